@@ -1,0 +1,47 @@
+"""Whole files or nothing: a reader never sees half of one, not even after a crash."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+__all__ = ["write_atomically"]
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+    """Put ``content`` at ``path`` so that the path holds either the old file or all of the new one.
+
+    The bytes go to a temporary file in the same folder, reach the disk, and are then renamed over the
+    target, which POSIX makes atomic. The folder is synced too, or the rename itself could be lost.
+    """
+    target = Path(path)
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, _usual_mode())
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _usual_mode() -> int:
+    # mkstemp makes files that only their owner reads; a saved model should follow the user's umask.
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":  # Windows cannot open a folder, and its rename is durable by itself
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,240 @@
+"""Packed binary codes that know their length and their bit order."""
+
+from __future__ import annotations
+
+import io
+import operator
+import os
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, SupportsIndex, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin._files import write_atomically
+from autojacobin.errors import DataError, DataTypeError, FormatError
+
+__all__ = ["Codes"]
+
+_FORMAT_VERSION = 1
+# What NumPy and zipfile raise on a file that is not a whole, plain npz archive.
+_UNREADABLE = (
+    ValueError,
+    KeyError,
+    EOFError,
+    TypeError,
+    MemoryError,
+    OverflowError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+class Codes:
+    """``n`` binary codes of ``n_bits`` bits each, packed into bytes.
+
+    Bit ``j`` of a code is bit ``j % 8``, least significant first, of byte ``j // 8``; the bits that
+    fill up the last byte are zero, so they never count in a distance. Codes are values: two of them are
+    equal when their bits are, and the packed array cannot be written through them.
+
+    Parameters
+    ----------
+    packed : array of uint8, shape (n, ceil(n_bits / 8))
+        The packed bits. Kept as it is, not copied, when it is a C-contiguous array.
+    n_bits : int
+        Length of a code, at least 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from autojacobin import Codes
+    >>> codes = Codes.from_bits([[1, 0, 1], [0, 1, 1]])
+    >>> codes
+    Codes(2 codes of 3 bits)
+    >>> codes.packed
+    array([[5],
+           [6]], dtype=uint8)
+    >>> codes[1].to_signs()
+    array([[-1,  1,  1]], dtype=int8)
+    """
+
+    __slots__ = ("_n_bits", "_packed")
+    __hash__ = None  # type: ignore[assignment]  # equal by content, and the content may be large
+
+    def __init__(self, packed: npt.ArrayLike, n_bits: SupportsIndex) -> None:
+        length = _checked_length(n_bits)
+        array = np.asarray(packed)
+        if array.dtype != np.uint8:
+            raise DataTypeError(
+                f"packed codes must be uint8, got {array.dtype}; use Codes.from_bits for a 0/1 matrix "
+                "or Codes.from_signs for a ±1 matrix"
+            )
+        width = -(-length // 8)
+        if array.ndim != 2 or array.shape[1] != width:
+            raise DataError(
+                f"packed codes of {length} bits must have shape (n, {width}), got {array.shape}; "
+                "check n_bits, or reshape one code to (1, -1)"
+            )
+        array = np.ascontiguousarray(array)
+        padding = 8 * width - length
+        if padding and len(array) and int(array[:, -1].max()) >> (8 - padding):
+            row = int(np.argmax(array[:, -1] >> (8 - padding) != 0))
+            raise DataError(
+                f"the {padding} padding bits of each code must be zero, got others in row {row}; "
+                f"clear them, or pass the n_bits that the codes really have instead of {length}"
+            )
+        self._packed = array.view()
+        self._packed.flags.writeable = False
+        self._n_bits = length
+
+    @classmethod
+    def from_bits(cls, bits: npt.ArrayLike) -> Codes:
+        """Pack a matrix of 0 and 1 (or of booleans), a code a row."""
+        matrix = _checked_matrix(bits, "bits")
+        if matrix.dtype != np.bool_:
+            _refuse_others(matrix, (0, 1))
+        return cls._pack(matrix != 0)
+
+    @classmethod
+    def from_signs(cls, signs: npt.ArrayLike) -> Codes:
+        """Pack a matrix of -1 and +1, a code a row; +1 becomes bit 1."""
+        matrix = _checked_matrix(signs, "signs")
+        _refuse_others(matrix, (-1, 1))
+        return cls._pack(matrix > 0)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Codes]) -> Codes:
+        """Put codes of one length below each other."""
+        if not parts:
+            raise DataError("no codes to concatenate, got an empty sequence; expected at least one Codes")
+        lengths = sorted({part.n_bits for part in parts})
+        if len(lengths) > 1:
+            raise DataError(
+                f"codes of different lengths cannot be concatenated, got {lengths} bits; encode with one hasher"
+            )
+        return cls(np.concatenate([part.packed for part in parts]), lengths[0])
+
+    @classmethod
+    def _pack(cls, matrix: npt.NDArray[np.bool_]) -> Codes:
+        return cls(np.packbits(matrix, axis=1, bitorder="little"), matrix.shape[1])
+
+    @property
+    def packed(self) -> npt.NDArray[np.uint8]:
+        """The packed bits, read-only, shape ``(n, ceil(n_bits / 8))``."""
+        return self._packed
+
+    @property
+    def n_bits(self) -> int:
+        """Length of a code in bits."""
+        return self._n_bits
+
+    def to_bits(self) -> npt.NDArray[np.uint8]:
+        """Unpack into a ``uint8`` matrix of 0 and 1, shape ``(n, n_bits)``."""
+        return np.unpackbits(self._packed, axis=1, count=self._n_bits, bitorder="little")
+
+    def to_signs(self) -> npt.NDArray[np.int8]:
+        """Unpack into an ``int8`` matrix of -1 and +1, shape ``(n, n_bits)``."""
+        signs = self.to_bits().view(np.int8)
+        signs *= 2
+        signs -= 1
+        return signs
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    @overload
+    def __getitem__(self, rows: SupportsIndex) -> Codes: ...
+    @overload
+    def __getitem__(self, rows: slice | Sequence[int] | npt.NDArray[Any]) -> Codes: ...
+    def __getitem__(self, rows: Any) -> Codes:
+        """Choose rows by a number, a slice, an array of numbers or a mask; the answer is again ``Codes``."""
+        if isinstance(rows, tuple):
+            raise DataError(
+                f"codes are indexed by rows alone, got {len(rows)} indices; "
+                "use codes.to_bits()[rows, columns] to choose bits"
+            )
+        try:
+            number = operator.index(rows)
+        except TypeError:
+            return Codes(self._packed[rows], self._n_bits)
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"row {number} is out of range for {len(self)} codes")
+        return Codes(self._packed[number][np.newaxis], self._n_bits)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Codes):
+            return NotImplemented
+        return self._n_bits == other._n_bits and np.array_equal(self._packed, other._packed)
+
+    def __repr__(self) -> str:
+        return f"Codes({len(self)} code{'s' * (len(self) != 1)} of {self._n_bits} bit{'s' * (self._n_bits != 1)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Codes, (self._packed, self._n_bits)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the codes to ``path`` as an npz archive of plain arrays, whole or not at all."""
+        stream = io.BytesIO()
+        np.savez(
+            stream,
+            packed=self._packed,
+            n_bits=np.int64(self._n_bits),
+            format_version=np.int64(_FORMAT_VERSION),
+        )
+        write_atomically(path, stream.getvalue())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Codes:
+        """Read codes that ``save`` wrote; nothing in the file is ever executed."""
+        damaged = f"{Path(path)} is damaged or does not hold codes"
+        mend = "expected an npz archive written by Codes.save; write it again from the vectors"
+        try:
+            with open(path, "rb") as stream:  # opened here, because np.load leaves a damaged archive open
+                archive = np.load(stream, allow_pickle=False)
+                if not isinstance(archive, np.lib.npyio.NpzFile):
+                    raise FormatError(f"{damaged}, got a single array; {mend}")
+                version = int(archive["format_version"])
+                if version > _FORMAT_VERSION:
+                    raise FormatError(
+                        f"{Path(path)} has codes format {version} and needs a newer library, got one that reads "
+                        f"formats up to {_FORMAT_VERSION}; upgrade with: pip install --upgrade autojacobin"
+                    )
+                return cls(archive["packed"], int(archive["n_bits"]))
+        except _UNREADABLE as error:
+            raise FormatError(f"{damaged}, got: {error}; {mend}") from error
+
+
+def _checked_length(n_bits: SupportsIndex) -> int:
+    try:
+        length = operator.index(n_bits)
+    except TypeError:
+        raise DataTypeError(f"n_bits must be an integer of at least 1, got {n_bits!r}") from None
+    if length < 1:
+        raise DataError(f"n_bits must be an integer of at least 1, got {length}")
+    return length
+
+
+def _checked_matrix(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
+    matrix = np.asarray(values)
+    if matrix.ndim != 2:
+        raise DataError(
+            f"{what} must be a matrix with a code a row, got {matrix.ndim} dimension(s); "
+            "reshape one code with values.reshape(1, -1)"
+        )
+    if matrix.dtype.kind not in "biuf":
+        raise DataTypeError(f"{what} must be numbers or booleans, got dtype {matrix.dtype}")
+    return matrix
+
+
+def _refuse_others(matrix: npt.NDArray[Any], allowed: tuple[int, int]) -> None:
+    wrong = (matrix != allowed[0]) & (matrix != allowed[1])
+    if wrong.any():
+        row, column = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+        raise DataError(
+            f"every value must be {allowed[0]} or {allowed[1]}, got {matrix[row, column]} in row {row}, "
+            f"column {column}; binarise first, for example with values >= 0"
+        )

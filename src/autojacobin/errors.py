@@ -1,0 +1,38 @@
+"""The errors this library raises; each message says what is wrong, what was got, what is expected, how to mend it."""
+
+from sklearn.exceptions import NotFittedError
+
+__all__ = [
+    "AutoJacobinError",
+    "DataError",
+    "DataTypeError",
+    "FormatError",
+    "MissingExtraError",
+    "NotFittedError",
+]
+
+
+class AutoJacobinError(Exception):
+    """Base of every error that this library raises on purpose, except scikit-learn's ``NotFittedError``."""
+
+
+class DataError(AutoJacobinError, ValueError):
+    """Data or a parameter that cannot be worked with."""
+
+
+class DataTypeError(DataError, TypeError):
+    """Data of a kind that cannot be worked with: text, objects, sparse matrices, complex numbers."""
+
+
+class FormatError(AutoJacobinError):
+    """A file that is damaged, foreign, or written by a newer library."""
+
+
+class MissingExtraError(AutoJacobinError, ImportError):
+    """A package of an optional extra is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed; "
+            f"install it with: pip install 'autojacobin[{extra}]'"
+        )

@@ -1,0 +1,208 @@
+"""Codes: packing, order, equality and files, against packing written out bit by bit."""
+
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from autojacobin import Codes, DataError, FormatError
+
+bit_matrices = st.tuples(st.integers(0, 6), st.integers(1, 520)).flatmap(
+    lambda shape: hnp.arrays(np.uint8, shape, elements=st.integers(0, 1))
+)
+
+
+def packed_by_hand(bits):
+    """The contract, literally: bit j is bit j % 8, least significant first, of byte j // 8."""
+    packed = np.zeros((len(bits), -(-bits.shape[1] // 8)), dtype=np.uint8)
+    for row, code in enumerate(bits):
+        for j, bit in enumerate(code):
+            packed[row, j // 8] |= int(bit) << (j % 8)
+    return packed
+
+
+@pytest.mark.parametrize("start", range(1, 521, 40))
+def test_pack_and_unpack_are_inverse_for_every_length(start):
+    rng = np.random.default_rng(start)
+    for n_bits in range(start, min(start + 40, 521)):
+        bits = rng.integers(0, 2, (5, n_bits), dtype=np.uint8)
+        codes = Codes.from_bits(bits)
+        assert codes.n_bits == n_bits
+        assert np.array_equal(codes.packed, packed_by_hand(bits))
+        assert np.array_equal(codes.to_bits(), bits)
+        assert Codes(codes.packed, n_bits) == codes
+        assert Codes.from_signs(codes.to_signs()) == codes
+
+
+@given(bit_matrices)
+def test_signs_and_bits_say_the_same(bits):
+    signs = Codes.from_bits(bits).to_signs()
+    assert signs.dtype == np.int8
+    assert np.array_equal(signs, 2 * bits.astype(int) - 1)
+    assert Codes.from_signs(signs.astype(np.float32)) == Codes.from_bits(bits.astype(bool))
+
+
+@given(st.integers(1, 520).flatmap(lambda n: hnp.arrays(np.uint8, (2, n), elements=st.integers(0, 1))))
+def test_xor_popcount_counts_differing_bits_and_padding_never_counts(bits):
+    left, right = Codes.from_bits(bits[:1]).packed, Codes.from_bits(bits[1:]).packed
+    assert int(np.bitwise_count(left ^ right).sum()) == int((bits[0] != bits[1]).sum())
+    ones = Codes.from_bits(np.ones_like(bits[:1])).packed
+    assert int(np.bitwise_count(ones).sum()) == bits.shape[1]
+
+
+@given(bit_matrices, st.data())
+def test_rows_are_chosen_as_numpy_chooses_them(bits, data):
+    codes = Codes.from_bits(bits)
+    part = data.draw(st.slices(len(bits)))
+    assert np.array_equal(codes[part].to_bits(), bits[part])
+    mask = np.arange(len(bits)) % 2 == 0
+    assert np.array_equal(codes[mask].to_bits(), bits[mask])
+    numbers = np.arange(len(bits))[::-1]
+    assert np.array_equal(codes[numbers].to_bits(), bits[numbers])
+    for row in range(-len(bits), len(bits)):
+        assert np.array_equal(codes[row].to_bits(), bits[row][np.newaxis])
+    assert len(list(codes)) == len(codes) == len(bits)
+
+
+def test_equality_is_by_content():
+    codes = Codes.from_bits([[1, 0, 1]])
+    assert codes == Codes.from_bits([[1, 0, 1]])
+    assert codes != Codes.from_bits([[1, 0, 1, 0]])  # the same byte, another length
+    assert codes != Codes.from_bits([[1, 1, 1]])
+    assert codes != "codes"
+    with pytest.raises(TypeError):
+        hash(codes)
+
+
+def test_concatenate_is_the_inverse_of_slicing():
+    codes = Codes.from_bits(np.random.default_rng(0).integers(0, 2, (10, 13)))
+    assert Codes.concatenate([codes[:3], codes[3:3], codes[3:]]) == codes
+    with pytest.raises(DataError, match="different lengths"):
+        Codes.concatenate([codes, Codes.from_bits([[1]])])
+    with pytest.raises(DataError, match="empty sequence"):
+        Codes.concatenate([])
+
+
+def test_codes_are_values():
+    packed = np.array([[1], [2]], dtype=np.uint8)
+    codes = Codes(packed, 8)
+    assert codes.packed.base is packed or np.shares_memory(codes.packed, packed)
+    with pytest.raises(ValueError, match="read-only"):
+        codes.packed[0, 0] = 3
+    packed[0, 0] = 7  # the caller's array stays the caller's to write
+    assert pickle.loads(pickle.dumps(codes)) == codes
+    assert repr(codes) == "Codes(2 codes of 8 bits)"
+    assert repr(Codes.from_bits([[1]])) == "Codes(1 code of 1 bit)"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Codes(np.zeros((2, 1), np.int64), 8), "must be uint8, got int64"),
+        (lambda: Codes(np.zeros((2, 2), np.uint8), 8), r"must have shape \(n, 1\), got \(2, 2\)"),
+        (lambda: Codes(np.zeros(3, np.uint8), 24), r"got \(3,\)"),
+        (lambda: Codes(np.zeros((1, 1), np.uint8), 0), "at least 1, got 0"),
+        (lambda: Codes(np.zeros((1, 1), np.uint8), 8.0), "integer of at least 1, got 8.0"),
+        (
+            lambda: Codes(np.array([[0], [4]], np.uint8), 2),
+            "padding bits of each code must be zero, got others in row 1",
+        ),
+        (lambda: Codes.from_bits([1, 0]), r"got 1 dimension\(s\)"),
+        (lambda: Codes.from_bits([[0, 2]]), "must be 0 or 1, got 2 in row 0, column 1"),
+        (lambda: Codes.from_bits([[0, np.nan]]), "got nan in row 0, column 1"),
+        (lambda: Codes.from_bits([["0"]]), "must be numbers or booleans"),
+        (lambda: Codes.from_bits(np.zeros((2, 0))), "at least 1, got 0"),
+        (lambda: Codes.from_signs([[1, 0]]), "must be -1 or 1, got 0"),
+        (lambda: Codes.from_bits([[1]])[0, 0], "indexed by rows alone"),
+    ],
+)
+def test_bad_input_is_named(make, message):
+    with pytest.raises(DataError, match=message):
+        make()
+
+
+def test_a_row_out_of_range_ends_iteration():
+    with pytest.raises(IndexError, match="row 1 is out of range for 1 codes"):
+        Codes.from_bits([[1]])[1]
+
+
+@given(bits=bit_matrices)
+def test_save_and_load_are_inverse(tmp_path_factory, bits):
+    path = tmp_path_factory.mktemp("codes") / "codes.npz"
+    codes = Codes.from_bits(bits)
+    codes.save(path)
+    assert Codes.load(path) == codes
+    assert [entry.name for entry in path.parent.iterdir()] == ["codes.npz"]
+
+
+def test_a_file_written_by_plain_numpy_is_read(tmp_path):
+    path = tmp_path / "other.npz"
+    np.savez_compressed(path, packed=np.array([[3, 1]], np.uint8), n_bits=9, format_version=1)
+    assert Codes.load(path) == Codes.from_bits([[1, 1, 0, 0, 0, 0, 0, 0, 1]])
+
+
+def test_plain_numpy_reads_what_was_saved(tmp_path):
+    path = tmp_path / "codes.npz"
+    Codes.from_bits([[1, 1, 0]]).save(path)
+    with np.load(path, allow_pickle=False) as archive:
+        assert archive["packed"].tolist() == [[3]]
+        assert int(archive["n_bits"]) == 3
+
+
+def test_every_flipped_bit_and_every_truncation_is_noticed(tmp_path):
+    path = tmp_path / "codes.npz"
+    codes = Codes.from_bits(np.random.default_rng(0).integers(0, 2, (20, 64)))
+    codes.save(path)
+    whole = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        spans = [(entry.header_offset, entry.file_size) for entry in archive.infolist()]
+    for offset, size in spans:
+        for position in range(offset + 200, offset + 100 + size, 7):  # inside the arrays themselves
+            damaged = bytearray(whole)
+            damaged[position] ^= 4
+            path.write_bytes(damaged)
+            try:
+                assert Codes.load(path) == codes  # a byte of zip's own bookkeeping that no reader looks at
+            except FormatError as error:
+                assert "damaged" in str(error)
+    for length in range(0, len(whole), 11):
+        path.write_bytes(whole[:length])
+        with pytest.raises(FormatError, match="is damaged or does not hold codes"):
+            Codes.load(path)
+
+
+def test_foreign_pickled_and_newer_files_are_refused(tmp_path):
+    path = tmp_path / "file.npz"
+    np.savez(path, packed=np.array([{"code": "object"}], dtype=object), n_bits=8, format_version=1)
+    with pytest.raises(FormatError, match="damaged"):
+        Codes.load(path)
+    np.savez(path, other=np.zeros(3))
+    with pytest.raises(FormatError, match="damaged"):
+        Codes.load(path)
+    np.savez(path, packed=np.zeros((1, 1), np.uint8), n_bits=8, format_version=2)
+    with pytest.raises(FormatError, match="needs a newer library"):
+        Codes.load(path)
+    np.save(tmp_path / "one.npy", np.zeros((1, 1), np.uint8))
+    with pytest.raises(FormatError, match="damaged"):
+        Codes.load(tmp_path / "one.npy")
+    with pytest.raises(FileNotFoundError):
+        Codes.load(tmp_path / "missing.npz")
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "codes.npz"
+    old = Codes.from_bits([[1, 0]])
+    old.save(path)
+
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        Codes.from_bits([[0, 1]]).save(path)
+    assert Codes.load(path) == old
+    assert [entry.name for entry in tmp_path.iterdir()] == ["codes.npz"]
