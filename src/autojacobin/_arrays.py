@@ -1,0 +1,82 @@
+"""Where an array lives: NumPy on a CPU, CuPy on a GPU, PyTorch through DLPack without a copy.
+
+The numerical code asks :func:`namespace` for the library of its input and is then written once for both.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from autojacobin.errors import DataError, DataTypeError, MissingExtraError
+
+__all__ = ["adopt", "give_back", "namespace", "on_device", "to_host"]
+
+_DLPACK_CPU, _DLPACK_CUDA = 1, 2
+
+
+def namespace(array: Any) -> Any:
+    """Give the module (``numpy`` or ``cupy``) that ``array`` belongs to."""
+    return sys.modules["cupy"] if _is_cupy(array) else np
+
+
+def adopt(X: Any) -> Any:
+    """Take over a PyTorch tensor, or any other DLPack producer, as a NumPy or CuPy array without a copy."""
+    if not _is_torch(X):
+        return X
+    if X.requires_grad:
+        raise DataError("X is a PyTorch tensor that requires a gradient, expected one without; pass X.detach() instead")
+    kind, _ = X.__dlpack_device__()
+    if kind == _DLPACK_CPU:
+        return np.from_dlpack(X)
+    if kind == _DLPACK_CUDA:
+        return _import_cupy().from_dlpack(X)
+    raise DataTypeError(f"X lives on the device {X.device}, expected a CPU or CUDA tensor; pass X.cpu() instead")
+
+
+def on_device(array: Any, device: str) -> Any:
+    """Move a NumPy array to ``device``; an array that is on a GPU already stays there."""
+    if device == "cpu" or _is_cupy(array):
+        return array
+    return _import_cupy().asarray(array)
+
+
+def to_host(array: Any) -> Any:
+    """Give a NumPy array with the content of ``array``, from wherever it lives."""
+    return array.get() if _is_cupy(array) else np.asarray(array)
+
+
+def give_back(result: Any, original: Any) -> Any:
+    """Hand ``result`` out as the kind of array that the caller's ``original`` is."""
+    if _is_torch(original):
+        return sys.modules["torch"].from_dlpack(result)
+    return result if _is_cupy(original) else to_host(result)
+
+
+def _is_cupy(array: Any) -> bool:
+    return "cupy" in sys.modules and isinstance(array, sys.modules["cupy"].ndarray)
+
+
+def _is_torch(array: Any) -> bool:
+    return "torch" in sys.modules and isinstance(array, sys.modules["torch"].Tensor)
+
+
+def _import_cupy() -> ModuleType:
+    try:
+        cupy = importlib.import_module("cupy")
+    except ImportError:
+        raise MissingExtraError("cupy", "gpu", 'device="cuda"') from None
+    if not _has_gpu(cupy):
+        raise DataError('device="cuda" needs an NVIDIA GPU, got a machine without one; use device="cpu" instead')
+    return cupy
+
+
+def _has_gpu(cupy: Any) -> bool:
+    try:
+        return int(cupy.cuda.runtime.getDeviceCount()) > 0
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return False

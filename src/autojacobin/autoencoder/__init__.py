@@ -1,0 +1,22 @@
+"""The paper's mathematics, one idea a file: network, tangent spaces, objective, line search, Algorithm 1.
+
+Everything here runs on NumPy and on CuPy arrays alike; the library follows the input.
+"""
+
+from autojacobin.autoencoder.line_search import LinePoint, LineSearchResult, strong_wolfe
+from autojacobin.autoencoder.network import Network
+from autojacobin.autoencoder.objective import Batch, Objective
+from autojacobin.autoencoder.tangent import TangentSpaces, tangent_spaces
+from autojacobin.autoencoder.training import train
+
+__all__ = [
+    "Batch",
+    "LinePoint",
+    "LineSearchResult",
+    "Network",
+    "Objective",
+    "TangentSpaces",
+    "strong_wolfe",
+    "tangent_spaces",
+    "train",
+]

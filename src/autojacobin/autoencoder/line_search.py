@@ -1,0 +1,173 @@
+"""Strong Wolfe line search, after minFunc's: bracket a step, then zoom in with cubic interpolation.
+
+Nothing in this file knows about networks. A line is a function φ(t) with φ(0) and a slope φ'(0) < 0;
+the search looks for a t > 0 with
+
+    φ(t) ≤ φ(0) + c1 t φ'(0)        (sufficient decrease)
+    |φ'(t)| ≤ c2 |φ'(0)|            (curvature)
+
+and gives the best point it saw when the evaluations run out. It never gives a point above φ(0).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["LinePoint", "LineSearchResult", "strong_wolfe"]
+
+
+@dataclass(frozen=True)
+class LinePoint:
+    """A point of the line: the step ``t``, ``value`` φ(t), ``slope`` φ'(t), and what else the caller wants back."""
+
+    t: float
+    value: float
+    slope: float
+    payload: Any = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether value and slope are both finite."""
+        return math.isfinite(self.value) and math.isfinite(self.slope)
+
+
+@dataclass(frozen=True)
+class LineSearchResult:
+    """Where the search ended: the point, the evaluations it took, and whether both conditions hold there."""
+
+    point: LinePoint
+    evaluations: int
+    converged: bool
+
+
+def strong_wolfe(
+    line: Callable[[float], LinePoint],
+    start: LinePoint,
+    first_step: float,
+    *,
+    c1: float = 1e-4,
+    c2: float = 0.9,
+    max_evaluations: int = 25,
+    step_tolerance: float = 1e-9,
+) -> LineSearchResult:
+    """Find a step that meets the strong Wolfe conditions.
+
+    Parameters
+    ----------
+    line : callable
+        Evaluates φ and φ' at a step. May give NaN or infinity, which counts as too far.
+    start : LinePoint
+        The point at t = 0; its slope must be negative.
+    first_step : float
+        The step to try first.
+    c1, c2 : float
+        Constants of the two conditions, 0 < c1 < c2 < 1.
+    max_evaluations : int
+        Most calls of ``line``.
+    step_tolerance : float
+        A bracket in which no point promises a further decrease larger than this is not divided any more.
+
+    Returns
+    -------
+    LineSearchResult
+        ``point`` is ``start`` itself when nothing lower was found.
+    """
+    if not (start.usable and start.slope < 0 and first_step > 0 and math.isfinite(first_step)):
+        return LineSearchResult(start, 0, converged=False)
+    search = _Search(line, start, c1, c2, max_evaluations)
+    bracket = search.bracket(first_step)
+    if bracket is not None:
+        search.zoom(*bracket, step_tolerance)
+    return LineSearchResult(search.best, search.evaluations, search.accepts(search.best))
+
+
+class _Search:
+    def __init__(self, line: Callable[[float], LinePoint], start: LinePoint, c1: float, c2: float, budget: int) -> None:
+        self.line, self.start, self.c1, self.c2, self.budget = line, start, c1, c2, budget
+        self.evaluations = 0
+        self.best = start
+
+    def evaluate(self, t: float) -> LinePoint:
+        point = self.line(t)
+        self.evaluations += 1
+        if point.usable and (point.value < self.best.value or self.accepts(point)):
+            # an accepted point ends the search, so it may replace a lower one that fails the curvature condition
+            self.best = point
+        return point
+
+    def decreases(self, point: LinePoint) -> bool:
+        return point.value <= self.start.value + self.c1 * point.t * self.start.slope
+
+    def accepts(self, point: LinePoint) -> bool:
+        flat_enough = abs(point.slope) <= self.c2 * -self.start.slope
+        return point.t > 0 and self.decreases(point) and flat_enough
+
+    def bracket(self, t: float) -> tuple[LinePoint, LinePoint] | None:
+        """Walk outwards until an accepted point (None) or an interval that must hold one."""
+        previous = self.start
+        while self.evaluations < self.budget:
+            point = self.evaluate(t)
+            if not point.usable:
+                return previous, point
+            if self.accepts(point):
+                return None
+            if not self.decreases(point) or (previous.t > 0 and point.value >= previous.value):
+                return previous, point
+            if point.slope >= 0:
+                return point, previous
+            low, high = point.t + 0.01 * (point.t - previous.t), 10 * point.t
+            previous, t = point, _cubic_minimum(previous, point, low, high)
+        return None
+
+    def zoom(self, low: LinePoint, high: LinePoint, step_tolerance: float) -> None:
+        """Shrink the interval; ``low`` is the lower end, and the slope there leads into the interval."""
+        stalled = False
+        while self.evaluations < self.budget:
+            left, right = sorted((low.t, high.t))
+            width = right - left
+            if not high.usable:
+                t = 0.5 * (left + right)  # there is nothing to interpolate through
+            else:
+                t = _cubic_minimum(low, high, left, right)
+                # A trial next to an end gains nothing twice in a row: move it a tenth of the interval inwards.
+                near = min(right - t, t - left) < 0.1 * width
+                if near and (stalled or t >= right or t <= left):
+                    t = right - 0.1 * width if abs(t - right) < abs(t - left) else left + 0.1 * width
+                    near = False
+                stalled = near
+            if not left < t < right:
+                return  # the interval has no floating-point number inside
+            point = self.evaluate(t)
+            if self.accepts(point):
+                return
+            if not point.usable or not self.decreases(point) or point.value >= low.value:
+                high = point
+            else:
+                if point.slope * (high.t - low.t) >= 0:
+                    high = low
+                low = point
+            if low.t > 0 and abs(low.slope) * abs(high.t - low.t) < step_tolerance:
+                return
+
+
+def _cubic_minimum(p: LinePoint, q: LinePoint, low: float, high: float) -> float:
+    """Minimiser within [low, high] of the cubic that has the values and slopes of ``p`` and ``q``."""
+    if p.t > q.t:
+        p, q = q, p
+    width = q.t - p.t
+    middle = 0.5 * (low + high)
+    if width <= 0:
+        return middle
+    bend = p.slope + q.slope - 3 * (q.value - p.value) / width
+    square = bend * bend - p.slope * q.slope
+    if not square >= 0 or not math.isfinite(square):
+        return middle
+    root = math.sqrt(square)
+    denominator = q.slope - p.slope + 2 * root
+    if denominator == 0:
+        return middle
+    t = q.t - width * ((q.slope + root - bend) / denominator)
+    return min(max(t, low), high) if math.isfinite(t) else middle

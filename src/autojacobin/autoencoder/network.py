@@ -1,0 +1,117 @@
+"""The three-layer tanh network: its forward pass, its Jacobian, and the chain rule back to its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from autojacobin._arrays import namespace
+
+__all__ = ["Activations", "Network", "Partials"]
+
+
+@dataclass(frozen=True)
+class Network:
+    """``z = tanh(W2 tanh(W1 x + b1) + b2)`` with D inputs and outputs and d hidden units.
+
+    Attributes
+    ----------
+    W1, b1 : arrays of shape (d, D) and (d,)
+        Input to hidden.
+    W2, b2 : arrays of shape (D, d) and (D,)
+        Hidden to output.
+    """
+
+    W1: Any
+    b1: Any
+    W2: Any
+    b2: Any
+
+    @property
+    def n_hidden(self) -> int:
+        """Number of hidden units, d."""
+        return int(self.W1.shape[0])
+
+    @property
+    def n_inputs(self) -> int:
+        """Number of inputs and outputs, D."""
+        return int(self.W1.shape[1])
+
+    def to_vector(self) -> Any:
+        """All weights as the one vector θ that Algorithm 1 moves, in the order W1, b1, W2, b2."""
+        xp = namespace(self.W1)
+        return xp.concatenate([part.ravel() for part in (self.W1, self.b1, self.W2, self.b2)])
+
+    def with_vector(self, theta: Any) -> Network:
+        """Network of this shape whose weights are views into the vector ``theta``."""
+        d, D = self.n_hidden, self.n_inputs
+        end_W1, end_b1, end_W2 = d * D, d * D + d, 2 * d * D + d
+        return Network(
+            W1=theta[:end_W1].reshape(d, D),
+            b1=theta[end_W1:end_b1],
+            W2=theta[end_b1:end_W2].reshape(D, d),
+            b2=theta[end_W2:],
+        )
+
+    def forward(self, X: Any) -> Activations:
+        """Send the rows of ``X`` through the network."""
+        xp = namespace(X)
+        Y = xp.tanh(X @ self.W1.T + self.b1)
+        Z = xp.tanh(Y @ self.W2.T + self.b2)
+        return Activations(X, Y, Z)
+
+    def jacobian(self, X: Any) -> Any:
+        """∂z/∂x at every row of ``X``, shape (n, D, D): ``J = diag(a) W2 diag(g) W1``.
+
+        For looking at a few points; the objective never forms these matrices.
+        """
+        state = self.forward(X)
+        return (state.a[:, :, None] * self.W2[None]) @ (state.g[:, :, None] * self.W1[None])
+
+    def backward(self, state: Activations, partials: Partials) -> Network:
+        """Gradient with respect to the weights, from the partial derivatives that the terms of a cost leave."""
+        dW1, dW2, dY, dZ = partials.W1, partials.W2, partials.Y, partials.Z
+        delta_out = dZ * state.a
+        delta_hidden = (dY + delta_out @ self.W2) * state.g
+        return Network(
+            W1=dW1 + delta_hidden.T @ state.X,
+            b1=delta_hidden.sum(axis=0),
+            W2=dW2 + delta_out.T @ state.Y,
+            b2=delta_out.sum(axis=0),
+        )
+
+
+@dataclass(frozen=True)
+class Activations:
+    """What a batch looks like inside the network: inputs X (n, D), hidden Y (n, d), outputs Z (n, D)."""
+
+    X: Any
+    Y: Any
+    Z: Any
+
+    @cached_property
+    def g(self) -> Any:
+        """Slope of tanh at the hidden units, 1 − Y²."""
+        return 1 - self.Y * self.Y
+
+    @cached_property
+    def a(self) -> Any:
+        """Slope of tanh at the outputs, 1 − Z²."""
+        return 1 - self.Z * self.Z
+
+
+@dataclass
+class Partials:
+    """Partial derivatives of a cost that is a function of Y, Z, W1 and W2 taken as independent of each other."""
+
+    Y: Any
+    Z: Any
+    W1: Any
+    W2: Any
+
+    @classmethod
+    def zeros(cls, network: Network, state: Activations) -> Partials:
+        """Start of a sum over terms."""
+        xp = namespace(state.Y)
+        return cls(*(xp.zeros_like(part) for part in (state.Y, state.Z, network.W1, network.W2)))

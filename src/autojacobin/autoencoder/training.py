@@ -1,0 +1,134 @@
+"""Algorithm 1: gradient descent over mini-batches with a strong Wolfe step, and the history it leaves.
+
+What is minimised stands in ``objective.py``; nothing here knows which terms there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin._arrays import namespace
+from autojacobin.autoencoder.line_search import LinePoint, strong_wolfe
+from autojacobin.autoencoder.network import Network
+from autojacobin.autoencoder.objective import Batch, Objective
+from autojacobin.autoencoder.tangent import TangentSpaces
+
+__all__ = ["History", "train"]
+
+History = dict[str, npt.NDArray[Any]]
+"""A column an array, a row a step: ``epoch``, ``n_points`` (in the batch), ``cost_before`` and ``cost``
+(of the batch, before and after the step), the weighted terms that add up to ``cost``, ``step`` (its length,
+0 when no lower point was found) and ``evaluations``."""
+
+
+def train(
+    network: Network,
+    X: Any,
+    objective: Objective,
+    *,
+    rng: np.random.RandomState,
+    tangents: TangentSpaces | None = None,
+    batch_size: int | None = 1000,
+    n_epochs: int = 5,
+    tol: float = 0.0,
+    corrupt: Callable[[Any], Any] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Network, History]:
+    """Train ``network`` on the rows of ``X``.
+
+    Parameters
+    ----------
+    network : Network
+        Where to start.
+    X : array of shape (n, D)
+        Training points, scaled for tanh.
+    objective : Objective
+        The cost.
+    rng : RandomState
+        Draws the order of the points in each epoch.
+    tangents : TangentSpaces, optional
+        One for each row of ``X``, for the Jacobian term.
+    batch_size : int or None
+        Points a step. The epoch is cut into equal parts of about this size; None takes all points every step.
+    n_epochs : int
+        Passes over the data.
+    tol : float
+        Stop after an epoch that lowers the mean cost of its batches by less than this share. 0 never stops.
+    corrupt : callable, optional
+        Makes the inputs of a batch from its clean points; the clean points stay the targets.
+    progress : callable, optional
+        Called with the number of steps done and their total.
+    """
+    n = len(X)
+    n_batches = 1 if batch_size is None else max(1, round(n / batch_size))
+    xp = namespace(X)
+    rows: list[dict[str, float]] = []
+    step: float | None = None
+    epoch_cost: float | None = None
+    for epoch in range(n_epochs):
+        order = rng.permutation(n)
+        for chosen in np.array_split(order, n_batches):
+            points = xp.asarray(np.sort(chosen))  # a batch is a set; in memory order it is gathered faster
+            clean = X[points]
+            batch = Batch(
+                inputs=clean if corrupt is None else corrupt(clean),
+                targets=clean,
+                tangents=None if tangents is None else tangents[points],
+            )
+            network, row = _descend(network, objective, batch, step)
+            step = row["step"] or step
+            rows.append({"epoch": epoch, "n_points": len(chosen), **row})
+            if progress is not None:
+                progress(len(rows), n_epochs * n_batches)
+        before, epoch_cost = epoch_cost, sum(row["cost"] for row in rows[-n_batches:])
+        if tol > 0 and before is not None and before - epoch_cost < tol * abs(before):
+            break
+    if progress is not None:
+        progress(n_epochs * n_batches, n_epochs * n_batches)
+    return network, _columns(rows)
+
+
+def _descend(
+    network: Network, objective: Objective, batch: Batch, last_step: float | None
+) -> tuple[Network, dict[str, float]]:
+    """One step against the gradient of one batch."""
+    theta = network.to_vector()
+    values, gradient = objective(network, batch)
+    direction = -gradient.to_vector()
+
+    def line(t: float) -> LinePoint:
+        moved = network.with_vector(theta + theta.dtype.type(t) * direction)
+        values, gradient = objective(moved, batch)
+        slope = float(gradient.to_vector() @ direction)
+        return LinePoint(t, sum(values.values()), slope, payload=(moved, values))
+
+    cost = sum(values.values())
+    start = LinePoint(0.0, cost, -float(direction @ direction), payload=(network, values))
+    found = strong_wolfe(line, start, _first_step(direction, last_step))
+    moved, values = found.point.payload
+    return moved, {
+        "cost_before": cost,
+        "cost": found.point.value,
+        **values,
+        "step": found.point.t,
+        "evaluations": found.evaluations + 1,
+    }
+
+
+def _first_step(direction: Any, last_step: float | None) -> float:
+    """Twice the last accepted step, which saves most of the search; at the very first one, minFunc's choice."""
+    if last_step is not None:
+        return 2 * last_step
+    return min(1.0, 1.0 / max(float(abs(direction).sum()), 1e-300))
+
+
+def _columns(rows: list[dict[str, float]]) -> History:
+    whole = ("epoch", "n_points", "evaluations")
+    return {
+        name: np.array([row[name] for row in rows], dtype=np.int64 if name in whole else np.float64)
+        for name in (rows[0] if rows else ())
+    }

@@ -1,0 +1,117 @@
+"""Tangent spaces: exact where they can be, converging where they cannot, and the rules for their rank."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autojacobin.autoencoder.tangent import nearest_neighbors, tangent_spaces
+from tests.autoencoder.manifolds import Affine, Sphere
+
+
+def projectors(spaces):
+    return np.einsum("nrj,nrk->njk", spaces.bases, spaces.bases)
+
+
+def slow_tangent_space(X, i, n_neighbors, max_rank, energy):
+    """The definition: sort all distances, centre the neighbours, SVD, count."""
+    order = np.argsort(np.linalg.norm(X - X[i], axis=1), kind="stable")[:n_neighbors]
+    cloud = X[order] - X[order].mean(axis=0)
+    _, singular, vt = np.linalg.svd(cloud)
+    shares = np.cumsum(singular**2) / np.sum(singular**2)
+    rank = min(int(np.argmax(shares >= energy)) + 1, max_rank)
+    return vt[:rank], rank
+
+
+@pytest.mark.parametrize("p", [1, 3, 6])
+@pytest.mark.parametrize(("dtype", "atol"), [(np.float64, 1e-9), (np.float32, 1e-3)])
+def test_exact_on_an_affine_subspace(p, dtype, atol):
+    plane = Affine(D=7, p=p)
+    X = plane.sample(200, np.random.default_rng(0)).astype(dtype)
+    spaces = tangent_spaces(X, n_neighbors=30, max_rank=7, energy=1 - 1e-6)
+    assert set(spaces.ranks.tolist()) == {p}
+    assert spaces.bases.dtype == dtype
+    assert np.allclose(projectors(spaces), plane.projector(None), atol=atol)
+    assert np.all(spaces.bases[:, p:] == 0)
+
+
+def test_on_a_sphere_the_angle_shrinks_as_points_are_added():
+    sphere = Sphere(3)
+    angles = []
+    for n in (100, 1000, 10000):
+        X = sphere.sample(n, np.random.default_rng(0))
+        spaces = tangent_spaces(X, n_neighbors=12, max_rank=2, energy=1.0)
+        normals = np.cross(spaces.bases[:, 0], spaces.bases[:, 1])
+        angles.append(np.degrees(np.mean(np.arccos(np.clip(np.abs(np.sum(normals * X, axis=1)), 0, 1)))))
+    assert angles[1] < 0.5 * angles[0]
+    assert angles[2] < 0.5 * angles[1]
+    assert angles[2] < 1.0
+
+
+@given(st.integers(0, 2**31), st.integers(2, 6), st.integers(8, 40), st.floats(0.3, 0.999))
+@settings(max_examples=30, deadline=None)
+def test_equals_the_definition_written_out(seed, D, n, energy):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, D)) * np.geomspace(1, 0.05, D)
+    K, max_rank = int(rng.integers(2, n + 1)), int(rng.integers(1, D + 1))
+    spaces = tangent_spaces(X, K, max_rank, energy)
+    for i in range(n):
+        T, rank = slow_tangent_space(X, i, K, max_rank, energy)
+        assert spaces.ranks[i] == rank
+        assert np.allclose(spaces.bases[i].T @ spaces.bases[i], T.T @ T, atol=1e-6)
+
+
+def test_the_energy_rule_and_the_cap_each_bind():
+    # all 500 points are neighbours of each, with variances near 100, 25, 1 and three times 0.01
+    X = np.random.default_rng(0).normal(size=(500, 6)) * np.array([10, 5, 1, 0.1, 0.1, 0.1])
+
+    def ranks(max_rank, energy):
+        return set(tangent_spaces(X, n_neighbors=500, max_rank=max_rank, energy=energy).ranks.tolist())
+
+    assert ranks(max_rank=6, energy=0.9) == {2}
+    assert ranks(max_rank=6, energy=0.995) == {3}
+    assert ranks(max_rank=2, energy=0.995) == {2}
+    assert ranks(max_rank=1, energy=0.995) == {1}
+
+
+def test_bases_are_orthonormal_and_padded_with_zeros():
+    X = np.random.default_rng(0).normal(size=(60, 5)) * np.geomspace(1, 0.2, 5)
+    spaces = tangent_spaces(X, n_neighbors=20, max_rank=4, energy=0.9)
+    assert len(set(spaces.ranks.tolist())) > 1
+    for T, rank in zip(spaces.bases, spaces.ranks, strict=True):
+        gram = np.zeros((4, 4))
+        gram[:rank, :rank] = np.eye(rank)
+        assert np.allclose(T @ T.T, gram, atol=1e-10)
+
+
+def test_equal_points_have_no_tangent_direction():
+    X = np.repeat(np.array([[0.0, 0, 0], [5, 5, 5]]), 10, axis=0)
+    spaces = tangent_spaces(X, n_neighbors=8, max_rank=3, energy=0.98)
+    assert np.all(spaces.ranks == 0)
+    assert np.all(spaces.bases == 0)
+
+
+def test_neighbours_are_the_nearest_and_include_the_point_itself(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(200, 4)) + 1000  # far from the origin, where norms would cancel
+    monkeypatch.setattr("autojacobin.autoencoder.tangent._DISTANCES_PER_BLOCK", 200 * 7)  # several blocks
+    neighbors = nearest_neighbors(X.astype(np.float32), 9)
+    for i, found in enumerate(neighbors):
+        order = np.argsort(np.linalg.norm(X - X[i], axis=1))[:9]
+        assert i in found
+        assert len(set(found) & set(order)) >= 8  # float32 may swap the ninth with the tenth
+    assert np.array_equal(nearest_neighbors(X, 500)[3], np.arange(200))
+
+
+def test_progress_counts_up_to_all_points():
+    seen = []
+    X = np.random.default_rng(0).normal(size=(100, 3))
+    tangent_spaces(X, 10, 2, 0.9, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (100, 100)
+    assert seen == sorted(seen)
+
+
+def test_the_number_of_threads_does_not_change_a_bit(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
+    several = tangent_spaces(X, 20, 5, 0.9)
+    monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda: 3)
+    assert np.array_equal(tangent_spaces(X, 20, 5, 0.9).bases, several.bases)
