@@ -31,10 +31,13 @@ def adopt(X: Any) -> Any:
     if X.requires_grad:
         raise DataError("X is a PyTorch tensor that requires a gradient, expected one without; pass X.detach() instead")
     kind, _ = X.__dlpack_device__()
-    if kind == _DLPACK_CPU:
-        return np.from_dlpack(X)
-    if kind == _DLPACK_CUDA:
-        return _import_cupy().from_dlpack(X)
+    try:
+        if kind == _DLPACK_CPU:
+            return np.from_dlpack(X)
+        if kind == _DLPACK_CUDA:
+            return _import_cupy().from_dlpack(X)
+    except (BufferError, RuntimeError, TypeError) as error:  # a dtype that the other side does not have
+        raise DataTypeError(f"X is a PyTorch tensor that cannot be taken over: {error}; pass X.float()") from error
     raise DataTypeError(f"X lives on the device {X.device}, expected a CPU or CUDA tensor; pass X.cpu() instead")
 
 

@@ -1,5 +1,7 @@
 """Theorem 1: the function that sends a point to the nearest one of a manifold has the Jacobian TT' there."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -30,7 +32,7 @@ def test_the_first_order_error_shrinks_with_the_step(name):
             np.linalg.norm(manifold.nearest(m + h * t) - manifold.nearest(m) - h * manifold.projector(m) @ t) / h
             for h in (1e-1, 1e-2, 1e-3, 1e-4)
         ]
-        for larger, smaller in zip(errors, errors[1:], strict=False):
+        for larger, smaller in pairwise(errors):
             assert smaller <= max(0.5 * larger, 1e-10)
         assert errors[-1] < 1e-3
 

@@ -1,0 +1,46 @@
+"""The command line: composed from the library, with no logic of its own."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from autojacobin import AutoJacobinError, __version__
+from autojacobin.cli.demo import demo
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Learned binary codes for nearest-neighbour search.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(demo)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"autojacobin {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; an error of the library ends in one sentence and the exit code 1."""
+    try:
+        app()
+    except AutoJacobinError as error:
+        typer.echo(f"autojacobin: {error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,84 @@
+"""Recall@i and m-Recall."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.codes import Codes
+from autojacobin.errors import DataError
+from autojacobin.evaluation.truth import ground_truth
+from autojacobin.search import hamming_topk
+
+__all__ = ["leave_one_out_m_recall", "m_recall", "recall_curve"]
+
+_MOST_QUERIES = 1000
+
+
+def recall_curve(ids: Any, truth: Any, k: int, depth: int) -> npt.NDArray[np.float64]:
+    """Recall@i for i = 1…depth: the share of the ``k`` true neighbours among the first i found, mean over queries.
+
+        Recall@i = (1/Q) Σ_q |truth_q ∩ ids_q[:i]| / k
+
+    Parameters
+    ----------
+    ids : array of int, shape (n_queries, ≥ depth)
+        What a search found, best first, no id twice in a row.
+    truth : array of int, shape (n_queries, ≥ k)
+        True neighbours, nearest first.
+    k : int
+        How many of the true neighbours count.
+    depth : int
+        How far the curve goes.
+
+    Examples
+    --------
+    >>> from autojacobin.evaluation import recall_curve
+    >>> recall_curve([[7, 3, 5, 9]], [[3, 9]], k=2, depth=4)
+    array([0. , 0.5, 0.5, 1. ])
+    """
+    ids, truth = np.asarray(ids), np.asarray(truth)
+    if ids.ndim != 2 or truth.ndim != 2 or len(ids) != len(truth) or len(ids) == 0:
+        raise DataError(
+            f"ids and truth must be matrices with a row for each of the same queries, got shapes {ids.shape} and "
+            f"{truth.shape}; search with the queries that the truth was computed for"
+        )
+    for name, wanted, width, of in (("k", k, truth.shape[1], "truth"), ("depth", depth, ids.shape[1], "ids")):
+        if not 1 <= wanted <= width:
+            raise DataError(f"{name} must be from 1 to {width}, the columns of {of}, got {wanted}")
+    hits = np.zeros(depth, dtype=np.int64)
+    for found, true in zip(ids[:, :depth], truth[:, :k], strict=True):
+        hits += np.isin(found, true)
+    return np.cumsum(hits) / (len(ids) * k)
+
+
+def m_recall(ids: Any, truth: Any, k: int, depth: int) -> float:
+    """Mean of Recall@i over i = 1…depth, the one number that the paper compares methods by."""
+    return float(recall_curve(ids, truth, k, depth).mean())
+
+
+def leave_one_out_m_recall(vectors: Any, codes: Codes, *, k: int = 10, depth: int | None = None) -> float:
+    """m-Recall of a set searched for its own points: each is a query against all the others.
+
+    At most 1,000 of them, evenly spaced, are asked for. ``k`` and ``depth`` (ten times k by default) are cut
+    down to the number of other points.
+    """
+    n = len(vectors)
+    if n < 2:
+        raise DataError(f"scoring needs at least 2 points to search among, got {n}; pass more held-out points")
+    k = min(k, n - 1)
+    depth = min(10 * k if depth is None else depth, n - 1)
+    asked = np.unique(np.linspace(0, n - 1, min(n, _MOST_QUERIES)).astype(np.int64))
+    truth = _others(ground_truth(vectors, vectors[asked], k + 1), asked)
+    _, ids = hamming_topk(codes[asked], codes, depth + 1)
+    return m_recall(_others(ids, asked), truth, k, depth)
+
+
+def _others(ids: npt.NDArray[np.int64], asked: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Take each query's own id out of its row, or, where duplicates crowd it out, the last id."""
+    itself = ids == asked[:, None]
+    itself[~itself.any(axis=1), -1] = True
+    others: npt.NDArray[np.int64] = ids[~itself].reshape(len(ids), -1)
+    return others

@@ -1,0 +1,155 @@
+"""What the auto-encoder methods share: scaling, the start, Algorithm 1, and the hyperplanes of the hidden layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin._arrays import namespace, on_device, to_host
+from autojacobin._frames import principal_frame, random_rotation
+from autojacobin.autoencoder import Network, Objective, TangentSpaces, train
+from autojacobin.hashers._base import LinearHasher
+from autojacobin.hashers._parameters import Callback, Choice, Limit, Number, OrNone, Seed, Whole
+from autojacobin.hashers._persistence import Tensor
+from autojacobin.hashers._vectors import as_floats
+from autojacobin.hashers.itq import itq_rotation
+
+__all__ = ["AutoEncoderHasher"]
+
+_ITQ_TURNS = 50
+
+
+class AutoEncoderHasher(LinearHasher):
+    """Base of the auto-encoder methods; they differ in the objective and in what goes into the network."""
+
+    W1_: npt.NDArray[Any]
+    b1_: npt.NDArray[Any]
+    W2_: npt.NDArray[Any]
+    b2_: npt.NDArray[Any]
+    scale_: float
+    history_: dict[str, npt.NDArray[Any]]
+
+    _limits: ClassVar[dict[str, Limit]] = {
+        "n_bits": Whole(1),
+        "alpha": Number(0),
+        "epsilon": Number(0, above_low=True),
+        "batch_size": OrNone(Whole(1)),
+        "n_epochs": Whole(0),
+        "scale": Number(0, above_low=True),
+        "threshold": Choice("bias", "origin"),
+        "init": Choice("random", "itq"),
+        "tol": Number(0),
+        "random_state": Seed(),
+        "device": Choice("cpu", "cuda"),
+        "progress": OrNone(Callback()),
+    }
+    _tensors: ClassVar[dict[str, Tensor]] = {
+        "W1_": Tensor("f", ("n_bits", "n_features")),
+        "b1_": Tensor("f", ("n_bits",)),
+        "W2_": Tensor("f", ("n_features", "n_bits")),
+        "b2_": Tensor("f", ("n_features",)),
+        "scale_": Tensor("f"),
+        "history_": Tensor("f", ("steps",), columns=True),
+    }
+
+    def __init__(
+        self,
+        n_bits: int = 64,
+        *,
+        alpha: float = 0.1,
+        epsilon: float = 1e-4,
+        batch_size: int | None = 1000,
+        n_epochs: int = 5,
+        scale: float = 0.8,
+        threshold: str = "bias",
+        init: str = "random",
+        tol: float = 0.0,
+        random_state: Any = None,
+        device: str = "cpu",
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.alpha = alpha
+        self.epsilon = epsilon
+        self.batch_size = batch_size
+        self.n_epochs = n_epochs
+        self.scale = scale
+        self.threshold = threshold
+        self.init = init
+        self.tol = tol
+        self.random_state = random_state
+        self.device = device
+        self.progress = progress
+
+    # What a method may change
+
+    def _objective(self) -> Objective:
+        return Objective(alpha=self.alpha, epsilon=self.epsilon)
+
+    def _tangent_spaces(self, X: Any) -> TangentSpaces | None:  # noqa: ARG002
+        return None
+
+    def _corruption(self, rng: np.random.RandomState) -> Callable[[Any], Any] | None:  # noqa: ARG002
+        return None
+
+    # How it is done
+
+    def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        offsets = self.b1_ if self.threshold == "bias" else np.zeros_like(self.b1_)
+        return self.W1_ * self.scale_, offsets
+
+    def _training_floats(self, array: Any) -> Any:
+        return on_device(as_floats(array), self.device)
+
+    def _fit(self, X: Any, rng: np.random.RandomState) -> None:
+        # tanh wants its inputs inside (-1, 1), with room left for points farther out than any in training
+        self.scale_ = self.scale / float(((X * X).sum(axis=1)).max()) ** 0.5
+        X = X * self.scale_
+        start = _starting_network(X, self.n_bits, self.init, rng)
+        network, self.history_ = train(
+            start,
+            X,
+            self._objective(),
+            rng=rng,
+            tangents=self._tangent_spaces(X),
+            batch_size=self.batch_size,
+            n_epochs=self.n_epochs,
+            tol=self.tol,
+            corrupt=self._corruption(rng),
+            progress=self._tell("training"),
+        )
+        self.W1_, self.b1_, self.W2_, self.b2_ = (
+            to_host(part).copy() for part in (network.W1, network.b1, network.W2, network.b2)
+        )
+
+    def _tell(self, stage: str) -> Callable[[int, int], None] | None:
+        if self.progress is None:
+            return None
+        tell = self.progress
+        return lambda done, total: tell(stage, done, total)
+
+
+def _starting_network(X: Any, d: int, init: str, rng: np.random.RandomState) -> Network:
+    """Start from the linear auto-encoder: W1 a rotated PCA frame, b1 = −W1 μ, b2 = μ, W2 what undoes W1.
+
+    W2 is W1' as long as the rows of W1 are orthonormal. With more hidden units than inputs, random
+    orthonormal frames are put below the first one, and the pseudo-inverse of the whole takes the place of W1'.
+    """
+    xp = namespace(X)
+    D = X.shape[1]
+    mean = X.mean(axis=0)
+    centred = X - mean
+    frame = principal_frame(centred, min(d, D))
+    if init == "itq":
+        rotation, _ = itq_rotation(centred @ frame.T, _ITQ_TURNS, rng)
+    else:
+        rotation = xp.asarray(random_rotation(len(frame), rng).astype(X.dtype))
+    frames = [rotation.T @ frame]
+    while sum(map(len, frames)) < d:
+        frames.append(xp.asarray(random_rotation(D, rng).astype(X.dtype)))
+    W1 = xp.concatenate(frames)[:d]
+    W2 = W1.T.copy() if d <= D else xp.linalg.pinv(W1).astype(X.dtype)
+    return Network(W1=W1, b1=-(W1 @ mean), W2=W2, b2=mean)

@@ -1,0 +1,267 @@
+"""The contract that every method keeps: vectors in, codes out, as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from autojacobin._arrays import give_back, namespace, on_device, to_host
+from autojacobin.codes import Codes
+from autojacobin.errors import DataError
+from autojacobin.hashers._parameters import Limit, Whole, check_parameters
+from autojacobin.hashers._persistence import Tensor, read_model, write_model
+from autojacobin.hashers._vectors import as_floats, as_matrix, float_blocks
+
+__all__ = ["Hasher", "LinearHasher", "load"]
+
+# Squares of numbers up to the one and down to the other neither overflow nor vanish in the precision at hand.
+_LARGEST = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e145}
+_SMALLEST = {np.dtype(np.float32): 1e-15, np.dtype(np.float64): 1e-145}
+
+
+class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Base of all methods: turns vectors into binary codes of ``n_bits`` bits.
+
+    A method supplies ``_fit``, ``_projector``, the limits of its parameters and the shapes of what it learns;
+    everything else stands here. ``X`` is a matrix with a vector a row: an array of any real dtype, a memory
+    map, a data frame, a CuPy array, a PyTorch tensor, or, where one pass is enough, an iterator of such blocks.
+    Computing is in float32, or in float64 when ``X`` is.
+    """
+
+    n_bits: int
+    random_state: Any
+    n_features_in_: int
+
+    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1)}
+    _tensors: ClassVar[dict[str, Tensor]] = {}
+    _fewest_points: ClassVar[int] = 2
+    _more_bits_than_features: ClassVar[bool] = True
+    _classes: ClassVar[dict[str, type[Hasher]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not cls.__name__.startswith("_"):
+            Hasher._classes[cls.__name__] = cls
+
+    # What a method has to supply
+
+    def _fit(self, X: Any, rng: np.random.RandomState) -> None:
+        """Learn from checked floats, shape (n, D), and set the attributes named in ``_tensors``."""
+        raise NotImplementedError
+
+    def _projector(self, xp: Any) -> Callable[[Any], Any]:
+        """Give the function from floats (n, D) to the real values (n, n_bits) whose signs are the bits."""
+        raise NotImplementedError
+
+    # What every method then can do
+
+    def fit(self, X: Any, y: Any = None) -> Hasher:  # noqa: ARG002
+        """Learn to hash from the rows of ``X``.
+
+        Parameters
+        ----------
+        X : matrix of shape (n_samples, n_features)
+            Training vectors.
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self, self._limits)
+        if isinstance(X, Iterator):
+            raise DataError(
+                f"{type(self).__name__}.fit goes over the data several times, got an iterator that can be read once; "
+                "pass an array or a memory map of a sample"
+            )
+        floats = self._training_floats(self._checked(X, fitting=True))
+        self._refuse_hopeless(floats)
+        self._remember_features(X, floats)
+        self._fit(floats, check_random_state(getattr(self, "random_state", None)))
+        return self
+
+    def project(self, X: Any) -> Any:
+        """Real values whose signs are the bits, shape (n, n_bits); PyTorch and CuPy in, the same out.
+
+        Asymmetric search ranks by them.
+        """
+        check_is_fitted(self)
+        parts = list(self._projections(X))
+        return give_back(parts[0] if len(parts) == 1 else namespace(parts[0]).concatenate(parts), X)
+
+    def encode(self, X: Any) -> Codes:
+        """Binary codes of the rows of ``X``: bit j is 1 where ``project(X)[:, j] >= 0``."""
+        check_is_fitted(self)
+        bits = (to_host(projections >= 0) for projections in self._projections(X))
+        return Codes.concatenate([Codes.from_bits(block) for block in bits])
+
+    def transform(self, X: Any) -> npt.NDArray[np.uint8]:
+        """The codes of ``encode`` as a matrix of 0 and 1, shape (n, n_bits), for scikit-learn's pipelines."""
+        return self.encode(X).to_bits()
+
+    def score(self, X: Any, y: Any = None, *, k: int = 10, depth: int | None = None) -> float:  # noqa: ARG002
+        """m-Recall of held-out points: how well the codes of ``X`` find the true neighbours within ``X``.
+
+        Every point is a query against all the others (at most 1,000 of them, evenly spaced). Its ``k``
+        Euclidean neighbours are the truth, and Recall@i is averaged over i = 1…depth points in Hamming order.
+        Higher is better, so that ``GridSearchCV`` works as it is.
+
+        Parameters
+        ----------
+        X : matrix of shape (n_samples, n_features)
+            At least two points, none of which should have been fitted.
+        y : ignored
+        k : int
+            True neighbours a query; cut down to n_samples - 1.
+        depth : int, optional
+            Points retrieved; ten times k by default, cut down to n_samples - 1.
+        """
+        from autojacobin.evaluation import (
+            leave_one_out_m_recall,
+        )  # the one look upwards; see docs/architecture.md
+
+        check_is_fitted(self)
+        vectors = to_host(self._checked(X))
+        return leave_one_out_m_recall(as_floats(vectors), self.encode(vectors), k=k, depth=depth)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted hasher to one safetensors file, whole or not at all; :func:`load` reads it back."""
+        check_is_fitted(self)
+        write_model(path, self, self._tensors)
+
+    # How it is done
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_bits
+
+    def _device(self) -> str:
+        return getattr(self, "device", "cpu")
+
+    def _checked(self, X: Any, *, fitting: bool = False) -> Any:
+        """Give ``X`` as an array of a shape that can be fitted on, or that fits what was fitted."""
+        name = type(self).__name__
+        array = as_matrix(X, name)
+        n, D = array.shape
+        fewest = self._fewest_points if fitting else 1
+        if n < fewest:
+            raise DataError(
+                f"Found array with {n} sample(s) (shape=({n}, {D})) while a minimum of {fewest} is required by {name}; "
+                "pass more vectors"
+            )
+        if D < 1:
+            raise DataError(
+                f"Found array with {D} feature(s) (shape=({n}, {D})) while a minimum of 1 is required by {name}; "
+                "pass vectors with at least one number each"
+            )
+        if fitting and not self._more_bits_than_features and self.n_bits > D:
+            raise DataError(
+                f"{name} is undefined for more bits than features, got n_bits={self.n_bits} for {D} feature(s) "
+                f"(n_features = {D}); use n_bits={D} or fewer, or a method without that limit such as LSH"
+            )
+        if not fitting:
+            if self.n_features_in_ != D:
+                raise DataError(
+                    f"X has {D} features, but {name} is expecting {self.n_features_in_} features as input; "
+                    "pass vectors of the kind it was fitted on"
+                )
+            self._remember_features(X, array, reset=False)
+        return array
+
+    def _remember_features(self, X: Any, array: Any, *, reset: bool = True) -> None:
+        """Note the number of features, and their names if X is a data frame, as scikit-learn does; or compare them."""
+        validate_data(self, X if hasattr(X, "columns") else array, reset=reset, skip_check_array=True)
+
+    def _training_floats(self, array: Any) -> Any:
+        return as_floats(to_host(array))
+
+    def _refuse_hopeless(self, X: Any) -> None:
+        name, xp = type(self).__name__, namespace(X)
+        low, high = X.min(axis=0), X.max(axis=0)
+        largest = max(-float(low.min()), float(high.max()))
+        if largest > _LARGEST[X.dtype]:
+            raise DataError(
+                f"the numbers in X are too large for {X.dtype}, got {largest:.3g} in absolute value, expected at most "
+                f"{_LARGEST[X.dtype]:g}; divide X by {largest:.3g}"
+            )
+        if self._fewest_points > 1 and bool(xp.all(low == high)):
+            raise DataError(
+                f"all {len(X)} training points of {name} are equal, so there is nothing to learn from; "
+                "pass points that differ"
+            )
+        spread = float((high - low).max())
+        if self._fewest_points > 1 and spread < _SMALLEST[X.dtype]:
+            raise DataError(
+                f"the training points of {name} are too close together for {X.dtype}, got {spread:.3g} between them in "
+                f"any coordinate, expected at least {_SMALLEST[X.dtype]:g}; multiply X by {1 / spread:.3g}"
+            )
+
+    def _projections(self, X: Any) -> Iterator[Any]:
+        """Projections of a matrix, or of an iterator of matrices, in blocks that bound the memory they take."""
+        row, library, project = 0, None, None
+        for part in X if isinstance(X, Iterator) else (X,):
+            array = self._checked(part)
+            for floats in float_blocks(array, row):
+                block = on_device(floats, self._device())
+                if project is None or namespace(block) is not library:
+                    library = namespace(block)
+                    project = self._projector(library)
+                with np.errstate(over="ignore", invalid="ignore"):  # told in a sentence below
+                    projections = project(block)
+                    finite = math.isfinite(float(projections.sum()))
+                if not finite:
+                    raise DataError(
+                        f"the vectors from row {row} on are too large to project in {block.dtype}, expected numbers "
+                        f"like those that {type(self).__name__} was fitted on; rescale them, or pass float64"
+                    )
+                yield projections
+                row += len(block)
+        if project is None:
+            raise DataError("X is an iterator without a block, expected at least one matrix of vectors")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+class LinearHasher(Hasher):
+    """A method whose bits are the sides of hyperplanes: project(x) = A x + c."""
+
+    def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Give A, shape (n_bits, n_features), and c, shape (n_bits,): bit j is 1 where A[j] @ x + c[j] >= 0."""
+        raise NotImplementedError
+
+    def _projector(self, xp: Any) -> Callable[[Any], Any]:
+        weights, offsets = (xp.asarray(part) for part in self.hyperplanes())
+
+        def project(X: Any) -> Any:
+            projections = X @ weights.T
+            projections += offsets
+            return projections
+
+        return project
+
+
+def load(path: str | os.PathLike[str]) -> Hasher:
+    """Read a hasher that ``save`` wrote.
+
+    The codes it gives are the same bit for bit. Nothing in the file is executed: it holds a JSON header and
+    plain arrays. The hasher computes on the CPU until ``set_params(device="cuda")`` says otherwise.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged or foreign, or if it needs a newer library.
+    """
+    model: Hasher = read_model(path, Hasher._classes)
+    return model

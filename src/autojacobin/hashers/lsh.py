@@ -1,0 +1,104 @@
+"""Locality-sensitive hashing with random hyperplanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils import check_random_state
+
+from autojacobin._arrays import to_host
+from autojacobin.hashers._base import LinearHasher
+from autojacobin.hashers._parameters import Choice, Limit, Seed, Whole, check_parameters
+from autojacobin.hashers._persistence import Tensor
+from autojacobin.hashers._vectors import as_floats, float_blocks
+
+__all__ = ["LSH"]
+
+
+class LSH(LinearHasher):
+    """Random hyperplanes: ``bit_j = [w_j · (x − μ) ≥ 0]`` with w_j drawn from a standard normal.
+
+    The hyperplanes do not depend on the data; only the mean μ that they pass through does. Two vectors whose
+    angle as seen from μ is θ differ in a bit with probability θ/π.
+
+    Parameters
+    ----------
+    n_bits : int, default=64
+        Length of the codes; may exceed the number of features.
+    center : bool, default=True
+        Pass the hyperplanes through the mean of the training data. The reference method has them pass
+        through the origin (``False``), which costs about 0.13 m-Recall on SIFT, where no number is negative.
+    random_state : int, RandomState or None
+        Draws the hyperplanes.
+
+    Attributes
+    ----------
+    weights_ : array of shape (n_bits, n_features)
+        Normals of the hyperplanes.
+    mean_ : array of shape (n_features,)
+        Point that they pass through.
+
+    References
+    ----------
+    P. Indyk and R. Motwani, "Approximate nearest neighbors: towards removing the curse of dimensionality",
+    STOC 1998. M. Charikar, "Similarity estimation techniques from rounding algorithms", STOC 2002.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from autojacobin import LSH
+    >>> X = load_digits().data
+    >>> LSH(n_bits=96, random_state=0).fit(X).encode(X)
+    Codes(1797 codes of 96 bits)
+    """
+
+    weights_: npt.NDArray[Any]
+    mean_: npt.NDArray[Any]
+
+    _limits: ClassVar[dict[str, Limit]] = {
+        "n_bits": Whole(1),
+        "center": Choice(True, False),
+        "random_state": Seed(),
+    }
+    _tensors: ClassVar[dict[str, Tensor]] = {
+        "weights_": Tensor("f", ("n_bits", "n_features")),
+        "mean_": Tensor("f", ("n_features",)),
+    }
+    _fewest_points: ClassVar[int] = 1
+
+    def __init__(self, n_bits: int = 64, *, center: bool = True, random_state: Any = None) -> None:
+        self.n_bits = n_bits
+        self.center = center
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> LSH:
+        """Draw the hyperplanes and find the mean; ``X`` may also be an iterator of blocks, read once."""
+        if not isinstance(X, Iterator):
+            super().fit(X, y)
+            return self
+        check_parameters(self, self._limits)
+        first = next(X, np.empty((0, 1)))
+        self._remember_features(first, as_floats(self._checked(first, fitting=True)))
+        total, row = np.zeros(self.n_features_in_), 0
+        dtype = np.dtype(np.float32)
+        for part in chain([first], X):
+            for floats in float_blocks(to_host(self._checked(part)), row):
+                total += floats.sum(axis=0, dtype=np.float64)
+                dtype = np.result_type(dtype, floats)
+                row += len(floats)
+        self._draw(total / row, dtype, check_random_state(self.random_state))
+        return self
+
+    def _fit(self, X: Any, rng: np.random.RandomState) -> None:
+        self._draw(X.mean(axis=0, dtype=np.float64), X.dtype, rng)
+
+    def _draw(self, mean: Any, dtype: Any, rng: np.random.RandomState) -> None:
+        self.weights_ = rng.standard_normal((self.n_bits, len(mean))).astype(dtype)
+        self.mean_ = (mean if self.center else np.zeros_like(mean)).astype(dtype)
+
+    def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
+        return self.weights_, -self.weights_ @ self.mean_

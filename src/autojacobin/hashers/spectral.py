@@ -1,0 +1,109 @@
+"""Spectral hashing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin._frames import principal_frame
+from autojacobin.hashers._base import Hasher
+from autojacobin.hashers._parameters import Limit, Whole
+from autojacobin.hashers._persistence import Tensor
+
+__all__ = ["SpectralHashing"]
+
+
+class SpectralHashing(Hasher):
+    """Smoothest waves over a box around the data: ``bit = [cos(m π (v − a) / (b − a)) ≥ 0]``.
+
+    The relaxed problem behind it asks for balanced, uncorrelated bits that change little between neighbours.
+    For a uniform distribution on a box it has a closed solution: along a principal axis with range [a, b] the
+    eigenfunctions are cosines of m half-waves, with eigenvalues that grow with (m π / (b − a))². The
+    ``n_bits`` smallest over all axes and m ≥ 1 make the code; a long axis gives several bits.
+
+    Nothing is random here, so there is no ``random_state``.
+
+    Parameters
+    ----------
+    n_bits : int, default=64
+        Length of the codes; beyond the number of features, higher frequencies fill it up.
+
+    Attributes
+    ----------
+    mean_ : array of shape (n_features,)
+        Mean of the training data.
+    components_ : array of shape (min(n_bits, n_features), n_features)
+        Principal directions.
+    lower_, range_ : arrays of shape (min(n_bits, n_features),)
+        The box: a and b − a along each direction.
+    axis_ : array of int, shape (n_bits,)
+        Direction that each bit looks along.
+    mode_ : array of int, shape (n_bits,)
+        Number of half-waves m of each bit.
+
+    References
+    ----------
+    Y. Weiss, A. Torralba and R. Fergus, "Spectral hashing", NIPS 2008.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from autojacobin import SpectralHashing
+    >>> X = load_digits().data
+    >>> SpectralHashing(n_bits=16).fit(X).mode_
+    array([1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 2])
+    """
+
+    mean_: npt.NDArray[Any]
+    components_: npt.NDArray[Any]
+    lower_: npt.NDArray[Any]
+    range_: npt.NDArray[Any]
+    axis_: npt.NDArray[np.int64]
+    mode_: npt.NDArray[np.int64]
+
+    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1)}
+    _tensors: ClassVar[dict[str, Tensor]] = {
+        "mean_": Tensor("f", ("n_features",)),
+        "components_": Tensor("f", ("n_components", "n_features")),
+        "lower_": Tensor("f", ("n_components",)),
+        "range_": Tensor("f", ("n_components",)),
+        "axis_": Tensor("i", ("n_bits",)),
+        "mode_": Tensor("i", ("n_bits",)),
+    }
+
+    def __init__(self, n_bits: int = 64) -> None:
+        self.n_bits = n_bits
+
+    def _fit(self, X: Any, rng: np.random.RandomState) -> None:  # noqa: ARG002
+        self.mean_ = X.mean(axis=0)
+        centred = X - self.mean_
+        self.components_ = principal_frame(centred, min(self.n_bits, X.shape[1]))
+        projected = centred @ self.components_.T
+        self.lower_ = projected.min(axis=0)
+        self.range_ = projected.max(axis=0) - self.lower_
+        self.axis_, self.mode_ = _smoothest_waves(self.range_, self.n_bits)
+
+    def _projector(self, xp: Any) -> Callable[[Any], Any]:
+        mean, components = xp.asarray(self.mean_), xp.asarray(self.components_)
+        frequency = xp.asarray((np.pi * self.mode_ / self.range_[self.axis_]).astype(self.range_.dtype))
+        lower, axis = xp.asarray(self.lower_[self.axis_]), xp.asarray(self.axis_)
+
+        def project(X: Any) -> Any:
+            along = ((X - mean) @ components.T)[:, axis]
+            return xp.cos((along - lower) * frequency)
+
+        return project
+
+
+def _smoothest_waves(ranges: Any, n_bits: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Axis and number of half-waves of the ``n_bits`` smallest eigenvalues, equal ones by axis and then mode."""
+    widest = ranges.max()
+    usable = np.flatnonzero(ranges > 1e-6 * widest)  # an axis along which nothing varies has no wave
+    axis = np.repeat(usable, n_bits)
+    mode = np.tile(np.arange(1, n_bits + 1), len(usable))
+    eigenvalue = (mode * (widest / ranges[axis].astype(np.float64))) ** 2
+    chosen = np.argsort(eigenvalue, kind="stable")[:n_bits]
+    return axis[chosen].astype(np.int64), mode[chosen].astype(np.int64)

@@ -1,0 +1,207 @@
+"""The auto-encoder methods: what they leave behind, their options, and the toy example of the paper."""
+
+import numpy as np
+import pytest
+
+from autojacobin import AutoBin, AutoJacoBin, CAutoBin, DAutoBin
+from autojacobin.autoencoder import Batch, Network, Objective, tangent_spaces
+from tests.hashers.methods import AUTO_ENCODERS, METHODS, digits, fitted
+
+TERMS = {
+    "AutoJacoBin": ["reconstruction", "jacobian", "binary"],
+    "AutoBin1": ["reconstruction", "binary"],
+    "AutoBin2": ["reconstruction", "binary"],
+    "DAutoBin": ["reconstruction", "binary"],
+    "CAutoBin": ["reconstruction", "binary", "contraction"],
+}
+
+
+@pytest.mark.parametrize("name", AUTO_ENCODERS)
+def test_the_cost_falls_on_real_data(name):
+    hasher = METHODS[name](24).set_params(batch_size=None, n_epochs=30).fit(digits()[:600])
+    history = hasher.history_
+    assert len(history["cost"]) == 30
+    assert np.all(history["cost"] <= history["cost_before"])
+    assert history["cost"][-1] < 0.997 * history["cost_before"][0]
+    if name != "DAutoBin":  # whose noise is drawn anew at every step
+        assert np.allclose(history["cost"][:-1], history["cost_before"][1:], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", AUTO_ENCODERS)
+def test_the_cost_falls_over_mini_batches(name):
+    hasher = METHODS[name](24).set_params(batch_size=200, n_epochs=4).fit(digits()[:1000])
+    history = hasher.history_
+    assert history["epoch"].tolist() == [epoch for epoch in range(4) for _ in range(5)]
+    assert np.all(history["n_points"] == 200)
+    assert np.all(history["cost"] <= history["cost_before"])
+    first, last = history["cost"][:5].mean(), history["cost"][-5:].mean()
+    assert last < first
+
+
+@pytest.mark.parametrize("name", AUTO_ENCODERS)
+def test_the_history_has_every_term_and_they_add_up(name):
+    history = fitted(name).history_
+    columns = {"epoch", "n_points", "cost_before", "cost", "step", "evaluations", *TERMS[name]}
+    assert set(history) == columns
+    assert np.allclose(sum(history[term] for term in TERMS[name]), history["cost"])
+    assert np.all(history["evaluations"] >= 2)
+    assert np.all(history["evaluations"] <= 26)
+    assert np.all(history["step"] >= 0)
+
+
+def test_the_last_row_of_the_history_is_the_objective_at_the_weights():
+    X = digits()[:300]
+    hasher = AutoJacoBin(16, n_neighbors=40, batch_size=None, n_epochs=3, random_state=0).fit(X.astype(np.float64))
+    network = Network(hasher.W1_, hasher.b1_, hasher.W2_, hasher.b2_)
+    scaled = X.astype(np.float64) * hasher.scale_
+    assert np.linalg.norm(scaled, axis=1).max() == pytest.approx(0.8)
+    spaces = tangent_spaces(scaled, 40, 16, 0.98)
+    assert np.array_equal(spaces.ranks, hasher.tangent_rank_)
+    values, _ = Objective(0.1, 1e-4, jacobian_weight=1.0)(network, Batch(scaled, scaled, spaces))
+    assert {term: hasher.history_[term][-1] for term in values} == pytest.approx(values)
+
+
+@pytest.mark.parametrize("name", AUTO_ENCODERS)
+def test_attributes_have_their_shapes(name):
+    hasher = fitted(name)
+    shapes = [getattr(hasher, attribute).shape for attribute in ("W1_", "b1_", "W2_", "b2_")]
+    assert shapes == [(16, 64), (16,), (64, 16), (64,)]
+    assert isinstance(hasher.scale_, float)
+    assert hasattr(hasher, "tangent_rank_") == (name == "AutoJacoBin")
+
+
+def test_tangent_ranks_are_capped_at_the_bits():
+    ranks = fitted("AutoJacoBin").tangent_rank_
+    assert ranks.shape == (300,)
+    assert 1 <= ranks.min() <= ranks.max() <= 16
+    low = AutoJacoBin(16, n_neighbors=40, energy=0.5, n_epochs=0).fit(digits()[:300])
+    assert low.tangent_rank_.mean() < ranks.mean()
+
+
+def test_the_threshold_is_the_bias_or_the_origin():
+    X = digits()[:300]
+    bias, origin = (AutoBin(16, threshold=threshold, random_state=0).fit(X) for threshold in ("bias", "origin"))
+    assert np.array_equal(bias.W1_, origin.W1_)
+    assert np.allclose(bias.project(X) - origin.project(X), bias.b1_, atol=1e-5)
+    hidden = Network(bias.W1_, bias.b1_, bias.W2_, bias.b2_).forward(X * bias.scale_).Y
+    assert np.array_equal(bias.transform(X), hidden >= 0)
+
+
+def test_the_start_is_a_rotated_principal_frame():
+    X = digits()[:300].astype(np.float64)
+    principal = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:16]
+    for init in ("random", "itq"):
+        start = AutoBin(16, init=init, n_epochs=0, random_state=0).fit(X)
+        assert np.allclose(start.W1_ @ start.W1_.T, np.eye(16), atol=1e-10)
+        assert np.allclose(start.W1_.T @ start.W1_, principal.T @ principal, atol=1e-8)
+        assert np.allclose(start.b2_, X.mean(axis=0) * start.scale_)
+    from autojacobin import ITQ
+
+    itq = ITQ(16, random_state=0).fit(X * start.scale_)
+    assert np.allclose(np.abs(itq.weights_ @ start.W1_.T), np.eye(16), atol=1e-6)
+
+
+def test_more_bits_than_features_start_from_an_extended_frame():
+    X = digits()[:300, 20:30].astype(np.float64)
+    start = AutoBin(25, n_epochs=0, random_state=0).fit(X)
+    assert np.allclose(start.W1_[:10] @ start.W1_[:10].T, np.eye(10), atol=1e-10)
+    assert np.allclose(start.W1_[10:20] @ start.W1_[10:20].T, np.eye(10), atol=1e-10)
+    assert np.allclose(start.W2_ @ start.W1_, np.eye(10), atol=1e-10)  # the linear part reconstructs exactly
+
+
+def test_tol_stops_early_and_zero_never_does():
+    X = digits()[:400]
+    whole = AutoBin(16, n_epochs=40, batch_size=100, random_state=0).fit(X)
+    assert len(whole.history_["cost"]) == 160
+    short = AutoBin(16, n_epochs=40, batch_size=100, tol=0.05, random_state=0).fit(X)
+    steps = len(short.history_["cost"])
+    assert steps < 160
+    assert steps % 4 == 0
+    assert np.array_equal(short.history_["cost"], whole.history_["cost"][:steps])
+    by_epoch = short.history_["cost"].reshape(-1, 4).sum(axis=1)
+    gains = 1 - by_epoch[1:] / by_epoch[:-1]
+    assert np.all(gains[:-1] >= 0.05)
+    assert gains[-1] < 0.05
+
+
+def test_batches_cut_the_epoch_into_equal_parts():
+    history = AutoBin(4, batch_size=100, n_epochs=2, random_state=0).fit(digits()[:260]).history_
+    assert sorted(history["n_points"][:3].tolist()) == [86, 87, 87]
+    assert AutoBin(4, batch_size=1000, n_epochs=2).fit(digits()[:260]).history_["n_points"].tolist() == [260, 260]
+    assert AutoBin(4, batch_size=None, n_epochs=2).fit(digits()[:260]).history_["n_points"].tolist() == [260, 260]
+
+
+def test_fewer_points_than_neighbours_is_said_and_works():
+    with pytest.warns(UserWarning, match="from 80 neighbours, but there are 50 training points; all 50 are used"):
+        few = AutoJacoBin(16, random_state=0).fit(digits()[:50])
+    same = AutoJacoBin(16, n_neighbors=50, random_state=0).fit(digits()[:50])
+    assert np.array_equal(few.W1_, same.W1_)
+
+
+def test_dautobin_sets_the_share_of_entries_to_zero():
+    corrupt = DAutoBin(corruption=0.2)._corruption(np.random.RandomState(0))
+    X = np.ones((200, 100), dtype=np.float32)
+    noisy = corrupt(X)
+    assert set(np.unique(noisy)) == {0.0, 1.0}
+    assert np.mean(noisy == 0) == pytest.approx(0.2, abs=0.01)
+    assert noisy.dtype == np.float32
+    assert not np.array_equal(corrupt(X), noisy)  # drawn anew
+    X = digits()[:300]
+    none = DAutoBin(16, corruption=0.0, random_state=0).fit(X)
+    assert np.allclose(none.W1_, AutoBin(16, random_state=0).fit(X).W1_, atol=1e-3)
+
+
+def test_cautobin_contracts():
+    X = digits()[:300]
+
+    def norm(hasher):
+        y = np.tanh(hasher.project(X))
+        return np.mean(((1 - y**2) ** 2) @ np.sum(hasher.W1_**2, axis=1))
+
+    assert norm(CAutoBin(16, contraction=1.0, random_state=0).fit(X)) < norm(fitted("AutoBin1"))
+    free = CAutoBin(16, contraction=0.0, alpha=0.1, random_state=0).fit(X)
+    assert np.array_equal(free.W1_, AutoBin(16, random_state=0).fit(X).W1_)
+
+
+def test_without_its_jacobian_term_auto_jacobin_is_autobin():
+    X = digits()[:300]
+    without = AutoJacoBin(16, jacobian_weight=0.0, n_neighbors=40, random_state=0).fit(X)
+    assert np.array_equal(without.W1_, AutoBin(16, random_state=0).fit(X).W1_)
+
+
+def test_progress_is_told_stage_by_stage():
+    seen = []
+    AutoJacoBin(8, n_neighbors=30, batch_size=100, progress=lambda *args: seen.append(args)).fit(digits()[:300])
+    assert [stage for stage, done, total in seen if done == total] == ["tangent spaces", "training", "training"]
+    assert ("training", 15, 15) in seen
+
+
+@pytest.mark.parametrize("init", ["random", "itq"])
+def test_the_jacobian_term_pulls_the_jacobian_towards_the_tangent_spaces(init):
+    X = digits()[:400].astype(np.float64)
+    trained = AutoJacoBin(16, alpha=0.0, n_neighbors=40, batch_size=None, n_epochs=40, init=init, random_state=0).fit(X)
+    start = AutoJacoBin(16, n_neighbors=40, n_epochs=0, init=init, random_state=0).fit(X)
+    spaces = tangent_spaces(X * start.scale_, 40, 16, 0.98)
+    projectors = np.einsum("nrj,nrk->njk", spaces.bases, spaces.bases)
+
+    def gap(hasher):
+        network = Network(hasher.W1_, hasher.b1_, hasher.W2_, hasher.b2_)
+        return np.mean(np.sum((network.jacobian(X * hasher.scale_) - projectors) ** 2, axis=(1, 2)))
+
+    assert gap(trained) < gap(start)
+
+
+def test_the_toy_example_uses_seven_codes():
+    """1,000 points on x1 + x2 + x3 = 1, x > 0, three bits: three lines cut the triangle into seven parts.
+
+    The paper does not say how its toy was scaled. At 0.8 the tanh is almost linear and four to six codes are used;
+    at 8, where the hidden features reach the faces of the cube as in the paper's picture, seven are the rule.
+    """
+    used = []
+    for seed in range(8):
+        X = np.random.RandomState(seed).dirichlet([1, 1, 1], 1000)
+        toy = AutoJacoBin(3, alpha=0.01, scale=8, batch_size=None, n_epochs=50, random_state=seed).fit(X)
+        used.append(len(np.unique(toy.transform(X), axis=0)))
+        assert np.abs(np.tanh(toy.project(X))).max() > 0.95
+    assert used.count(7) >= 4
+    assert max(used) == 7  # the eighth code would need a plane that is not one

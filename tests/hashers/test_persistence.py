@@ -1,0 +1,231 @@
+"""Saved hashers: bit-identical codes, golden files, and files that are not what they should be."""
+
+import hashlib
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import safetensors.numpy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import autojacobin
+from autojacobin import ITQ, LSH, AutoJacoBin, Codes, FormatError
+from tests.hashers.methods import METHODS, digits, fitted
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "hashers-1"
+
+
+def saved(name, folder):
+    path = folder / "model.safetensors"
+    fitted(name).save(path)
+    return path
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_loaded_model_is_the_saved_one(name, tmp_path):
+    path = saved(name, tmp_path)
+    model = autojacobin.load(path)
+    original = fitted(name)
+    assert type(model) is type(original)
+    assert model.get_params() == original.get_params()
+    assert model.n_features_in_ == 64
+    assert model.encode(digits()) == original.encode(digits())
+    assert np.array_equal(model.project(digits()), original.project(digits()))
+    for attribute in original._tensors:
+        value, again = getattr(original, attribute), getattr(model, attribute)
+        if isinstance(value, dict):
+            assert set(value) == set(again)
+            assert all(np.array_equal(value[key], again[key]) for key in value)
+        else:
+            assert np.array_equal(value, again)
+            assert type(value) is type(again)
+    second = tmp_path / "again.safetensors"
+    model.save(second)
+    assert second.read_bytes() == path.read_bytes()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["again.safetensors", "model.safetensors"]
+
+
+def test_a_loaded_model_can_be_fitted_again(tmp_path):
+    model = autojacobin.load(saved("AutoJacoBin", tmp_path))
+    assert model.fit(digits()[:300]).encode(digits()) == fitted("AutoJacoBin").encode(digits())
+
+
+def test_what_belongs_to_the_running_program_is_not_saved(tmp_path):
+    path = tmp_path / "model"
+    hasher = AutoJacoBin(
+        np.int64(4), n_neighbors=30, random_state=np.random.RandomState(0), progress=print_nothing, n_epochs=1
+    )
+    hasher.fit(digits()[:100]).save(path)
+    model = autojacobin.load(path)
+    assert (model.n_bits, model.random_state, model.progress, model.device) == (4, None, None, "cpu")
+
+
+def print_nothing(*_):
+    pass
+
+
+def test_names_of_features_are_kept(tmp_path):
+    frame = pd.DataFrame(digits()[:100], columns=[f"ä{j}" for j in range(64)])
+    ITQ(8, random_state=0).fit(frame).save(tmp_path / "model")
+    model = autojacobin.load(tmp_path / "model")
+    assert list(model.feature_names_in_) == list(frame.columns)
+    assert len(model.encode(frame)) == 100
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.safetensors")), ids=lambda path: path.stem)
+def test_golden_files_of_format_1_stay_readable(path):
+    model = autojacobin.load(path)
+    assert type(model).__name__ == path.stem
+    vectors = np.load(GOLDEN / "vectors.npy", allow_pickle=False)
+    assert model.encode(vectors) == Codes.load(GOLDEN / f"{path.stem}.npz")
+
+
+def test_there_is_a_golden_file_for_every_class():
+    classes = {type(make()).__name__ for make in METHODS.values()}
+    assert {path.stem for path in GOLDEN.glob("*.safetensors")} == classes
+
+
+def written_by_another_program(header, arrays):
+    """A model file made from the description in docs/formats.md, with none of this library's code."""
+    entries, data = {}, b""
+    kinds = {"float32": "F32", "float64": "F64", "int64": "I64"}
+    for key, array in arrays.items():
+        raw = array.tobytes()
+        entries[key] = {
+            "dtype": kinds[str(array.dtype)],
+            "shape": list(array.shape),
+            "data_offsets": [len(data), len(data) + len(raw)],
+        }
+        data += raw
+    entries["__metadata__"] = {"autojacobin": json.dumps({"checksum": "0" * 64, **header})}
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    blank = struct.pack("<Q", len(text)) + text + data
+    return blank.replace(b"0" * 64, hashlib.sha256(blank).hexdigest().encode(), 1)
+
+
+HEADER = {
+    "format_version": 1,
+    "library_version": "0.1.0",
+    "class": "LSH",
+    "parameters": {"n_bits": 2, "center": True, "random_state": None},
+    "n_features_in": 3,
+    "feature_names_in": [],
+}
+ARRAYS = {
+    "weights_": np.array([[1, 0, 0], [0, 1, -1]], dtype=np.float32),
+    "mean_": np.array([1, 1, 0], dtype=np.float32),
+}
+
+
+def test_a_file_written_by_another_program_is_read(tmp_path):
+    path = tmp_path / "other"
+    path.write_bytes(written_by_another_program(HEADER, ARRAYS))
+    model = autojacobin.load(path)
+    assert isinstance(model, LSH)
+    assert model.transform([[2.0, 0.0, 0.0], [0.0, 5.0, 1.0]]).tolist() == [[1, 0], [0, 1]]
+
+
+def test_another_program_reads_what_was_saved(tmp_path):
+    path = saved("ITQ", tmp_path)
+    arrays = safetensors.numpy.load_file(path)
+    assert np.array_equal(arrays["weights_"], fitted("ITQ").weights_)
+    with safetensors.safe_open(path, "numpy") as stream:
+        header = json.loads(stream.metadata()["autojacobin"])
+    assert header["class"] == "ITQ"
+    assert header["parameters"] == {"n_bits": 16, "n_iter": 50, "random_state": 0}
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_flipped_bit_is_damage(tmp_path, data):
+    path = saved("CAutoBin", tmp_path)
+    content = bytearray(path.read_bytes())
+    position = data.draw(st.integers(0, len(content) - 1) | st.integers(0, 2000))
+    content[position] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match="is damaged or is not a model saved by autojacobin"):
+        autojacobin.load(path)
+
+
+def test_any_truncation_or_addition_is_damage(tmp_path):
+    path = saved("SpectralHashing", tmp_path)
+    content = path.read_bytes()
+    lengths = [*range(min(len(content), 1500)), *range(1500, len(content), 97)]
+    for part in [*(content[:length] for length in lengths), content + b"\0", b"\0" + content]:
+        path.write_bytes(part)
+        with pytest.raises(FormatError, match="is damaged"):
+            autojacobin.load(path)
+
+
+def test_foreign_files_are_refused(tmp_path):
+    path = tmp_path / "file"
+    contents = [
+        b"",
+        b"\x93NUMPY\x01\x00",
+        b"cos\nsystem\n(S'exit 1'\ntR.",
+        safetensors.numpy.save({"weights_": np.zeros((2, 3), np.float32)}),
+        rb"\"checksum\": \"" + b"0" * 64 + rb"\"",
+    ]
+    for content in contents:
+        path.write_bytes(content)
+        with pytest.raises(FormatError, match="is not a model saved by autojacobin"):
+            autojacobin.load(path)
+    with pytest.raises(FileNotFoundError):
+        autojacobin.load(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"format_version": 2}, "format 2, class LSH"),
+        ({"format_version": 99, "parameters": "of another kind"}, "format 99"),
+        ({"class": "HasherOfTheFuture"}, "format 1, class HasherOfTheFuture"),
+    ],
+)
+def test_newer_files_ask_for_a_newer_library(tmp_path, changes, what):
+    path = tmp_path / "newer"
+    path.write_bytes(written_by_another_program({**HEADER, **changes}, ARRAYS))
+    with pytest.raises(FormatError, match=f"needs a newer library, got {what}"):
+        autojacobin.load(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "arrays"),
+    [
+        ({}, {"mean_": ARRAYS["mean_"]}),  # an array is missing
+        ({}, {**ARRAYS, "extra_": ARRAYS["mean_"]}),
+        ({}, {**ARRAYS, "mean_": np.zeros(4, np.float32)}),
+        ({}, {**ARRAYS, "mean_": np.zeros(3, np.int64)}),
+        ({}, {**ARRAYS, "weights_": np.zeros((3, 3), np.float32)}),
+        ({"parameters": {"n_bits": 2, "unknown": 1}}, ARRAYS),
+        ({"parameters": {"n_bits": "2"}}, ARRAYS),
+        ({"parameters": []}, ARRAYS),
+        ({"n_features_in": 4}, ARRAYS),
+        ({"n_features_in": None}, ARRAYS),
+        ({"format_version": "one"}, ARRAYS),
+    ],
+)
+def test_files_whose_parts_do_not_fit_are_refused(tmp_path, header, arrays):
+    path = tmp_path / "wrong"
+    path.write_bytes(written_by_another_program({**HEADER, **header}, arrays))
+    with pytest.raises(FormatError, match="is damaged"):
+        autojacobin.load(path)
+
+
+def test_a_failed_save_leaves_the_old_model(tmp_path, monkeypatch):
+    path = saved("ITQ", tmp_path)
+    before = path.read_bytes()
+
+    def torn(source, target):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("os.replace", torn)
+    with pytest.raises(OSError, match="Input/output"):
+        fitted("LSH").save(path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]

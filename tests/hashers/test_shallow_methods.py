@@ -1,0 +1,180 @@
+"""LSH, Spectral Hashing, ITQ, OKMeans and NOKMeans: each against what defines it."""
+
+import numpy as np
+import pytest
+
+from autojacobin import ITQ, LSH, NOKMeans, OKMeans, SpectralHashing
+from autojacobin._frames import random_rotation
+from autojacobin.hashers.itq import itq_rotation
+from tests.hashers.methods import digits
+
+
+def blob(n=2000, D=20, seed=0):
+    """Correlated points off the origin."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, D)) @ (rng.normal(size=(D, D)) * np.geomspace(1, 0.1, D)) + 5
+
+
+class TestLSH:
+    def test_bits_differ_with_the_probability_of_the_angle(self):
+        rng = np.random.default_rng(0)
+        hasher = LSH(20000, center=False, random_state=0).fit(rng.normal(size=(10, 6)))
+        for _ in range(5):
+            pair = rng.normal(size=(2, 6))
+            angle = np.arccos(pair[0] @ pair[1] / np.linalg.norm(pair[0]) / np.linalg.norm(pair[1]))
+            bits = hasher.transform(pair)
+            assert np.mean(bits[0] != bits[1]) == pytest.approx(angle / np.pi, abs=0.015)
+
+    def test_the_hyperplanes_pass_through_the_mean_or_the_origin(self):
+        X = digits()
+        centred = LSH(64, random_state=0).fit(X)
+        assert np.allclose(centred.project(X.mean(axis=0, keepdims=True)), 0, atol=1e-3)
+        literal = LSH(64, center=False, random_state=0).fit(X)
+        assert np.all(literal.project(np.zeros((1, 64), np.float32)) == 0)
+        assert np.array_equal(literal.weights_, centred.weights_)
+        assert centred.score(X) > literal.score(X)
+
+
+class TestSpectralHashing:
+    def test_the_modes_are_the_smoothest_of_a_box(self):
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-0.5, 0.5, (20000, 3)) * np.array([8.0, 5.0, 1.0])
+        hasher = SpectralHashing(6).fit(X)
+        # eigenvalues (m / length)²: lengths 8, 5, 1 give 1/8, 1/5, 2/8, 3/8, 2/5, 4/8 in this order
+        assert hasher.axis_.tolist() == [0, 1, 0, 0, 1, 0]
+        assert hasher.mode_.tolist() == [1, 1, 2, 3, 2, 4]
+
+    def test_a_bit_counts_half_waves_along_its_axis(self):
+        X = np.linspace(0, 1, 1000)[:, None] * np.array([[1.0, 0.0]])
+        hasher = SpectralHashing(5).fit(X)
+        bits = hasher.transform(X)
+        assert np.array_equal(np.abs(np.diff(bits.astype(int), axis=0)).sum(axis=0), hasher.mode_)
+        assert sorted(hasher.mode_) == [1, 2, 3, 4, 5]
+
+    def test_projections_solve_the_eigenproblem_on_a_uniform_interval(self):
+        """The bits come from eigenfunctions of the Laplacian: f'' = −(mπ/range)² f."""
+        X = np.linspace(0, 3, 20001)[:, None]
+        hasher = SpectralHashing(3).fit(X)
+        f = hasher.project(X)
+        h = X[1, 0] - X[0, 0]
+        second = (f[2:] - 2 * f[1:-1] + f[:-2]) / h**2
+        assert np.allclose(second, -((hasher.mode_ * np.pi / 3) ** 2) * f[1:-1], atol=1e-3)
+
+
+class TestITQ:
+    def test_the_quantisation_error_is_the_definition_and_never_rises(self):
+        X = blob()
+        hasher = ITQ(12, random_state=0).fit(X)
+        errors = hasher.quantization_error_
+        assert len(errors) == 50
+        assert np.all(np.diff(errors) <= 1e-12 * errors[0])
+        assert errors[-1] < errors[0]
+        V = X - X.mean(axis=0)
+        frame = np.linalg.svd(V, full_matrices=False)[2][:12]
+        rotation, history = itq_rotation(V @ frame.T, 7, np.random.RandomState(3))
+        signs = np.sign(V @ frame.T @ itq_rotation(V @ frame.T, 6, np.random.RandomState(3))[0])
+        assert history[-1] == pytest.approx(np.mean((signs - V @ frame.T @ rotation) ** 2))
+        assert np.allclose(rotation.T @ rotation, np.eye(12), atol=1e-12)
+
+    def test_the_hyperplanes_are_an_orthonormal_frame_of_the_principal_space(self):
+        X = blob()
+        hasher = ITQ(8, random_state=0).fit(X)
+        assert np.allclose(hasher.weights_ @ hasher.weights_.T, np.eye(8), atol=1e-10)
+        principal = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:8]
+        assert np.allclose(hasher.weights_.T @ hasher.weights_, principal.T @ principal, atol=1e-8)
+
+    def test_a_turned_cube_is_turned_back(self):
+        rng = np.random.default_rng(0)
+        corners = rng.choice([-1.0, 1.0], (4000, 6)) + rng.normal(0, 0.05, (4000, 6))
+        turn = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+        best = min(ITQ(6, random_state=seed).fit(corners @ turn).quantization_error_[-1] for seed in range(5))
+        assert best < 0.01  # the noise that was put in, 0.0025, and what a turn too few leaves
+
+
+class TestOKMeans:
+    def test_the_quantisation_error_is_the_definition_and_never_rises(self):
+        X = blob()
+        hasher = OKMeans(10, random_state=0).fit(X)
+        errors = hasher.quantization_error_
+        assert np.all(np.diff(errors) <= 1e-12 * errors[0])
+        assert errors[-1] < errors[0]
+        one = OKMeans(10, n_iter=1, random_state=0).fit(X)
+        # one turn by hand, from the same rotated PCA frame
+        mean = X.mean(axis=0)
+        frame = np.linalg.svd(X - mean, full_matrices=False)[2][:10]
+        frame *= np.where(np.take_along_axis(frame, np.abs(frame).argmax(1)[:, None], 1) < 0, -1, 1)
+        R = frame.T @ random_rotation(10, np.random.RandomState(0))
+        P = (X - mean) @ R
+        corners = np.sign(P) * np.abs(P).mean(axis=0)
+        U, _, Vt = np.linalg.svd((X - mean).T @ corners, full_matrices=False)
+        R = U @ Vt
+        mu = (X - corners @ R.T).mean(axis=0)
+        assert np.allclose(one.weights_, R.T, atol=1e-8)
+        assert np.allclose(one.mean_, mu, atol=1e-8)
+        assert errors[0] == pytest.approx(np.mean(np.sum((X - mu - corners @ R.T) ** 2, axis=1)))
+
+    def test_the_frame_is_orthonormal_and_the_scales_are_mean_distances(self):
+        hasher = OKMeans(10, random_state=0).fit(blob())
+        assert np.allclose(hasher.weights_ @ hasher.weights_.T, np.eye(10), atol=1e-10)
+        assert np.all(hasher.scales_ > 0)
+
+    def test_a_box_of_unequal_edges_is_found(self):
+        rng = np.random.default_rng(0)
+        edges = np.array([4.0, 2.0, 1.0])
+        corners = rng.choice([-1.0, 1.0], (3000, 3)) * edges + rng.normal(0, 0.02, (3000, 3)) + 7
+        turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+        runs = [OKMeans(3, random_state=seed).fit(corners @ turn) for seed in range(10)]
+        best = min(runs, key=lambda run: run.quantization_error_[-1])
+        assert np.allclose(np.sort(best.scales_)[::-1], edges, rtol=0.02)
+        assert best.quantization_error_[-1] < 0.01
+
+
+class TestNOKMeans:
+    @pytest.mark.parametrize(("make", "n_bits"), [(digits, 32), (digits, 64), (blob, 12), (blob, 30)])
+    def test_the_quantisation_error_falls(self, make, n_bits):
+        X = make().astype(np.float64)
+        hasher = NOKMeans(n_bits, random_state=0).fit(X)
+        errors = hasher.quantization_error_
+        assert len(errors) == 51
+        assert np.all(np.diff(errors) <= 1e-10 * errors[0])
+        assert np.all(np.diff(errors[:5]) < 0)  # strictly, as long as there is something to gain
+        assert errors[-1] < 0.95 * errors[0]
+
+    def test_the_quantisation_error_is_the_definition(self):
+        X = blob()
+        hasher = NOKMeans(12, random_state=0).fit(X)
+        signs = 2.0 * hasher.transform(X) - 1
+        centres = hasher.mean_ + signs @ hasher.edges_
+        assert hasher.quantization_error_[-1] == pytest.approx(np.mean(np.sum((X - centres) ** 2, axis=1)))
+
+    @pytest.mark.parametrize("n_bits", [16, 32, 64])
+    def test_the_hyperplanes_do_not_collapse(self, n_bits):
+        X = digits()
+        hasher = NOKMeans(n_bits, random_state=0).fit(X)
+        W = hasher.weights_
+        assert np.allclose(np.linalg.norm(W, axis=1), 1, atol=1e-5)
+        alike = np.abs(W @ W.T - np.eye(n_bits))
+        assert alike.max() <= 0.96  # no near-duplicate pair
+        signs = 2.0 * hasher.transform(X) - 1
+        agreement = np.abs(signs.T @ signs / len(X) - np.eye(n_bits))
+        assert agreement.max() <= 0.96  # in their bits neither
+        variances = hasher.project(X).var(axis=0)
+        total = X.var(axis=0).sum()
+        assert variances.min() >= 1e-3 * total / X.shape[1]  # no direction with vanishing variance
+
+    def test_the_hyperplanes_are_not_orthogonal(self):
+        W = NOKMeans(16, random_state=0).fit(digits()).weights_
+        assert np.abs(W @ W.T - np.eye(16)).max() > 0.1
+
+    def test_a_slanted_box_is_quantised_better_than_by_orthogonal_edges(self):
+        rng = np.random.default_rng(0)
+        edges = np.array([[1.0, 0.0], [0.8, 0.6]])
+        X = rng.choice([-1.0, 1.0], (2000, 2)) @ edges + rng.normal(0, 0.02, (2000, 2))
+        free = min(NOKMeans(2, random_state=seed).fit(X).quantization_error_[-1] for seed in range(5))
+        orthogonal = min(OKMeans(2, random_state=seed).fit(X).quantization_error_[-1] for seed in range(5))
+        assert free < 0.01
+        assert orthogonal > 10 * free
+
+    def test_its_docstring_says_that_it_is_a_reconstruction(self):
+        assert "reconstruction" in NOKMeans.__doc__
+        assert "E = Σᵢ ‖xᵢ − m − C bᵢ‖²" in NOKMeans.__doc__

@@ -1,0 +1,86 @@
+"""Arrays that live elsewhere: PyTorch through DLPack, CuPy on a GPU. Skipped where they are not installed."""
+
+import builtins
+
+import numpy as np
+import pytest
+
+from autojacobin import ITQ, AutoBin, AutoJacoBin, DataError, MissingExtraError
+from tests.hashers.methods import AUTO_ENCODERS, METHODS, digits, fitted
+
+
+def cupy_with_a_gpu():
+    cupy = pytest.importorskip("cupy")
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError:
+        pytest.skip("no GPU")
+    return cupy
+
+
+def test_without_cupy_the_pip_line_is_told(monkeypatch):
+    original = builtins.__import__
+
+    def no_cupy(name, *args, **kwargs):
+        if name.startswith("cupy"):
+            raise ImportError(name)
+        return original(name, *args, **kwargs)
+
+    monkeypatch.setattr("importlib.import_module", no_cupy)
+    with pytest.raises(MissingExtraError, match=r"pip install 'autojacobin\[gpu\]'"):
+        AutoBin(8, device="cuda").fit(digits()[:100])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_torch_tensors_come_and_go_without_a_copy(name):
+    torch = pytest.importorskip("torch")
+    X = digits()[:100].copy()
+    tensor = torch.from_numpy(X)
+    assert METHODS[name]().fit(tensor).encode(tensor) == METHODS[name]().fit(X).encode(X)
+    projections = fitted(name).project(tensor)
+    assert isinstance(projections, torch.Tensor)
+    assert np.array_equal(projections.numpy(), fitted(name).project(X))
+
+
+def test_a_tensor_with_a_gradient_is_refused():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(DataError, match="requires a gradient.*X.detach"):
+        fitted("ITQ").encode(torch.zeros((2, 64), requires_grad=True))
+    with pytest.raises(DataError, match="X.float"):
+        fitted("ITQ").encode(torch.zeros((2, 64), dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize("name", AUTO_ENCODERS)
+def test_a_gpu_gives_what_the_cpu_gives(name):
+    cupy_with_a_gpu()
+    X = digits()[:500]
+    # float64, so that rounding has no time to grow into another path
+    cpu = METHODS[name]().fit(X.astype(np.float64))
+    gpu = METHODS[name]().set_params(device="cuda").fit(X.astype(np.float64))
+    assert isinstance(gpu.W1_, np.ndarray)
+    assert np.allclose(gpu.history_["cost"], cpu.history_["cost"], rtol=1e-6)
+    assert np.mean(gpu.transform(X) == cpu.transform(X)) > 0.999
+    single = METHODS[name]().set_params(device="cuda", n_epochs=1).fit(X)
+    assert np.allclose(single.history_["cost"][0], cpu.history_["cost"][0], rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_cupy_arrays_stay_on_the_gpu(name):
+    cupy = cupy_with_a_gpu()
+    X = digits()[:200]
+    projections = fitted(name).project(cupy.asarray(X))
+    assert isinstance(projections, cupy.ndarray)
+    expected = fitted(name).project(X)
+    assert np.allclose(projections.get(), expected, atol=1e-4 * np.abs(expected).max())
+    assert METHODS[name]().fit(cupy.asarray(X)).encode(cupy.asarray(X)).n_bits == 16
+
+
+def test_torch_tensors_on_a_gpu_come_and_go():
+    cupy_with_a_gpu()
+    torch = pytest.importorskip("torch")
+    X = torch.from_numpy(digits()[:200].copy()).cuda()
+    hasher = AutoJacoBin(16, n_neighbors=40, random_state=0).fit(X)
+    projections = hasher.project(X)
+    assert projections.is_cuda
+    assert np.array_equal((projections >= 0).cpu().numpy(), hasher.transform(digits()[:200]))
+    assert ITQ(8, random_state=0).fit(X).project(X).is_cuda
