@@ -61,11 +61,13 @@ def give_back(result: Any, original: Any) -> Any:
 
 
 def _is_cupy(array: Any) -> bool:
-    return "cupy" in sys.modules and isinstance(array, sys.modules["cupy"].ndarray)
+    cupy: Any = sys.modules.get("cupy")  # whoever has such an array has imported its library
+    return cupy is not None and isinstance(array, cupy.ndarray)
 
 
 def _is_torch(array: Any) -> bool:
-    return "torch" in sys.modules and isinstance(array, sys.modules["torch"].Tensor)
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
 
 
 def _import_cupy() -> ModuleType:
