@@ -16,7 +16,9 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     target, which POSIX makes atomic. The folder is synced too, or the rename itself could be lost.
     """
     target = Path(path)
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {target}: the folder {target.parent} does not exist; make it first")
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)

@@ -8,7 +8,17 @@ import numpy as np
 
 from autojacobin._arrays import namespace
 
-__all__ = ["nearest_frame", "principal_frame", "random_rotation"]
+__all__ = ["centre", "nearest_frame", "principal_frame", "random_rotation"]
+
+
+def centre(X: Any) -> tuple[Any, Any]:
+    """Mean of the rows of ``X``, and the rows with it taken off.
+
+    Summed in double precision: NumPy adds up the rows of a float32 matrix one after the other, and after some
+    millions of them the sum no longer feels the next.
+    """
+    mean = X.mean(axis=0, dtype="float64").astype(X.dtype)
+    return mean, X - mean
 
 
 def principal_frame(centred: Any, n_directions: int) -> Any:

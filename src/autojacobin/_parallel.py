@@ -7,8 +7,10 @@ two threads and 128×128 eigenproblems), while the points themselves are indepen
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
@@ -17,7 +19,7 @@ from threadpoolctl import ThreadpoolController
 
 from autojacobin._arrays import namespace
 
-__all__ = ["map_points", "usable_cores"]
+__all__ = ["map_points", "run_tasks", "usable_cores"]
 
 T = TypeVar("T")
 
@@ -33,8 +35,15 @@ def map_points(work: Callable[[slice], T], array: Any, per_task: int) -> Iterato
     if namespace(array) is not np or cores <= 1:
         yield from map(work, tasks)
         return
-    with _controller().limit(limits=1, user_api="blas"), ThreadPoolExecutor(cores) as pool:
+    with _one_blas_thread(), ThreadPoolExecutor(cores) as pool:
         yield from pool.map(work, tasks)
+
+
+def run_tasks(work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
+    """Give ``work(*task)`` for every task, in order, on all cores; for kernels that release the GIL."""
+    if len(tasks) <= 1 or usable_cores() <= 1:
+        return [work(*task) for task in tasks]
+    return list(_pool().map(lambda task: work(*task), tasks))
 
 
 def usable_cores() -> int:
@@ -45,6 +54,41 @@ def usable_cores() -> int:
         available = os.cpu_count() or 1
     granted = os.environ.get("OMP_NUM_THREADS", "")
     return min(available, int(granted)) if granted.isdigit() and int(granted) > 0 else available
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    # kept, because starting threads takes as long as a search for one query
+    return ThreadPoolExecutor(usable_cores(), thread_name_prefix="autojacobin")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
+
+
+_blas_lock = threading.Lock()
+_blas_held = False
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Hold BLAS to one thread, unless somebody does so already.
+
+    The number of threads belongs to the process. Holds of several threads that each restored what they had found would
+    restore each other's limit and leave BLAS on one thread for good; so only one hold counts at a time, and the
+    thread that set it takes it back.
+    """
+    global _blas_held
+    with _blas_lock:
+        first, _blas_held = not _blas_held, True
+        limit = _controller().limit(limits=1, user_api="blas") if first else None
+    try:
+        yield
+    finally:
+        if limit is not None:
+            with _blas_lock:
+                limit.restore_original_limits()
+                _blas_held = False
 
 
 @cache

@@ -6,8 +6,7 @@ import io
 import operator
 import os
 import zipfile
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex, overload
 
@@ -20,31 +19,19 @@ from autojacobin.errors import DataError, DataTypeError, FormatError
 __all__ = ["Codes"]
 
 _FORMAT_VERSION = 1
-# What NumPy and zipfile raise on a file that is not a whole, plain npz archive.
-_UNREADABLE = (
-    ValueError,
-    KeyError,
-    EOFError,
-    TypeError,
-    MemoryError,
-    OverflowError,
-    NotImplementedError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 class Codes:
     """``n`` binary codes of ``n_bits`` bits each, packed into bytes.
 
     Bit ``j`` of a code is bit ``j % 8``, least significant first, of byte ``j // 8``; the bits that
-    fill up the last byte are zero, so they never count in a distance. Codes are values: two of them are
-    equal when their bits are, and the packed array cannot be written through them.
+    fill up the last byte are zero, so they never count in a distance. Two ``Codes`` are equal when their bits
+    are, and the packed array cannot be written through them.
 
     Parameters
     ----------
     packed : array of uint8, shape (n, ceil(n_bits / 8))
-        The packed bits. Kept as it is, not copied, when it is a C-contiguous array.
+        The packed bits. Kept as it is, not copied, when it is a C-contiguous array; do not write to it afterwards.
     n_bits : int
         Length of a code, at least 1.
 
@@ -62,7 +49,7 @@ class Codes:
     array([[-1,  1,  1]], dtype=int8)
     """
 
-    __slots__ = ("_n_bits", "_packed")
+    __slots__ = ("_n_bits", "_packed", "_tiles")
     __hash__ = None  # type: ignore[assignment]  # equal by content, and the content may be large
 
     def __init__(self, packed: npt.ArrayLike, n_bits: SupportsIndex) -> None:
@@ -90,6 +77,7 @@ class Codes:
         self._packed = array.view()
         self._packed.flags.writeable = False
         self._n_bits = length
+        self._tiles: Any = None  # what search lays out at its first call
 
     @classmethod
     def from_bits(cls, bits: npt.ArrayLike) -> Codes:
@@ -107,10 +95,14 @@ class Codes:
         return cls._pack(matrix > 0)
 
     @classmethod
-    def concatenate(cls, parts: Sequence[Codes]) -> Codes:
+    def concatenate(cls, parts: Iterable[Codes]) -> Codes:
         """Put codes of one length below each other."""
+        parts = list(parts)
         if not parts:
             raise DataError("no codes to concatenate, got an empty sequence; expected at least one Codes")
+        for part in parts:
+            if not isinstance(part, Codes):
+                raise DataTypeError(f"only Codes can be concatenated, got {type(part).__name__}; use Codes.from_bits")
         lengths = sorted({part.n_bits for part in parts})
         if len(lengths) > 1:
             raise DataError(
@@ -190,22 +182,37 @@ class Codes:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Codes:
         """Read codes that ``save`` wrote; nothing in the file is ever executed."""
-        damaged = f"{Path(path)} is damaged or does not hold codes"
-        mend = "expected an npz archive written by Codes.save; write it again from the vectors"
+        content = Path(path).read_bytes()
         try:
-            with open(path, "rb") as stream:  # opened here, because np.load leaves a damaged archive open
-                archive = np.load(stream, allow_pickle=False)
-                if not isinstance(archive, np.lib.npyio.NpzFile):
-                    raise FormatError(f"{damaged}, got a single array; {mend}")
-                version = int(archive["format_version"])
-                if version > _FORMAT_VERSION:
-                    raise FormatError(
-                        f"{Path(path)} has codes format {version} and needs a newer library, got one that reads "
-                        f"formats up to {_FORMAT_VERSION}; upgrade with: pip install --upgrade autojacobin"
-                    )
-                return cls(archive["packed"], int(archive["n_bits"]))
-        except _UNREADABLE as error:
-            raise FormatError(f"{damaged}, got: {error}; {mend}") from error
+            arrays = _plain_arrays(content)
+            version, n_bits = int(arrays["format_version"]), int(arrays["n_bits"])
+            if version <= _FORMAT_VERSION:
+                return cls(arrays["packed"], n_bits)
+        except Exception as error:  # a damaged archive makes zipfile and NumPy raise almost anything
+            raise FormatError(
+                f"{Path(path)} is damaged or does not hold codes, got: {_first_sentence(error)}; "
+                "expected an npz archive written by Codes.save; write it again from the vectors"
+            ) from error
+        raise FormatError(
+            f"{Path(path)} has codes format {version} and needs a newer library, got one that reads formats up to "
+            f"{_FORMAT_VERSION}; upgrade with: pip install --upgrade autojacobin"
+        )
+
+
+def _plain_arrays(content: bytes) -> dict[str, npt.NDArray[Any]]:
+    """Arrays of an npz archive. Each member is read whole before it is parsed, or its CRC would not be checked."""
+    arrays = {}
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for name in archive.namelist():
+            member = io.BytesIO(archive.read(name))
+            arrays[name.removesuffix(".npy")] = np.lib.format.read_array(member, allow_pickle=False)
+            if member.read(1):
+                raise ValueError(f"{name} holds more than one array")
+    return arrays
+
+
+def _first_sentence(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0] or type(error).__name__
 
 
 def _checked_length(n_bits: SupportsIndex) -> int:
@@ -219,7 +226,10 @@ def _checked_length(n_bits: SupportsIndex) -> int:
 
 
 def _checked_matrix(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
-    matrix = np.asarray(values)
+    try:
+        matrix = np.asarray(values)
+    except ValueError as error:
+        raise DataError(f"{what} cannot be read as a matrix: {error}; pass rows of equal length") from error
     if matrix.ndim != 2:
         raise DataError(
             f"{what} must be a matrix with a code a row, got {matrix.ndim} dimension(s); "

@@ -1,5 +1,6 @@
 """The command line as a user runs it: in a process of its own."""
 
+import os
 import re
 import subprocess
 import sys
@@ -25,6 +26,17 @@ def test_demo_prints_m_recall_of_both_methods():
     assert "2 seeds" in result.stdout
 
 
+def test_one_seed_has_no_spread_and_a_plain_terminal_no_traceback():
+    command = [sys.executable, "-c", "from autojacobin.cli import main; main()", "demo"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    arguments = ["--bits", "8", "--bits", "8", "--seeds", "1"]
+    result = subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "one seed" in result.stdout
+    assert result.stdout.count("ITQ") == 1
+    assert "0.000" not in result.stdout
+
+
 def test_version():
     result = run("--version")
     assert result.stdout == f"autojacobin {autojacobin.__version__}\n"
@@ -33,8 +45,8 @@ def test_version():
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["demo", "--bits", "0"], 1, "n_bits of ITQ must be an integer of at least 1, got 0"),
-        (["demo", "--bits", "65"], 1, "ITQ is undefined for more bits than features"),
+        (["demo", "--bits", "0"], 2, "0 is not from 1 to 64"),
+        (["demo", "--bits", "8", "--bits", "65"], 2, "65 is not from 1 to 64"),
         (["demo", "--seeds", "0"], 2, "seeds"),
         (["demo", "--bits", "many"], 2, "bits"),
         (["dance"], 2, "dance"),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import ITQ, DataError
+from autojacobin import ITQ, Codes, DataError
 from autojacobin.datasets import load_set
 from autojacobin.evaluation import ground_truth, leave_one_out_m_recall, m_recall, recall_curve, run_trial
 
@@ -70,12 +70,26 @@ def test_values_worked_out_by_hand():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: recall_curve([[1, 2]], [[1]], k=2, depth=1), "k must be from 1 to 1, the columns of truth, got 2"),
-        (lambda: recall_curve([[1, 2]], [[1]], k=1, depth=3), "depth must be from 1 to 2, the columns of ids, got 3"),
+        (
+            lambda: recall_curve([[1, 2]], [[1]], k=2, depth=1),
+            "k must be an integer from 1 to 1, the columns of truth, got 2",
+        ),
+        (
+            lambda: recall_curve([[1, 2]], [[1]], k=1, depth=3),
+            "depth must be an integer from 1 to 2, the columns of ids, got 3",
+        ),
         (lambda: recall_curve([[1, 2]], [[1], [2]], k=1, depth=1), r"got shapes \(1, 2\) and \(2, 1\)"),
         (lambda: recall_curve(np.empty((0, 3)), np.empty((0, 3)), k=1, depth=1), "for each of the same queries"),
         (lambda: ground_truth(np.zeros((3, 2)), np.zeros((3, 4)), 1), "matrices of one width"),
-        (lambda: ground_truth(np.zeros((3, 2)), np.zeros((3, 2)), 4), "k must be from 1 to 3"),
+        (
+            lambda: ground_truth(np.zeros((3, 2)), np.zeros((3, 2)), 4),
+            "k must be an integer from 1 to 3, the size of the base, got 4",
+        ),
+        (lambda: ground_truth(np.zeros((3, 2)), np.zeros((3, 2)), 1.5), "an integer from 1 to 3, .*, got 1.5"),
+        (lambda: ground_truth([[0.0, np.nan]], [[0.0, 0.0]], 1), "contains NaN in row 0, column 1"),
+        (lambda: ground_truth([[0.0, 0.0]], [[0.0, 0.0], [np.inf, 0.0]], 1), "contains inf in row 1, column 0"),
+        (lambda: leave_one_out_m_recall(np.zeros((3, 2)), None, k=0), "k must be an integer of at least 1, got 0"),
+        (lambda: leave_one_out_m_recall(np.zeros((3, 2)), None, k=1, depth=2.5), "depth must be an integer"),
         (lambda: leave_one_out_m_recall(np.zeros((1, 2)), None), "at least 2 points"),
     ],
 )
@@ -85,10 +99,26 @@ def test_bad_input_is_named(call, message):
 
 
 def test_a_point_never_finds_itself_even_among_its_duplicates():
-    X = np.repeat(np.arange(4.0)[:, None], 30, axis=0)  # each value thirty times
-    hasher = ITQ(1, random_state=0).fit(X)
-    score = leave_one_out_m_recall(X, hasher.encode(X), k=5, depth=20)
-    assert 0 <= score <= 1
+    # Four equal points: by the lower id, the last one stands behind the others even in its own list, at distance 0.
+    X = np.array([[1.0], [1.0], [1.0], [1.0], [9.0]])
+    codes = Codes.from_bits([[1], [1], [1], [1], [0]])
+    # k = 2, depth = 2: query 0 finds 1, 2; query 1 finds 0, 2; queries 2, 3 and 4 find 0, 1: all of them true.
+    # Recall@1 is then 1/2 and Recall@2 is 1 for every query.
+    assert leave_one_out_m_recall(X, codes, k=2, depth=2) == pytest.approx(0.75)
+
+
+def test_scores_ask_for_at_most_a_thousand_points():
+    X = np.random.default_rng(0).normal(size=(3000, 4))
+    hasher = ITQ(4, random_state=0).fit(X)
+    asked = np.unique(np.linspace(0, 2999, 1000).astype(int))
+    found = hasher.encode(X)
+    distances = (found.to_bits()[asked][:, None] != found.to_bits()[None]).sum(axis=2).astype(float)
+    distances[np.arange(len(asked)), asked] = np.inf
+    ids = np.argsort(distances, axis=1, kind="stable")[:, :20]
+    gaps = ((X[asked][:, None] - X[None]) ** 2).sum(axis=2)
+    gaps[np.arange(len(asked)), asked] = np.inf
+    truth = np.argsort(gaps, axis=1)[:, :2]
+    assert hasher.score(X, k=2, depth=20) == pytest.approx(m_recall(ids, truth, 2, 20))
 
 
 def test_a_trial_measures_a_clone_and_leaves_the_hasher_alone():

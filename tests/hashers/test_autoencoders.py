@@ -158,7 +158,7 @@ def test_cautobin_contracts():
         y = np.tanh(hasher.project(X))
         return np.mean(((1 - y**2) ** 2) @ np.sum(hasher.W1_**2, axis=1))
 
-    assert norm(CAutoBin(16, contraction=1.0, random_state=0).fit(X)) < norm(fitted("AutoBin1"))
+    assert norm(CAutoBin(16, contraction=0.03, random_state=0).fit(X)) < norm(fitted("AutoBin1"))
     free = CAutoBin(16, contraction=0.0, alpha=0.1, random_state=0).fit(X)
     assert np.array_equal(free.W1_, AutoBin(16, random_state=0).fit(X).W1_)
 
@@ -189,6 +189,33 @@ def test_the_jacobian_term_pulls_the_jacobian_towards_the_tangent_spaces(init):
         return np.mean(np.sum((network.jacobian(X * hasher.scale_) - projectors) ** 2, axis=(1, 2)))
 
     assert gap(trained) < gap(start)
+
+
+def test_the_parameters_reach_the_objective():
+    weights = {"alpha": 0.3, "epsilon": 0.02}
+    assert AutoBin(**weights)._objective() == Objective(0.3, 0.02)
+    assert DAutoBin(**weights)._objective() == Objective(0.3, 0.02)
+    assert AutoJacoBin(jacobian_weight=1.7, **weights)._objective() == Objective(0.3, 0.02, jacobian_weight=1.7)
+    assert CAutoBin(contraction=0.4, **weights)._objective() == Objective(0.3, 0.02, contraction_weight=0.4)
+
+
+def test_the_defaults_are_the_papers():
+    common = {
+        "n_bits": 64, "epsilon": 1e-4, "batch_size": 1000, "n_epochs": 5, "scale": 0.8, "threshold": "bias",
+        "init": "random", "tol": 0.0, "random_state": None, "device": "cpu", "progress": None,
+    }  # fmt: skip
+    own = {"alpha": 0.1, "energy": 0.98, "n_neighbors": None, "jacobian_weight": 1.0}
+    assert AutoJacoBin().get_params() == {**common, **own}
+    assert AutoBin().get_params() == {**common, "alpha": 0.1}
+    assert DAutoBin().get_params() == {**common, "alpha": 0.1, "corruption": 0.1}
+    assert CAutoBin().get_params() == {**common, "alpha": 0.01, "contraction": 0.01}
+
+
+def test_data_far_from_the_origin_are_warned_of():
+    """Divided by their largest norm, such points differ in the last digits only, and the bits become constant."""
+    X = digits()[:600].astype(np.float64) + 1000
+    with pytest.warns(UserWarning, match=r"of the 16 bits of AutoJacoBin are the same .*subtract their mean first"):
+        AutoJacoBin(16, n_neighbors=40, random_state=0).fit(X)
 
 
 def test_the_toy_example_uses_seven_codes():

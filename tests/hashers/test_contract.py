@@ -85,8 +85,10 @@ def test_lsh_fits_in_one_pass_over_an_iterator():
     bad[2, 5] = np.inf
     with pytest.raises(DataError, match="inf in row 12, column 5"):
         LSH(8).fit(iter([X[:10], bad]))
-    with pytest.raises(DataError, match="a minimum of 1 is required"):
+    with pytest.raises(DataError, match="iterator without a block"):
         LSH(8).fit(iter([]))
+    filtered = LSH(32, random_state=3).fit(iter([X[:0], X[:100], X[:0], X[100:]]))
+    assert filtered.encode(iter([X[:0], X[:100], X[:0], X[100:]])) == filtered.encode(X)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -128,8 +130,11 @@ def test_more_bits_than_features_is_refused_where_it_is_undefined(name):
         METHODS[name](25).fit(digits()[:50, :10])
 
 
+@pytest.mark.parametrize("n_bits", [16, 32])
 @pytest.mark.parametrize("name", LEARNED)
-def test_every_learned_method_beats_random_hyperplanes(name):
+def test_every_learned_method_beats_random_hyperplanes(name, n_bits):
+    if (name, n_bits) == ("SpectralHashing", 32):
+        pytest.skip("no better than random hyperplanes here: .790 against .780 to .792")
     X = digits()
     base, queries = X[:1400], X[1400:]
     truth = ground_truth(base, queries, 10)
@@ -138,8 +143,8 @@ def test_every_learned_method_beats_random_hyperplanes(name):
         _, ids = autojacobin.search.hamming_topk(hasher.encode(queries), hasher.encode(base), 140)
         return m_recall(ids, truth, 10, 140)
 
-    random = [quality(LSH(16, random_state=seed).fit(base)) for seed in range(5)]
-    learned = METHODS[name](16).fit(base)
+    random = [quality(LSH(n_bits, random_state=seed).fit(base)) for seed in range(5)]
+    learned = METHODS[name](n_bits).fit(base)
     assert quality(learned) > max(random)
 
 
@@ -229,3 +234,68 @@ def test_without_an_epoch_the_start_itself_is_used(name):
     assert np.allclose(hasher.W2_, hasher.W1_.T)
     assert np.allclose(hasher.b1_, -hasher.W1_ @ hasher.b2_, atol=1e-5)
     assert hasher.history_ == {}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_fit_that_fails_changes_nothing(name, monkeypatch):
+    hasher = METHODS[name]().fit(digits()[:300])
+    codes, state = hasher.encode(digits()), dict(vars(hasher))
+    for bad in (np.full((5, 64), np.nan), digits()[:0], "text", iter([digits()[:50, :32], digits()[:50]])):
+        with pytest.raises(DataError):
+            hasher.fit(bad)
+        assert all(vars(hasher)[key] is value for key, value in state.items())
+    original = type(hasher)._fit
+
+    def interrupted(self, X, rng):
+        original(self, X, rng)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(hasher), "_fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        hasher.fit(digits()[300:900] * 10 + 3)
+    assert hasher.encode(digits()) == codes
+    fresh = METHODS[name]()
+    with pytest.raises(KeyboardInterrupt):
+        fresh.fit(digits()[:300])
+    with pytest.raises(NotFittedError):
+        fresh.encode(digits())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_parameters_changed_after_the_fit_are_noticed(name, tmp_path):
+    hasher = copy.deepcopy(fitted(name)).set_params(n_bits=8)
+    calls = [lambda: hasher.encode(digits()), lambda: hasher.save(tmp_path / "model"), hasher.get_feature_names_out]
+    for call in calls:
+        with pytest.raises(DataError, match="n_bits of .* was set to 8 after it was fitted with 16"):
+            call()
+    assert list(tmp_path.iterdir()) == []
+    if name in AUTO_ENCODERS:
+        with pytest.raises(DataError, match="must be 'bias' or 'origin', got 'typo'"):
+            copy.deepcopy(fitted(name)).set_params(threshold="typo").encode(digits())
+
+
+def test_numpy_scalars_are_as_good_as_python_numbers():
+    X = digits()[:200]
+    plain = {"alpha": 0.1, "scale": 0.5, "init": "itq", "n_neighbors": 50, "random_state": 1}
+    scalars = {
+        "alpha": np.float64(0.1),
+        "scale": np.float64(0.5),
+        "init": np.str_("itq"),
+        "n_neighbors": np.uint8(50),
+        "random_state": np.int64(1),
+    }
+    hasher = AutoJacoBin(np.int8(100), **scalars).fit(X)
+    assert hasher.W1_.dtype == np.float32
+    assert np.array_equal(hasher.W1_, AutoJacoBin(100, **plain).fit(X).W1_)
+    with pytest.warns(UserWarning, match="from 164 neighbours"):
+        AutoJacoBin(np.int8(100), n_epochs=0).fit(X[:90])
+    assert LSH(8, center=np.True_).fit(X).encode(X).n_bits == 8
+
+
+@pytest.mark.parametrize("name", ["LSH", "ITQ", "OKMeans", "NOKMeans", "SpectralHashing"])
+def test_the_mean_of_many_points_is_not_lost_in_float32(name):
+    """NumPy adds the rows of a float32 matrix one by one; far from the origin the small ones are then lost."""
+    X = (np.random.default_rng(0).normal(size=(400_000, 2)) + 1000).astype(np.float32)
+    assert np.abs(X.mean(axis=0) - 1000).max() > 0.1  # what NumPy makes of it
+    share = METHODS[name](2).fit(X).transform(X).mean(axis=0)
+    assert np.all((share > 0.4) & (share < 0.6))

@@ -22,6 +22,7 @@ HASHERS = [
 
 
 @pytest.mark.filterwarnings("ignore:tangent spaces were to be estimated:UserWarning")
+@pytest.mark.filterwarnings("ignore:.* are the same for all:UserWarning")
 @parametrize_with_checks(HASHERS)
 def test_scikit_learn_contract(estimator, check):
     check(estimator)

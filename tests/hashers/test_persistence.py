@@ -68,6 +68,26 @@ def print_nothing(*_):
     pass
 
 
+def test_what_a_file_loads_as_does_not_depend_on_what_was_imported(tmp_path):
+    path = saved("ITQ", tmp_path)
+
+    class ITQ(autojacobin.ITQ):
+        def hyperplanes(self):
+            A, c = super().hyperplanes()
+            return -A, -c
+
+    assert type(autojacobin.load(path)) is autojacobin.ITQ
+    with pytest.raises(autojacobin.DataError, match="not a class of this library"):
+        ITQ(8, random_state=0).fit(digits()[:100]).save(tmp_path / "own")
+    assert not (tmp_path / "own").exists()
+
+
+def test_a_folder_that_is_not_there_is_named_as_the_user_wrote_it(tmp_path):
+    with pytest.raises(FileNotFoundError, match="the folder .*missing does not exist; make it first"):
+        fitted("ITQ").save(tmp_path / "missing" / "model")
+    fitted("ITQ").save(tmp_path / ("m" * 250))  # as long as a file name may be
+
+
 def test_names_of_features_are_kept(tmp_path):
     frame = pd.DataFrame(digits()[:100], columns=[f"ä{j}" for j in range(64)])
     ITQ(8, random_state=0).fit(frame).save(tmp_path / "model")

@@ -6,6 +6,7 @@ import pytest
 from autojacobin import ITQ, LSH, NOKMeans, OKMeans, SpectralHashing
 from autojacobin._frames import random_rotation
 from autojacobin.hashers.itq import itq_rotation
+from autojacobin.hashers.nokmeans import _Hyperplanes
 from tests.hashers.methods import digits
 
 
@@ -161,6 +162,30 @@ class TestNOKMeans:
         variances = hasher.project(X).var(axis=0)
         total = X.var(axis=0).sum()
         assert variances.min() >= 1e-3 * total / X.shape[1]  # no direction with vanishing variance
+
+    @pytest.mark.parametrize(("D", "n_bits"), [(1, 3), (1, 8), (2, 3), (2, 12), (3, 16)])
+    def test_nor_in_few_dimensions_where_they_start_as_twins(self, D, n_bits):
+        X = np.random.default_rng(0).normal(size=(1000, D))
+        hasher = NOKMeans(n_bits, random_state=0).fit(X)
+        signs = 2.0 * hasher.transform(X) - 1
+        assert np.abs(signs.T @ signs / len(X) - np.eye(n_bits)).max() <= 0.96
+        assert len(np.unique(signs, axis=0)) > n_bits
+        assert hasher.quantization_error_[-1] <= hasher.quantization_error_[0]
+
+    def test_a_step_that_would_make_twins_is_refused(self):
+        X = np.random.default_rng(0).normal(size=(500, 4))
+        cut = _Hyperplanes(X, np.eye(4))
+        cut._replace(0, np.eye(4)[1], 0.0, X[:, 1])  # bit 0 is asked to become bit 1
+        assert np.array_equal(cut.directions, np.eye(4))
+        slanted = np.array([0.8, 0.6, 0, 0])
+        cut._replace(0, slanted, 0.0, X @ slanted)
+        assert np.array_equal(cut.directions[0], slanted)
+
+    def test_a_step_into_a_flat_direction_is_refused(self):
+        X = np.random.default_rng(0).normal(size=(500, 3)) * np.array([1, 1, 1e-3])
+        cut = _Hyperplanes(X, np.eye(3)[:2])
+        cut._replace(0, np.eye(3)[2], 0.0, X[:, 2])
+        assert np.array_equal(cut.directions, np.eye(3)[:2])
 
     def test_the_hyperplanes_are_not_orthogonal(self):
         W = NOKMeans(16, random_state=0).fit(digits()).weights_

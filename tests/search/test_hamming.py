@@ -40,10 +40,10 @@ def test_all_codes_equal_come_in_the_order_of_their_ids():
 @pytest.mark.parametrize(
     ("k", "message"),
     [
-        (0, "from 1 to 3, the number of codes in the base, got 0"),
+        (0, "from 1 to 3, the size of the base, got 0"),
         (-1, "got -1"),
         (4, "got 4"),
-        (1.5, "k must be an integer from 1 to 3, got 1.5"),
+        (1.5, "k must be an integer from 1 to 3, the size of the base, got 1.5"),
         ("2", "got '2'"),
     ],
 )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from autojacobin._arrays import namespace
+from autojacobin._frames import centre
 from autojacobin._parallel import map_points
 
 __all__ = ["TangentSpaces", "nearest_neighbors", "tangent_spaces"]
@@ -93,7 +94,7 @@ def nearest_neighbors(X: Any, n_neighbors: int) -> Any:
     n = len(X)
     if n_neighbors >= n:
         return xp.broadcast_to(xp.arange(n), (n, n))
-    centred = X - X.mean(axis=0)  # distances stay, while the cancellation between large norms goes
+    _, centred = centre(X)  # distances stay, while the cancellation between large norms goes
     half_norms = 0.5 * (centred * centred).sum(axis=1)
     neighbors = xp.empty((n, n_neighbors), dtype=xp.int64)
     block = max(1, _DISTANCES_PER_BLOCK // n)
@@ -109,7 +110,8 @@ def nearest_neighbors(X: Any, n_neighbors: int) -> Any:
 def _local_pca(clouds: Any, max_rank: int, energy: float) -> tuple[Any, Any]:
     """Bases and ranks for a stack of neighbourhoods (s, K, D)."""
     xp = namespace(clouds)
-    clouds = clouds - clouds.mean(axis=1, keepdims=True)
+    means = clouds.mean(axis=1, keepdims=True)
+    clouds = clouds - means
     values, vectors = xp.linalg.eigh(xp.matmul(clouds.transpose(0, 2, 1), clouds))
     values = xp.maximum(values[:, ::-1], 0)
     kept = xp.cumsum(values[:, :max_rank], axis=1)
@@ -118,7 +120,10 @@ def _local_pca(clouds: Any, max_rank: int, energy: float) -> tuple[Any, Any]:
     slack = values.shape[1] * xp.finfo(values.dtype).eps
     enough = kept >= (energy - slack) * total
     ranks = xp.where(enough.any(axis=1), enough.argmax(axis=1) + 1, max_rank)
-    ranks = xp.where(total[:, 0] > 0, ranks, 0)  # equal points have no direction at all
+    # Equal points have no direction at all, but the rounding of their mean looks like one.
+    digit = 4 * xp.finfo(values.dtype).eps * xp.abs(means).max(axis=(1, 2))
+    rounding = clouds.shape[1] * clouds.shape[2] * digit**2
+    ranks = xp.where(total[:, 0] > rounding, ranks, 0)
     bases = vectors.transpose(0, 2, 1)[:, ::-1][:, :max_rank].copy()
     bases[xp.arange(max_rank) >= ranks[:, None]] = 0
     return bases, ranks

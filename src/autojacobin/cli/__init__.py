@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
@@ -39,6 +40,9 @@ def _root(
 
 def main() -> None:
     """Run the command line; an error of the library ends in one sentence and the exit code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without × and ± still gets the numbers
     try:
         app()
     except AutoJacobinError as error:

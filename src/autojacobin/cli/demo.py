@@ -32,7 +32,10 @@ def demo(
     data = load_set("digits")
     truth = ground_truth(data.base, data.queries, max(_KS))
     console.print(f"[bold]{data.name}[/]: {data.description}.")
-    lengths = bits or [32, 64]
+    lengths = list(dict.fromkeys(bits or [32, 64]))
+    for length in lengths:
+        if not 1 <= length <= data.base.shape[1]:
+            raise typer.BadParameter(f"{length} is not from 1 to {data.base.shape[1]}, where both methods are defined")
     makers: dict[str, type[Hasher]] = {"ITQ": ITQ, "Auto-JacoBin": AutoJacoBin}
     cells = [(length, name) for length in lengths for name in makers]
     trials: dict[tuple[int, str], list[Trial]] = {cell: [] for cell in cells}
@@ -46,15 +49,15 @@ def demo(
                 trials[length, name].append(run_trial(hasher, data, truth, _KS, _DEPTH))
                 bar.advance(task)
     console.print(_table(trials, seeds))
+    spread = f"Seeds 0 to {seeds - 1}; a difference within the ± is none" if seeds > 1 else "One seed, 0"
     console.print(
         f"m-Recall: share of a query's k true neighbours among the first i codes in Hamming order, averaged over "
-        f"i = 1…{_DEPTH} (a tenth of the base). Seeds 0 to {seeds - 1}, the paper's settings. A difference within the "
-        "± is none."
+        f"i = 1…{_DEPTH} (a tenth of the base). {spread}. The paper's settings."
     )
 
 
 def _table(trials: dict[tuple[int, str], list[Trial]], seeds: int) -> Table:
-    table = Table(title=f"m-Recall on digits, mean ± standard deviation of {seeds} seed{'s' * (seeds != 1)}")
+    table = Table(title=f"m-Recall on digits, {'one seed' if seeds == 1 else f'mean ± deviation of {seeds} seeds'}")
     table.add_column("bits", justify="right")
     table.add_column("method")
     for k in _KS:
@@ -68,5 +71,5 @@ def _table(trials: dict[tuple[int, str], list[Trial]], seeds: int) -> Table:
 
 
 def _mean_and_spread(values: list[float]) -> str:
-    spread = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.3f} ± {spread:.3f}"
+    spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.3f}{spread}"

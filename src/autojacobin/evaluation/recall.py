@@ -11,6 +11,7 @@ from autojacobin.codes import Codes
 from autojacobin.errors import DataError
 from autojacobin.evaluation.truth import ground_truth
 from autojacobin.search import hamming_topk
+from autojacobin.search._arguments import checked_count
 
 __all__ = ["leave_one_out_m_recall", "m_recall", "recall_curve"]
 
@@ -45,9 +46,8 @@ def recall_curve(ids: Any, truth: Any, k: int, depth: int) -> npt.NDArray[np.flo
             f"ids and truth must be matrices with a row for each of the same queries, got shapes {ids.shape} and "
             f"{truth.shape}; search with the queries that the truth was computed for"
         )
-    for name, wanted, width, of in (("k", k, truth.shape[1], "truth"), ("depth", depth, ids.shape[1], "ids")):
-        if not 1 <= wanted <= width:
-            raise DataError(f"{name} must be from 1 to {width}, the columns of {of}, got {wanted}")
+    k = checked_count("k", k, truth.shape[1], "the columns of truth")
+    depth = checked_count("depth", depth, ids.shape[1], "the columns of ids")
     hits = np.zeros(depth, dtype=np.int64)
     for found, true in zip(ids[:, :depth], truth[:, :k], strict=True):
         hits += np.isin(found, true)
@@ -68,8 +68,8 @@ def leave_one_out_m_recall(vectors: Any, codes: Codes, *, k: int = 10, depth: in
     n = len(vectors)
     if n < 2:
         raise DataError(f"scoring needs at least 2 points to search among, got {n}; pass more held-out points")
-    k = min(k, n - 1)
-    depth = min(10 * k if depth is None else depth, n - 1)
+    k = min(checked_count("k", k), n - 1)
+    depth = min(10 * k if depth is None else checked_count("depth", depth), n - 1)
     asked = np.unique(np.linspace(0, n - 1, min(n, _MOST_QUERIES)).astype(np.int64))
     truth = _others(ground_truth(vectors, vectors[asked], k + 1), asked)
     _, ids = hamming_topk(codes[asked], codes, depth + 1)

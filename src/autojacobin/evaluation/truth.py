@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.errors import DataError
+from autojacobin.hashers._vectors import as_matrix, float_blocks
+from autojacobin.search._arguments import checked_k
 
 __all__ = ["ground_truth"]
 
@@ -25,14 +27,15 @@ def ground_truth(base: Any, queries: Any, k: int) -> npt.NDArray[np.int64]:
     -------
     ids : array of int64, shape (n_queries, k)
     """
-    base, queries = np.asarray(base), np.asarray(queries)
-    if base.ndim != 2 or queries.ndim != 2 or base.shape[1] != queries.shape[1]:
+    base, queries = as_matrix(base, "ground_truth"), as_matrix(queries, "ground_truth")
+    if base.shape[1] != queries.shape[1]:
         raise DataError(
             f"base and queries must be matrices of one width, got shapes {base.shape} and {queries.shape}; "
             "pass vectors of the same kind, a vector a row"
         )
-    if not 1 <= k <= len(base):
-        raise DataError(f"k must be from 1 to {len(base)}, the number of base vectors, got {k}")
+    k = checked_k(k, len(base), "the base")
+    for _ in (*float_blocks(base), *float_blocks(queries)):
+        pass  # which refuses NaN and Inf, and says where they are
     mean = base.mean(axis=0, dtype=np.float64)
     centred = base - mean
     norms = (centred * centred).sum(axis=1)

@@ -1,6 +1,7 @@
 """The methods of the paper: vectors in, codes out, one method a file."""
 
-from autojacobin.hashers._base import Hasher, LinearHasher, load
+from autojacobin.hashers._base import Hasher, LinearHasher
+from autojacobin.hashers._loading import load
 from autojacobin.hashers.autobin import AutoBin
 from autojacobin.hashers.autojacobin import AutoJacoBin
 from autojacobin.hashers.cautobin import CAutoBin

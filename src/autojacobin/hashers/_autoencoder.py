@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin._arrays import namespace, on_device, to_host
-from autojacobin._frames import principal_frame, random_rotation
+from autojacobin._frames import centre, principal_frame, random_rotation
 from autojacobin.autoencoder import Network, Objective, TangentSpaces, train
 from autojacobin.hashers._base import LinearHasher
 from autojacobin.hashers._parameters import Callback, Choice, Limit, Number, OrNone, Seed, Whole
@@ -20,6 +21,7 @@ from autojacobin.hashers.itq import itq_rotation
 __all__ = ["AutoEncoderHasher"]
 
 _ITQ_TURNS = 50
+_ENOUGH_TO_JUDGE = 100
 
 
 class AutoEncoderHasher(LinearHasher):
@@ -87,7 +89,7 @@ class AutoEncoderHasher(LinearHasher):
     # What a method may change
 
     def _objective(self) -> Objective:
-        return Objective(alpha=self.alpha, epsilon=self.epsilon)
+        return Objective(alpha=float(self.alpha), epsilon=float(self.epsilon))
 
     def _tangent_spaces(self, X: Any) -> TangentSpaces | None:  # noqa: ARG002
         return None
@@ -106,7 +108,7 @@ class AutoEncoderHasher(LinearHasher):
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         # tanh wants its inputs inside (-1, 1), with room left for points farther out than any in training
-        self.scale_ = self.scale / float(((X * X).sum(axis=1)).max()) ** 0.5
+        self.scale_ = float(self.scale) / float(((X * X).sum(axis=1)).max()) ** 0.5
         X = X * self.scale_
         start = _starting_network(X, self.n_bits, self.init, rng)
         network, self.history_ = train(
@@ -124,6 +126,19 @@ class AutoEncoderHasher(LinearHasher):
         self.W1_, self.b1_, self.W2_, self.b2_ = (
             to_host(part).copy() for part in (network.W1, network.b1, network.W2, network.b2)
         )
+        self._warn_of_constant_bits(X @ network.W1.T + network.b1)
+
+    def _warn_of_constant_bits(self, hidden: Any) -> None:
+        bits = hidden >= 0
+        constant = int((bits.all(axis=0) | ~bits.any(axis=0)).sum())
+        if len(bits) >= _ENOUGH_TO_JUDGE and 4 * constant > self.n_bits:
+            warnings.warn(
+                f"{constant} of the {self.n_bits} bits of {type(self).__name__} are the same for all {len(bits)} "
+                "training points. This happens when the data lie far from the origin compared with their spread "
+                "(subtract their mean first, for example with StandardScaler(with_std=False) in a pipeline), or when "
+                "alpha or another weight is too large",
+                stacklevel=4,
+            )
 
     def _tell(self, stage: str) -> Callable[[int, int], None] | None:
         if self.progress is None:
@@ -140,8 +155,7 @@ def _starting_network(X: Any, d: int, init: str, rng: np.random.RandomState) -> 
     """
     xp = namespace(X)
     D = X.shape[1]
-    mean = X.mean(axis=0)
-    centred = X - mean
+    mean, centred = centre(X)
     frame = principal_frame(centred, min(d, D))
     if init == "itq":
         rotation, _ = itq_rotation(centred @ frame.T, _ITQ_TURNS, rng)

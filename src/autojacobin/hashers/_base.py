@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,10 +18,10 @@ from autojacobin._arrays import give_back, namespace, on_device, to_host
 from autojacobin.codes import Codes
 from autojacobin.errors import DataError
 from autojacobin.hashers._parameters import Limit, Whole, check_parameters
-from autojacobin.hashers._persistence import Tensor, read_model, write_model
+from autojacobin.hashers._persistence import Tensor, write_model
 from autojacobin.hashers._vectors import as_floats, as_matrix, float_blocks
 
-__all__ = ["Hasher", "LinearHasher", "load"]
+__all__ = ["Hasher", "LinearHasher", "filled"]
 
 # Squares of numbers up to the one and down to the other neither overflow nor vanish in the precision at hand.
 _LARGEST = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e145}
@@ -44,12 +45,6 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     _tensors: ClassVar[dict[str, Tensor]] = {}
     _fewest_points: ClassVar[int] = 2
     _more_bits_than_features: ClassVar[bool] = True
-    _classes: ClassVar[dict[str, type[Hasher]]] = {}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if not cls.__name__.startswith("_"):
-            Hasher._classes[cls.__name__] = cls
 
     # What a method has to supply
 
@@ -60,6 +55,13 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _projector(self, xp: Any) -> Callable[[Any], Any]:
         """Give the function from floats (n, D) to the real values (n, n_bits) whose signs are the bits."""
         raise NotImplementedError
+
+    def _fit_blocks(self, blocks: Iterator[Any], rng: np.random.RandomState) -> None:  # noqa: ARG002
+        """Learn from an iterator of matrices, read once; for methods that one pass is enough for."""
+        raise DataError(
+            f"{type(self).__name__}.fit goes over the data several times, got an iterator that can be read once; "
+            "pass an array or a memory map of a sample"
+        )
 
     # What every method then can do
 
@@ -77,15 +79,15 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self
         """
         check_parameters(self, self._limits)
-        if isinstance(X, Iterator):
-            raise DataError(
-                f"{type(self).__name__}.fit goes over the data several times, got an iterator that can be read once; "
-                "pass an array or a memory map of a sample"
-            )
-        floats = self._training_floats(self._checked(X, fitting=True))
-        self._refuse_hopeless(floats)
-        self._remember_features(X, floats)
-        self._fit(floats, check_random_state(getattr(self, "random_state", None)))
+        rng = check_random_state(getattr(self, "random_state", None))
+        with self._all_or_nothing():
+            if isinstance(X, Iterator):
+                self._fit_blocks(X, rng)
+            else:
+                floats = self._training_floats(self._checked(X, fitting=True))
+                self._refuse_hopeless(floats)
+                self._remember_features(X, floats)
+                self._fit(floats, rng)
         return self
 
     def project(self, X: Any) -> Any:
@@ -135,13 +137,43 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted hasher to one safetensors file, whole or not at all; :func:`load` reads it back."""
         check_is_fitted(self)
+        if not type(self).__module__.startswith("autojacobin."):
+            raise DataError(
+                f"{type(self).__name__} is not a class of this library, so no program could load it from a file; "
+                "save the hasher it is derived from"
+            )
+        self._refuse_changes_after_fit()
         write_model(path, self, self._tensors)
 
     # How it is done
 
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Leave the hasher as it was if anything goes wrong, be it bad data or Ctrl-C."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _refuse_changes_after_fit(self) -> None:
+        """Refuse parameters that were set after the fit and no longer fit what was learned."""
+        check_parameters(self, self._limits)
+        for name, tensor in self._tensors.items():
+            if "n_bits" in tensor.shape:
+                length = getattr(self, name).shape[tensor.shape.index("n_bits")]
+                if length != self.n_bits:
+                    raise DataError(
+                        f"n_bits of {type(self).__name__} was set to {self.n_bits} after it was fitted with {length}; "
+                        f"fit it again, or set n_bits={length}"
+                    )
+
     @property
     def _n_features_out(self) -> int:
-        return self.n_bits
+        self._refuse_changes_after_fit()
+        return int(self.n_bits)
 
     def _device(self) -> str:
         return getattr(self, "device", "cpu")
@@ -206,8 +238,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _projections(self, X: Any) -> Iterator[Any]:
         """Projections of a matrix, or of an iterator of matrices, in blocks that bound the memory they take."""
+        self._refuse_changes_after_fit()
         row, library, project = 0, None, None
-        for part in X if isinstance(X, Iterator) else (X,):
+        for part in filled(X) if isinstance(X, Iterator) else (X,):
             array = self._checked(part)
             for floats in float_blocks(array, row):
                 block = on_device(floats, self._device())
@@ -252,16 +285,6 @@ class LinearHasher(Hasher):
         return project
 
 
-def load(path: str | os.PathLike[str]) -> Hasher:
-    """Read a hasher that ``save`` wrote.
-
-    The codes it gives are the same bit for bit. Nothing in the file is executed: it holds a JSON header and
-    plain arrays. The hasher computes on the CPU until ``set_params(device="cuda")`` says otherwise.
-
-    Raises
-    ------
-    FormatError
-        If the file is damaged or foreign, or if it needs a newer library.
-    """
-    model: Hasher = read_model(path, Hasher._classes)
-    return model
+def filled(blocks: Iterator[Any]) -> Iterator[Any]:
+    """Blocks that hold rows; a stream that was filtered on its way may have empty ones."""
+    return (block for block in blocks if not hasattr(block, "__len__") or len(block))

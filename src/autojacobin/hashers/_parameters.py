@@ -66,7 +66,8 @@ class Choice:
         self.values = values
 
     def allows(self, value: Any) -> bool:
-        return any(type(value) is type(allowed) and value == allowed for allowed in self.values)
+        plain = value.item() if isinstance(value, np.generic) else value  # a grid made with NumPy has its scalars
+        return any(type(plain) is type(allowed) and plain == allowed for allowed in self.values)
 
     def __str__(self) -> str:
         return " or ".join(repr(value) for value in self.values)

@@ -65,7 +65,7 @@ def float_blocks(array: Any, first_row: int = 0) -> Iterator[Any]:
     """Walk over a matrix in blocks of rows, each checked and turned into floats.
 
     A memory map of any size passes through a buffer of some megabytes. The size of the blocks depends on
-    the width alone, so that the same rows give the same bits on every machine.
+    the width alone, not on the machine.
     """
     rows = max(1, _BYTES_PER_BLOCK // (8 * max(1, array.shape[1])))
     for start in range(0, len(array), rows):

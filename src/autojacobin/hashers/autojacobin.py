@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -146,11 +147,11 @@ class AutoJacoBin(AutoEncoderHasher):
         self.jacobian_weight = jacobian_weight
 
     def _objective(self) -> Objective:
-        return Objective(alpha=self.alpha, epsilon=self.epsilon, jacobian_weight=self.jacobian_weight)
+        return replace(super()._objective(), jacobian_weight=float(self.jacobian_weight))
 
     def _tangent_spaces(self, X: Any) -> TangentSpaces:
         n, D = X.shape
-        wanted = D + self.n_bits if self.n_neighbors is None else self.n_neighbors
+        wanted = D + int(self.n_bits) if self.n_neighbors is None else self.n_neighbors
         if wanted > n:
             warnings.warn(
                 f"tangent spaces were to be estimated from {wanted} neighbours, but there are {n} training points; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from autojacobin.autoencoder import Objective
@@ -79,4 +80,4 @@ class CAutoBin(AutoEncoderHasher):
         self.contraction = contraction
 
     def _objective(self) -> Objective:
-        return Objective(alpha=self.alpha, epsilon=self.epsilon, contraction_weight=self.contraction)
+        return replace(super()._objective(), contraction_weight=float(self.contraction))

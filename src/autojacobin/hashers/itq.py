@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin._arrays import namespace
-from autojacobin._frames import nearest_frame, principal_frame, random_rotation
+from autojacobin._frames import centre, nearest_frame, principal_frame, random_rotation
 from autojacobin.hashers._base import LinearHasher
 from autojacobin.hashers._parameters import Limit, Seed, Whole
 from autojacobin.hashers._persistence import Tensor
@@ -74,8 +74,7 @@ class ITQ(LinearHasher):
         self.random_state = random_state
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
-        self.mean_ = X.mean(axis=0)
-        centred = X - self.mean_
+        self.mean_, centred = centre(X)
         frame = principal_frame(centred, self.n_bits)
         rotation, self.quantization_error_ = itq_rotation(centred @ frame.T, self.n_iter, rng)
         self.weights_ = rotation.T @ frame

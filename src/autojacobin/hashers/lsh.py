@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils import check_random_state
 
 from autojacobin._arrays import to_host
-from autojacobin.hashers._base import LinearHasher
-from autojacobin.hashers._parameters import Choice, Limit, Seed, Whole, check_parameters
+from autojacobin.errors import DataError
+from autojacobin.hashers._base import LinearHasher, filled
+from autojacobin.hashers._parameters import Choice, Limit, Seed, Whole
 from autojacobin.hashers._persistence import Tensor
-from autojacobin.hashers._vectors import as_floats, float_blocks
+from autojacobin.hashers._vectors import float_blocks
 
 __all__ = ["LSH"]
 
@@ -22,7 +21,8 @@ __all__ = ["LSH"]
 class LSH(LinearHasher):
     """Random hyperplanes: ``bit_j = [w_j · (x − μ) ≥ 0]`` with w_j drawn from a standard normal.
 
-    The hyperplanes do not depend on the data; only the mean μ that they pass through does. Two vectors whose
+    The hyperplanes do not depend on the data; only the mean μ that they pass through does, so that one pass over an
+    iterator of blocks is enough to fit. Two vectors whose
     angle as seen from μ is θ differ in a bit with probability θ/π.
 
     Parameters
@@ -75,26 +75,24 @@ class LSH(LinearHasher):
         self.center = center
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> LSH:
-        """Draw the hyperplanes and find the mean; ``X`` may also be an iterator of blocks, read once."""
-        if not isinstance(X, Iterator):
-            super().fit(X, y)
-            return self
-        check_parameters(self, self._limits)
-        first = next(X, np.empty((0, 1)))
-        self._remember_features(first, as_floats(self._checked(first, fitting=True)))
-        total, row = np.zeros(self.n_features_in_), 0
-        dtype = np.dtype(np.float32)
-        for part in chain([first], X):
-            for floats in float_blocks(to_host(self._checked(part)), row):
-                total += floats.sum(axis=0, dtype=np.float64)
-                dtype = np.result_type(dtype, floats)
-                row += len(floats)
-        self._draw(total / row, dtype, check_random_state(self.random_state))
-        return self
-
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         self._draw(X.mean(axis=0, dtype=np.float64), X.dtype, rng)
+
+    def _fit_blocks(self, blocks: Iterator[Any], rng: np.random.RandomState) -> None:
+        total: Any = 0.0
+        dtype, row = np.dtype(np.float32), 0
+        for block in filled(blocks):
+            array = to_host(self._checked(block, fitting=row == 0))
+            for floats in float_blocks(array, row):
+                self._refuse_hopeless(floats)
+                if row == 0:
+                    self._remember_features(block, floats)
+                total = total + floats.sum(axis=0, dtype=np.float64)
+                dtype = np.result_type(dtype, floats)
+                row += len(floats)
+        if row == 0:
+            raise DataError("LSH.fit got an iterator without a block, expected at least one matrix of vectors")
+        self._draw(total / row, dtype, rng)
 
     def _draw(self, mean: Any, dtype: Any, rng: np.random.RandomState) -> None:
         self.weights_ = rng.standard_normal((self.n_bits, len(mean))).astype(dtype)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._frames import principal_frame, random_rotation
+from autojacobin._frames import centre, principal_frame, random_rotation
 from autojacobin.hashers._base import LinearHasher
 from autojacobin.hashers._parameters import Limit, Seed, Whole
 from autojacobin.hashers._persistence import Tensor
@@ -18,6 +18,8 @@ __all__ = ["NOKMeans"]
 _MOST_ALIKE = 0.95
 # Nor one along which the points vary less than this share of the average over the starting frame.
 _LEAST_VARIANCE = 1e-2
+# Multiples of this, modulo one, never come close to each other.
+_GOLDEN = 0.6180339887498949
 
 
 class NOKMeans(LinearHasher):
@@ -97,8 +99,7 @@ class NOKMeans(LinearHasher):
         self.random_state = random_state
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
-        origin = X.mean(axis=0)
-        X = X - origin
+        origin, X = centre(X)
         unit = np.abs(X).max()  # products of four coordinates are to come, so they should be near 1
         X /= unit
         frame = principal_frame(X, min(self.n_bits, X.shape[1]))
@@ -131,6 +132,7 @@ class _Hyperplanes:
         self.directions = directions
         self.thresholds = np.zeros(len(directions), dtype=points.dtype)
         self.signs = _sign(points @ directions.T)
+        self._move_twins_apart()
         variances = points.var(axis=0)
         self.least_variance = _LEAST_VARIANCE * float(variances.mean())
         # axes without variance are left to the frame: no fit along them means anything
@@ -138,6 +140,15 @@ class _Hyperplanes:
             variances > 1e-6 * variances.max(), 1 / np.maximum(variances, np.finfo(points.dtype).tiny), 0
         )
         self.variances = variances
+
+    def _move_twins_apart(self) -> None:
+        """Give a hyperplane that starts as the twin of an earlier one (in few dimensions it must) its own place."""
+        for j in range(1, len(self.directions)):
+            if _likeness(self.signs[:, :j].T, self.signs[:, j]) > _MOST_ALIKE * len(self.points):
+                distances = self.points @ self.directions[j]
+                share = 0.1 + 0.8 * ((0.5 + j * _GOLDEN) % 1)
+                self.thresholds[j] = np.quantile(distances, share)
+                self.signs[:, j] = _sign(distances - self.thresholds[j])
 
     def improve(self, along_edges: Any, gram: Any) -> None:
         """Replace each hyperplane in turn by a better one, where there is one.
@@ -160,10 +171,13 @@ class _Hyperplanes:
         if float(self.variances @ (direction * direction)) < self.least_variance:
             return
         others = np.arange(len(self.directions)) != j
-        if _likeness(self.directions[others], direction) > _MOST_ALIKE:
-            return
-        if _likeness(self.signs[:, others].T, signs) > _MOST_ALIKE * len(signs):
-            return
+        for rows, new, old, most in (
+            (self.directions[others], direction, self.directions[j], _MOST_ALIKE),
+            (self.signs[:, others].T, signs, self.signs[:, j], _MOST_ALIKE * len(signs)),
+        ):
+            # in one dimension all directions are alike from the start; no step may make it worse
+            if _likeness(rows, new) > max(most, _likeness(rows, old)):
+                return
         self.directions[j], self.thresholds[j], self.signs[:, j] = direction, threshold, signs
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._frames import nearest_frame, principal_frame, random_rotation
+from autojacobin._frames import centre, nearest_frame, principal_frame, random_rotation
 from autojacobin.hashers._base import LinearHasher
 from autojacobin.hashers._parameters import Limit, Seed, Whole
 from autojacobin.hashers._persistence import Tensor
@@ -78,8 +78,7 @@ class OKMeans(LinearHasher):
         self.random_state = random_state
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
-        origin = X.mean(axis=0)
-        X = X - origin  # near zero, where float32 has its digits
+        origin, X = centre(X)  # near zero, where float32 has its digits
         middle = np.zeros_like(origin)
         rotation = random_rotation(self.n_bits, rng).astype(X.dtype)
         frame = principal_frame(X, self.n_bits).T @ rotation

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._frames import principal_frame
+from autojacobin._frames import centre, principal_frame
 from autojacobin.hashers._base import Hasher
 from autojacobin.hashers._parameters import Limit, Whole
 from autojacobin.hashers._persistence import Tensor
@@ -78,8 +78,7 @@ class SpectralHashing(Hasher):
         self.n_bits = n_bits
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:  # noqa: ARG002
-        self.mean_ = X.mean(axis=0)
-        centred = X - self.mean_
+        self.mean_, centred = centre(X)
         self.components_ = principal_frame(centred, min(self.n_bits, X.shape[1]))
         projected = centred @ self.components_.T
         self.lower_ = projected.min(axis=0)

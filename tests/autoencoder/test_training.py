@@ -1,0 +1,113 @@
+"""Algorithm 1: which points go into a step, with which targets and tangent spaces, and how it is told."""
+
+import numpy as np
+import pytest
+
+from autojacobin.autoencoder import Batch, Objective, TangentSpaces, train, training
+from tests.autoencoder import naive
+from tests.autoencoder.test_objective import problem
+
+
+class Recorder:
+    """An objective that remembers the batches it was asked about."""
+
+    def __init__(self):
+        self.batches = []
+
+    def __call__(self, network, batch):
+        self.batches.append(batch)
+        return Objective(alpha=0.1)(network, batch)
+
+
+def numbered(n=60, D=5, d=3):
+    """Points and tangent spaces that carry the number of the point they belong to."""
+    network, _ = problem(2, D, d, 1)
+    X = np.random.default_rng(0).normal(0, 0.1, (n, D))
+    X[:, 0] = np.arange(n) / n
+    bases = np.zeros((n, 2, D))
+    bases[:, 0, 0] = np.arange(n) / n
+    return network, X, TangentSpaces(bases, np.arange(n))
+
+
+def steps(recorder):
+    """One batch a step; the line search asks about the same one again."""
+    distinct = []
+    for batch in recorder.batches:
+        if not distinct or distinct[-1] is not batch:
+            distinct.append(batch)
+    return distinct
+
+
+def test_every_epoch_goes_once_over_all_points_in_another_order():
+    network, X, tangents = numbered()
+    recorder = Recorder()
+    train(network, X, recorder, rng=np.random.RandomState(0), tangents=tangents, batch_size=20, n_epochs=3)
+    batches = [tuple(sorted(np.rint(batch.inputs[:, 0] * 60).astype(int))) for batch in steps(recorder)]
+    assert [len(batch) for batch in batches] == [20] * 9
+    for epoch in range(3):
+        assert sorted(sum(batches[3 * epoch : 3 * epoch + 3], ())) == list(range(60))
+    assert len(set(batches)) == 9
+    assert tuple(range(20)) not in batches
+
+
+def test_each_point_has_its_own_tangent_space_and_target():
+    network, X, tangents = numbered()
+    recorder = Recorder()
+    train(network, X, recorder, rng=np.random.RandomState(0), tangents=tangents, batch_size=20, n_epochs=2)
+    for batch in steps(recorder):
+        assert np.array_equal(batch.tangents.bases[:, 0, 0], batch.inputs[:, 0])
+        assert np.array_equal(batch.tangents.ranks, np.rint(batch.inputs[:, 0] * 60))
+        assert np.array_equal(batch.targets, batch.inputs)
+
+
+def test_noise_goes_into_the_inputs_and_not_into_the_targets():
+    network, X, _ = numbered()
+    recorder = Recorder()
+    noise = np.random.RandomState(5)
+
+    def corrupt(clean):
+        return clean * (noise.random_sample(clean.shape) > 0.3)
+
+    train(network, X, recorder, rng=np.random.RandomState(0), batch_size=20, n_epochs=2, corrupt=corrupt)
+    distinct = steps(recorder)
+    for batch in distinct:
+        gone = batch.inputs != batch.targets
+        assert 0.1 < gone.mean() < 0.5
+        assert np.all(batch.inputs[gone] == 0)
+        rows = np.rint(batch.targets[:, 0] * 60).astype(int)
+        assert np.array_equal(batch.targets, X[rows])
+    assert not np.array_equal(distinct[0].inputs == 0, distinct[3].inputs == 0)
+
+
+def test_the_cost_with_noise_compares_what_comes_out_with_the_clean_points():
+    network, X, _ = numbered()
+    options = {"n_epochs": 1, "batch_size": None, "corrupt": np.zeros_like}
+    trained, history = train(network, X, Objective(alpha=0.0), rng=np.random.RandomState(0), **options)
+    assert history["cost_before"][0] == pytest.approx(naive.reconstruction(network, np.zeros_like(X), X))
+    assert history["cost"][0] == pytest.approx(naive.reconstruction(trained, np.zeros_like(X), X))
+
+
+def test_a_step_goes_against_the_gradient_by_the_length_it_tells():
+    network, X, _ = numbered()
+    objective = Objective(alpha=0.1)
+    trained, history = train(network, X, objective, rng=np.random.RandomState(0), n_epochs=1, batch_size=None)
+    _, gradient = objective(network, Batch(X, X))
+    assert history["step"][0] > 0
+    expected = network.to_vector() - history["step"][0] * gradient.to_vector()
+    assert np.allclose(trained.to_vector(), expected, rtol=1e-12)
+
+
+def test_later_searches_start_from_twice_the_last_step(monkeypatch):
+    tried = []
+    original = training.strong_wolfe
+
+    def watched(line, start, first_step, **options):
+        tried.append(first_step)
+        return original(line, start, first_step, **options)
+
+    monkeypatch.setattr(training, "strong_wolfe", watched)
+    network, X, _ = numbered()
+    _, history = train(network, X, Objective(), rng=np.random.RandomState(0), n_epochs=4, batch_size=None)
+    _, gradient = Objective()(network, Batch(X, X))
+    assert tried[0] == pytest.approx(min(1, 1 / np.abs(gradient.to_vector()).sum()))
+    assert np.allclose(tried[1:], 2 * history["step"][:-1])

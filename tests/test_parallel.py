@@ -1,0 +1,44 @@
+"""Work over points: BLAS gets its threads back, whoever held them to one, and tasks keep their order."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from autojacobin import _parallel
+from autojacobin._parallel import map_points, run_tasks
+
+
+def blas_threads():
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+def test_blas_is_held_to_one_thread_and_has_its_threads_back(monkeypatch):
+    monkeypatch.setattr(_parallel, "usable_cores", lambda: 2)
+    X = np.zeros((40, 3))
+    inside = []
+
+    def work(rows):
+        inside.append(blas_threads())
+        return float(np.linalg.eigh(np.eye(30))[0].sum())
+
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        list(map_points(work, X, 3))
+        assert inside
+        assert all(count == 1 for counts in inside for count in counts)
+        assert blas_threads() == before
+        with ThreadPoolExecutor(4) as pool:  # several at once, as in a grid search over threads
+            for _ in range(5):
+                list(pool.map(lambda _: list(map_points(work, X, 3)), range(8)))
+        assert blas_threads() == before
+
+
+def test_results_come_in_the_order_of_the_tasks(monkeypatch):
+    monkeypatch.setattr(_parallel, "usable_cores", lambda: 3)
+    X = np.arange(100)
+    assert np.concatenate(list(map_points(lambda rows: X[rows], X, 7))).tolist() == list(range(100))
+    assert run_tasks(lambda a, b: a * b, [(i, 2) for i in range(20)]) == [2 * i for i in range(20)]
+    with pytest.raises(ZeroDivisionError):
+        run_tasks(lambda a: 1 // a, [(1,), (0,), (2,)])
