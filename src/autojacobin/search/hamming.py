@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-import operator
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.errors import DataError, DataTypeError
+from autojacobin.search._arguments import checked_codes, checked_k, checked_subset
+from autojacobin.search._topk import NO_PLANES, tiled_topk
+from autojacobin.search.tiles import code_words, tiles_of
 
 __all__ = ["hamming_topk"]
 
-_DISTANCES_PER_BLOCK = 2**24
+# The kernels keep a distance in 15 bits; nobody has codes as long as that, but they should still be found.
+_LONGEST = 2**15 - 1
+_DISTANCES_PER_BLOCK = 2**22
 
 
-def hamming_topk(queries: Codes, base: Codes, k: SupportsIndex) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Find the ``k`` codes of ``base`` nearest to each query in Hamming distance.
+def hamming_topk(
+    queries: Codes, base: Codes, k: SupportsIndex, *, subset: npt.ArrayLike | None = None
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Find the ``k`` codes of ``base`` nearest to each query in Hamming distance, exactly.
 
     Parameters
     ----------
     queries, base : Codes
         Codes of the same length.
     k : int
-        Neighbours a query, from 1 to ``len(base)``.
+        Neighbours a query, from 1 to ``len(base)``, or to the size of the subset.
+    subset : array of int or mask, optional
+        Rows of ``base`` to search among; the others do not count.
 
     Returns
     -------
@@ -39,46 +46,27 @@ def hamming_topk(queries: Codes, base: Codes, k: SupportsIndex) -> tuple[npt.NDA
     >>> hamming_topk(Codes.from_bits([[0, 1, 0]]), base, k=2)
     (array([[1, 1]], dtype=int32), array([[0, 2]]))
     """
-    wanted = _checked(queries, base, k)
-    words, query_words = _words(base), _words(queries)
-    distances = np.empty((len(queries), wanted), dtype=np.int32)
-    ids = np.empty((len(queries), wanted), dtype=np.int64)
-    block = max(1, _DISTANCES_PER_BLOCK // len(base))
-    numbers = np.arange(len(base))
+    checked_codes(queries, base)
+    if subset is not None:
+        rows = checked_subset(subset, len(base))
+        distances, places = hamming_topk(queries, base[rows], checked_k(k, len(rows), "the subset"))
+        return distances, rows[places]
+    wanted = checked_k(k, len(base), "the base")
+    if not len(queries):
+        return np.empty((0, wanted), dtype=np.int32), np.empty((0, wanted), dtype=np.int64)
+    if base.n_bits > _LONGEST:
+        return _by_sorting(code_words(queries), code_words(base), wanted)
+    return tiled_topk(code_words(queries), NO_PLANES, tiles_of(base), wanted, n_levels=base.n_bits + 1)
+
+
+def _by_sorting(queries: Any, base: Any, k: int) -> tuple[Any, Any]:
+    """Plain search for codes that are too long for the kernels."""
+    distances = np.empty((len(queries), k), dtype=np.int32)
+    ids = np.empty((len(queries), k), dtype=np.int64)
+    block = max(1, _DISTANCES_PER_BLOCK // base.size)
     for start in range(0, len(queries), block):
         rows = slice(start, start + block)
-        found = np.zeros((len(query_words[rows]), len(base)), dtype=np.int64)
-        for word in range(words.shape[1]):
-            found += np.bitwise_count(query_words[rows, word, None] ^ words[None, :, word])
-        # distance and id in one number: its order is the order wanted, ties included
-        keys = found * len(base) + numbers
-        if wanted < len(base):
-            keys = np.partition(keys, wanted - 1, axis=1)[:, :wanted]
-        keys.sort(axis=1)
-        distances[rows], ids[rows] = np.divmod(keys, len(base))
+        found = np.bitwise_count(queries[rows, None, :] ^ base[None]).sum(axis=2, dtype=np.int32)
+        ids[rows] = np.argsort(found, axis=1, kind="stable")[:, :k]
+        distances[rows] = np.take_along_axis(found, ids[rows], axis=1)
     return distances, ids
-
-
-def _checked(queries: Codes, base: Codes, k: SupportsIndex) -> int:
-    for name, codes in (("queries", queries), ("base", base)):
-        if not isinstance(codes, Codes):
-            raise DataTypeError(f"{name} must be Codes, got {type(codes).__name__}; use hasher.encode(X)")
-    if queries.n_bits != base.n_bits:
-        raise DataError(
-            f"queries and base must have codes of one length, got {queries.n_bits} and {base.n_bits} bits; "
-            "encode both with the same hasher"
-        )
-    try:
-        wanted = operator.index(k)
-    except TypeError:
-        raise DataTypeError(f"k must be an integer from 1 to {len(base)}, got {k!r}") from None
-    if not 1 <= wanted <= len(base):
-        raise DataError(f"k must be from 1 to {len(base)}, the number of codes in the base, got {wanted}")
-    return wanted
-
-
-def _words(codes: Codes) -> npt.NDArray[np.uint64]:
-    """Packed bytes as 64-bit words; the bytes that fill up the last word are zero and never count."""
-    padded = np.zeros((len(codes), -(-codes.packed.shape[1] // 8) * 8), dtype=np.uint8)
-    padded[:, : codes.packed.shape[1]] = codes.packed
-    return padded.view(np.uint64)

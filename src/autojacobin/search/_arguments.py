@@ -1,0 +1,61 @@
+"""What the searches ask of their arguments, told in one grammar."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.codes import Codes
+from autojacobin.errors import DataError, DataTypeError
+
+__all__ = ["checked_codes", "checked_count", "checked_k", "checked_subset"]
+
+
+def checked_codes(queries: Any, base: Any) -> None:
+    """Check that both are codes of one length."""
+    for name, codes in (("queries", queries), ("base", base)):
+        if not isinstance(codes, Codes):
+            raise DataTypeError(f"{name} must be Codes, got {type(codes).__name__}; use hasher.encode(X)")
+    if queries.n_bits != base.n_bits:
+        raise DataError(
+            f"queries and base must have codes of one length, got {queries.n_bits} and {base.n_bits} bits; "
+            "encode both with the same hasher"
+        )
+
+
+def checked_k(k: SupportsIndex, most: int, among: str) -> int:
+    """Give ``k`` as an int from 1 to ``most``, the number of codes or vectors in ``among``."""
+    if most < 1:
+        raise DataError(f"there is nothing to find: {among} is empty; add to it first")
+    return checked_count("k", k, most, f"the size of {among}")
+
+
+def checked_count(name: str, value: SupportsIndex, most: int | None = None, what: str = "") -> int:
+    """Give ``value`` as an int of at least 1 and, where there is a limit, at most ``most``, which is ``what``."""
+    limits = "an integer of at least 1" if most is None else f"an integer from 1 to {most}, {what}"
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise DataTypeError(f"{name} must be {limits}, got {value!r}") from None
+    if isinstance(value, bool | np.bool_) or number < 1 or (most is not None and number > most):
+        raise DataError(f"{name} must be {limits}, got {value!r}")
+    return number
+
+
+def checked_subset(subset: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
+    """Rows named by numbers or by a mask, in ascending order."""
+    rows = np.asarray(subset)
+    if rows.dtype == np.bool_:
+        if rows.shape != (n,):
+            raise DataError(f"a subset given as a mask must have shape ({n},), got {rows.shape}")
+        return np.flatnonzero(rows).astype(np.int64)
+    if rows.ndim != 1 or (rows.dtype.kind not in "iu" and rows.size):
+        raise DataTypeError(f"subset must be a list of row numbers or a mask, got {rows.dtype} of shape {rows.shape}")
+    unique = np.unique(rows.astype(np.int64))
+    if len(unique) and not (unique[0] >= 0 and unique[-1] < n):
+        wrong = unique[0] if unique[0] < 0 else unique[-1]
+        raise DataError(f"subset must name rows from 0 to {n - 1}, got {wrong}")
+    return unique
