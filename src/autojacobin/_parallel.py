@@ -6,6 +6,7 @@ two threads and 128×128 eigenproblems), while the points themselves are indepen
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -40,10 +41,26 @@ def map_points(work: Callable[[slice], T], array: Any, per_task: int) -> Iterato
 
 
 def run_tasks(work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
-    """Give ``work(*task)`` for every task, in order, on all cores; for kernels that release the GIL."""
-    if len(tasks) <= 1 or usable_cores() <= 1:
-        return [work(*task) for task in tasks]
-    return list(_pool().map(lambda task: work(*task), tasks))
+    """Give ``work(*task)`` for every task, in order, on all cores; for kernels that release the GIL.
+
+    The calling thread works too. It would only wait otherwise, and waking it up again costs as much as a search for
+    one query.
+    """
+    cores = min(usable_cores(), len(tasks))
+    results: list[Any] = [None] * len(tasks)
+    numbers = itertools.count()  # a next() on it is atomic
+
+    def drain() -> None:
+        while (number := next(numbers)) < len(tasks):
+            results[number] = work(*tasks[number])
+
+    helpers = [_pool().submit(drain) for _ in range(cores - 1)]
+    try:
+        drain()
+    finally:
+        for helper in helpers:
+            helper.result()
+    return results
 
 
 def usable_cores() -> int:

@@ -1,5 +1,8 @@
 """Exact Hamming search against sorting all distances."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,6 +10,8 @@ from hypothesis import strategies as st
 
 from autojacobin import Codes, DataError
 from autojacobin.search import hamming_topk
+from autojacobin.search._topk import NO_PLANES, tiled_topk
+from autojacobin.search.tiles import Tiles, code_words, tiles_of
 
 
 def by_sorting(queries, base, k):
@@ -59,3 +64,136 @@ def test_codes_that_do_not_fit_are_named():
         hamming_topk(Codes.from_bits([[0, 1, 1]]), codes, 1)
     with pytest.raises(DataError, match="queries must be Codes, got list"):
         hamming_topk([[0, 1]], codes, 1)
+
+
+def correlated(n, n_bits, seed):
+    """Codes as hashers make them: bits that depend on each other, distances spread wide, many ties."""
+    rng = np.random.default_rng(seed)
+    planes = np.random.default_rng(7).normal(size=(6, n_bits))
+    return Codes.from_bits(rng.normal(size=(n, 6)) @ planes >= 0)
+
+
+@pytest.mark.parametrize("n_bits", [1, 31, 64, 65, 96, 127, 128, 129, 192, 256, 300, 512, 1024])
+@pytest.mark.parametrize("k", [1, 10, 700, 20_000])
+def test_equals_brute_force_over_many_tiles(n_bits, k):
+    base, queries = correlated(20_000, n_bits, 0), correlated(5, n_bits, 1)
+    distances, ids = hamming_topk(queries, base, k)
+    words = [np.ascontiguousarray(np.pad(c.packed, ((0, 0), (0, -c.packed.shape[1] % 8)))) for c in (queries, base)]
+    all_distances = np.bitwise_count(words[0][:, None, :] ^ words[1][None]).sum(axis=2, dtype=np.int64)
+    order = np.argsort(all_distances, axis=1, kind="stable")[:, :k]
+    assert np.array_equal(ids, order)
+    assert np.array_equal(distances, np.take_along_axis(all_distances, order, axis=1))
+
+
+@pytest.mark.parametrize("order", ["nearest last", "nearest first", "in clumps"])
+def test_a_base_in_an_order_that_misleads_the_sample(order):
+    """The radius is guessed from a sample of the tiles; where the guess is wrong the answer must not be."""
+    base, queries = correlated(90_000, 64, 0), correlated(3, 64, 1)
+    distance = (base.to_bits() != queries.to_bits()[0]).sum(axis=1)
+    if order == "in clumps":  # the near ones in a few tiles that the sample does not look at
+        arranged = np.argsort(distance, kind="stable")
+        arranged = np.roll(arranged, 3 * 2048)
+    else:
+        arranged = np.argsort(distance if order == "nearest first" else -distance, kind="stable")
+    base = base[arranged]
+    for k in (1, 100, 5000):
+        distances, ids = hamming_topk(queries, base, k)
+        all_distances = (queries.to_bits()[:, None] != base.to_bits()[None]).sum(axis=2)
+        expected = np.argsort(all_distances, axis=1, kind="stable")[:, :k]
+        assert np.array_equal(ids, expected)
+        assert np.array_equal(distances, np.take_along_axis(all_distances, expected, axis=1))
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 7])
+def test_the_number_of_threads_and_of_queries_does_not_matter(cores, monkeypatch):
+    base, queries = correlated(50_000, 96, 0), correlated(70, 96, 1)
+    expected = hamming_topk(queries, base, 30)
+    monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda: cores)
+    monkeypatch.setattr("autojacobin.search._topk.usable_cores", lambda: cores)
+    for start, stop in ((0, 70), (0, 1), (3, 5)):
+        found = hamming_topk(queries[start:stop], base, 30)
+        assert np.array_equal(found[0], expected[0][start:stop])
+        assert np.array_equal(found[1], expected[1][start:stop])
+
+
+def test_dead_positions_are_passed_over():
+    base, queries = correlated(30_000, 128, 0), correlated(4, 128, 1)
+    alive = np.random.default_rng(0).random(30_000) < 0.3
+    dead = np.packbits(~alive, bitorder="little")
+    words = code_words(queries)
+    distances, positions = tiled_topk(words, NO_PLANES, tiles_of(base), 50, n_levels=129, dead=dead)
+    expected, expected_ids = hamming_topk(queries, base, 50, subset=alive)
+    assert np.array_equal(distances, expected)
+    assert np.array_equal(positions, expected_ids)
+
+
+@given(st.integers(1, 300), st.integers(0, 5000), st.integers(0, 2**32))
+@settings(deadline=None, max_examples=30)
+def test_tiles_give_back_the_codes_laid_out_in_them(n_bits, n, seed):
+    rng = np.random.default_rng(seed)
+    codes = Codes.from_bits(rng.integers(0, 2, (n, n_bits), dtype=np.uint8))
+    tiles = Tiles.from_codes(codes)
+    assert tiles.take(np.arange(n)) == codes
+    chosen = rng.integers(0, n, 20) if n else np.empty(0, dtype=np.int64)
+    assert tiles.take(chosen) == codes[chosen]
+    parts = Tiles.empty(n, n_bits)
+    for start in range(0, n, 700):
+        parts.put(codes[start : start + 700], start)
+    assert np.array_equal(parts.words, tiles.words)
+
+
+def test_a_subset_is_searched_as_if_there_were_nothing_else():
+    base, queries = correlated(500, 40, 0), correlated(3, 40, 1)
+    rows = np.random.default_rng(0).choice(500, 80, replace=False)
+    mask = np.zeros(500, dtype=bool)
+    mask[rows] = True
+    expected, places = hamming_topk(queries, base[np.sort(rows)], 20)
+    for subset in (rows, np.concatenate([rows, rows]), mask, rows.tolist()):
+        distances, ids = hamming_topk(queries, base, 20, subset=subset)
+        assert np.array_equal(ids, np.sort(rows)[places])
+        assert np.array_equal(distances, expected)
+
+
+@pytest.mark.parametrize(
+    ("subset", "message"),
+    [
+        ([], "the subset is empty"),
+        ([0, 9], "rows from 0 to 2, got 9"),
+        ([-1], "got -1"),
+        ([0.5], "list of row numbers or a mask"),
+        ([True, False], r"mask must have shape \(3,\)"),
+        ([[0]], "list of row numbers or a mask"),
+        ([1], "from 1 to 1, the size of the subset, got 2"),
+    ],
+)
+def test_a_wrong_subset_is_named(subset, message):
+    codes = Codes.from_bits([[0, 1], [1, 1], [0, 0]])
+    with pytest.raises(DataError, match=message):
+        hamming_topk(codes, codes, 2, subset=subset)
+
+
+def test_codes_too_long_for_the_kernels_are_still_found():
+    base = Codes.from_bits(np.random.default_rng(0).integers(0, 2, (30, 40_000), dtype=np.uint8))
+    distances, ids = hamming_topk(base[:4], base, 30)
+    expected, expected_ids = by_sorting(base[:4], base, 30)
+    assert np.array_equal(distances, expected)
+    assert np.array_equal(ids, expected_ids)
+
+
+def test_an_empty_base_is_named():
+    with pytest.raises(DataError, match="the base is empty"):
+        hamming_topk(Codes.from_bits([[0, 1]]), Codes.from_bits(np.empty((0, 2))), 1)
+
+
+def test_where_no_cache_can_be_written_the_kernels_still_work(tmp_path):
+    """A read-only installation and a user without a home: each process then compiles for itself."""
+    code = (
+        "import numba.core.caching as caching\n"
+        "caching.CacheImpl._locator_classes = []\n"
+        "from autojacobin import Codes\n"
+        "from autojacobin.search import hamming_topk\n"
+        "print(hamming_topk(Codes.from_bits([[1, 0]]), Codes.from_bits([[0, 0], [1, 0]]), 1)[1])\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "[[1]]\n"

@@ -1,5 +1,8 @@
 """Search: codes and queries in, neighbours out."""
 
+from autojacobin.search.asymmetric import asymmetric_topk
 from autojacobin.search.hamming import hamming_topk
+from autojacobin.search.radius import hamming_radius
+from autojacobin.search.rerank import rerank
 
-__all__ = ["hamming_topk"]
+__all__ = ["asymmetric_topk", "hamming_radius", "hamming_topk", "rerank"]

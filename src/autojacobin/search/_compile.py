@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Any, TypeVar, overload
 
 import numba
 from numba import types
@@ -15,18 +16,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 intrinsic: Any = _intrinsic  # typed as if the caller passed the typing context, which numba does
 
 
-def kernel(function: F) -> F:
-    """Compile ``function`` at its first call; later processes load it from numba's cache.
+@overload
+def kernel(function: F) -> F: ...
+@overload
+def kernel(*, reassociate: bool) -> Callable[[F], F]: ...
+def kernel(function: Any = None, *, reassociate: bool = False) -> Any:
+    """Compile a function at its first call; later processes load it from numba's cache.
 
     The cache lies beside the source, or in the user's cache folder where that is read-only. Where
-    neither can be written, each process compiles for itself.
+    neither can be written, each process compiles for itself. ``reassociate`` lets sums of floats be
+    taken in another order, always the same one, without which they cannot be vectorised.
     """
-    compiled: Any
+    if function is None:
+        return partial(kernel, reassociate=reassociate)
+    options: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract"} if reassociate else False}
     try:
-        compiled = numba.njit(nogil=True, cache=True)(function)
+        return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # numba found no folder to cache in
-        compiled = numba.njit(nogil=True)(function)
-    return cast(F, compiled)
+        return numba.njit(**options)(function)
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -1,4 +1,12 @@
-"""The innermost loops: distances of one query to the codes of one tile (the layout is in ``tiles.py``)."""
+"""The innermost loops: distances of one query to the codes of one tile (the layout is in ``tiles.py``).
+
+Arrays are passed whole, with the numbers of the tile and of the query: a slice costs two atomic operations on its
+reference count, which is much beside the work on a tile.
+
+Each function fills ``sums`` with the distances, several to a 64-bit word, and tells whether any of them may be below
+``radius``. For that, a lane of (d | high) − radius keeps its high bit if d ≥ radius, so that one subtraction looks at
+all distances of a word. A distance that has the high bit itself may lose it for nothing; no near one is missed.
+"""
 
 from __future__ import annotations
 
@@ -8,117 +16,100 @@ import numpy as np
 
 from autojacobin.search._compile import kernel, popcount, use_wide_registers
 
-__all__ = ["PLANES", "hamming_bytes", "hamming_shorts", "weighted_shorts"]
+__all__ = ["BYTES", "PLANES", "SHORTS", "hamming_bytes", "hamming_shorts", "weighted_shorts"]
 
 PLANES = 4
+# A one in every lane of a word.
+BYTES = np.uint64(0x0101010101010101)
+SHORTS = np.uint64(0x0001000100010001)
 
 _NONE = np.uint64(0)
 _ONE = np.uint64(1)
 _TWO = np.uint64(2)
 _THREE = np.uint64(3)
+_HIGH_BYTES = BYTES << np.uint64(7)
+_HIGH_SHORTS = SHORTS << np.uint64(15)
 
 
 @kernel
-def hamming_bytes(tile: Any, query: Any, sums: Any) -> None:
-    """Hamming distances, eight to a word of ``sums``, two words of the codes at a time."""
+def hamming_bytes(words: Any, t: int, queries: Any, q: int, sums: Any, radius: int) -> bool:
+    """Hamming distances to codes of one or two words, eight to a word of ``sums``."""
     use_wide_registers()
-    words = tile.shape[0]
-    if words == 1:
+    limit = np.uint64(radius) * BYTES
+    untouched = _HIGH_BYTES
+    a, b = queries[q, 0], queries[q, -1]
+    if words.shape[1] == 1:
         for i in range(sums.shape[0]):
-            sums[i] = _one_word_bytes(tile, 0, query[0], i)
-        return
-    a, b = query[0], query[1]
-    for i in range(sums.shape[0]):
-        sums[i] = _two_words_bytes(tile, 0, a, b, i)
-    for w in range(2, words - 1, 2):
-        a, b = query[w], query[w + 1]
+            total = _NONE
+            for j in range(8):
+                total += popcount(words[t, 0, j, i] ^ a) << np.uint64(8 * j)
+            sums[i] = total
+            untouched &= (total | _HIGH_BYTES) - limit
+    else:
         for i in range(sums.shape[0]):
-            sums[i] += _two_words_bytes(tile, w, a, b, i)
-    if words % 2:
-        a = query[words - 1]
-        for i in range(sums.shape[0]):
-            sums[i] += _one_word_bytes(tile, words - 1, a, i)
+            total = _NONE
+            for j in range(8):
+                total += (popcount(words[t, 0, j, i] ^ a) + popcount(words[t, 1, j, i] ^ b)) << np.uint64(8 * j)
+            sums[i] = total
+            untouched &= (total | _HIGH_BYTES) - limit
+    return radius > 128 or untouched != _HIGH_BYTES
 
 
 @kernel
-def _one_word_bytes(tile: Any, w: int, a: Any, i: int) -> Any:
-    total = _NONE
-    for j in range(8):
-        total += popcount(tile[w, j, i] ^ a) << np.uint64(8 * j)
-    return total
-
-
-@kernel
-def _two_words_bytes(tile: Any, w: int, a: Any, b: Any, i: int) -> Any:
-    total = _NONE
-    for j in range(8):
-        total += (popcount(tile[w, j, i] ^ a) + popcount(tile[w + 1, j, i] ^ b)) << np.uint64(8 * j)
-    return total
-
-
-@kernel
-def hamming_shorts(tile: Any, query: Any, sums: Any) -> None:
-    """Hamming distances, four to a word of ``sums``, two words of the codes at a time."""
+def hamming_shorts(words: Any, t: int, queries: Any, q: int, sums: Any, radius: int) -> bool:
+    """Hamming distances to codes of three words or more, four to a word of ``sums``, two words at a time."""
     use_wide_registers()
-    words = tile.shape[0]
-    if words == 1:
-        for i in range(sums.shape[0]):
-            sums[i] = _one_word_shorts(tile, 0, query[0], i)
-        return
-    a, b = query[0], query[1]
+    n_words = words.shape[1]
+    a, b = queries[q, 0], queries[q, 1]
     for i in range(sums.shape[0]):
-        sums[i] = _two_words_shorts(tile, 0, a, b, i)
-    for w in range(2, words - 1, 2):
-        a, b = query[w], query[w + 1]
+        total = _NONE
+        for j in range(4):
+            total += (popcount(words[t, 0, j, i] ^ a) + popcount(words[t, 1, j, i] ^ b)) << np.uint64(16 * j)
+        sums[i] = total
+    for w in range(2, n_words - 1, 2):
+        a, b = queries[q, w], queries[q, w + 1]
         for i in range(sums.shape[0]):
-            sums[i] += _two_words_shorts(tile, w, a, b, i)
-    if words % 2:
-        a = query[words - 1]
+            total = sums[i]
+            for j in range(4):
+                total += (popcount(words[t, w, j, i] ^ a) + popcount(words[t, w + 1, j, i] ^ b)) << np.uint64(16 * j)
+            sums[i] = total
+    if n_words % 2:
+        a = queries[q, n_words - 1]
         for i in range(sums.shape[0]):
-            sums[i] += _one_word_shorts(tile, words - 1, a, i)
+            total = sums[i]
+            for j in range(4):
+                total += popcount(words[t, n_words - 1, j, i] ^ a) << np.uint64(16 * j)
+            sums[i] = total
+    return _near_shorts(sums, radius)
 
 
 @kernel
-def _one_word_shorts(tile: Any, w: int, a: Any, i: int) -> Any:
-    total = _NONE
-    for j in range(4):
-        total += popcount(tile[w, j, i] ^ a) << np.uint64(16 * j)
-    return total
-
-
-@kernel
-def _two_words_shorts(tile: Any, w: int, a: Any, b: Any, i: int) -> Any:
-    total = _NONE
-    for j in range(4):
-        total += (popcount(tile[w, j, i] ^ a) + popcount(tile[w + 1, j, i] ^ b)) << np.uint64(16 * j)
-    return total
-
-
-@kernel
-def weighted_shorts(tile: Any, query: Any, planes: Any, sums: Any) -> None:
+def weighted_shorts(words: Any, t: int, queries: Any, planes: Any, q: int, sums: Any, radius: int) -> bool:
     """Sums of whole weights from 0 to 15 over the bits that differ, four to a word of ``sums``.
 
     Plane t marks the bits whose weight has 2^t in it, so that a sum of weights is a handful of counts.
     """
     use_wide_registers()
     sums[:] = _NONE
-    eight_lanes = tile.shape[1] == 8
-    for w in range(tile.shape[0]):
-        a, m0, m1, m2, m3 = query[w], planes[0, w], planes[1, w], planes[2, w], planes[3, w]
+    eight_lanes = words.shape[2] == 8
+    for w in range(words.shape[1]):
+        a = queries[q, w]
+        m0, m1, m2, m3 = planes[q, 0, w], planes[q, 1, w], planes[q, 2, w], planes[q, 3, w]
         if eight_lanes:
-            for i in range(tile.shape[2]):
-                sums[2 * i] += _weights(tile, w, 0, i, a, m0, m1, m2, m3)
-                sums[2 * i + 1] += _weights(tile, w, 4, i, a, m0, m1, m2, m3)
+            for i in range(words.shape[3]):
+                sums[2 * i] += _weights(words, t, w, 0, i, a, m0, m1, m2, m3)
+                sums[2 * i + 1] += _weights(words, t, w, 4, i, a, m0, m1, m2, m3)
         else:
-            for i in range(tile.shape[2]):
-                sums[i] += _weights(tile, w, 0, i, a, m0, m1, m2, m3)
+            for i in range(words.shape[3]):
+                sums[i] += _weights(words, t, w, 0, i, a, m0, m1, m2, m3)
+    return _near_shorts(sums, radius)
 
 
 @kernel
-def _weights(tile: Any, w: int, lane: int, i: int, a: Any, m0: Any, m1: Any, m2: Any, m3: Any) -> Any:
+def _weights(words: Any, t: int, w: int, lane: int, i: int, a: Any, m0: Any, m1: Any, m2: Any, m3: Any) -> Any:
     total = _NONE
     for j in range(4):
-        differing = tile[w, lane + j, i] ^ a
+        differing = words[t, w, lane + j, i] ^ a
         weight = (
             popcount(differing & m0)
             + (popcount(differing & m1) << _ONE)
@@ -127,3 +118,13 @@ def _weights(tile: Any, w: int, lane: int, i: int, a: Any, m0: Any, m1: Any, m2:
         )
         total += weight << np.uint64(16 * j)
     return total
+
+
+@kernel
+def _near_shorts(sums: Any, radius: int) -> bool:
+    use_wide_registers()
+    limit = np.uint64(radius) * SHORTS
+    untouched = _HIGH_SHORTS
+    for i in range(sums.shape[0]):
+        untouched &= (sums[i] | _HIGH_SHORTS) - limit
+    return bool(untouched != _HIGH_SHORTS)

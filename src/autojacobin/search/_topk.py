@@ -15,13 +15,15 @@ import numpy.typing as npt
 from autojacobin._parallel import run_tasks, usable_cores
 from autojacobin.search._compile import kernel
 from autojacobin.search._distances import hamming_bytes, hamming_shorts, weighted_shorts
-from autojacobin.search._selection import capacity_for, finish, new_state, offer, put_together
-from autojacobin.search.tiles import CODES_PER_TILE, Tiles
+from autojacobin.search._selection import COUNT, RADIUS, capacity_for, finish, new_state, offer, put_together
+from autojacobin.search.tiles import Tiles
 
-__all__ = ["tiled_topk"]
+__all__ = ["NONE_DEAD", "NO_PLANES", "tiled_topk"]
 
 _MOST_QUERIES_PER_TASK = 64
 _BYTES_PER_TASK = 2**26
+_TILES_PER_SAMPLE = 16
+_TILES_PER_PART = 8
 
 NO_PLANES = np.empty((0, 0, 0), dtype=np.uint64)
 NONE_DEAD = np.empty(0, dtype=np.uint8)
@@ -54,49 +56,96 @@ def tiled_topk(
         Bitmap of positions that do not count; there must be k others.
     """
     n_queries = len(queries)
+    cores = usable_cores()
     share = max(1, _BYTES_PER_TASK // (10 * capacity_for(k) + 4 * n_levels))
-    per_task = min(_MOST_QUERIES_PER_TASK, share, max(1, -(-n_queries // usable_cores())))
+    per_task = min(_MOST_QUERIES_PER_TASK, share, max(1, -(-n_queries // cores)))
     blocks = [slice(start, start + per_task) for start in range(0, n_queries, per_task)]
     n_tiles = len(base.words)
-    parts = 1 if len(blocks) >= usable_cores() else min(usable_cores(), max(1, n_tiles // 8))
+    parts = 1 if len(blocks) >= cores else min(cores, max(1, n_tiles // _TILES_PER_PART))
     edges = [n_tiles * part // parts for part in range(parts + 1)]
 
     def work(block: slice, first_tile: int, last_tile: int) -> tuple[Any, Any]:
-        chosen = queries[block]
-        counters, counts, kept, ids = new_state(len(chosen), k, n_levels)
-        lanes_per_word = 4 if planes.size else base.words.shape[2]
-        sums = np.empty(CODES_PER_TILE // lanes_per_word, dtype=np.uint64)
-        lanes = sums.view(np.uint8 if lanes_per_word == 8 else np.uint16)
-        _scan(
-            base.words, base.n, first_tile, last_tile, chosen, planes[block], dead, k, sums, lanes,
-            counters, counts, kept, ids,
-        )  # fmt: skip
-        wanted = min(k, int(counters[0, 2]))  # fewer where fewer are alive, for every query alike
-        distances = np.empty((len(chosen), wanted), dtype=np.int32)
-        positions = np.empty((len(chosen), wanted), dtype=np.int64)
-        for query in range(len(chosen)):
-            finish(wanted, counters[query], kept[query], ids[query], counts[query], distances[query], positions[query])
-        return distances, positions
+        search = _Search(base, queries[block], planes[block], k, n_levels, dead)
+        return search.over(first_tile, last_tile)
 
     tasks = [(block, edges[part], edges[part + 1]) for block in blocks for part in range(parts)]
     answers = run_tasks(work, tasks)
     merged = [put_together(answers[start : start + parts], k) for start in range(0, len(answers), parts)]
+    if len(merged) == 1:
+        return merged[0]
     return np.concatenate([part[0] for part in merged]), np.concatenate([part[1] for part in merged])
+
+
+class _Search:
+    """A block of queries and what is needed to take them over tiles."""
+
+    def __init__(self, base: Tiles, queries: Any, planes: Any, k: int, n_levels: int, dead: Any) -> None:
+        self.base, self.queries, self.planes, self.n_levels, self.dead = base, queries, planes, n_levels, dead
+        self.k = k
+        lanes_per_word = 4 if planes.size else base.words.shape[2]
+        self.sums = np.empty(base.codes_per_tile // lanes_per_word, dtype=np.uint64)
+        self.lanes = self.sums.view(np.uint8 if lanes_per_word == 8 else np.uint16)
+
+    def over(self, first_tile: int, last_tile: int) -> tuple[Any, Any]:
+        """Nearest codes within some of the tiles."""
+        state = new_state(len(self.queries), self.k, self.n_levels)
+        radii = self.guess_radii(first_tile, last_tile)
+        state[0][:, RADIUS] = radii
+        self.scan(np.arange(first_tile, last_tile), self.k, *state)
+        # A guess that was too small left some query with fewer than there are; it is asked again without one.
+        for query in np.flatnonzero((state[0][:, RADIUS] == radii) & (radii < self.n_levels)):
+            one = slice(query, query + 1)
+            again = _Search(self.base, self.queries[one], self.planes[one], self.k, self.n_levels, self.dead)
+            alone = new_state(1, self.k, self.n_levels)
+            again.scan(np.arange(first_tile, last_tile), self.k, *alone)
+            for part, whole in zip(alone, state, strict=True):
+                whole[query] = part[0]
+        counters, counts, kept, ids = state
+        wanted = min(self.k, int(counters[0, COUNT]))  # fewer where fewer are alive, for every query alike
+        distances = np.empty((len(self.queries), wanted), dtype=np.int32)
+        positions = np.empty((len(self.queries), wanted), dtype=np.int64)
+        finish(wanted, counters, counts, kept, ids, distances, positions)
+        return distances, positions
+
+    def guess_radii(self, first_tile: int, last_tile: int) -> Any:
+        """Radius within which the k nearest of each query most likely lie, from a sample of the tiles.
+
+        Starting with it, few candidates are taken that drop out again.
+        """
+        n_tiles = last_tile - first_tile
+        sampled = n_tiles // _TILES_PER_SAMPLE
+        share = self.k * sampled / max(1, n_tiles)
+        rank = int(share + 4 * share**0.5 + 4)
+        if sampled < 2 or rank * 4 > sampled * self.base.codes_per_tile:
+            return np.full(len(self.queries), self.n_levels)
+        state = new_state(len(self.queries), rank, self.n_levels)
+        # spread over the whole, since the order of a base often means something
+        self.scan(first_tile + np.arange(sampled) * n_tiles // sampled, rank, *state)
+        return np.minimum(state[0][:, RADIUS] + 1, self.n_levels)
+
+    def scan(self, tiles: Any, k: int, counters: Any, counts: Any, kept: Any, ids: Any) -> None:
+        _scan(
+            self.base.words, self.base.n, tiles, self.queries, self.planes, self.dead, k, self.sums, self.lanes,
+            counters, counts, kept, ids,
+        )  # fmt: skip
 
 
 @kernel
 def _scan(
-    tiles: Any, n: int, first_tile: int, last_tile: int, queries: Any, planes: Any, dead: Any, k: int, sums: Any,
-    lanes: Any, counters: Any, counts: Any, kept: Any, ids: Any,
+    words: Any, n: int, tiles: Any, queries: Any, planes: Any, dead: Any, k: int, sums: Any, lanes: Any,
+    counters: Any, counts: Any, kept: Any, ids: Any,
 ) -> None:  # fmt: skip
-    for t in range(first_tile, last_tile):
-        first = t * CODES_PER_TILE
-        valid = min(CODES_PER_TILE, n - first)
+    codes = words.shape[2] * words.shape[3]
+    for t in tiles:
+        first = t * codes
+        valid = min(codes, n - first)
         for q in range(queries.shape[0]):
+            radius = counters[q, RADIUS]
             if planes.shape[0]:
-                weighted_shorts(tiles[t], queries[q], planes[q], sums)
-            elif tiles.shape[2] == 8:
-                hamming_bytes(tiles[t], queries[q], sums)
+                near = weighted_shorts(words, t, queries, planes, q, sums, radius)
+            elif words.shape[2] == 8:
+                near = hamming_bytes(words, t, queries, q, sums, radius)
             else:
-                hamming_shorts(tiles[t], queries[q], sums)
-            offer(sums, lanes, first, valid, dead, k, counters[q], counts[q], kept[q], ids[q])
+                near = hamming_shorts(words, t, queries, q, sums, radius)
+            if near:
+                offer(sums, lanes, first, valid, dead, k, q, counters, counts, kept, ids)

@@ -1,7 +1,8 @@
 """Codes laid out for the kernels: tiles of columns of 64-bit words.
 
-A tile holds 2,048 codes. Word w of code p = L·i + j of a tile stands at ``[w, j, i]``, where L is the number of
-distances that share a 64-bit word: 8 of one byte for codes of up to 128 bits, 4 of two bytes for longer
+A tile takes 32 KB or less, so that it stays in the nearest cache while many queries pass over it: 2,048 codes of up to
+128 bits, 1,024 of up to 256, and so on. Word w of code p = L·i + j of a tile stands at ``[w, j, i]``, where L is the
+number of distances that share a 64-bit word: 8 of one byte for codes of up to 128 bits, 4 of two bytes for longer
 ones. A kernel that runs along i counts the bits of many codes at once, shifts the count of lane j by
 its place and adds the lanes up; the sum *is* eight (or four) distances in the order of the codes. No
 narrowing, no shuffling. (Little-endian machines only, as NumPy's view of the sum as bytes.)
@@ -18,14 +19,23 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.search._compile import kernel
 
-__all__ = ["CODES_PER_TILE", "Tiles", "code_words", "lanes_for", "n_words", "shape_of", "tiles_of"]
+__all__ = ["Tiles", "code_words", "codes_per_tile", "lanes_for", "n_words", "shape_of", "tiles_of"]
 
-CODES_PER_TILE = 2048
+_MOST_CODES, _FEWEST_CODES = 2048, 128
+_BYTES_PER_TILE = 2**15
 
 
 def lanes_for(n_bits: int) -> int:
     """Distances that share a 64-bit word."""
     return 8 if n_bits <= 128 else 4
+
+
+def codes_per_tile(n_bits: int) -> int:
+    """Codes in a tile, a power of two."""
+    codes = _MOST_CODES
+    while codes > _FEWEST_CODES and 8 * n_words(n_bits) * codes > _BYTES_PER_TILE:
+        codes //= 2
+    return codes
 
 
 def n_words(n_bits: int) -> int:
@@ -35,7 +45,10 @@ def n_words(n_bits: int) -> int:
 
 @dataclass(frozen=True)
 class Tiles:
-    """``n`` codes of ``n_bits`` bits as tiles, shape (tiles, words, lanes, 2048 / lanes); the last one is filled up."""
+    """``n`` codes of ``n_bits`` bits as tiles, the last one filled up with zeros.
+
+    ``words`` has the shape (tiles, words, lanes, codes a tile / lanes).
+    """
 
     words: npt.NDArray[np.uint64]
     n: int
@@ -53,6 +66,11 @@ class Tiles:
         _lay_out(code_words(codes), tiles.words, 0)
         return tiles
 
+    @property
+    def codes_per_tile(self) -> int:
+        """Codes in a tile."""
+        return codes_per_tile(self.n_bits)
+
     def put(self, codes: Codes, first: int) -> None:
         """Lay out codes from position ``first`` on."""
         _lay_out(code_words(codes), self.words, first)
@@ -60,7 +78,7 @@ class Tiles:
     def take(self, positions: npt.NDArray[np.int64]) -> Codes:
         """Give the codes at some positions back."""
         lanes = lanes_for(self.n_bits)
-        tile, inside = np.divmod(positions, CODES_PER_TILE)
+        tile, inside = np.divmod(positions, self.codes_per_tile)
         words = self.words[tile, :, inside % lanes, inside // lanes]
         packed = np.ascontiguousarray(words).view(np.uint8)[:, : -(-self.n_bits // 8)]
         return Codes(packed, self.n_bits)
@@ -76,8 +94,8 @@ def tiles_of(codes: Codes) -> Tiles:
 
 def shape_of(n: int, n_bits: int) -> tuple[int, int, int, int]:
     """Shape of the tiles for ``n`` codes."""
-    lanes = lanes_for(n_bits)
-    return -(-n // CODES_PER_TILE), n_words(n_bits), lanes, CODES_PER_TILE // lanes
+    lanes, codes = lanes_for(n_bits), codes_per_tile(n_bits)
+    return -(-n // codes), n_words(n_bits), lanes, codes // lanes
 
 
 def code_words(codes: Codes) -> npt.NDArray[np.uint64]:
@@ -93,10 +111,11 @@ def code_words(codes: Codes) -> npt.NDArray[np.uint64]:
 @kernel
 def _lay_out(rows: Any, tiles: Any, first: int) -> None:
     lanes = tiles.shape[2]
+    codes = lanes * tiles.shape[3]
     for row in range(rows.shape[0]):
         position = first + row
-        tile = position // CODES_PER_TILE
-        inside = position - tile * CODES_PER_TILE
+        tile = position // codes
+        inside = position - tile * codes
         lane, column = inside % lanes, inside // lanes
         for w in range(rows.shape[1]):
             tiles[tile, w, lane, column] = rows[row, w]
