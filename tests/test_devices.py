@@ -5,7 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from autojacobin import ITQ, AutoBin, AutoJacoBin, DataError, MissingExtraError
+from autojacobin import ITQ, AutoBin, AutoJacoBin, Codes, DataError, MissingExtraError
+from autojacobin.search import asymmetric_topk, hamming_topk
 from tests.hashers.methods import AUTO_ENCODERS, METHODS, digits, fitted
 
 
@@ -42,6 +43,33 @@ def test_a_tensor_with_a_gradient_is_refused():
         fitted("ITQ").encode(torch.zeros((2, 64), requires_grad=True))
     with pytest.raises(DataError, match="X.float"):
         fitted("ITQ").encode(torch.zeros((2, 64), dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize("n_bits", [24, 64, 128, 200])
+def test_searches_on_a_gpu_give_what_those_on_the_cpu_give(n_bits):
+    cupy = cupy_with_a_gpu()
+    rng = np.random.default_rng(0)
+    planes = rng.normal(size=(6, n_bits))
+    base = Codes.from_bits(rng.normal(size=(30_000, 6)) @ planes >= 0)
+    projections = rng.normal(size=(50, 6)) @ planes
+    queries = Codes.from_bits(projections >= 0)
+    there = base.to_device("cuda")
+    assert isinstance(there.packed, cupy.ndarray)
+    assert there == base
+    assert there[5:9].to_device("cpu") == base[5:9]
+    for k in (1, 100, 30_000):
+        for asked in (queries, queries.to_device("cuda")):
+            distances, ids = hamming_topk(asked, there, k)
+            expected, expected_ids = hamming_topk(queries, base, k)
+            assert np.array_equal(distances.get(), expected)
+            assert np.array_equal(ids.get(), expected_ids)
+    distances, ids = asymmetric_topk(projections, there, 100)
+    expected, _ = asymmetric_topk(projections, base, 100, exact=True)
+    assert np.allclose(distances.get(), expected, atol=1e-4 * expected.max())
+    subset = np.arange(0, 30_000, 3)
+    assert np.array_equal(
+        hamming_topk(queries, there, 10, subset=subset)[1].get(), hamming_topk(queries, base, 10, subset=subset)[1]
+    )
 
 
 @pytest.mark.parametrize("name", AUTO_ENCODERS)

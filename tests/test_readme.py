@@ -1,4 +1,4 @@
-"""What the README shows runs as it stands."""
+"""What the README and the documentation show runs as it stands."""
 
 import re
 import subprocess
@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SNIPPETS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SNIPPETS = [
+    snippet
+    for page in PAGES
+    for snippet in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+]
 
 
 def test_there_are_snippets():
-    assert SNIPPETS
+    assert len(SNIPPETS) >= 3
 
 
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))

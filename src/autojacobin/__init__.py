@@ -1,6 +1,7 @@
 """Learned binary codes for nearest-neighbour search: Auto-JacoBin and the methods it is measured against."""
 
 from importlib.metadata import version as _version
+from typing import TYPE_CHECKING, Any
 
 from autojacobin.codes import Codes
 from autojacobin.errors import AutoJacobinError, DataError, FormatError, MissingExtraError, NotFittedError
@@ -18,6 +19,9 @@ from autojacobin.hashers import (
     load,
 )
 
+if TYPE_CHECKING:
+    from autojacobin.search import Index
+
 __version__ = _version("autojacobin")
 
 __all__ = [
@@ -32,6 +36,7 @@ __all__ = [
     "DataError",
     "FormatError",
     "Hasher",
+    "Index",
     "MissingExtraError",
     "NOKMeans",
     "NotFittedError",
@@ -40,3 +45,11 @@ __all__ = [
     "__version__",
     "load",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Index":  # search brings numba along, which only those who search should wait for
+        from autojacobin.search import Index
+
+        return Index
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

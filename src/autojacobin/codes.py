@@ -13,6 +13,7 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._arrays import namespace, on_device, to_host
 from autojacobin._files import write_atomically
 from autojacobin.errors import DataError, DataTypeError, FormatError
 
@@ -31,7 +32,8 @@ class Codes:
     Parameters
     ----------
     packed : array of uint8, shape (n, ceil(n_bits / 8))
-        The packed bits. Kept as it is, not copied, when it is a C-contiguous array; do not write to it afterwards.
+        The packed bits, as a NumPy array, or as a CuPy array on a GPU. Kept as it is, not copied, when it is
+        C-contiguous; do not write to it afterwards.
     n_bits : int
         Length of a code, at least 1.
 
@@ -54,7 +56,8 @@ class Codes:
 
     def __init__(self, packed: npt.ArrayLike, n_bits: SupportsIndex) -> None:
         length = _checked_length(n_bits)
-        array = np.asarray(packed)
+        xp = namespace(packed)
+        array = xp.asarray(packed)
         if array.dtype != np.uint8:
             raise DataTypeError(
                 f"packed codes must be uint8, got {array.dtype}; use Codes.from_bits for a 0/1 matrix "
@@ -66,16 +69,17 @@ class Codes:
                 f"packed codes of {length} bits must have shape (n, {width}), got {array.shape}; "
                 "check n_bits, or reshape one code to (1, -1)"
             )
-        array = np.ascontiguousarray(array)
+        array = xp.ascontiguousarray(array)
         padding = 8 * width - length
         if padding and len(array) and int(array[:, -1].max()) >> (8 - padding):
-            row = int(np.argmax(array[:, -1] >> (8 - padding) != 0))
+            row = int((array[:, -1] >> (8 - padding) != 0).argmax())
             raise DataError(
                 f"the {padding} padding bits of each code must be zero, got others in row {row}; "
                 f"clear them, or pass the n_bits that the codes really have instead of {length}"
             )
         self._packed = array.view()
-        self._packed.flags.writeable = False
+        if xp is np:
+            self._packed.flags.writeable = False
         self._n_bits = length
         self._tiles: Any = None  # what search lays out at its first call
 
@@ -108,7 +112,8 @@ class Codes:
             raise DataError(
                 f"codes of different lengths cannot be concatenated, got {lengths} bits; encode with one hasher"
             )
-        return cls(np.concatenate([part.packed for part in parts]), lengths[0])
+        xp = namespace(parts[0].packed)
+        return cls(xp.concatenate([xp.asarray(part.packed) for part in parts]), lengths[0])
 
     @classmethod
     def _pack(cls, matrix: npt.NDArray[np.bool_]) -> Codes:
@@ -116,8 +121,9 @@ class Codes:
 
     @property
     def packed(self) -> npt.NDArray[np.uint8]:
-        """The packed bits, read-only, shape ``(n, ceil(n_bits / 8))``."""
-        return self._packed
+        """The packed bits, read-only (on a GPU: not to be written), shape ``(n, ceil(n_bits / 8))``."""
+        packed: npt.NDArray[np.uint8] = self._packed
+        return packed
 
     @property
     def n_bits(self) -> int:
@@ -126,7 +132,14 @@ class Codes:
 
     def to_bits(self) -> npt.NDArray[np.uint8]:
         """Unpack into a ``uint8`` matrix of 0 and 1, shape ``(n, n_bits)``."""
-        return np.unpackbits(self._packed, axis=1, count=self._n_bits, bitorder="little")
+        return np.unpackbits(to_host(self._packed), axis=1, count=self._n_bits, bitorder="little")
+
+    def to_device(self, device: str) -> Codes:
+        """Give the codes with their packed bits on ``"cuda"``, as a CuPy array, or on ``"cpu"``."""
+        if device not in ("cpu", "cuda"):
+            raise DataError(f"device must be 'cpu' or 'cuda', got {device!r}")
+        moved = to_host(self._packed) if device == "cpu" else on_device(self._packed, device)
+        return Codes(moved, self._n_bits)
 
     def to_signs(self) -> npt.NDArray[np.int8]:
         """Unpack into an ``int8`` matrix of -1 and +1, shape ``(n, n_bits)``."""
@@ -160,20 +173,20 @@ class Codes:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Codes):
             return NotImplemented
-        return self._n_bits == other._n_bits and np.array_equal(self._packed, other._packed)
+        return self._n_bits == other._n_bits and np.array_equal(to_host(self._packed), to_host(other._packed))
 
     def __repr__(self) -> str:
         return f"Codes({len(self)} code{'s' * (len(self) != 1)} of {self._n_bits} bit{'s' * (self._n_bits != 1)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Codes, (self._packed, self._n_bits)
+        return Codes, (to_host(self._packed), self._n_bits)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the codes to ``path`` as an npz archive of plain arrays, whole or not at all."""
         stream = io.BytesIO()
         np.savez(
             stream,
-            packed=self._packed,
+            packed=to_host(self._packed),
             n_bits=np.int64(self._n_bits),
             format_version=np.int64(_FORMAT_VERSION),
         )

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from autojacobin import AutoJacobinError, __version__
+from autojacobin.cli import index
 from autojacobin.cli.demo import demo
 
 __all__ = ["app", "main"]
@@ -20,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(demo)
+app.add_typer(index.app, name="index")
 
 
 def _print_version(wanted: bool) -> None:

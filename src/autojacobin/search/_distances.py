@@ -57,28 +57,25 @@ def hamming_bytes(words: Any, t: int, queries: Any, q: int, sums: Any, radius: i
 
 @kernel
 def hamming_shorts(words: Any, t: int, queries: Any, q: int, sums: Any, radius: int) -> bool:
-    """Hamming distances to codes of three words or more, four to a word of ``sums``, two words at a time."""
+    """Hamming distances to codes of three words or more, four to a word of ``sums``."""
     use_wide_registers()
     n_words = words.shape[1]
-    a, b = queries[q, 0], queries[q, 1]
-    for i in range(sums.shape[0]):
-        total = _NONE
-        for j in range(4):
-            total += (popcount(words[t, 0, j, i] ^ a) + popcount(words[t, 1, j, i] ^ b)) << np.uint64(16 * j)
-        sums[i] = total
-    for w in range(2, n_words - 1, 2):
-        a, b = queries[q, w], queries[q, w + 1]
+    whole = n_words - n_words % 4
+    for w in range(0, whole, 4):
+        a, b, c, d = queries[q, w], queries[q, w + 1], queries[q, w + 2], queries[q, w + 3]
         for i in range(sums.shape[0]):
-            total = sums[i]
+            total = sums[i] if w else _NONE
             for j in range(4):
-                total += (popcount(words[t, w, j, i] ^ a) + popcount(words[t, w + 1, j, i] ^ b)) << np.uint64(16 * j)
+                first = popcount(words[t, w, j, i] ^ a) + popcount(words[t, w + 1, j, i] ^ b)
+                second = popcount(words[t, w + 2, j, i] ^ c) + popcount(words[t, w + 3, j, i] ^ d)
+                total += (first + second) << np.uint64(16 * j)
             sums[i] = total
-    if n_words % 2:
-        a = queries[q, n_words - 1]
+    for w in range(whole, n_words):
+        a = queries[q, w]
         for i in range(sums.shape[0]):
-            total = sums[i]
+            total = sums[i] if w else _NONE
             for j in range(4):
-                total += popcount(words[t, n_words - 1, j, i] ^ a) << np.uint64(16 * j)
+                total += popcount(words[t, w, j, i] ^ a) << np.uint64(16 * j)
             sums[i] = total
     return _near_shorts(sums, radius)
 
@@ -91,14 +88,15 @@ def weighted_shorts(words: Any, t: int, queries: Any, planes: Any, q: int, sums:
     """
     use_wide_registers()
     sums[:] = _NONE
-    eight_lanes = words.shape[2] == 8
     for w in range(words.shape[1]):
         a = queries[q, w]
         m0, m1, m2, m3 = planes[q, 0, w], planes[q, 1, w], planes[q, 2, w], planes[q, 3, w]
-        if eight_lanes:
-            for i in range(words.shape[3]):
-                sums[2 * i] += _weights(words, t, w, 0, i, a, m0, m1, m2, m3)
-                sums[2 * i + 1] += _weights(words, t, w, 4, i, a, m0, m1, m2, m3)
+        if words.shape[2] == 8:
+            # sums of two bytes take two words where distances of one byte took one: lanes 0 to 3, then 4 to 7
+            half = words.shape[3]
+            for i in range(half):
+                sums[i] += _weights(words, t, w, 0, i, a, m0, m1, m2, m3)
+                sums[half + i] += _weights(words, t, w, 4, i, a, m0, m1, m2, m3)
         else:
             for i in range(words.shape[3]):
                 sums[i] += _weights(words, t, w, 0, i, a, m0, m1, m2, m3)

@@ -2,8 +2,9 @@
 
 Candidates come in the order of their positions. Of every query it is known how many candidates lie at each distance, so
 the distance of the k-th nearest so far, the radius, is known too. A later candidate counts only if it is strictly
-nearer than the radius: at the same distance, the earlier position wins. Groups of candidates are dismissed at once, by
-one subtraction for all the distances of a 64-bit word (see ``_distances.py``).
+nearer than the radius: at the same distance, the earlier position wins. Most tiles are dismissed as a whole (see
+``_distances.py``); of the others, the layout gives a bitmap of the near codes in their order, and only those are
+looked at.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from autojacobin.search._distances import BYTES, SHORTS
 
 __all__ = ["BELOW", "COUNT", "RADIUS", "capacity_for", "finish", "new_state", "offer", "put_together"]
 
-_WORDS_PER_GROUP = 16
 # Columns of the per-query counters.
 RADIUS, BELOW, COUNT = 0, 1, 2
 
@@ -38,56 +38,105 @@ def new_state(n_queries: int, k: int, n_levels: int) -> tuple[Any, Any, Any, Any
 
 
 @kernel
+def map_near_bytes(sums: Any, radius: int, near: Any) -> None:
+    """Bitmap of the codes of a tile nearer than ``radius``, from distances of one byte."""
+    use_wide_registers()
+    groups = near.shape[0]
+    high = BYTES << np.uint64(7)
+    limit = np.uint64(radius) * BYTES
+    for g in range(groups):
+        bits = np.uint64(0)
+        for s in range(8):
+            bits |= (~((sums[s * groups + g] | high) - limit) & high) >> np.uint64(7 - s)
+        near[g] = bits
+
+
+@kernel
+def map_near_shorts(sums: Any, radius: int, near: Any) -> None:
+    """Bitmap of the codes of a tile nearer than ``radius``, from distances of two bytes."""
+    use_wide_registers()
+    groups = near.shape[0]
+    high = SHORTS << np.uint64(15)
+    limit = np.uint64(radius) * SHORTS
+    for g in range(groups):
+        bits = np.uint64(0)
+        for s in range(16):
+            bits |= (~((sums[s * groups + g] | high) - limit) & high) >> np.uint64(15 - s)
+        near[g] = bits
+
+
+@kernel
+def map_near_halves(sums: Any, radius: int, near: Any) -> None:
+    """Bitmap for distances of two bytes over tiles that are laid out for one: lanes 0 to 3, and then 4 to 7."""
+    use_wide_registers()
+    groups = near.shape[0]
+    high = SHORTS << np.uint64(15)
+    limit = np.uint64(radius) * SHORTS
+    for g in range(groups):
+        low, top = np.uint64(0), np.uint64(0)
+        for s in range(8):
+            low |= (~((sums[s * groups + g] | high) - limit) & high) >> np.uint64(15 - s)
+            top |= (~((sums[(8 + s) * groups + g] | high) - limit) & high) >> np.uint64(15 - s)
+        # bits 16 j + s of each half belong at 8 j + s
+        near[g] = _every_other_byte(low) | (_every_other_byte(top) << np.uint64(32))
+
+
+@kernel
+def _every_other_byte(word: Any) -> Any:
+    word = (word | (word >> np.uint64(8))) & np.uint64(0x0000FFFF0000FFFF)
+    return (word | (word >> np.uint64(16))) & np.uint64(0x00000000FFFFFFFF)
+
+
+@kernel
 def offer(
-    sums: Any, lanes: Any, first: int, valid: int, dead: Any, k: int, q: int, counters: Any, counts: Any, kept: Any,
-    ids: Any,
+    sums: Any, lanes: Any, tile_lanes: int, near: Any, first: int, valid: int, dead: Any, k: int, q: int,
+    counters: Any, counts: Any, kept: Any, ids: Any,
 ) -> None:  # fmt: skip
     """Offer the distances of one tile to query ``q``.
 
-    ``sums`` and ``lanes`` are the same memory, as 64-bit words and as single distances. ``first`` is the position of
-    the tile's first code, ``valid`` the number of codes in it, ``dead`` a bitmap of positions that do not count (or
-    empty).
+    ``sums`` and ``lanes`` are the same memory, as 64-bit words and as single distances; ``tile_lanes`` is what the tile
+    is laid out for, ``near`` room for a bitmap. ``first`` is the position of the tile's first code, ``valid`` the
+    number of codes in it, ``dead`` a bitmap of positions that do not count (or empty).
     """
-    use_wide_registers()
     per_word = lanes.shape[0] // sums.shape[0]
-    width = 64 // per_word
-    unit = BYTES if per_word == 8 else SHORTS
-    high = unit << np.uint64(width - 1)
+    groups = near.shape[0]
+    steps = 64 // tile_lanes
     radius, below, count = counters[q, RADIUS], counters[q, BELOW], counters[q, COUNT]
-    by_words = radius <= 1 << (width - 1)
-    limit = np.uint64(radius) * unit if by_words else np.uint64(0)
-    for group in range(0, sums.shape[0], _WORDS_PER_GROUP):
-        if by_words:
-            untouched = high
-            for i in range(group, group + _WORDS_PER_GROUP):
-                untouched &= (sums[i] | high) - limit
-            if untouched == high:
+    if radius > (128 if per_word == 8 else 32768):
+        near[:] = np.uint64(0xFFFFFFFFFFFFFFFF)
+    elif per_word == 8:
+        map_near_bytes(sums, radius, near)
+    elif tile_lanes == 8:
+        map_near_halves(sums, radius, near)
+    else:
+        map_near_shorts(sums, radius, near)
+    for g in range(groups):
+        bits = near[g]
+        while bits:
+            place = np.int64(trailing_zeros(bits))
+            bits &= bits - np.uint64(1)
+            lane = place // steps
+            column = (place - lane * steps) * groups + g
+            if lane >= per_word:  # in the second half of sums
+                lane -= per_word
+                column += 8 * groups
+            distance = np.int64(lanes[column * per_word + lane])
+            p = 64 * g + place
+            if distance >= radius or p >= valid:
                 continue
-        for i in range(group, group + _WORDS_PER_GROUP):
-            near = ~((sums[i] | high) - limit) & high if by_words else high
-            while near:
-                p = i * per_word + np.int64(trailing_zeros(near)) // width
-                near &= near - np.uint64(1)
-                distance = np.int64(lanes[p])
-                if distance >= radius or p >= valid:
-                    continue
-                position = first + p
-                if dead.shape[0] and (dead[position >> 3] >> (position & 7)) & 1:
-                    continue
-                if count == ids.shape[1]:
-                    count = _clear_away(k, radius, below, count, q, kept, ids)
-                kept[q, count] = distance
-                ids[q, count] = position
-                count += 1
-                counts[q, distance] += 1
-                below += 1
-                while below >= k:
-                    radius -= 1
-                    below -= counts[q, radius]
-        if not by_words and radius <= 1 << (width - 1):
-            by_words = True
-        if by_words:
-            limit = np.uint64(radius) * unit
+            position = first + p
+            if dead.shape[0] and (dead[position >> 3] >> (position & 7)) & 1:
+                continue
+            if count == ids.shape[1]:
+                count = _clear_away(k, radius, below, count, q, kept, ids)
+            kept[q, count] = distance
+            ids[q, count] = position
+            count += 1
+            counts[q, distance] += 1
+            below += 1
+            while below >= k:
+                radius -= 1
+                below -= counts[q, radius]
     counters[q, RADIUS], counters[q, BELOW], counters[q, COUNT] = radius, below, count
 
 

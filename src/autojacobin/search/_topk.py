@@ -85,6 +85,7 @@ class _Search:
         lanes_per_word = 4 if planes.size else base.words.shape[2]
         self.sums = np.empty(base.codes_per_tile // lanes_per_word, dtype=np.uint64)
         self.lanes = self.sums.view(np.uint8 if lanes_per_word == 8 else np.uint16)
+        self.near = np.empty(base.codes_per_tile // 64, dtype=np.uint64)
 
     def over(self, first_tile: int, last_tile: int) -> tuple[Any, Any]:
         """Nearest codes within some of the tiles."""
@@ -126,14 +127,14 @@ class _Search:
     def scan(self, tiles: Any, k: int, counters: Any, counts: Any, kept: Any, ids: Any) -> None:
         _scan(
             self.base.words, self.base.n, tiles, self.queries, self.planes, self.dead, k, self.sums, self.lanes,
-            counters, counts, kept, ids,
+            self.near, counters, counts, kept, ids,
         )  # fmt: skip
 
 
 @kernel
 def _scan(
     words: Any, n: int, tiles: Any, queries: Any, planes: Any, dead: Any, k: int, sums: Any, lanes: Any,
-    counters: Any, counts: Any, kept: Any, ids: Any,
+    near: Any, counters: Any, counts: Any, kept: Any, ids: Any,
 ) -> None:  # fmt: skip
     codes = words.shape[2] * words.shape[3]
     for t in tiles:
@@ -142,10 +143,10 @@ def _scan(
         for q in range(queries.shape[0]):
             radius = counters[q, RADIUS]
             if planes.shape[0]:
-                near = weighted_shorts(words, t, queries, planes, q, sums, radius)
+                any_near = weighted_shorts(words, t, queries, planes, q, sums, radius)
             elif words.shape[2] == 8:
-                near = hamming_bytes(words, t, queries, q, sums, radius)
+                any_near = hamming_bytes(words, t, queries, q, sums, radius)
             else:
-                near = hamming_shorts(words, t, queries, q, sums, radius)
-            if near:
-                offer(sums, lanes, first, valid, dead, k, q, counters, counts, kept, ids)
+                any_near = hamming_shorts(words, t, queries, q, sums, radius)
+            if any_near:
+                offer(sums, lanes, words.shape[2], near, first, valid, dead, k, q, counters, counts, kept, ids)

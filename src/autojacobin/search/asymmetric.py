@@ -18,12 +18,14 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._arrays import namespace, to_host
 from autojacobin._parallel import run_tasks
 from autojacobin.codes import Codes
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search._arguments import checked_k, checked_subset
 from autojacobin.search._compile import kernel
 from autojacobin.search._distances import PLANES
+from autojacobin.search._gpu import gpu_asymmetric_topk
 from autojacobin.search._topk import tiled_topk
 from autojacobin.search.tiles import code_words, tiles_of
 
@@ -85,7 +87,8 @@ def asymmetric_topk(
     projections : matrix of shape (n_queries, n_bits)
         What ``hasher.project`` gives for the queries.
     base : Codes
-        Codes of ``n_bits`` bits.
+        Codes of ``n_bits`` bits. If they are on a GPU, the search runs there, with the real numbers, and the answer is
+        in CuPy arrays.
     k : int
         Neighbours a query, from 1 to ``len(base)``, or to the size of the subset.
     exact : bool, default=False
@@ -105,17 +108,19 @@ def asymmetric_topk(
     >>> from autojacobin.search import asymmetric_topk
     >>> base = Codes.from_bits([[1, 1], [1, 0], [0, 1]])
     >>> asymmetric_topk([[0.5, -1.5]], base, k=3)
-    (array([[0. , 0.5, 2. ]], dtype=float32), array([[1, ...
+    (array([[0. , 1.5, 2. ]], dtype=float32), array([[1, 0, 2]]))
     """
     values = _checked_projections(projections, base)
     if subset is not None:
         rows = checked_subset(subset, len(base))
         wanted = checked_k(k, len(rows), "the subset")
         distances, places = asymmetric_topk(values, base[rows], wanted, exact=exact)
-        return distances, rows[places]
+        return distances, namespace(places).asarray(rows)[places]
     wanted = checked_k(k, len(base), "the base")
     if not len(values):
         return np.empty((0, wanted), dtype=np.float32), np.empty((0, wanted), dtype=np.int64)
+    if namespace(base.packed) is not np:
+        return gpu_asymmetric_topk(values, base, wanted)
     if exact or base.n_bits > _LONGEST:
         return _by_real_numbers(values, base, wanted)
     query = quantise(values)
@@ -126,7 +131,7 @@ def asymmetric_topk(
 def _checked_projections(projections: Any, base: Any) -> npt.NDArray[Any]:
     if not isinstance(base, Codes):
         raise DataTypeError(f"base must be Codes, got {type(base).__name__}; use hasher.encode(X)")
-    values = np.asarray(projections)
+    values: npt.NDArray[Any] = to_host(projections)
     if values.ndim != 2 or values.shape[1] != base.n_bits or values.dtype.kind not in "fiu":
         raise DataError(
             f"projections must be a matrix of numbers with {base.n_bits} columns, one for each bit, got {values.dtype} "

@@ -7,8 +7,10 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._arrays import namespace
 from autojacobin.codes import Codes
 from autojacobin.search._arguments import checked_codes, checked_k, checked_subset
+from autojacobin.search._gpu import gpu_hamming_topk
 from autojacobin.search._topk import NO_PLANES, tiled_topk
 from autojacobin.search.tiles import code_words, tiles_of
 
@@ -27,7 +29,8 @@ def hamming_topk(
     Parameters
     ----------
     queries, base : Codes
-        Codes of the same length.
+        Codes of the same length. If those of the base are on a GPU, the search runs there and the answer is in CuPy
+        arrays.
     k : int
         Neighbours a query, from 1 to ``len(base)``, or to the size of the subset.
     subset : array of int or mask, optional
@@ -50,10 +53,12 @@ def hamming_topk(
     if subset is not None:
         rows = checked_subset(subset, len(base))
         distances, places = hamming_topk(queries, base[rows], checked_k(k, len(rows), "the subset"))
-        return distances, rows[places]
+        return distances, namespace(places).asarray(rows)[places]
     wanted = checked_k(k, len(base), "the base")
     if not len(queries):
         return np.empty((0, wanted), dtype=np.int32), np.empty((0, wanted), dtype=np.int64)
+    if namespace(base.packed) is not np:
+        return gpu_hamming_topk(queries, base, wanted)
     if base.n_bits > _LONGEST:
         return _by_sorting(code_words(queries), code_words(base), wanted)
     return tiled_topk(code_words(queries), NO_PLANES, tiles_of(base), wanted, n_levels=base.n_bits + 1)

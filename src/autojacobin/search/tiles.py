@@ -1,11 +1,14 @@
 """Codes laid out for the kernels: tiles of columns of 64-bit words.
 
 A tile takes 32 KB or less, so that it stays in the nearest cache while many queries pass over it: 2,048 codes of up to
-128 bits, 1,024 of up to 256, and so on. Word w of code p = L·i + j of a tile stands at ``[w, j, i]``, where L is the
-number of distances that share a 64-bit word: 8 of one byte for codes of up to 128 bits, 4 of two bytes for longer
-ones. A kernel that runs along i counts the bits of many codes at once, shifts the count of lane j by
-its place and adds the lanes up; the sum *is* eight (or four) distances in the order of the codes. No
-narrowing, no shuffling. (Little-endian machines only, as NumPy's view of the sum as bytes.)
+128 bits, 1,024 of up to 256, and so on. A 64-bit word of distances has L lanes: 8 of one byte for codes of up to 128
+bits, 4 of two bytes for longer ones. Lane j counts bits in column j of the tile, and a kernel that runs along the
+columns counts the bits of many codes at once, shifts each count to its lane and adds the lanes up: the sum *is* L
+distances. No narrowing, no shuffling.
+
+Code p = 64 g + (64 / L) j + s of a tile stands at ``[w, j, s·G + g]``, with G the number of 64s in a tile. With this
+order, one bit of each lane, shifted by s and put together over s, gives a 64-bit map of the codes 64 g … 64 g + 63 in
+their own order: which of them are near (``_selection.py``).
 """
 
 from __future__ import annotations
@@ -77,9 +80,10 @@ class Tiles:
 
     def take(self, positions: npt.NDArray[np.int64]) -> Codes:
         """Give the codes at some positions back."""
-        lanes = lanes_for(self.n_bits)
         tile, inside = np.divmod(positions, self.codes_per_tile)
-        words = self.words[tile, :, inside % lanes, inside // lanes]
+        group, place = np.divmod(inside, 64)
+        lane, step = np.divmod(place, 64 // lanes_for(self.n_bits))
+        words = self.words[tile, :, lane, step * (self.codes_per_tile // 64) + group]
         packed = np.ascontiguousarray(words).view(np.uint8)[:, : -(-self.n_bits // 8)]
         return Codes(packed, self.n_bits)
 
@@ -112,10 +116,15 @@ def code_words(codes: Codes) -> npt.NDArray[np.uint64]:
 def _lay_out(rows: Any, tiles: Any, first: int) -> None:
     lanes = tiles.shape[2]
     codes = lanes * tiles.shape[3]
+    steps = 64 // lanes
+    groups = codes // 64
     for row in range(rows.shape[0]):
         position = first + row
         tile = position // codes
         inside = position - tile * codes
-        lane, column = inside % lanes, inside // lanes
+        group = inside // 64
+        place = inside - 64 * group
+        lane = place // steps
+        column = (place - lane * steps) * groups + group
         for w in range(rows.shape[1]):
             tiles[tile, w, lane, column] = rows[row, w]

@@ -1,0 +1,219 @@
+"""Speed of the searches beside FAISS: ratios of two things timed in one process, alternating, best of several.
+
+    python benchmarks/search.py [--quick] [--json PATH] [--threads 2] [--large]
+
+The codes are correlated, as hashers make them: signs of random projections of points near a curved surface. Install the
+peer with: pip install faiss-cpu. ``--large`` adds the growth from 1M to 100M codes and the add of 10M vectors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--quick", action="store_true", help="fewer queries and rounds: under a minute")
+parser.add_argument("--json", metavar="PATH")
+parser.add_argument("--threads", type=int, default=2)
+parser.add_argument("--large", action="store_true", help="also the growth to 100M codes and the add of 10M vectors")
+arguments = parser.parse_args()
+os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library reads it
+
+import faiss  # noqa: E402
+import numba  # noqa: E402
+import numpy as np  # noqa: E402
+
+from autojacobin import ITQ, Codes  # noqa: E402
+from autojacobin._parallel import run_tasks  # noqa: E402
+from autojacobin.search import Index, asymmetric_topk, hamming_topk  # noqa: E402
+from autojacobin.search._compile import popcount, use_wide_registers  # noqa: E402
+from autojacobin.search._topk import NO_PLANES, tiled_topk  # noqa: E402
+from autojacobin.search.tiles import Tiles, code_words, tiles_of  # noqa: E402
+
+N = 1_000_000
+QUERIES = 200 if arguments.quick else 1000
+ROUNDS = 2 if arguments.quick else 4
+faiss.omp_set_num_threads(arguments.threads)
+results: list[dict[str, Any]] = []
+
+
+def surface(n: int, seed: int) -> np.ndarray:
+    """Points near a curved surface of few dimensions in 64, so that bits depend on each other."""
+    rng = np.random.default_rng(seed)
+    inner = rng.normal(size=(n, 12)).astype(np.float32)
+    mixing = np.random.default_rng(99).normal(size=(2, 12, 64)).astype(np.float32)
+    return np.tanh(inner @ mixing[0]) + 0.3 * inner @ mixing[1]
+
+
+def realistic(n: int, n_bits: int, seed: int) -> tuple[Codes, np.ndarray]:
+    planes = np.random.default_rng(5).normal(size=(64, n_bits)).astype(np.float32)
+    projections = surface(n, seed) @ planes
+    return Codes.from_bits(projections >= 0), projections
+
+
+def fastest(candidates: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, float]:
+    """Best time of each, taken in turns so that all of them meet the same noise."""
+    for call in candidates.values():
+        call()
+    best = dict.fromkeys(candidates, float("inf"))
+    for _ in range(rounds):
+        for name, call in candidates.items():
+            start = time.perf_counter()
+            call()
+            best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def report(what: str, ratio: float, wanted: str, **details: float) -> None:
+    results.append({"what": what, "ratio": ratio, "wanted": wanted, **details})
+    print(f"{what:58} {ratio:7.2f}   ({wanted})   {details}", flush=True)
+
+
+def hamming() -> None:
+    for n_bits in (64, 128, 256):
+        base, queries = realistic(N, n_bits, 0)[0], realistic(QUERIES, n_bits, 1)[0]
+        for k, wanted in ((10, ">= 3"), (100, ">= 5"), (1000, ">= 5"), (10_000, ">= 3")):
+            against_faiss(base, queries, k, wanted)
+    base, _ = realistic(N, 128, 0)
+    queries, _ = realistic(64, 128, 1)
+    peer = faiss.IndexBinaryFlat(128)
+    peer.add(base.packed)
+    one = queries[:1]
+    times = fastest(
+        {"ours": lambda: hamming_topk(one, base, 10), "faiss": lambda: peer.search(one.packed, 10)}, rounds=50
+    )
+    report("one query, 1M x 128 bits, k=10, against FAISS", times["faiss"] / times["ours"], ">= 3", **_ms(times))
+    tiles, words = tiles_of(base).words, code_words(queries)
+    halves = np.array_split(words, arguments.threads)
+    times = fastest(
+        {
+            "ours": lambda: hamming_topk(queries, base, 10),
+            "loop": lambda: run_tasks(_count_alone, [(tiles, half) for half in halves]),
+        },
+        rounds=10,
+    )
+    report("share of the popcount loop alone, 128 bits, k=10", times["loop"] / times["ours"], ">= 0.6", **_ms(times))
+
+
+def against_faiss(base: Codes, queries: Codes, k: int, wanted: str) -> None:
+    peer = faiss.IndexBinaryFlat(base.n_bits)
+    peer.add(base.packed)
+    times = fastest(
+        {
+            "ours": lambda: hamming_topk(queries, base, k),
+            "flat": lambda: peer.search(queries.packed, k),
+            "mc": lambda: faiss.knn_hamming(queries.packed, base.packed, k, variant="mc"),
+        },
+        rounds=1 if k == 10_000 else ROUNDS,
+    )
+    ratio = min(times["flat"], times["mc"]) / times["ours"]
+    rate = round(N * QUERIES / times["ours"] / 1e9, 2)
+    report(f"hamming {base.n_bits} bits, k={k}, against FAISS", ratio, wanted, billion_a_second=rate)
+
+
+@numba.njit(nogil=True)
+def _count_alone(tiles: Any, queries: Any) -> Any:
+    """XOR and popcount of all codes and nothing else: what the machine can do."""
+    use_wide_registers()
+    total = np.uint64(0)
+    for t in range(tiles.shape[0]):
+        for q in range(queries.shape[0]):
+            a, b = queries[q, 0], queries[q, 1]
+            for j in range(tiles.shape[2]):
+                for i in range(tiles.shape[3]):
+                    total += popcount(tiles[t, 0, j, i] ^ a) + popcount(tiles[t, 1, j, i] ^ b)
+    return total
+
+
+def asymmetric() -> None:
+    base, _ = realistic(N, 128, 0)
+    queries, projections = realistic(QUERIES, 128, 1)
+    vectors, asked = surface(N, 0), surface(QUERIES, 1)
+    rabitq = faiss.IndexRaBitQ(128, faiss.METRIC_L2)
+    padded = [np.pad(part, ((0, 0), (0, 64))) for part in (vectors, asked)]
+    rabitq.train(padded[0][:20_000])
+    rabitq.add(padded[0])
+    pq = faiss.IndexPQ(64, 16, 8)
+    pq.train(vectors[:20_000])
+    pq.add(vectors)
+    times = fastest(
+        {
+            "asymmetric": lambda: asymmetric_topk(projections, base, 100),
+            "hamming": lambda: hamming_topk(queries, base, 100),
+            "rabitq": lambda: rabitq.search(padded[1], 100),
+            "pq": lambda: pq.search(asked, 100),
+        },
+        rounds=1 if arguments.quick else 3,
+    )
+    ours = times["asymmetric"]
+    report("asymmetric 128 bits, its time over that of Hamming", ours / times["hamming"], "<= 6", **_ms(times))
+    report("asymmetric 128 bits, against IndexRaBitQ", times["rabitq"] / ours, "> 1")
+    report("asymmetric 16 bytes, against IndexPQ", times["pq"] / ours, "> 1")
+
+
+def growth() -> None:
+    rng = np.random.default_rng(0)
+    queries = code_words(realistic(100, 64, 1)[0])
+    rates = {}
+    for n in (N, 10 * N, 100 * N):
+        tiles = Tiles.empty(n, 64)
+        for tile in tiles.words:
+            tile[:] = rng.integers(0, 2**63, tile.shape, dtype=np.int64).view(np.uint64)
+        times = fastest({"ours": lambda tiles=tiles: tiled_topk(queries, NO_PLANES, tiles, 100, n_levels=65)}, rounds=2)
+        rates[n] = n * 100 / times["ours"] / 1e9
+        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        report(
+            f"growth: {n // N}M codes of 64 bits, rate against 1M", rates[n] / rates[N], "linear: 1", peak_mb=resident
+        )
+
+
+def add() -> None:
+    n = 10 * N
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "vectors.npy"
+        mapped = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=(n, 128))
+        rng = np.random.default_rng(0)
+        for start in range(0, n, N):
+            mapped[start : start + N] = rng.integers(0, 256, (N, 128), dtype=np.uint8)
+        mapped.flush()
+        mapped = np.load(path, mmap_mode="r")
+        for n_bits in (64, 128):
+            hasher = ITQ(n_bits, random_state=0).fit(mapped[:10_000])
+            weights = np.ascontiguousarray(hasher.hyperplanes()[0].T)
+            block = mapped[:65_536].astype(np.float32)
+            product = fastest({"product": lambda w=weights, b=block: b @ w}, rounds=10)["product"]
+            start = time.perf_counter()
+            index = Index.create(Path(folder) / f"index-{n_bits}", hasher, keep_vectors=False)
+            index.add(mapped)
+            seconds = time.perf_counter() - start
+            index.close()
+            share = (n / seconds) / (65_536 / product)
+            report(f"add 10M x 128 uint8, {n_bits} bits, share of the product's rate", share, ">= 0.6", seconds=seconds)
+
+
+def _ms(times: dict[str, float]) -> dict[str, float]:
+    return {f"{name}_ms": round(1000 * seconds, 3) for name, seconds in times.items()}
+
+
+def main() -> None:
+    hamming()
+    asymmetric()
+    if arguments.large:
+        growth()
+        add()
+    print("\nratios")
+    for result in results:
+        print(f"{result['ratio']:8.2f}  {result['wanted']:12} {result['what']}")
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps({"settings": vars(arguments), "results": results}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Writes the golden index of an index format. Run once, when the format is new; never again for that version.
+
+    python -m tests.golden.make_index
+
+The vectors are chosen so that no projection is near zero: another BLAS may round the last digit differently.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+from autojacobin import ITQ
+from autojacobin.search.index import Index
+from autojacobin.search.storage import FORMAT_VERSION
+
+FOLDER = Path(__file__).parent / f"index-{FORMAT_VERSION}"
+
+
+def main() -> None:
+    FOLDER.mkdir()
+    X = load_digits().data[:, 18:26].astype(np.uint8)
+    hasher = ITQ(8, random_state=0).fit(X[:400].astype(np.float32))
+    projections = np.abs(hasher.project(X[400:]))
+    clear = X[400:][(projections > 1e-2 * projections.max()).all(axis=1)]
+    vectors, queries = clear[:40], clear[40:45]
+    with Index.create(FOLDER / "index", hasher) as index:
+        index.add(vectors[:25])
+        index.add(vectors[25:], ids=np.arange(60, 30, -2))
+        index.remove([7])
+        expected = {"queries": queries, "ids": index.ids}
+        for name, options in {
+            "hamming": {"rerank": False},
+            "asymmetric": {"distance": "asymmetric", "rerank": False},
+            "reranked": {},
+        }.items():
+            expected[f"{name}_distances"], expected[f"{name}_ids"] = index.search(queries, 10, **options)
+    (FOLDER / "index" / "LOCK").unlink()
+    np.savez(FOLDER / "expected.npz", **expected)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""The files of an index: a flipped bit anywhere is found and its file named, and nothing foreign is read."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from autojacobin import AutoJacobinError, FormatError
+from autojacobin.cli.index import app
+from autojacobin.search import storage
+from autojacobin.search._checksum import Checksum, checksum
+from autojacobin.search.index import Index
+from autojacobin.search.storage import Folder, StorageError, open_array
+from tests.search.index_model import N_FEATURES, contents, small_hasher
+
+
+def vectors(n, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, N_FEATURES)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """An index that has a file of every kind."""
+    path = tmp_path_factory.mktemp("original") / "index"
+    with Index.create(path, small_hasher()) as index:
+        index.add(vectors(20))
+        index.add(vectors(20), ids=np.random.default_rng(0).permutation(100)[:20] + 50)
+        index.remove([3, 4])
+    return path
+
+
+@pytest.fixture
+def copied(original, tmp_path):
+    return Path(shutil.copytree(original, tmp_path / "index"))
+
+
+KINDS = ["MANIFEST", "hasher", "codes", "ids", "rows", "vectors", "dead"]
+
+
+def files_of(path, kind):
+    return sorted(entry for entry in path.iterdir() if entry.name.startswith(kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flipped_bit_anywhere_is_found_and_the_file_named(copied, kind):
+    rng = np.random.default_rng(0)
+    for file in files_of(copied, kind):
+        content = file.read_bytes()
+        edges = [0, 1, 9, 13, 40, 4087, 4088, 4095, 4096, 4097, len(content) - 1]
+        places = {p for p in edges if p < len(content)} | set(rng.integers(0, len(content), 40).tolist())
+        for place in places:
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << int(rng.integers(8))
+            file.write_bytes(damaged)
+            with pytest.raises(FormatError) as error:
+                Index.open(copied).verify()
+            assert file.name in str(error.value), place
+        file.write_bytes(content)
+    Index.open(copied).verify()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_is_short_long_gone_or_another_is_never_half_read(copied, kind):
+    file = files_of(copied, kind)[0]
+    content = file.read_bytes()
+    for wrong in (b"", content[:100], content[:-1], content + b"\0", b"x" * len(content)):
+        file.write_bytes(wrong)
+        with pytest.raises(FormatError, match=file.name):
+            Index.open(copied)
+    file.unlink()
+    with pytest.raises(StorageError if kind == "MANIFEST" else FormatError, match=file.name):
+        Index.open(copied)
+
+
+def test_a_file_of_the_same_kind_from_elsewhere_is_refused(copied):
+    first, second = files_of(copied, "codes")
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(FormatError, match=f"{first.name} is damaged .* another file than the manifest names"):
+        Index.open(copied)
+
+
+def test_a_newer_manifest_needs_a_newer_library(copied):
+    file = copied / "MANIFEST.json"
+    fields = json.loads(file.read_bytes()) | {"checksum": "0" * 16, "format_version": 2}
+    content = json.dumps(fields, indent=1).encode() + b"\n"
+    file.write_bytes(content.replace(b"0" * 16, checksum(content).encode(), 1))
+    with pytest.raises(FormatError, match="MANIFEST.json needs a newer library, got index format 2"):
+        Index.open(copied)
+
+
+def test_a_newer_array_needs_a_newer_library(copied, monkeypatch):
+    with monkeypatch.context() as newer:
+        newer.setattr(storage, "FORMAT_VERSION", 2)
+        writer = Folder(copied).start("ids", np.int64)
+        writer.append(np.arange(3))
+        _, file = writer.finish()
+    with pytest.raises(FormatError, match=f"{file.name} needs a newer library, got index format 2"):
+        open_array(copied, file, "ids", (3,))
+
+
+def test_a_manifest_may_not_lead_out_of_its_folder(copied):
+    file = copied / "MANIFEST.json"
+    fields = json.loads(file.read_bytes()) | {"checksum": "0" * 16}
+    fields["hasher"]["name"] = "../hasher.safetensors"
+    content = json.dumps(fields, indent=1).encode() + b"\n"
+    file.write_bytes(content.replace(b"0" * 16, checksum(content).encode(), 1))
+    with pytest.raises(FormatError, match="MANIFEST.json is damaged"):
+        Index.open(copied)
+
+
+def test_opening_reads_no_payload_of_codes_and_vectors(copied):
+    for kind in ("codes", "vectors", "ids", "rows"):
+        for file in files_of(copied, kind):
+            content = bytearray(file.read_bytes())
+            content[-1] ^= 1
+            file.write_bytes(content)
+    index = Index.open(copied)
+    with pytest.raises(FormatError, match="codes-.* a payload that does not go with its checksum"):
+        index.verify()
+
+
+def test_left_overs_of_a_crash_go_with_the_next_write_and_other_files_stay(copied):
+    names = {entry.name for entry in copied.iterdir()}
+    for name in ("codes-0123456789abcdef.bin", "hasher-0123456789abcdef.safetensors", "MANIFEST.json.part"):
+        (copied / name).write_bytes(b"left over")
+    (copied / "notes.txt").write_text("mine")
+    with Index.open(copied) as index:
+        before = contents(index)
+        assert len(list(copied.iterdir())) == len(names) + 4
+        index.remove([])
+        assert {entry.name for entry in copied.iterdir()} == names | {"notes.txt"}
+        assert contents(index) == before
+
+
+def test_a_reader_that_loses_a_race_with_the_writer_reads_the_new_state(copied, monkeypatch):
+    writer = Index.open(copied)
+    stale = (copied / "MANIFEST.json").read_bytes()
+    writer.compact()
+    answers = [stale]
+    read = Folder.read_manifest
+    monkeypatch.setattr(Folder, "read_manifest", lambda self: answers.pop() if answers else read(self))
+    with Index.open(copied) as reader:
+        assert contents(reader) == contents(writer)
+    writer.close()
+
+
+# XXH64
+
+
+@pytest.mark.parametrize(
+    ("content", "digest"),
+    [
+        (b"", "ef46db3751d8e999"),
+        (b"a", "d24ec4f1a98c6e5b"),
+        (b"abc", "44bc2cf5ad770999"),
+        (b"Nobody inspects the spammish repetition", "fbcea83c8a378bf1"),
+    ],
+)
+def test_the_checksum_is_xxh64(content, digest):
+    assert checksum(content) == digest
+
+
+def test_the_checksum_does_not_depend_on_how_the_bytes_come():
+    content = np.random.default_rng(0).bytes(1000)
+    for step in (1, 7, 8, 31, 32, 33, 64, 999):
+        parts = Checksum()
+        for start in range(0, len(content), step):
+            parts.update(content[start : start + step])
+        assert parts.hexdigest() == checksum(content)
+
+
+# The command line
+
+
+def test_the_command_line_verifies_and_tells_figures(copied):
+    runner = CliRunner()
+    result = runner.invoke(app, ["verify", str(copied)])
+    assert result.exit_code == 0
+    assert "is whole: 38 vectors, 8 files," in result.output
+    result = runner.invoke(app, ["info", str(copied)])
+    assert result.exit_code == 0
+    assert "segments      2\n" in result.output
+    file = files_of(copied, "vectors")[0]
+    content = bytearray(file.read_bytes())
+    content[5000 % len(content)] ^= 1
+    file.write_bytes(content)
+    result = runner.invoke(app, ["verify", str(copied)])
+    assert isinstance(result.exception, AutoJacobinError)  # which the command line prints as one sentence
+    assert file.name in str(result.exception)
