@@ -87,8 +87,9 @@ class Codes:
     def from_bits(cls, bits: npt.ArrayLike) -> Codes:
         """Pack a matrix of 0 and 1 (or of booleans), a code a row."""
         matrix = _checked_matrix(bits, "bits")
-        if matrix.dtype != np.bool_:
-            _refuse_others(matrix, (0, 1))
+        if matrix.dtype == np.bool_:
+            return cls._pack(matrix)
+        _refuse_others(matrix, (0, 1))
         return cls._pack(matrix != 0)
 
     @classmethod
@@ -117,7 +118,10 @@ class Codes:
 
     @classmethod
     def _pack(cls, matrix: npt.NDArray[np.bool_]) -> Codes:
-        return cls(np.packbits(matrix, axis=1, bitorder="little"), matrix.shape[1])
+        n, n_bits = matrix.shape
+        if n_bits and n_bits % 8 == 0:  # no row needs padding, and one long row packs faster than many short ones
+            return cls(np.packbits(matrix.ravel(), bitorder="little").reshape(n, n_bits // 8), n_bits)
+        return cls(np.packbits(matrix, axis=1, bitorder="little"), n_bits)
 
     @property
     def packed(self) -> npt.NDArray[np.uint8]:

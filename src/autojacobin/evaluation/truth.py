@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.errors import DataError
-from autojacobin.hashers._vectors import as_matrix, float_blocks
+from autojacobin.hashers._vectors import as_floats, as_matrix, float_blocks
 from autojacobin.search._arguments import checked_k
 
 __all__ = ["ground_truth"]
@@ -34,8 +34,10 @@ def ground_truth(base: Any, queries: Any, k: int) -> npt.NDArray[np.int64]:
             "pass vectors of the same kind, a vector a row"
         )
     k = checked_k(k, len(base), "the base")
-    for _ in (*float_blocks(base), *float_blocks(queries)):
-        pass  # which refuses NaN and Inf, and says where they are
+    for matrix in (base, queries):
+        row = 0
+        for block in float_blocks(matrix):
+            row += len(as_floats(block, row))  # which refuses NaN and Inf, and says where they are
     mean = base.mean(axis=0, dtype=np.float64)
     centred = base - mean
     norms = (centred * centred).sum(axis=1)

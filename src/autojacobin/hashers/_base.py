@@ -19,7 +19,7 @@ from autojacobin.codes import Codes
 from autojacobin.errors import DataError
 from autojacobin.hashers._parameters import Limit, Whole, check_parameters
 from autojacobin.hashers._persistence import Tensor, write_model
-from autojacobin.hashers._vectors import as_floats, as_matrix, float_blocks
+from autojacobin.hashers._vectors import as_floats, as_matrix, float_blocks, refuse_non_finite
 
 __all__ = ["Hasher", "LinearHasher", "filled"]
 
@@ -242,15 +242,16 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         row, library, project = 0, None, None
         for part in filled(X) if isinstance(X, Iterator) else (X,):
             array = self._checked(part)
-            for floats in float_blocks(array, row):
+            for floats in float_blocks(array):
                 block = on_device(floats, self._device())
                 if project is None or namespace(block) is not library:
                     library = namespace(block)
                     project = self._projector(library)
                 with np.errstate(over="ignore", invalid="ignore"):  # told in a sentence below
                     projections = project(block)
-                    finite = math.isfinite(float(projections.sum()))
-                if not finite:
+                    finite = array.dtype.kind in "bu" or math.isfinite(float(projections.sum()))
+                if not finite:  # as every NaN and Inf in X makes them
+                    refuse_non_finite(block, row)
                     raise DataError(
                         f"the vectors from row {row} on are too large to project in {block.dtype}, expected numbers "
                         f"like those that {type(self).__name__} was fitted on; rescale them, or pass float64"

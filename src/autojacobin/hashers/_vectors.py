@@ -12,9 +12,9 @@ import scipy.sparse
 from autojacobin._arrays import adopt, namespace
 from autojacobin.errors import DataError, DataTypeError
 
-__all__ = ["as_floats", "as_matrix", "float_blocks"]
+__all__ = ["as_floats", "as_matrix", "float_blocks", "refuse_non_finite"]
 
-_BYTES_PER_BLOCK = 2**25
+_BYTES_PER_BLOCK = 2**21
 
 
 def as_matrix(X: Any, name: str) -> Any:
@@ -45,31 +45,41 @@ def as_matrix(X: Any, name: str) -> Any:
 
 def as_floats(array: Any, first_row: int = 0) -> Any:
     """Floats of ``array``, as float64 if it has them and as float32 otherwise; NaN and Inf are refused."""
-    xp = namespace(array)
-    wide = array.dtype.kind == "f" and array.dtype.itemsize >= 8
-    with np.errstate(over="ignore"):  # what does not fit becomes Inf, and is told as such
-        floats = xp.ascontiguousarray(array, dtype=xp.float64 if wide else xp.float32)
-    if not math.isfinite(float(floats.sum(dtype=xp.float64))):  # one pass; a finite sum has no NaN nor Inf in it
-        wrong = ~xp.isfinite(floats)
-        if bool(wrong.any()):
-            row, column = divmod(int(wrong.argmax()), floats.shape[1])
-            what = "NaN" if bool(xp.isnan(floats[row, column])) else "inf"
-            raise DataError(
-                f"Input X contains {what} in row {first_row + row}, column {column}, expected finite numbers; "
-                "drop such rows, or fill them in with sklearn.impute.SimpleImputer"
-            )
+    floats = _converted(array)
+    if not math.isfinite(float(floats.sum(dtype="float64"))):  # one pass; a finite sum has no NaN nor Inf in it
+        refuse_non_finite(floats, first_row)
     return floats
 
 
-def float_blocks(array: Any, first_row: int = 0) -> Iterator[Any]:
-    """Walk over a matrix in blocks of rows, each checked and turned into floats.
+def refuse_non_finite(floats: Any, first_row: int = 0) -> None:
+    """Raise a DataError that names the first NaN or Inf, if there is one."""
+    xp = namespace(floats)
+    wrong = ~xp.isfinite(floats)
+    if bool(wrong.any()):
+        row, column = divmod(int(wrong.argmax()), floats.shape[1])
+        what = "NaN" if bool(xp.isnan(floats[row, column])) else "inf"
+        raise DataError(
+            f"Input X contains {what} in row {first_row + row}, column {column}, expected finite numbers; "
+            "drop such rows, or fill them in with sklearn.impute.SimpleImputer"
+        )
+
+
+def float_blocks(array: Any) -> Iterator[Any]:
+    """Walk over a matrix in blocks of rows as floats, not looked at for NaN and Inf.
 
     A memory map of any size passes through a buffer of some megabytes. The size of the blocks depends on
     the width alone, not on the machine.
     """
     rows = max(1, _BYTES_PER_BLOCK // (8 * max(1, array.shape[1])))
     for start in range(0, len(array), rows):
-        yield as_floats(array[start : start + rows], first_row + start)
+        yield _converted(array[start : start + rows])
+
+
+def _converted(array: Any) -> Any:
+    xp = namespace(array)
+    wide = array.dtype.kind == "f" and array.dtype.itemsize >= 8
+    with np.errstate(over="ignore"):  # what does not fit becomes Inf, and is told as such
+        return xp.ascontiguousarray(array, dtype=xp.float64 if wide else xp.float32)
 
 
 def _as_numpy(X: Any, name: str) -> Any:

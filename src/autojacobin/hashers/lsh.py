@@ -13,7 +13,7 @@ from autojacobin.errors import DataError
 from autojacobin.hashers._base import LinearHasher, filled
 from autojacobin.hashers._parameters import Choice, Limit, Seed, Whole
 from autojacobin.hashers._persistence import Tensor
-from autojacobin.hashers._vectors import float_blocks
+from autojacobin.hashers._vectors import as_floats, float_blocks
 
 __all__ = ["LSH"]
 
@@ -83,7 +83,8 @@ class LSH(LinearHasher):
         dtype, row = np.dtype(np.float32), 0
         for block in filled(blocks):
             array = to_host(self._checked(block, fitting=row == 0))
-            for floats in float_blocks(array, row):
+            for block_of_floats in float_blocks(array):
+                floats = as_floats(block_of_floats, row)
                 self._refuse_hopeless(floats)
                 if row == 0:
                     self._remember_features(block, floats)

@@ -20,7 +20,7 @@ from autojacobin.search._segment import ROWS_PER_BLOCK, Part
 __all__ = ["checked_ids", "checked_new_ids", "encoded_parts"]
 
 _LARGEST_ID = 2**63 - 1
-_ROWS_PER_TASK = 2**14
+_ROWS_PER_TASK = 2**15
 
 
 def checked_ids(ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
