@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -102,8 +103,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def encode(self, X: Any) -> Codes:
         """Binary codes of the rows of ``X``: bit j is 1 where ``project(X)[:, j] >= 0``."""
         check_is_fitted(self)
-        bits = (to_host(projections >= 0) for projections in self._projections(X))
-        return Codes.concatenate([Codes.from_bits(block) for block in bits])
+        return Codes.concatenate(Codes.from_bits(to_host(block)) for block in self._bits(X))
 
     def transform(self, X: Any) -> npt.NDArray[np.uint8]:
         """The codes of ``encode`` as a matrix of 0 and 1, shape (n, n_bits), for scikit-learn's pipelines."""
@@ -237,7 +237,16 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             )
 
     def _projections(self, X: Any) -> Iterator[Any]:
-        """Projections of a matrix, or of an iterator of matrices, in blocks that bound the memory they take."""
+        return self._walk(X, self._projector)
+
+    def _bits(self, X: Any) -> Iterator[Any]:
+        return (projections >= 0 for projections in self._projections(X))
+
+    def _walk(self, X: Any, make: Callable[[Any], Callable[[Any], Any]]) -> Iterator[Any]:
+        """Send a matrix, or an iterator of matrices, through a projection in blocks that bound the memory it takes.
+
+        ``make`` gives the projection for the array library at hand.
+        """
         self._refuse_changes_after_fit()
         row, library, project = 0, None, None
         for part in filled(X) if isinstance(X, Iterator) else (X,):
@@ -246,7 +255,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 block = on_device(floats, self._device())
                 if project is None or namespace(block) is not library:
                     library = namespace(block)
-                    project = self._projector(library)
+                    project = make(library)
                 with np.errstate(over="ignore", invalid="ignore"):  # told in a sentence below
                     projections = project(block)
                     finite = array.dtype.kind in "bu" or math.isfinite(float(projections.sum()))
@@ -284,6 +293,19 @@ class LinearHasher(Hasher):
             return projections
 
         return project
+
+    def _bits(self, X: Any) -> Iterator[Any]:
+        """Compare products with thresholds, which spares the pass that adds the offsets.
+
+        p ≥ −c and p + c ≥ 0 are the same in floating-point numbers too: a sum is rounded to zero only if it is zero.
+        """
+        weights, offsets = self.hyperplanes()
+        for products in self._walk(X, lambda xp: partial(_product, xp.asarray(weights.T))):
+            yield products >= namespace(products).asarray(-offsets)
+
+
+def _product(transposed: Any, X: Any) -> Any:
+    return X @ transposed
 
 
 def filled(blocks: Iterator[Any]) -> Iterator[Any]:
