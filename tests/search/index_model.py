@@ -15,6 +15,10 @@ def small_hasher():
     return LSH(N_BITS, random_state=0).fit(sample)
 
 
+def vectors(n, seed=0):
+    return np.random.default_rng(seed).integers(-2, 3, (n, N_FEATURES)).astype(np.float32)
+
+
 def contents(index):
     """Vectors by id, read back from the index, after a check that the codes are theirs."""
     found = {}
