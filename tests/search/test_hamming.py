@@ -197,3 +197,21 @@ def test_where_no_cache_can_be_written_the_kernels_still_work(tmp_path):
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout == "[[1]]\n"
+
+
+@pytest.mark.parametrize(
+    ("n_bits", "lanes", "codes"), [(64, 8, 2048), (128, 8, 2048), (200, 4, 1024), (256, 4, 1024), (1024, 4, 256)]
+)
+def test_the_layout_is_the_one_that_indexes_on_disk_have(n_bits, lanes, codes):
+    """Word w of code p = 64 g + (64 / L) j + s stands at [w, j, s·G + g]; files of format 1 depend on it."""
+    n = 2 * codes + 77
+    words = np.random.default_rng(0).integers(0, 2**63, (n, -(-n_bits // 64)), dtype=np.int64).view(np.uint64)
+    packed = words.view(np.uint8)[:, : -(-n_bits // 8)].copy()
+    tiles = Tiles.from_codes(Codes(packed, n_bits)).words
+    assert tiles.shape == (3, -(-n_bits // 64), lanes, codes // lanes)
+    expected = code_words(Codes(packed, n_bits))
+    for p in (0, 1, 7, 8, 63, 64, 65, 100, codes - 1, codes, 2 * codes + 76):
+        g, place = divmod(p % codes, 64)
+        j, s = divmod(place, 64 // lanes)
+        assert np.array_equal(tiles[p // codes, :, j, s * (codes // 64) + g], expected[p])
+    assert not tiles.reshape(3, -(-n_bits // 64), -1)[2].any(axis=0).sum() > 77  # the rest of the last tile is zero
