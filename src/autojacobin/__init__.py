@@ -4,7 +4,15 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 from autojacobin.codes import Codes
-from autojacobin.errors import AutoJacobinError, DataError, FormatError, MissingExtraError, NotFittedError
+from autojacobin.errors import (
+    AutoJacobinError,
+    DataError,
+    FormatError,
+    IndexLockedError,
+    MissingExtraError,
+    NotFittedError,
+    StorageError,
+)
 from autojacobin.hashers import (
     ITQ,
     LSH,
@@ -37,11 +45,13 @@ __all__ = [
     "FormatError",
     "Hasher",
     "Index",
+    "IndexLockedError",
     "MissingExtraError",
     "NOKMeans",
     "NotFittedError",
     "OKMeans",
     "SpectralHashing",
+    "StorageError",
     "__version__",
     "load",
 ]

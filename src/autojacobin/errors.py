@@ -7,8 +7,10 @@ __all__ = [
     "DataError",
     "DataTypeError",
     "FormatError",
+    "IndexLockedError",
     "MissingExtraError",
     "NotFittedError",
+    "StorageError",
 ]
 
 
@@ -26,6 +28,14 @@ class DataTypeError(DataError, TypeError):
 
 class FormatError(AutoJacobinError):
     """A file that is damaged, foreign, or written by a newer library."""
+
+
+class StorageError(AutoJacobinError, OSError):
+    """A folder or file that cannot be read or written: not there, no permission, no space."""
+
+
+class IndexLockedError(AutoJacobinError):
+    """An index that somebody else is writing to."""
 
 
 class MissingExtraError(AutoJacobinError, ImportError):

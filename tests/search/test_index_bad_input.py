@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from autojacobin import LSH, DataError, NotFittedError
+from autojacobin.errors import StorageError
 from autojacobin.search.index import Index
-from autojacobin.search.storage import StorageError
 from tests.search.index_model import contents, vectors
 
 

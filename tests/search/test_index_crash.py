@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autojacobin.errors import StorageError
 from autojacobin.search import storage
 from autojacobin.search.index import Index
-from autojacobin.search.storage import StorageError
 from tests.search.faults import Crash, FaultyFiles
 from tests.search.index_model import N_FEATURES, contents, small_hasher
 

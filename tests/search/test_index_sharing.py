@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from autojacobin import ITQ
-from autojacobin.search._lock import IndexLockedError
+from autojacobin.errors import IndexLockedError
 from autojacobin.search.index import Index
 from tests.search.index_model import contents, vectors
 

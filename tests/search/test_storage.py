@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 
 from autojacobin import AutoJacobinError, FormatError
 from autojacobin.cli.index import app
+from autojacobin.errors import StorageError
 from autojacobin.search import storage
 from autojacobin.search._checksum import Checksum, checksum
 from autojacobin.search.index import Index
-from autojacobin.search.storage import Folder, StorageError, open_array
+from autojacobin.search.storage import Folder, open_array
 from tests.search.index_model import N_FEATURES, contents, small_hasher
 
 

@@ -1,11 +1,9 @@
 """Search: codes and queries in, neighbours out."""
 
-from autojacobin.search._lock import IndexLockedError
 from autojacobin.search.asymmetric import asymmetric_topk
 from autojacobin.search.hamming import hamming_topk
 from autojacobin.search.index import Index
 from autojacobin.search.radius import hamming_radius
 from autojacobin.search.rerank import rerank
-from autojacobin.search.storage import StorageError
 
-__all__ = ["Index", "IndexLockedError", "StorageError", "asymmetric_topk", "hamming_radius", "hamming_topk", "rerank"]
+__all__ = ["Index", "asymmetric_topk", "hamming_radius", "hamming_topk", "rerank"]

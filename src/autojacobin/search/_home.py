@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from autojacobin.errors import FormatError
+from autojacobin.errors import FormatError, StorageError
 from autojacobin.hashers import Hasher, load
 from autojacobin.search._checksum import checksum
 from autojacobin.search._lock import WriterLock
@@ -19,7 +19,6 @@ from autojacobin.search.storage import (
     MANIFEST_NAME,
     ArrayFile,
     Folder,
-    StorageError,
     check_payload,
     clear_os_errors,
     damaged,

@@ -5,20 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from autojacobin.errors import AutoJacobinError
+from autojacobin.errors import IndexLockedError
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["LOCK_NAME", "IndexLockedError", "WriterLock"]
+__all__ = ["LOCK_NAME", "WriterLock"]
 
 LOCK_NAME = "LOCK"
-
-
-class IndexLockedError(AutoJacobinError):
-    """An index that somebody else is writing to."""
 
 
 class WriterLock:

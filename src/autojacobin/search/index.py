@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from autojacobin._arrays import to_host
-from autojacobin.errors import DataError, DataTypeError
+from autojacobin.errors import DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher
 from autojacobin.hashers._vectors import as_matrix
 from autojacobin.search._arguments import checked_count, checked_k
@@ -25,7 +25,7 @@ from autojacobin.search._many_segments import asymmetric_queries, fetch, hamming
 from autojacobin.search._segment import Segment, most_rows, write_segments
 from autojacobin.search._stream import checked_ids, checked_new_ids, encoded_parts
 from autojacobin.search.rerank import rerank as in_euclidean_order
-from autojacobin.search.storage import MemoryStore, StorageError, Store
+from autojacobin.search.storage import MemoryStore, Store
 
 __all__ = ["Index"]
 

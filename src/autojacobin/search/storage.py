@@ -20,12 +20,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.errors import AutoJacobinError, FormatError
+from autojacobin.errors import FormatError, StorageError
 from autojacobin.search._checksum import Checksum
 from autojacobin.search._lock import LOCK_NAME
 
 __all__ = [
-    "FORMAT_VERSION", "MANIFEST_NAME", "ArrayFile", "Files", "Folder", "MemoryStore", "StorageError", "Store",
+    "FORMAT_VERSION", "MANIFEST_NAME", "ArrayFile", "Files", "Folder", "MemoryStore", "Store",
     "Stored", "Writer", "check_payload", "clear_os_errors", "damaged", "open_array", "too_new",
 ]  # fmt: skip
 
@@ -39,10 +39,6 @@ _HEADER_BYTES = 4096  # a page, so that what follows can be memory-mapped anywhe
 _FIELDS = struct.Struct("<8sI8s8sI4QQ")
 _SUM = struct.Struct("<Q")  # the last bytes of the page
 _BLOCK_BYTES = 2**24
-
-
-class StorageError(AutoJacobinError, OSError):
-    """A folder or file that cannot be read or written: not there, no permission, no space."""
 
 
 class Files:
