@@ -1,4 +1,4 @@
-"""A small hasher and an index of twenty vectors in memory."""
+"""A small hasher, an index of twenty vectors in memory, and both ways to look at a tile."""
 
 import pytest
 
@@ -16,3 +16,10 @@ def index(hasher):
     index = Index(hasher)
     index.add(vectors(20))
     return index
+
+
+@pytest.fixture(params=["as they lie", "turned"])
+def tiles_looked_at(request, monkeypatch):
+    """Look at tiles as they lie, or turned into slices, however many queries there are."""
+    fewest = 1 if request.param == "turned" else 10**9
+    monkeypatch.setattr("autojacobin.search._topk._FEWEST_QUERIES_TO_SLICE", fewest)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, Codes, DataError
@@ -10,6 +10,9 @@ from autojacobin.datasets import load_set
 from autojacobin.evaluation import ground_truth, m_recall
 from autojacobin.search import asymmetric_topk, hamming_topk
 from autojacobin.search.asymmetric import quantise
+
+# The fixture only says which kernel to use, so that examples may share it.
+both_ways = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def weighted(projections, base):
@@ -39,7 +42,8 @@ def test_the_exact_form_equals_brute_force(seed, n_bits, n_base, ties, data):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 300), st.integers(1, 80), st.data())
-@settings(deadline=None)
+@both_ways
+@pytest.mark.usefixtures("tiles_looked_at")
 def test_the_quantised_form_equals_sorting_whole_weights(seed, n_bits, n_base, data):
     projections, base = problem(seed, n_bits, n_base)
     k = data.draw(st.integers(1, n_base))

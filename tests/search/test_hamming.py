@@ -5,13 +5,16 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autojacobin import Codes, DataError
 from autojacobin.search import hamming_topk
 from autojacobin.search._topk import NO_PLANES, tiled_topk
 from autojacobin.search.tiles import Tiles, code_words, tiles_of
+
+# The fixture only says which kernel to use, so that examples may share it.
+both_ways = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def by_sorting(queries, base, k):
@@ -22,7 +25,8 @@ def by_sorting(queries, base, k):
 
 
 @given(st.integers(1, 300), st.integers(1, 60), st.integers(0, 5), st.floats(0, 1), st.data())
-@settings(deadline=None)
+@both_ways
+@pytest.mark.usefixtures("tiles_looked_at")
 def test_equals_brute_force(n_bits, n_base, n_queries, share_of_ones, data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     base = Codes.from_bits(rng.random((n_base, n_bits)) < share_of_ones)  # near 0 or 1: heavy ties
@@ -73,6 +77,7 @@ def correlated(n, n_bits, seed):
     return Codes.from_bits(rng.normal(size=(n, 6)) @ planes >= 0)
 
 
+@pytest.mark.usefixtures("tiles_looked_at")
 @pytest.mark.parametrize("n_bits", [1, 31, 64, 65, 96, 127, 128, 129, 192, 256, 300, 512, 1024])
 @pytest.mark.parametrize("k", [1, 10, 700, 20_000])
 def test_equals_brute_force_over_many_tiles(n_bits, k):
@@ -85,6 +90,7 @@ def test_equals_brute_force_over_many_tiles(n_bits, k):
     assert np.array_equal(distances, np.take_along_axis(all_distances, order, axis=1))
 
 
+@pytest.mark.usefixtures("tiles_looked_at")
 @pytest.mark.parametrize("order", ["nearest last", "nearest first", "in clumps"])
 def test_a_base_in_an_order_that_misleads_the_sample(order):
     """The radius is guessed from a sample of the tiles; where the guess is wrong the answer must not be."""
@@ -116,6 +122,7 @@ def test_the_number_of_threads_and_of_queries_does_not_matter(cores, monkeypatch
         assert np.array_equal(found[1], expected[1][start:stop])
 
 
+@pytest.mark.usefixtures("tiles_looked_at")
 def test_dead_positions_are_passed_over():
     base, queries = correlated(30_000, 128, 0), correlated(4, 128, 1)
     alive = np.random.default_rng(0).random(30_000) < 0.3

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin.search._compile import kernel, trailing_zeros, use_wide_registers
+from autojacobin.search._compile import kernel, popcount, trailing_zeros, use_wide_registers
 from autojacobin.search._distances import BYTES, SHORTS
 
-__all__ = ["BELOW", "COUNT", "RADIUS", "capacity_for", "finish", "new_state", "offer", "put_together"]
+__all__ = ["BELOW", "COUNT", "RADIUS", "capacity_for", "finish", "new_state", "offer", "offer_marked", "put_together"]
 
 # Columns of the per-query counters.
 RADIUS, BELOW, COUNT = 0, 1, 2
@@ -125,19 +125,69 @@ def offer(
             if distance >= radius or p >= valid:
                 continue
             position = first + p
-            if dead.shape[0] and (dead[position >> 3] >> (position & 7)) & 1:
-                continue
-            if count == ids.shape[1]:
-                count = _clear_away(k, radius, below, count, q, kept, ids)
-            kept[q, count] = distance
-            ids[q, count] = position
-            count += 1
-            counts[q, distance] += 1
-            below += 1
-            while below >= k:
-                radius -= 1
-                below -= counts[q, radius]
+            if not is_dead(dead, position):
+                radius, below, count = _admit(distance, position, k, q, radius, below, count, counts, kept, ids)
     counters[q, RADIUS], counters[q, BELOW], counters[q, COUNT] = radius, below, count
+
+
+@kernel
+def offer_marked(
+    words: Any, t: int, queries: Any, planes: Any, near: Any, marked: int, valid: int, dead: Any, k: int, q: int,
+    counters: Any, counts: Any, kept: Any, ids: Any,
+) -> None:  # fmt: skip
+    """Offer the codes of tile ``t`` that ``near`` marks to query ``q``; their distances are taken here.
+
+    Bit g of ``marked`` says whether word g of ``near`` has any marks. One flat loop, because the end of every loop is
+    a jump that the machine guesses wrong.
+    """
+    groups = near.shape[0]
+    steps = 64 // words.shape[2]
+    radius, below, count = counters[q, RADIUS], counters[q, BELOW], counters[q, COUNT]
+    while marked:
+        g = np.int64(trailing_zeros(marked))
+        bits = near[g]
+        place = np.int64(trailing_zeros(bits))
+        bits &= bits - np.uint64(1)
+        near[g] = bits
+        marked = marked if bits else marked & (marked - np.uint64(1))
+        p = 64 * g + place
+        lane = place // steps
+        column = (place - lane * steps) * groups + g
+        distance = 0
+        for w in range(words.shape[1]):
+            differing = words[t, w, lane, column] ^ queries[q, w]
+            if planes.shape[0]:
+                for plane in range(planes.shape[1]):
+                    distance += np.int64(popcount(differing & planes[q, plane, w])) << plane
+            else:
+                distance += np.int64(popcount(differing))
+        position = 64 * groups * t + p
+        if p < valid and distance < radius and not is_dead(dead, position):
+            radius, below, count = _admit(distance, position, k, q, radius, below, count, counts, kept, ids)
+    counters[q, RADIUS], counters[q, BELOW], counters[q, COUNT] = radius, below, count
+
+
+@kernel
+def is_dead(dead: Any, position: int) -> bool:
+    """Tell whether a position is marked in a bitmap, which may be empty."""
+    return dead.shape[0] > 0 and (dead[position >> 3] >> (position & 7)) & 1 > 0
+
+
+@kernel
+def _admit(
+    distance: int, position: int, k: int, q: int, radius: int, below: int, count: int, counts: Any, kept: Any, ids: Any
+) -> tuple[int, int, int]:
+    """Take in a candidate that is nearer than the radius; gives the new radius, number below it, number kept."""
+    if count == ids.shape[1]:
+        count = _clear_away(k, radius, below, count, q, kept, ids)
+    kept[q, count] = distance
+    ids[q, count] = position
+    counts[q, distance] += 1
+    below += 1
+    while below >= k:
+        radius -= 1
+        below -= counts[q, radius]
+    return radius, below, count + 1
 
 
 @kernel

@@ -1,8 +1,9 @@
 """Top-k of a block of queries over tiles, shared out over the cores.
 
 Many queries: every task takes a block of queries over the whole base, tile by tile, so that a tile is read from
-memory once for all of them. Few queries: every task takes a part of the base, and the answers are put together. Either
-way the answer is the same, to the last tie.
+memory and turned into slices once for all of them. Few queries: every task takes a part of the base, and the answers
+are put together. Very few: tiles are not turned, the bits are counted as they lie. Either way the answer is the same,
+to the last tie.
 """
 
 from __future__ import annotations
@@ -13,14 +14,27 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin._parallel import run_tasks, usable_cores
-from autojacobin.search._compile import kernel
+from autojacobin.search._adders import WORDS, mark_near
+from autojacobin.search._compile import kernel, use_wide_registers
 from autojacobin.search._distances import hamming_bytes, hamming_shorts, weighted_shorts
-from autojacobin.search._selection import COUNT, RADIUS, capacity_for, finish, new_state, offer, put_together
+from autojacobin.search._selection import (
+    COUNT,
+    RADIUS,
+    capacity_for,
+    finish,
+    new_state,
+    offer,
+    offer_marked,
+    put_together,
+)
+from autojacobin.search._slices import SlicedQueries, can_be_sliced, set_seeds, slice_tile
 from autojacobin.search.tiles import Tiles
 
 __all__ = ["NONE_DEAD", "NO_PLANES", "tiled_topk"]
 
-_MOST_QUERIES_PER_TASK = 64
+_MOST_QUERIES_PER_TASK = 512
+_FEWEST_QUERIES_TO_SLICE = 64
+_QUERIES_WORTH_A_SHARE = 256
 _BYTES_PER_TASK = 2**26
 _TILES_PER_SAMPLE = 16
 _TILES_PER_PART = 8
@@ -58,7 +72,9 @@ def tiled_topk(
     n_queries = len(queries)
     cores = usable_cores()
     share = max(1, _BYTES_PER_TASK // (10 * capacity_for(k) + 4 * n_levels))
-    per_task = min(_MOST_QUERIES_PER_TASK, share, max(1, -(-n_queries // cores)))
+    each = -(-n_queries // cores)
+    # Turning a tile pays the more, the more queries look at it: rather than few each, all cores take all of them.
+    per_task = min(_MOST_QUERIES_PER_TASK, share, each if each >= _QUERIES_WORTH_A_SHARE else n_queries)
     blocks = [slice(start, start + per_task) for start in range(0, n_queries, per_task)]
     n_tiles = len(base.words)
     parts = 1 if len(blocks) >= cores else min(cores, max(1, n_tiles // _TILES_PER_PART))
@@ -86,6 +102,8 @@ class _Search:
         self.sums = np.empty(base.codes_per_tile // lanes_per_word, dtype=np.uint64)
         self.lanes = self.sums.view(np.uint8 if lanes_per_word == 8 else np.uint16)
         self.near = np.empty(base.codes_per_tile // 64, dtype=np.uint64)
+        many = len(queries) >= _FEWEST_QUERIES_TO_SLICE and can_be_sliced(base)
+        self.sliced = SlicedQueries.over(base, queries, planes) if many else None
 
     def over(self, first_tile: int, last_tile: int) -> tuple[Any, Any]:
         """Nearest codes within some of the tiles."""
@@ -125,10 +143,18 @@ class _Search:
         return np.minimum(state[0][:, RADIUS] + 1, self.n_levels)
 
     def scan(self, tiles: Any, k: int, counters: Any, counts: Any, kept: Any, ids: Any) -> None:
-        _scan(
-            self.base.words, self.base.n, tiles, self.queries, self.planes, self.dead, k, self.sums, self.lanes,
-            self.near, counters, counts, kept, ids,
-        )  # fmt: skip
+        state = (counters, counts, kept, ids)
+        if self.sliced is None:
+            _scan(
+                self.base.words, self.base.n, tiles, self.queries, self.planes, self.dead, k, self.sums, self.lanes,
+                self.near, *state,
+            )  # fmt: skip
+        else:
+            _scan_slices(
+                self.base.words, self.base.n, tiles, self.queries, self.planes, self.dead, k, self.sliced.rows,
+                self.sliced.ends, self.sliced.origins, self.sliced.seeds, self.sliced.slices, self.sliced.every_row,
+                self.sliced.lists, self.sliced.width, self.near, *state,
+            )  # fmt: skip
 
 
 @kernel
@@ -150,3 +176,27 @@ def _scan(
                 any_near = hamming_shorts(words, t, queries, q, sums, radius)
             if any_near:
                 offer(sums, lanes, words.shape[2], near, first, valid, dead, k, q, counters, counts, kept, ids)
+
+
+@kernel
+def _scan_slices(
+    words: Any, n: int, tiles: Any, queries: Any, planes: Any, dead: Any, k: int, rows: Any, ends: Any, origins: Any,
+    seeds: Any, slices: Any, every_row: Any, lists: Any, width: Any, near: Any, counters: Any, counts: Any, kept: Any,
+    ids: Any,
+) -> None:  # fmt: skip
+    use_wide_registers()
+    codes = words.shape[2] * words.shape[3]
+    for q in range(queries.shape[0]):
+        set_seeds(seeds, q, counters[q, RADIUS] + origins[q])
+    for t in tiles:
+        slice_tile(words, t, slices, every_row, lists, width)
+        valid = min(codes, n - t * codes)
+        for q in range(queries.shape[0]):
+            marked = np.uint64(0)
+            for c in range(slices.shape[0]):
+                marked |= mark_near(slices, c, rows, ends, q, seeds, near, lists, width) << np.uint64(WORDS * c)
+            if marked:
+                radius = counters[q, RADIUS]
+                offer_marked(words, t, queries, planes, near, marked, valid, dead, k, q, counters, counts, kept, ids)
+                if counters[q, RADIUS] != radius:
+                    set_seeds(seeds, q, counters[q, RADIUS] + origins[q])
