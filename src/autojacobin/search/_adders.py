@@ -228,5 +228,6 @@ class _Code:
 
 def _has_three_input_logic() -> bool:
     """Tell whether the code is for a machine with AVX-512, which LLVM does not use for a majority by itself."""
-    chosen = numba.config.CPU_NAME or numba.config.CPU_FEATURES  # somebody compiles for another machine than this
+    settings: Any = numba.config
+    chosen = settings.CPU_NAME or settings.CPU_FEATURES  # somebody compiles for another machine than this
     return not chosen and bool(binding.get_host_cpu_features().get("avx512f"))

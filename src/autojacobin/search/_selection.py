@@ -132,7 +132,7 @@ def offer(
 
 @kernel
 def offer_marked(
-    words: Any, t: int, queries: Any, planes: Any, near: Any, marked: int, valid: int, dead: Any, k: int, q: int,
+    words: Any, t: int, queries: Any, planes: Any, near: Any, marked: Any, valid: int, dead: Any, k: int, q: int,
     counters: Any, counts: Any, kept: Any, ids: Any,
 ) -> None:  # fmt: skip
     """Offer the codes of tile ``t`` that ``near`` marks to query ``q``; their distances are taken here.
@@ -153,7 +153,7 @@ def offer_marked(
         p = 64 * g + place
         lane = place // steps
         column = (place - lane * steps) * groups + g
-        distance = 0
+        distance: Any = 0
         for w in range(words.shape[1]):
             differing = words[t, w, lane, column] ^ queries[q, w]
             if planes.shape[0]:
@@ -168,14 +168,14 @@ def offer_marked(
 
 
 @kernel
-def is_dead(dead: Any, position: int) -> bool:
+def is_dead(dead: Any, position: Any) -> Any:
     """Tell whether a position is marked in a bitmap, which may be empty."""
     return dead.shape[0] > 0 and (dead[position >> 3] >> (position & 7)) & 1 > 0
 
 
 @kernel
 def _admit(
-    distance: int, position: int, k: int, q: int, radius: int, below: int, count: int, counts: Any, kept: Any, ids: Any
+    distance: Any, position: Any, k: int, q: int, radius: int, below: int, count: int, counts: Any, kept: Any, ids: Any
 ) -> tuple[int, int, int]:
     """Take in a candidate that is nearer than the radius; gives the new radius, number below it, number kept."""
     if count == ids.shape[1]:

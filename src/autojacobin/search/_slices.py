@@ -25,7 +25,7 @@ import numpy.typing as npt
 from autojacobin.search._adders import WORDS, add_up_rows
 from autojacobin.search._compile import kernel, use_wide_registers
 from autojacobin.search._distances import PLANES
-from autojacobin.search.tiles import Tiles
+from autojacobin.search.tiles import Tiles, n_words
 
 __all__ = ["SlicedQueries", "can_be_sliced", "set_seeds", "slice_tile"]
 
@@ -35,7 +35,7 @@ _ROWS_AT_ONCE = 8
 
 def can_be_sliced(base: Tiles) -> bool:
     """Tell whether a tile holds whole chunks of 512 codes."""
-    return base.words.shape[1] <= _LONGEST_WORDS
+    return n_words(base.n_bits) <= _LONGEST_WORDS
 
 
 @dataclass(frozen=True)
