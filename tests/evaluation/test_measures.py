@@ -1,4 +1,4 @@
-"""Ground truth and recall against slow, obvious versions and values worked out by hand."""
+"""Recall, precision and their kin against slow, obvious versions and values worked out by hand."""
 
 import numpy as np
 import pytest
@@ -7,43 +7,34 @@ from hypothesis import strategies as st
 
 from autojacobin import ITQ, Codes, DataError
 from autojacobin.datasets import load_set
-from autojacobin.evaluation import ground_truth, leave_one_out_m_recall, m_recall, recall_curve, run_trial
+from autojacobin.evaluation import (
+    evaluate,
+    ground_truth,
+    leave_one_out_m_recall,
+    m_recall,
+    mean_average_precision,
+    measure,
+    precision_curve,
+    recall_curve,
+    run_trial,
+)
 
 
-def slow_truth(base, queries, k):
-    rows = []
-    for query in queries:
-        distances = [sum((int(a) - int(b)) ** 2 for a, b in zip(query, point, strict=True)) for point in base]
-        rows.append(sorted(range(len(base)), key=lambda i: (distances[i], i))[:k])
-    return np.array(rows).reshape(len(queries), k)
-
-
-@given(st.integers(0, 2**32), st.integers(1, 30), st.integers(1, 6), st.integers(1, 4))
-@settings(deadline=None, max_examples=60)
-def test_ground_truth_equals_sorting_with_ties_by_lower_id(seed, n, D, levels):
-    rng = np.random.default_rng(seed)
-    base = rng.integers(0, levels, (n, D), dtype=np.uint8)  # few levels: many equal distances
-    queries = rng.integers(0, levels, (3, D), dtype=np.uint8)
-    k = int(rng.integers(1, n + 1))
-    assert np.array_equal(ground_truth(base, queries, k), slow_truth(base, queries, k))
-
-
-def test_ground_truth_far_from_the_origin():
-    rng = np.random.default_rng(0)
-    base = (rng.normal(size=(500, 8)) + 1e4).astype(np.float32)
-    queries = (rng.normal(size=(20, 8)) + 1e4).astype(np.float32)
-    exact = np.argsort(((queries[:, None].astype(float) - base[None].astype(float)) ** 2).sum(axis=2), axis=1)
-    assert np.array_equal(ground_truth(base, queries, 10), exact[:, :10])
-
-
-def test_ground_truth_in_several_blocks(monkeypatch):
-    X = load_set("digits").base
-    whole = ground_truth(X, X[:50], 7)
-    monkeypatch.setattr("autojacobin.evaluation.truth._DISTANCES_PER_BLOCK", len(X) * 3)
-    assert np.array_equal(ground_truth(X, X[:50], 7), whole)
+def slow_measures(found, true, depth):
+    """Recall, precision, m-Recall and average precision of one query, by their definitions with sets."""
+    recalls = [len(set(true) & set(found[:i])) / len(true) for i in range(1, depth + 1)]
+    precisions = [len(set(true) & set(found[:i])) / i for i in range(1, depth + 1)]
+    at_hits = [precisions[i] for i in range(depth) if found[i] in true]
+    return {
+        f"recall@{depth}": recalls[-1],
+        f"precision@{depth}": precisions[-1],
+        f"m-recall@{depth}": sum(recalls) / depth,
+        f"map@{depth}": sum(at_hits) / min(len(true), depth),
+    }
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(2, 30))
+@settings(deadline=None)
 def test_recall_curve_is_the_definition(seed, n_queries, n):
     rng = np.random.default_rng(seed)
     ids = np.array([rng.permutation(n) for _ in range(n_queries)])
@@ -56,6 +47,45 @@ def test_recall_curve_is_the_definition(seed, n_queries, n):
     assert np.allclose(curve, expected)
     assert np.all(np.diff(curve) >= 0)
     assert m_recall(ids, truth, k, depth) == pytest.approx(np.mean(expected))
+    assert np.allclose(precision_curve(ids, truth, k, depth), np.array(expected) * k / np.arange(1, depth + 1))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 30), st.sampled_from(["i4", "i8", "u2", "u8"]))
+@settings(deadline=None)
+def test_values_of_every_query_are_the_definitions(seed, n_queries, n, dtype):
+    rng = np.random.default_rng(seed)
+    names = rng.integers(0, 2**15, n + 5) * int(rng.choice([1, 4096])) % 2**16  # multiples that hash tables dislike
+    names = np.unique(names)
+    ids = np.array([rng.permutation(names) for _ in range(n_queries)]).astype(dtype)
+    truth = np.array([rng.permutation(names) for _ in range(n_queries)])
+    k, depth = (int(value) for value in rng.integers(1, len(names) + 1, 2))
+    slow = [slow_measures(ids[q].tolist(), truth[q, :k].tolist(), depth) for q in range(n_queries)]
+    found = evaluate(ids, truth, list(slow[0]), k)
+    for name, measured in found.items():
+        assert np.allclose(measured.values, [values[name] for values in slow]), name
+        assert np.array_equal(measure(name, ids, truth, k).values, measured.values)
+    assert mean_average_precision(ids, truth, k, depth) == pytest.approx(found[f"map@{depth}"].mean)
+
+
+def test_the_mean_over_queries_is_the_curve():
+    rng = np.random.default_rng(0)
+    ids = np.array([rng.permutation(500)[:200] for _ in range(150)])  # several tasks of queries
+    truth = np.array([rng.permutation(500)[:20] for _ in range(150)])
+    recall, precision = recall_curve(ids, truth, 20, 200), precision_curve(ids, truth, 20, 200)
+    for i in (1, 7, 200):
+        assert measure(f"recall@{i}", ids, truth, 20).mean == pytest.approx(recall[i - 1])
+        assert measure(f"precision@{i}", ids, truth, 20).mean == pytest.approx(precision[i - 1])
+
+
+def test_a_perfect_answer_has_recall_and_average_precision_one():
+    truth = [[3, 1, 2]]
+    for depth in (1, 2, 3):
+        assert measure(f"map@{depth}", [[1, 2, 3]], truth, k=3).mean == pytest.approx(1)
+    assert recall_curve([[1, 2, 3]], truth, k=3, depth=3)[-1] == 1.0
+
+
+def test_an_id_found_twice_counts_once_and_fillers_do_not_count():
+    assert recall_curve([[5, 5, -1, -1]], [[5, 6]], k=2, depth=4).tolist() == [0.5, 0.5, 0.5, 0.5]
 
 
 def test_values_worked_out_by_hand():
@@ -65,6 +95,13 @@ def test_values_worked_out_by_hand():
     assert recall_curve(ids, truth, k=2, depth=4).tolist() == [0.25, 0.5, 0.5, 1.0]
     assert m_recall(ids, truth, k=2, depth=4) == 0.5625
     assert recall_curve(ids, truth, k=3, depth=1).tolist() == pytest.approx([1 / 6])
+    assert precision_curve(ids, truth, k=2, depth=4).tolist() == pytest.approx([1 / 2, 1 / 2, 1 / 3, 1 / 2])
+    # average precision: (1/2 + 2/4) / 2 and (1/1 + 2/4) / 2
+    assert measure("map@4", ids, truth, k=2).values.tolist() == [0.5, 0.75]
+    assert mean_average_precision(ids, truth, k=2, depth=4) == 0.625
+    # up to place 1: nothing, and 1/1 divided by min(2, 1)
+    assert measure("map@1", ids, truth, k=2).values.tolist() == [0.0, 1.0]
+    assert measure("m-recall@4", ids, truth, k=2).values.tolist() == [(0 + 0.5 + 0.5 + 1) / 4, (0.5 * 3 + 1) / 4]
 
 
 @pytest.mark.parametrize(
@@ -80,14 +117,19 @@ def test_values_worked_out_by_hand():
         ),
         (lambda: recall_curve([[1, 2]], [[1], [2]], k=1, depth=1), r"got shapes \(1, 2\) and \(2, 1\)"),
         (lambda: recall_curve(np.empty((0, 3)), np.empty((0, 3)), k=1, depth=1), "for each of the same queries"),
-        (lambda: ground_truth(np.zeros((3, 2)), np.zeros((3, 4)), 1), "matrices of one width"),
-        (
-            lambda: ground_truth(np.zeros((3, 2)), np.zeros((3, 2)), 4),
-            "k must be an integer from 1 to 3, the size of the base, got 4",
-        ),
-        (lambda: ground_truth(np.zeros((3, 2)), np.zeros((3, 2)), 1.5), "an integer from 1 to 3, .*, got 1.5"),
-        (lambda: ground_truth([[0.0, np.nan]], [[0.0, 0.0]], 1), "contains NaN in row 0, column 1"),
-        (lambda: ground_truth([[0.0, 0.0]], [[0.0, 0.0], [np.inf, 0.0]], 1), "contains inf in row 1, column 0"),
+        (lambda: recall_curve([[1.0, 2.0]], [[1]], k=1, depth=1), "ids must hold whole numbers, got float64"),
+        (lambda: recall_curve([[1, 2]], [["a"]], k=1, depth=1), "truth must hold whole numbers, got <U1"),
+        (lambda: recall_curve([[1, 2], [1]], [[1]], k=1, depth=1), "ids cannot be read as a matrix"),
+        (lambda: recall_curve([[1, 2]], [[1, 7, 7]], k=3, depth=1), "got 7 more than once in row 0 of truth"),
+        (lambda: precision_curve([[1, 2]], [[1]], k=1, depth=0), "depth must be an integer from 1 to 2"),
+        (lambda: mean_average_precision([[1, 2]], [[1]], k=1, depth=9), "depth must be an integer from 1 to 2"),
+        (lambda: measure("recall@3", [[1, 2]], [[1]], k=1), "the number in 'recall@3' must be .* 1 to 2, the columns"),
+        (lambda: measure("recall", [[1, 2]], [[1]], k=1), "'recall' is not the name of a measure, expected one of"),
+        (lambda: measure("recall@0", [[1, 2]], [[1]], k=1), "'recall@0' is not the name of a measure"),
+        (lambda: measure("recall@-1", [[1, 2]], [[1]], k=1), "'recall@-1' is not the name of a measure"),
+        (lambda: measure("racall@1", [[1, 2]], [[1]], k=1), "recall@i, precision@i, m-recall@i, map@i, such as"),
+        (lambda: measure(7, [[1, 2]], [[1]], k=1), "7 is not the name of a measure"),
+        (lambda: evaluate([[1, 2]], [[1]], "recall@1", k=1), r"pass \['recall@1'\]"),
         (lambda: leave_one_out_m_recall(np.zeros((3, 2)), None, k=0), "k must be an integer of at least 1, got 0"),
         (lambda: leave_one_out_m_recall(np.zeros((3, 2)), None, k=1, depth=2.5), "depth must be an integer"),
         (lambda: leave_one_out_m_recall(np.zeros((1, 2)), None), "at least 2 points"),

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from autojacobin import AutoJacobinError, __version__
-from autojacobin.cli import index
+from autojacobin.cli import data, index
 from autojacobin.cli.demo import demo
+from autojacobin.cli.reproduce import reproduce
 
 __all__ = ["app", "main"]
 
@@ -21,6 +22,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(demo)
+app.command()(reproduce)
+app.add_typer(data.app, name="data")
 app.add_typer(index.app, name="index")
 
 

@@ -1,50 +1,133 @@
-"""The named sets."""
+"""The named sets, and sets of one's own by their path."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
-import numpy as np
-from sklearn.datasets import load_digits
-from sklearn.utils import check_random_state
+from autojacobin.datasets._cache import cache_folder
+from autojacobin.datasets._entries import CATALOGUE, Entry
+from autojacobin.datasets._fetch import fetch
+from autojacobin.datasets._sources import LAYOUTS
+from autojacobin.datasets._vector_set import VectorSet
+from autojacobin.datasets.local import open_local
+from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError
 
-from autojacobin.errors import DataError
+__all__ = ["CATALOGUE", "Entry", "VectorSet", "data_folder", "fetch_set", "is_here", "load_set"]
 
-__all__ = ["SETS", "VectorSet", "load_set"]
-
-
-@dataclass(frozen=True)
-class VectorSet:
-    """Vectors split for an experiment: ``train`` to learn from, ``base`` to search in, ``queries`` to ask with."""
-
-    name: str
-    description: str
-    train: Any
-    base: Any
-    queries: Any
+VARIABLE = "AUTOJACOBIN_DATA"
 
 
-def load_set(name: str) -> VectorSet:
-    """Load a set of the catalogue by its name."""
-    if name not in SETS:
-        raise DataError(f"no data set is called {name!r}, expected one of: {', '.join(sorted(SETS))}")
-    return SETS[name]()
+def load_set(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> VectorSet:
+    """Load a set by its name or by its path; its vectors are memory-mapped and not scaled.
+
+    Parameters
+    ----------
+    name : str or path
+        A name of the catalogue (``autojacobin data list``), the name of a folder or file in the data folder, or the
+        path of one. A folder holds ``learn``, ``base``, ``query`` and perhaps ``groundtruth`` files in any format that
+        :func:`open_vectors` reads; a single file is split, see ``docs/datasets.md``. A name of the catalogue
+        comes first; ``./mnist`` is the path.
+    folder : path, optional
+        The data folder; by default that of :func:`data_folder`.
+
+    Examples
+    --------
+    >>> from autojacobin.datasets import load_set
+    >>> load_set("digits").base.shape
+    (1497, 64)
+    """
+    text = _as_text(name, "a data set")
+    if isinstance(name, str) and name in CATALOGUE:
+        entry = CATALOGUE[name]
+        return LAYOUTS[entry.layout].read(entry, _files_of(entry, folder))
+    home = data_folder(folder) if folder is not None or os.environ.get(VARIABLE) else None
+    places = [Path(text)] if home is None else [home / text, Path(text)]
+    for place in places:
+        if text and os.path.exists(place):  # which takes any text, as Path.exists does not
+            return open_local(place)
+    where = f"nor is there such a file or folder here{f' or in {home}' if home is not None else ''}"
+    raise DataError(f"no data set is called {text!r}, expected one of: {', '.join(CATALOGUE)}; {where}")
 
 
-def _digits() -> VectorSet:
-    vectors = load_digits().data.astype(np.uint8)
-    order = check_random_state(0).permutation(len(vectors))
-    base = vectors[order[300:]]
-    return VectorSet(
-        name="digits",
-        description="1,797 handwritten digits of 8×8 pixels that ship with scikit-learn; "
-        "300 are queries, the others are the base and also what is learned from",
-        train=base,
-        base=base,
-        queries=vectors[order[:300]],
-    )
+def fetch_set(
+    name: str,
+    folder: str | os.PathLike[str] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> VectorSet:
+    """Download a set of the catalogue into the data folder, unless it is there already, and load it.
+
+    Parameters
+    ----------
+    name : str
+        A name of the catalogue.
+    folder : path, optional
+        The data folder; by default that of :func:`data_folder`.
+    progress : callable, optional
+        Called as ``progress(stage, done, total)``, in bytes; ``total`` is 0 where it is not known.
+    """
+    entry = _entry(name)
+    if not is_here(name, folder):
+        if not entry.files:
+            raise DataError(_by_hand(entry, data_folder(folder) / name))
+        home = fetch(entry, data_folder(folder), progress)
+        if not is_here(name, folder):
+            raise FormatError(
+                f"what was fetched for the set {name} does not hold its files, expected {entry.by_hand}; "
+                f"look into {home}, delete what is wrong there and fetch it again"
+            )
+    return load_set(name, folder)
 
 
-SETS: dict[str, Callable[[], VectorSet]] = {"digits": _digits}
+def is_here(name: str, folder: str | os.PathLike[str] | None = None) -> bool:
+    """Whether all files of a set of the catalogue are on this machine."""
+    return _found(_entry(name), folder) is not None
+
+
+def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
+    """Give the folder that sets are kept in: ``folder``, or ``$AUTOJACOBIN_DATA``, or ``sets`` in the cache."""
+    chosen = _as_text(folder, "the data folder") if folder is not None else os.environ.get(VARIABLE, "")
+    if chosen:
+        return Path(chosen).expanduser()
+    return cache_folder() / "sets"
+
+
+def _entry(name: str) -> Entry:
+    if name not in CATALOGUE:
+        raise DataError(f"no data set is called {name!r}, expected one of: {', '.join(CATALOGUE)}")
+    return CATALOGUE[name]
+
+
+def _as_text(path: str | os.PathLike[str], what: str) -> str:
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise DataTypeError(f"{what} is named by text or a path, got {type(path).__name__}") from None
+
+
+def _found(entry: Entry, folder: str | os.PathLike[str] | None) -> dict[str, Path] | None:
+    if entry.kind == "built in":
+        return {}
+    for place in (data_folder(folder) / entry.name, *map(Path, entry.elsewhere)):
+        files = LAYOUTS[entry.layout].find(entry, place) if os.path.isdir(place) else None
+        if files is not None:
+            return files
+    return None
+
+
+def _files_of(entry: Entry, folder: str | os.PathLike[str] | None) -> dict[str, Path]:
+    files = _found(entry, folder)
+    if files is None:
+        place = data_folder(folder) / entry.name
+        if not entry.files:
+            raise StorageError(_by_hand(entry, place))
+        raise StorageError(
+            f"the set {entry.name} is not in {place}; fetch it with: autojacobin data fetch {entry.name}, "
+            f"or put there {entry.by_hand}"
+        )
+    return files
+
+
+def _by_hand(entry: Entry, place: Path) -> str:
+    return f"the set {entry.name} is not in {place} and cannot be fetched by a program; put there {entry.by_hand}"

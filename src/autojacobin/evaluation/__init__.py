@@ -1,7 +1,49 @@
-"""Evaluation: ground truth, the measures of the paper, and its protocol."""
+"""Evaluation: ground truth, the measures of the paper and others, their statistics, and the paper's protocol."""
 
+from autojacobin.evaluation.measures import evaluate, measure
 from autojacobin.evaluation.protocol import Trial, run_trial
-from autojacobin.evaluation.recall import leave_one_out_m_recall, m_recall, recall_curve
+from autojacobin.evaluation.recall import (
+    leave_one_out_m_recall,
+    m_recall,
+    mean_average_precision,
+    precision_curve,
+    recall_curve,
+)
+from autojacobin.evaluation.statistics import (
+    Measured,
+    OverSeeds,
+    PairedTest,
+    mean_and_error,
+    over_seeds,
+    paired_test,
+)
+from autojacobin.evaluation.ties import (
+    expected_evaluate,
+    expected_m_recall,
+    expected_precision_curve,
+    expected_recall_curve,
+)
 from autojacobin.evaluation.truth import ground_truth
 
-__all__ = ["Trial", "ground_truth", "leave_one_out_m_recall", "m_recall", "recall_curve", "run_trial"]
+__all__ = [
+    "Measured",
+    "OverSeeds",
+    "PairedTest",
+    "Trial",
+    "evaluate",
+    "expected_evaluate",
+    "expected_m_recall",
+    "expected_precision_curve",
+    "expected_recall_curve",
+    "ground_truth",
+    "leave_one_out_m_recall",
+    "m_recall",
+    "mean_and_error",
+    "mean_average_precision",
+    "measure",
+    "over_seeds",
+    "paired_test",
+    "precision_curve",
+    "recall_curve",
+    "run_trial",
+]

@@ -1,24 +1,26 @@
-"""Recall@i and m-Recall."""
+"""Curves of recall and precision, m-Recall, and mAP of what a search found."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.errors import DataError
+from autojacobin.evaluation.measures import average_precision_of, precision_of, recall_of
+from autojacobin.evaluation.places import places_in_list
 from autojacobin.evaluation.truth import ground_truth
 from autojacobin.search import hamming_topk
 from autojacobin.search._arguments import checked_count
 
-__all__ = ["leave_one_out_m_recall", "m_recall", "recall_curve"]
+__all__ = ["leave_one_out_m_recall", "m_recall", "mean_average_precision", "precision_curve", "recall_curve"]
 
 _MOST_QUERIES = 1000
 
 
-def recall_curve(ids: Any, truth: Any, k: int, depth: int) -> npt.NDArray[np.float64]:
+def recall_curve(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex) -> npt.NDArray[np.float64]:
     """Recall@i for i = 1…depth: the share of the ``k`` true neighbours among the first i found, mean over queries.
 
         Recall@i = (1/Q) Σ_q |truth_q ∩ ids_q[:i]| / k
@@ -26,7 +28,7 @@ def recall_curve(ids: Any, truth: Any, k: int, depth: int) -> npt.NDArray[np.flo
     Parameters
     ----------
     ids : array of int, shape (n_queries, ≥ depth)
-        What a search found, best first, no id twice in a row.
+        What a search found, best first.
     truth : array of int, shape (n_queries, ≥ k)
         True neighbours, nearest first.
     k : int
@@ -40,23 +42,43 @@ def recall_curve(ids: Any, truth: Any, k: int, depth: int) -> npt.NDArray[np.flo
     >>> recall_curve([[7, 3, 5, 9]], [[3, 9]], k=2, depth=4)
     array([0. , 0.5, 0.5, 1. ])
     """
-    ids, truth = np.asarray(ids), np.asarray(truth)
-    if ids.ndim != 2 or truth.ndim != 2 or len(ids) != len(truth) or len(ids) == 0:
-        raise DataError(
-            f"ids and truth must be matrices with a row for each of the same queries, got shapes {ids.shape} and "
-            f"{truth.shape}; search with the queries that the truth was computed for"
-        )
-    k = checked_count("k", k, truth.shape[1], "the columns of truth")
-    depth = checked_count("depth", depth, ids.shape[1], "the columns of ids")
-    hits = np.zeros(depth, dtype=np.int64)
-    for found, true in zip(ids[:, :depth], truth[:, :k], strict=True):
-        hits += np.isin(found, true)
-    return np.cumsum(hits) / (len(ids) * k)
+    places = places_in_list(ids, truth, k, depth)
+    return recall_of(places, places.depth)
 
 
-def m_recall(ids: Any, truth: Any, k: int, depth: int) -> float:
+def precision_curve(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex) -> npt.NDArray[np.float64]:
+    """Precision@i for i = 1…depth: the share of true neighbours among the first i found, mean over queries.
+
+        Precision@i = (1/Q) Σ_q |truth_q ∩ ids_q[:i]| / i = Recall@i · k / i
+
+    Examples
+    --------
+    >>> from autojacobin.evaluation import precision_curve
+    >>> precision_curve([[7, 3, 5, 9]], [[3, 9]], k=2, depth=4)
+    array([0.        , 0.5       , 0.33333333, 0.5       ])
+    """
+    places = places_in_list(ids, truth, k, depth)
+    return precision_of(places, places.depth)
+
+
+def m_recall(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex) -> float:
     """Mean of Recall@i over i = 1…depth, the one number that the paper compares methods by."""
     return float(recall_curve(ids, truth, k, depth).mean())
+
+
+def mean_average_precision(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex) -> float:
+    """Mean over queries of the average precision within the first ``depth``, which is 1 for a perfect answer.
+
+        AP = (1/min(k, depth)) Σ_{i ≤ depth} Precision@i · [ids_i is one of the k true neighbours]
+
+    Examples
+    --------
+    >>> from autojacobin.evaluation import mean_average_precision
+    >>> mean_average_precision([[7, 3, 5, 9]], [[3, 9]], k=2, depth=4)
+    0.5
+    """
+    places = places_in_list(ids, truth, k, depth)
+    return float(average_precision_of(places, places.depth).mean())
 
 
 def leave_one_out_m_recall(vectors: Any, codes: Codes, *, k: int = 10, depth: int | None = None) -> float:

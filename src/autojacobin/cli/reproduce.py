@@ -1,0 +1,49 @@
+"""``autojacobin reproduce``: every table and figure of the paper from one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from autojacobin.cli._progress import single_bar
+from autojacobin.datasets import load_set
+from autojacobin.reproduction import ARTEFACTS, Settings
+from autojacobin.reproduction import reproduce as run
+
+__all__ = ["reproduce"]
+
+
+def reproduce(
+    name: Annotated[str, typer.Option("--set", help="A set of the catalogue, or the path of one's own.")] = "photos",
+    data: Annotated[Path | None, typer.Option(help="Folder of data sets; AUTOJACOBIN_DATA by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; reproduction-SET by default.")] = None,
+    only: Annotated[str | None, typer.Option(help=f"Some of: {', '.join(ARTEFACTS)}; separated by commas.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A minute's look: fewer points, lengths and seeds.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds to average over; 3 by default.")] = None,
+    bits: Annotated[list[int] | None, typer.Option(help="Length of the codes; may be given several times.")] = None,
+    depth: Annotated[int | None, typer.Option(min=1, help="Points retrieved, K.")] = None,
+    train: Annotated[int | None, typer.Option(min=2, help="Most training points; 10,000 by default.")] = None,
+) -> None:
+    """Regenerate the paper's tables and figures on a data set, and write a report that can be read.
+
+    What was computed is kept in the folder: an interrupted run goes on where it was.
+
+    Example: autojacobin reproduce --quick --only table2,fig6 --out first-look
+    """
+    chosen = load_set(name, data)
+    settings = Settings.for_set(
+        chosen, quick=quick, seeds=seeds, bits=tuple(bits) if bits else None, depth=depth, training_points=train
+    )
+    folder = out or Path(f"reproduction-{chosen.name}{'-quick' if quick else ''}")
+    with single_bar() as progress:
+        made = run(chosen, folder, settings, only=only.split(",") if only else None, progress=progress)
+    console = Console()
+    for table in made.tables.values():
+        if table.name == "table-2":
+            console.print(table.to_text(), markup=False, highlight=False, soft_wrap=True)
+    for left_out, reason in made.left_out.items():
+        console.print(f"{left_out} was not made: {reason}.", markup=False)
+    console.print(f"The report is {made.report}; tables and figures are beside it.", markup=False, soft_wrap=True)

@@ -1,0 +1,149 @@
+"""Vectors: an open file that behaves like the matrix it holds."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.datasets._formats.reader import Reader, rows_per_block, steps
+from autojacobin.errors import DataError, DataTypeError
+
+__all__ = ["RowError", "Vectors"]
+
+
+class RowError(DataError, IndexError):
+    """A row that a file does not have."""
+
+
+class Vectors:
+    """A file of vectors, opened by :func:`~autojacobin.datasets.open_vectors`; serves rows as NumPy arrays.
+
+    Indexing works as with an array: a row number, a slice, a list of row numbers or a mask, and after a comma a column
+    or a slice of columns. ``numpy.asarray`` gives all rows as a read-only map of the file, so that whatever takes
+    an array takes a ``Vectors``. Formats that have to be decoded (chunked HDF5, Parquet, text) are then decoded once
+    into an unnamed temporary file, which is mapped.
+
+    Arrays that were given out stay valid after :meth:`close`. A file that another program shortens while it is open
+    cannot be read any more; ``write_vectors`` replaces files as a whole, which does no harm.
+
+    Attributes
+    ----------
+    path : Path
+    format : str
+        Name of the format, such as ``"fvecs"``.
+    shape : tuple of int
+        Number of vectors and their dimension.
+    dtype : numpy.dtype
+    """
+
+    def __init__(self, path: Path, format: str, reader: Reader) -> None:
+        self.path, self.format = path, format
+        self.shape, self.dtype = reader.shape, reader.dtype
+        self._reader: Reader | None = reader
+
+    @property
+    def ndim(self) -> int:
+        """Two."""
+        return 2
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        n, dimension = self.shape
+        return f"Vectors({n} × {dimension} {self.dtype}, {self.format} file {self.path})"
+
+    def __getitem__(self, key: Any) -> Any:
+        rows, columns = key if isinstance(key, tuple) and len(key) == 2 else (key, slice(None))
+        if not isinstance(columns, slice | int | np.integer):
+            raise DataTypeError(f"columns must be a number or a slice, got {columns!r}; take them from vectors[rows]")
+        if isinstance(rows, slice):
+            return self._slice(rows)[:, columns]
+        if isinstance(rows, int | np.integer) and not isinstance(rows, bool):
+            n, row = len(self), int(rows)
+            if not -n <= row < n:
+                raise self._no_such_row(row)
+            return self._open_reader().rows(row % n, row % n + 1)[0, columns]
+        return self._open_reader().take(self._row_numbers(rows))[:, columns]
+
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        for block in self.blocks():
+            yield from block
+
+    def blocks(self, rows: int | None = None) -> Iterator[npt.NDArray[Any]]:
+        """Walk over all vectors in blocks of ``rows`` rows, by default of some megabytes; the last may be shorter."""
+        if rows is None:
+            return self._walk(rows_per_block(self.shape[1], self.dtype))
+        try:
+            step = operator.index(rows)
+        except TypeError:
+            raise DataTypeError(f"rows must be an integer of at least 1, got {rows!r}") from None
+        if step < 1:
+            raise DataError(f"rows must be an integer of at least 1, got {rows!r}")
+        return self._walk(step)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        array = self._open_reader().whole()
+        if copy is False and dtype is not None and np.dtype(dtype) != array.dtype:
+            raise DataError(f"{array.dtype} cannot be given as {np.dtype(dtype)} without a copy; leave copy=False out")
+        return np.array(array, dtype=dtype) if copy else np.asarray(array, dtype=dtype)
+
+    def close(self) -> None:
+        """Let go of the file; arrays that were given out stay valid."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def __enter__(self) -> Vectors:
+        self._open_reader()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _open_reader(self) -> Reader:
+        if self._reader is None:
+            raise DataError(f"the vectors of {self.path} are closed; open them again with open_vectors")
+        return self._reader
+
+    def _walk(self, step: int) -> Iterator[npt.NDArray[Any]]:
+        for start, stop in steps(len(self), step):
+            yield self._open_reader().rows(start, stop)
+
+    def _slice(self, key: slice) -> npt.NDArray[Any]:
+        try:
+            chosen = range(*key.indices(len(self)))
+        except (TypeError, ValueError) as error:
+            raise DataTypeError(f"a slice of vectors needs integers, got {key}: {error}") from None
+        reader = self._open_reader()
+        if not chosen:
+            return np.empty((0, self.shape[1]), dtype=self.dtype)
+        if abs(chosen.step) == 1:
+            return reader.rows(min(chosen), max(chosen) + 1)[:: chosen.step]
+        return reader.take(np.array(chosen, dtype=np.int64))
+
+    def _row_numbers(self, rows: Any) -> npt.NDArray[np.int64]:
+        n = len(self)
+        array = np.asarray(rows)
+        if array.dtype == np.bool_:
+            if array.shape != (n,):
+                raise RowError(f"a mask of rows must have shape ({n},), got {array.shape}")
+            return np.flatnonzero(array).astype(np.int64)
+        if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+            raise RowError(
+                f"rows must be row numbers, a slice or a mask, got {array.dtype} of shape {array.shape}; "
+                "convert them with np.asarray(rows, dtype=np.int64)"
+            )
+        wrong = np.flatnonzero((array < -n) | (array >= n))
+        if wrong.size:
+            raise self._no_such_row(array[wrong[0]])
+        numbers = array.astype(np.int64)
+        return np.where(numbers < 0, numbers + n, numbers)
+
+    def _no_such_row(self, row: Any) -> RowError:
+        return RowError(f"row {row} is not in {self.path}, which has rows 0 to {len(self) - 1}")

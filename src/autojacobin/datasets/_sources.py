@@ -1,0 +1,249 @@
+"""How the files of each set of the catalogue are laid out, and how they become a set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils import check_random_state
+
+from autojacobin.datasets._entries import Entry
+from autojacobin.datasets._idx import read_idx
+from autojacobin.datasets._prepared import draw, open_prepared, scatter_rows
+from autojacobin.datasets._vector_set import VectorSet
+from autojacobin.datasets.formats import open_vectors
+from autojacobin.datasets.local import find_parts, open_local, open_parts
+from autojacobin.errors import DataError, FormatError
+
+__all__ = ["LAYOUTS", "Layout"]
+
+_ROWS_AT_ONCE = 2**16
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A way in which files make up a set.
+
+    ``find(entry, folder)`` gives the files that are needed, by what they hold, or None if they are not all there;
+    ``read(entry, files)`` makes the set of them.
+    """
+
+    find: Callable[[Entry, Path], dict[str, Path] | None]
+    read: Callable[[Entry, dict[str, Path]], VectorSet]
+
+
+def _named(entry: Entry, **parts: Any) -> VectorSet:
+    return VectorSet(
+        entry.name,
+        entry.description,
+        source=entry.source,
+        licence=entry.licence,
+        citation=entry.citation,
+        **parts,
+    )
+
+
+def _ships_with_a_package(_entry: Entry, _folder: Path) -> dict[str, Path]:
+    return {}
+
+
+def _search(folder: Path, pattern: str) -> list[Path]:
+    # an unpacking that was killed may have left a hidden folder
+    found = sorted(folder.rglob(pattern))
+    return [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+
+
+def _digits(entry: Entry, _files: dict[str, Path]) -> VectorSet:
+    from sklearn.datasets import load_digits
+
+    vectors = load_digits().data.astype(np.uint8)
+    order = check_random_state(0).permutation(len(vectors))
+    base = vectors[order[entry.split.queries :]]
+    return _named(entry, train=base, base=base, queries=vectors[order[: entry.split.queries]])
+
+
+def _photos(entry: Entry, _files: dict[str, Path]) -> VectorSet:
+    from autojacobin.datasets.photos import open_photos
+
+    return _named(entry, **open_photos())
+
+
+def _find_texmex(_entry: Entry, folder: Path) -> dict[str, Path] | None:
+    try:
+        parts = find_parts(folder)
+    except DataError:
+        return None
+    return parts if "train" in parts else None
+
+
+def _texmex(entry: Entry, files: dict[str, Path]) -> VectorSet:
+    data = open_parts(entry.name, entry.description, files)
+    got = len(data.train) + len(data.base) + len(data.queries)
+    _check(entry, got, data.base.shape[1], files["base"].parent)
+    _check_split(entry, len(data.base), len(data.queries), files["base"].parent)
+    train = data.train
+    if entry.split.train is not None:
+        train = train[draw(len(train), entry.split.train)[0]]
+    return replace(data, train=train, source=entry.source, licence=entry.licence, citation=entry.citation)
+
+
+def _find_idx(entry: Entry, folder: Path) -> dict[str, Path] | None:
+    hdf5 = folder / f"{entry.name}-784-euclidean.hdf5"
+    if hdf5.is_file():
+        return {"hdf5": hdf5}
+    found = {}
+    for role, stem in (("base", "train-images-idx3-ubyte"), ("queries", "t10k-images-idx3-ubyte")):
+        present = [path for path in (folder / stem, folder / f"{stem}.gz") if path.is_file()]
+        if not present:
+            return None
+        found[role] = present[0]
+    return found
+
+
+def _idx(entry: Entry, files: dict[str, Path]) -> VectorSet:
+    if "hdf5" in files:
+        data = open_local(files["hdf5"])
+        parts: dict[str, Any] = {"base": data.base, "queries": data.queries, "truth": data.truth}
+        source = files["hdf5"]
+    else:
+        source = files["base"].parent
+
+        def fill(folder: Path) -> None:
+            for role, path in files.items():
+                pictures = read_idx(path)
+                if pictures.ndim != 3 or pictures.dtype != np.uint8:
+                    raise FormatError(
+                        f"{path} holds {pictures.dtype} of shape {pictures.shape}, expected pictures, which are uint8 "
+                        "of shape (n, height, width); it may be the file of labels"
+                    )
+                scatter_rows([pictures], {role: np.arange(len(pictures))}, folder)
+
+        pictures = open_prepared(entry.name, list(files.values()), "idx", fill)
+        parts = {role: array.reshape(len(array), -1) for role, array in pictures.items()}
+        parts |= {"base_patches": pictures["base"], "query_patches": pictures["queries"]}
+    base, queries = parts["base"], parts["queries"]
+    _check(entry, len(base) + len(queries), base.shape[1], source)
+    _check_split(entry, len(base), len(queries), source)
+    return _named(entry, train=base[draw(len(base), entry.split.train or len(base))[0]], **parts)
+
+
+def _find_nus_wide(_entry: Entry, folder: Path) -> dict[str, Path] | None:
+    every = {path.name: path for path in _search(folder, "*Normalized_WT.dat*")}
+    for names in (("Normalized_WT.dat",), ("Train_Normalized_WT.dat", "Test_Normalized_WT.dat")):
+        files = [every.get(name) or every.get(f"{name}.gz") for name in names]
+        found = {name: file for name, file in zip(names, files, strict=True) if file is not None}
+        if len(found) == len(names):
+            return found
+    return None
+
+
+def _nus_wide(entry: Entry, files: dict[str, Path]) -> VectorSet:
+    def fill(folder: Path) -> None:
+        texts = [open_vectors(path, format="text") for path in files.values()]
+        n = sum(len(text) for text in texts)
+        for text in texts:
+            _check(entry, n, text.shape[1], text.path)
+        queries, base = draw(n, entry.split.queries, entry.split.base)
+        train = base[draw(len(base), entry.split.train or len(base))[0]]
+        blocks = (block.astype(np.float32) for text in texts for block in text.blocks())  # they print six digits
+        scatter_rows(blocks, {"train": train, "base": base, "queries": queries}, folder)
+
+    return _named(entry, **open_prepared(entry.name, list(files.values()), _recipe(entry), fill))
+
+
+def _find_sift10m(_entry: Entry, folder: Path) -> dict[str, Path] | None:
+    features = _search(folder, "SIFT10Mfeatures.mat")
+    patches = [path for path in _search(folder, "*.mat") if "patch" in path.name.lower()]
+    if not features:
+        return None
+    return {"features": features[0], **({"patches": patches[0]} if patches else {})}
+
+
+def _sift10m(entry: Entry, files: dict[str, Path]) -> VectorSet:
+    def fill(folder: Path) -> None:
+        features = _matlab_rows(files["features"], entry.dimension)
+        n = len(features)
+        _check(entry, n, features.shape[1], files["features"])
+        queries, train, base = draw(n, entry.split.queries, entry.split.train or 0, entry.split.base)
+        scatter_rows(_blocks(features), {"train": train, "base": base, "queries": queries}, folder)
+        if "patches" in files:
+            pictures = _matlab_pictures(files["patches"], n)
+            scatter_rows(pictures, {"base_patches": base, "query_patches": queries}, folder)
+
+    return _named(entry, **open_prepared(entry.name, list(files.values()), _recipe(entry), fill))
+
+
+def _matlab_pictures(path: Path, n: int) -> Iterator[npt.NDArray[Any]]:
+    patches = _matlab_rows(path, n, rows_known=True)
+    side = math.isqrt(patches.shape[1])
+    if side * side != patches.shape[1] or patches.dtype != np.uint8:
+        raise FormatError(
+            f"{path} holds {patches.dtype} of {patches.shape[1]} values each, expected square grey pictures of uint8; "
+            "take the file away to do without pictures"
+        )
+    for block in _blocks(patches):
+        yield block.reshape(-1, side, side).transpose(0, 2, 1)  # MATLAB writes out a picture column by column
+
+
+def _matlab_rows(path: Path, length: int, *, rows_known: bool = False) -> npt.NDArray[Any]:
+    """The matrix of a MATLAB 7.3 file, a point a row, whichever way round it was saved.
+
+    ``length`` is the length of a row, or the number of rows where that is what is known.
+    """
+    try:
+        matrix = np.asarray(open_vectors(path, part="fea", format="hdf5"))
+    except DataError:
+        matrix = np.asarray(open_vectors(path, format="hdf5"))
+    own = 0 if rows_known else 1
+    if matrix.shape[own] != length and matrix.shape[1 - own] == length:
+        matrix = matrix.T
+    if matrix.shape[own] != length:
+        raise FormatError(
+            f"{path} holds a matrix of shape {matrix.shape}, expected a side of {length:,}; fetch it anew"
+        )
+    return matrix
+
+
+def _blocks(matrix: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    for start in range(0, len(matrix), _ROWS_AT_ONCE):
+        yield np.ascontiguousarray(matrix[start : start + _ROWS_AT_ONCE])
+
+
+def _recipe(entry: Entry) -> str:
+    return f"{entry.layout} {entry.rows} × {entry.dimension}, {entry.split}"
+
+
+def _check(entry: Entry, n: int, width: int, place: Path) -> None:
+    if width != entry.dimension:
+        raise FormatError(
+            f"{place} is not the set {entry.name}: its vectors have {width} values, expected {entry.dimension}; "
+            "fetch it anew, or load it by its path"
+        )
+    if n != entry.rows:
+        raise FormatError(
+            f"{place} is not all of the set {entry.name}: it has {n:,} vectors, expected {entry.rows:,}; "
+            "fetch it anew, or load it by its path"
+        )
+
+
+def _check_split(entry: Entry, n_base: int, n_queries: int, place: Path) -> None:
+    if (n_base, n_queries) != (entry.split.base, entry.split.queries):
+        raise FormatError(
+            f"{place} is not the set {entry.name}: it has {n_base:,} vectors in its base and {n_queries:,} queries, "
+            f"expected {entry.split.base:,} and {entry.split.queries:,}; fetch it anew, or load it by its path"
+        )
+
+
+LAYOUTS = {
+    "digits": Layout(_ships_with_a_package, _digits),
+    "photos": Layout(_ships_with_a_package, _photos),
+    "texmex": Layout(_find_texmex, _texmex),
+    "idx": Layout(_find_idx, _idx),
+    "nus-wide": Layout(_find_nus_wide, _nus_wide),
+    "sift10m": Layout(_find_sift10m, _sift10m),
+}

@@ -1,0 +1,190 @@
+"""Sets of the user's own: a folder with learn, base and query files, or one file that is split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.datasets._formats.registry import by_name
+from autojacobin.datasets._prepared import draw, open_prepared, scatter_rows
+from autojacobin.datasets._vector_set import VectorSet
+from autojacobin.datasets.formats import open_vectors
+from autojacobin.errors import DataError, FormatError, StorageError
+
+__all__ = ["find_parts", "open_local", "open_parts"]
+
+_ROLES = {
+    "train": ("learn", "train"),
+    "base": ("base",),
+    "queries": ("query", "queries", "test"),
+    "truth": ("groundtruth", "truth", "neighbors"),
+    "base_patches": ("base_patches",),
+    "query_patches": ("query_patches", "queries_patches"),
+}
+_MOST_QUERIES, _MOST_TRAINING = 1_000, 10_000
+_HDF5 = (".hdf5", ".h5", ".hdf")
+
+
+def open_local(path: Path) -> VectorSet:
+    """Open a folder or a file as a set.
+
+    A folder holds ``learn``, ``base``, ``query`` and, where there are any, ``groundtruth``, ``base_patches`` and
+    ``query_patches``, in any format that :func:`open_vectors` reads and also under names such as
+    ``sift_base.fvecs``; without ``learn``, the base is learned from. An HDF5 file as ann-benchmarks lays it out has
+    its own split. Any other file is split with the seed 0: a tenth of its rows, 1,000 at most, are queries, the others
+    are the base, and 10,000 of these are learned from.
+    """
+    if path.is_dir():
+        return open_parts(path.resolve().name, f"the files in {path}", find_parts(path))
+    if not path.exists():
+        raise StorageError(f"cannot read {path}: there is no such file or folder; look at the spelling")
+    if path.suffix.lower() in _HDF5 and {"train", "test"} <= _datasets(path):
+        return _ann_benchmarks(path)
+    return _split_file(path)
+
+
+def find_parts(folder: Path) -> dict[str, Path]:
+    """Find the files of a set in a folder, or in the one folder that is in it; by what they hold.
+
+    Raises
+    ------
+    DataError
+        If there is no base or there are no queries, or two files could be the same part.
+    """
+    found: dict[str, Path] = {}
+    for file in _files(folder):
+        role = _role_of(file)
+        if role is None:
+            continue
+        if role in found:
+            raise DataError(
+                f"{folder} has two files that could be its {role}: {found[role].name} and {file.name}; "
+                "move one of them elsewhere"
+            )
+        found[role] = file
+    inner = [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+    if not found and len(inner) == 1:
+        return find_parts(inner[0])
+    for role, name in (("base", "base"), ("queries", "query")):
+        if role not in found:
+            there = ", ".join(file.name for file in _files(folder)[:8]) or "no files"
+            raise DataError(
+                f"{folder} is no set: it has no {name} file, expected learn, base and query (and groundtruth) "
+                f"in a format such as base.npy or sift_base.fvecs; it has {there}"
+            )
+    return found
+
+
+def open_parts(name: str, description: str, parts: Mapping[str, Path]) -> VectorSet:
+    """Map the files of a set and check that they go together."""
+    arrays: dict[str, Any] = {}
+    for role, path in parts.items():
+        arrays[role] = _pictures(path) if role.endswith("_patches") else _mapped(path)
+    arrays.setdefault("train", arrays["base"])
+    truth = arrays.get("truth")
+    if truth is not None and truth.dtype.kind == "f" and np.array_equal(truth, np.floor(truth)):
+        arrays["truth"] = truth.astype(np.int64)  # text files know no whole numbers
+    _check_together(name, arrays)
+    return VectorSet(name, description, **arrays, source=str(parts["base"].parent))
+
+
+def _mapped(path: Path, part: str | None = None) -> npt.NDArray[Any]:
+    with open_vectors(path, part=part) as vectors:
+        return np.asarray(vectors)
+
+
+def _role_of(file: Path) -> str | None:
+    format, packed = by_name(file)
+    if format is None:
+        return None
+    stem = Path(file.stem).stem if packed else file.stem
+    for role, names in _ROLES.items():
+        if any(stem == name or stem.endswith((f"_{name}", f"-{name}", f".{name}")) for name in names):
+            return role
+    return None
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    except OSError as error:
+        raise StorageError(f"cannot read the folder {folder}: {error.strerror}; check its permissions") from error
+
+
+def _pictures(path: Path) -> Any:
+    try:
+        pictures = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise FormatError(f"{path} cannot be read: {error}; patches are uint8 arrays in .npy files") from error
+    if not isinstance(pictures, np.ndarray) or pictures.dtype != np.uint8 or pictures.ndim not in (3, 4):
+        what = f"{pictures.dtype} of shape {pictures.shape}" if isinstance(pictures, np.ndarray) else "several arrays"
+        raise FormatError(f"{path} holds no pictures: got {what}, expected uint8 of shape (n, height, width[, 3])")
+    return pictures
+
+
+def _check_together(name: str, arrays: Mapping[str, Any]) -> None:
+    widths = {role: arrays[role].shape[1] for role in ("train", "base", "queries")}
+    if len(set(widths.values())) > 1:
+        told = ", ".join(f"{role} has {width}" for role, width in widths.items())
+        raise DataError(f"the vectors of {name} differ in width: {told}; they do not belong together")
+    for part in ("base", "queries"):
+        patches = arrays.get("base_patches" if part == "base" else "query_patches")
+        if patches is not None and len(patches) != len(arrays[part]):
+            raise DataError(
+                f"{name} has {len(patches):,} patches for {len(arrays[part]):,} vectors of its {part}, expected one "
+                "each; build them together, or take the patches away"
+            )
+    truth = arrays.get("truth")
+    if truth is None:
+        return
+    if truth.dtype.kind not in "iu" or len(truth) != len(arrays["queries"]):
+        raise DataError(
+            f"the ground truth of {name} is {truth.dtype} with {len(truth):,} rows, expected whole numbers with a row "
+            f"for each of the {len(arrays['queries']):,} queries; compute it anew, or take it away"
+        )
+    if int(truth.min()) < 0 or int(truth.max()) >= len(arrays["base"]):
+        raise DataError(
+            f"the ground truth of {name} names rows from {truth.min()} to {truth.max()} of a base of "
+            f"{len(arrays['base']):,}; it belongs to another base, so compute it anew, or take it away"
+        )
+
+
+def _datasets(path: Path) -> set[str]:
+    # what is no HDF5 file after all, or a missing h5py, is told by open_vectors
+    try:
+        import h5py
+
+        with h5py.File(path, "r") as file:
+            return set(file)
+    except (ImportError, OSError):
+        return set()
+
+
+def _ann_benchmarks(path: Path) -> VectorSet:
+    parts = {"base": "train", "queries": "test", "truth": "neighbors"}
+    there = _datasets(path)
+    arrays: dict[str, Any] = {role: _mapped(path, part) for role, part in parts.items() if part in there}
+    arrays["train"] = arrays["base"]
+    _check_together(path.name, arrays)
+    description = f"{path.name}, as ann-benchmarks lays it out; the base is also what is learned from"
+    return VectorSet(path.stem, description, **arrays, source=str(path))
+
+
+def _split_file(path: Path) -> VectorSet:
+    def fill(folder: Path) -> None:
+        with open_vectors(path) as vectors:
+            n = len(vectors)
+            if n < 2:
+                raise DataError(f"{path} has {n} vector, expected at least two, one to search for and one to find")
+            n_queries = min(_MOST_QUERIES, max(1, n // 10))
+            queries, base = draw(n, n_queries, n - n_queries)
+            train = base[draw(len(base), min(_MOST_TRAINING, len(base)))[0]]
+            scatter_rows(vectors.blocks(), {"train": train, "base": base, "queries": queries}, folder)
+
+    arrays = open_prepared(path.stem, [path], f"split {_MOST_QUERIES} {_MOST_TRAINING}", fill)
+    description = f"{path.name}, split with the seed 0; {len(arrays['train']):,} vectors of the base are learned from"
+    return VectorSet(path.stem, description, **arrays, source=str(path))

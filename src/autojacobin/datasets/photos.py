@@ -1,0 +1,218 @@
+"""``photos``: SIFT features of the photographs that ship inside scikit-image and scikit-learn.
+
+Real data without a download: some fifty thousand features, each with the patch it was made from.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils import check_random_state
+
+from autojacobin.datasets._building import whole_folder
+from autojacobin.datasets._cache import cache_folder
+from autojacobin.datasets._picture import opencv, read_picture
+from autojacobin.datasets._sift import SiftFeatures, cut_patches, sift
+from autojacobin.errors import DataError, FormatError, MissingExtraError
+
+__all__ = ["PHOTOS", "Recipe", "build_photos", "open_photos"]
+
+Progress = Callable[[str, int, int], None]
+
+_HOMES = {"scikit-image": ("skimage", "data"), "scikit-learn": ("sklearn", "datasets", "images")}
+_FROM_SCIKIT_LEARN = ("china.jpg", "flower.jpg")
+_FILES = {"train": ("train", ""), "base": ("base", "base_patches"), "queries": ("queries", "query_patches")}
+_REMEDY = "free some space, or set AUTOJACOBIN_CACHE to a folder that can be written to"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Which photographs go into which part, and how features are found in them.
+
+    A photograph is in one part only. Of those in ``queries`` as many features are taken as stands beside them, evenly
+    spread over sizes and places; of the others all.
+    """
+
+    train: tuple[str, ...]
+    base: tuple[str, ...]
+    queries: tuple[tuple[str, int], ...]
+    contrast: float = 0.01
+    layers: int = 4
+    patch: int = 32
+    format: int = 1
+
+
+# The two views of the motorcycle are a stereo pair: what is asked for with one is to be found in the other. The cat and
+# the cameraman have no counterpart in the base.
+PHOTOS = Recipe(
+    train=(
+        "astronaut.png",
+        "brick.png",
+        "coffee.png",
+        "coins.png",
+        "flower.jpg",
+        "gravel.png",
+        "moon.png",
+        "rocket.jpg",
+    ),
+    base=("china.jpg", "grass.png", "hubble_deep_field.jpg", "ihc.png", "motorcycle_left.png", "retina.jpg"),
+    queries=(("camera.png", 200), ("chelsea.png", 200), ("motorcycle_right.png", 600)),
+)
+
+
+def open_photos(progress: Progress | None = None) -> dict[str, npt.NDArray[Any]]:
+    """Give the set ``photos``, built into the cache folder the first time.
+
+    Returns
+    -------
+    arrays : dict of memory-mapped arrays
+        ``train``, ``base`` and ``queries``: uint8 of shape (n, 128). ``base_patches`` and ``query_patches``: uint8 of
+        shape (n, 32, 32), what each feature looks like.
+    """
+    recipe = json.dumps([asdict(PHOTOS), _versions()], sort_keys=True)
+    folder = cache_folder() / f"photos-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
+    if not folder.is_dir():
+        build_photos(folder, progress, recipe=PHOTOS)
+    try:
+        counts = json.loads((folder / "photos.json").read_text(encoding="utf-8"))["rows"]
+        names = [name for pair in _FILES.values() for name in pair if name]
+        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in names}
+        whole = all(len(array) == counts[name] for name, array in arrays.items())
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(folder) from error
+    if not whole:
+        raise _damaged(folder)
+    return arrays
+
+
+def build_photos(folder: Path, progress: Progress | None = None, *, recipe: Recipe = PHOTOS) -> None:
+    """Write the set into ``folder``, which appears when it is whole.
+
+    Another process may build it at the same time; the first to finish provides it. ``features.csv`` says which
+    photograph each feature is from and where it is, ``photos.json`` how the set was made.
+    """
+    about: dict[str, Any] = {"recipe": asdict(recipe), "versions": _versions(), "rows": {}}
+    try:
+        with whole_folder(folder, _REMEDY) as temporary:
+            parts = _gather(recipe, progress)
+            for part, (vectors, patches) in _FILES.items():
+                for name, array in ((vectors, parts[part].vectors), (patches, parts[part].patches)):
+                    if name:
+                        np.save(temporary / f"{name}.npy", array)
+                        about["rows"][name] = len(array)
+            _write_provenance(temporary / "features.csv", parts)
+            (temporary / "photos.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    except FileExistsError:
+        pass  # somebody else was faster, with the same recipe
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Features with the photographs they are from."""
+
+    photographs: npt.NDArray[Any]
+    vectors: npt.NDArray[np.uint8]
+    places: npt.NDArray[Any]
+    patches: npt.NDArray[np.uint8]
+
+    def __getitem__(self, rows: Any) -> _Part:
+        return _Part(self.photographs[rows], self.vectors[rows], self.places[rows], self.patches[rows])
+
+
+def _gather(recipe: Recipe, progress: Progress | None) -> dict[str, _Part]:
+    everything = 2**31
+    photographs = [
+        *(("train", name, everything) for name in recipe.train),
+        *(("base", name, everything) for name in recipe.base),
+        *(("queries", name, wanted) for name, wanted in recipe.queries),
+    ]
+    found: dict[str, list[_Part]] = {part: [] for part in _FILES}
+    seen: set[bytes] = set()
+    for done, (part, name, wanted) in enumerate(photographs):
+        if progress is not None:
+            progress("describing photographs", done, len(photographs))
+        picture = _read_photograph(name)
+        features = _unseen(sift(picture, contrast=recipe.contrast, layers=recipe.layers), seen)
+        features = features[_evenly_spread(len(features), wanted)]
+        patches = cut_patches(picture, features.places, recipe.patch)
+        found[part].append(_Part(np.full(len(features), name), features.vectors, features.places, patches))
+    if progress is not None:
+        progress("describing photographs", len(photographs), len(photographs))
+    parts = {
+        part: _Part(
+            np.concatenate([piece.photographs for piece in pieces]),
+            np.concatenate([piece.vectors for piece in pieces]),
+            np.concatenate([piece.places for piece in pieces]),
+            np.concatenate([piece.patches for piece in pieces]),
+        )
+        for part, pieces in found.items()
+    }
+    # whoever learns from the first rows only should not learn from the first photographs only
+    shuffled = check_random_state(0).permutation(len(parts["train"].vectors))
+    return {**parts, "train": parts["train"][shuffled]}
+
+
+def _read_photograph(name: str) -> npt.NDArray[np.uint8]:
+    distribution = "scikit-learn" if name in _FROM_SCIKIT_LEARN else "scikit-image"
+    package, *inside = _HOMES[distribution]
+    try:
+        place = resources.files(package).joinpath(*inside, name)
+        with resources.as_file(place) as path:
+            return read_picture(path)
+    except ImportError as error:
+        raise MissingExtraError(distribution, "data", "the set 'photos'") from error
+    except (FileNotFoundError, DataError) as error:
+        raise DataError(
+            f"the photograph {name} cannot be read from this installation of {distribution} "
+            f"{metadata.version(distribution)}, which should have it; install it anew with: "
+            f"pip install --force-reinstall {distribution}"
+        ) from error
+
+
+def _unseen(features: SiftFeatures, seen: set[bytes]) -> SiftFeatures:
+    keys = [vector.tobytes() for vector in features.vectors]
+    new = np.array([key not in seen for key in keys], dtype=bool)
+    seen.update(keys)
+    return features[new]
+
+
+def _evenly_spread(n: int, wanted: int) -> npt.NDArray[np.int64]:
+    if wanted >= n:
+        return np.arange(n)
+    return np.arange(wanted) * n // wanted
+
+
+def _write_provenance(path: Path, parts: dict[str, _Part]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        table = csv.writer(stream)
+        table.writerow(["part", "row", "picture", "x", "y", "size", "angle"])
+        for part, content in parts.items():
+            for row, (photograph, place) in enumerate(zip(content.photographs, content.places, strict=True)):
+                numbers = (f"{float(place[field]):.2f}" for field in ("x", "y", "size", "angle"))
+                table.writerow([part, row, photograph, *numbers])
+
+
+def _versions() -> dict[str, str]:
+    versions = {"opencv": str(opencv("the set 'photos'").__version__)}
+    for distribution in _HOMES:
+        try:
+            versions[distribution] = metadata.version(distribution)
+        except metadata.PackageNotFoundError as error:
+            raise MissingExtraError(distribution, "data", "the set 'photos'") from error
+    return versions
+
+
+def _damaged(folder: Path) -> FormatError:
+    return FormatError(
+        f"the set 'photos' in {folder} is damaged: files are missing or too short; remove this folder, "
+        "and it is built again"
+    )

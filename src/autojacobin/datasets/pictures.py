@@ -1,0 +1,244 @@
+"""A set of vectors from a folder of pictures."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils import check_random_state
+
+from autojacobin.datasets._building import GrowingArray, copy_rows, whole_folder
+from autojacobin.datasets._picture import as_square, opencv, read_picture
+from autojacobin.datasets._sift import PLACE, cut_patches, sift
+from autojacobin.datasets.descriptors import checked_kind, describe
+from autojacobin.errors import DataError, StorageError
+
+__all__ = ["PARTS", "SUFFIXES", "BuiltSet", "build_set"]
+
+PARTS = ("learn", "base", "query")
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class BuiltSet:
+    """What was built: how many pictures and vectors are in each part, and which pictures were left out and why."""
+
+    folder: Path
+    descriptor: str
+    pictures: dict[str, int]
+    vectors: dict[str, int]
+    skipped: tuple[tuple[str, str], ...]
+
+
+def build_set(
+    images: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    descriptor: str,
+    *,
+    split: Sequence[float] = (0.40, 0.55, 0.05),
+    seed: int = 0,
+    limit: int | None = None,
+    patch: int = 32,
+    progress: Progress | None = None,
+) -> BuiltSet:
+    """Describe every picture of a folder and of the folders in it, and write the vectors as a set.
+
+    The set is a new folder with ``learn.npy``, ``base.npy`` and ``query.npy``; ``base_patches.npy`` and
+    ``query_patches.npy``, a small picture for each vector; ``pictures.csv``, which says where each vector comes from;
+    and ``build.json``, which says how the set was made. Pictures are shuffled and then split, so no picture is in
+    two parts, and the vectors of a picture stand together. Memory does not grow with the number of pictures.
+
+    Parameters
+    ----------
+    images : path
+        A folder with pictures; hidden files are passed over.
+    out : path
+        A folder that is not there yet, or is empty.
+    descriptor : {"sift", "gist", "wavelet"}
+        See :func:`autojacobin.datasets.descriptors.describe`.
+    split : three numbers
+        Shares of the pictures that go to ``learn``, ``base`` and ``query``; each gets one at least.
+    seed : int
+        Of the shuffling.
+    limit : int, optional
+        Take at most so many vectors from one picture, those of the highest contrast; of consequence for SIFT only.
+    patch : int
+        Side of the small pictures, in pixels.
+    progress : callable, optional
+        Called as ``progress(stage, done, total)``.
+    """
+    source, target = Path(images), Path(out)
+    shares = _checked_split(split)
+    _check_counts(seed=(seed, 0), patch=(patch, 1), **({} if limit is None else {"limit": (limit, 1)}))
+    describer = _Describer(descriptor, limit, patch)
+    opencv("reading pictures")
+    files = _find_pictures(source)
+    order = check_random_state(seed).permutation(len(files))
+    _refuse_taken(target)
+    try:
+        with whole_folder(target, "give another folder, or free some space") as folder:
+            store, taken, skipped = _describe_all([files[i] for i in order], source, folder, describer, progress)
+            built = _split_store(folder, store, taken, skipped, shares, target, describer)
+            recipe = {
+                "format": 1,
+                "descriptor": descriptor,
+                "split": list(shares),
+                "seed": int(seed),
+                "limit": None if limit is None else int(limit),
+                "patch": int(patch),
+                "versions": {"opencv": str(opencv("reading pictures").__version__), "numpy": np.__version__},
+                "pictures": built.pictures,
+                "vectors": built.vectors,
+                "skipped": [list(pair) for pair in built.skipped],
+            }
+            (folder / "build.json").write_text(json.dumps(recipe, indent=1) + "\n", encoding="utf-8")
+    except FileExistsError as error:
+        raise StorageError(f"cannot write {target}: somebody else has written there; give another folder") from error
+    return built
+
+
+class _Describer:
+    """One descriptor with what goes with it: vectors, where they are, and a small picture for each."""
+
+    def __init__(self, kind: str, limit: int | None, patch: int) -> None:
+        self.kind, self.limit, self.patch = checked_kind(kind), limit, patch
+        self.dtype, self.width = {"sift": ("u1", 128), "gist": ("<f4", 960), "wavelet": ("<f4", 128)}[kind]
+        self.patch_shape = (patch, patch) if kind == "sift" else (patch, patch, 3)
+
+    def __call__(self, picture: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+        if self.kind == "sift":
+            features = sift(picture, limit=self.limit)
+            return features.vectors, features.places, cut_patches(picture, features.places, self.patch)
+        height, width = picture.shape[:2]
+        whole = np.array([((width - 1) / 2, (height - 1) / 2, min(height, width), 0, 0)], PLACE)
+        thumbnail = np.round(as_square(picture, self.patch)).astype(np.uint8)
+        return describe(picture, self.kind), whole, thumbnail[None]
+
+
+def _find_pictures(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise StorageError(f"cannot read pictures from {folder}: it is no folder; give the folder that they are in")
+    found = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(place, name) for name in names if name.lower().endswith(SUFFIXES) and not name.startswith(".")]
+    if not found:
+        raise DataError(f"there is no picture in {folder}, expected files that end in {', '.join(SUFFIXES)}")
+    return sorted(found)
+
+
+def _describe_all(
+    files: list[Path], source: Path, folder: Path, describer: _Describer, progress: Progress | None
+) -> tuple[dict[str, Path], list[tuple[str, int]], list[tuple[str, str]]]:
+    """Write the vectors, places and patches of all pictures into one store; say how many each has."""
+    store = {name: folder / f"all-{name}.npy" for name in ("vectors", "places", "patches")}
+    taken, skipped = [], []
+    with ExitStack() as stack:
+        vectors = stack.enter_context(GrowingArray(store["vectors"], describer.dtype, (describer.width,)))
+        places = stack.enter_context(GrowingArray(store["places"], PLACE, ()))
+        patches = stack.enter_context(GrowingArray(store["patches"], "u1", describer.patch_shape))
+        for done, file in enumerate(files):
+            if progress is not None:
+                progress("describing pictures", done, len(files))
+            name = file.relative_to(source).as_posix()
+            try:
+                described = describer(read_picture(file))
+            except DataError as error:
+                skipped.append((name, str(error)))
+                continue
+            for array, rows in zip((vectors, places, patches), described, strict=True):
+                array.append(rows)
+            if len(described[0]):
+                taken.append((name, len(described[0])))
+            else:
+                skipped.append((name, "nothing in it stands out"))
+    if progress is not None:
+        progress("describing pictures", len(files), len(files))
+    if len(taken) < len(PARTS):
+        why = f"; the first trouble was: {skipped[0][0]}: {skipped[0][1]}" if skipped else ""
+        raise DataError(
+            f"a set needs at least {len(PARTS)} pictures that can be described, got {len(taken)} "
+            f"of {len(files)} in {source}{why}"
+        )
+    return store, taken, skipped
+
+
+def _split_store(
+    folder: Path,
+    store: dict[str, Path],
+    taken: list[tuple[str, int]],
+    skipped: list[tuple[str, str]],
+    shares: tuple[float, ...],
+    target: Path,
+    describer: _Describer,
+) -> BuiltSet:
+    """Cut the store into the parts. Only now is it known how many pictures there are."""
+    ends = np.concatenate([[0], np.cumsum([count for _, count in taken])]).tolist()
+    all_vectors, all_places, all_patches = (np.load(path, mmap_mode="r") for path in store.values())
+    pictures, vectors = {}, {}
+    first = 0
+    with (folder / "pictures.csv").open("w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
+        table = csv.writer(stream)
+        table.writerow(["part", "row", "picture", "x", "y", "size", "angle"])
+        for part, count in zip(PARTS, _shared_out(len(taken), shares), strict=True):
+            rows = slice(ends[first], ends[first + count])
+            copy_rows(all_vectors, folder / f"{part}.npy", rows)
+            if part != "learn":
+                copy_rows(all_patches, folder / f"{part}_patches.npy", rows)
+            names = (name for name, n in taken[first : first + count] for _ in range(n))
+            table.writerows(_provenance(part, names, all_places[rows]))
+            pictures[part], vectors[part] = count, rows.stop - rows.start
+            first += count
+    del all_vectors, all_places, all_patches  # Windows does not delete what is mapped
+    for path in store.values():
+        path.unlink()
+    return BuiltSet(target, describer.kind, pictures, vectors, tuple(sorted(skipped)))
+
+
+def _provenance(part: str, names: Iterator[str], places: npt.NDArray[Any]) -> Iterator[list[Any]]:
+    for row, (name, place) in enumerate(zip(names, places, strict=True)):
+        yield [part, row, name, *(f"{float(place[field]):.2f}" for field in ("x", "y", "size", "angle"))]
+
+
+def _shared_out(n: int, shares: tuple[float, ...]) -> tuple[int, int, int]:
+    learn = min(max(1, round(n * shares[0])), n - 2)
+    query = min(max(1, round(n * shares[2])), n - 1 - learn)
+    return learn, n - learn - query, query
+
+
+def _checked_split(split: Sequence[float]) -> tuple[float, ...]:
+    try:
+        shares = tuple(float(share) for share in split)
+    except (TypeError, ValueError):
+        shares = ()
+    if len(shares) != len(PARTS) or not all(0 < share < math.inf for share in shares):
+        raise DataError(f"split must be three numbers above 0, the shares of {', '.join(PARTS)}, got {split!r}")
+    total = sum(shares)
+    return tuple(share / total for share in shares)
+
+
+def _check_counts(**counts: tuple[Any, int]) -> None:
+    for name, (value, least) in counts.items():
+        wrong = isinstance(value, bool) or not isinstance(value, int | np.integer)
+        if wrong or not least <= value < 2**32:
+            raise DataError(f"{name} must be an integer of at least {least}, got {value!r}")
+
+
+def _refuse_taken(target: Path) -> None:
+    if not target.parent.is_dir():
+        raise StorageError(f"cannot write {target}: the folder {target.parent} does not exist; make it first")
+    if target.is_dir() and not any(target.iterdir()):
+        return
+    if target.exists() or target.is_symlink():
+        raise StorageError(f"cannot write {target}: something is there already; give another folder, or remove it")

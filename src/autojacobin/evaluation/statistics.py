@@ -1,0 +1,192 @@
+"""Means with their errors over queries, spreads over seeds, and whether two methods differ on the same queries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.special
+from sklearn.utils import check_random_state
+
+from autojacobin.errors import DataError, DataTypeError
+from autojacobin.search._arguments import checked_count
+
+__all__ = ["Measured", "OverSeeds", "PairedTest", "mean_and_error", "over_seeds", "paired_test"]
+
+_MOST_ENUMERATED = 16
+_SIGNS_PER_BLOCK = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """One value a query, with their mean and its standard error."""
+
+    values: npt.NDArray[np.float64]
+
+    @property
+    def mean(self) -> float:
+        """Mean over the queries."""
+        return mean_and_error(self.values)[0]
+
+    @property
+    def standard_error(self) -> float | None:
+        """Standard error of the mean, from the deviation over the queries; None of a single one, which has none."""
+        return mean_and_error(self.values)[1]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4f}" + ("" if self.standard_error is None else f" ± {self.standard_error:.4f}")
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """Mean over ``n`` seeds and their standard deviation, the ``spread``, which one seed does not have."""
+
+    mean: float
+    spread: float | None
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}" + ("" if self.spread is None else f" ± {self.spread:.3f}")
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """What two methods differ by on the same queries.
+
+    Attributes
+    ----------
+    difference : float
+        Mean of a − b over the queries.
+    standard_error : float
+        Its standard error.
+    p_value : float
+        Probability of a difference at least as large, either way, if a and b were interchangeable on every query.
+    n : int
+        Number of queries.
+    """
+
+    difference: float
+    standard_error: float
+    p_value: float
+    n: int
+
+    def interval(self, level: float = 0.05) -> tuple[float, float]:
+        """Limits that hold the true mean difference with probability 1 − ``level``, by normal theory."""
+        reach = float(scipy.special.ndtri(1 - _checked_level(level) / 2)) * self.standard_error
+        return self.difference - reach, self.difference + reach
+
+    def verdict(self, level: float = 0.05) -> str:
+        """``"a better"`` or ``"b better"`` if the p-value is at most ``level``, else ``"no difference"``."""
+        if self.p_value > _checked_level(level) or self.difference == 0:
+            return "no difference"
+        return "a better" if self.difference > 0 else "b better"
+
+
+def mean_and_error(values: Any) -> tuple[float, float | None]:
+    """Mean of values and its standard error, s/√n with s² = Σ(v − mean)²/(n − 1); None for one value.
+
+    Examples
+    --------
+    >>> from autojacobin.evaluation import mean_and_error
+    >>> mean_and_error([0.0, 1.0, 0.0, 1.0])
+    (0.5, 0.28867513459481287)
+    """
+    numbers = _checked_values(values, "values")
+    mean = float(numbers.mean())
+    return mean, float(numbers.std(ddof=1)) / math.sqrt(len(numbers)) if len(numbers) > 1 else None
+
+
+def over_seeds(values: Iterable[float]) -> OverSeeds:
+    """Mean and standard deviation (with n − 1) of one number a seed.
+
+    Examples
+    --------
+    >>> from autojacobin.evaluation import over_seeds
+    >>> print(over_seeds([0.81, 0.83, 0.85]))
+    0.830 ± 0.020
+    """
+    numbers = _checked_values(list(values), "the values of the seeds")
+    spread = float(numbers.std(ddof=1)) if len(numbers) > 1 else None
+    return OverSeeds(float(numbers.mean()), spread, len(numbers))
+
+
+def paired_test(a: Any, b: Any, *, n_resamples: int = 9999, random_state: Any = 0) -> PairedTest:
+    """Test whether two methods differ on the same queries, by flipping signs.
+
+    If the methods were interchangeable, each a − b could as well be b − a. The p-value is the share of all ways to
+    flip the signs whose mean is at least as far from 0 as the one that was got: of all 2ⁿ if up to 16 queries differ,
+    and of ``n_resamples`` random ones and the one that was got otherwise. Nothing is assumed of the distribution.
+
+    Parameters
+    ----------
+    a, b : arrays of float, shape (n_queries,), or Measured
+        Values of the two methods, a query a place, the same queries in the same order.
+    n_resamples : int
+        Random ways to flip the signs.
+    random_state : int, RandomState or None
+        Makes the answer repeatable.
+
+    Examples
+    --------
+    >>> from autojacobin.evaluation import paired_test
+    >>> test = paired_test([0.9, 0.8, 0.7, 0.9, 0.8, 0.9], [0.5, 0.6, 0.4, 0.6, 0.5, 0.7])
+    >>> test.p_value, test.verdict()
+    (0.03125, 'a better')
+    """
+    first, second = (_checked_values(getattr(values, "values", values), name) for values, name in ((a, "a"), (b, "b")))
+    if len(first) != len(second) or len(first) < 2:
+        raise DataError(
+            f"a paired test needs two values for each of at least 2 queries, got {len(first)} and {len(second)}; "
+            "measure both methods on the same queries"
+        )
+    n_resamples = checked_count("n_resamples", n_resamples)
+    gaps = first - second
+    mean, error = mean_and_error(gaps)
+    differing = gaps[gaps != 0]
+    return PairedTest(mean, error or 0.0, _flipped(differing, n_resamples, random_state), len(gaps))
+
+
+def _flipped(gaps: npt.NDArray[np.float64], n_resamples: int, random_state: Any) -> float:
+    if not len(gaps):
+        return 1.0
+    gaps = gaps / np.abs(gaps).max()
+    # Sums that are equal but for their rounding count as equal: a p-value may be too large, never too small.
+    got = abs(float(gaps.sum())) - 1e-12 * float(np.abs(gaps).sum())
+    if len(gaps) <= _MOST_ENUMERATED:
+        numbers = np.arange(2 ** len(gaps))[:, None] >> np.arange(len(gaps))
+        return float(np.mean(np.abs((1.0 - 2.0 * (numbers & 1)) @ gaps) >= got))
+    random = check_random_state(random_state)
+    reached = 0
+    per_block = max(1, _SIGNS_PER_BLOCK // len(gaps))
+    for start in range(0, n_resamples, per_block):
+        rows = min(per_block, n_resamples - start)
+        drawn = np.frombuffer(random.bytes(rows * -(-len(gaps) // 8)), dtype=np.uint8).reshape(rows, -1)
+        flips = np.unpackbits(drawn, axis=1, count=len(gaps)).astype(np.float64)
+        reached += int(np.count_nonzero(np.abs(gaps.sum() - 2.0 * (flips @ gaps)) >= got))
+    return (1 + reached) / (1 + n_resamples)
+
+
+def _checked_values(values: Any, name: str) -> npt.NDArray[np.float64]:
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise DataTypeError(f"{name} must be a list of numbers: {error}; pass one number a query or a seed") from error
+    if numbers.ndim != 1 or not len(numbers):
+        raise DataError(f"{name} must be a list of at least one number, got an array of shape {numbers.shape}")
+    if not np.isfinite(numbers).all():
+        place = int(np.argmin(np.isfinite(numbers)))
+        raise DataError(f"{name} must be finite numbers, got {numbers[place]} at place {place}; leave such ones out")
+    return numbers
+
+
+def _checked_level(level: float) -> float:
+    if not (isinstance(level, float) and 0 < level < 1):
+        raise DataError(f"level must be a number between 0 and 1, such as 0.05, got {level!r}")
+    return level

@@ -1,0 +1,93 @@
+"""Figure 6: the cost over the optimisation, and the terms it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.errors import DataError
+from autojacobin.figures._inputs import filled_dict, numbers
+from autojacobin.figures._style import COLUMN, INK, dress, legend_below, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["draw"]
+
+# name in the history: formula, colour, dashes, marker
+_TERMS: dict[str, tuple[str, str, str, str]] = {
+    "reconstruction": (r"reconstruction  $\Sigma\,\|z-x\|^2$", "#0072B2", "solid", "s"),
+    "jacobian": (r"Jacobian  $\Sigma\,\|J-TT'\|^2$", "#D55E00", "dashed", "o"),
+    "binary": (r"binary  $\alpha\,\|YY'-nI\|_1$", "#009E73", "dashdot", "^"),
+    "contraction": (r"contraction  $\lambda\,\Sigma\,\|\partial y/\partial x\|^2$", "#882255", "dotted", "D"),
+}
+_MARKERS_A_LINE = 6
+
+
+def draw(history: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
+    """Draw the cost of the batch after each step, and below it the terms that add up to it.
+
+    Parameters
+    ----------
+    history : dict of arrays
+        What training leaves in ``history_`` of an auto-encoder hasher.
+    title : str
+        What was trained: data set, bits, α.
+    """
+    cost, terms, epoch = _checked_history(history)
+    figure = new_figure(COLUMN, 4.0)
+    whole, parts = figure.subplots(2, 1, sharex=True)
+    steps = np.arange(1, len(cost) + 1)
+    lines: dict[str, Any] = {}
+    (lines["cost"],) = whole.plot(steps, cost, color=INK, linewidth=1.6)
+    every = max(1, len(cost) // _MARKERS_A_LINE)
+    for place, (name, values) in enumerate(terms.items()):
+        label, colour, dashes, marker = _TERMS[name]
+        (lines[label],) = parts.plot(
+            steps,
+            values,
+            color=colour,
+            linestyle=dashes,
+            linewidth=1.2,
+            marker=marker,
+            markersize=3.5,
+            markevery=(place * every // len(terms), every),
+        )
+    dress(whole, y="cost of the batch", title=title)
+    dress(parts, x="iteration", y="terms of the cost")
+    # The terms differ by orders of magnitude; a logarithm shows each of them fall.
+    if all((values > 0).all() for values in terms.values()):
+        parts.set_yscale("log")
+    for axes in (whole, parts):
+        for start in np.flatnonzero(np.diff(epoch)) + 1:
+            lines["start of an epoch"] = axes.axvline(
+                start + 0.5, color="#8A8A8A", linewidth=0.7, linestyle="dotted", zorder=0
+            )
+        axes.margins(x=0.02)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    legend_below(figure, lines, columns=2)
+    return figure
+
+
+def _checked_history(
+    history: Any,
+) -> tuple[npt.NDArray[np.float64], dict[str, npt.NDArray[np.float64]], npt.NDArray[np.float64]]:
+    columns = filled_dict(history, "history", "names to columns, a row a step")
+    if "cost" not in columns:
+        raise DataError(
+            f"history must have the column 'cost', got: {', '.join(map(str, columns))}; "
+            "pass history_ of a fitted auto-encoder hasher"
+        )
+    names = ["cost", *(term for term in _TERMS if term in columns), *(["epoch"] if "epoch" in columns else [])]
+    checked = {name: numbers(columns[name], f"history[{name!r}]") for name in names}
+    if len({len(column) for column in checked.values()}) > 1:
+        lengths = ", ".join(f"{len(column)} in {name!r}" for name, column in checked.items())
+        raise DataError(f"the columns of history must have one length, got {lengths}")
+    cost = checked["cost"]
+    terms = {name: checked[name] for name in _TERMS if name in checked}
+    if not terms:
+        raise DataError(f"history must have at least one term of the cost, got none of: {', '.join(_TERMS)}")
+    return cost, terms, checked.get("epoch", np.zeros(len(cost)))

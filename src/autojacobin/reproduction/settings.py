@@ -1,0 +1,165 @@
+"""What is run: the paper's methods, code lengths, neighbours and grids, cut to the data at hand."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from autojacobin.datasets import VectorSet
+from autojacobin.errors import DataError
+from autojacobin.hashers import (
+    ITQ,
+    LSH,
+    AutoBin,
+    AutoJacoBin,
+    CAutoBin,
+    DAutoBin,
+    Hasher,
+    NOKMeans,
+    OKMeans,
+    SpectralHashing,
+)
+
+__all__ = ["COMPARED", "GRIDS", "VARIANTS", "Settings", "cut", "make_hasher"]
+
+COMPARED = ("LSH", "SpectralHashing", "ITQ", "OKMeans", "NOKMeans", "AutoJacoBin")
+VARIANTS = ("AutoBin1", "AutoBin2", "DAutoBin", "CAutoBin")
+
+_WEIGHTS = (0.01, 0.1, 1.0, 10.0)
+GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
+    "AutoBin1": {"alpha": _WEIGHTS},
+    "AutoBin2": {"alpha": _WEIGHTS},
+    "DAutoBin": {"alpha": _WEIGHTS, "corruption": (0.01, 0.05, 0.1, 0.2)},
+    "CAutoBin": {"alpha": _WEIGHTS, "contraction": _WEIGHTS},
+}
+"""What the paper searches for the variants of its method."""
+
+_MAKERS: dict[str, tuple[type[Hasher], dict[str, Any]]] = {
+    "LSH": (LSH, {}),
+    "SpectralHashing": (SpectralHashing, {}),
+    "ITQ": (ITQ, {}),
+    "OKMeans": (OKMeans, {}),
+    "NOKMeans": (NOKMeans, {}),
+    "AutoJacoBin": (AutoJacoBin, {}),
+    "AutoBin1": (AutoBin, {}),
+    "AutoBin2": (AutoBin, {"batch_size": None, "n_epochs": 50}),
+    "DAutoBin": (DAutoBin, {}),
+    "CAutoBin": (CAutoBin, {}),
+}
+
+_HIGH_DIMENSION = 256
+_DEEPEST, _SHALLOWEST = 10_000, 1_000
+
+
+def make_hasher(method: str, bits: int, seed: int, parameters: dict[str, Any]) -> Hasher:
+    """Make an unfitted hasher by the name it has in the paper."""
+    maker, fixed = _MAKERS[method]
+    given: dict[str, Any] = {**fixed, **parameters}
+    if "random_state" in maker(bits).get_params():
+        given["random_state"] = seed
+    return maker(bits, **given)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is run.
+
+    Attributes
+    ----------
+    bits : tuple of int
+        Lengths of the codes; the paper takes 64, 96, 128, and 64, 128, 256 for GIST.
+    ks : tuple of int
+        Numbers of true neighbours.
+    depth : int
+        K, how many points are retrieved: the paper's 10,000 for a million points or more, else one in a hundred of
+        the base, but 1,000 at least.
+    seeds : int
+        Seeds 0 … seeds − 1 that the compared methods are averaged over. The grids over α and over the variants take
+        seed 0 alone.
+    training_points, queries, base : int or None
+        Most that are taken of each, drawn at random but always the same ones; None takes all.
+    alphas : tuple of float
+        Weights for figure 7.
+    full_grids : bool
+        Search the variants' whole grids, or only their weight α.
+    """
+
+    bits: tuple[int, ...] = (64, 96, 128)
+    ks: tuple[int, ...] = (1, 5, 10, 50, 100)
+    depth: int = _DEEPEST
+    seeds: int = 3
+    training_points: int | None = 10_000
+    queries: int | None = 10_000
+    base: int | None = None
+    alphas: tuple[float, ...] = _WEIGHTS
+    full_grids: bool = True
+
+    @classmethod
+    def for_set(
+        cls,
+        data: VectorSet,
+        *,
+        quick: bool = False,
+        seeds: int | None = None,
+        bits: tuple[int, ...] | None = None,
+        depth: int | None = None,
+        training_points: int | None = None,
+    ) -> Settings:
+        """Choose what the paper would for a set of this size; ``quick`` is for a minute's look."""
+        dimension, n_base = int(data.train.shape[1]), len(data.base)
+        if bits is None:
+            usual = (64, 128, 256) if dimension >= _HIGH_DIMENSION else (64, 96, 128)
+            bits = tuple(length for length in usual if length <= dimension) or (max(1, dimension // 2), dimension)
+            bits = bits[:: max(1, len(bits) - 1)] if quick else bits
+        base = min(n_base, 20_000) if quick else None
+        n_base = base or n_base
+        if depth is None:
+            depth = min(_DEEPEST, max(_SHALLOWEST, n_base // 100), n_base)
+        for name, number, most in (("depth", depth, n_base), ("seeds", seeds or 1, None)):
+            if number < 1 or (most is not None and number > most):
+                limit = "at least 1" if most is None else f"from 1 to {most}, the size of the base"
+                raise DataError(f"{name} must be {limit}, got {number}; give another --{name}")
+        for length in bits:
+            if not 1 <= length <= dimension:
+                raise DataError(
+                    f"bits must be from 1 to {dimension}, the dimension of {data.name}, where all methods are defined, "
+                    f"got {length}; give other --bits"
+                )
+        return cls(
+            bits=tuple(sorted(set(bits))),
+            ks=tuple(k for k in cls.ks if k <= n_base),
+            depth=depth,
+            seeds=seeds or (1 if quick else cls.seeds),
+            training_points=training_points or (2_000 if quick else cls.training_points),
+            queries=300 if quick else cls.queries,
+            base=base,
+            full_grids=not quick,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the settings as JSON takes them."""
+        return asdict(self)
+
+
+def cut(data: VectorSet, settings: Settings) -> VectorSet:
+    """Take no more points of each part than the settings say."""
+    train = _sample(len(data.train), settings.training_points)
+    base = _sample(len(data.base), settings.base)
+    queries = _sample(len(data.queries), settings.queries)
+    return replace(
+        data,
+        train=np.asarray(data.train)[train],
+        base=np.asarray(data.base)[base],
+        queries=np.asarray(data.queries)[queries],
+        truth=None,
+        base_patches=None if data.base_patches is None else data.base_patches[base],
+        query_patches=None if data.query_patches is None else data.query_patches[queries],
+    )
+
+
+def _sample(n: int, most: int | None) -> Any:
+    if most is None or n <= most:
+        return slice(None)  # which leaves a memory map one
+    return np.sort(np.random.default_rng(0).choice(n, most, replace=False))

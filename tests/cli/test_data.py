@@ -1,0 +1,154 @@
+"""``autojacobin data`` as a user runs it, from the arguments to the exit code."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+from rich.console import Console
+
+from autojacobin.cli import main
+from autojacobin.cli._progress import progress_bar
+from autojacobin.datasets import CATALOGUE, write_vectors
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("AUTOJACOBIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("AUTOJACOBIN_DATA", "")
+    monkeypatch.chdir(tmp_path)
+
+    def run_here(*arguments):
+        monkeypatch.setattr(sys, "argv", ["autojacobin", "data", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = capsys.readouterr()
+        return SimpleNamespace(returncode=end.value.code or 0, stdout=printed.out, stderr=printed.err)
+
+    return run_here
+
+
+@pytest.fixture
+def mine(tmp_path):
+    folder = tmp_path / "sets" / "mine"
+    folder.mkdir(parents=True)
+    for name, n in (("learn", 20), ("base", 50), ("query", 6)):
+        write_vectors(folder / f"{name}.bvecs", np.arange(n * 8, dtype=np.uint8).reshape(n, 8) % 99)
+    return folder
+
+
+def test_list_shows_every_set_its_sizes_and_whether_it_is_here(run, tmp_path):
+    result = run("list")
+    assert result.returncode == 0, result.stderr
+    lines = {line.split()[0]: line for line in result.stdout.splitlines() if line.split()}
+    assert set(CATALOGUE) <= set(lines)
+    assert re.search(r"built in .*1,497 / 1,497 / 300 × 64 .*CC BY 4\.0 +yes", lines["digits"])
+    assert re.search(r"download .*10k / 1M / 10k × 128 +161 MB .* no", lines["sift1m"])
+    assert re.search(r"by hand .*10k / 259,648 / 10k × 128 ", lines["nus-wide"])
+    assert str(tmp_path / "cache" / "sets") in result.stdout
+
+
+def test_info_of_a_named_set(run):
+    result = run("info", "digits")
+    assert result.returncode == 0, result.stderr
+    assert "base           1,497 × 64 uint8, the first 1,000 from 0 to 16" in result.stdout
+    assert "licence        CC BY 4.0" in result.stdout
+
+
+def test_info_of_a_folder_of_ones_own(run, mine, monkeypatch):
+    for arguments in ([mine], ["mine", "--data", mine.parent]):
+        result = run("info", *arguments)
+        assert result.returncode == 0, result.stderr
+        assert "train          20 × 8 uint8, the first 20 from 0 to 98" in result.stdout
+        assert "licence        not known" in result.stdout
+    monkeypatch.setenv("AUTOJACOBIN_DATA", str(mine.parent))
+    assert "base           50 × 8 uint8" in run("info", "mine").stdout
+
+
+def test_fetch_of_what_is_here_fetches_nothing(run):
+    result = run("fetch", "digits")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == ("digits is here: 1,497 to learn from, a base of 1,497, 300 queries, 64 values each\n")
+    assert result.stderr == ""
+
+
+def test_build_makes_a_set_that_info_shows(run, tmp_path):
+    (tmp_path / "photos").mkdir()
+    rng = np.random.RandomState(0)
+    for number in range(6):
+        pixels = rng.randint(0, 256, (64, 64)).astype(np.uint8)
+        cv2.imwrite(str(tmp_path / "photos" / f"{number}.png"), pixels)
+    result = run("build", "--descriptor", "gist", "photos", "made")
+    assert result.returncode == 0, result.stderr
+    assert "960 values each; look at it with: autojacobin data info made" in result.stdout
+    assert "describing pictures …" in result.stderr
+    assert "\x1b" not in result.stdout + result.stderr
+    shown = run("info", "made")
+    assert shown.returncode == 0, shown.stderr
+    assert re.search(r"base +\d × 960 float32", shown.stdout)
+    assert re.search(r"base patches +\d × 32 × 32", shown.stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["info", "digit"], 1, "no data set is called 'digit', expected one of: digits, photos"),
+        (["info", "sift1m"], 1, "fetch it with: autojacobin data fetch sift1m"),
+        (["fetch", "digit"], 1, "no data set is called 'digit'"),
+        (["fetch", "nus-wide"], 1, "cannot be fetched by a program; put there Normalized_WT.dat"),
+        (["fetch", "mnist", "--data", "/dev/null/x"], 1, "cannot make the folder /dev/null/x/mnist"),
+        (["build", "missing", "out"], 1, "missing"),
+        (["build", "--descriptor", "surf", "in", "out"], 2, "surf"),
+        (["fetch"], 2, "name"),
+    ],
+)
+def test_wrong_use_ends_in_a_sentence_and_not_in_a_traceback(run, arguments, code, message):
+    result = run(*arguments)
+    assert result.returncode == code, result.stderr
+    assert message.lower() in result.stderr.lower()
+    assert "Traceback" not in result.stderr
+    if code == 1:
+        assert result.stderr.startswith("autojacobin: ")
+        assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["list", "fetch", "info", "build"])
+def test_help_shows_an_example_that_is_a_command(run, command):
+    text = " ".join(run(command, "--help").stdout.split())
+    example = re.search(rf"Example: autojacobin (data {command}.*?) ╭", text)
+    assert example is not None, text
+    assert command in example[1]
+
+
+def test_progress_is_a_line_a_stage_where_there_is_no_terminal():
+    console = Console(file=io.StringIO(), width=80)
+    with progress_bar(console) as progress:
+        for stage, done, total in (("fetching a", 0, 0), ("fetching a", 5, 0), ("unpacking", 1, 9)):
+            progress(stage, done, total)
+    assert console.file.getvalue() == "fetching a …\nunpacking …\n"
+
+
+def test_progress_is_a_bar_in_a_terminal():
+    console = Console(file=io.StringIO(), width=80, force_terminal=True)
+    with progress_bar(console) as progress:
+        progress("fetching [a]", 1, 2)
+        progress("fetching [a]", 2, 2)
+    shown = console.file.getvalue()
+    assert "fetching [a]" in shown
+    assert "100%" in shown
+    assert "…\n" not in shown
+
+
+def test_in_a_process_of_its_own_an_error_is_one_sentence(tmp_path):
+    command = [sys.executable, "-c", "from autojacobin.cli import main; main()", "data", "info", "gist1m"]
+    environment = {**os.environ, "AUTOJACOBIN_DATA": str(tmp_path)}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"autojacobin: the set gist1m is not in {tmp_path / 'gist1m'}; fetch it with: ")
+    assert len(result.stderr.splitlines()) == 1

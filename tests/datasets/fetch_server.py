@@ -1,0 +1,147 @@
+"""A real HTTP server on this machine that can be told to break off, to lie and to corrupt, request by request."""
+
+import re
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Server:
+    """Serves ``content``; each request is handled by the next of ``acts``, and by ``honest`` once they are used up."""
+
+    def __init__(self, url, content):
+        self.url, self.content, self.etag = url, content, '"one"'
+        self.modified = None
+        self.acts = []
+        self.requests = []  # headers of each, as they came
+
+
+@contextmanager
+def serving(content):
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            server.requests.append(dict(self.headers))
+            act = server.acts.pop(0) if server.acts else honest
+            act(self, server)
+            self.close_connection = True
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listener:
+        server = Server(f"http://127.0.0.1:{listener.server_port}/file.bin", content)
+        thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            listener.shutdown()
+            thread.join()
+
+
+def _head(handler, status, length, **more):
+    handler.send_response(status)
+    if length is not None:
+        handler.send_header("Content-Length", str(length))
+    for name, value in more.items():
+        if value:
+            handler.send_header(name.replace("_", "-"), value)
+    handler.end_headers()
+
+
+def _asked_from(handler, server):
+    """First byte that is asked for, if the file is still the one that the client began with."""
+    match = re.fullmatch(r"bytes=(\d+)-", handler.headers.get("Range", ""))
+    same = handler.headers.get("If-Range") in (None, server.etag, server.modified)
+    return int(match[1]) if match and same else None
+
+
+def honest(handler, server, upto=None):
+    start = _asked_from(handler, server)
+    marks = {"ETag": server.etag, "Last_Modified": server.modified}
+    n = len(server.content)
+    if start is None:
+        _head(handler, 200, n, **marks)
+    elif start >= n:
+        _head(handler, 416, 0, Content_Range=f"bytes */{n}")
+        return
+    else:
+        _head(handler, 206, n - start, Content_Range=f"bytes {start}-{n - 1}/{n}", **marks)
+    handler.wfile.write(server.content[start or 0 : upto])
+
+
+def breaking_off_at(upto):
+    return lambda handler, server: honest(handler, server, upto)
+
+
+def ignoring_range(handler, server):
+    _head(handler, 200, len(server.content), ETag=server.etag)
+    handler.wfile.write(server.content)
+
+
+def ignoring_range_and_breaking_off(handler, server):
+    _head(handler, 200, len(server.content), ETag=server.etag)
+    handler.wfile.write(server.content[: len(server.content) // 2])
+
+
+def announcing(length):
+    def act(handler, server):
+        _head(handler, 200, length, ETag=server.etag)
+        handler.wfile.write(server.content)
+
+    return act
+
+
+def without_length(handler, server):
+    _head(handler, 200, None, ETag=server.etag)
+    handler.wfile.write(server.content)
+
+
+def going_on_elsewhere(handler, server):
+    n = len(server.content)
+    _head(handler, 206, n - 1, Content_Range=f"bytes 1-{n - 1}/{n}", ETag=server.etag)
+    handler.wfile.write(server.content[1:])
+
+
+def going_on_with_another_file(handler, server):
+    start, n = _asked_from(handler, server), len(server.content)
+    _head(handler, 206, n - start, Content_Range=f"bytes {start}-{n - 1}/{n}", ETag='"another"')
+    handler.wfile.write(bytes(n - start))
+
+
+def corrupting(handler, server):
+    _head(handler, 200, len(server.content), ETag=server.etag)
+    handler.wfile.write(bytes([server.content[0] ^ 1]) + server.content[1:])
+
+
+def answering(status):
+    return lambda handler, server: _head(handler, status, 0)
+
+
+def redirecting(handler, server):
+    _head(handler, 302, 0, Location=server.url.replace("file.bin", "moved.bin"))
+
+
+def hanging_up(handler, server):
+    handler.connection.close()
+    handler.wfile = open("/dev/null", "wb")  # noqa: SIM115  # which the base class closes
+
+
+def falling_silent(seconds):
+    done = threading.Event()
+
+    def act(handler, server):
+        honest(handler, server, len(server.content) // 2)
+        done.wait(seconds)
+
+    return act
+
+
+def dawdling(handler, server):
+    _head(handler, 200, len(server.content), ETag=server.etag)
+    for start in range(0, len(server.content), 10_000):
+        handler.wfile.write(server.content[start : start + 10_000])
+        handler.wfile.flush()
+        threading.Event().wait(0.01)

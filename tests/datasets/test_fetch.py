@@ -1,0 +1,355 @@
+"""Downloads from a server that breaks off, lies and corrupts: the right file or one sentence, and never half of it."""
+
+import hashlib
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autojacobin import FormatError, StorageError
+from autojacobin.datasets._download import download
+from autojacobin.datasets._entries import RemoteFile
+from tests.datasets import fetch_server as serve
+
+CONTENT = bytes(range(256)) * 800  # several reads of the client, and of every byte
+MD5 = f"md5:{hashlib.md5(CONTENT).hexdigest()}"
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+
+
+@pytest.fixture
+def server():
+    with serve.serving(CONTENT) as running:
+        yield running
+
+
+def fetch(server, folder, progress=None, tries=3, timeout=10.0, **known):
+    remote = RemoteFile(server.url, "file.bin", **{"most_bytes": 10**6, **known})
+    download(remote, folder / "file.bin", progress, tries=tries, timeout=timeout, pause=0)
+    return (folder / "file.bin").read_bytes()
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_whole_file_arrives_alone_and_its_progress_is_told(server, tmp_path):
+    told = []
+    got = fetch(server, tmp_path, lambda *step: told.append(step), checksum=MD5, size=len(CONTENT))
+    assert got == CONTENT
+    assert names(tmp_path) == ["file.bin"]
+    fetching = [(done, total) for stage, done, total in told if stage == "fetching file.bin"]
+    assert fetching[0] == (0, len(CONTENT))
+    assert fetching[-1] == (len(CONTENT), len(CONTENT))
+    assert [done for done, _ in fetching] == sorted(done for done, _ in fetching)
+    assert told[-1] == ("checking file.bin", len(CONTENT), len(CONTENT))
+
+
+@pytest.mark.parametrize("validator", ["etag", "modified"])
+def test_what_broke_off_is_gone_on_with(server, tmp_path, validator):
+    if validator == "modified":
+        server.etag, server.modified = 'W/"weak"', "Wed, 01 Jan 2020 00:00:00 GMT"
+    server.acts = [serve.breaking_off_at(70_000), serve.breaking_off_at(150_000)]
+    assert fetch(server, tmp_path) == CONTENT
+    asked = [(request.get("Range"), request.get("If-Range")) for request in server.requests]
+    mark = server.modified or server.etag
+    assert asked == [(None, None), ("bytes=70000-", mark), ("bytes=150000-", mark)]
+    assert names(tmp_path) == ["file.bin"]
+
+
+@settings(max_examples=15, deadline=None)
+@given(cuts=st.lists(st.integers(1, len(CONTENT) - 1), max_size=6))
+def test_any_series_of_breaks_gives_the_same_bytes(cuts, tmp_path_factory):
+    with serve.serving(CONTENT) as server:
+        server.acts = [serve.breaking_off_at(cut) for cut in sorted(set(cuts))]
+        assert fetch(server, tmp_path_factory.mktemp("cuts"), checksum=MD5) == CONTENT
+        assert len(server.requests) == len(set(cuts)) + 1
+
+
+def test_a_later_run_goes_on_from_what_an_earlier_one_left(server, tmp_path):
+    server.acts = [serve.breaking_off_at(70_000)] + [serve.hanging_up] * 3
+    with pytest.raises(StorageError, match="3 times without getting further; 70,000 bytes are kept"):
+        fetch(server, tmp_path)
+    assert names(tmp_path) == ["file.bin.part", "file.bin.part.json"]
+    assert fetch(server, tmp_path) == CONTENT
+    assert server.requests[-1]["Range"] == "bytes=70000-"
+    assert names(tmp_path) == ["file.bin"]
+
+
+def test_a_file_that_changed_in_between_is_begun_anew(server, tmp_path):
+    def break_off_and_change(handler, it):
+        serve.honest(handler, it, 70_000)
+        it.content, it.etag = CONTENT[::-1], '"two"'
+
+    server.acts = [break_off_and_change]
+    assert fetch(server, tmp_path) == CONTENT[::-1]
+    assert server.requests[1]["If-Range"] == '"one"'
+
+
+@pytest.mark.parametrize("second", [serve.going_on_elsewhere, serve.going_on_with_another_file])
+def test_a_server_that_goes_on_with_something_else_is_not_believed(server, tmp_path, second):
+    server.acts = [serve.breaking_off_at(70_000), second]
+    assert fetch(server, tmp_path) == CONTENT
+    assert [request.get("Range") for request in server.requests] == [None, "bytes=70000-", None]
+
+
+def test_a_server_that_cannot_go_on_sends_all_of_it_again(server, tmp_path):
+    server.acts = [serve.breaking_off_at(70_000), serve.ignoring_range]
+    assert fetch(server, tmp_path) == CONTENT
+    assert len(server.requests) == 2
+
+
+def test_a_server_that_always_starts_over_and_breaks_off_is_given_up(server, tmp_path):
+    server.acts = [serve.ignoring_range_and_breaking_off] * 20
+    with pytest.raises(StorageError, match="broke off at 102,400 of 204,800 bytes, 3 times without getting further"):
+        fetch(server, tmp_path)
+    assert len(server.requests) == 4  # one that brought something, and three that did not
+
+
+def test_without_a_mark_of_the_file_nothing_is_gone_on_with_unless_a_checksum_tells(server, tmp_path):
+    server.etag = None
+    server.acts = [serve.breaking_off_at(70_000)]
+    assert fetch(server, tmp_path) == CONTENT
+    assert "Range" not in server.requests[1]
+    (tmp_path / "file.bin").unlink()
+    server.requests.clear()
+    server.acts = [serve.breaking_off_at(70_000)]
+    assert fetch(server, tmp_path, checksum=MD5) == CONTENT
+    assert server.requests[1]["Range"] == "bytes=70000-"
+
+
+def test_a_part_that_is_already_whole_is_only_checked(server, tmp_path):
+    (tmp_path / "file.bin.part").write_bytes(CONTENT)
+    (tmp_path / "file.bin.part.json").write_text(json.dumps({"url": server.url, "ETag": server.etag}))
+    assert fetch(server, tmp_path, checksum=MD5) == CONTENT
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("state", ["", "[]", "{", '{"url": "http://elsewhere/", "ETag": "\\"one\\""}', "\0"])
+def test_a_part_of_unknown_origin_is_begun_anew(server, tmp_path, state):
+    (tmp_path / "file.bin.part").write_bytes(b"of something else")
+    (tmp_path / "file.bin.part.json").write_text(state)
+    assert fetch(server, tmp_path) == CONTENT
+    assert "Range" not in server.requests[0]
+
+
+def test_a_part_longer_than_the_file_is_begun_anew(server, tmp_path):
+    (tmp_path / "file.bin.part").write_bytes(CONTENT + b"more")
+    assert fetch(server, tmp_path, checksum=MD5) == CONTENT
+
+
+def test_corrupt_content_is_deleted_and_told(server, tmp_path):
+    server.acts = [serve.corrupting]
+    with pytest.raises(
+        FormatError, match=r"its md5 is \w{32} where \w{32} is published; what came is deleted"
+    ) as caught:
+        fetch(server, tmp_path, checksum=MD5)
+    assert server.url in str(caught.value)
+    assert names(tmp_path) == []
+    assert fetch(server, tmp_path, checksum=MD5) == CONTENT
+
+
+def test_sha256_is_checked_too(server, tmp_path):
+    right = hashlib.sha256(CONTENT).hexdigest()
+    assert fetch(server, tmp_path, checksum=f"sha256:{right}") == CONTENT
+    (tmp_path / "file.bin").unlink()
+    with pytest.raises(FormatError, match=f"its sha256 is {right} where {right[::-1]} is published"):
+        fetch(server, tmp_path, checksum=f"sha256:{right[::-1]}")
+
+
+@pytest.mark.parametrize("announced", [1000, len(CONTENT) - 1])
+def test_a_server_that_announces_less_than_the_file_is_found_out(server, tmp_path, announced):
+    server.acts = [serve.announcing(announced)]
+    with pytest.raises(FormatError, match=f"has {announced:,} bytes or more where exactly 204,800 are expected"):
+        fetch(server, tmp_path, size=len(CONTENT))
+    server.acts = [serve.announcing(announced)]
+    with pytest.raises(FormatError, match="md5"):
+        fetch(server, tmp_path, checksum=MD5)
+    assert names(tmp_path) == []
+
+
+def test_a_server_that_announces_more_than_it_has_is_given_up(server, tmp_path):
+    server.acts = [serve.announcing(len(CONTENT) + 5)] * 10
+    with pytest.raises(StorageError, match="the server answered 416|broke off at 204,800 of 204,805 bytes"):
+        fetch(server, tmp_path)
+    assert "file.bin" not in names(tmp_path)
+
+
+def test_a_server_that_does_not_say_how_long_the_file_is_will_do(server, tmp_path):
+    server.acts = [serve.without_length]
+    assert fetch(server, tmp_path, checksum=MD5) == CONTENT
+    (tmp_path / "file.bin").unlink()
+    server.acts, server.content = [serve.without_length], CONTENT[:1000]
+    server.acts.append(serve.answering(404))
+    with pytest.raises(StorageError, match="404"):  # too short by what is known of it: it was asked for the rest
+        fetch(server, tmp_path, size=len(CONTENT))
+
+
+@pytest.mark.parametrize("act", [serve.honest, serve.without_length])
+def test_a_file_larger_than_expected_is_stopped(server, tmp_path, act):
+    server.acts = [act]
+    with pytest.raises(FormatError, match="where at most 100,000 are expected"):
+        fetch(server, tmp_path, most_bytes=100_000)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 410])
+def test_a_refusal_is_told_at_once(server, tmp_path, status):
+    server.acts = [serve.answering(status)]
+    with pytest.raises(StorageError, match=rf"the server answered {status} .*put it at .*file\.bin"):
+        fetch(server, tmp_path)
+    assert len(server.requests) == 1
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("status", [500, 503, 429])
+def test_a_server_in_trouble_is_asked_again(server, tmp_path, status):
+    server.acts = [serve.answering(status)] * 2
+    assert fetch(server, tmp_path) == CONTENT
+    server.acts = [serve.answering(status)] * 9
+    (tmp_path / "file.bin").unlink()
+    with pytest.raises(StorageError, match=f"the server answered {status} .*, 3 times without getting further"):
+        fetch(server, tmp_path)
+    assert names(tmp_path) == []
+
+
+def test_a_server_that_hangs_up_without_a_word_is_asked_again(server, tmp_path):
+    server.acts = [serve.hanging_up, serve.hanging_up]
+    assert fetch(server, tmp_path) == CONTENT
+
+
+def test_silence_counts_as_a_break(server, tmp_path):
+    server.acts = [serve.falling_silent(2)]
+    assert fetch(server, tmp_path, timeout=0.3) == CONTENT
+    assert server.requests[1]["Range"] == "bytes=65536-"  # what had been written down by then
+
+
+def test_a_slow_server_is_waited_for(server, tmp_path):
+    server.acts = [serve.dawdling]
+    assert fetch(server, tmp_path, timeout=5) == CONTENT
+    assert len(server.requests) == 1
+
+
+def test_a_redirection_is_followed(server, tmp_path):
+    server.acts = [serve.redirecting]
+    assert fetch(server, tmp_path, checksum=MD5) == CONTENT
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("scheme", ["http", "https", "ftp"])
+def test_no_network_is_told_plainly_and_at_once(tmp_path, scheme):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # and does not listen
+        remote = RemoteFile(f"{scheme}://127.0.0.1:{unused.getsockname()[1]}/file.bin", "file.bin", most_bytes=10)
+        with pytest.raises(StorageError) as caught:
+            download(remote, tmp_path / "file.bin", pause=60)
+    message = str(caught.value)
+    assert "cannot reach 127.0.0.1 (" in message
+    assert "Connection refused" in message
+    assert "): there is no network, or the server is down" in message
+    assert f"put it at {tmp_path / 'file.bin'}" in message
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("url", ["file:///etc/hosts", "data:,x", "nonsense"])
+def test_only_addresses_of_the_network_are_fetched(tmp_path, url):
+    with pytest.raises(StorageError, match="expected an address with http, https or ftp"):
+        download(RemoteFile(url, "file.bin", most_bytes=10**6), tmp_path / "file.bin", pause=0)
+    assert names(tmp_path) == []
+
+
+@contextmanager
+def no_file_larger_than(n):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_takes_no_more_is_told_and_what_is_there_is_gone_on_with(server, tmp_path):
+    with (
+        no_file_larger_than(100_000),
+        pytest.raises(StorageError, match=r"cannot write .*file\.bin\.part: .*make room"),
+    ):
+        fetch(server, tmp_path)
+    assert "file.bin" not in names(tmp_path)
+    kept = (tmp_path / "file.bin.part").stat().st_size
+    assert 0 < kept <= 100_000
+    assert fetch(server, tmp_path) == CONTENT
+    assert server.requests[-1]["Range"] == f"bytes={kept}-"
+
+
+def test_a_file_that_cannot_fit_is_not_begun(server, tmp_path):
+    server.acts = [serve.announcing(10**14)]
+    with pytest.raises(StorageError, match="100,000,000,000,000 bytes are to come and .* are free"):
+        fetch(server, tmp_path, most_bytes=10**15)
+    assert names(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(server, tmp_path):
+    with pytest.raises(StorageError, match="cannot write .*missing.*; choose another folder"):
+        fetch(server, tmp_path / "missing")
+
+
+def test_two_at_once_do_not_mix(server, tmp_path):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait_in_the_middle(handler, it):
+        serve.honest(handler, it, 1)
+        handler.wfile.flush()
+        begun.set()
+        go_on.wait(10)
+        handler.wfile.write(it.content[1:])
+
+    server.acts = [wait_in_the_middle]
+    results = []
+    first = threading.Thread(target=lambda: results.append(fetch(server, tmp_path)))
+    first.start()
+    assert begun.wait(10)
+    with pytest.raises(StorageError, match="file.bin is being fetched into .* by another process; wait"):
+        fetch(server, tmp_path)
+    go_on.set()
+    first.join()
+    assert results == [CONTENT]
+    assert names(tmp_path) == ["file.bin"]
+
+
+def test_a_killed_process_leaves_what_the_next_one_goes_on_with(server, tmp_path):
+    begun = threading.Event()
+
+    def stop_in_the_middle(handler, it):
+        serve.honest(handler, it, 150_000)
+        handler.wfile.flush()
+        begun.wait(10)
+
+    server.acts = [stop_in_the_middle]
+    code = (
+        "import sys; from pathlib import Path; from autojacobin.datasets._download import download\n"
+        "from autojacobin.datasets._entries import RemoteFile\n"
+        "tell = lambda stage, done, total: print(done, flush=True)\n"
+        "download(RemoteFile(sys.argv[1], 'file.bin', most_bytes=10**6), Path(sys.argv[2]) / 'file.bin', tell)"
+    )
+    environment = {**os.environ, "no_proxy": "*"}
+    command = [sys.executable, "-c", code, server.url, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        while int(child.stdout.readline()) < 65_536:
+            pass
+        child.kill()
+    begun.set()
+    kept = (tmp_path / "file.bin.part").stat().st_size
+    assert kept >= 65_536
+    assert fetch(server, tmp_path) == CONTENT
+    assert server.requests[-1]["Range"] == f"bytes={kept}-"

@@ -1,0 +1,209 @@
+"""Archives: good ones come out as they went in, malicious and damaged ones leave nothing behind, inside or outside."""
+
+import gzip
+import io
+import stat
+import subprocess
+import tarfile
+import zipfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autojacobin import AutoJacobinError, FormatError, StorageError
+from autojacobin.datasets._unpack import unpack
+
+MEMBERS = {"sift/sift_base.fvecs": b"base" * 5000, "sift/deep/er/x.ivecs": b"", "readme.txt": "é".encode()}
+
+
+def tar_of(path, members, mode="w:gz"):
+    with tarfile.open(path, mode) as tar:
+        for name, content in members.items():
+            member = name if isinstance(name, tarfile.TarInfo) else tarfile.TarInfo(name)
+            member.size = len(content) if member.type == tarfile.REGTYPE else 0
+            tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+def zip_of(path, members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as container:
+        for name, content in members.items():
+            container.writestr(name, content)
+    return path
+
+
+def tree(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def refused(archive, match, most_bytes=10**6):
+    folder = archive.parent / "place"
+    folder.mkdir()
+    before = sorted(archive.parent.rglob("*"))
+    with pytest.raises(FormatError, match=match):
+        unpack(archive, folder / "out", most_bytes)
+    assert sorted(archive.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize("kind", ["a.tar.gz", "a.tgz", "a.tar", "a.zip"])
+def test_what_went_in_comes_out(tmp_path, kind):
+    if kind.endswith(".zip"):
+        archive = zip_of(tmp_path / kind, MEMBERS)
+    else:
+        archive = tar_of(tmp_path / kind, MEMBERS, "w" if kind.endswith(".tar") else "w:gz")
+    told = []
+    unpack(archive, tmp_path / "out", 10**6, progress=lambda *step: told.append(step))
+    assert tree(tmp_path / "out") == MEMBERS
+    assert told[-1][0] == "unpacking"
+    assert told[-1][1] >= sum(map(len, MEMBERS.values()))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [kind, "out"]
+
+
+def test_archives_of_the_usual_programs_come_out(tmp_path):
+    (tmp_path / "in").mkdir()
+    for name in ("one.txt", "two.txt"):
+        (tmp_path / "in" / name).write_text(name)
+    subprocess.run(["tar", "-czf", tmp_path / "a.tar.gz", "-C", tmp_path, "./in"], check=True)
+    unpack(tmp_path / "a.tar.gz", tmp_path / "out", 10**6)
+    assert tree(tmp_path / "out") == {"in/one.txt": b"one.txt", "in/two.txt": b"two.txt"}
+
+
+def test_a_single_compressed_file_comes_out_under_its_name(tmp_path):
+    with gzip.open(tmp_path / "base.fvecs.gz", "wb") as stream:
+        stream.write(b"vectors")
+    unpack(tmp_path / "base.fvecs.gz", tmp_path / "out", 100)
+    assert tree(tmp_path / "out") == {"base.fvecs": b"vectors"}
+
+
+def test_an_archive_in_an_archive_is_unpacked_in_its_place(tmp_path):
+    inner = tar_of(tmp_path / "SIFT10M.tar.gz", {"SIFT10M/SIFT10Mfeatures.mat": b"features"}).read_bytes()
+    archive = zip_of(tmp_path / "sift10m.zip", {"SIFT10M.tar.gz": inner, "note": b"n"})
+    unpack(archive, tmp_path / "out", 10**6, inner="SIFT10M.tar.gz")
+    assert tree(tmp_path / "out") == {"SIFT10M/SIFT10Mfeatures.mat": b"features", "note": b"n"}
+
+
+def test_what_somebody_else_unpacked_meanwhile_stays(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "theirs").write_text("theirs")
+    unpack(tar_of(tmp_path / "a.tar.gz", MEMBERS), tmp_path / "out", 10**6)
+    assert tree(tmp_path / "out") == {"theirs": b"theirs"}
+
+
+OUTWARD = ["../evil", "a/../../evil", "/tmp/evil", "..", "a\\..\\evil", "C:evil", "C:/evil"]
+EITHER = [(make, name) for make in (tar_of, zip_of) for name in OUTWARD]
+
+
+@pytest.mark.parametrize(("make", "name"), [*EITHER, (tar_of, "")])
+def test_no_path_leaves_the_folder(tmp_path, make, name):
+    refused(make(tmp_path / "a.tar.gz", {"good": b"good", name: b"evil"}), "leads out of the folder")
+
+
+@pytest.mark.parametrize("kind", [b"1", b"2", b"3", b"4", b"6", b"S"])  # hard and soft link, devices, pipe, sparse
+def test_links_devices_pipes_and_holes_are_refused(tmp_path, kind):
+    member = tarfile.TarInfo("innocent")
+    member.type, member.linkname = kind, "/etc/passwd"
+    archive = tmp_path / "a.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("good"))
+        tar.addfile(member)
+    refused(archive, "link, a device or a sparse file")
+
+
+def test_a_link_that_a_later_member_would_follow_is_refused(tmp_path):
+    link = tarfile.TarInfo("out")
+    link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path)
+    refused(tar_of(tmp_path / "a.tar.gz", {link: b"", "out/evil": b"evil"}), "'out' is a link")
+    assert not (tmp_path / "evil").exists()
+
+
+def test_links_in_a_zip_are_refused(tmp_path):
+    member = zipfile.ZipInfo("innocent")
+    member.external_attr = (stat.S_IFLNK | 0o777) << 16
+    refused(zip_of(tmp_path / "a.zip", {member: b"/etc/passwd"}), "'innocent' is a link or a device")
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "zip", "gz"])
+def test_a_bomb_is_stopped(tmp_path, kind):
+    zeros = bytes(5_000_000)
+    archive = tmp_path / f"a.{kind}"
+    if kind == "gz":
+        archive.write_bytes(gzip.compress(zeros))
+    else:
+        (zip_of if kind == "zip" else tar_of)(archive, {"bomb": zeros})
+    assert archive.stat().st_size < 10_000
+    refused(archive, "more than the 1,000,000 bytes expected", most_bytes=1_000_000)
+
+
+def test_a_bomb_in_the_archive_inside_is_stopped(tmp_path):
+    inner = tar_of(tmp_path / "in.tar.gz", {"bomb": bytes(5_000_000)}).read_bytes()
+    archive = zip_of(tmp_path / "a.zip", {"in.tar.gz": inner})
+    with pytest.raises(FormatError, match="more than the 1,000,000 bytes expected"):
+        unpack(archive, tmp_path / "out", 1_000_000, inner="in.tar.gz")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "in.tar.gz"]
+
+
+def test_a_header_as_large_as_a_bomb_is_stopped(tmp_path):
+    member = tarfile.TarInfo("././@PaxHeader")
+    member.type, member.size = tarfile.XHDTYPE, 2**33
+    (tmp_path / "a.tar").write_bytes(member.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    refused(tmp_path / "a.tar", "header of 8,589,934,592 bytes")
+    (tmp_path / "place").rmdir()
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress((tmp_path / "a.tar").read_bytes()))
+    refused(tmp_path / "a.tar.gz", "header of 8,589,934,592 bytes")
+
+
+@pytest.mark.parametrize("make", [tar_of, zip_of])
+def test_a_flood_of_members_is_stopped(tmp_path, monkeypatch, make):
+    monkeypatch.setattr("autojacobin.datasets._unpack._MOST_MEMBERS", 50)
+    archive = make(tmp_path / "a.tar.gz", {str(number): b"" for number in range(51)})
+    refused(archive, "more than 50 members")
+
+
+def test_the_same_name_twice_is_refused(tmp_path):
+    archive = tmp_path / "a.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("twice"))
+        tar.addfile(tarfile.TarInfo("twice"))
+    refused(archive, "'twice' comes twice")
+
+
+def test_encrypted_members_are_refused(tmp_path):
+    content = bytearray(zip_of(tmp_path / "a.zip", {"secret": b"secret"}).read_bytes())
+    content[content.index(b"PK\1\2") + 8] |= 1
+    (tmp_path / "a.zip").write_bytes(content)
+    refused(tmp_path / "a.zip", "encrypted")
+
+
+@pytest.mark.parametrize("content", [b"", b"hello, I am a web page", b"\x1f\x8b", b"PK\3\4", bytes(512)])
+def test_what_is_no_archive_is_told(tmp_path, content):
+    (tmp_path / "a.tar.gz").write_bytes(content)
+    refused(tmp_path / "a.tar.gz", "is no archive|is damaged")
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), kind=st.sampled_from(["a.tar.gz", "a.tar", "a.zip"]))
+def test_damaged_archives_are_told_or_come_out_bounded(data, kind, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("damaged")
+    members = {"a/one": b"0123456789" * 30, "two": bytes(600)}
+    if kind == "a.zip":
+        zip_of(folder / kind, members)
+    else:
+        tar_of(folder / kind, members, "w" if kind == "a.tar" else "w:gz")
+    content = bytearray((folder / kind).read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    content = content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content
+    (folder / kind).write_bytes(content)
+    try:
+        unpack(folder / kind, folder / "out", 10**6)
+    except AutoJacobinError:
+        assert [path.name for path in folder.iterdir()] == [kind]
+    else:
+        assert sum(len(value) for value in tree(folder / "out").values()) <= 10**6
+        assert sorted(path.name for path in folder.iterdir()) == sorted([kind, "out"])
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(StorageError, match="cannot write to .*missing"):
+        unpack(tar_of(tmp_path / "a.tar.gz", MEMBERS), tmp_path / "missing" / "out", 10**6)

@@ -1,0 +1,306 @@
+"""What is wrong with a file is told in one sentence that names the byte, the row or the line."""
+
+import gzip
+import io
+import os
+import struct
+import sys
+import zipfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from autojacobin.datasets import open_vectors
+from autojacobin.errors import AutoJacobinError, DataError, FormatError, MissingExtraError, StorageError
+from tests.datasets.vector_files import foreign_file
+
+ROW = struct.pack("<i3f", 3, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.fvecs", b"", "is empty (0 bytes)"),
+        ("a.fvecs", b"\1\0", "2 bytes, too few for the dimension of the first row"),
+        ("a.fvecs", struct.pack("<if", -3, 1), "dimension -3 at byte 0, expected 1 to 1048576"),
+        ("a.fvecs", bytes(64), "dimension 0 at byte 0"),
+        ("a.bvecs", struct.pack("<i", 2**30), "dimension 1073741824 at byte 0"),
+        ("a.fvecs", ROW[:-1], "15 bytes at the end, from byte 0 on, where row 0 should have 16"),
+        ("a.fvecs", 5 * ROW + ROW[:7], "7 bytes at the end, from byte 80 on, where row 5 should have 16"),
+        ("a.fvecs", 5 * ROW + struct.pack("<i3f", 4, 1, 2, 3) + ROW, "dimension 4 in row 5 at byte 80, expected 3"),
+        ("a.fvecs", 3 * ROW + 9 * struct.pack("<i2f", 2, 1, 2), "dimension 2 in row 3 at byte 48, expected 3"),
+        ("a.fbin", b"\1\0\0", "3 bytes, too few for the header of 8"),
+        ("a.fbin", struct.pack("<IIf", 0, 1, 1), "0 vectors of dimension 1 in the header at byte 0"),
+        ("a.fbin", struct.pack("<IIf", 1, 0, 1), "1 vectors of dimension 0"),
+        ("a.fbin", struct.pack("<II", 2**32 - 1, 2**32 - 1), "4294967295 vectors of dimension 4294967295"),
+        ("a.u8bin", struct.pack("<II5B", 3, 2, *range(5)), "13 bytes, which break off in row 2, expected 14"),
+        ("a.ibin", struct.pack("<II5i", 2, 2, *range(5)), "28 bytes, too many from byte 24 on, expected 24"),
+        ("a.npy", b"NUMPY, but not quite", "expected b'\\x93NUMPY'"),
+        ("a.npy", b"\x93NUMPY\x07\x00" + bytes(60), "npy version 7.0"),
+        ("a.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\x7f", "a header of 2147483647 bytes at byte 8"),
+        ("a.npy", b"\x93NUMPY\x01\x00\x02\x00[}", "is no npy file"),
+        ("a.npz", b"PK\x03\x04 and nothing more", "is no npz file"),
+        ("a.hdf5", b"\x89HDF\r\n\x1a\n and nothing more", "is no HDF5 file"),
+        ("a.hdf5", b"anything else", "expected b'\\x89HDF"),
+        ("a.parquet", b"PAR1 and nothing more", "expected b'PAR1' at both"),
+        ("a.parquet", b"PAR1" + b"\xff" * 8 + b"PAR1", "is no Parquet file"),
+        ("a.csv", b"a,b\n", "holds no line of numbers"),
+        ("a.csv", b" \n\n", "holds no line of numbers"),
+        ("a.csv", b"1,2\n3,x\n", "'x' in field 2 of line 2, expected a number"),
+        ("a.csv", b"a,b\n1,2\n3,\n", "'' in field 2 of line 3"),
+        ("a.csv", b"1,2\n3,1_0\n", "'1_0' in field 2 of line 2"),
+        ("a.csv", b"1,2\n\n3,4\n", "line 2"),
+        ("a.csv", b"1,2\n3,4,5\n6\n", "3 fields in line 2, expected 2"),
+        ("a.tsv", b"1\t2\n3\t\xff\n", "in field 2 of line 2"),
+        ("a.txt", b"1 2\r3 4\r5 6", "a carriage return within line 1, expected lines that end in a line feed"),
+        ("a.dat", b"1 2\n3 0x4\n", "'0x4' in field 2 of line 2"),
+        ("a.fvecs.gz", gzip.compress(4 * ROW)[:-9], "a stream that breaks off near byte"),
+        ("a.fvecs.gz", gzip.compress(4 * ROW)[:-8] + bytes(8), "crc check failed"),
+        ("a.fvecs.gz", ROW, "is no gzip file"),
+        ("a.fvecs.gz", gzip.compress(b""), "is empty when unpacked"),
+        ("a.npz.gz", gzip.compress(b"PK\x03\x04"), "npz packed by gzip, which is read only unpacked"),
+        ("a.gz", gzip.compress(b"PK\x03\x04"), "npz packed by gzip, which is read only unpacked"),
+        ("a.what", b"what is this?", "is in no known format, got b'what is ' at byte 0"),
+    ],
+)
+def test_the_place_is_named(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(FormatError) as error:
+        list(open_vectors(tmp_path / name))
+    _is_one_sentence(error.value, tmp_path / name)
+    assert message in str(error.value)
+
+
+def test_a_wrong_dimension_between_the_rows_looked_at_is_found_when_it_is_read(tmp_path):
+    rows = bytearray(1000 * ROW)
+    rows[777 * 16] = 9
+    (tmp_path / "a.fvecs").write_bytes(rows)
+    vectors = open_vectors(tmp_path / "a.fvecs")
+    assert len(vectors[:777]) == 777
+    assert len(vectors[[776, 778]]) == 2
+    for read in (
+        lambda: vectors[777],
+        lambda: vectors[700:800],
+        lambda: vectors[[3, 777]],
+        lambda: np.asarray(vectors),
+        lambda: list(vectors.blocks(100)),
+    ):
+        with pytest.raises(FormatError, match="dimension 9 in row 777 at byte 12432, expected 3 as in row 0"):
+            read()
+
+
+@pytest.mark.parametrize("scan", [7, 64, 1000])
+def test_lines_without_an_end_are_named(tmp_path, monkeypatch, scan):
+    monkeypatch.setattr("autojacobin.datasets._formats.text._LONGEST_LINE", 50)
+    monkeypatch.setattr("autojacobin.datasets._formats.text._BYTES_PER_SCAN", scan)
+    path, short, longest, long = tmp_path / "a.csv", b"1,2\n", b"1," + b"2" * 48 + b"\n", b"1," + b"2" * 49 + b"\n"
+    path.write_bytes(b"x,y\n" + 30 * short + longest + 5 * short + longest)
+    assert open_vectors(path).shape == (37, 2)
+    for content, line, byte in (
+        (long + 30 * short, 1, 0),
+        (b"x,y\n" + 30 * short + long + short + long, 32, 124),
+        (30 * short + long, 31, 120),
+        (short + 200 * long, 2, 4),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(FormatError, match=f"without the end of line {line}, from byte {byte} on"):
+            open_vectors(path)
+
+
+def test_lines_that_grow_beyond_measure_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("autojacobin.datasets._formats.text._BYTES_PER_PARSE", 20)
+    monkeypatch.setattr("autojacobin.datasets._formats.text._MOST_BYTES_PER_PARSE", 100)
+    (tmp_path / "a.csv").write_bytes(10 * b"1,2\n" + 5 * (b"1," + b"2" * 30 + b"\n") + 5 * b"1,2\n")
+    vectors = open_vectors(tmp_path / "a.csv")
+    assert vectors[:10].tolist() == 10 * [[1, 2]]
+    assert vectors[-1].tolist() == [1, 2]
+    with pytest.raises(FormatError, match="164 bytes in the 5 lines from line 11 on"):
+        vectors[12]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([[{}, 1]], dtype=object),
+        np.array([["a"]]),
+        np.array([[1j]]),
+        np.zeros((2, 2), dtype=[("x", "f4")]),
+        np.zeros(3),
+        np.zeros((2, 2, 2)),
+        np.array(1.0),
+        np.zeros((0, 3)),
+        np.zeros((3, 0)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("ending", ["npy", "npz"])
+def test_only_matrices_of_numbers_are_opened(tmp_path, array, ending):
+    path = tmp_path / f"a.{ending}"
+    np.save(path, array) if ending == "npy" else np.savez(path, array)
+    with pytest.raises(FormatError) as error:
+        open_vectors(path, part="arr_0" if ending == "npz" else None)
+    _is_one_sentence(error.value, path)
+
+
+def test_headers_of_arrays_are_not_trusted(tmp_path):
+    def npy(shape, descr="'<f4'"):
+        text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+        return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode() + bytes(64)
+
+    path = tmp_path / "a.npy"
+    path.write_bytes(npy("(4, 4)"))
+    assert open_vectors(path).shape == (4, 4)
+    for content in (
+        npy("(5, 4)"),
+        npy("(3, 4)"),
+        npy("(-4, -4)"),
+        npy("(4294967296, 4294967296)"),
+        npy("(99999999999999999999999, 4)"),
+        npy("(" * 30 + ")" * 30),
+        npy("(True, 16)", "'|O'"),
+        npy("(4, 4)", "'f0'"),
+        npy("(4, 4)", "[('a', '<f4', 4)]"),
+        npy("(4, 4)", "'<M8[s]'"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(FormatError) as error:
+            open_vectors(path)
+        _is_one_sentence(error.value, path)
+
+
+def test_zips_that_promise_too_much_are_refused(tmp_path):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("train.npy", bytes(1000))
+    content = bytearray(stream.getvalue())
+    at = content.index(b"PK\x01\x02") + 24
+    content[at : at + 4] = struct.pack("<I", 2**31)
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(FormatError, match="of 2147483648 bytes stored in .* more than a file of"):
+        open_vectors(tmp_path / "a.npz")
+    with zipfile.ZipFile(tmp_path / "b.npz", "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("train.npy", bytes(1000))
+    with pytest.raises(FormatError, match="the compression method 12 in 'train.npy'"):
+        open_vectors(tmp_path / "b.npz")
+    with zipfile.ZipFile(tmp_path / "c.npz", "w") as archive:
+        archive.writestr("readme.txt", "no array")
+    with pytest.raises(FormatError, match="has no array of numbers with a vector a row"):
+        open_vectors(tmp_path / "c.npz")
+
+
+def test_shapes_that_a_file_cannot_hold_are_refused(tmp_path):
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file.create_dataset("train", shape=(10**12, 10**6), chunks=(10, 10), dtype="f4")
+    with pytest.raises(FormatError, match="more than it can hold"):
+        open_vectors(tmp_path / "a.hdf5")
+    with h5py.File(tmp_path / "b.hdf5", "w") as file:
+        file.create_dataset("train", shape=(2, 2), dtype="f4", external=[("elsewhere", 0, 16)])
+        file["linked"] = h5py.ExternalLink("a.hdf5", "train")
+        file["text"] = [["a", "b"]]
+        file["list"] = [1, 2]
+    with pytest.raises(FormatError, match="keeps the data of 'train' in other files"):
+        open_vectors(tmp_path / "b.hdf5")
+    with pytest.raises(DataError, match=r"called 'linked' .*, it has: 'train' \(float32, 2 × 2\)$"):
+        open_vectors(tmp_path / "b.hdf5", part="linked")
+    with h5py.File(tmp_path / "c.hdf5", "w") as file:
+        file["train"] = np.zeros((0, 4))
+    with pytest.raises(FormatError, match="holds no vectors in 'train'"):
+        open_vectors(tmp_path / "c.hdf5")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([[1, 2], [3, 4], None], "nothing in row 2 of 'v', expected 2 numbers"),
+        ([[1, 2], [3], [4, 5]], "1 numbers in row 1 of 'v'"),
+        ([[1, 2], [3, 4], [4, None]], "a null in place 1 in row 2 of 'v'"),
+        ([[], [1]], "no number in row 0 of 'v'"),
+        ([None, [1]], "no number in row 0 of 'v'"),
+        ([], "holds no vectors"),
+    ],
+)
+@pytest.mark.parametrize("group", [1, 10])
+def test_lists_with_holes_are_named(tmp_path, rows, message, group):
+    lists = pyarrow.array(rows, type=pyarrow.list_(pyarrow.float32()))
+    pyarrow.parquet.write_table(pyarrow.table({"v": lists}), tmp_path / "a.parquet", row_group_size=group)
+    with pytest.raises(FormatError) as error:
+        np.asarray(open_vectors(tmp_path / "a.parquet"))
+    _is_one_sentence(error.value, tmp_path / "a.parquet")
+    assert message in str(error.value)
+
+
+def test_holes_in_lists_of_fixed_size_are_named(tmp_path):
+    fixed = pyarrow.list_(pyarrow.int8(), 2)
+    for rows, message in (([[1, 2], None], "nothing in row 1"), ([[1, 2], [None, 3]], "a null in place 0 in row 1")):
+        lists = pyarrow.array(rows, type=fixed)
+        pyarrow.parquet.write_table(pyarrow.table({"v": lists}), tmp_path / "a.parquet")
+        with pytest.raises(FormatError, match=message):
+            open_vectors(tmp_path / "a.parquet")[1]
+    pyarrow.parquet.write_table(pyarrow.table({"v": ["a", "b"]}), tmp_path / "a.parquet")
+    with pytest.raises(FormatError, match="has no column of numbers with a vector a row"):
+        open_vectors(tmp_path / "a.parquet")
+
+
+def test_what_is_no_file_is_told(tmp_path):
+    os.mkfifo(tmp_path / "pipe.fvecs")
+    (tmp_path / "folder.npy").mkdir()
+    for path, message in (
+        (tmp_path / "nowhere.npy", "there is no such file"),
+        (tmp_path / "folder.npy", "it is a folder, expected a file of vectors"),
+        (tmp_path / "pipe.fvecs", "it is a pipe or a device"),
+        (Path("/dev/null"), "it is a pipe or a device"),
+        (tmp_path / "nowhere.npy" / "a.npy", "there is no such file"),
+        (tmp_path / ("a" * 300), "file name too long"),
+    ):
+        with pytest.raises(StorageError) as error:
+            open_vectors(path)
+        _is_one_sentence(error.value, path)
+        assert message in str(error.value)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
+def test_a_file_that_may_not_be_read_is_told(tmp_path):
+    path = foreign_file(tmp_path / "a.npy")
+    path.chmod(0)
+    with pytest.raises(StorageError, match="permission denied"):
+        open_vectors(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"path": 5}, "path must be the path of a file, got int"),
+        ({"path": "a\0b"}, "with a zero character in it"),
+        ({"format": "vecs"}, "format must be one of fvecs, bvecs"),
+        ({"format": 3}, "format must be one of"),
+        ({"part": "train"}, "a npy file is one matrix without parts, got part='train'"),
+        ({"path": "a.npz", "part": 3}, "part must be the name of a matrix in the file, got 3"),
+    ],
+)
+def test_wrong_arguments_are_told(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    foreign_file(tmp_path / "a.npy")
+    foreign_file(tmp_path / "a.npz")
+    with pytest.raises(DataError) as error:
+        open_vectors(**{"path": "a.npy", **arguments})
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(("ending", "package"), [("hdf5", "h5py"), ("parquet", "pyarrow")])
+def test_a_missing_package_names_its_line(tmp_path, monkeypatch, ending, package):
+    path = foreign_file(tmp_path / f"a.{ending}")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=rf"needs the package '{package}'.*pip install 'autojacobin\[data\]'"):
+        open_vectors(path)
+
+
+def _is_one_sentence(error, path):
+    text = str(error)
+    assert isinstance(error, AutoJacobinError)
+    assert str(path) in text
+    assert "\n" not in text
+    assert len(text) < 600 + len(str(path))

@@ -1,0 +1,134 @@
+"""Figures 4 and 5: which pictures are shown where, and the borders around them."""
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
+
+from autojacobin import DataError
+from autojacobin.figures import patches, retrieval
+from autojacobin.figures._style import QUERY, TRUE_NEIGHBOUR
+from autojacobin.figures._tiles import mosaic
+from tests.figures.looking import texts
+
+
+def flat_patches(n, height=8, width=8):
+    """Patches that are one grey each, so that a place in a figure tells which patch is there."""
+    return np.repeat(np.arange(1, n + 1), height * width).reshape(n, height, width).astype(np.uint8)
+
+
+def borders(axes, colour):
+    return [
+        patch
+        for patch in axes.patches
+        if isinstance(patch, Rectangle) and to_hex(patch.get_edgecolor()) == colour.lower()
+    ]
+
+
+def shade_inside(axes, border):
+    """The one shade of the picture that a border is around."""
+    (image,) = axes.images
+    x, y = border.get_center()
+    return int(np.asarray(image.get_array())[round(y), round(x), 0])
+
+
+def test_a_mosaic_holds_every_picture_once_in_reading_order():
+    colours = np.random.default_rng(0).integers(0, 255, (7, 4, 6, 3), dtype=np.uint8)
+    whole = mosaic(colours, columns=3)
+    gap = 1
+    assert whole.shape == (3 * (4 + gap) + gap, 3 * (6 + gap) + gap, 3)
+    for number, patch in enumerate(colours):
+        y, x = gap + number // 3 * (4 + gap), gap + number % 3 * (6 + gap)
+        assert np.array_equal(whole[y : y + 4, x : x + 6], patch)
+    assert (whole == 255).all(axis=2).sum() >= whole.shape[0] * whole.shape[1] - 7 * 24
+
+
+def test_figure_4_draws_without_repeats_and_by_the_seed():
+    many = np.repeat(np.arange(1000), 36).reshape(1000, 6, 6) % 250
+    pictures = np.stack([many, many // 2, np.repeat(np.arange(1000) // 4, 36).reshape(1000, 6, 6)], axis=3)
+    shown = []
+    for seed in (0, 0, 1):
+        (image,) = patches.draw(pictures.astype(np.uint8), seed).axes[0].images
+        colours = {tuple(pixel) for pixel in np.asarray(image.get_array()).reshape(-1, 3).tolist()} - {(255, 255, 255)}
+        assert len(colours) == 196
+        shown.append(colours)
+    assert shown[0] == shown[1] != shown[2]
+
+
+def test_fewer_patches_are_all_shown():
+    (image,) = patches.draw(flat_patches(20)).axes[0].images
+    assert set(np.unique(image.get_array())) == {*range(1, 21), 255}
+
+
+def test_fractions_and_bytes_give_the_same_picture():
+    levels = np.random.default_rng(0).integers(0, 256, (5, 4, 4), dtype=np.uint8)
+    from_bytes, from_fractions = (
+        np.asarray(patches.draw(given).axes[0].images[0].get_array()) for given in (levels, levels / 255)
+    )
+    assert np.array_equal(from_bytes, from_fractions)
+
+
+def test_figure_5_has_an_orange_border_for_each_true_neighbour_and_their_count_in_the_title():
+    rng = np.random.default_rng(0)
+    truth = flat_patches(99)
+    found = {}
+    for method, share in (("AutoJacoBin", 0.8), ("ITQ", 0.5), ("SpectralHashing", 0.0), ("LSH", 1.0)):
+        found[method] = (flat_patches(99), rng.uniform(size=99) < share)
+    figure = retrieval.draw(np.full((8, 8), 200, dtype=np.uint8), truth, found, "SIFT10M, 128 bits")
+    top, *panels = figure.axes
+    (query,) = borders(top, QUERY)
+    assert shade_inside(top, query) == 200
+    assert not borders(top, TRUE_NEIGHBOUR)
+    assert top.get_title() == "query (red border) and its 99 true nearest neighbours"
+    labels = {"LSH": "LSH", "SpectralHashing": "SH", "ITQ": "ITQ", "AutoJacoBin": "Auto-JacoBin"}
+    for axes, (method, label) in zip(panels, labels.items(), strict=True):
+        is_true = found[method][1]
+        assert axes.get_title() == f"{label} ({is_true.sum()})"
+        orange = borders(axes, TRUE_NEIGHBOUR)
+        assert [shade_inside(axes, border) for border in orange] == (np.flatnonzero(is_true) + 1).tolist()
+    assert "SIFT10M, 128 bits" in texts(figure)
+
+
+def test_borders_touch_neither_their_picture_nor_the_next_one():
+    figure = retrieval.draw(np.zeros((32, 32)), np.zeros((3, 32, 32)), {"ITQ": (np.zeros((12, 32, 32)), [True] * 12)})
+    boxes = [border.get_bbox() for border in borders(figure.axes[1], TRUE_NEIGHBOUR)]
+    assert len(boxes) == 12
+    for number, box in enumerate(boxes):
+        assert (box.width, box.height) > (32, 32)
+        assert not any(box.overlaps(other) for other in boxes[number + 1 :])
+
+
+GREY = np.zeros((4, 5, 5))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: patches.draw(np.zeros((3, 4))), r"patches must be pictures of one size, .*, got shape \(3, 4\)"),
+        (lambda: patches.draw(np.zeros((0, 4, 4))), r"got shape \(0, 4, 4\)"),
+        (lambda: patches.draw(np.zeros((2, 4, 4, 4))), r"got shape \(2, 4, 4, 4\)"),
+        (lambda: patches.draw([[[1]], [[1, 2]]]), "got list of uneven parts"),
+        (lambda: patches.draw([[["a"]]]), "got dtype <U1"),
+        (lambda: patches.draw(np.full((1, 2, 2), 7.0)), "fractions from 0 to 1 .*, got float64 from 7 to 7; rescale"),
+        (lambda: patches.draw(np.full((1, 2, 2), np.nan)), "got float64 from nan to nan"),
+        (lambda: patches.draw(np.full((1, 2, 2), 300)), "got int64 from 300 to 300"),
+        (lambda: patches.draw(GREY, seed=-1), "seed must be an integer from 0 to 4294967295, got -1"),
+        (lambda: patches.draw(GREY, seed="a"), "seed must be an integer .*, got 'a'"),
+        (lambda: retrieval.draw(GREY, GREY, {}), r"query_patch must be a picture of shape \(height, width\)"),
+        (lambda: retrieval.draw(GREY[0], GREY, {}), r"methods to pairs \(patches, is_true\), got an empty one"),
+        (lambda: retrieval.draw(GREY[0], GREY, {"ITQ": 3}), "got no pair for 'ITQ'"),
+        (
+            lambda: retrieval.draw(GREY[0], GREY, {"ITQ": (GREY, [True])}),
+            r"is_true of 'ITQ' must be one truth value for each of its 4 patches, got bool of shape \(1,\)",
+        ),
+        (lambda: retrieval.draw(GREY[0], GREY, {"ITQ": (GREY, [1, 0, 0, 1])}), r"got int64 of shape \(4,\)"),
+        (lambda: retrieval.draw(GREY[0], GREY, {"ITQ": (GREY, [[True], [1, 2]])}), "one truth value for each"),
+        (
+            lambda: retrieval.draw(GREY[0], np.zeros((2, 6, 6)), {"ITQ": (GREY, [True] * 4)}),
+            "the size of the query, 5×5, got 6×6 in true_patches; cut them alike",
+        ),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(DataError, match=message):
+        call()

@@ -1,0 +1,130 @@
+"""Figures 8, 9 and 10: curves thinned without a visible change, and all that a reader needs to read them."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autojacobin import DataError
+from autojacobin.figures import METHOD_STYLES, recall, recall_grid, save
+from autojacobin.figures._curves import kept_points
+from tests.figures.looking import curve, grid, laid_out, legend_of, texts
+
+
+def distance_to_line(points, corners):
+    """Smallest distance of each point to a line through corners, from many points along its segments."""
+    shares = np.linspace(0, 1, 400)[:, None]
+    dense = np.concatenate([a + shares * (b - a) for a, b in pairwise(corners)])
+    return np.array([np.min(np.hypot(*(dense - point).T)) for point in points])
+
+
+@given(st.integers(0, 2**32), st.integers(2, 60), st.booleans(), st.sampled_from([0.002, 0.02, 0.2]))
+@settings(deadline=None, max_examples=50)
+def test_every_point_of_a_curve_is_near_the_thinned_one(seed, n, rising, tolerance):
+    values = np.random.default_rng(seed).uniform(size=n)
+    values = np.sort(values) if rising else values
+    kept = kept_points(values, tolerance)
+    assert kept[0] == 0
+    assert kept[-1] == n - 1
+    assert np.all(np.diff(kept) > 0)
+    seen = np.column_stack([np.arange(n) / (n - 1), values])
+    assert distance_to_line(seen, seen[kept]).max() <= tolerance + 0.005  # the latter for the gaps between dense points
+
+
+def test_a_long_smooth_curve_keeps_a_few_dozen_points_and_a_straight_one_its_ends():
+    kept = kept_points(curve(3), 0.0005)
+    assert len(kept) < 60
+    assert kept_points(np.linspace(0, 1, 10_000), 1e-9).tolist() == [0, 9999]
+    assert kept_points(np.array([0.3]), 0.1).tolist() == [0]
+    assert np.array_equal(kept_points(np.array([0, 1, 0, 1.0]), 0.01), [0, 1, 2, 3])
+
+
+def test_figure_8_shows_the_curves_as_they_are():
+    curves = {m: curve(1 + place) for place, m in enumerate(["AutoJacoBin", "AutoBin1", "DAutoBin"])}
+    figure = recall.draw(curves, "NUS-WIDE, 128 bits, k = 100")
+    (axes,) = figure.axes
+    assert legend_of(figure) == ["AutoBin1", "DAutoBin", "Auto-JacoBin"]
+    assert axes.get_xlabel() == "number of retrieved points, i"
+    assert axes.get_ylabel() == "Recall@i"
+    assert axes.get_title() == "NUS-WIDE, 128 bits, k = 100"
+    assert len(axes.lines) == 3
+    for method, line in zip(["AutoBin1", "DAutoBin", "AutoJacoBin"], axes.lines, strict=True):
+        i, shown = line.get_data()
+        assert line.get_color() == METHOD_STYLES[method].colour
+        assert np.array_equal(shown, curves[method][np.asarray(i, dtype=int) - 1])
+        assert (i[0], i[-1]) == (1, 10_000)
+        assert len(i) < 80
+        flat = np.arange(500, 10_001)  # beyond the steep beginning, where distances are not vertical ones
+        assert np.abs(np.interp(flat, i, shown) - curves[method][flat - 1]).max() < 0.001
+    markers = [set(line.get_xdata()[line.get_markevery()]) for line in axes.lines]
+    assert all(len(places) == 5 for places in markers)
+    assert not set.intersection(*markers)
+
+
+def test_the_grid_has_a_row_for_each_k_and_a_column_for_each_length(tmp_path):
+    figure = recall_grid.draw(grid(), "GIST1M")
+    assert len(figure.axes) == 15
+    assert [axes.get_title() for axes in figure.axes[:3]] == ["64 bits", "96 bits", "128 bits"]
+    assert [axes.get_ylabel() for axes in figure.axes[::3]] == [f"Recall@i, k = {k}" for k in (1, 5, 10, 50, 100)]
+    assert legend_of(figure) == [style.label for style in METHOD_STYLES.values()]
+    assert "GIST1M" in texts(figure)
+    _, svg = save(figure, tmp_path, "grid")
+    assert svg.stat().st_size < 300_000
+
+
+def test_a_method_looks_the_same_in_every_figure():
+    one = recall.draw({"OKMeans": curve(1, 50)}).axes[0].lines[0]
+    many = recall_grid.draw(grid((1, 2), (8,), ("LSH", "OKMeans"), K=50)).axes[1].lines[1]
+    for look in ("get_color", "get_linestyle", "get_marker", "get_linewidth"):
+        assert getattr(one, look)() == getattr(many, look)()
+
+
+def test_a_method_may_be_missing_where_it_is_not_defined():
+    cells = grid((1,), (64, 256), ("LSH", "ITQ"), K=100)
+    del cells[1, 256]["ITQ"]
+    figure = recall_grid.draw(cells)
+    assert legend_of(figure) == ["LSH", "ITQ"]
+    assert [len(axes.lines) for axes in figure.axes] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "draw", [lambda: recall.draw(grid((1,), (64,), K=300)[1, 64]), lambda: recall_grid.draw(grid(K=300))]
+)
+def test_the_legend_covers_no_panel(draw):
+    panels, (legend,), page = laid_out(draw())
+    assert not any(legend.overlaps(panel) for panel in panels)
+    for box in (legend, *panels):
+        assert page.x0 <= box.x0 < box.x1 <= page.x1
+        assert page.y0 <= box.y0 < box.y1 <= page.y1
+
+
+def test_a_single_recall_and_numpy_keys_work():
+    assert len(recall.draw({"LSH": [0.5]}).axes[0].lines) == 1
+    assert len(recall_grid.draw({(np.int64(1), np.int64(8)): {"LSH": [0.1, 0.2]}}).axes) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: recall.draw({}), "curves must be a dict of methods to arrays .*, got an empty one"),
+        (lambda: recall.draw([0.1]), "curves must be a dict .*, got list"),
+        (lambda: recall.draw({"LSH": []}), r"curves\['LSH'\] must be a row of at least one number, got shape \(0,\)"),
+        (lambda: recall.draw({"LSH": [[0.1]]}), r"got shape \(1, 1\)"),
+        (lambda: recall.draw({"LSH": [0.1, np.nan]}), r"curves\['LSH'\] must be finite .* got nan at position 1"),
+        (lambda: recall.draw({"LSH": ["a"]}), "must be a row of numbers, got list"),
+        (lambda: recall.draw({"LSH": [10, 90.0]}), "recalls from 0 to 1, got 90; pass shares, not percent"),
+        (lambda: recall.draw({"Mine": [0.1]}), "no style is known for the method 'Mine'"),
+        (lambda: recall_grid.draw({}), r"pairs \(k, bits\) to curves by method, got an empty one"),
+        (lambda: recall_grid.draw({64: {"LSH": [0.1]}}), r"got the key 64; expected one such as \(100, 64\)"),
+        (lambda: recall_grid.draw({(1, 64): {"LSH": [2.0]}}), r"curves\[\(1, 64\)\]\['LSH'\] must hold recalls"),
+        (
+            lambda: recall_grid.draw({(1, 64): {"LSH": [0.1]}, (5, 96): {"LSH": [0.1]}}),
+            r"the grid has a hole: curves has no entry for k = 1 at 96 bits; measure it",
+        ),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(DataError, match=message):
+        call()

@@ -1,0 +1,108 @@
+"""Files: both kinds, whole or not at all, the same bytes every time, and nothing of matplotlib's own state changed."""
+
+import struct
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from autojacobin import DataError, StorageError
+from autojacobin.figures import alpha, network, proof, recall, save
+from tests.figures.looking import curve
+
+PROGRAM = """
+import sys
+import autojacobin.figures as figures
+assert "matplotlib" not in sys.modules, "import autojacobin.figures is to stay light"
+import numpy as np
+curves = {m: np.linspace(0.1 * place, 1, 200) for place, m in enumerate(["ITQ", "AutoJacoBin"])}
+figures.save(figures.recall.draw(curves, "digits"), sys.argv[1], "recall")
+assert "matplotlib.pyplot" not in sys.modules, "pyplot keeps figures alive and needs one thread"
+"""
+
+
+def png_chunks(content):
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    place, kinds = 8, []
+    while place < len(content):
+        (length,) = struct.unpack(">I", content[place : place + 4])
+        kinds.append(content[place + 4 : place + 8])
+        place += 12 + length
+    return kinds
+
+
+def test_a_figure_is_written_as_png_and_svg(tmp_path):
+    png, svg = save(proof.draw(), tmp_path / "new" / "folder", "appendix")
+    assert (png.name, svg.name) == ("appendix.png", "appendix.svg")
+    assert sorted(path.name for path in png.parent.iterdir()) == ["appendix.png", "appendix.svg"]
+    chunks = png_chunks(png.read_bytes())
+    assert chunks[-1] == b"IEND"
+    assert b"tEXt" not in chunks  # where the version and the date would stand
+    root = ElementTree.parse(svg).getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert b"dc:date" not in svg.read_bytes()
+    width, height = struct.unpack(">II", png.read_bytes()[16:24])
+    assert (width, height) == (round(3.5 * 300), round(2.3 * 300))  # a column of print at 300 dots an inch
+
+
+def test_another_process_writes_the_same_bytes(tmp_path):
+    subprocess.run([sys.executable, "-W", "error", "-c", PROGRAM, tmp_path / "there"], check=True)
+    curves = {m: np.linspace(0.1 * place, 1, 200) for place, m in enumerate(["ITQ", "AutoJacoBin"])}
+    for path in save(recall.draw(curves, "digits"), tmp_path / "here", "recall"):
+        assert path.read_bytes() == (tmp_path / "there" / path.name).read_bytes()
+
+
+def test_threads_write_what_one_thread_writes(tmp_path):
+    from matplotlib import rcParams
+
+    before = dict(rcParams)
+    makers = {
+        "network": network.draw,
+        "recall": lambda: recall.draw({"ITQ": curve(1), "LSH": curve(2)}),
+        "alpha": lambda: alpha.draw({64: {0.1: (0.5, 0.01)}}, {64: (0.4, 0.02)}),
+    }
+
+    def write(job):
+        folder, name = job
+        return save(makers[name](), tmp_path / folder, name)
+
+    for name in makers:
+        write(("alone", name))
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(write, [("together", name) for name in makers]))
+    for path in (tmp_path / "alone").iterdir():
+        assert path.read_bytes() == (tmp_path / "together" / path.name).read_bytes(), path.name
+    assert dict(rcParams) == before
+
+
+def test_a_failed_drawing_leaves_the_old_files(tmp_path):
+    figure = proof.draw()
+    for ending in ("png", "svg"):
+        (tmp_path / f"f.{ending}").write_bytes(b"old")
+    figure.axes[0].set_title(r"$\nosuchcommand$")
+    with pytest.raises(ValueError, match="nosuchcommand"):
+        save(figure, tmp_path, "f")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"f.png": b"old", "f.svg": b"old"}
+
+
+def test_a_folder_that_cannot_be_is_named(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match=r"the figure 'f' cannot be written to '.*file': .*; choose a folder"):
+        save(proof.draw(), tmp_path / "file", "f")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "a\0b", None, 3])
+def test_a_name_is_a_plain_name(tmp_path, name):
+    with pytest.raises(DataError, match="name must be a plain file name without a folder"):
+        save(proof.draw(), tmp_path, name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_figures_and_paths_are_taken(tmp_path):
+    with pytest.raises(DataError, match=r"only a matplotlib Figure can be saved, got dict; pass what draw\(\) gave"):
+        save({}, tmp_path, "f")
+    with pytest.raises(DataError, match="folder must be a path, got int"):
+        save(proof.draw(), 3, "f")
