@@ -29,6 +29,12 @@ class Results:
     outcomes: dict[Cell, Outcome] = field(default_factory=dict)
     chosen: dict[str, dict[str, float]] = field(default_factory=dict)
 
+    @property
+    def seeds_in_words(self) -> str:
+        """What numbers of the compared methods are."""
+        n = self.settings.seeds
+        return "seed 0" if n == 1 else f"mean ± deviation of {n} seeds"
+
     def of(self, method: str, bits: int, parameters: Parameters = ()) -> list[Outcome]:
         """Outcomes of a method at a length, a seed each."""
         found = {

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,8 @@ class Store:
 
     def _arrays(self, key: str) -> dict[str, npt.NDArray[Any]] | None:
         try:
-            with np.load(self.work / f"{key}.npz", allow_pickle=False) as file:
+            # opened here, because np.load leaves a damaged file open
+            with open(self.work / f"{key}.npz", "rb") as stream, np.load(stream, allow_pickle=False) as file:
                 return {name: file[name] for name in file.files}
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
             return None

@@ -20,7 +20,8 @@ from autojacobin._parallel import usable_cores
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth
-from autojacobin.reproduction.artefacts import ARTEFACTS, Artefact, variant_cells
+from autojacobin.reproduction.artefacts import ARTEFACTS, Artefact
+from autojacobin.reproduction.cells import longest_bits, variant_cells
 from autojacobin.reproduction.choosing import choose, grid
 from autojacobin.reproduction.report import Section, write_report
 from autojacobin.reproduction.results import Results
@@ -128,7 +129,7 @@ class _Run:
         self._advance(1, "ground truth")
         results = Results(self.data, self.settings, truth)
         if searched:
-            bits = 128 if 128 in self.settings.bits else self.settings.bits[-1]
+            bits = longest_bits(self.settings)
             for method in VARIANTS:
                 stage = f"{method}: search of its parameters on the training set"
                 results.chosen[method] = choose(

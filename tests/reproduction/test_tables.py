@@ -1,0 +1,78 @@
+"""A table says the same in every form."""
+
+import csv
+import html.parser
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autojacobin.reproduction import Table
+
+TABLE = Table("t", "A & B", ("name", "50 %"), (("a_1", "0.9 ± 0.1"), ("b|c", "> 10")), frozenset({(1, 1)}), "A note.")
+
+
+def test_text_lines_up_and_stars_what_is_bold():
+    assert TABLE.to_text() == (
+        "A & B\n\nname       50 %\n----  ---------\na_1   0.9 ± 0.1\nb|c       > 10*\n\nA note.\n"
+    )
+
+
+def test_markdown_escapes_bars_and_marks_what_is_bold():
+    assert TABLE.to_markdown().splitlines()[2:6] == [
+        "| name | 50 % |",
+        "|---|---:|",
+        "| a_1 | 0.9 ± 0.1 |",
+        r"| b\|c | **> 10** |",
+    ]
+
+
+def test_latex_escapes_what_latex_would_take_for_its_own():
+    latex = TABLE.to_latex()
+    assert r"name & 50 \% \\" in latex
+    assert r"a\_1 & 0.9 $\pm$ 0.1 \\" in latex
+    assert r"\textbf{$>$ 10}" in latex
+    assert r"\caption{A \& B. A note.}" in latex
+
+
+class _Cells(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.rows, self.bold = [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+        elif tag == "b":
+            self.bold.append((len(self.rows) - 2, len(self.rows[-1]) - 1))
+
+    def handle_data(self, data):
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data
+
+
+words = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=8)
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.data())
+def test_csv_and_html_give_the_cells_back(n_rows, n_columns, data):
+    header = tuple(data.draw(words) for _ in range(n_columns))
+    rows = tuple(tuple(data.draw(words) for _ in range(n_columns)) for _ in range(n_rows))
+    bold = data.draw(st.frozensets(st.tuples(st.integers(0, n_rows - 1), st.integers(0, n_columns - 1))))
+    table = Table("t", "", header, rows, bold)
+    if n_columns > 1:  # a lone empty cell is a blank line to the csv module
+        assert list(csv.reader(io.StringIO(table.to_csv(), newline=""))) == [list(row) for row in (header, *rows)]
+    parser = _Cells()
+    parser.feed(table.to_html())
+    assert parser.rows == [list(row) for row in (header, *rows)]
+    assert set(parser.bold) == set(bold)
+
+
+@pytest.mark.parametrize("form", ["to_text", "to_markdown", "to_latex"])
+def test_a_table_without_a_note_has_none(form):
+    text = getattr(Table("t", "T", ("a",), (("1",),)), form)()
+    assert "note" not in text
+    assert text.endswith("\n")

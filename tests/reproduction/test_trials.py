@@ -1,0 +1,160 @@
+"""A trial against the measures it stands for, and the files it is kept in."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autojacobin import ITQ, DataError, StorageError
+from autojacobin.evaluation import ground_truth, m_recall, measure, recall_curve
+from autojacobin.reproduction import Settings
+from autojacobin.reproduction.results import Results
+from autojacobin.reproduction.settings import COMPARED, VARIANTS, cut, make_hasher
+from autojacobin.reproduction.store import Store
+from autojacobin.reproduction.trials import Cell, Outcome, fingerprint, run_cell
+from autojacobin.search import hamming_topk
+from tests.reproduction.small import SETTINGS, small_set
+
+
+@pytest.fixture(scope="module")
+def tried():
+    data = cut(small_set(), SETTINGS)
+    truth = ground_truth(data.base, data.queries, 99)
+    return data, truth, run_cell(Cell("ITQ", 16, 0, pictured=True), data, truth, 120)
+
+
+def test_the_measures_of_a_trial_are_those_of_the_answer(tried):
+    data, truth, outcome = tried
+    hasher = ITQ(16, random_state=0).fit(data.train)
+    _, ids = hamming_topk(hasher.encode(data.queries), hasher.encode(data.base), 120)
+    for k in (1, 10, 99):
+        assert np.allclose(outcome.recall_curve(k), recall_curve(ids, truth, k, 120), rtol=0, atol=1e-12)
+        assert np.allclose(outcome.m_recall(k), measure("m-recall@120", ids, truth, k).values, rtol=0, atol=1e-12)
+        assert outcome.m_recall(k).mean() == pytest.approx(m_recall(ids, truth, k, 120), abs=1e-12)
+
+
+def test_what_is_pictured_are_the_nearest_of_the_retrieved(tried):
+    data, _, outcome = tried
+    hasher = ITQ(16, random_state=0).fit(data.train)
+    _, ids = hamming_topk(hasher.encode(data.queries), hasher.encode(data.base), 99)
+    for query, (retrieved, shown) in enumerate(zip(ids, outcome.pictured, strict=True)):
+        gaps = ((data.base[retrieved].astype(float) - data.queries[query]) ** 2).sum(axis=1)
+        assert np.array_equal(shown, retrieved[np.lexsort((retrieved, gaps))])
+
+
+@given(st.integers(1, 5), st.integers(1, 30), st.integers(1, 4), st.integers(0, 2**32))
+def test_the_curve_and_m_recall_by_their_definitions(n_queries, depth, k, seed):
+    before = np.random.default_rng(seed).integers(0, depth + 1, (n_queries, k + 1)).astype(np.int32)
+    outcome = Outcome(before, depth, {})
+    recalls = [(before[:, :k] < i).mean(axis=1) for i in range(1, depth + 1)]
+    assert np.allclose(outcome.recall_curve(k), [recall.mean() for recall in recalls])
+    assert np.allclose(outcome.m_recall(k), np.mean(recalls, axis=0))
+
+
+def test_an_outcome_comes_back_from_its_file_as_it_was(tried, tmp_path):
+    data, truth, _ = tried
+    outcome = run_cell(Cell("AutoJacoBin", 8, 0, (("alpha", 1.0),), pictured=True), data, truth, 120)
+    store = Store(tmp_path)
+    store.keep_outcome("one", outcome)
+    back = store.outcome("one")
+    assert np.array_equal(back.before, outcome.before)
+    assert np.array_equal(back.pictured, outcome.pictured)
+    assert (back.depth, back.seconds, back.warned) == (outcome.depth, outcome.seconds, outcome.warned)
+    assert back.history.keys() == outcome.history.keys()
+    for name in back.history:
+        assert np.array_equal(back.history[name], outcome.history[name])
+
+
+@pytest.mark.parametrize("damage", ["cut", "emptied", "changed", "gone"])
+def test_a_damaged_file_counts_as_work_not_done(tried, tmp_path, damage):
+    store = Store(tmp_path)
+    store.keep_outcome("one", tried[2])
+    path = tmp_path / "work" / "one.npz"
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(
+            {"cut": content[:100], "emptied": b"", "changed": content[:200] + b"xx" + content[202:]}[damage]
+        )
+    found = store.outcome("one")
+    assert found is None
+
+
+def test_records_and_arrays_are_made_once(tmp_path):
+    store, made = Store(tmp_path), []
+    for _ in range(2):
+        assert store.record("r", lambda: made.append("r") or {"a": 1.5}) == {"a": 1.5}
+        assert np.array_equal(store.array("a", lambda: made.append("a") or np.arange(3)), np.arange(3))
+    assert made == ["r", "a"]
+
+
+def test_a_folder_that_cannot_be_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot write results to .*file.*choose another folder with --out"):
+        Store(tmp_path / "file")
+
+
+def test_keys_tell_trials_and_data_apart():
+    cells = [Cell(method, bits, seed) for method in COMPARED for bits in (8, 16) for seed in (0, 1)]
+    cells += [Cell("AutoJacoBin", 8, 0, (("alpha", 1.0),)), Cell("AutoJacoBin", 8, 0, pictured=True)]
+    prints = [fingerprint(small_set()), fingerprint(cut(small_set(), SETTINGS))]
+    keys = {cell.key(data, depth) for cell in cells for data in prints for depth in (10, 20)}
+    assert len(keys) == len(cells) * 4
+    assert fingerprint(small_set()) == prints[0]
+
+
+@pytest.mark.parametrize("method", [*COMPARED, *VARIANTS])
+def test_every_method_can_be_made_and_is_seeded(method):
+    data = cut(small_set(), SETTINGS)
+    codes = [make_hasher(method, 8, 3, {}).fit(data.train).encode(data.queries) for _ in range(2)]
+    assert codes[0] == codes[1]
+
+
+def test_the_paper_s_settings_follow_the_set():
+    data = small_set()
+    settings = Settings.for_set(data)
+    assert (settings.bits, settings.depth, settings.seeds) == ((64,), 1000, 3)
+    assert Settings.for_set(data, bits=(32, 16, 16), depth=50, seeds=1).bits == (16, 32)
+    with pytest.raises(DataError, match="bits must be from 1 to 64, the dimension of small"):
+        Settings.for_set(data, bits=(65,))
+    with pytest.raises(DataError, match="depth must be from 1 to 1000, the size of the base, got 1001"):
+        Settings.for_set(data, depth=1001)
+
+
+def test_a_cut_set_keeps_vectors_and_pictures_together():
+    data, whole = cut(small_set(), SETTINGS), small_set()
+    assert (len(data.train), len(data.base), len(data.queries)) == (300, 1000, 40)
+    for vector, picture in zip(data.queries, data.query_patches, strict=True):
+        row = np.flatnonzero((whole.queries == vector).all(axis=1))[0]
+        assert np.array_equal(whole.query_patches[row], picture)
+
+
+def outcome_with(recall, n=400, seed=0, noise=0.0):
+    """Queries that find their only neighbour at once with probability ``recall``, and never otherwise."""
+    rng = np.random.default_rng(seed)
+    found = rng.random(n) < recall + noise
+    return Outcome(np.where(found, 0, 10)[:, None].astype(np.int32), 10, {"fit": 1.0})
+
+
+def test_methods_within_the_noise_are_level_with_the_best():
+    settings = Settings(bits=(8,), ks=(1,), depth=10, seeds=1)
+    results = Results(small_set(), settings, np.zeros((400, 1), dtype=np.int64))
+    results.outcomes = {
+        Cell("ITQ", 8, 0): outcome_with(0.80),
+        Cell("OKMeans", 8, 0): outcome_with(0.79),  # the same draws but for four queries
+        Cell("LSH", 8, 0): outcome_with(0.50),
+    }
+    best, level = results.level_with_best(["LSH", "ITQ", "OKMeans"], 8, 1)
+    assert best == "ITQ"
+    assert "LSH" not in level
+    assert results.m_recall("ITQ", 8, 1).spread is None
+
+
+def test_methods_that_differ_by_less_than_their_seeds_are_level():
+    settings = Settings(bits=(8,), ks=(1,), depth=10, seeds=2)
+    results = Results(small_set(), settings, np.zeros((400, 1), dtype=np.int64))
+    for seed, shift in ((0, 0.0), (1, 0.1)):
+        results.outcomes[Cell("ITQ", 8, seed)] = outcome_with(0.75 + shift)
+        results.outcomes[Cell("LSH", 8, seed)] = outcome_with(0.72 + shift)
+    assert results.level_with_best(["LSH", "ITQ"], 8, 1) == ("ITQ", ["LSH"])
