@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._parallel import run_tasks, usable_cores
 from autojacobin.codes import Codes
 from autojacobin.search._manifest import SegmentRecord
 from autojacobin.search._topk import NONE_DEAD
@@ -199,9 +200,16 @@ class _Builder:
 
     def _store_codes(self, codes: Codes, order: Ids | None) -> Stored:
         writer = self._store.start("codes", np.uint64, shape_of(0, codes.n_bits)[1:])
-        for start in range(0, self._n, ROWS_PER_BLOCK):  # whole tiles but for the last
+
+        def laid_out(start: int) -> Any:
             rows = slice(start, start + ROWS_PER_BLOCK)
-            writer.append(Tiles.from_codes(codes[rows if order is None else order[rows]]).words)
+            return Tiles.from_codes(codes[rows if order is None else order[rows]]).words
+
+        starts = [(start,) for start in range(0, self._n, ROWS_PER_BLOCK)]  # whole tiles but for the last
+        at_once = 4 * usable_cores()
+        for first in range(0, len(starts), at_once):
+            for words in run_tasks(laid_out, starts[first : first + at_once]):
+                writer.append(words)
         return writer.finish()
 
 
