@@ -222,3 +222,15 @@ def test_the_layout_is_the_one_that_indexes_on_disk_have(n_bits, lanes, codes):
         j, s = divmod(place, 64 // lanes)
         assert np.array_equal(tiles[p // codes, :, j, s * (codes // 64) + g], expected[p])
     assert not tiles.reshape(3, -(-n_bits // 64), -1)[2].any(axis=0).sum() > 77  # the rest of the last tile is zero
+
+
+@pytest.mark.usefixtures("tiles_looked_at")
+@pytest.mark.parametrize("k", [1, 3000, 40_000, 150_000])
+def test_more_wanted_than_a_tile_holds(k):
+    """The sample's own first guess comes from one tile, which may hold fewer codes than are wanted."""
+    base, queries = correlated(200_000, 16, 0), correlated(2, 16, 1)
+    distances, ids = hamming_topk(queries, base, k)
+    all_distances = np.bitwise_count(queries.packed[:, None] ^ base.packed[None]).sum(axis=2, dtype=np.int64)
+    order = np.argsort(all_distances, axis=1, kind="stable")[:, :k]
+    assert np.array_equal(ids, order)
+    assert np.array_equal(distances, np.take_along_axis(all_distances, order, axis=1))

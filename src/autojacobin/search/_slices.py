@@ -25,6 +25,7 @@ import numpy.typing as npt
 from autojacobin.search._adders import WORDS, add_up_rows
 from autojacobin.search._compile import kernel, use_wide_registers
 from autojacobin.search._distances import PLANES
+from autojacobin.search._turning import turn_blocks
 from autojacobin.search.tiles import Tiles, n_words
 
 __all__ = ["SlicedQueries", "can_be_sliced", "set_seeds", "slice_tile"]
@@ -133,21 +134,14 @@ def set_seeds(seeds: Any, q: int, number: int) -> None:
 
 @kernel
 def slice_tile(words: Any, t: int, slices: Any, every_row: Any, lists: Any, width: Any) -> None:
-    """Turn tile ``t``: transpose its bits 64 by 64, eight blocks at a time, and fill the rows that follow."""
+    """Turn tile ``t`` chunk by chunk, and fill the rows that follow those of the bits."""
     use_wide_registers()
-    steps = 64 // words.shape[2]
-    groups = words.shape[2] * words.shape[3] // 64
     n_bits = 64 * words.shape[1]
     every_end = np.full((1, 1), n_bits)
     sums = np.empty((len(width), WORDS), dtype=np.uint64)
     for c in range(slices.shape[0]):
         for w in range(words.shape[1]):
-            for p in range(64):
-                lane = p // steps
-                column = (p - lane * steps) * groups + WORDS * c
-                for i in range(WORDS):
-                    slices[c, 64 * w + p, i] = words[t, w, lane, column + i]
-            _transpose(slices, c, 64 * w)
+            turn_blocks(words, t, w, slices, c)
         if len(lists) > 1:
             for b in range(n_bits):
                 for i in range(WORDS):
@@ -157,22 +151,3 @@ def slice_tile(words: Any, t: int, slices: Any, every_row: Any, lists: Any, widt
             for b in range(len(width)):
                 for i in range(WORDS):
                     slices[c, n_bits + 1 + b, i] = sums[b, i]
-
-
-@kernel
-def _transpose(slices: Any, c: int, first: int) -> None:
-    """Transpose 64 × 64 bits by exchanging ever smaller squares (Hacker's Delight, section 7-3), for each column."""
-    use_wide_registers()
-    stride, mask = 32, np.uint64(0x00000000FFFFFFFF)
-    while stride:
-        shift = np.uint64(stride)
-        row = 0
-        while row < 64:
-            for i in range(WORDS):
-                low, high = slices[c, first + row, i], slices[c, first + row + stride, i]
-                moved = ((low >> shift) ^ high) & mask
-                slices[c, first + row + stride, i] = high ^ moved
-                slices[c, first + row, i] = low ^ (moved << shift)
-            row = (row + stride + 1) & ~stride
-        stride >>= 1
-        mask ^= mask << np.uint64(stride)

@@ -33,7 +33,7 @@ from autojacobin.search.tiles import Tiles
 __all__ = ["NONE_DEAD", "NO_PLANES", "tiled_topk"]
 
 _MOST_QUERIES_PER_TASK = 512
-_FEWEST_QUERIES_TO_SLICE = 64
+_FEWEST_QUERIES_TO_SLICE = 32
 _QUERIES_WORTH_A_SHARE = 256
 _BYTES_PER_TASK = 2**26
 _TILES_PER_SAMPLE = 16
@@ -139,7 +139,12 @@ class _Search:
             return np.full(len(self.queries), self.n_levels)
         state = new_state(len(self.queries), rank, self.n_levels)
         # spread over the whole, since the order of a base often means something
-        self.scan(first_tile + np.arange(sampled) * n_tiles // sampled, rank, *state)
+        sample = first_tile + np.arange(sampled) * n_tiles // sampled
+        if rank <= self.base.codes_per_tile:  # without, all codes of the first tile would be taken in
+            _radii_of_tile(
+                self.base.words, sample[0], self.queries, self.planes, rank, self.sums, self.lanes, state[1], state[0]
+            )
+        self.scan(sample, rank, *state)
         return np.minimum(state[0][:, RADIUS] + 1, self.n_levels)
 
     def scan(self, tiles: Any, k: int, counters: Any, counts: Any, kept: Any, ids: Any) -> None:
@@ -158,6 +163,32 @@ class _Search:
 
 
 @kernel
+def _radii_of_tile(
+    words: Any, t: int, queries: Any, planes: Any, rank: int, sums: Any, lanes: Any, counts: Any, counters: Any
+) -> None:
+    """Set the radius of each query so that ``rank`` codes of tile ``t`` are within it."""
+    for q in range(queries.shape[0]):
+        _distances_to(words, t, queries, planes, q, sums, 0)
+        for distance in lanes:
+            counts[q, distance] += 1
+        radius, below = 0, 0
+        while below < rank:
+            below += counts[q, radius]
+            radius += 1
+        counts[q, :] = 0
+        counters[q, RADIUS] = radius
+
+
+@kernel
+def _distances_to(words: Any, t: int, queries: Any, planes: Any, q: int, sums: Any, radius: int) -> bool:
+    if planes.shape[0]:
+        return weighted_shorts(words, t, queries, planes, q, sums, radius)
+    if words.shape[2] == 8:
+        return hamming_bytes(words, t, queries, q, sums, radius)
+    return hamming_shorts(words, t, queries, q, sums, radius)
+
+
+@kernel
 def _scan(
     words: Any, n: int, tiles: Any, queries: Any, planes: Any, dead: Any, k: int, sums: Any, lanes: Any,
     near: Any, counters: Any, counts: Any, kept: Any, ids: Any,
@@ -168,13 +199,7 @@ def _scan(
         valid = min(codes, n - first)
         for q in range(queries.shape[0]):
             radius = counters[q, RADIUS]
-            if planes.shape[0]:
-                any_near = weighted_shorts(words, t, queries, planes, q, sums, radius)
-            elif words.shape[2] == 8:
-                any_near = hamming_bytes(words, t, queries, q, sums, radius)
-            else:
-                any_near = hamming_shorts(words, t, queries, q, sums, radius)
-            if any_near:
+            if _distances_to(words, t, queries, planes, q, sums, radius):
                 offer(sums, lanes, words.shape[2], near, first, valid, dead, k, q, counters, counts, kept, ids)
 
 

@@ -1,0 +1,89 @@
+"""Turning 64 × 64 bits on their side, for eight blocks of codes at once.
+
+Bits are transposed by exchanging ever smaller squares (Hacker's Delight, section 7-3). Word i of every vector belongs
+to block i, so all eight blocks are turned by the same instructions. Eight rows at a time stay in registers for three
+of the six rounds, so each row is read and written twice; a loop in Python would go through memory in every round.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic as _intrinsic
+
+__all__ = ["turn_blocks"]
+
+intrinsic: Any = _intrinsic  # typed as if the caller passed the typing context, which numba does
+
+WORDS = 8
+_WORD = ir.IntType(64)
+_VECTOR = ir.VectorType(_WORD, WORDS)
+_ROWS_AT_ONCE = 8
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def turn_blocks(typing_context: Any, words: Any, t: Any, w: Any, slices: Any, c: Any) -> Any:  # noqa: ARG001
+    """Write the slices of word ``w`` of the codes of chunk ``c`` of tile ``t``: row b gets bit b of each code.
+
+    Code 64 g + p of a tile stands at column p G + g of its word, with G codes a row, so that eight words from there on
+    are code p of eight blocks.
+    """
+    signature = types.void(words, t, w, slices, c)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        tiles = context.make_array(signature.args[0])(context, builder, arguments[0])
+        turned = context.make_array(signature.args[3])(context, builder, arguments[3])
+        _, n_words, lanes, columns = (builder.extract_value(tiles.shape, axis) for axis in range(4))
+        codes = builder.mul(lanes, columns)
+        groups = builder.udiv(codes, _WORD(64))
+        word = builder.mul(builder.add(builder.mul(arguments[1], n_words), arguments[2]), codes)
+        source = builder.gep(tiles.data, [builder.add(word, builder.mul(arguments[4], _WORD(WORDS)))])
+        rows = builder.extract_value(turned.shape, 1)
+        first = builder.add(builder.mul(arguments[4], rows), builder.mul(arguments[2], _WORD(64)))
+        target = builder.gep(turned.data, [builder.mul(first, _WORD(WORDS))])
+        for start in range(_ROWS_AT_ONCE):
+            numbers = range(start, 64, _ROWS_AT_ONCE)
+            loaded = [_load(builder, builder.gep(source, [builder.mul(_WORD(p), groups)])) for p in numbers]
+            _store(builder, target, numbers, _exchanged(builder, loaded, (32, 16, 8)))
+        for start in range(0, 64, _ROWS_AT_ONCE):
+            numbers = range(start, start + _ROWS_AT_ONCE)
+            loaded = [_load(builder, builder.gep(target, [_WORD(WORDS * p)])) for p in numbers]
+            _store(builder, target, numbers, _exchanged(builder, loaded, (4, 2, 1)))
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _exchanged(builder: Any, rows: list[Any], shifts: tuple[int, ...]) -> list[Any]:
+    """Three rounds over eight rows: in each, the high part of one and the low part of another change places."""
+    distance = len(rows) // 2
+    for shift in shifts:
+        mask = _everywhere(sum(((1 << shift) - 1) << place for place in range(0, 64, 2 * shift)))
+        by = _everywhere(shift)
+        for one in range(len(rows)):
+            if one & distance:
+                continue
+            low, high = rows[one], rows[one + distance]
+            moved = builder.and_(builder.xor(builder.lshr(low, by), high), mask)
+            rows[one + distance] = builder.xor(high, moved)
+            rows[one] = builder.xor(low, builder.shl(moved, by))
+        distance //= 2
+    return rows
+
+
+def _everywhere(number: int) -> Any:
+    return ir.Constant(_VECTOR, [number] * WORDS)
+
+
+def _load(builder: Any, pointer: Any) -> Any:
+    vector = builder.load(builder.bitcast(pointer, _VECTOR.as_pointer()))
+    vector.align = 8
+    return vector
+
+
+def _store(builder: Any, target: Any, numbers: range, rows: list[Any]) -> None:
+    for p, row in zip(numbers, rows, strict=True):
+        pointer = builder.bitcast(builder.gep(target, [_WORD(WORDS * p)]), _VECTOR.as_pointer())
+        builder.store(row, pointer).align = 8
