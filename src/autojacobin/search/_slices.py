@@ -6,7 +6,7 @@ are needed, half of them as a rule:
 
     d(x, q) = |x| + |q| − 2 · (ones that x and q have in common)
 
-Turning a tile costs as much as asking it for some twenty queries, so it is done for as many as there are and forgotten
+Turning a tile costs as much as asking it for a dozen queries, so it is done for as many as there are and forgotten
 again: what is kept, in memory and on disk, stays the tiles. Codes of more than 512 bits have tiles of fewer than 512
 codes and are not sliced.
 
