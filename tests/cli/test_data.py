@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -47,7 +48,7 @@ def test_list_shows_every_set_its_sizes_and_whether_it_is_here(run, tmp_path):
     assert result.returncode == 0, result.stderr
     lines = {line.split()[0]: line for line in result.stdout.splitlines() if line.split()}
     assert set(CATALOGUE) <= set(lines)
-    assert re.search(r"built in .*1,497 / 1,497 / 300 × 64 .*CC BY 4\.0 +yes", lines["digits"])
+    assert re.search(r"built in .*1,497 / 1,497 / 300 × 64 .*CC BY 4\.0 \(UCI\) +yes", lines["digits"])
     assert re.search(r"download .*10k / 1M / 10k × 128 +161 MB .* no", lines["sift1m"])
     assert re.search(r"by hand .*10k / 259,648 / 10k × 128 ", lines["nus-wide"])
     assert str(tmp_path / "cache" / "sets") in result.stdout
@@ -85,7 +86,11 @@ def test_build_makes_a_set_that_info_shows(run, tmp_path):
         cv2.imwrite(str(tmp_path / "photos" / f"{number}.png"), pixels)
     result = run("build", "--descriptor", "gist", "photos", "made")
     assert result.returncode == 0, result.stderr
-    assert "960 values each; look at it with: autojacobin data info made" in result.stdout
+    assert result.stdout == (
+        "Wrote made: gist vectors, learn 2 from 2, base 3 from 3, query 1 from 1 pictures.\n"
+        "No picture was skipped.\n"
+        f"Look at it with: autojacobin data info {tmp_path / 'made'}\n"
+    )
     assert "describing pictures …" in result.stderr
     assert "\x1b" not in result.stdout + result.stderr
     shown = run("info", "made")
@@ -94,11 +99,33 @@ def test_build_makes_a_set_that_info_shows(run, tmp_path):
     assert re.search(r"base patches +\d × 32 × 32", shown.stdout)
 
 
+def test_build_says_how_many_pictures_it_skipped_and_why(run, tmp_path, mine, monkeypatch):
+    (tmp_path / "photos").mkdir()
+    for number in range(3):
+        cv2.imwrite(str(tmp_path / "photos" / f"{number}.png"), np.full((20, 20), number, np.uint8))
+    for number in range(7):
+        (tmp_path / "photos" / f"broken {number}.png").write_text("no picture")
+    monkeypatch.setenv("AUTOJACOBIN_DATA", str(mine.parent.parent))
+    (mine.parent.parent / "my set").symlink_to(mine)  # of the same name, and in the data folder
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    result = run("build", "--descriptor", "wavelet", "../photos", "my set")
+    assert result.returncode == 0, result.stderr
+    wrote, skipped, *shown, more, look = result.stdout.splitlines()
+    assert wrote == "Wrote my set: wavelet vectors, learn 1 from 1, base 1 from 1, query 1 from 1 pictures."
+    assert skipped == "7 skipped; my set/build.json says why:"
+    assert [re.match(r"  broken (\d).png: cannot decode .*; convert it", line)[1] for line in shown] == list("01234")
+    assert more == "  and 2 more"
+    command = shlex.split(look.removeprefix("Look at it with: autojacobin data "))
+    assert "base           1 × 128 float32" in run(*command).stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (["info", "digit"], 1, "no data set is called 'digit', expected one of: digits, photos"),
-        (["info", "sift1m"], 1, "fetch it with: autojacobin data fetch sift1m"),
+        (["info", "sift1m"], 1, "fetch it with: autojacobin data fetch sift1m, which"),
+        (["info", "sift1m", "--data", "my data"], 1, "autojacobin data fetch sift1m --data 'my data', which"),
         (["fetch", "digit"], 1, "no data set is called 'digit'"),
         (["fetch", "nus-wide"], 1, "cannot be fetched by a program; put there Normalized_WT.dat"),
         (["fetch", "mnist", "--data", "/dev/null/x"], 1, "cannot make the folder /dev/null/x/mnist"),

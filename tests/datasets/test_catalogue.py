@@ -1,5 +1,6 @@
 """The catalogue: every entry is complete, and every name leads to a set or to a sentence that helps."""
 
+import errno
 import re
 from pathlib import Path
 
@@ -63,6 +64,33 @@ class TestDigits:
         assert is_here("digits")
 
 
+def test_what_is_here_can_be_asked_without_a_cache(monkeypatch):
+    monkeypatch.setenv("AUTOJACOBIN_CACHE", "/dev/null/no")
+    assert {name for name in CATALOGUE if is_here(name)} >= {"digits", "photos"}
+    assert not is_here("gist1m")
+    with pytest.raises(StorageError, match="cannot make the folder /dev/null/no/sets/gist1m"):
+        fetch_set("gist1m")
+
+
+def test_a_folder_that_cannot_be_looked_at_has_no_set_in_it(monkeypatch, tmp_path):
+    (tmp_path / "sift1m").mkdir()
+
+    def refuse(path):  # the superuser, who may run this, is refused nothing
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert not is_here("sift1m", tmp_path)
+    with pytest.raises(StorageError, match=r"cannot read the folder .*sift1m: Permission denied"):
+        load_set("sift1m", tmp_path)
+
+
+@pytest.mark.parametrize("name", [["digits"], None, 3])
+def test_names_that_are_no_names_are_told(name):
+    for call in (fetch_set, is_here):
+        with pytest.raises(DataError, match=r"no data set is called .*, expected one of: digits"):
+            call(name)
+
+
 def test_photos_come_with_their_patches(monkeypatch):
     arrays = {
         "train": np.zeros((3, 128), np.uint8),
@@ -109,10 +137,11 @@ class TestNames:
             fetch_set(str(name), 7)
 
     def test_one_that_is_not_here_says_how_to_get_it(self, tmp_path):
-        with pytest.raises(
-            StorageError, match="fetch it with: autojacobin data fetch gist1m, or put there gist.tar.gz"
-        ):
+        told = rf"fetch it with: autojacobin data fetch gist1m --data {tmp_path}, which .* put there: gist\.tar\.gz"
+        with pytest.raises(StorageError, match=told):
             load_set("gist1m", tmp_path)
+        with pytest.raises(StorageError, match="fetch it with: autojacobin data fetch gist1m, which downloads it"):
+            load_set("gist1m")
 
     def test_the_folder_is_the_one_given_or_that_of_the_environment_or_in_the_cache(self, monkeypatch, tmp_path):
         assert data_folder() == tmp_path / "cache" / "sets"

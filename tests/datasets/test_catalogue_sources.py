@@ -1,5 +1,6 @@
 """Small files laid out as those of each set: fetched, unpacked, split and loaded as the real ones are."""
 
+import errno
 import gzip
 import hashlib
 import io
@@ -8,12 +9,13 @@ import struct
 import tarfile
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
-from autojacobin import AutoJacobinError, FormatError
+from autojacobin import AutoJacobinError, FormatError, StorageError
 from autojacobin.datasets import CATALOGUE, fetch_set, is_here, load_set
 from autojacobin.datasets._entries import Split
 from tests.datasets.fetch_server import serving
@@ -227,6 +229,40 @@ class TestSift10M:
             shrunk("sift10m", files=(replace(entry.files[0], url=server.url),))
             data = fetch_set("sift10m", tmp_path / "data")
         assert rows_of(data.base) < rows_of(features)
+
+    def test_two_that_unpack_at_once_do_not_disturb_each_other(self, shrunk, tmp_path):
+        self.write(tmp_path / "made", transposed=False)
+        home = tmp_path / "data" / "sift10m"
+        home.mkdir(parents=True)
+        with zipfile.ZipFile(home / "sift10m.zip", "w") as container:
+            container.write(tmp_path / "made" / "SIFT10Mfeatures.mat", "SIFT10Mfeatures.mat")
+        shrunk("sift10m", rows=300, split=self.split)
+        others = []
+
+        def somebody_else(stage, done, total):
+            if not others:
+                others.append(stage)
+                others.append(fetch_set("sift10m", tmp_path / "data"))
+
+        data = fetch_set("sift10m", tmp_path / "data", somebody_else)
+        assert others[0] == "unpacking"
+        assert np.array_equal(data.base, others[1].base)
+        assert sorted(path.name for path in home.iterdir()) == ["sift10m", "sift10m.zip.sha256"]
+
+    def test_an_archive_that_cannot_be_read_is_told(self, shrunk, tmp_path, monkeypatch):
+        (tmp_path / "sift10m").mkdir()
+        (tmp_path / "sift10m" / "sift10m.zip").write_bytes(b"PK")
+        (tmp_path / "sift10m" / "sift10m.zip.sha256").write_text("0123")
+        opened = Path.open
+
+        def refuse(path, *arguments, **more):
+            if path.name == "sift10m.zip":  # the superuser, who may run this, is refused nothing
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return opened(path, *arguments, **more)
+
+        monkeypatch.setattr(Path, "open", refuse)
+        with pytest.raises(StorageError, match=r"cannot read or keep .*sift10m\.zip: Permission denied"):
+            fetch_set("sift10m", tmp_path)
 
     @pytest.mark.parametrize(
         ("shape", "message"), [((300, 127), "expected a side of 128"), ((301, 128), "has 301 vectors, expected 300")]

@@ -292,6 +292,13 @@ def test_a_disk_that_takes_no_more_is_told_and_what_is_there_is_gone_on_with(ser
     assert server.requests[-1]["Range"] == f"bytes={kept}-"
 
 
+def test_trouble_with_the_disk_is_not_taken_for_trouble_with_the_network(server, tmp_path):
+    (tmp_path / "file.bin.part.json").mkdir()
+    with pytest.raises(StorageError, match=r"cannot write .*file\.bin\.part: Is a directory"):
+        fetch(server, tmp_path)
+    assert len(server.requests) == 1
+
+
 def test_a_file_that_cannot_fit_is_not_begun(server, tmp_path):
     server.acts = [serve.announcing(10**14)]
     with pytest.raises(StorageError, match="100,000,000,000,000 bytes are to come and .* are free"):

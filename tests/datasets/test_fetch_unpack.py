@@ -181,11 +181,38 @@ def test_what_is_no_archive_is_told(tmp_path, content):
     refused(tmp_path / "a.tar.gz", "is no archive|is damaged")
 
 
+@pytest.mark.parametrize("make", [tar_of, zip_of])
+@pytest.mark.parametrize("names", [("a", "a/b"), ("a/b", "a"), ("a", "a/b/c"), ("a", "a/")])
+def test_a_file_that_is_a_folder_too_is_refused(tmp_path, make, names):
+    members = {}
+    for name in names:
+        member = tarfile.TarInfo(name)
+        member.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+        members[member if make is tar_of else name] = b"" if name.endswith("/") else b"x"
+    refused(make(tmp_path / "archive.tar.gz", members), "is a file and a folder at once|comes twice")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damage_below_the_zip_is_told_as_damage(tmp_path, method):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as container:
+        container.writestr("one", bytes(range(256)) * 9)
+    content = bytearray((tmp_path / "a.zip").read_bytes())
+    content[60:80] = bytes(20)
+    (tmp_path / "a.zip").write_bytes(content)
+    refused(tmp_path / "a.zip", r"a\.zip is damaged: ")
+
+
+def test_a_name_that_is_no_text_is_told(tmp_path):
+    archive = zip_of(tmp_path / "a.zip", {"é": b"content"})
+    archive.write_bytes(archive.read_bytes().replace("é".encode(), b"\xff\xff"))
+    refused(archive, r"a\.zip is damaged: 'utf-8' codec")
+
+
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), kind=st.sampled_from(["a.tar.gz", "a.tar", "a.zip"]))
 def test_damaged_archives_are_told_or_come_out_bounded(data, kind, tmp_path_factory):
     folder = tmp_path_factory.mktemp("damaged")
-    members = {"a/one": b"0123456789" * 30, "two": bytes(600)}
+    members = {"a/one": b"0123456789" * 30, "zwölf": bytes(600)}
     if kind == "a.zip":
         zip_of(folder / kind, members)
     else:

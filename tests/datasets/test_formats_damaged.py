@@ -55,7 +55,12 @@ ROW = struct.pack("<i3f", 3, 1, 2, 3)
         ("a.csv", b"1,2\n3,1_0\n", "'1_0' in field 2 of line 2"),
         ("a.csv", b"1,2\n\n3,4\n", "line 2"),
         ("a.csv", b"1,2\n3,4,5\n6\n", "3 fields in line 2, expected 2"),
+        ("a.csv", b",a,b\n0,5,6\n1,7,8\n", "has no name for the first column in line 1, its header"),
+        ("a.csv", b'# R\n"","a","b"\r\n"1",5,6\r\n', "has no name for the first column in line 2, its header"),
+        ("a.txt", b'"V1" "V2"\n"1" 5 6\n"2" 7 8\n', "seem to begin with the names of rows"),
         ("a.tsv", b"1\t2\n3\t\xff\n", "in field 2 of line 2"),
+        ("a.tsv", b"1\t\t3\n\t2\t3\n", "'' in field 2 of line 1"),
+        ("a.tsv", b"a\tb\tc\n1\t2\t3\n\t2\t3\n4\t5\t6\n", "'' in field 1 of line 3"),
         ("a.txt", b"1 2\r3 4\r5 6", "a carriage return within line 1, expected lines that end in a line feed"),
         ("a.dat", b"1 2\n3 0x4\n", "'0x4' in field 2 of line 2"),
         ("a.fvecs.gz", gzip.compress(4 * ROW)[:-9], "a stream that breaks off near byte"),
@@ -273,8 +278,8 @@ def test_a_file_that_may_not_be_read_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"path": 5}, "path must be the path of a file, got int"),
-        ({"path": "a\0b"}, "with a zero character in it"),
+        ({"path": 5}, "path must be the path of a file or folder, got int"),
+        ({"path": "a\0b"}, "a path has no zero character in it"),
         ({"format": "vecs"}, "format must be one of fvecs, bvecs"),
         ({"format": 3}, "format must be one of"),
         ({"part": "train"}, "a npy file is one matrix without parts, got part='train'"),

@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis.extra import numpy as arrays
 
 from autojacobin import ITQ
 from autojacobin.datasets import open_vectors, write_vectors
+from autojacobin.datasets._formats import reader
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth
 from autojacobin.search.index import Index
@@ -58,9 +60,14 @@ def test_rows_that_are_not_there_are_named(opened):
             with pytest.raises(IndexError, match="is not in .*, which has rows 0 to 39") as error:
                 vectors[key]
             assert isinstance(error.value, DataError)
-        for key in ([0.5], "a", None, [[1, 2]], np.ones(3, dtype=bool), (0, [1])):
+        for key in ([0.5], "a", None, [[1, 2]], np.ones(3, dtype=bool), (0, [1]), (0, True), (0, 1, 2), ()):
             with pytest.raises(DataError):
                 vectors[key]
+        for column in (5, -6, np.int64(99)):
+            with pytest.raises(IndexError, match=f"column {column} is not in .*, which has columns 0 to 4") as error:
+                vectors[1:3, column]
+            assert isinstance(error.value, DataError)
+        np.testing.assert_array_equal(vectors[(3,)], WHOLE[(3,)])
         for rows in (0, -1, 1.5, "2"):
             with pytest.raises(DataError, match="rows must be an integer of at least 1"):
                 vectors.blocks(rows)
@@ -153,3 +160,29 @@ def test_the_library_takes_vectors_for_arrays(tmp_path, ending):
     index.add(vectors)
     _, ids = index.search(vectors[:4], k=1)
     assert ids[:, 0].tolist() == [0, 1, 2, 3]
+
+
+@pytest.fixture
+def spans(tmp_path, monkeypatch):
+    """A chunked file of 130 rows, blocks of 35 rows, and the spans that are read of it."""
+    matrix = np.random.RandomState(0).randint(0, 256, (130, 300)).astype(np.uint8)
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file.create_dataset("train", data=matrix, chunks=(20, 40), compression="gzip")
+    monkeypatch.setattr(reader, "_BYTES_PER_BLOCK", 35 * 300)
+    with open_vectors(tmp_path / "a.hdf5") as vectors:
+        read, spans = vectors._reader._read, []
+        monkeypatch.setattr(vectors._reader, "_read", lambda *span: spans.append(span) or read(*span))
+        yield vectors, matrix, spans
+
+
+def test_rows_far_apart_are_taken_without_all_between_them(spans):
+    vectors, matrix, read = spans
+    ids = [129, 0, 34, 70, 36, 129]
+    np.testing.assert_array_equal(vectors[ids], matrix[ids])
+    assert read == [(0, 35), (36, 37), (70, 71), (129, 130)]
+
+
+def test_chunks_are_unpacked_once_each(spans):
+    vectors, matrix, read = spans
+    np.testing.assert_array_equal(np.asarray(vectors), matrix)
+    assert read == [(start, min(130, start + 20)) for start in range(0, 130, 20)]

@@ -190,11 +190,21 @@ def test_places_that_cannot_be_written_to_are_told(tmp_path):
     (tmp_path / "folder.npy").mkdir()
     for path, message in (
         (tmp_path / "nowhere" / "a.npy", "the folder .*nowhere does not exist; make it first"),
-        (tmp_path / "folder.npy", "is a directory; the path is as it was"),
+        (tmp_path / "folder.npy", "it is a folder, expected a file or nothing"),
     ):
         with pytest.raises(StorageError, match=rf"^cannot write {path}: {message}"):
             write_vectors(path, WHOLE)
     assert os.listdir(tmp_path) == ["folder.npy"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_not_replaced(tmp_path, make):
+    make(tmp_path / "a.npy")
+    before = (tmp_path / "a.npy").stat()
+    with pytest.raises(StorageError, match=r"cannot write .*a\.npy: it is (a folder|a pipe or a device)"):
+        write_vectors(tmp_path / "a.npy", np.eye(3))
+    assert os.path.samestat((tmp_path / "a.npy").stat(), before)
+    assert os.listdir(tmp_path) == ["a.npy"]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import DataError, FormatError, StorageError
+from autojacobin import AutoJacobinError, DataError, FormatError, StorageError
 from autojacobin.datasets import load_set, write_vectors
 from autojacobin.evaluation import ground_truth
 
@@ -130,14 +130,25 @@ def test_a_ground_truth_of_distances_is_told(tmp_path):
         load_set(folder)
 
 
-@pytest.mark.parametrize("patches", [np.zeros((50, 4, 4)), np.zeros((50, 16), np.uint8), b"nonsense", b""])
+@pytest.mark.parametrize(
+    "patches",
+    [
+        np.zeros((50, 4, 4)),
+        np.zeros((50, 16), np.uint8),
+        np.zeros((50, 4, 4, 2), np.uint8),
+        np.array(["text"] * 50),
+        b"nonsense",
+        b"",
+        b"\x93NUMPY\x01\x00\x02\x00(\n",
+    ],
+)
 def test_patches_that_are_no_pictures_are_told(tmp_path, patches):
     folder = write_set(tmp_path / "mine")
     if isinstance(patches, bytes):
         (folder / "base_patches.npy").write_bytes(patches)
     else:
         np.save(folder / "base_patches.npy", patches)
-    with pytest.raises(FormatError, match=r"base_patches\.npy (holds no pictures|cannot be read)"):
+    with pytest.raises(FormatError, match=r"base_patches\.npy (holds no pictures|holds text|is damaged|is empty)"):
         load_set(folder)
 
 
@@ -209,13 +220,61 @@ def test_a_file_that_holds_no_vectors_is_told(tmp_path, content):
             load_set(tmp_path / name)
 
 
-def test_a_damaged_cache_is_told(tmp_path):
+@pytest.mark.parametrize("name", ["train.npy", "base.npy", "queries.npy", "prepared.json"])
+@pytest.mark.parametrize("left", [None, 0, 60])
+def test_a_damaged_cache_is_told(tmp_path, name, left):
     np.save(tmp_path / "vectors.npy", np.ones((30, 3)))
     load_set(tmp_path / "vectors.npy")
-    (base,) = (tmp_path / "cache" / "prepared").glob("vectors-*/base.npy")
-    os.truncate(base, 60)
-    with pytest.raises(FormatError, match=r"base\.npy is damaged: .*; delete the folder .* and load the set again"):
+    (file,) = (tmp_path / "cache" / "prepared").glob(f"vectors-*/{name}")
+    if left is None:
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[: min(left, file.stat().st_size // 2)])
+    with pytest.raises(FormatError, match=f"{file.parent} is damaged: .*; remove this folder, and it is built again"):
         load_set(tmp_path / "vectors.npy")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems take no such names")
+def test_a_name_that_is_no_text_will_do(tmp_path):
+    file = tmp_path / os.fsdecode(b"\xff vectors.npy")
+    np.save(file, np.arange(60.0).reshape(20, 3))
+    assert load_set(file).base.shape == (18, 3)
+
+
+def test_a_file_of_ann_benchmarks_is_known_without_an_ending(tmp_path):
+    with h5py.File(tmp_path / "downloaded", "w") as file:
+        file["train"], file["test"] = BASE, QUERY
+    data = load_set(tmp_path / "downloaded")
+    assert np.array_equal(data.base, BASE)
+    assert np.array_equal(data.queries, QUERY)
+
+
+def test_damaged_files_of_ann_benchmarks_are_told(tmp_path):
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file["train"], file["test"], file["neighbors"] = BASE, QUERY, TRUTH
+    whole = (tmp_path / "a.hdf5").read_bytes()
+    random = np.random.RandomState(0)
+    refused = 0
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for place in random.randint(0, 1000, 5):
+            damaged[place] = random.randint(256)
+        (tmp_path / "a.hdf5").write_bytes(damaged)
+        try:
+            assert load_set(tmp_path / "a.hdf5").base.ndim == 2
+        except AutoJacobinError:
+            refused += 1
+    assert refused > 20
+
+
+@pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
+def test_a_ground_truth_that_is_not_finite_is_told(tmp_path, wrong):
+    folder = write_set(tmp_path / "mine", truth="")
+    truth = TRUTH.astype(np.float64)
+    truth[0, 0] = wrong
+    np.save(folder / "groundtruth.npy", truth)
+    with pytest.raises(DataError, match="ground truth of mine is float64"):
+        load_set(folder)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")

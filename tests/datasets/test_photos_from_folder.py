@@ -1,6 +1,7 @@
 """A set from a folder of pictures: what is in it, what is left out, and that it is there whole or not at all."""
 
 import csv
+import errno
 import json
 import os
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_sample_image
 
+from autojacobin.datasets import _picture
 from autojacobin.datasets._picture import as_square, read_picture
 from autojacobin.datasets.descriptors import cut_patches, describe, sift
 from autojacobin.datasets.pictures import PARTS, BuiltSet, build_set
@@ -122,6 +124,41 @@ def test_a_picture_without_features_is_left_out(album, tmp_path):
     assert build_set(folder, tmp_path / "global", "gist").skipped == ()
 
 
+def test_what_cannot_be_opened_is_listed_and_not_waited_for(album, tmp_path, monkeypatch):
+    folder = tmp_path / "pictures"
+    (folder / "locked").mkdir(parents=True)
+    for number in range(3):
+        (folder / f"{number}.png").write_bytes((album / "picture 00.png").read_bytes())
+    os.mkfifo(folder / "pipe.png")
+    (folder / "dangling.png").symlink_to("nowhere")
+    monkeypatch.setattr(_picture, "MOST_BYTES", 10**6)
+    with (folder / "vast.png").open("wb") as file:
+        file.truncate(10**6 + 1)
+
+    def scan(path, scan=os.scandir):
+        if os.fspath(path) == str(folder / "locked"):  # the superuser, who may run this, is refused nothing
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    built = build_set(folder, tmp_path / "set", "wavelet")
+    assert sum(built.vectors.values()) == 3
+    assert [name for name, _ in built.skipped] == ["dangling.png", "locked", "pipe.png", "vast.png"]
+    reasons = dict(built.skipped)
+    assert "No such file" in reasons["dangling.png"]
+    assert reasons["locked"] == "cannot read this folder: Permission denied"
+    assert all("is no file of at most 1,000,000 bytes" in reasons[name] for name in ("pipe.png", "vast.png"))
+    told = json.loads((tmp_path / "set" / "build.json").read_text())
+    assert told["skipped"] == [list(pair) for pair in built.skipped]
+
+
+def test_the_folder_one_is_in_is_refused(album, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StorageError, match=r"cannot write \.: it is the folder that you are in"):
+        build_set(album, ".", "wavelet", progress=lambda *_: pytest.fail("it began all the same"))
+    assert not os.listdir(tmp_path)
+
+
 def test_an_empty_folder_is_filled_and_any_other_refused(album, tmp_path):
     (tmp_path / "empty").mkdir()
     assert build_set(album, tmp_path / "empty", "wavelet").vectors["query"] == 1
@@ -181,12 +218,15 @@ def test_too_few_pictures_are_told_with_the_first_trouble(album, tmp_path):
         ({"split": (1, float("nan"), 1)}, "split must be"),
         ({"split": "abc"}, "split must be"),
         ({"split": None}, "split must be"),
-        ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
-        ({"limit": 0}, "limit must be an integer of at least 1, got 0"),
+        ({"seed": -1}, "seed must be an integer from 0 to 4294967295, got -1"),
+        ({"limit": 0}, "limit must be an integer from 1 to 4294967295, got 0"),
         ({"patch": 2.5}, "patch must be"),
+        ({"patch": 10**6}, "patch must be an integer from 1 to 1024, got 1000000"),
+        ({"images": None}, "path must be the path of a file or folder, got NoneType"),
+        ({"out": "a\0b"}, "a path has no zero character in it"),
         ({"descriptor": "surf"}, "no descriptor is called 'surf'"),
     ],
 )
 def test_wrong_settings_are_told_before_anything_is_read(tmp_path, wrong, words):
     with pytest.raises(DataError, match=words):
-        build_set(tmp_path / "nothing", tmp_path / "set", **{"descriptor": "sift", **wrong})
+        build_set(**{"images": tmp_path / "nothing", "out": tmp_path / "set", "descriptor": "sift", **wrong})

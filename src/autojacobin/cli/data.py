@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -13,6 +14,9 @@ from rich.table import Table
 
 from autojacobin.cli._progress import progress_bar
 from autojacobin.datasets import CATALOGUE, Entry, VectorSet, data_folder, fetch_set, is_here, load_set
+
+if TYPE_CHECKING:
+    from autojacobin.datasets.pictures import BuiltSet
 
 __all__ = ["app"]
 
@@ -23,6 +27,7 @@ _DATA = Annotated[
     typer.Option("--data", metavar="DIR", help="Folder of sets; default: $AUTOJACOBIN_DATA, else the cache."),
 ]
 _ROWS_LOOKED_AT = 1_000
+_SKIPPED_SHOWN = 5
 _WIDTH_OF_FILES = 120  # of tables that go into a file or a pipe, which have no edge to keep away from
 
 
@@ -105,8 +110,17 @@ def build(
     from autojacobin.datasets.pictures import build_set  # which needs OpenCV
 
     with progress_bar() as progress:
-        build_set(images, out, descriptor.value, seed=seed, limit=limit, progress=progress)
-    typer.echo(f"{out} holds {_shapes(load_set(out))}; look at it with: autojacobin data info {out}")
+        built = build_set(images, out, descriptor.value, seed=seed, limit=limit, progress=progress)
+    typer.echo(f"Wrote {built.folder}: {_parts(built)}.")
+    if built.skipped:
+        typer.echo(f"{len(built.skipped)} skipped; {built.folder / 'build.json'} says why:")
+        for name, why in built.skipped[:_SKIPPED_SHOWN]:
+            typer.echo(f"  {name}: {why}")
+        if len(built.skipped) > _SKIPPED_SHOWN:
+            typer.echo(f"  and {len(built.skipped) - _SKIPPED_SHOWN} more")
+    else:
+        typer.echo("No picture was skipped.")
+    typer.echo(f"Look at it with: autojacobin data info {shlex.quote(str(built.folder.absolute()))}")
 
 
 def _sizes(entry: Entry) -> str:
@@ -127,6 +141,11 @@ def _shortened(count: int) -> str:
 def _shapes(found: VectorSet) -> str:
     sizes = f"{len(found.train):,} to learn from, a base of {len(found.base):,}, {len(found.queries):,} queries"
     return f"{sizes}, {found.base.shape[1]} values each"
+
+
+def _parts(built: BuiltSet) -> str:
+    told = (f"{part} {built.vectors[part]:,} from {built.pictures[part]:,}" for part in built.vectors)
+    return f"{built.descriptor} vectors, {', '.join(told)} pictures"
 
 
 def _described(array: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
 import shutil
@@ -15,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin._files import _sync_folder
-from autojacobin.errors import StorageError
+from autojacobin.datasets._formats.npy import map_npy
+from autojacobin.errors import AutoJacobinError, FormatError, StorageError
 
-__all__ = ["GrowingArray", "copy_rows", "whole_folder"]
+__all__ = ["GrowingArray", "copy_rows", "map_arrays", "whole_folder"]
 
 _BYTES_PER_COPY = 2**24
 
@@ -93,6 +95,26 @@ def copy_rows(source: npt.NDArray[Any], path: Path, rows: slice) -> None:
     with GrowingArray(path, source.dtype, source.shape[1:]) as target:
         for start in range(rows.start, rows.stop, step):
             target.append(source[start : min(start + step, rows.stop)])
+
+
+def map_arrays(folder: Path, record: str) -> dict[str, npt.NDArray[Any]]:
+    """Map the arrays ``NAME.npy`` of a folder; the JSON file ``record`` in it has under ``rows`` what there must be."""
+    try:
+        rows = json.loads((folder / record).read_text(encoding="utf-8"))["rows"]
+        arrays: dict[str, npt.NDArray[Any]] = {name: map_npy(folder / f"{name}.npy") for name in rows}
+        wrong = [name for name, array in arrays.items() if len(array) != rows[name]]
+    except (AutoJacobinError, OSError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(folder) from error
+    if wrong:
+        raise _damaged(folder)
+    return arrays
+
+
+def _damaged(folder: Path) -> FormatError:
+    return FormatError(
+        f"the set in {folder} is damaged: files are missing or are not what was written; remove this folder, "
+        "and it is built again"
+    )
 
 
 def _sync_file(file: Path) -> None:

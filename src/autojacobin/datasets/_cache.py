@@ -8,13 +8,26 @@ from pathlib import Path
 
 from autojacobin.errors import StorageError
 
-__all__ = ["cache_folder"]
+__all__ = ["cache_folder", "cache_place"]
 
 VARIABLE = "AUTOJACOBIN_CACHE"
+_REMEDY = f"set {VARIABLE} to a folder that can be written to"
 
 
 def cache_folder() -> Path:
-    """Give the cache folder, made if it was not there.
+    """Give the cache folder, made if it was not there."""
+    folder = cache_place()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot make the cache folder {folder}: {error.strerror}; {_REMEDY}") from error
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise StorageError(f"cannot write to the cache folder {folder}: no permission; {_REMEDY}")
+    return folder
+
+
+def cache_place() -> Path:
+    """Give the path of the cache folder, which need not be there.
 
     It is what the environment variable ``AUTOJACOBIN_CACHE`` names, or else ``autojacobin`` in the place where the
     platform keeps such things: ``$XDG_CACHE_HOME`` or ``~/.cache``, ``~/Library/Caches`` on macOS,
@@ -22,20 +35,9 @@ def cache_folder() -> Path:
     """
     chosen = os.environ.get(VARIABLE, "")
     try:
-        folder = Path(chosen).expanduser().absolute() if chosen else _usual_place() / "autojacobin"
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError) as error:  # RuntimeError: nobody knows where the home folder is
-        place = f"the cache folder {chosen}" if chosen else "the usual cache folder"
-        reason = getattr(error, "strerror", None) or str(error)
-        raise StorageError(
-            f"cannot make {place}: {reason}; set {VARIABLE} to a folder that can be written to"
-        ) from error
-    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise StorageError(
-            f"cannot write to the cache folder {folder}: no permission; "
-            f"set {VARIABLE} to a folder that can be written to"
-        )
-    return folder
+        return Path(chosen).expanduser().absolute() if chosen else _usual_place() / "autojacobin"
+    except (OSError, RuntimeError) as error:  # nobody knows where the home folder is, or the one that we are in is gone
+        raise StorageError(f"cannot tell where the cache folder is: {error}; {_REMEDY}") from error
 
 
 def _usual_place() -> Path:

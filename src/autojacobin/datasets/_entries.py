@@ -22,8 +22,8 @@ class RemoteFile:
     size : int, optional
         Its exact size in bytes, where that is published.
     checksum : str, optional
-        ``"md5:…"`` or ``"sha256:…"``, where one is published. Without one, the SHA-256 of the first download is kept
-        beside the file, and later downloads are compared with it.
+        ``"md5:…"`` or ``"sha256:…"``, where a published one is known to us. Without one, the SHA-256 of the first
+        download is kept beside the file, and later downloads are compared with it.
     unpacked_bytes : int, optional
         For an archive, the most that it may unpack to; a file without it is kept as it is.
     inner : str, optional
@@ -65,7 +65,7 @@ class Entry:
     split : Split
         How they are split, as in the paper's Table I where the paper has the set.
     source, licence, citation : str
-        Where it is from, the terms it may be used under, what to cite.
+        Where it is from, the terms it may be used under as its owners tell them, what to cite.
     download : str
         Size of the download in words, for people.
     files : tuple of RemoteFile
@@ -98,9 +98,10 @@ class Entry:
         return "by hand" if self.by_hand else "built in"
 
 
+# terms that we have not read from their owners are theirs to tell
+_SEE_SOURCE = "see the source"
 _TEXMEX_PAGE = "http://corpus-texmex.irisa.fr/"
 _TEXMEX_FTP = "ftp://ftp.irisa.fr/local/texmex/corpus/"
-_TEXMEX_LICENCE = "none stated"
 _PQ_PAPER = (
     "H. Jégou, M. Douze, C. Schmid: Product quantization for nearest neighbor search. "
     "IEEE Transactions on Pattern Analysis and Machine Intelligence 33(1), 2011, 117–128"
@@ -121,7 +122,7 @@ def _texmex(name: str, archive: str, what: str, dimension: int, sizes: tuple[int
         rows=rows,
         split=split,
         source=_TEXMEX_PAGE,
-        licence=_TEXMEX_LICENCE,
+        licence=_SEE_SOURCE,
         citation=_PQ_PAPER,
         download=download,
         files=(
@@ -166,7 +167,7 @@ _ENTRIES = (
         rows=1_797,
         split=Split(train=None, base=1_497, queries=300),
         source="sklearn.datasets.load_digits; https://archive.ics.uci.edu/dataset/80",
-        licence="CC BY 4.0",
+        licence="CC BY 4.0 (UCI)",
         citation="E. Alpaydin, C. Kaynak: Optical Recognition of Handwritten Digits. "
         "UCI Machine Learning Repository, 1998, doi:10.24432/C50P49",
     ),
@@ -217,7 +218,7 @@ _ENTRIES = (
         rows=11_164_866,
         split=Split(train=10_000, base=10_000_000, queries=10_000),
         source="https://archive.ics.uci.edu/dataset/353/sift10m",
-        licence="CC BY 4.0",
+        licence="CC BY 4.0 (UCI)",
         citation="X. Fu, B. McCane, S. Mills, M. Albert: NOKMeans: Non-Orthogonal K-means Hashing. "
         "Asian Conference on Computer Vision, 2014; UCI Machine Learning Repository, doi:10.24432/C5S603",
         download="some GB",
@@ -230,8 +231,7 @@ _ENTRIES = (
                 inner="SIFT10M.tar.gz",
             ),
         ),
-        by_hand="sift10m.zip, or SIFT10M.tar.gz, or the SIFT10Mfeatures.mat in it, from "
-        "https://archive.ics.uci.edu/dataset/353/sift10m",
+        by_hand="sift10m.zip, or the SIFT10Mfeatures.mat in it, from https://archive.ics.uci.edu/dataset/353/sift10m",
     ),
     Entry(
         name="nus-wide",
@@ -242,10 +242,10 @@ _ENTRIES = (
         rows=269_648,
         split=Split(train=10_000, base=259_648, queries=10_000),
         source="https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide/NUS-WIDE.html",
-        licence="for research",
+        licence=_SEE_SOURCE,
         citation="T.-S. Chua, J. Tang, R. Hong, H. Li, Z. Luo, Y. Zheng: NUS-WIDE: A Real-World Web Image Database "
         "from National University of Singapore. ACM International Conference on Image and Video Retrieval, 2009",
-        download="1 GB",
+        download=_SEE_SOURCE,
         by_hand="Normalized_WT.dat, or Train_Normalized_WT.dat and Test_Normalized_WT.dat, out of the low-level "
         "features (a .rar file) linked from "
         "https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide/NUS-WIDE.html",
@@ -269,7 +269,7 @@ _ENTRIES = (
         ("f68b3c2dcbeaaa9fbdd348bbdeb89873", "9fb629c4189551a2d022fa330f9573f3"),
         (),
         source="http://yann.lecun.com/exdb/mnist/",
-        licence="CC BY-SA 3.0",
+        licence=_SEE_SOURCE,
         citation="Y. LeCun, L. Bottou, Y. Bengio, P. Haffner: Gradient-based learning applied to document recognition. "
         "Proceedings of the IEEE 86(11), 1998, 2278–2324",
         download="12 MB",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,19 +37,32 @@ def fetch(
             f"cannot make the folder {home}: {error.strerror}; choose another one with --data or AUTOJACOBIN_DATA"
         ) from error
     for remote in entry.files:
-        if remote.unpacked_bytes is not None and _unpacked(home, remote).is_dir():
+        if _is_unpacked(home, remote):
             continue
         target = home / remote.name
-        if target.is_file():
-            verify(remote, target, target, progress)
-        else:
-            download(remote, target, progress, tries=tries, timeout=timeout, pause=pause)
-        if remote.unpacked_bytes is not None:
-            unpack(target, _unpacked(home, remote), remote.unpacked_bytes, inner=remote.inner, progress=progress)
-        keep_checksum(remote, target, progress)  # once it has shown to be whole
-        if remote.unpacked_bytes is not None:
-            target.unlink()  # its vectors are here now, and it would take their room once more
+        try:
+            if os.path.isfile(target):
+                verify(remote, target, target, progress)
+            else:
+                download(remote, target, progress, tries=tries, timeout=timeout, pause=pause)
+            if remote.unpacked_bytes is not None:
+                unpack(target, _unpacked(home, remote), remote.unpacked_bytes, inner=remote.inner, progress=progress)
+            keep_checksum(remote, target, progress)  # once it has shown to be whole
+            if remote.unpacked_bytes is not None:
+                target.unlink()  # its vectors are here now, and it would take their room once more
+        except OSError as error:
+            if not os.path.exists(target) and _is_unpacked(home, remote):
+                continue  # another process did the same, and was faster to take the archive away
+            if isinstance(error, StorageError):
+                raise
+            raise StorageError(
+                f"cannot read or keep {target}: {error.strerror or error}; check its permissions, or make room there"
+            ) from error
     return home
+
+
+def _is_unpacked(home: Path, remote: RemoteFile) -> bool:
+    return remote.unpacked_bytes is not None and os.path.isdir(_unpacked(home, remote))
 
 
 def _unpacked(home: Path, remote: RemoteFile) -> Path:

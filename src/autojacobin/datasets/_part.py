@@ -34,20 +34,16 @@ class Part:
 
     def write(self, piece: bytes) -> None:
         """Add to the end; what does not fit on the disk is an error that says so."""
-        try:
+        with self._clear_errors():
             self._stream.write(piece)
             self._stream.flush()
-        except OSError as error:
-            raise StorageError(
-                f"cannot write {self.path}: {error.strerror or error}; "
-                "make room there and run it again, which goes on from what is here"
-            ) from error
 
     def begin(self, url: str, headers: Mapping[str, str]) -> None:
         """Forget what was there and remember what the server says of the file that now begins."""
         self.clear()
         known = {"url": url, **{name: headers[name] for name in _VALIDATORS if headers.get(name)}}
-        write_atomically(self._state, json.dumps(known).encode())
+        with self._clear_errors():
+            write_atomically(self._state, json.dumps(known).encode())
 
     def validator(self, url: str) -> str:
         """Give what If-Range can be asked with: a strong ETag or a time; empty if there is neither."""
@@ -64,25 +60,40 @@ class Part:
 
     def clear(self) -> None:
         """Make it empty."""
-        self._stream.seek(0)
-        self._stream.truncate()
+        with self._clear_errors():
+            self._stream.seek(0)
+            self._stream.truncate()
 
     def discard(self) -> None:
         """Leave nothing of it."""
         self.clear()
-        self.path.unlink(missing_ok=True)
-        self._state.unlink(missing_ok=True)
+        with self._clear_errors():
+            self.path.unlink(missing_ok=True)
+            self._state.unlink(missing_ok=True)
 
     def sync(self) -> None:
         """Bring it to the disk."""
-        os.fsync(self._stream.fileno())
+        with self._clear_errors():
+            os.fsync(self._stream.fileno())
 
     def become(self, target: Path) -> None:
         """Take its place as the finished file."""
         if fcntl is None:
             self._stream.close()  # Windows does not rename what is open
-        os.replace(self.path, target)
-        self._state.unlink(missing_ok=True)
+        with self._clear_errors():
+            os.replace(self.path, target)
+            self._state.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _clear_errors(self) -> Iterator[None]:
+        # or else the download would take trouble with the disk for trouble with the network
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"cannot write {self.path}: {error.strerror or error}; "
+                "make room there and run it again, which goes on from what is here"
+            ) from error
 
     def _known(self) -> dict[str, str]:
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from autojacobin.errors import DataError, DataTypeError, MissingExtraError
 __all__ = ["as_picture", "as_square", "grey_levels", "opencv", "read_picture"]
 
 MOST_PIXELS = 2**21
+MOST_BYTES = 2**29
 
 
 def opencv(purpose: str) -> Any:
@@ -34,6 +37,9 @@ def read_picture(path: Path) -> npt.NDArray[np.uint8]:
     """
     cv2 = opencv("reading pictures")
     try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:  # a pipe would be waited for
+            raise DataError(f"cannot read {path}: it is no file of at most {MOST_BYTES:,} bytes; leave it out")
         content = np.fromfile(path, dtype=np.uint8)  # cv2.imread cannot open every name on Windows
         picture = cv2.imdecode(content, cv2.IMREAD_COLOR) if len(content) else None
     except OSError as error:

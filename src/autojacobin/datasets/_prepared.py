@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,14 +19,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.datasets._building import GrowingArray, whole_folder
+from autojacobin.datasets._building import GrowingArray, map_arrays, whole_folder
 from autojacobin.datasets._cache import cache_folder
+from autojacobin.datasets._formats.npy import map_npy
+from autojacobin.datasets._formats.source import clear_os_errors
 from autojacobin.errors import FormatError, StorageError
 
 __all__ = ["draw", "open_prepared", "scatter_rows"]
 
 SEED = 0
-_RECIPE_VERSION = 1  # to be raised when the same sources would be split or written otherwise
+_RECORD = "prepared.json"
+_RECIPE_VERSION = 2  # to be raised when the same sources would be split or written otherwise
 
 
 def draw(n: int, *sizes: int) -> list[npt.NDArray[np.int64]]:
@@ -58,14 +63,15 @@ def open_prepared(name: str, sources: Sequence[Path], recipe: str, fill: Callabl
     """
     identity = [str(_RECIPE_VERSION), recipe]
     for source in sources:
-        status = source.stat()
+        with clear_os_errors(source, "read"):
+            status = source.stat()
         identity.append(f"{source.resolve()} {status.st_size} {status.st_mtime_ns}")
-    digest = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(os.fsencode("\n".join(identity))).hexdigest()[:16]  # names need not be UTF-8
     safe_name = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip(".-") or "set"
     folder = cache_folder() / "prepared" / f"{safe_name}-{digest}"
     if not folder.is_dir():
         _build(folder, fill)
-    return {path.stem: _mapped(path) for path in sorted(folder.glob("*.npy"))}
+    return map_arrays(folder, _RECORD)
 
 
 def scatter_rows(blocks: Iterable[npt.NDArray[Any]], roles: Mapping[str, npt.NDArray[np.int64]], folder: Path) -> None:
@@ -98,13 +104,5 @@ def _build(folder: Path, fill: Callable[[Path], None]) -> None:
         raise StorageError(f"cannot make the folder {folder.parent}: {error.strerror}; {remedy}") from error
     with contextlib.suppress(FileExistsError), whole_folder(folder, remedy) as building:  # theirs is the same
         fill(building)
-
-
-def _mapped(path: Path) -> npt.NDArray[Any]:
-    try:
-        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise FormatError(
-            f"{path} is damaged: {error}; delete the folder {path.parent} and load the set again"
-        ) from error
-    return array
+        rows = {path.stem: len(map_npy(path)) for path in sorted(building.glob("*.npy"))}
+        (building / _RECORD).write_text(json.dumps({"rows": rows}) + "\n", encoding="utf-8")

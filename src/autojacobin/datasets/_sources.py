@@ -144,7 +144,7 @@ def _find_nus_wide(_entry: Entry, folder: Path) -> dict[str, Path] | None:
 
 def _nus_wide(entry: Entry, files: dict[str, Path]) -> VectorSet:
     def fill(folder: Path) -> None:
-        texts = [open_vectors(path, format="text") for path in files.values()]
+        texts = [open_vectors(path, format="text") for path in files.values()]  # maps, which nobody need close
         n = sum(len(text) for text in texts)
         for text in texts:
             _check(entry, n, text.shape[1], text.path)
@@ -196,9 +196,11 @@ def _matlab_rows(path: Path, length: int, *, rows_known: bool = False) -> npt.ND
     ``length`` is the length of a row, or the number of rows where that is what is known.
     """
     try:
-        matrix = np.asarray(open_vectors(path, part="fea", format="hdf5"))
+        opened = open_vectors(path, part="fea", format="hdf5")
     except DataError:
-        matrix = np.asarray(open_vectors(path, format="hdf5"))
+        opened = open_vectors(path, format="hdf5")
+    with opened:
+        matrix = np.asarray(opened)
     own = 0 if rows_known else 1
     if matrix.shape[own] != length and matrix.shape[1 - own] == length:
         matrix = matrix.T

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import secrets
@@ -9,7 +10,6 @@ import shutil
 import stat
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
@@ -20,6 +20,7 @@ __all__ = ["unpack"]
 
 _BYTES_AT_ONCE = 2**20
 _MOST_MEMBERS = 100_000
+_ERRNOS_OF_DAMAGE = (None, errno.EINVAL)  # of decoders that call bad data an OSError, of a seek to before the beginning
 _MOST_AT_ONCE = 2**26  # tarfile reads long names and extended headers in one piece, of the size that they state
 
 
@@ -71,12 +72,12 @@ def unpack(
                 raise
     except (FormatError, StorageError):
         raise
-    except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except Exception as error:  # tarfile, zipfile and the decoders below them raise what they please
+        if isinstance(error, OSError) and error.errno not in _ERRNOS_OF_DAMAGE:
+            raise StorageError(
+                f"cannot unpack {archive} into {target.parent}: {error.strerror}; make room there and try again"
+            ) from error
         raise FormatError(f"the archive {archive} is damaged: {error}; delete it and fetch it anew") from error
-    except OSError as error:
-        raise StorageError(
-            f"cannot unpack {archive} into {target.parent}: {error.strerror or error}; make room there and try again"
-        ) from error
     finally:
         shutil.rmtree(building, ignore_errors=True)
 
@@ -130,7 +131,7 @@ def _extract_tar(stream: IO[bytes] | gzip.GzipFile, folder: Path, budget: _Budge
         for member in tar:
             path = _inside(folder, member.name, budget)
             if member.isdir():
-                path.mkdir(parents=True, exist_ok=True)
+                _make_folder(path, budget)
             elif member.isreg() and not member.issparse():
                 content = tar.extractfile(member)
                 if content is None:
@@ -153,7 +154,7 @@ def _extract_zip(archive: Path, folder: Path, budget: _Budget) -> None:
             if member.flag_bits & 1:
                 _refuse(archive, member.filename, "is encrypted")
             if member.is_dir():
-                path.mkdir(parents=True, exist_ok=True)
+                _make_folder(path, budget)
             else:
                 with container.open(member) as content:
                     _write(content, path, budget)
@@ -176,7 +177,7 @@ def _refuse(archive: Path, name: str, why: str) -> None:
 
 
 def _write(content: IO[bytes] | gzip.GzipFile, path: Path, budget: _Budget) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(path.parent, budget)
     written = 0
     try:
         with path.open("xb") as stream:
@@ -187,6 +188,13 @@ def _write(content: IO[bytes] | gzip.GzipFile, path: Path, budget: _Budget) -> i
     except (FileExistsError, IsADirectoryError):
         _refuse(budget.archive, path.name, "comes twice")
     return written
+
+
+def _make_folder(path: Path, budget: _Budget) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        _refuse(budget.archive, path.name, "is a file and a folder at once")
 
 
 class _Cautious:

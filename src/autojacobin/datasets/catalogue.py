@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from autojacobin.datasets._cache import cache_folder
+from autojacobin.datasets._cache import cache_place
 from autojacobin.datasets._entries import CATALOGUE, Entry
 from autojacobin.datasets._fetch import fetch
 from autojacobin.datasets._sources import LAYOUTS
@@ -81,8 +82,11 @@ def fetch_set(
 
 
 def is_here(name: str, folder: str | os.PathLike[str] | None = None) -> bool:
-    """Whether all files of a set of the catalogue are on this machine."""
-    return _found(_entry(name), folder) is not None
+    """Whether all files of a set of the catalogue are on this machine, and can be looked at."""
+    try:
+        return _found(_entry(name), folder) is not None
+    except StorageError:
+        return False
 
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
@@ -90,11 +94,11 @@ def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     chosen = _as_text(folder, "the data folder") if folder is not None else os.environ.get(VARIABLE, "")
     if chosen:
         return Path(chosen).expanduser()
-    return cache_folder() / "sets"
+    return cache_place() / "sets"
 
 
 def _entry(name: str) -> Entry:
-    if name not in CATALOGUE:
+    if not isinstance(name, str) or name not in CATALOGUE:
         raise DataError(f"no data set is called {name!r}, expected one of: {', '.join(CATALOGUE)}")
     return CATALOGUE[name]
 
@@ -122,9 +126,10 @@ def _files_of(entry: Entry, folder: str | os.PathLike[str] | None) -> dict[str, 
         place = data_folder(folder) / entry.name
         if not entry.files:
             raise StorageError(_by_hand(entry, place))
+        there = "" if folder is None else f" --data {shlex.quote(str(place.parent))}"
         raise StorageError(
-            f"the set {entry.name} is not in {place}; fetch it with: autojacobin data fetch {entry.name}, "
-            f"or put there {entry.by_hand}"
+            f"the set {entry.name} is not in {place}; fetch it with: autojacobin data fetch {entry.name}{there}, "
+            f"which downloads it, or unpacks what you have put there: {entry.by_hand}"
         )
     return files
 

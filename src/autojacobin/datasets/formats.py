@@ -23,7 +23,7 @@ from autojacobin.datasets._formats.registry import (
     named,
     packable,
 )
-from autojacobin.datasets._formats.source import as_path, clear_os_errors, open_source
+from autojacobin.datasets._formats.source import as_path, clear_os_errors, open_source, refuse_special
 from autojacobin.datasets._formats.vectors import Vectors
 from autojacobin.errors import DataError, DataTypeError
 
@@ -129,6 +129,7 @@ def write_vectors(
     kind = _kind_of_number(chosen, dtype)
     try:
         with clear_os_errors(target, "write"):
+            refuse_special(target)
             if isinstance(chosen, Container):
                 if packed:
                     raise DataError(f"{chosen.name} files are not packed by gzip, got {target}; leave .gz out")

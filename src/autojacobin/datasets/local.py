@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.datasets._formats.registry import by_name
+from autojacobin.datasets._formats.npy import map_npy
+from autojacobin.datasets._formats.registry import FORMATS, by_name
 from autojacobin.datasets._prepared import draw, open_prepared, scatter_rows
 from autojacobin.datasets._vector_set import VectorSet
 from autojacobin.datasets.formats import open_vectors
@@ -26,7 +27,6 @@ _ROLES = {
     "query_patches": ("query_patches", "queries_patches"),
 }
 _MOST_QUERIES, _MOST_TRAINING = 1_000, 10_000
-_HDF5 = (".hdf5", ".h5", ".hdf")
 
 
 def open_local(path: Path) -> VectorSet:
@@ -42,7 +42,7 @@ def open_local(path: Path) -> VectorSet:
         return open_parts(path.resolve().name, f"the files in {path}", find_parts(path))
     if not path.exists():
         raise StorageError(f"cannot read {path}: there is no such file or folder; look at the spelling")
-    if path.suffix.lower() in _HDF5 and {"train", "test"} <= _datasets(path):
+    if {"train", "test"} <= _datasets(path):
         return _ann_benchmarks(path)
     return _split_file(path)
 
@@ -86,7 +86,7 @@ def open_parts(name: str, description: str, parts: Mapping[str, Path]) -> Vector
         arrays[role] = _pictures(path) if role.endswith("_patches") else _mapped(path)
     arrays.setdefault("train", arrays["base"])
     truth = arrays.get("truth")
-    if truth is not None and truth.dtype.kind == "f" and np.array_equal(truth, np.floor(truth)):
+    if truth is not None and truth.dtype.kind == "f" and np.all(np.isfinite(truth) & (truth == np.floor(truth))):
         arrays["truth"] = truth.astype(np.int64)  # text files know no whole numbers
     _check_together(name, arrays)
     return VectorSet(name, description, **arrays, source=str(parts["base"].parent))
@@ -115,13 +115,10 @@ def _files(folder: Path) -> list[Path]:
         raise StorageError(f"cannot read the folder {folder}: {error.strerror}; check its permissions") from error
 
 
-def _pictures(path: Path) -> Any:
-    try:
-        pictures = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise FormatError(f"{path} cannot be read: {error}; patches are uint8 arrays in .npy files") from error
-    if not isinstance(pictures, np.ndarray) or pictures.dtype != np.uint8 or pictures.ndim not in (3, 4):
-        what = f"{pictures.dtype} of shape {pictures.shape}" if isinstance(pictures, np.ndarray) else "several arrays"
+def _pictures(path: Path) -> npt.NDArray[np.uint8]:
+    pictures = map_npy(path)
+    if pictures.dtype != np.uint8 or pictures.ndim not in (3, 4) or pictures.shape[3:] not in ((), (3,)):
+        what = f"{pictures.dtype} of shape {pictures.shape}"
         raise FormatError(f"{path} holds no pictures: got {what}, expected uint8 of shape (n, height, width[, 3])")
     return pictures
 
@@ -154,13 +151,15 @@ def _check_together(name: str, arrays: Mapping[str, Any]) -> None:
 
 
 def _datasets(path: Path) -> set[str]:
-    # what is no HDF5 file after all, or a missing h5py, is told by open_vectors
+    """Names at the top of an HDF5 file; none if it is another file."""
+    if not path.is_file() or by_name(path) not in ((FORMATS["hdf5"], False), (None, False)):
+        return set()
     try:
         import h5py
 
         with h5py.File(path, "r") as file:
             return set(file)
-    except (ImportError, OSError):
+    except Exception:  # a missing h5py and all that h5py says of damaged files is told by open_vectors
         return set()
 
 

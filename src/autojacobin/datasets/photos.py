@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
-from autojacobin.datasets._building import whole_folder
+from autojacobin.datasets._building import map_arrays, whole_folder
 from autojacobin.datasets._cache import cache_folder
 from autojacobin.datasets._picture import opencv, read_picture
 from autojacobin.datasets._sift import SiftFeatures, cut_patches, sift
-from autojacobin.errors import DataError, FormatError, MissingExtraError
+from autojacobin.errors import DataError, MissingExtraError
 
 __all__ = ["PHOTOS", "Recipe", "build_photos", "open_photos"]
 
@@ -31,6 +31,7 @@ Progress = Callable[[str, int, int], None]
 _HOMES = {"scikit-image": ("skimage", "data"), "scikit-learn": ("sklearn", "datasets", "images")}
 _FROM_SCIKIT_LEARN = ("china.jpg", "flower.jpg")
 _FILES = {"train": ("train", ""), "base": ("base", "base_patches"), "queries": ("queries", "query_patches")}
+_RECORD = "photos.json"
 _REMEDY = "free some space, or set AUTOJACOBIN_CACHE to a folder that can be written to"
 
 
@@ -82,16 +83,7 @@ def open_photos(progress: Progress | None = None) -> dict[str, npt.NDArray[Any]]
     folder = cache_folder() / f"photos-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
     if not folder.is_dir():
         build_photos(folder, progress, recipe=PHOTOS)
-    try:
-        counts = json.loads((folder / "photos.json").read_text(encoding="utf-8"))["rows"]
-        names = [name for pair in _FILES.values() for name in pair if name]
-        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in names}
-        whole = all(len(array) == counts[name] for name, array in arrays.items())
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(folder) from error
-    if not whole:
-        raise _damaged(folder)
-    return arrays
+    return map_arrays(folder, _RECORD)
 
 
 def build_photos(folder: Path, progress: Progress | None = None, *, recipe: Recipe = PHOTOS) -> None:
@@ -110,7 +102,7 @@ def build_photos(folder: Path, progress: Progress | None = None, *, recipe: Reci
                         np.save(temporary / f"{name}.npy", array)
                         about["rows"][name] = len(array)
             _write_provenance(temporary / "features.csv", parts)
-            (temporary / "photos.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+            (temporary / _RECORD).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     except FileExistsError:
         pass  # somebody else was faster, with the same recipe
 
@@ -209,10 +201,3 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError as error:
             raise MissingExtraError(distribution, "data", "the set 'photos'") from error
     return versions
-
-
-def _damaged(folder: Path) -> FormatError:
-    return FormatError(
-        f"the set 'photos' in {folder} is damaged: files are missing or too short; remove this folder, "
-        "and it is built again"
-    )

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from sklearn.utils import check_random_state
 
 from autojacobin.datasets._building import GrowingArray, copy_rows, whole_folder
+from autojacobin.datasets._formats.source import as_path, clear_os_errors
 from autojacobin.datasets._picture import as_square, opencv, read_picture
 from autojacobin.datasets._sift import PLACE, cut_patches, sift
 from autojacobin.datasets.descriptors import checked_kind, describe
@@ -25,6 +26,7 @@ from autojacobin.errors import DataError, StorageError
 __all__ = ["PARTS", "SUFFIXES", "BuiltSet", "build_set"]
 
 PARTS = ("learn", "base", "query")
+LARGEST_PATCH = 1024
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 
 Progress = Callable[[str, int, int], None]
@@ -78,18 +80,21 @@ def build_set(
     progress : callable, optional
         Called as ``progress(stage, done, total)``.
     """
-    source, target = Path(images), Path(out)
+    source, target = as_path(images), as_path(out)
     shares = _checked_split(split)
-    _check_counts(seed=(seed, 0), patch=(patch, 1), **({} if limit is None else {"limit": (limit, 1)}))
+    _check_count("seed", seed, 0, 2**32 - 1)
+    _check_count("patch", patch, 1, LARGEST_PATCH)
+    if limit is not None:
+        _check_count("limit", limit, 1, 2**32 - 1)
     describer = _Describer(descriptor, limit, patch)
     opencv("reading pictures")
-    files = _find_pictures(source)
+    files, passed_over = _find_pictures(source)
     order = check_random_state(seed).permutation(len(files))
     _refuse_taken(target)
     try:
         with whole_folder(target, "give another folder, or free some space") as folder:
             store, taken, skipped = _describe_all([files[i] for i in order], source, folder, describer, progress)
-            built = _split_store(folder, store, taken, skipped, shares, target, describer)
+            built = _split_store(folder, store, taken, [*passed_over, *skipped], shares, target, describer)
             recipe = {
                 "format": 1,
                 "descriptor": descriptor,
@@ -126,16 +131,23 @@ class _Describer:
         return describe(picture, self.kind), whole, thumbnail[None]
 
 
-def _find_pictures(folder: Path) -> list[Path]:
-    if not folder.is_dir():
+def _find_pictures(folder: Path) -> tuple[list[Path], list[tuple[str, str]]]:
+    """Give the pictures below a folder, and the folders that cannot be read with the reason."""
+    if not os.path.isdir(folder):
         raise StorageError(f"cannot read pictures from {folder}: it is no folder; give the folder that they are in")
-    found = []
-    for place, folders, names in os.walk(folder):
+    found: list[Path] = []
+    troubles: list[OSError] = []  # os.walk would pass over them without a word
+    for place, folders, names in os.walk(folder, onerror=troubles.append):
         folders[:] = [name for name in folders if not name.startswith(".")]
         found += [Path(place, name) for name in names if name.lower().endswith(SUFFIXES) and not name.startswith(".")]
     if not found:
-        raise DataError(f"there is no picture in {folder}, expected files that end in {', '.join(SUFFIXES)}")
-    return sorted(found)
+        why = f"; the folder {troubles[0].filename} cannot be read: {troubles[0].strerror}" if troubles else ""
+        raise DataError(f"there is no picture in {folder}, expected files that end in {', '.join(SUFFIXES)}{why}")
+    passed_over = [
+        (Path(trouble.filename).relative_to(folder).as_posix(), f"cannot read this folder: {trouble.strerror}")
+        for trouble in troubles
+    ]
+    return sorted(found), passed_over
 
 
 def _describe_all(
@@ -228,17 +240,19 @@ def _checked_split(split: Sequence[float]) -> tuple[float, ...]:
     return tuple(share / total for share in shares)
 
 
-def _check_counts(**counts: tuple[Any, int]) -> None:
-    for name, (value, least) in counts.items():
-        wrong = isinstance(value, bool) or not isinstance(value, int | np.integer)
-        if wrong or not least <= value < 2**32:
-            raise DataError(f"{name} must be an integer of at least {least}, got {value!r}")
+def _check_count(name: str, value: Any, least: int, most: int) -> None:
+    wrong = isinstance(value, bool) or not isinstance(value, int | np.integer)
+    if wrong or not least <= value <= most:
+        raise DataError(f"{name} must be an integer from {least} to {most}, got {value!r}")
 
 
 def _refuse_taken(target: Path) -> None:
     if not target.parent.is_dir():
         raise StorageError(f"cannot write {target}: the folder {target.parent} does not exist; make it first")
-    if target.is_dir() and not any(target.iterdir()):
-        return
-    if target.exists() or target.is_symlink():
-        raise StorageError(f"cannot write {target}: something is there already; give another folder, or remove it")
+    with clear_os_errors(target, "write"):
+        if target.is_dir() and os.path.samefile(target, os.curdir):
+            raise StorageError(f"cannot write {target}: it is the folder that you are in; give a new one")
+        if target.is_dir() and not any(target.iterdir()):
+            return
+        if os.path.lexists(target):
+            raise StorageError(f"cannot write {target}: something is there already; give another folder, or remove it")

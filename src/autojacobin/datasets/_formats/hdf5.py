@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from autojacobin.datasets._formats.outgoing import Matrix
-from autojacobin.datasets._formats.reader import LazyReader, MappedReader, Reader, chosen_part
-from autojacobin.datasets._formats.source import Source, clear_foreign_errors, damaged
+from autojacobin.datasets._formats.reader import LazyReader, MappedReader, Reader, chosen_part, rows_per_block, steps
+from autojacobin.datasets._formats.source import DEFLATE_RATIO, Source, clear_foreign_errors, damaged
 from autojacobin.errors import DataError, FormatError, MissingExtraError
 
 __all__ = ["MAGIC", "MAGIC_PLACES", "open_hdf5", "write_hdf5"]
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 MAGIC_PLACES = (0, 512, 1024, 2048)  # MATLAB puts 512 bytes of its own before it
-_LARGEST_RATIO = 1032  # of deflate; what promises more than the whole file could hold is damaged
 _LARGEST_CHUNK = 2**30
+_LARGEST_BLOCK = 2**28
 
 
 def open_hdf5(source: Source, part: str | None, name: str = "HDF5") -> Reader:
@@ -82,7 +83,7 @@ def _opened(source: Source, file: Any, label: str, name: str) -> Reader:
         file.close()
         return MappedReader(source.content[offset : offset + size].view(dtype).reshape(n, width))
     chunk = int(np.prod([int(length) for length in dataset.chunks or (0,)], dtype=object)) * dtype.itemsize
-    if size > _LARGEST_RATIO * len(source) or chunk > min(_LARGEST_CHUNK, _LARGEST_RATIO * len(source)):
+    if size > DEFLATE_RATIO * len(source) or chunk > min(_LARGEST_CHUNK, DEFLATE_RATIO * len(source)):
         what = f"{label!r} of {size} bytes in chunks of {chunk} in a file of {len(source)} bytes"
         raise damaged(source.path, name, f"{what}, more than it can hold")
     return _HDF5Reader(source, file, dataset, name)
@@ -94,6 +95,13 @@ class _HDF5Reader(LazyReader):
     def __init__(self, source: Source, file: Any, dataset: Any, name: str) -> None:
         super().__init__(source.path, (int(dataset.shape[0]), int(dataset.shape[1])), dataset.dtype)
         self._file, self._dataset, self._name = file, dataset, name
+
+    def _stream(self) -> Iterator[npt.NDArray[Any]]:
+        # in whole chunks: one that two blocks share would be unpacked for both
+        most = max(1, _LARGEST_BLOCK // (self.shape[1] * self.dtype.itemsize))
+        chunk = min(int(self._dataset.chunks[0]), most) if self._dataset.chunks else 1
+        step = max(chunk, rows_per_block(self.shape[1], self.dtype) // chunk * chunk)
+        return (self._read(*span) for span in steps(self.shape[0], step))
 
     def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
         with clear_foreign_errors(self.path, self._name):

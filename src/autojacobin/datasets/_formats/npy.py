@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import io
+import math
 import warnings
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from autojacobin.datasets._formats.outgoing import Matrix
 from autojacobin.datasets._formats.reader import MappedReader, Reader
-from autojacobin.datasets._formats.source import Source, clear_foreign_errors, damaged
+from autojacobin.datasets._formats.source import Source, clear_foreign_errors, damaged, open_source
 from autojacobin.errors import FormatError
 
-__all__ = ["MAGIC", "Header", "npy_header", "open_npy", "read_header", "write_npy"]
+__all__ = ["MAGIC", "Header", "map_npy", "npy_header", "open_npy", "read_header", "write_npy"]
 
 MAGIC = np.lib.format.MAGIC_PREFIX
 _LARGEST_HEADER = 2**16
@@ -32,12 +35,27 @@ def open_npy(source: Source, name: str = "npy") -> Reader:
         )
     if min(shape) < 1:
         raise FormatError(f"{source.path} holds no vectors, got shape {shape}, expected at least one number")
-    expected = shape[0] * shape[1] * dtype.itemsize
+    return MappedReader(_viewed(source, (shape, columns_first, dtype, start), name))
+
+
+def map_npy(path: Path) -> np.memmap[Any, Any]:
+    """Map an array of real numbers of any shape; of what ``numpy.load`` would stumble over, a FormatError is made."""
+    source = open_source(path)
+    shape, columns_first, dtype, start = header = read_header(source)
+    if dtype.kind not in "biuf":
+        raise FormatError(f"{path} holds {_told(dtype)}, expected real numbers; convert the array, and save it again")
+    _viewed(source, header, "npy")
+    return np.memmap(path, dtype, "r", start, shape, "F" if columns_first else "C")
+
+
+def _viewed(source: Source, header: Header, name: str) -> npt.NDArray[Any]:
+    shape, columns_first, dtype, start = header
+    expected = math.prod(shape) * dtype.itemsize
     if len(source) - start != expected:
         what = f"{len(source) - start} bytes of data from byte {source.start + start} on"
         raise damaged(source.path, name, f"{what}, expected {expected} for {dtype} of shape {shape}")
     flat = source.content[start:].view(dtype)
-    return MappedReader(flat.reshape(shape[::-1]).T if columns_first else flat.reshape(shape))
+    return flat.reshape(shape[::-1]).T if columns_first else flat.reshape(shape)
 
 
 def read_header(source: Source, name: str = "npy") -> Header:

@@ -11,13 +11,12 @@ import numpy as np
 from autojacobin.datasets._formats.npy import npy_header, open_npy, read_header
 from autojacobin.datasets._formats.outgoing import Matrix
 from autojacobin.datasets._formats.reader import Reader, chosen_part
-from autojacobin.datasets._formats.source import Source, clear_foreign_errors, damaged, spooled
+from autojacobin.datasets._formats.source import DEFLATE_RATIO, Source, clear_foreign_errors, damaged, spooled
 from autojacobin.errors import FormatError
 
 __all__ = ["open_npz", "write_npz"]
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
-_LARGEST_RATIO = 1032  # that deflate can reach; whoever promises more lies
 _BYTES_AT_A_TIME = 2**20
 
 
@@ -63,7 +62,7 @@ def _member(
     if info.compress_type != zipfile.ZIP_DEFLATED:
         what = f"the compression method {info.compress_type} in {info.filename!r}"
         raise damaged(source.path, name, f"{what}, expected 0 or 8, as numpy.savez and savez_compressed write")
-    if info.compress_size > len(source) or info.file_size > _LARGEST_RATIO * info.compress_size + 1024:
+    if info.compress_size > len(source) or info.file_size > DEFLATE_RATIO * info.compress_size + 1024:
         raise _promised_too_much(source, info, name)
     with archive.open(info) as member:
         if peek:

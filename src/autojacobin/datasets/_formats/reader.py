@@ -90,7 +90,8 @@ class LazyReader(Reader):
             found = np.empty((len(ids), self.shape[1]), dtype=self.dtype)
             order = np.argsort(ids, kind="stable")
             ascending = ids[order]
-            edges = np.flatnonzero(np.diff(ascending // _ROWS_PER_STEP)) + 1
+            step = min(_ROWS_PER_STEP, rows_per_block(self.shape[1], self.dtype))
+            edges = np.flatnonzero(np.diff(ascending // step)) + 1
             for places, rows in zip(np.split(order, edges), np.split(ascending, edges), strict=True):
                 if len(rows):
                     first = int(rows[0])

@@ -17,7 +17,19 @@ import numpy.typing as npt
 
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, FormatError, StorageError
 
-__all__ = ["Source", "as_path", "clear_foreign_errors", "clear_os_errors", "damaged", "open_source", "spooled"]
+__all__ = [
+    "DEFLATE_RATIO",
+    "Source",
+    "as_path",
+    "clear_foreign_errors",
+    "clear_os_errors",
+    "damaged",
+    "open_source",
+    "refuse_special",
+    "spooled",
+]
+
+DEFLATE_RATIO = 1032  # the most that deflate can shrink by; whoever promises more lies
 
 
 @dataclass(frozen=True)
@@ -46,24 +58,34 @@ def as_path(path: Any) -> Path:
         text = os.fsdecode(path)
     except TypeError:
         raise DataTypeError(
-            f"path must be the path of a file, got {type(path).__name__}; pass text or a Path"
+            f"path must be the path of a file or folder, got {type(path).__name__}; pass text or a Path"
         ) from None
     if "\0" in text:
-        raise DataError(f"path must be the path of a file, got {text!r} with a zero character in it; leave it out")
+        raise DataError(f"a path has no zero character in it, got {text!r}; leave it out")
     return Path(text)
 
 
 def open_source(path: Path) -> Source:
     """Map a file, whatever its size; its bytes are read when they are looked at."""
     with clear_os_errors(path, "read"):
-        mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode):
-            what = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+        if (what := _special(os.stat(path).st_mode)) is not None:
             raise StorageError(f"cannot read {path}: it is {what}, expected a file of vectors; give the path of a file")
         with open(path, "rb") as file:
             if not os.fstat(file.fileno()).st_size:
                 raise FormatError(f"{path} is empty (0 bytes), expected a file of vectors; write or fetch it again")
             return Source(path, _mapped(file))
+
+
+def refuse_special(path: Path) -> None:
+    """Refuse to write over what is no file: a rename would put a plain file in the place of a device."""
+    if os.path.exists(path) and (what := _special(os.stat(path).st_mode)) is not None:
+        raise StorageError(f"cannot write {path}: it is {what}, expected a file or nothing; give the path of a file")
+
+
+def _special(mode: int) -> str | None:
+    if stat.S_ISREG(mode):
+        return None
+    return "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
 
 
 def spooled(chunks: Iterable[Any], doing: str) -> npt.NDArray[np.uint8]:

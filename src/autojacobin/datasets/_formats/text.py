@@ -37,18 +37,26 @@ def open_text(source: Source, name: str) -> Reader:
     while line.lstrip().startswith(b"#") and start < stop:  # as numpy.savetxt writes headers
         start, skipped = start + len(line) + 1, skipped + 1
         line = _line(source, start, stop, 1 + skipped, name)
-    if not any(_is_number(field) for field in _fields(line, _separator(line))):
+    names = _fields(line, _separator(line, name))
+    if any(_is_number(field) for field in names):
+        names = []
+    else:
         start, skipped = start + len(line) + 1, skipped + 1
         line = _line(source, start, stop, 1 + skipped, name)
     if start >= stop:
         raise FormatError(
             f"{source.path} holds no line of numbers, expected a vector a line; give a {name} file with numbers"
         )
-    separator = _separator(line)
+    separator = _separator(line, name)
     width = len(_fields(line, separator))
     if not 1 <= width <= LARGEST_DIMENSION:
         what = f"{width} fields in line {1 + skipped} at byte {start}"
         raise damaged(source.path, name, f"{what}, expected 1 to {LARGEST_DIMENSION}")
+    if names and (len(names) == width - 1 or not names[0].strip(b' \t\r"')):  # as pandas and R write data frames
+        raise FormatError(
+            f"{source.path} has no name for the first column in line {skipped}, its header, so its lines seem to begin "
+            f"with the names of rows; write it without them, as DataFrame.to_csv(index=False) does"
+        )
     per_step = max(1, _BYTES_PER_PARSE // (len(line) + 1))
     n, starts = _line_starts(source, start, stop, per_step, 1 + skipped, name)
     return _TextReader(source, name, separator, (n, width), skipped, per_step, [*starts, stop + 1])
@@ -166,9 +174,13 @@ def _end_of_text(content: npt.NDArray[np.uint8]) -> int:
     return 0
 
 
-def _separator(line: bytes) -> bytes | None:
-    """Comma or semicolon where there is one, and otherwise blanks and tabs, of which several are like one."""
-    return next((mark for mark in (b",", b";") if mark in line), None)
+def _separator(line: bytes, name: str) -> bytes | None:
+    """Comma or semicolon where there is one, and otherwise blanks and tabs, of which several are like one.
+
+    In a tsv file a tab separates. With two of them taken for one, the fields after a missing number would be shifted.
+    """
+    marks = (b"\t", b",", b";") if name == "tsv" else (b",", b";")
+    return next((mark for mark in marks if mark in line), None)
 
 
 def _fields(line: bytes, separator: bytes | None) -> list[bytes]:

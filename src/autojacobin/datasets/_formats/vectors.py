@@ -17,7 +17,7 @@ __all__ = ["RowError", "Vectors"]
 
 
 class RowError(DataError, IndexError):
-    """A row that a file does not have."""
+    """A row or a column that a file does not have."""
 
 
 class Vectors:
@@ -59,9 +59,7 @@ class Vectors:
         return f"Vectors({n} × {dimension} {self.dtype}, {self.format} file {self.path})"
 
     def __getitem__(self, key: Any) -> Any:
-        rows, columns = key if isinstance(key, tuple) and len(key) == 2 else (key, slice(None))
-        if not isinstance(columns, slice | int | np.integer):
-            raise DataTypeError(f"columns must be a number or a slice, got {columns!r}; take them from vectors[rows]")
+        rows, columns = self._rows_and_columns(key)
         if isinstance(rows, slice):
             return self._slice(rows)[:, columns]
         if isinstance(rows, int | np.integer) and not isinstance(rows, bool):
@@ -110,6 +108,19 @@ class Vectors:
         if self._reader is None:
             raise DataError(f"the vectors of {self.path} are closed; open them again with open_vectors")
         return self._reader
+
+    def _rows_and_columns(self, key: Any) -> tuple[Any, Any]:
+        if not isinstance(key, tuple):
+            return key, slice(None)
+        if not 1 <= len(key) <= 2:
+            raise RowError(f"vectors are indexed by rows, or by rows and columns, got {len(key)} indices")
+        rows, columns = key if len(key) == 2 else (*key, slice(None))
+        if isinstance(columns, bool) or not isinstance(columns, slice | int | np.integer):
+            raise DataTypeError(f"columns must be a number or a slice, got {columns!r}; take them from vectors[rows]")
+        width = self.shape[1]
+        if not isinstance(columns, slice) and not -width <= columns < width:
+            raise RowError(f"column {columns} is not in {self.path}, which has columns 0 to {width - 1}")
+        return rows, columns
 
     def _walk(self, step: int) -> Iterator[npt.NDArray[Any]]:
         for start, stop in steps(len(self), step):
