@@ -1,8 +1,15 @@
 """``autojacobin reproduce`` at the command line."""
 
+import signal
+import subprocess
+import sys
+
 import pytest
+import typer
 
 from autojacobin.cli import main
+from autojacobin.cli._progress import single_bar
+from autojacobin.cli._stopping import stoppable
 
 
 def run(monkeypatch, capsys, *arguments):
@@ -21,6 +28,7 @@ def test_a_quick_look_writes_a_report_and_prints_the_table(tmp_path, monkeypatch
     assert "Table II: m-Recall on digits" in printed
     assert "Auto-JacoBin" in printed
     assert f"The report is {out / 'report.html'}" in printed
+    assert "table2: Auto-JacoBin is best or level with the best in " in printed
     assert "AutoJacoBin, 16 bits, seed 0" in told
     assert (out / "tables" / "table-1.csv").exists()
 
@@ -29,6 +37,7 @@ def test_wrong_use_is_told_in_one_sentence(tmp_path, monkeypatch, capsys):
     for arguments, message in (
         (("--set", "no-such-set"), "no data set is called 'no-such-set'"),
         (("--set", "digits", "--only", "fig99"), "there is no table or figure 'fig99'"),
+        (("--set", "digits", "--only", ""), "there is no table or figure ''"),
         (("--set", "digits", "--bits", "65"), "bits must be from 1 to 64"),
     ):
         code, _, told = run(monkeypatch, capsys, *arguments, "--out", str(tmp_path / "never"))
@@ -36,3 +45,41 @@ def test_wrong_use_is_told_in_one_sentence(tmp_path, monkeypatch, capsys):
         assert message in told
         assert len(told.strip().splitlines()) == 1
     assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_in_a_sentence_and_handlers_are_put_back(number, capsys):
+    before = signal.getsignal(number)
+    with pytest.raises(typer.Exit) as stopped, stoppable("all is kept"):
+        signal.raise_signal(number)
+    assert stopped.value.exit_code == 128 + number
+    assert capsys.readouterr().err == "autojacobin: stopped; all is kept\n"
+    assert signal.getsignal(number) == before
+
+
+def test_a_killed_run_leaves_whole_files_and_goes_on(tmp_path, monkeypatch, capsys):
+    arguments = ["--set", "digits", "--quick", "--bits", "16", "--only", "table2", "--out", str(tmp_path)]
+    program = [sys.executable, "-c", "from autojacobin.cli import main; main()", "reproduce", *arguments]
+    with subprocess.Popen(program, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if "NOKMeans" in line:  # so four are done
+                process.send_signal(signal.SIGTERM)
+                break
+        told = process.stderr.read()
+    assert process.returncode == 143
+    assert f"stopped; what was computed is kept in {tmp_path}, and the same command goes on from there" in told
+    assert "Traceback" not in told
+    kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "work").iterdir()}
+    assert len(kept) >= 5
+    assert not any(name.endswith(".part") for name in kept)
+    assert not (tmp_path / "report.html").exists()
+    code, _, _ = run(monkeypatch, capsys, *arguments)
+    assert code == 0
+    assert {name: (tmp_path / "work" / name).stat().st_mtime_ns for name in kept} == kept
+
+
+def test_the_bar_takes_a_total_that_nobody_knows_and_names_in_brackets(capsys):
+    with single_bar() as progress:
+        progress("[a] set", 0, 0)
+        progress("[b] set", 1, 2)
+    assert capsys.readouterr().err == "[a] set\n 50 %  [b] set\n"

@@ -130,6 +130,7 @@ def test_values_worked_out_by_hand():
         (lambda: measure("racall@1", [[1, 2]], [[1]], k=1), "recall@i, precision@i, m-recall@i, map@i, such as"),
         (lambda: measure(7, [[1, 2]], [[1]], k=1), "7 is not the name of a measure"),
         (lambda: evaluate([[1, 2]], [[1]], "recall@1", k=1), r"pass \['recall@1'\]"),
+        (lambda: evaluate([[1, 2]], [[1]], 7, k=1), "names must be a list of names such as 'recall@100', got int"),
         (lambda: leave_one_out_m_recall(np.zeros((3, 2)), None, k=0), "k must be an integer of at least 1, got 0"),
         (lambda: leave_one_out_m_recall(np.zeros((3, 2)), None, k=1, depth=2.5), "depth must be an integer"),
         (lambda: leave_one_out_m_recall(np.zeros((1, 2)), None), "at least 2 points"),

@@ -63,10 +63,18 @@ def test_many_queries_agree_with_the_t_test():
     classical = scipy.stats.ttest_rel(a, b)
     assert test.difference / test.standard_error == pytest.approx(classical.statistic)
     assert test.p_value == pytest.approx(classical.pvalue, abs=0.015)
-    assert test.interval() == pytest.approx(
-        scipy.stats.norm.interval(0.95, loc=test.difference, scale=test.standard_error)
-    )
+    limits = classical.confidence_interval(0.95)
+    assert test.interval() == pytest.approx((limits.low, limits.high))
     assert test.interval(0.01)[0] < test.interval(0.05)[0]
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says_even_of_few_queries():
+    rng = np.random.default_rng(0)
+    trials, held = 2000, 0
+    for _ in range(trials):
+        low, high = paired_test(rng.normal(0.3, 1, 4), np.zeros(4)).interval()
+        held += low <= 0.3 <= high
+    assert abs(held / trials - 0.95) < 3.5 * np.sqrt(0.95 * 0.05 / trials)
 
 
 def test_nothing_is_found_where_nothing_is_more_often_than_the_level_says():
@@ -108,6 +116,8 @@ def test_is_repeatable_and_symmetric():
         (lambda: mean_and_error([1.0, np.nan]), "finite numbers, got nan at place 1"),
         (lambda: mean_and_error(["a"]), "must be a list of numbers"),
         (lambda: over_seeds([]), "the values of the seeds must be a list of at least one number"),
+        (lambda: over_seeds(0.5), r"the values of the seeds must be .* got an array of shape \(\)"),
+        (lambda: paired_test([1.0, 2.0], [1.0, 1.0], random_state="x"), "random_state must be .* got 'x'"),
         (lambda: paired_test([1.0, 2.0], [1.0]), "got 2 and 1"),
         (lambda: paired_test([1.0], [1.0]), "at least 2 queries"),
         (lambda: paired_test([1.0, 2.0], [1.0, 1.0], n_resamples=0), "n_resamples must be"),

@@ -49,6 +49,12 @@ VALUES = {bits: dict.fromkeys((10, 0.1, 0.01, 1), (0.5 + bits / 400, 0.01)) for 
 REFERENCE = {64: (0.6, 0.02), 128: (0.7, 0.0)}
 
 
+def test_figure_7_rounds_what_is_nearly_all_to_one_and_not_to_nothing():
+    figure = alpha.draw({64: {0.1: (0.9996, 0.0)}}, {64: (0.25, 0.0)})
+    assert {"1.000", ".250"} <= set(texts(figure))
+    assert ".000" not in texts(figure)
+
+
 def test_figure_7_has_a_bar_for_each_weight_and_length():
     figure = alpha.draw(VALUES, REFERENCE, "NUS-WIDE, k = 1, 5 seeds")
     (axes,) = figure.axes

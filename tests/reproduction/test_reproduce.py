@@ -1,12 +1,16 @@
 """The whole run on a small set: everything is made, nothing is done twice, and an interruption costs nothing."""
 
+import html
 import html.parser
 import json
+import shutil
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from autojacobin import DataError
+from autojacobin import DataError, MissingExtraError
 from autojacobin.reproduction import ARTEFACTS, Settings, reproduce
 from autojacobin.reproduction.choosing import grid
 from autojacobin.reproduction.paper_figures import stretched, typical
@@ -35,6 +39,10 @@ class _Links(html.parser.HTMLParser):
         self.images += tag == "img" and bool(attributes.get("alt"))
 
 
+def record_of(made):
+    return json.loads((made[0].folder / "results.json").read_text(encoding="utf-8"))
+
+
 def test_every_table_and_figure_is_made(made):
     reproduction, _ = made
     folder = reproduction.folder
@@ -57,11 +65,31 @@ def test_the_report_holds_all_of_it_and_loads_nothing(made):
     assert set(ARTEFACTS) <= set(parser.ids)
     assert parser.images == 10
     assert all(link.startswith(("#", "data:image/")) for link in parser.links)
+    page = made[0].report.read_text()
+    for name, artefact in ARTEFACTS.items():
+        assert html.escape(artefact.claim) in page
+        assert name in made[0].left_out or html.escape(artefact.caption) in page
+
+
+def test_the_record_says_what_was_found_and_which_files_are_of_this_run(made):
+    reproduction, _ = made
+    record = record_of(made)
+    page = reproduction.report.read_text()
+    assert record["found"] == reproduction.found
+    assert {"table2", "fig5", "fig6", "fig7", "fig8", "fig9", "times"} <= set(record["found"])
+    assert all(html.escape(sentence) in page for sentence in record["found"].values())
+    listed = {name for names in record["files"].values() for name in names}
+    assert listed == {
+        path.relative_to(reproduction.folder).as_posix()
+        for folder in ("tables", "figures")
+        for path in (reproduction.folder / folder).iterdir()
+    }
+    assert record["files"]["recall1000"] == []
 
 
 def test_the_record_agrees_with_the_table(made):
     reproduction, _ = made
-    record = json.loads((reproduction.folder / "results.json").read_text())
+    record = record_of(made)
     table = reproduction.tables["table2"]
     assert table.header[0] == "(k, bits)"
     assert [row[0] for row in table.rows] == ["(1, 8)", "(1, 16)", "(10, 8)", "(10, 16)"]
@@ -75,7 +103,7 @@ def test_the_record_agrees_with_the_table(made):
                 if (trial["method"], trial["bits"], trial["parameters"]) == (method, int(bits), {})
             ]
             assert len(values) == SETTINGS.seeds
-            assert text.removesuffix(" ≈") == f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
+            assert text == f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
     best = [max(range(1, 7), key=lambda c, row=row: float(row[c][:5])) for row in table.rows]
     for number, column in table.bold:
         assert table.rows[number][column][:5] == table.rows[number][best[number]][:5]
@@ -90,17 +118,29 @@ def test_progress_goes_from_nothing_to_all(made):
     assert made[1][-1][1] == made[1][-1][2]
 
 
-def test_work_that_is_done_is_not_done_again(made, monkeypatch):
+def test_progress_reaches_its_end_with_any_length_of_codes(tmp_path):
+    settings = Settings(
+        bits=(64,), ks=(1,), depth=20, seeds=1, training_points=200, queries=5, alphas=(0.1,), full_grids=False
+    )
+    told = []
+    reproduce(small_set(), tmp_path, settings, only=["variants"], progress=lambda *what: told.append(what))
+    assert told[-1] == ("tables and figures", told[0][2], told[0][2])
+    stages = [stage for stage, *_ in told]
+    assert stages.index("AutoBin1: search of its parameters on the training set") == 2  # said when it begins
+
+
+def test_work_that_is_done_is_not_done_again(made, monkeypatch, tmp_path):
     def refuse(*_):
         raise AssertionError("a trial was run again")
 
     monkeypatch.setattr(f"{run_module}.run_cell", refuse)
     monkeypatch.setattr(f"{run_module}.ground_truth", refuse)
-    monkeypatch.setattr("autojacobin.reproduction.choosing.make_hasher", refuse)
-    before = (made[0].folder / "figures" / "fig9.svg").read_bytes()
-    again = reproduce(small_set(), made[0].folder, SETTINGS)
+    monkeypatch.setattr("autojacobin.reproduction.choosing.ground_truth", refuse)
+    shutil.copytree(made[0].folder / "work", tmp_path / "work")
+    again = reproduce(small_set(), tmp_path, SETTINGS, only=[*made[0].tables, "fig5", "fig9"])
     assert again.tables == made[0].tables
-    assert (made[0].folder / "figures" / "fig9.svg").read_bytes() == before
+    for name in ("fig5.png", "fig9.svg"):
+        assert (tmp_path / "figures" / name).read_bytes() == (made[0].folder / "figures" / name).read_bytes()
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):
@@ -133,9 +173,78 @@ def test_only_what_is_asked_for_is_run(tmp_path, monkeypatch):
     made = reproduce(small_set(), tmp_path, SETTINGS, only=["fig6", "table1"])
     assert [(cell.method, cell.bits, cell.seed) for cell in ran] == [("AutoJacoBin", 8, 0)]
     assert set(made.tables) == {"table1"}
+    assert set(reproduce(small_set(), tmp_path, SETTINGS, only="table1, fig1").tables) == {"table1"}
     assert "small (this run)" in made.tables["table1"].to_text()
     with pytest.raises(DataError, match="there is no table or figure 'fig99', expected some of: table2"):
         reproduce(small_set(), tmp_path, SETTINGS, only=["fig99"])
+
+
+def test_a_larger_k_is_measured_anew(tmp_path):
+    data, tables = small_set(), []
+    for ks in ((1,), (1, 200)):
+        settings = Settings(bits=(8,), ks=ks, depth=300, seeds=1, training_points=200, queries=10)
+        tables.append(reproduce(data, tmp_path, settings, only=["table2"]).tables["table2"])
+        fresh = reproduce(data, tmp_path / f"fresh-{len(ks)}", settings, only=["table2"]).tables["table2"]
+        assert tables[-1] == fresh
+    assert tables[1].rows[0] == tables[0].rows[0]
+
+
+def test_a_k_beyond_the_base_is_refused_rather_than_cut(tmp_path):
+    settings = Settings(bits=(8,), ks=(1001,), depth=10)
+    with pytest.raises(DataError, match="every k must be from 1 to 1000, the size of the base, got 1001"):
+        reproduce(small_set(), tmp_path / "never", settings)
+    with pytest.raises(DataError, match="depth must be from 1 to 5, the size of the base, got 10"):
+        reproduce(small_set(), tmp_path / "never", replace(settings, ks=(1,), base=5))
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_folder_of_another_set_is_left_alone(tmp_path):
+    made = reproduce(small_set(), tmp_path, SETTINGS, only=["table1"])
+    before = made.report.read_bytes()
+    with pytest.raises(DataError, match="holds the results of the set 'small', and those of 'other' cannot go beside"):
+        reproduce(replace(small_set(), name="other"), tmp_path, SETTINGS, only=["table1"])
+    assert made.report.read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float16])
+def test_one_query_and_few_points_of_any_kind_of_number(tmp_path, kind):
+    whole = small_set()
+    data = replace(
+        whole,
+        train=whole.train[:60].astype(kind),
+        base=whole.base[:50].astype(kind),
+        queries=whole.queries[:1].astype(kind),
+        base_patches=whole.base_patches[:50],
+        query_patches=whole.query_patches[:1],
+    )
+    settings = Settings.for_set(data, quick=True, bits=(8,))
+    assert (settings.ks, settings.depth) == ((1, 5, 10, 50), 50)
+    made = reproduce(data, tmp_path, settings, only=["table2", "fig9", "fig4", "fig5", "recall1000", "depth90"])
+    assert made.left_out == {
+        "fig5": "fewer than 99 points were retrieved",
+        "recall1000": "only 50 points were retrieved",
+    }
+    assert "1 query." in made.tables["table2"].note
+    assert made.found["table2"].startswith("Auto-JacoBin is best or level with the best in 4 of 4 rows")
+
+
+def test_too_few_training_points_for_the_grids_are_told(tmp_path):
+    data = replace(small_set(), train=small_set().train[:19])
+    with pytest.raises(DataError, match="at least 20 training points, got 19; pass more, or leave fig8 and variants"):
+        reproduce(data, tmp_path, SETTINGS, only=["variants"])
+
+
+def test_a_missing_matplotlib_is_told_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'autojacobin\[figures\]'"):
+        reproduce(small_set(), tmp_path / "never", SETTINGS)
+    assert not (tmp_path / "never").exists()
+    assert reproduce(small_set(), tmp_path, SETTINGS, only=["table1"]).report.exists()
+
+
+def test_what_has_a_caption_is_a_figure(made):
+    drawn = {name for name, names in record_of(made)["files"].items() if any(path.endswith(".svg") for path in names)}
+    assert drawn == {name for name, artefact in ARTEFACTS.items() if artefact.is_figure}
 
 
 def test_a_set_without_pictures_says_so(tmp_path):
@@ -155,6 +264,7 @@ def test_a_stretched_patch_runs_from_black_to_white_and_a_flat_one_stays_flat():
     assert (shown[0].min(), shown[0].max()) == (0, 255)
     assert np.array_equal(np.argsort(shown[0].ravel()), np.arange(16))
     assert len(np.unique(shown[1])) == 1
+    assert np.array_equal(stretched(patches / np.float32(255))[0], shown[0])
 
 
 def test_the_grids_of_the_variants_are_those_of_the_paper():

@@ -3,6 +3,7 @@
 import csv
 import html.parser
 import io
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,8 +16,18 @@ TABLE = Table("t", "A & B", ("name", "50 %"), (("a_1", "0.9 ± 0.1"), ("b|c", ">
 
 def test_text_lines_up_and_stars_what_is_bold():
     assert TABLE.to_text() == (
-        "A & B\n\nname       50 %\n----  ---------\na_1   0.9 ± 0.1\nb|c       > 10*\n\nA note.\n"
+        "A & B\n\nname        50 %\n----  ----------\na_1   0.9 ± 0.1\nb|c        > 10*\n\nA note.\n"
     )
+
+
+def test_what_is_level_is_marked_everywhere_but_for_programs():
+    table = replace(TABLE, level=frozenset({(0, 1)}))
+    assert "a_1   0.9 ± 0.1≈\n" in table.to_text()
+    assert "| a_1 | 0.9 ± 0.1 ≈ |" in table.to_markdown()
+    assert r"a\_1 & 0.9 $\pm$ 0.1 $\approx$ \\" in table.to_latex()
+    assert "<td>0.9 ± 0.1<i> ≈</i></td>" in table.to_html()
+    assert table.to_csv() == TABLE.to_csv()
+    assert "≈" not in table.to_csv()
 
 
 def test_markdown_escapes_bars_and_marks_what_is_bold():
@@ -28,12 +39,46 @@ def test_markdown_escapes_bars_and_marks_what_is_bold():
     ]
 
 
+def test_markdown_escapes_bars_in_the_header_too():
+    assert Table("t", "T", ("|i|",), (("1",),)).to_markdown().splitlines()[2] == r"| \|i\| |"
+
+
 def test_latex_escapes_what_latex_would_take_for_its_own():
     latex = TABLE.to_latex()
     assert r"name & 50 \% \\" in latex
     assert r"a\_1 & 0.9 $\pm$ 0.1 \\" in latex
     assert r"\textbf{$>$ 10}" in latex
     assert r"\caption{A \& B. A note.}" in latex
+
+
+def test_latex_takes_the_number_of_the_paper_from_its_caption():
+    assert r"\caption{m-Recall}" in Table("t", "Table II: m-Recall", ("a",), (("1",),)).to_latex()
+
+
+def read_latex(text):
+    """What LaTeX would print of a cell, read letter by letter; a letter that it would take for its own is an error."""
+    printed = ""
+    while text:
+        for latex, letter in LATEX_LETTERS:
+            if text.startswith(latex):
+                printed, text = printed + letter, text[len(latex) :]
+                break
+        else:
+            assert text[0] not in "\\&%$#_{}~^<>|[*", f"LaTeX would not print {text[0]!r} in {text!r}"
+            printed, text = printed + text[0], text[1:]
+    return printed
+
+
+LATEX_LETTERS = [(f"\\{letter}", letter) for letter in "&%$#_{}"] + [
+    (r"\textbackslash{}", "\\"), (r"\textasciitilde{}", "~"), (r"\textasciicircum{}", "^"),
+    ("$<$", "<"), ("$>$", ">"), ("$|$", "|"), ("{[}", "["), ("{*}", "*"),
+]  # fmt: skip
+
+
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=20))
+def test_latex_prints_every_letter_of_a_keyboard_as_it_is(text):
+    row = Table("t", "T", ("a",), ((text,),)).to_latex().split("\\midrule\n  ")[1].split(" \\\\\n\\bottomrule")[0]
+    assert read_latex(row) == text
 
 
 class _Cells(html.parser.HTMLParser):

@@ -1,5 +1,8 @@
 """A trial against the measures it stands for, and the files it is kept in."""
 
+import os
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,10 +11,11 @@ from hypothesis import strategies as st
 from autojacobin import ITQ, DataError, StorageError
 from autojacobin.evaluation import ground_truth, m_recall, measure, recall_curve
 from autojacobin.reproduction import Settings
+from autojacobin.reproduction import settings as settings_module
 from autojacobin.reproduction.results import Results
 from autojacobin.reproduction.settings import COMPARED, VARIANTS, cut, make_hasher
 from autojacobin.reproduction.store import Store
-from autojacobin.reproduction.trials import Cell, Outcome, fingerprint, run_cell
+from autojacobin.reproduction.trials import Cell, Outcome, fingerprint, n_looked_at, run_cell
 from autojacobin.search import hamming_topk
 from tests.reproduction.small import SETTINGS, small_set
 
@@ -65,7 +69,7 @@ def test_an_outcome_comes_back_from_its_file_as_it_was(tried, tmp_path):
         assert np.array_equal(back.history[name], outcome.history[name])
 
 
-@pytest.mark.parametrize("damage", ["cut", "emptied", "changed", "gone"])
+@pytest.mark.parametrize("damage", ["cut", "emptied", "gone"])
 def test_a_damaged_file_counts_as_work_not_done(tried, tmp_path, damage):
     store = Store(tmp_path)
     store.keep_outcome("one", tried[2])
@@ -74,11 +78,30 @@ def test_a_damaged_file_counts_as_work_not_done(tried, tmp_path, damage):
     if damage == "gone":
         path.unlink()
     else:
-        path.write_bytes(
-            {"cut": content[:100], "emptied": b"", "changed": content[:200] + b"xx" + content[202:]}[damage]
-        )
+        path.write_bytes({"cut": content[:100], "emptied": b""}[damage])
     found = store.outcome("one")
     assert found is None
+
+
+def test_no_flipped_bit_of_finished_work_goes_unnoticed(tmp_path):
+    store = Store(tmp_path)
+    store.keep_outcome("one", Outcome(np.zeros((2, 2), dtype=np.int32), 3, {"fit": 1.0}, history={"cost": np.ones(2)}))
+    store.record("two", lambda: {"m_recall": 0.5})
+    assert store.outcome("one") is not None
+    for name, read in (("one.npz", store.outcome), ("two.json", lambda key: store.record(key, dict) or None)):
+        path, key = tmp_path / "work" / name, name[:3]
+        content = path.read_bytes()
+        for place in range(len(content)):
+            path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
+            assert read(key) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_to_read_only_is_told_before_anything_is_computed(tmp_path):
+    Store(tmp_path)
+    (tmp_path / "work").chmod(0o500)
+    with pytest.raises(StorageError, match="cannot write results to .* choose another folder with --out"):
+        Store(tmp_path)
 
 
 def test_records_and_arrays_are_made_once(tmp_path):
@@ -99,9 +122,29 @@ def test_keys_tell_trials_and_data_apart():
     cells = [Cell(method, bits, seed) for method in COMPARED for bits in (8, 16) for seed in (0, 1)]
     cells += [Cell("AutoJacoBin", 8, 0, (("alpha", 1.0),)), Cell("AutoJacoBin", 8, 0, pictured=True)]
     prints = [fingerprint(small_set()), fingerprint(cut(small_set(), SETTINGS))]
-    keys = {cell.key(data, depth) for cell in cells for data in prints for depth in (10, 20)}
-    assert len(keys) == len(cells) * 4
+    keys = {cell.key(data, depth, k) for cell in cells for data in prints for depth in (10, 20) for k in (5, 9)}
+    assert len(keys) == len(cells) * 8
     assert fingerprint(small_set()) == prints[0]
+
+
+@pytest.mark.parametrize("part", ["train", "base", "queries"])
+def test_a_single_changed_number_is_another_set(part):
+    data = small_set()
+    for row in (0, 517 % len(getattr(data, part)), -1):
+        changed = getattr(data, part).copy()
+        changed[row, 3] += 1
+        assert fingerprint(replace(data, **{part: changed})) != fingerprint(data)
+
+
+def test_the_key_of_a_trial_follows_the_defaults_of_its_method(monkeypatch):
+    before = Cell("ITQ", 8, 0).key("data", 10, 5)
+    monkeypatch.setitem(settings_module._MAKERS, "ITQ", (ITQ, {"n_iter": 7}))
+    assert Cell("ITQ", 8, 0).key("data", 10, 5) != before
+
+
+def test_the_picture_looks_at_no_more_than_was_retrieved():
+    assert [n_looked_at(n, 5000) for n in (100, 990_000, 10_000_000)] == [99, 99, 1000]
+    assert n_looked_at(10_000_000, 200) == 200
 
 
 @pytest.mark.parametrize("method", [*COMPARED, *VARIANTS])
@@ -120,6 +163,30 @@ def test_the_paper_s_settings_follow_the_set():
         Settings.for_set(data, bits=(65,))
     with pytest.raises(DataError, match="depth must be from 1 to 1000, the size of the base, got 1001"):
         Settings.for_set(data, depth=1001)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"seeds": 0}, "seeds must be an integer of at least 1, got 0"),
+        ({"depth": 0}, "depth must be an integer of at least 1, got 0"),
+        ({"training_points": 0}, "training_points must be an integer of at least 1, got 0"),
+        ({"bits": ()}, "bits must hold at least one number, got none"),
+        ({"bits": (0, 8)}, "every length of codes and every k must be an integer of at least 1, got 0"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(given, message):
+    with pytest.raises(DataError, match=message):
+        Settings.for_set(small_set(), **given)
+    with pytest.raises(DataError, match=message):
+        Settings(**given)
+
+
+def test_settings_are_put_in_order():
+    settings = Settings(bits=(16, 8, 16), ks=(10, 1), alphas=(1.0, 0.1, 1.0))
+    assert (settings.bits, settings.ks, settings.alphas) == ((8, 16), (1, 10), (0.1, 1.0))
+    with pytest.raises(DataError, match="every alpha must be a number of at least 0, got nan"):
+        Settings(alphas=(float("nan"),))
 
 
 def test_a_cut_set_keeps_vectors_and_pictures_together():
@@ -157,4 +224,11 @@ def test_methods_that_differ_by_less_than_their_seeds_are_level():
     for seed, shift in ((0, 0.0), (1, 0.1)):
         results.outcomes[Cell("ITQ", 8, seed)] = outcome_with(0.75 + shift)
         results.outcomes[Cell("LSH", 8, seed)] = outcome_with(0.72 + shift)
+    assert results.level_with_best(["LSH", "ITQ"], 8, 1) == ("ITQ", ["LSH"])
+
+
+def test_a_single_query_shows_no_difference():
+    results = Results(small_set(), Settings(bits=(8,), ks=(1,), depth=10, seeds=1), np.zeros((1, 1), dtype=np.int64))
+    for method, place in (("ITQ", 0), ("LSH", 9)):
+        results.outcomes[Cell(method, 8, 0)] = Outcome(np.array([[place]], dtype=np.int32), 10, {"fit": 1.0})
     assert results.level_with_best(["LSH", "ITQ"], 8, 1) == ("ITQ", ["LSH"])

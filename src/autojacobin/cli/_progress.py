@@ -37,16 +37,18 @@ def progress_bar(console: Console | None = None) -> Iterator[Callable[[str, int,
 def single_bar(console: Console | None = None) -> Iterator[Callable[[str, int, int], None]]:
     """Lend a callback as :func:`progress_bar` does, with one bar over the whole, which says what is being done."""
     console = console or Console(stderr=True)
-    columns = (BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    told_last = TextColumn("{task.description}", markup=False)
+    columns = (BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), told_last)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         task = bars.add_task("", total=None)
         told = ""
 
         def tell(stage: str, done: int, total: int) -> None:
             nonlocal told
-            bars.update(task, description=stage, completed=done, total=total)
+            bars.update(task, description=stage, completed=done, total=total or None)
             if stage != told and not console.is_terminal:
-                console.print(f"{100 * done // total:3d} %  {stage}", markup=False, highlight=False, soft_wrap=True)
+                share = f"{100 * done // total:3d} %  " if total else ""
+                console.print(f"{share}{stage}", markup=False, highlight=False, soft_wrap=True)
             told = stage
 
         yield tell

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from autojacobin.cli._progress import single_bar
+from autojacobin.cli._stopping import stoppable
 from autojacobin.datasets import load_set
 from autojacobin.reproduction import ARTEFACTS, Settings
 from autojacobin.reproduction import reproduce as run
@@ -38,12 +39,14 @@ def reproduce(
         chosen, quick=quick, seeds=seeds, bits=tuple(bits) if bits else None, depth=depth, training_points=train
     )
     folder = out or Path(f"reproduction-{chosen.name}{'-quick' if quick else ''}")
-    with single_bar() as progress:
-        made = run(chosen, folder, settings, only=only.split(",") if only else None, progress=progress)
+    comfort = f"what was computed is kept in {folder}, and the same command goes on from there"
+    with stoppable(comfort), single_bar() as progress:
+        made = run(chosen, folder, settings, only=only, progress=progress)
     console = Console()
-    for table in made.tables.values():
-        if table.name == "table-2":
-            console.print(table.to_text(), markup=False, highlight=False, soft_wrap=True)
-    for left_out, reason in made.left_out.items():
-        console.print(f"{left_out} was not made: {reason}.", markup=False)
+    if "table2" in made.tables:
+        console.print(made.tables["table2"].to_text(), markup=False, highlight=False, soft_wrap=True)
+    for name, sentence in made.found.items():
+        console.print(f"{name}: {sentence}", markup=False, highlight=False, soft_wrap=True)
+    for name, reason in made.left_out.items():
+        console.print(f"{name} was not made: {reason}.", markup=False, highlight=False, soft_wrap=True)
     console.print(f"The report is {made.report}; tables and figures are beside it.", markup=False, soft_wrap=True)

@@ -73,6 +73,8 @@ def evaluate_places(places: Places, names: Iterable[str], limit: str) -> dict[st
     """Measures by name from places that are known up to a depth, which ``limit`` names in messages."""
     if isinstance(names, str):
         raise DataTypeError(f"names must be a list of names, got the one name {names!r}; pass [{names!r}]")
+    if not isinstance(names, Iterable):
+        raise DataTypeError(f"names must be a list of names such as 'recall@100', got {type(names).__name__}")
     asked = {name: _parsed(name) for name in names}
     for name, (_, depth) in asked.items():
         checked_count(f"the number in {name!r}", depth, places.depth, limit)

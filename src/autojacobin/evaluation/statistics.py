@@ -78,8 +78,8 @@ class PairedTest:
     n: int
 
     def interval(self, level: float = 0.05) -> tuple[float, float]:
-        """Limits that hold the true mean difference with probability 1 − ``level``, by normal theory."""
-        reach = float(scipy.special.ndtri(1 - _checked_level(level) / 2)) * self.standard_error
+        """Limits that hold the true mean difference with probability 1 − ``level``, by Student's t with n − 1."""
+        reach = float(scipy.special.stdtrit(self.n - 1, 1 - _checked_level(level) / 2)) * self.standard_error
         return self.difference - reach, self.difference + reach
 
     def verdict(self, level: float = 0.05) -> str:
@@ -112,7 +112,8 @@ def over_seeds(values: Iterable[float]) -> OverSeeds:
     >>> print(over_seeds([0.81, 0.83, 0.85]))
     0.830 ± 0.020
     """
-    numbers = _checked_values(list(values), "the values of the seeds")
+    listed = list(values) if isinstance(values, Iterable) else values
+    numbers = _checked_values(listed, "the values of the seeds")
     spread = float(numbers.std(ddof=1)) if len(numbers) > 1 else None
     return OverSeeds(float(numbers.mean()), spread, len(numbers))
 
@@ -147,13 +148,17 @@ def paired_test(a: Any, b: Any, *, n_resamples: int = 9999, random_state: Any = 
             "measure both methods on the same queries"
         )
     n_resamples = checked_count("n_resamples", n_resamples)
+    try:
+        random = check_random_state(random_state)
+    except ValueError:
+        raise DataError(f"random_state must be an integer, a RandomState or None, got {random_state!r}") from None
     gaps = first - second
     mean, error = mean_and_error(gaps)
     differing = gaps[gaps != 0]
-    return PairedTest(mean, error or 0.0, _flipped(differing, n_resamples, random_state), len(gaps))
+    return PairedTest(mean, error or 0.0, _flipped(differing, n_resamples, random), len(gaps))
 
 
-def _flipped(gaps: npt.NDArray[np.float64], n_resamples: int, random_state: Any) -> float:
+def _flipped(gaps: npt.NDArray[np.float64], n_resamples: int, random: np.random.RandomState) -> float:
     if not len(gaps):
         return 1.0
     gaps = gaps / np.abs(gaps).max()
@@ -162,7 +167,6 @@ def _flipped(gaps: npt.NDArray[np.float64], n_resamples: int, random_state: Any)
     if len(gaps) <= _MOST_ENUMERATED:
         numbers = np.arange(2 ** len(gaps))[:, None] >> np.arange(len(gaps))
         return float(np.mean(np.abs((1.0 - 2.0 * (numbers & 1)) @ gaps) >= got))
-    random = check_random_state(random_state)
     reached = 0
     per_block = max(1, _SIGNS_PER_BLOCK // len(gaps))
     for start in range(0, n_resamples, per_block):

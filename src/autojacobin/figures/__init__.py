@@ -32,7 +32,7 @@ from autojacobin.figures import (
     toy,
 )
 from autojacobin.figures._save import save
-from autojacobin.figures._style import METHOD_STYLES, MethodStyle
+from autojacobin.figures._style import METHOD_STYLES, MethodStyle, require_matplotlib
 
 __all__ = [
     "METHOD_STYLES",
@@ -45,6 +45,7 @@ __all__ = [
     "proof",
     "recall",
     "recall_grid",
+    "require_matplotlib",
     "retrieval",
     "save",
     "toy",

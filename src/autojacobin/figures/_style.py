@@ -34,6 +34,7 @@ __all__ = [
     "in_order",
     "legend_below",
     "new_figure",
+    "require_matplotlib",
     "style_of",
 ]
 
@@ -139,12 +140,19 @@ def in_order(methods: Iterable[str]) -> list[str]:
     return [by_label[style.label] for style in METHOD_STYLES.values() if style.label in by_label]
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """Make an empty figure of so many inches, which lays itself out and needs no display."""
+def require_matplotlib() -> None:
+    """Say how to install matplotlib if it is missing."""
     try:
-        from matplotlib.figure import Figure
+        import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("matplotlib", "figures", "drawing figures") from error
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Make an empty figure of so many inches, which lays itself out and needs no display."""
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 

@@ -81,7 +81,7 @@ def _bars(axes: Any, places: Any, pairs: list[Measurement], *, colour: str, hatc
     )
     for place, mean, spread in zip(places, means, spreads, strict=True):
         axes.annotate(
-            f"{mean:.3f}"[0 if mean >= 1 else 1 :],
+            f"{mean:.3f}".removeprefix("0"),
             (place, mean + spread),
             xytext=(0, 3),
             textcoords="offset points",

@@ -14,6 +14,7 @@ import numpy as np
 
 from autojacobin import __version__
 from autojacobin.datasets import VectorSet
+from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth, m_recall
 from autojacobin.reproduction.settings import GRIDS, Settings, make_hasher
 from autojacobin.reproduction.store import Store
@@ -23,6 +24,7 @@ __all__ = ["choose", "grid"]
 
 _K, _SHARE = 10, 10
 _DEPTH = 100
+_FEWEST = 20
 
 
 def grid(method: str, settings: Settings) -> list[dict[str, float]]:
@@ -44,6 +46,11 @@ def choose(
 
     ``tell`` is called after each combination.
     """
+    if len(data.train) < _FEWEST:
+        raise DataError(
+            f"the parameters of {method} are searched on at least {_FEWEST} training points, got {len(data.train)}; "
+            "pass more, or leave fig8 and variants out with --only"
+        )
     order = np.random.default_rng(0).permutation(len(data.train))
     held_out, rest = (np.asarray(data.train)[part] for part in np.split(order, [len(order) // _SHARE]))
     k, depth = min(_K, len(rest)), min(_DEPTH, len(rest))
@@ -60,7 +67,8 @@ def choose(
 
     tried = []
     for parameters in grid(method, settings):
-        named = json.dumps([fingerprint, method, bits, parameters, __version__])
+        given = make_hasher(method, bits, 0, parameters).get_params()
+        named = json.dumps([fingerprint, method, sorted(given.items()), __version__], default=str)
         key = f"choice-{method}-{bits}-{hashlib.sha256(named.encode()).hexdigest()[:16]}"
         tried.append(store.record(key, partial(score, parameters)))
         tell()

@@ -11,12 +11,25 @@ from autojacobin import figures
 from autojacobin.reproduction.cells import PAPER_ALPHA, alpha_cell, longest_bits, variant_cells
 from autojacobin.reproduction.results import Results
 from autojacobin.reproduction.settings import COMPARED
-from autojacobin.reproduction.trials import N_PICTURED
+from autojacobin.reproduction.trials import N_PICTURED, Outcome, n_looked_at
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["alphas", "cost", "patches", "recall_grid", "retrieval", "stretched", "typical", "variants"]
+__all__ = [
+    "alpha_m_recall",
+    "alphas",
+    "cost",
+    "k_of_figure_8",
+    "models",
+    "patches",
+    "pictured",
+    "recall_grid",
+    "retrieval",
+    "stretched",
+    "typical",
+    "variants",
+]
 
 _K_OF_FIGURE_8 = 100
 
@@ -32,24 +45,30 @@ def patches(results: Results) -> Figure | str:
 
 def retrieval(results: Results) -> Figure | str:
     """Figure 5."""
-    data, bits = results.data, longest_bits(results.settings)
+    data, settings = results.data, results.settings
     if data.base_patches is None or data.query_patches is None:
         return "the set has no pictures"
-    pictured = {method: results.of(method, bits)[0].pictured for method in COMPARED}
-    found = {method: ids for method, ids in pictured.items() if ids is not None}
-    if len(found) < len(pictured) or results.truth.shape[1] < N_PICTURED:
+    if min(settings.depth, results.truth.shape[1]) < N_PICTURED:
         return f"fewer than {N_PICTURED} points were retrieved"
-    truth = results.truth[:, :N_PICTURED]
-    hits = {method: (ids[:, :, None] == truth[:, None, :]).any(axis=2) for method, ids in found.items()}
-    query = typical([mask.sum(axis=1) for mask in hits.values()])
+    found, hits = pictured(results)
+    query, truth = typical([mask.sum(axis=1) for mask in hits.values()]), results.truth[:, :N_PICTURED]
     shown = {method: (stretched(data.base_patches[ids[query]]), hits[method][query]) for method, ids in found.items()}
-    looked_at = max(N_PICTURED, len(data.base) // 10_000)
+    looked_at = n_looked_at(len(data.base), settings.depth)
     return figures.retrieval.draw(
         stretched(data.query_patches[query][None])[0],
         stretched(data.base_patches[truth[query]]),
         shown,
-        title=f"{data.name}, {bits} bits, query {query}: the best {N_PICTURED} of {looked_at:,} retrieved",
+        title=f"{data.name}, {longest_bits(settings)} bits, query {query}: "
+        f"the nearest {N_PICTURED} of {looked_at:,} retrieved",
     )
+
+
+def pictured(results: Results) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What each method shows for each query, and which of it is among the true neighbours."""
+    truth, bits = results.truth[:, :N_PICTURED], longest_bits(results.settings)
+    outcomes = {method: results.of(method, bits)[0] for method in COMPARED}
+    found: dict[str, Any] = {method: outcome.pictured for method, outcome in outcomes.items()}
+    return found, {method: (ids[:, :, None] == truth[:, None, :]).any(axis=2) for method, ids in found.items()}
 
 
 def cost(results: Results) -> Figure:
@@ -64,29 +83,34 @@ def alphas(results: Results) -> Figure:
     """Figure 7."""
     settings, k = results.settings, results.settings.ks[0]
     values = {
-        bits: {
-            alpha: (
-                float(results.outcomes[alpha_cell(bits, alpha, settings)].m_recall(k).mean()),
-                results.m_recall("AutoJacoBin", bits, k).spread or 0.0 if alpha == PAPER_ALPHA else 0.0,
-            )
-            for alpha in settings.alphas
-        }
+        bits: {alpha: (alpha_m_recall(results, bits, alpha, k), 0.0) for alpha in settings.alphas}
         for bits in settings.bits
     }
-    reference = {}
-    for bits in settings.bits:
-        measured = results.m_recall("NOKMeans", bits, k)
-        reference[bits] = (measured.mean, measured.spread or 0.0)
+    reference = {bits: (float(results.of("NOKMeans", bits)[0].m_recall(k).mean()), 0.0) for bits in settings.bits}
     return figures.alpha.draw(values, reference, title=f"{results.data.name}, k = {k}, seed 0")
+
+
+def alpha_m_recall(results: Results, bits: int, alpha: float, k: int) -> float:
+    """m-Recall of Auto-JacoBin with a weight α and seed 0."""
+    return float(results.outcomes[alpha_cell(bits, alpha, results.settings)].m_recall(k).mean())
 
 
 def variants(results: Results) -> Figure:
     """Figure 8."""
-    bits, k = longest_bits(results.settings), min(_K_OF_FIGURE_8, results.settings.ks[-1])
-    curves = {"AutoJacoBin": results.of("AutoJacoBin", bits)[0].recall_curve(k)}
-    for cell in variant_cells(results.settings, results.chosen):
-        curves[cell.method] = results.outcomes[cell].recall_curve(k)
-    return figures.recall.draw(curves, title=f"{results.data.name}, {bits} bits, k = {k}")
+    bits, k = longest_bits(results.settings), k_of_figure_8(results)
+    curves = {method: outcome.recall_curve(k) for method, outcome in models(results).items()}
+    return figures.recall.draw(curves, title=f"{results.data.name}, {bits} bits, k = {k}, seed 0")
+
+
+def k_of_figure_8(results: Results) -> int:
+    """The paper's 100, or the largest k that there is up to it."""
+    return max((k for k in results.settings.ks if k <= _K_OF_FIGURE_8), default=results.settings.ks[0])
+
+
+def models(results: Results) -> dict[str, Outcome]:
+    """Outcomes of the auto-encoder models with seed 0."""
+    own = {"AutoJacoBin": results.of("AutoJacoBin", longest_bits(results.settings))[0]}
+    return own | {cell.method: results.outcomes[cell] for cell in variant_cells(results.settings, results.chosen)}
 
 
 def recall_grid(results: Results) -> Figure:
@@ -97,7 +121,7 @@ def recall_grid(results: Results) -> Figure:
         for k in settings.ks
         for bits in settings.bits
     }
-    return figures.recall_grid.draw(curves, title=f"{results.data.name}, {results.seeds_in_words}")
+    return figures.recall_grid.draw(curves, title=f"{results.data.name}: mean over {results.averaged_over}")
 
 
 def _some(patches: Any) -> Any:
@@ -109,7 +133,7 @@ def stretched(patches: Any) -> Any:
     floats = np.asarray(patches, dtype=np.float32)
     axes = tuple(range(1, floats.ndim))
     low, high = floats.min(axis=axes, keepdims=True), floats.max(axis=axes, keepdims=True)
-    return (255 * (floats - low) / np.maximum(high - low, 1)).astype(np.uint8)
+    return (255 * (floats - low) / np.where(high > low, high - low, 1)).astype(np.uint8)
 
 
 def typical(counts: Sequence[Any]) -> int:

@@ -8,15 +8,26 @@ import numpy as np
 
 from autojacobin import figures
 from autojacobin.datasets import CATALOGUE
-from autojacobin.reproduction.cells import longest_bits, variant_cells
-from autojacobin.reproduction.results import Results
-from autojacobin.reproduction.settings import COMPARED, VARIANTS
+from autojacobin.reproduction.cells import PAPER_ALPHA, longest_bits
+from autojacobin.reproduction.paper_figures import models
+from autojacobin.reproduction.results import Results, counted
+from autojacobin.reproduction.settings import COMPARED
 from autojacobin.reproduction.tables import Table
 
-__all__ = ["data_sets", "depth_for_90", "m_recalls", "recall_at_1000", "training_times", "variant_m_recalls"]
+__all__ = [
+    "PAPER_SECONDS",
+    "data_sets",
+    "depth_for_90",
+    "label",
+    "m_recalls",
+    "points_for_90",
+    "recall_at_1000",
+    "training_times",
+    "variant_m_recalls",
+]
 
 # Seconds that the paper reports for SIFT1M, 10,000 points of 128 dimensions, 64 bits.
-_PAPER_SECONDS = {"NOKMeans": 15.18, "OKMeans": 3.67, "ITQ": 1.79, "SpectralHashing": 1.229, "AutoJacoBin": 480.0}
+PAPER_SECONDS = {"NOKMeans": 15.18, "OKMeans": 3.67, "ITQ": 1.79, "SpectralHashing": 1.229, "AutoJacoBin": 480.0}
 
 
 def data_sets(results: Results) -> Table:
@@ -42,24 +53,22 @@ def m_recalls(results: Results) -> Table:
     settings = results.settings
     rows: list[tuple[str, ...]] = []
     bold: set[tuple[int, int]] = set()
+    near: set[tuple[int, int]] = set()
     for k in settings.ks:
         for bits in settings.bits:
             best, level = results.level_with_best(COMPARED, bits, k)
-            cells = []
-            for column, method in enumerate(COMPARED, 1):
-                mark = " ≈" if method in level else ""
-                cells.append(f"{results.m_recall(method, bits, k)}{mark}")
-                if method == best:
-                    bold.add((len(rows), column))
-            rows.append((f"({k}, {bits})", *cells))
+            bold.add((len(rows), 1 + COMPARED.index(best)))
+            near.update((len(rows), 1 + COMPARED.index(method)) for method in level)
+            rows.append((f"({k}, {bits})", *(str(results.m_recall(method, bits, k)) for method in COMPARED)))
     return Table(
         "table-2",
         f"Table II: m-Recall on {results.data.name}, K = {settings.depth:,}",
-        ("(k, bits)", *map(_label, COMPARED)),
+        ("(k, bits)", *map(label, COMPARED)),
         tuple(rows),
         frozenset(bold),
-        note=f"{results.seeds_in_words.capitalize()}; {len(results.data.queries):,} queries. Best in bold. "
-        "≈: level with the best, by a paired test over the queries at 5 %, or within the spread of the seeds.",
+        note=f"{results.seeds_in_words.capitalize()}; {counted(len(results.data.queries), 'query', 'queries')}. "
+        "Best in bold. ≈: level with it, by a paired test over the queries at 5 %, or within the spread of the seeds.",
+        level=frozenset(near),
     )
 
 
@@ -71,8 +80,8 @@ def training_times(results: Results) -> Table:
             float(np.mean([outcome.seconds["fit"] for outcome in results.of(method, bits)]))
             for bits in results.settings.bits
         ]
-        paper = _PAPER_SECONDS.get(method)
-        rows.append((_label(method), *(f"{time:.2f}" for time in times), "–" if paper is None else f"{paper:g}"))
+        paper = PAPER_SECONDS.get(method)
+        rows.append((label(method), *(f"{time:.2f}" for time in times), "–" if paper is None else f"{paper:g}"))
     n, D = results.data.train.shape
     return Table(
         "times",
@@ -88,7 +97,7 @@ def recall_at_1000(results: Results) -> Table | str:
     """Recall@1000, which the text of the paper quotes for NUS-WIDE."""
     depth = results.settings.depth
     if depth < 1000:
-        return f"only {depth} points were retrieved"
+        return f"only {counted(depth, 'point was', 'points were')} retrieved"
     return _by_k_and_bits(
         results,
         "recall-at-1000",
@@ -102,28 +111,34 @@ def depth_for_90(results: Results) -> Table:
     depth = results.settings.depth
 
     def needed(method: str, bits: int, k: int) -> str:
-        enough = results.curve(method, bits, k) >= 0.9
-        return f"{int(enough.argmax()) + 1:,}" if enough.any() else f"> {depth:,}"
+        points = points_for_90(results, method, bits, k)
+        return f"> {depth:,}" if points is None else f"{points:,}"
 
     title = f"Points to retrieve for a recall of 0.9 on {results.data.name}"
-    return _by_k_and_bits(results, "depth-for-0.9", title, needed)
+    return _by_k_and_bits(results, "depth-for-90", title, needed)
+
+
+def points_for_90(results: Results, method: str, bits: int, k: int) -> int | None:
+    """Points to retrieve for a recall of 0.9; None if all that were retrieved are too few."""
+    enough = results.curve(method, bits, k) >= 0.9
+    return int(enough.argmax()) + 1 if enough.any() else None
 
 
 def variant_m_recalls(results: Results) -> Table:
     """m-Recall of the auto-encoder models of figure 8."""
     bits, rows = longest_bits(results.settings), []
-    cells = {cell.method: cell for cell in variant_cells(results.settings, results.chosen)}
-    for method in ("AutoJacoBin", *VARIANTS):
-        outcome = results.outcomes[cells[method]] if method in cells else results.of(method, bits)[0]
+    for method, outcome in models(results).items():
         values = (f"{outcome.m_recall(k).mean():.3f}" for k in results.settings.ks)
-        chosen = ", ".join(f"{name} = {value:g}" for name, value in results.chosen.get(method, {"alpha": 0.1}).items())
-        rows.append((_label(method), *values, chosen))
+        chosen = results.chosen.get(method, {"alpha": PAPER_ALPHA})
+        rows.append((label(method), *values, ", ".join(f"{name} = {value:g}" for name, value in chosen.items())))
+    grids = "The grids are the paper's." if results.settings.full_grids else "Of the paper's grids only α was searched."
     return Table(
         "figure-8",
         f"m-Recall of the auto-encoder models on {results.data.name}, {bits} bits, seed 0",
         ("method", *(f"k = {k}" for k in results.settings.ks), "parameters"),
         tuple(rows),
-        note="Parameters of the variants chosen on the training set: a held-out tenth asks, the rest is searched.",
+        note="Parameters of the variants chosen on the training set: a held-out tenth asks, the rest is searched. "
+        + grids,
     )
 
 
@@ -133,10 +148,10 @@ def _by_k_and_bits(results: Results, name: str, title: str, text: Callable[[str,
         for k in results.settings.ks
         for bits in results.settings.bits
     ]
-    note = f"Mean over {len(results.data.queries):,} queries and {results.settings.seeds} seed(s)."
-    return Table(name, title, ("(k, bits)", *map(_label, COMPARED)), tuple(rows), note=note)
+    note = f"Mean over {results.averaged_over}."
+    return Table(name, title, ("(k, bits)", *map(label, COMPARED)), tuple(rows), note=note)
 
 
-def _label(method: str) -> str:
+def label(method: str) -> str:
     """Name of a method as tables and legends have it."""
     return figures.METHOD_STYLES[method].label

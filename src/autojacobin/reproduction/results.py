@@ -14,7 +14,7 @@ from autojacobin.evaluation import OverSeeds, mean_and_error, over_seeds, paired
 from autojacobin.reproduction.settings import Settings
 from autojacobin.reproduction.trials import Cell, Outcome
 
-__all__ = ["Results"]
+__all__ = ["Results", "counted", "surely_better"]
 
 Parameters = tuple[tuple[str, float], ...]
 
@@ -28,12 +28,19 @@ class Results:
     truth: npt.NDArray[np.int64]
     outcomes: dict[Cell, Outcome] = field(default_factory=dict)
     chosen: dict[str, dict[str, float]] = field(default_factory=dict)
+    _levels: dict[Any, tuple[str, list[str]]] = field(default_factory=dict, repr=False)
 
     @property
     def seeds_in_words(self) -> str:
         """What numbers of the compared methods are."""
         n = self.settings.seeds
         return "seed 0" if n == 1 else f"mean ± deviation of {n} seeds"
+
+    @property
+    def averaged_over(self) -> str:
+        """What curves are means over."""
+        n, seeds = len(self.data.queries), self.settings.seeds
+        return f"{counted(n, 'query', 'queries')}, {'seed 0' if seeds == 1 else f'{seeds} seeds'}"
 
     def of(self, method: str, bits: int, parameters: Parameters = ()) -> list[Outcome]:
         """Outcomes of a method at a length, a seed each."""
@@ -57,22 +64,22 @@ class Results:
     def level_with_best(self, methods: Iterable[str], bits: int, k: int) -> tuple[str, list[str]]:
         """Best method by m-Recall, and those that are not behind it beyond the noise.
 
-        A method is level with the best if a paired test over the queries finds no difference (at 5 %), or if they
-        differ by less than their seeds do.
+        A method is level with the best if they differ by no more than their seeds do, or if a paired test over the
+        queries finds no difference (at 5 %). A single query shows none.
         """
-        names = list(methods)
-        means = {name: self.m_recall(name, bits, k) for name in names}
-        best = max(names, key=lambda name: means[name].mean)
-        values = {name: np.mean([o.m_recall(k) for o in self.of(name, bits)], axis=0) for name in names}
-        level = []
-        for name in names:
-            if name == best:
-                continue
-            spread = np.hypot(means[best].spread or 0.0, means[name].spread or 0.0)
-            test = paired_test(values[best], values[name])
-            if test.verdict() != "a better" or means[best].mean - means[name].mean <= spread:
-                level.append(name)
-        return best, level
+        names = tuple(methods)
+        if (names, bits, k) not in self._levels:
+            means = {name: self.m_recall(name, bits, k) for name in names}
+            best = max(names, key=lambda name: means[name].mean)
+            values = {name: np.mean([o.m_recall(k) for o in self.of(name, bits)], axis=0) for name in names}
+            level = []
+            for name in names:
+                spread = np.hypot(means[best].spread or 0.0, means[name].spread or 0.0)
+                near = means[best].mean - means[name].mean <= spread
+                if name != best and (near or not surely_better(values[best], values[name])):
+                    level.append(name)
+            self._levels[names, bits, k] = best, level
+        return self._levels[names, bits, k]
 
     def records(self) -> list[dict[str, Any]]:
         """One record for each trial, as JSON takes it."""
@@ -92,3 +99,13 @@ class Results:
                 }
             )
         return listed
+
+
+def counted(n: int, one: str, many: str = "") -> str:
+    """Give "1 seed", "1,000 seeds", "1 query", "2 queries"."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def surely_better(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> bool:
+    """Whether a paired test over the queries finds a better than b, at 5 %."""
+    return len(a) > 1 and paired_test(a, b).verdict() == "a better"

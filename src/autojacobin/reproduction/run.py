@@ -24,11 +24,11 @@ from autojacobin.reproduction.artefacts import ARTEFACTS, Artefact
 from autojacobin.reproduction.cells import longest_bits, variant_cells
 from autojacobin.reproduction.choosing import choose, grid
 from autojacobin.reproduction.report import Section, write_report
-from autojacobin.reproduction.results import Results
+from autojacobin.reproduction.results import Results, counted
 from autojacobin.reproduction.settings import VARIANTS, Settings, cut
 from autojacobin.reproduction.store import Store
 from autojacobin.reproduction.tables import Table
-from autojacobin.reproduction.trials import Cell, fingerprint, run_cell
+from autojacobin.reproduction.trials import N_PICTURED, Cell, fingerprint, run_cell
 
 __all__ = ["Reproduction", "reproduce"]
 
@@ -37,11 +37,12 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What a run made: its folder, the tables by name, the page, and what was left out and why."""
+    """What a run made: its folder, the page, the tables, what was found, and what was left out and why; all by name."""
 
     folder: Path
     report: Path
     tables: dict[str, Table]
+    found: dict[str, str]
     left_out: dict[str, str]
 
 
@@ -66,38 +67,60 @@ def reproduce(
     settings : Settings, optional
         ``Settings.for_set(data)`` by default.
     only : iterable of str, optional
-        Names of tables and figures to make, keys of ``ARTEFACTS``; all by default.
+        Names of tables and figures to make, keys of ``ARTEFACTS``; all by default. The report holds these alone, and
+        files of others stay as an earlier run left them; ``results.json`` lists the files of the last run.
     progress : callable, optional
         Called as ``progress(stage, done, total)``.
     """
     settings = settings or Settings.for_set(data)
+    settings.check_against(data)
     wanted = _wanted(only)
+    _refuse_folder_of_another_set(Path(folder), data.name)
+    if any(artefact.is_figure for artefact in wanted.values()):
+        figures.require_matplotlib()  # to learn it after the work would be too late
     started = time.perf_counter()
     run = _Run(cut(data, settings), settings, Store(folder), progress or (lambda *_: None))
     results = run.everything(wanted)
-    sections = [_section(name, artefact, results, run.store) for name, artefact in wanted.items()]
+    sections = [run.section(name, artefact, results) for name, artefact in wanted.items()]
     tables = {section.name: section.content for section in sections if isinstance(section.content, Table)}
     left_out = {section.name: section.content for section in sections if isinstance(section.content, str)}
+    found = {section.name: section.found for section in sections if section.found}
     about = _about(results, time.perf_counter() - started)
     record = {
         "set": {"name": data.name, "description": data.description, "source": data.source, "licence": data.licence},
         "settings": settings.as_dict(),
         "about": about,
+        "claims": {section.name: section.claim for section in sections if section.claim},
+        "found": found,
+        "left_out": left_out,
+        "files": run.files,
         "chosen": results.chosen,
         "trials": results.records(),
-        "left_out": left_out,
     }
-    run.store.write("results.json", json.dumps(record, indent=1))
-    lead = f"{data.description}. {_sizes(results)}"
+    run.store.write("results.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    lead = " ".join([f"{data.description.removesuffix('.')}."] * bool(data.description) + [_sizes(results)])
     page = write_report(f"Auto-JacoBin on {data.name}", lead, sections, about)
     report = run.store.write("report.html", page)
-    return Reproduction(Path(folder), report, tables, left_out)
+    return Reproduction(Path(folder), report, tables, found, left_out)
+
+
+def _refuse_folder_of_another_set(folder: Path, name: str) -> None:
+    """Tables and figures of two sets side by side would be taken for one another's."""
+    try:
+        other = json.loads((folder / "results.json").read_text(encoding="utf-8"))["set"]["name"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if other != name:
+        raise DataError(
+            f"{folder} holds the results of the set {other!r}, and those of {name!r} cannot go beside them; "
+            "choose another folder with --out"
+        )
 
 
 def _wanted(only: Iterable[str] | None) -> dict[str, Artefact]:
     if only is None:
         return ARTEFACTS
-    names = [name.strip() for name in only]
+    names = [name.strip() for name in (only.split(",") if isinstance(only, str) else only)]
     for name in names:
         if name not in ARTEFACTS:
             raise DataError(f"there is no table or figure {name!r}, expected some of: {', '.join(ARTEFACTS)}")
@@ -111,16 +134,17 @@ class _Run:
         self.data, self.settings, self.store, self.progress = data, settings, store, progress
         self.print = fingerprint(data)
         self.done, self.total = 0, 1
+        self.files: dict[str, list[str]] = {}
 
     def everything(self, wanted: dict[str, Artefact]) -> Results:
         """Try all that the wanted tables and figures need."""
         cells = list(dict.fromkeys(cell for artefact in wanted.values() for cell in artefact.cells(self.settings)))
         searched = any(artefact.searches_grids for artefact in wanted.values())
-        combinations = sum(len(grid(method, self.settings)) for method in VARIANTS) if searched else 0
-        longest = self.settings.bits[-1] // 32 + 1
-        self.total = 1 + sum(cell.cost for cell in cells) + longest * (combinations + searched * len(VARIANTS))
+        bits = longest_bits(self.settings)
+        tries = sum(1 + len(grid(method, self.settings)) for method in VARIANTS) if searched else 0
+        self.total = 1 + sum(cell.cost for cell in cells) + tries * Cell(VARIANTS[0], bits, 0).cost + len(wanted)
         self.progress("ground truth", 0, self.total)
-        k = min(max(*self.settings.ks, 99), len(self.data.base))
+        k = min(max(self.settings.ks[-1], N_PICTURED), len(self.data.base))
         truth = (
             self.store.array(f"truth-{k}-{self.print}", lambda: ground_truth(self.data.base, self.data.queries, k))
             if cells
@@ -129,26 +153,21 @@ class _Run:
         self._advance(1, "ground truth")
         results = Results(self.data, self.settings, truth)
         if searched:
-            bits = longest_bits(self.settings)
-            for method in VARIANTS:
-                stage = f"{method}: search of its parameters on the training set"
-                results.chosen[method] = choose(
-                    method,
-                    bits,
-                    self.data,
-                    self.print,
-                    self.settings,
-                    self.store,
-                    partial(self._advance, longest, stage),
-                )
+            results.chosen = {method: self._choose(method, bits) for method in VARIANTS}
             cells += variant_cells(self.settings, results.chosen)
         for cell in cells:
             self._try(cell, results)
         return results
 
+    def _choose(self, method: str, bits: int) -> dict[str, float]:
+        stage = f"{method}: search of its parameters on the training set"
+        self.progress(stage, self.done, self.total)
+        tell = partial(self._advance, Cell(method, bits, 0).cost, stage)
+        return choose(method, bits, self.data, self.print, self.settings, self.store, tell)
+
     def _try(self, cell: Cell, results: Results) -> None:
         self.progress(str(cell), self.done, self.total)
-        key = cell.key(self.print, self.settings.depth)
+        key = cell.key(self.print, self.settings.depth, results.truth.shape[1])
         outcome = self.store.outcome(key)
         if outcome is None:
             outcome = run_cell(cell, self.data, results.truth, self.settings.depth)
@@ -160,32 +179,36 @@ class _Run:
         self.done += steps
         self.progress(stage, min(self.done, self.total), self.total)
 
-
-def _section(name: str, artefact: Artefact, results: Results, store: Store) -> Section:
-    made: Any = artefact.make(results)
-    if isinstance(made, Table):
-        for ending, text in (
-            ("txt", made.to_text()),
-            ("md", made.to_markdown()),
-            ("tex", made.to_latex()),
-            ("csv", made.to_csv()),
-        ):
-            store.write(f"tables/{made.name}.{ending}", text)
-    elif not isinstance(made, str):
-        made = figures.save(made, store.folder / "figures", name)
-    return Section(name, artefact.title, artefact.claim, made)
+    def section(self, name: str, artefact: Artefact, results: Results) -> Section:
+        """Make a table or a figure, and write its files."""
+        self.progress("tables and figures", self.done, self.total)
+        made: Any = artefact.make(results)
+        if isinstance(made, Table):
+            texts = {"txt": made.to_text(), "md": made.to_markdown(), "tex": made.to_latex(), "csv": made.to_csv()}
+            paths = [self.store.write(f"tables/{made.name}.{ending}", text) for ending, text in texts.items()]
+        elif isinstance(made, str):
+            paths = []
+        else:
+            made = figures.save(made, self.store.folder / "figures", name)
+            paths = list(made)
+        self.files[name] = [path.relative_to(self.store.folder).as_posix() for path in paths]
+        self._advance(1, "tables and figures")
+        found = artefact.found(results) if paths else ""
+        return Section(name, artefact.title, artefact.claim, found, artefact.caption, made)
 
 
 def _sizes(results: Results) -> str:
     data = results.data
     return (
-        f"{len(data.train):,} training points, {len(data.base):,} in the base, {len(data.queries):,} queries, "
-        f"{data.base.shape[1]} dimensions."
+        f"{counted(len(data.train), 'training point')}, {len(data.base):,} in the base, "
+        f"{counted(len(data.queries), 'query', 'queries')}, {counted(data.base.shape[1], 'dimension')}."
     )
 
 
 def _about(results: Results, seconds: float) -> dict[str, Any]:
     settings = results.settings
+    seeds = "0;" if settings.seeds == 1 else f"0 to {settings.seeds - 1};"
+    warned = [f"{cell}: {text}" for cell, outcome in results.outcomes.items() for text in outcome.warned]
     training = sum(outcome.seconds["fit"] for outcome in results.outcomes.values())
     return {
         "set": f"{results.data.name}: {_sizes(results)}",
@@ -194,11 +217,12 @@ def _about(results: Results, seconds: float) -> dict[str, Any]:
         "code lengths": ", ".join(map(str, settings.bits)),
         "true neighbours k": ", ".join(map(str, settings.ks)),
         "points retrieved K": f"{settings.depth:,}",
-        "seeds": f"0 to {settings.seeds - 1}; the grids over α and over the variants take seed 0 alone",
+        "seeds": f"{seeds} the grids over α and over the variants take seed 0 alone",
         "parameters": "the paper's, which are the defaults of the library, unless a table says otherwise",
         "trials": f"{len(results.outcomes)}, of which training took {training:,.0f} s in all",
         "this run took": f"{seconds:,.0f} s; trials that were kept from earlier runs were not run again",
         "date": date.today().isoformat(),
-        "machine": f"{usable_cores()} cores, {platform.machine()}, {platform.system()}",
+        "warnings of the fits": "; ".join(warned) or "none",
+        "machine": f"{counted(usable_cores(), 'core')}, {platform.machine()}, {platform.system()}",
         "software": f"autojacobin {__version__}, Python {platform.python_version()}, NumPy {np.__version__}",
     }

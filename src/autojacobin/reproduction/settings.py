@@ -21,6 +21,7 @@ from autojacobin.hashers import (
     OKMeans,
     SpectralHashing,
 )
+from autojacobin.search._arguments import checked_count
 
 __all__ = ["COMPARED", "GRIDS", "VARIANTS", "Settings", "cut", "make_hasher"]
 
@@ -69,7 +70,8 @@ class Settings:
     Attributes
     ----------
     bits : tuple of int
-        Lengths of the codes; the paper takes 64, 96, 128, and 64, 128, 256 for GIST.
+        Lengths of the codes; the paper takes 64, 96, 128, and 64, 128, 256 for GIST. These, ``ks`` and ``alphas`` are
+        put into ascending order, each once.
     ks : tuple of int
         Numbers of true neighbours.
     depth : int
@@ -96,6 +98,40 @@ class Settings:
     alphas: tuple[float, ...] = _WEIGHTS
     full_grids: bool = True
 
+    def __post_init__(self) -> None:
+        for name in ("bits", "ks", "alphas"):
+            numbers = tuple(sorted(set(getattr(self, name))))
+            if not numbers:
+                raise DataError(f"{name} must hold at least one number, got none; leave it out for the paper's")
+            object.__setattr__(self, name, numbers)
+        for number in (*self.bits, *self.ks):
+            checked_count("every length of codes and every k", number)
+        for name in ("depth", "seeds"):
+            checked_count(name, getattr(self, name))
+        for name in ("training_points", "queries", "base"):
+            if getattr(self, name) is not None:
+                checked_count(name, getattr(self, name))
+        for alpha in self.alphas:
+            if not 0 <= alpha < float("inf"):
+                raise DataError(f"every alpha must be a number of at least 0, got {alpha!r}")
+
+    def check_against(self, data: VectorSet) -> None:
+        """Refuse what the set is too small for."""
+        dimension, n_base = int(data.train.shape[1]), min(len(data.base), self.base or len(data.base))
+        if self.depth > n_base:
+            raise DataError(
+                f"depth must be from 1 to {n_base}, the size of the base, got {self.depth}; give another --depth"
+            )
+        if self.ks[-1] > n_base:
+            raise DataError(
+                f"every k must be from 1 to {n_base}, the size of the base, got {self.ks[-1]}; leave it out of ks"
+            )
+        if self.bits[-1] > dimension:
+            raise DataError(
+                f"bits must be from 1 to {dimension}, the dimension of {data.name}, where all methods are defined, "
+                f"got {self.bits[-1]}; give other --bits"
+            )
+
     @classmethod
     def for_set(
         cls,
@@ -117,26 +153,18 @@ class Settings:
         n_base = base or n_base
         if depth is None:
             depth = min(_DEEPEST, max(_SHALLOWEST, n_base // 100), n_base)
-        for name, number, most in (("depth", depth, n_base), ("seeds", seeds or 1, None)):
-            if number < 1 or (most is not None and number > most):
-                limit = "at least 1" if most is None else f"from 1 to {most}, the size of the base"
-                raise DataError(f"{name} must be {limit}, got {number}; give another --{name}")
-        for length in bits:
-            if not 1 <= length <= dimension:
-                raise DataError(
-                    f"bits must be from 1 to {dimension}, the dimension of {data.name}, where all methods are defined, "
-                    f"got {length}; give other --bits"
-                )
-        return cls(
-            bits=tuple(sorted(set(bits))),
+        settings = cls(
+            bits=bits,
             ks=tuple(k for k in cls.ks if k <= n_base),
             depth=depth,
-            seeds=seeds or (1 if quick else cls.seeds),
-            training_points=training_points or (2_000 if quick else cls.training_points),
+            seeds=seeds if seeds is not None else 1 if quick else cls.seeds,
+            training_points=training_points if training_points is not None else 2_000 if quick else cls.training_points,
             queries=300 if quick else cls.queries,
             base=base,
             full_grids=not quick,
         )
+        settings.check_against(data)
+        return settings
 
     def as_dict(self) -> dict[str, Any]:
         """Give the settings as JSON takes them."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
-import zipfile
-import zlib
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from autojacobin.reproduction.trials import Outcome
 
 __all__ = ["Store"]
 
+_SEAL_LENGTH = 65
+
 
 class Store:
     """A folder of finished work. Each piece is a file, written whole or not at all, so a run can stop at any time."""
@@ -29,6 +31,9 @@ class Store:
         self.work = self.folder / "work"
         try:
             self.work.mkdir(parents=True, exist_ok=True)
+            # A folder that is there may still be one to read only, and an hour's work is too late to learn it.
+            with tempfile.TemporaryFile(dir=self.work):
+                pass
         except OSError as error:
             raise StorageError(
                 f"cannot write results to {self.folder}: {error.strerror or error}; choose another folder with --out"
@@ -49,7 +54,7 @@ class Store:
     def outcome(self, key: str) -> Outcome | None:
         """Look up a finished trial; a file that is damaged counts as none, and the trial is run again."""
         arrays = self._arrays(key)
-        if arrays is None or "before" not in arrays:
+        if arrays is None:
             return None
         about = json.loads(str(arrays["about"]))
         return Outcome(
@@ -71,37 +76,51 @@ class Store:
         }
         if outcome.pictured is not None:
             arrays["pictured"] = outcome.pictured
-        self._keep(key, arrays)
+        self._keep_arrays(key, arrays)
 
     def array(self, key: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Give an array that is kept, or make and keep it."""
         arrays = self._arrays(key)
-        if arrays is not None and "array" in arrays:
-            return arrays["array"]
-        made = make()
-        self._keep(key, {"array": made})
-        return made
+        if arrays is None:
+            arrays = {"array": make()}
+            self._keep_arrays(key, arrays)
+        return arrays["array"]
 
     def record(self, key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Give a record that is kept as JSON, or make and keep it."""
-        path = self.work / f"{key}.json"
-        try:
-            kept: dict[str, Any] = json.loads(path.read_text())
+        content = self._kept(f"{key}.json")
+        if content is not None:
+            kept: dict[str, Any] = json.loads(content)
             return kept
-        except (OSError, ValueError):
-            made = make()
-            self.write(f"work/{key}.json", json.dumps(made, indent=1))
-            return made
+        made = make()
+        self._keep(f"{key}.json", json.dumps(made, indent=1).encode())
+        return made
 
-    def _keep(self, key: str, arrays: dict[str, Any]) -> None:
+    def _keep_arrays(self, key: str, arrays: dict[str, Any]) -> None:
         stream = io.BytesIO()
         np.savez_compressed(stream, **arrays)
-        self.write(f"work/{key}.npz", stream.getvalue())
+        self._keep(f"{key}.npz", stream.getvalue())
 
     def _arrays(self, key: str) -> dict[str, npt.NDArray[Any]] | None:
-        try:
-            # opened here, because np.load leaves a damaged file open
-            with open(self.work / f"{key}.npz", "rb") as stream, np.load(stream, allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
+        content = self._kept(f"{key}.npz")
+        if content is None:
             return None
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+
+    def _keep(self, name: str, content: bytes) -> None:
+        self.write(f"work/{name}", content + _seal(content))
+
+    def _kept(self, name: str) -> bytes | None:
+        """Content of a file of finished work; None if there is none, or if it is not what was written."""
+        try:
+            sealed = (self.work / name).read_bytes()
+        except OSError:
+            return None
+        content = sealed[:-_SEAL_LENGTH]
+        return content if sealed == content + _seal(content) else None
+
+
+def _seal(content: bytes) -> bytes:
+    """Checksum that ends a file. The checks of the zip format leave names and sizes of arrays out."""
+    return b"\n" + hashlib.sha256(content).hexdigest().encode()

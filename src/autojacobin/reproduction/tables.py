@@ -5,12 +5,19 @@ from __future__ import annotations
 import csv
 import html
 import io
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 __all__ = ["Table"]
 
-_LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "×": r"$\times$", "≈": r"$\approx$"}
-_LATEX |= {"α": r"$\alpha$", "λ": r"$\lambda$", ">": r"$>$", "–": "--", "…": r"\ldots{}"}
+_LATEX = {letter: f"\\{letter}" for letter in "&%_#${}"}
+_LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_LATEX |= {"±": r"$\pm$", "×": r"$\times$", "≈": r"$\approx$", "α": r"$\alpha$", "λ": r"$\lambda$", "≤": r"$\leq$"}
+_LATEX |= {"<": "$<$", ">": "$>$", "|": "$|$", "−": "$-$", "–": "--", "—": "---", "…": r"\ldots{}", "≥": r"$\geq$"}
+_LATEX |= {"[": "{[}", "*": "{*}"}  # a row that begins with one would be read as an argument of the line break before
+
+_NUMBER = re.compile(r"^Table [IVX]+: ")
 
 
 @dataclass(frozen=True)
@@ -24,8 +31,8 @@ class Table:
     header : tuple of str
         Names of the columns.
     rows : tuple of tuples of str
-    bold : frozenset of (row, column)
-        Cells that stand out.
+    bold, level : frozenset of (row, column)
+        Cells that stand out, and cells that are as good as those.
     note : str
         What stands below it.
     """
@@ -36,18 +43,23 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     bold: frozenset[tuple[int, int]] = frozenset()
     note: str = ""
+    level: frozenset[tuple[int, int]] = frozenset()
 
-    def cell(self, row: int, column: int, mark: str = "{}") -> str:
-        """Text of a cell, put into ``mark`` if it is bold."""
-        text = self.rows[row][column]
-        return mark.format(text) if (row, column) in self.bold else text
-
-    def _marked(self, mark: str) -> list[list[str]]:
-        return [[self.cell(r, c, mark) for c in range(len(self.header))] for r in range(len(self.rows))]
+    def _marked(self, bold: str, level: str, escaped: Callable[[str], str] = str) -> list[list[str]]:
+        """Texts of the cells, escaped, and put into a pattern where they are bold or level."""
+        patterns = dict.fromkeys(self.level, level) | dict.fromkeys(self.bold, bold)
+        return [
+            [patterns.get((r, c), "{}").format(escaped(text)) for c, text in enumerate(row)]
+            for r, row in enumerate(self.rows)
+        ]
 
     def to_text(self) -> str:
-        """Columns of equal width; bold cells have a star."""
-        rows = self._marked("{}*")
+        """Columns of equal width; bold cells have a star, and those level with them ≈."""
+        marked = {column for _, column in self.bold | self.level}
+        rows = [
+            [f"{text} " if c in marked and text[-1:] not in "*≈" else text for c, text in enumerate(row)]
+            for row in self._marked("{}*", "{}≈")
+        ]
         widths = [max(len(row[c]) for row in [list(self.header), *rows]) for c in range(len(self.header))]
         lines = [
             "  ".join(
@@ -60,33 +72,26 @@ class Table:
 
     def to_markdown(self) -> str:
         """GitHub's kind of table."""
-        rows = [[text.replace("|", r"\|") for text in row] for row in self._marked("**{}**")]
-        lines = [f"**{self.title}**", "", "| " + " | ".join(self.header) + " |"]
-        lines.append("|---" + "|---:" * (len(self.header) - 1) + "|")
-        lines += ["| " + " | ".join(row) + " |" for row in rows]
+        rows = [[text.replace("|", r"\|") for text in row] for row in (self.header, *self._marked("**{}**", "{} ≈"))]
+        lines = ["| " + " | ".join(row) + " |" for row in rows]
+        lines[:1] = [f"**{self.title}**", "", lines[0], "|---" + "|---:" * (len(self.header) - 1) + "|"]
         return "\n".join([*lines, *(["", self.note] if self.note else [])]) + "\n"
 
     def to_latex(self) -> str:
-        """A table environment that needs no package but booktabs."""
-        latex = Table(
-            self.name,
-            _escaped(self.title),
-            tuple(map(_escaped, self.header)),
-            tuple(tuple(map(_escaped, row)) for row in self.rows),
-            self.bold,
-            _escaped(self.note),
-        )
-        body = " \\\\\n".join("  " + " & ".join(row) for row in latex._marked(r"\textbf{{{}}}"))
+        """A table environment that needs no package but booktabs; its number is LaTeX's own."""
+        rows = [list(map(_escaped, self.header)), *self._marked(r"\textbf{{{}}}", r"{} $\approx$", _escaped)]
+        lines = [f"  {' & '.join(row)} \\\\\n" for row in rows]
+        title = _NUMBER.sub("", self.title)
         return (
             "\\begin{table}\n\\centering\n"
             f"\\begin{{tabular}}{{l{'r' * (len(self.header) - 1)}}}\n\\toprule\n"
-            f"  {' & '.join(latex.header)} \\\\\n\\midrule\n{body} \\\\\n\\bottomrule\n\\end{{tabular}}\n"
-            f"\\caption{{{latex.title}{'. ' + latex.note if self.note else ''}}}\n"
+            f"{lines[0]}\\midrule\n{''.join(lines[1:])}\\bottomrule\n\\end{{tabular}}\n"
+            f"\\caption{{{_escaped(title)}{'. ' + _escaped(self.note) if self.note else ''}}}\n"
             f"\\label{{table:{self.name}}}\n\\end{{table}}\n"
         )
 
     def to_csv(self) -> str:
-        """Header and rows, without marks."""
+        """Header and rows, without marks, for programs to read."""
         stream = io.StringIO()
         csv.writer(stream, lineterminator="\n").writerows([self.header, *self.rows])
         return stream.getvalue()
@@ -94,18 +99,14 @@ class Table:
     def to_html(self) -> str:
         """A table element with its caption."""
         head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in self.header)
-        body = []
-        for r in range(len(self.rows)):
-            cells = []
-            for c in range(len(self.header)):
-                text = html.escape(self.rows[r][c])
-                text = f"<b>{text}</b>" if (r, c) in self.bold else text
-                cells.append(f'<th scope="row">{text}</th>' if c == 0 else f"<td>{text}</td>")
-            body.append(f"<tr>{''.join(cells)}</tr>")
+        body = "".join(
+            f'<tr><th scope="row">{first}</th>{"".join(f"<td>{text}</td>" for text in others)}</tr>'
+            for first, *others in self._marked("<b>{}</b>", "{}<i> ≈</i>", html.escape)
+        )
         note = f'<p class="note">{html.escape(self.note)}</p>' if self.note else ""
         return (
             f'<div class="table"><table><caption>{html.escape(self.title)}</caption><thead><tr>{head}</tr></thead>'
-            f"<tbody>{''.join(body)}</tbody></table></div>{note}"
+            f"<tbody>{body}</tbody></table></div>{note}"
         )
 
 

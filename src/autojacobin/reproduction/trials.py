@@ -18,12 +18,12 @@ from autojacobin.evaluation.places import places_in_list
 from autojacobin.reproduction.settings import make_hasher
 from autojacobin.search import hamming_topk, rerank
 
-__all__ = ["N_PICTURED", "Cell", "Outcome", "fingerprint", "run_cell"]
+__all__ = ["N_PICTURED", "Cell", "Outcome", "fingerprint", "n_looked_at", "run_cell"]
 
 N_PICTURED = 99  # neighbours that the paper's picture of a query shows
 _SHARE_PICTURED = 10_000
 _QUERIES_PER_BLOCK = 1000
-_ROWS_LOOKED_AT = 1000
+_BYTES_PER_BLOCK = 2**24
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,14 @@ class Cell:
         given = "".join(f", {name}={value:g}" for name, value in self.parameters)
         return f"{self.method}, {self.bits} bits{given}, seed {self.seed}"
 
-    def key(self, data: str, depth: int) -> str:
-        """Name under which the outcome is kept; another set, depth or version of the library has another."""
-        named = [data, depth, self.method, self.bits, self.seed, self.parameters, self.pictured, __version__]
-        digest = hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16]
+    def key(self, data: str, depth: int, k: int) -> str:
+        """Name under which the outcome is kept; another set, depth, k or version of the library has another.
+
+        So have other defaults of the method, since all its parameters are part of the name.
+        """
+        parameters = make_hasher(self.method, self.bits, self.seed, dict(self.parameters)).get_params()
+        named = [data, depth, k, self.method, sorted(parameters.items()), self.seed, self.pictured, __version__]
+        digest = hashlib.sha256(json.dumps(named, default=str).encode()).hexdigest()[:16]
         return f"{self.method}-{self.bits}-{self.seed}-{digest}"
 
 
@@ -109,7 +113,7 @@ def run_cell(cell: Cell, data: VectorSet, truth: npt.NDArray[np.int64], depth: i
     base = hasher.encode(data.base)
     seconds["encode"] = time.perf_counter() - start
     queries = hasher.encode(data.queries)
-    looked_at = max(N_PICTURED, len(base) // _SHARE_PICTURED)
+    looked_at = n_looked_at(len(base), depth)
     before, pictured, seconds["search"] = [], [], 0.0
     for first in range(0, len(queries), _QUERIES_PER_BLOCK):  # bounds the memory that deep answers take
         block = slice(first, first + _QUERIES_PER_BLOCK)
@@ -130,11 +134,17 @@ def run_cell(cell: Cell, data: VectorSet, truth: npt.NDArray[np.int64], depth: i
     )
 
 
+def n_looked_at(n_base: int, depth: int) -> int:
+    """Points among which the pictured ones are the nearest: 0.01 % of the base, but 99 at least, and what there is."""
+    return min(max(N_PICTURED, n_base // _SHARE_PICTURED), depth)
+
+
 def fingerprint(data: VectorSet) -> str:
-    """Tell sets apart by their shapes and by a thousand rows of each part."""
+    """Tell sets apart by all their vectors, so that work done on one is never taken for that of another."""
     digest = hashlib.sha256()
     for part in (data.train, data.base, data.queries):
-        rows = np.unique(np.linspace(0, len(part) - 1, min(len(part), _ROWS_LOOKED_AT)).astype(np.int64))
         digest.update(f"{part.shape} {part.dtype}".encode())
-        digest.update(np.ascontiguousarray(part[rows]).tobytes())
+        rows = max(1, _BYTES_PER_BLOCK // max(1, part.shape[1] * part.dtype.itemsize))
+        for start in range(0, len(part), rows):
+            digest.update(np.ascontiguousarray(part[start : start + rows]).tobytes())
     return digest.hexdigest()[:32]

@@ -1,0 +1,223 @@
+"""What a run found, in a sentence or two for each table and figure, to stand beside what the paper says of it.
+
+Every word that praises or blames is computed from the results, and nothing within the noise is called a difference.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from autojacobin.reproduction.cells import alpha_cell
+from autojacobin.reproduction.paper_figures import alpha_m_recall, k_of_figure_8, models, pictured, typical
+from autojacobin.reproduction.paper_tables import PAPER_SECONDS, label, points_for_90
+from autojacobin.reproduction.results import Results, counted, surely_better
+from autojacobin.reproduction.settings import COMPARED
+from autojacobin.reproduction.trials import N_PICTURED
+
+__all__ = [
+    "alphas",
+    "cost",
+    "depth_for_90",
+    "m_recalls",
+    "recall_at_1000",
+    "recall_grid",
+    "retrieval",
+    "training_times",
+    "variant_m_recalls",
+    "variants",
+]
+
+_OWN, _OTHERS = COMPARED[-1], COMPARED[:-1]
+_SETTLED = 20  # steps after which the paper sees hardly any change of the cost
+
+
+def m_recalls(results: Results) -> str:
+    """Table II: in how many rows which method is best."""
+    rows = [results.level_with_best(COMPARED, bits, k) for k, bits in _rows(results)]
+    best = sum(winner == _OWN for winner, _ in rows)
+    level = sum(_OWN in near for _, near in rows)
+    alone = sum(winner == _OWN and not near for winner, near in rows)
+    behind = Counter(winner for winner, near in rows if _OWN not in (winner, *near))
+    sentence = f"Auto-JacoBin is best or level with the best in {best + level} of {counted(len(rows), 'row')}"
+    sentence += f", and ahead of all others beyond the noise in {alone}." if best + level else "."
+    return f"{sentence} Where it is behind, the best is {_counts(behind)}." if behind else sentence
+
+
+def recall_grid(results: Results) -> str:
+    """Figures 9 and 10: whose curve is highest over most i, and whether bits and k act as the paper says."""
+    highest: Counter[str] = Counter()
+    never_below = 0
+    for k, bits in _rows(results):
+        curves = np.array([results.curve(method, bits, k) for method in COMPARED])
+        top = curves == curves.max(axis=0)
+        alone = (top & (top.sum(axis=0) == 1)).sum(axis=1)  # where several reach the same, none is the highest
+        if alone.any():
+            highest[COMPARED[int(alone.argmax())]] += 1
+        never_below += bool(top[-1].all())
+    panels = counted(len(_rows(results)), "panel")
+    found = f"Of {panels}, the highest curve over most i is that of {_counts(highest)}. " if highest else ""
+    found += f"The curve of Auto-JacoBin is nowhere below another in {never_below} of {panels}."
+    lengths, ks = results.settings.bits, results.settings.ks
+    if len(lengths) > 1:
+        gains = [
+            results.m_recall(method, lengths[-1], k).mean > results.m_recall(method, lengths[0], k).mean
+            for method in COMPARED
+            for k in ks
+        ]
+        found += (
+            f" m-Recall is higher with {lengths[-1]} bits than with {lengths[0]} in {_of(gains)} pairs of method and k."
+        )
+    if len(ks) > 1:
+        losses = [
+            results.m_recall(method, bits, ks[-1]).mean < results.m_recall(method, bits, ks[0]).mean
+            for method in COMPARED
+            for bits in lengths
+        ]
+        found += (
+            f" m-Recall is lower for k = {ks[-1]} than for k = {ks[0]} in {_of(losses)} pairs of method and length."
+        )
+    return found
+
+
+def retrieval(results: Results) -> str:
+    """Figure 5: how many true neighbours each method shows, for the query of the picture and on average."""
+    _, hits = pictured(results)
+    counts = {method: mask.sum(axis=1) for method, mask in hits.items()}
+    query = typical(list(counts.values()))
+    shown = _listed({method: values[query] for method, values in counts.items()}, "d")
+    average = _listed({method: values.mean() for method, values in counts.items()}, ".1f")
+    n = counted(len(results.data.queries), "query", "queries")
+    return (
+        f"Of its {N_PICTURED} true neighbours are retrieved: {shown}. On average over {n}: {average}. "
+        "The query shown is the one in the middle by the hits of all methods together."
+    )
+
+
+def cost(results: Results) -> str:
+    """Figure 6: whether the cost falls from batch to batch, and what falls after step 20."""
+    history = results.of(_OWN, results.settings.bits[0])[0].history
+    # Batches differ by a point where their number does not divide that of the points.
+    costs = history["cost"] / history["n_points"]
+    n = len(costs)
+    if n < 2:
+        return "There was a single step, which says nothing of how the cost falls."
+    rises = int(np.count_nonzero(np.diff(costs) > 0))
+    steps = counted(n - 1, "change", "changes")
+    found = (
+        f"The cost fell monotonically over {counted(n, 'step')}."
+        if not rises
+        else f"The cost did not fall monotonically: from one batch to the next it rose in {rises} of {steps}."
+    )
+    fall = costs[0] - costs[-1]
+    if n <= _SETTLED or fall <= 0:
+        return f"{found} It went from {costs[0]:.4g} to {costs[-1]:.4g} a point."
+    late = (costs[_SETTLED - 1] - costs[-1]) / fall
+    if late < 0:
+        return f"{found} After step {_SETTLED} it fell no further: the last cost is above that of this step."
+    return f"{found} Of its fall from step 1 to step {n}, {100 * late:.1f} % came after step {_SETTLED}."
+
+
+def alphas(results: Results) -> str:
+    """Figure 7: how much α matters, and where Auto-JacoBin is above NOKMeans."""
+    settings, k = results.settings, results.settings.ks[0]
+    reach, above, below = 0.0, 0, 0
+    for bits in settings.bits:
+        means = [alpha_m_recall(results, bits, alpha, k) for alpha in settings.alphas]
+        reach = max(reach, max(means) - min(means))
+        noise = _seed_noise(results, (_OWN, "NOKMeans"), bits, k)
+        other = results.of("NOKMeans", bits)[0].m_recall(k)
+        for alpha, mean in zip(settings.alphas, means, strict=True):
+            values = results.outcomes[alpha_cell(bits, alpha, settings)].m_recall(k)
+            above += mean - other.mean() > noise and surely_better(values, other)
+            below += other.mean() - mean > noise and surely_better(other, values)
+    n = counted(len(settings.bits) * len(settings.alphas), "bar")
+    return (
+        f"m-Recall moves by at most {reach:.3f} over α. Of {n} of Auto-JacoBin, {above} are above NOKMeans beyond the "
+        f"noise and {below} below it."
+    )
+
+
+def variants(results: Results) -> str:
+    """Figure 8: the ranking, and how much of the way Auto-JacoBin is on top."""
+    k = k_of_figure_8(results)
+    tried = models(results)
+    values = {method: outcome.m_recall(k) for method, outcome in tried.items()}
+    ranked = sorted(values, key=lambda method: -values[method].mean())
+    level = [label(method) for method in ranked[1:] if not surely_better(values[ranked[0]], values[method])]
+    curves = np.array([outcome.recall_curve(k) for outcome in tried.values()])
+    on_top = float((curves[0] >= curves.max(axis=0)).mean())
+    return (
+        f"By m-Recall: {_listed({method: values[method].mean() for method in ranked}, '.3f')}"
+        + (f"; level with the first: {', '.join(level)}" if level else "; none is level with the first")
+        + f". The curve of Auto-JacoBin is highest at {100 * on_top:.0f} % of the i."
+    )
+
+
+def variant_m_recalls(results: Results) -> str:
+    """The order of DAutoBin, AutoBin1 and CAutoBin."""
+    tried = models(results)
+    names = ("DAutoBin", "AutoBin1", "CAutoBin")
+    means = {method: [tried[method].m_recall(k).mean() for k in results.settings.ks] for method in names}
+    first = [a > b for a, b in zip(means["DAutoBin"], means["AutoBin1"], strict=True)]
+    second = [a > b for a, b in zip(means["AutoBin1"], means["CAutoBin"], strict=True)]
+    apart = np.ptp(np.array(list(means.values())), axis=0).max()
+    return (
+        f"DAutoBin is above AutoBin1 at {_of(first)} k, and AutoBin1 above CAutoBin at {_of(second)}; the three are "
+        f"at most {apart:.3f} apart."
+    )
+
+
+def recall_at_1000(results: Results) -> str:
+    """Recall@1000 with the shortest codes, as the paper quotes it."""
+    k, bits = results.settings.ks[0], results.settings.bits[0]
+    values = {method: results.curve(method, bits, k)[999] for method in COMPARED}
+    other = max(_OTHERS, key=lambda method: values[method])
+    return (
+        f"With {bits} bits and k = {k} Auto-JacoBin reaches {values[_OWN]:.3f}, and {label(other)}, the best of the "
+        f"others, {values[other]:.3f}."
+    )
+
+
+def depth_for_90(results: Results) -> str:
+    """Points for a recall of 0.9 with the longest codes, as the paper quotes them."""
+    k, bits, depth = results.settings.ks[0], results.settings.bits[-1], results.settings.depth
+    needed = {method: points_for_90(results, method, bits, k) for method in COMPARED}
+    other = min(_OTHERS, key=lambda method: needed[method] or depth + 1)
+    own, best = (f"more than {depth:,}" if needed[m] is None else f"{needed[m]:,}" for m in (_OWN, other))
+    return f"With {bits} bits and k = {k} Auto-JacoBin needs {own}, and {label(other)}, the best of the others, {best}."
+
+
+def training_times(results: Results) -> str:
+    """How much longer Auto-JacoBin trains than the slowest of the others."""
+    bits = results.settings.bits[0]
+    seconds = {method: np.mean([o.seconds["fit"] for o in results.of(method, bits)]) for method in COMPARED}
+    slowest = max(_OTHERS, key=lambda method: seconds[method])
+    paper = PAPER_SECONDS[_OWN] / max(PAPER_SECONDS[method] for method in _OTHERS if method in PAPER_SECONDS)
+    return (
+        f"With {bits} bits Auto-JacoBin takes {seconds[_OWN]:.2f} s, {seconds[_OWN] / seconds[slowest]:.1f} times as "
+        f"long as {label(slowest)}, the slowest of the others; in the paper it is {paper:.0f} times."
+    )
+
+
+def _seed_noise(results: Results, methods: tuple[str, ...], bits: int, k: int) -> float:
+    """How far the difference of two methods strays with the seed, where more than one was tried."""
+    spreads = [results.m_recall(method, bits, k).spread or 0.0 for method in methods if results.of(method, bits)]
+    return float(np.linalg.norm(spreads))
+
+
+def _rows(results: Results) -> list[tuple[int, int]]:
+    return [(k, bits) for k in results.settings.ks for bits in results.settings.bits]
+
+
+def _of(true: list[bool]) -> str:
+    return f"{sum(map(bool, true))} of {len(true)}"
+
+
+def _counts(counter: Counter[str]) -> str:
+    return ", ".join(f"{label(method)} in {number}" for method, number in counter.most_common())
+
+
+def _listed(values: dict[str, float], form: str) -> str:
+    return ", ".join(f"{label(m)} {values[m]:{form}}" for m in sorted(values, key=lambda m: -values[m]))

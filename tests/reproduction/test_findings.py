@@ -1,0 +1,145 @@
+"""Each sentence against results whose numbers are known, one way and the other."""
+
+import numpy as np
+import pytest
+
+from autojacobin.reproduction import Settings, findings
+from autojacobin.reproduction.cells import alpha_cell, compared_cells, variant_cells
+from autojacobin.reproduction.results import Results
+from autojacobin.reproduction.settings import COMPARED, VARIANTS
+from autojacobin.reproduction.trials import Outcome
+from tests.reproduction.small import small_set
+
+QUERIES, DEPTH = 400, 2000
+CHOSEN = {method: {"alpha": 0.01} for method in VARIANTS}
+
+
+def outcome(found_of_ten, seconds=1.0, **more):
+    """Every query finds each of its two neighbours at once, but for those of every ten that never do."""
+    before = np.zeros((QUERIES, 2), dtype=np.int32)
+    before[np.arange(QUERIES) % 10 >= found_of_ten] = DEPTH
+    return Outcome(before, DEPTH, {"fit": seconds}, **more)
+
+
+def results_with(of_ten, bits=(8, 16), ks=(1, 2), seconds=None, **settings):
+    """Results whose methods find what ``of_ten(method, bits)`` says."""
+    settings = Settings(bits=bits, ks=ks, depth=DEPTH, seeds=1, **settings)
+    results = Results(small_set(), settings, np.zeros((QUERIES, 99), dtype=np.int64), chosen=CHOSEN)
+    for cell in compared_cells(settings):
+        results.outcomes[cell] = outcome(of_ten(cell.method, cell.bits), (seconds or {}).get(cell.method, 1.0))
+    return results
+
+
+def test_table_2_counts_rows_ahead_level_and_behind():
+    ahead = results_with(lambda method, bits: 9 if method == "AutoJacoBin" else 5)
+    assert findings.m_recalls(ahead) == (
+        "Auto-JacoBin is best or level with the best in 4 of 4 rows, and ahead of all others beyond the noise in 4."
+    )
+    level = results_with(lambda method, bits: 9 if method in ("AutoJacoBin", "ITQ") else 5)
+    assert findings.m_recalls(level).endswith("in 4 of 4 rows, and ahead of all others beyond the noise in 0.")
+    mixed = results_with(lambda method, bits: 9 if method == ("ITQ" if bits == 8 else "AutoJacoBin") else 5)
+    assert findings.m_recalls(mixed) == (
+        "Auto-JacoBin is best or level with the best in 2 of 4 rows, and ahead of all others beyond the noise in 2. "
+        "Where it is behind, the best is ITQ in 2."
+    )
+    behind = results_with(lambda method, bits: 9 if method == "LSH" else 5, bits=(8,), ks=(1,))
+    assert findings.m_recalls(behind) == (
+        "Auto-JacoBin is best or level with the best in 0 of 1 row. Where it is behind, the best is LSH in 1."
+    )
+
+
+def test_figure_9_names_the_highest_curve_and_equals_are_nobodys():
+    found = findings.recall_grid(results_with(lambda method, bits: bits // 2 + (method == "OKMeans")))
+    assert found == (
+        "Of 4 panels, the highest curve over most i is that of OKMeans in 4. The curve of Auto-JacoBin is nowhere "
+        "below another in 0 of 4 panels. m-Recall is higher with 16 bits than with 8 in 12 of 12 pairs of method and "
+        "k. m-Recall is lower for k = 2 than for k = 1 in 0 of 12 pairs of method and length."
+    )
+    equal = findings.recall_grid(results_with(lambda method, bits: 5, bits=(8,), ks=(1,)))
+    assert equal == "The curve of Auto-JacoBin is nowhere below another in 1 of 1 panel."
+
+
+def test_figure_5_counts_what_is_shown_and_the_mean():
+    results = results_with(lambda method, bits: 5, bits=(8,))
+    results.truth = np.tile(np.arange(99), (QUERIES, 1))
+    for cell in compared_cells(results.settings):
+        ids = results.truth.astype(np.int32) + (1000 if cell.method == "LSH" else 0)
+        ids[:, : COMPARED.index(cell.method)] = 5000  # so many are not true
+        results.outcomes[cell] = outcome(5, pictured=ids)
+    assert findings.retrieval(results).startswith(
+        "Of its 99 true neighbours are retrieved: SH 98, ITQ 97, OKMeans 96, NOKMeans 95, Auto-JacoBin 94, LSH 0. "
+        "On average over 97 queries: SH 98.0, ITQ 97.0,"
+    )
+
+
+@pytest.mark.parametrize(
+    ("costs", "points", "expected"),
+    [
+        ([9, 5, 4], [1, 1, 1], "The cost fell monotonically over 3 steps. It went from 9 to 4 a point."),
+        ([9, 12, 4], [1, 2, 1], "The cost fell monotonically over 3 steps. It went from 9 to 4 a point."),
+        (
+            [9, 5, 6],
+            [1, 1, 1],
+            "The cost did not fall monotonically: from one batch to the next it rose in 1 of 2 changes. "
+            "It went from 9 to 6 a point.",
+        ),
+        (
+            [*np.linspace(100, 10, 20), 5, 0],
+            [1] * 22,
+            "The cost fell monotonically over 22 steps. Of its fall from step 1 to step 22, 10.0 % came after step 20.",
+        ),
+        (
+            [*np.linspace(100, 10, 20), 20],
+            [1] * 21,
+            "The cost did not fall monotonically: from one batch to the next it rose in 1 of 20 changes. "
+            "After step 20 it fell no further: the last cost is above that of this step.",
+        ),
+        ([9], [1], "There was a single step, which says nothing of how the cost falls."),
+    ],
+)
+def test_figure_6_says_how_the_cost_fell(costs, points, expected):
+    results = results_with(lambda method, bits: 5, bits=(8,))
+    history = {"cost": np.array(costs, dtype=float), "n_points": np.array(points)}
+    own = next(cell for cell in compared_cells(results.settings) if cell.method == "AutoJacoBin")
+    results.outcomes[own] = outcome(5, history=history)
+    assert findings.cost(results) == expected
+
+
+def test_figure_7_says_how_much_the_weight_moves_and_where_it_is_above():
+    results = results_with(lambda method, bits: 5 if method == "NOKMeans" else 6, alphas=(0.1, 1.0))
+    results.outcomes[alpha_cell(8, 1.0, results.settings)] = outcome(4)
+    results.outcomes[alpha_cell(16, 1.0, results.settings)] = outcome(5)
+    assert findings.alphas(results) == (
+        "m-Recall moves by at most 0.200 over α. Of 4 bars of Auto-JacoBin, 2 are above NOKMeans beyond the noise and "
+        "1 below it."
+    )
+
+
+def test_figure_8_ranks_the_models_and_the_table_beside_it_compares_them():
+    results = results_with(lambda method, bits: 7)
+    of_ten = {"AutoBin1": 6, "AutoBin2": 2, "DAutoBin": 7, "CAutoBin": 5}
+    for cell in variant_cells(results.settings, CHOSEN):
+        results.outcomes[cell] = outcome(of_ten[cell.method])
+    assert findings.variants(results) == (
+        "By m-Recall: Auto-JacoBin 0.700, DAutoBin 0.700, AutoBin1 0.600, CAutoBin 0.500, AutoBin2 0.200; level with "
+        "the first: DAutoBin. The curve of Auto-JacoBin is highest at 100 % of the i."
+    )
+    assert findings.variant_m_recalls(results) == (
+        "DAutoBin is above AutoBin1 at 2 of 2 k, and AutoBin1 above CAutoBin at 2 of 2; the three are at most "
+        "0.200 apart."
+    )
+
+
+def test_the_numbers_in_the_text_are_compared_with_the_best_of_the_others():
+    seconds = {"AutoJacoBin": 10.0, "NOKMeans": 2.5}
+    results = results_with(lambda method, bits: {"AutoJacoBin": 9, "ITQ": 8}.get(method, 5), seconds=seconds)
+    assert findings.recall_at_1000(results) == (
+        "With 8 bits and k = 1 Auto-JacoBin reaches 0.900, and ITQ, the best of the others, 0.800."
+    )
+    assert findings.depth_for_90(results) == (
+        "With 16 bits and k = 1 Auto-JacoBin needs 1, and LSH, the best of the others, more than 2,000."
+    )
+    assert findings.training_times(results) == (
+        "With 8 bits Auto-JacoBin takes 10.00 s, 4.0 times as long as NOKMeans, the slowest of the others; in the "
+        "paper it is 32 times."
+    )
