@@ -20,7 +20,7 @@ from threadpoolctl import ThreadpoolController
 
 from autojacobin._arrays import namespace
 
-__all__ = ["map_points", "run_tasks", "usable_cores"]
+__all__ = ["map_points", "one_blas_thread", "run_tasks", "usable_cores"]
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def map_points(work: Callable[[slice], T], array: Any, per_task: int) -> Iterato
     if namespace(array) is not np or cores <= 1:
         yield from map(work, tasks)
         return
-    with _one_blas_thread(), ThreadPoolExecutor(cores) as pool:
+    with one_blas_thread(), ThreadPoolExecutor(cores) as pool:
         yield from pool.map(work, tasks)
 
 
@@ -88,8 +88,11 @@ _blas_held = False
 
 
 @contextmanager
-def _one_blas_thread() -> Iterator[None]:
+def one_blas_thread() -> Iterator[None]:
     """Hold BLAS to one thread, unless somebody does so already.
+
+    Held around a whole training, not only around the work over points: after a product on several threads those of
+    OpenBLAS keep their cores busy with waiting for some 20 ms, and the points want these cores.
 
     The number of threads belongs to the process. Holds of several threads that each restored what they had found would
     restore each other's limit and leave BLAS on one thread for good; so only one hold counts at a time, and the

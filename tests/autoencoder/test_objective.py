@@ -150,7 +150,8 @@ def test_groups_of_points_do_not_change_the_result(monkeypatch):
     network, batch = problem(23, 6, 5, 4)
     objective = Objective(jacobian_weight=1.0)
     whole, gradient = objective(network, batch)
-    monkeypatch.setattr("autojacobin.autoencoder.objective._NUMBERS_PER_TASK", 30 * 3)  # three points a group
+    for name, size in {"POINTS_PER_TASK": 7, "PAIRS_PER_PANEL": 10, "NUMBERS_PER_GROUP": 90}.items():
+        monkeypatch.setattr(f"autojacobin.autoencoder.jacobian._{name}", size)  # of 7 and 3 points, and 2 hidden units
     parts, gradient_of_parts = objective(network, batch)
     assert parts == pytest.approx(whole, rel=1e-13)
     assert relative_error(gradient_of_parts.to_vector(), gradient.to_vector()) <= 1e-13
@@ -182,3 +183,44 @@ def test_no_temporary_is_as_large_as_a_jacobian_for_every_point():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < n * D * D * 8 / 4
+
+
+@pytest.mark.parametrize("d", [3, 8, 9])
+def test_the_few_large_steps_of_a_gpu_give_the_same(as_on_a_gpu, monkeypatch, d):
+    network, batch = problem(23, 6, d, 3)
+    objective = Objective(jacobian_weight=1.0)
+    values, gradient = objective(network, batch)
+    as_on_a_gpu("jacobian")
+    for step in (2**28, 250):  # all at once, and in several panels and groups
+        monkeypatch.setattr("autojacobin.autoencoder.jacobian._NUMBERS_PER_GPU_STEP", step)
+        others, its_gradient = objective(network, batch)
+        assert others == pytest.approx(values, rel=1e-12)
+        assert relative_error(its_gradient.to_vector(), gradient.to_vector()) <= 1e-12
+
+
+def test_bases_in_sixteen_bits_and_some_of_them_serve_as_well():
+    network, batch = problem(40, 12, 6, 4)
+    scales = np.abs(batch.tangents.bases).max(axis=2) / 32767
+    held = np.rint(batch.tangents.bases / np.where(scales > 0, scales, 1)[:, :, None]).astype(np.int16)
+    points = np.array([7, 2, 30, 31, 39])
+    compact = TangentSpaces(held, batch.tangents.ranks, scales)[points]
+    whole = TangentSpaces(batch.tangents.bases[points], batch.tangents.ranks[points])
+    objective = Objective(jacobian_weight=1.0)
+    inputs, targets = batch.inputs[points], batch.targets[points]
+    values, gradient = objective(network, Batch(inputs, targets, whole))
+    others, its_gradient = objective(network, Batch(inputs, targets, compact))
+    assert others == pytest.approx(values, rel=1e-4)
+    assert relative_error(its_gradient.to_vector(), gradient.to_vector()) <= 1e-4
+
+
+def test_the_number_of_cores_does_not_change_a_bit(monkeypatch):
+    network, batch = problem(300, 6, 5, 4)
+    monkeypatch.setattr("autojacobin.autoencoder.jacobian._POINTS_PER_TASK", 32)
+    results = []
+    for cores in (1, 2, 3):
+        monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda cores=cores: cores)
+        values, gradient = Objective(jacobian_weight=1.0)(network, batch)
+        results.append((values, gradient.to_vector()))
+    for values, gradient in results[1:]:
+        assert values == results[0][0]
+        assert np.array_equal(gradient, results[0][1])

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin.autoencoder.tangent import nearest_neighbors, tangent_spaces
+from autojacobin.autoencoder import tangent
+from autojacobin.autoencoder.tangent import TangentSpaces, nearest_neighbors, tangent_spaces
 from tests.autoencoder.manifolds import Affine, Sphere
+from tests.hashers.methods import digits
 
 
 def projectors(spaces):
@@ -94,7 +96,7 @@ def test_equal_points_have_no_tangent_direction():
 
 def test_neighbours_are_the_nearest_and_include_the_point_itself(monkeypatch):
     X = np.random.default_rng(0).normal(size=(200, 4)) + 1000  # far from the origin, where norms would cancel
-    monkeypatch.setattr("autojacobin.autoencoder.tangent._DISTANCES_PER_BLOCK", 200 * 7)  # several blocks
+    monkeypatch.setattr("autojacobin.autoencoder.tangent._POINTS_PER_TASK", 7)  # several blocks
     neighbors = nearest_neighbors(X.astype(np.float32), 9)
     for i, found in enumerate(neighbors):
         order = np.argsort(np.linalg.norm(X - X[i], axis=1))[:9]
@@ -116,3 +118,82 @@ def test_the_number_of_threads_does_not_change_a_bit(monkeypatch):
     several = tangent_spaces(X, 20, 5, 0.9)
     monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda: 3)
     assert np.array_equal(tangent_spaces(X, 20, 5, 0.9).bases, several.bases)
+
+
+def curved(n=400, p=3, D=40):
+    """Points near a curved sheet of p dimensions in D, with noise far below its curvature."""
+    rng = np.random.default_rng(1)
+    inner = rng.uniform(-1, 1, (n, p))
+    return np.tanh(inner @ rng.normal(size=(p, D))) + 0.001 * rng.normal(size=(n, D))
+
+
+def largest_angle(found, exact):
+    """Sine of the largest principal angle between the spans of two orthonormal sets of rows."""
+    return np.linalg.norm(found - (found @ exact.T) @ exact, ord=2)
+
+
+@pytest.mark.parametrize("name", ["digits", "curved"])
+@pytest.mark.parametrize("energy", [0.7, 0.9, 0.98])
+def test_single_precision_gives_the_spaces_of_double_precision(name, energy):
+    X = digits()[:400] + np.random.default_rng(0).normal(0, 0.01, (400, 64)) if name == "digits" else curved()
+    X = X.astype(np.float32).astype(np.float64)  # both see the same points, no two equally far
+    exact, found = (tangent_spaces(X.astype(dtype), 80, 20, energy) for dtype in (np.float64, np.float32))
+    neighbors = nearest_neighbors(X, 80)
+    compared = 0
+    for i in range(len(X)):
+        values = np.linalg.svd(X[neighbors[i]] - X[neighbors[i]].mean(axis=0), compute_uv=False) ** 2
+        rank = exact.ranks[i]
+        shares = np.cumsum(values) / values.sum()
+        if np.abs(shares - energy).min() > 1e-5:
+            assert found.ranks[i] == rank
+            if values[rank] < 0.9 * values[rank - 1]:  # without a gap no space is better than its neighbours
+                assert largest_angle(found.bases[i][:rank].astype(np.float64), exact.bases[i][:rank]) < 1e-3
+                compared += 1
+    assert compared > 100
+
+
+def test_sixteen_bits_hold_the_spaces_when_there_are_many(monkeypatch):
+    X = curved().astype(np.float32)
+    full = tangent_spaces(X, 60, 12, 0.99)
+    monkeypatch.setattr(tangent, "_BYTES_IN_FULL", 0)
+    compact = tangent_spaces(X, 60, 12, 0.99)
+    assert compact.held.dtype == np.int16
+    assert compact.bases.dtype == np.float32
+    assert compact.held.nbytes == full.held.nbytes // 2
+    assert np.array_equal(compact.ranks, full.ranks)
+    assert np.all(compact.bases[np.arange(12) >= compact.ranks[:, None]] == 0)
+    for found, exact, rank in zip(compact.bases, full.bases, full.ranks, strict=True):
+        assert largest_angle(found[:rank], exact[:rank]) < 1e-4
+    equal = np.zeros((30, 5), dtype=np.float32)
+    assert np.all(tangent_spaces(equal, 10, 3, 0.9).bases == 0)
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_some_of_the_spaces_are_a_view_that_blocks_are_read_from(monkeypatch, compact):
+    if compact:
+        monkeypatch.setattr(tangent, "_BYTES_IN_FULL", 0)
+    spaces = tangent_spaces(curved(), 60, 12, 0.9)
+    points = np.array([5, 3, 300, 17, 18])
+    some = spaces[points]
+    assert len(some) == 5
+    assert some.held is spaces.held
+    assert np.array_equal(some.bases, spaces.bases[points])
+    assert np.array_equal(some[1:4].bases, spaces.bases[points[1:4]])
+    assert np.array_equal(some[1:4].ranks, spaces.ranks[points[1:4]])
+    block = some.block(slice(1, 4))
+    assert block.shape == (3, spaces.ranks[points[1:4]].max(), 40)
+    assert np.array_equal(block, spaces.bases[points[1:4]][:, : block.shape[1]])
+
+
+def test_a_block_of_points_without_a_direction_is_empty():
+    spaces = TangentSpaces(np.zeros((4, 3, 5)), np.zeros(4, dtype=int))
+    assert spaces.block(slice(0, 2)).shape == (2, 0, 5)
+
+
+def test_many_small_problems_at_once_give_the_same_as_one_by_one(as_on_a_gpu):
+    X = curved()
+    one_by_one = tangent_spaces(X, 60, 12, 0.97)
+    as_on_a_gpu("tangent", "_local_pca", "_neighbors")
+    at_once = tangent_spaces(X, 60, 12, 0.97)
+    assert np.array_equal(at_once.ranks, one_by_one.ranks)
+    assert np.allclose(projectors(at_once), projectors(one_by_one), atol=1e-9)

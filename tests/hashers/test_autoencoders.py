@@ -138,6 +138,33 @@ def test_fewer_points_than_neighbours_is_said_and_works():
     assert np.array_equal(few.W1_, same.W1_)
 
 
+def test_neighbours_are_looked_for_in_a_sample_of_many_points():
+    X = digits()[:600]
+    settings = {"n_neighbors": 40, "random_state": 0}
+    whole = AutoJacoBin(16, **settings).fit(X)
+    assert np.array_equal(AutoJacoBin(16, tangent_sample=None, **settings).fit(X).W1_, whole.W1_)
+    assert np.array_equal(AutoJacoBin(16, tangent_sample=600, **settings).fit(X).W1_, whole.W1_)
+    sampled = AutoJacoBin(16, tangent_sample=300, **settings).fit(X)
+    assert sampled.tangent_rank_.shape == (600,)
+    assert np.array_equal(AutoJacoBin(16, tangent_sample=300, **settings).fit(X).W1_, sampled.W1_)
+    assert not np.array_equal(sampled.W1_, whole.W1_)
+    assert sampled.history_["cost"][-1] == pytest.approx(whole.history_["cost"][-1], rel=0.2)
+    with pytest.warns(UserWarning, match="from 80 neighbours, but there are 50 in tangent_sample; all 50 are used"):
+        AutoJacoBin(16, tangent_sample=50, n_epochs=0).fit(X)
+
+
+def test_more_points_than_memory_holds_are_fitted_batch_by_batch(monkeypatch):
+    X = digits()[:600].astype(np.float64)
+    settings = {"n_neighbors": 40, "batch_size": 200, "n_epochs": 2, "random_state": 0}
+    held = AutoJacoBin(16, **settings).fit(X)
+    monkeypatch.setattr("autojacobin.autoencoder.on_demand._BYTES_HELD", 0)
+    by_batch = AutoJacoBin(16, **settings).fit(X)
+    assert np.allclose(by_batch.W1_, held.W1_, rtol=1e-6, atol=1e-9)
+    assert np.array_equal(by_batch.tangent_rank_, held.tangent_rank_)
+    start = AutoJacoBin(16, n_neighbors=40, n_epochs=0, random_state=0).fit(X)
+    assert np.array_equal(start.tangent_rank_, held.tangent_rank_)
+
+
 def test_dautobin_sets_the_share_of_entries_to_zero():
     corrupt = DAutoBin(corruption=0.2)._corruption(np.random.RandomState(0))
     X = np.ones((200, 100), dtype=np.float32)
@@ -204,7 +231,7 @@ def test_the_defaults_are_the_papers():
         "n_bits": 64, "epsilon": 1e-4, "batch_size": 1000, "n_epochs": 5, "scale": 0.8, "threshold": "bias",
         "init": "random", "tol": 0.0, "random_state": None, "device": "cpu", "progress": None,
     }  # fmt: skip
-    own = {"alpha": 0.1, "energy": 0.98, "n_neighbors": None, "jacobian_weight": 1.0}
+    own = {"alpha": 0.1, "energy": 0.98, "n_neighbors": None, "tangent_sample": 100_000, "jacobian_weight": 1.0}
     assert AutoJacoBin().get_params() == {**common, **own}
     assert AutoBin().get_params() == {**common, "alpha": 0.1}
     assert DAutoBin().get_params() == {**common, "alpha": 0.1, "corruption": 0.1}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autojacobin import ITQ, LSH, NOKMeans, OKMeans, SpectralHashing
-from autojacobin._frames import random_rotation
+from autojacobin._frames import coordinates, corners, mean_row, principal_frame, random_rotation
 from autojacobin.hashers.itq import itq_rotation
 from autojacobin.hashers.nokmeans import _Hyperplanes
 from tests.hashers.methods import digits
@@ -14,6 +14,41 @@ def blob(n=2000, D=20, seed=0):
     """Correlated points off the origin."""
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n, D)) @ (rng.normal(size=(D, D)) * np.geomspace(1, 0.1, D)) + 5
+
+
+def test_the_principal_frame_does_not_depend_on_blocks(monkeypatch):
+    X = blob()
+    centred = X - X.mean(axis=0)
+    _, _, directions = np.linalg.svd(centred, full_matrices=False)
+    for rows in (2**14, 300, 2000):
+        monkeypatch.setattr("autojacobin._frames._ROWS_PER_BLOCK", rows)
+        frame = principal_frame(X, mean_row(X), 5)
+        assert np.allclose(np.abs(frame @ directions[:5].T), np.eye(5), atol=1e-9)
+        assert np.all(frame[np.arange(5), np.abs(frame).argmax(axis=1)] > 0)
+        assert np.allclose(coordinates(X, mean_row(X), frame), centred @ frame.T, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_corners_count_zero_of_either_sign_as_one(dtype):
+    values = np.array([[-2.5, -0.0, 0.0, 1e-30], [3.0, -1e-30, 7.0, -0.0]], dtype=dtype)
+    before = values.copy()
+    assert np.array_equal(corners(values), np.where(before >= 0, 1, -1))
+    assert corners(values).dtype == dtype
+    assert np.array_equal(np.signbit(values), np.signbit(before))  # the values themselves stay as they are
+
+
+@pytest.mark.parametrize("method", ["itq", "okmeans"])
+def test_slices_of_points_and_cores_do_not_change_the_fit(monkeypatch, method):
+    X = blob()
+    cls = {"itq": ITQ, "okmeans": OKMeans}[method]
+    whole = cls(8, random_state=0).fit(X)
+    monkeypatch.setattr(f"autojacobin.hashers.{method}._NUMBERS_PER_TASK", 333 * 8)
+    several = []
+    for cores in (1, 3):
+        monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda cores=cores: cores)
+        several.append(cls(8, random_state=0).fit(X))
+        assert several[-1].quantization_error_ == pytest.approx(whole.quantization_error_, rel=1e-9)
+    assert np.array_equal(several[0].weights_, several[1].weights_)
 
 
 class TestLSH:

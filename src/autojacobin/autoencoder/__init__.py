@@ -6,6 +6,7 @@ Everything here runs on NumPy and on CuPy arrays alike; the library follows the 
 from autojacobin.autoencoder.line_search import LinePoint, LineSearchResult, strong_wolfe
 from autojacobin.autoencoder.network import Network
 from autojacobin.autoencoder.objective import Batch, Objective
+from autojacobin.autoencoder.on_demand import TangentsOnDemand, tangents_for_training
 from autojacobin.autoencoder.tangent import TangentSpaces, tangent_spaces
 from autojacobin.autoencoder.training import train
 
@@ -16,7 +17,9 @@ __all__ = [
     "Network",
     "Objective",
     "TangentSpaces",
+    "TangentsOnDemand",
     "strong_wolfe",
     "tangent_spaces",
+    "tangents_for_training",
     "train",
 ]

@@ -8,20 +8,23 @@ The neighbours include the point itself, and their own mean is the centre of the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from autojacobin._arrays import namespace
-from autojacobin._frames import centre
 from autojacobin._parallel import map_points
+from autojacobin.autoencoder._local_pca import local_pca
+from autojacobin.autoencoder._neighbors import Candidates
 
 __all__ = ["TangentSpaces", "nearest_neighbors", "tangent_spaces"]
 
 _POINTS_PER_TASK = 32
-_POINTS_PER_GPU_TASK = 2048
-_DISTANCES_PER_BLOCK = 2**24
+_NUMBERS_PER_GPU_TASK = 2**27
+# Bases that would take more than this many bytes are held in 16 bits a number.
+_BYTES_IN_FULL = 2_500_000_000
+_LARGEST_INT16 = 32767
 
 
 @dataclass(frozen=True)
@@ -30,21 +33,47 @@ class TangentSpaces:
 
     Attributes
     ----------
-    bases : array of shape (n, r, D)
+    held : array of shape (m, r, D)
         Orthonormal rows that span the space. A space of lower rank than r has rows of zeros at the
         end; they add nothing to T T' nor to any product with it, so no code has to look at the ranks.
     ranks : array of int, shape (n,)
         Dimension of each space.
+    scales : array of shape (m, r), optional
+        Where ``held`` is int16: what a row is to be multiplied by. The rounding turns a space by 4e-5.
+    chosen : array of int, shape (n,), optional
+        Rows of ``held`` that belong to the n points; all of them, in order, without it.
     """
 
-    bases: Any
+    held: Any
     ranks: Any
+    scales: Any = None
+    chosen: Any = None
 
     def __len__(self) -> int:
-        return len(self.bases)
+        return len(self.ranks)
 
     def __getitem__(self, points: Any) -> TangentSpaces:
-        return TangentSpaces(self.bases[points], self.ranks[points])
+        """Spaces of some of the points; nothing is copied, since the bases of a batch can take a gigabyte."""
+        chosen = namespace(self.ranks).arange(len(self)) if self.chosen is None else self.chosen
+        return replace(self, ranks=self.ranks[points], chosen=chosen[points])
+
+    @property
+    def bases(self) -> Any:
+        """All bases as floats, shape (n, r, D)."""
+        return self._floats(slice(None), self.held.shape[1])
+
+    def block(self, points: slice) -> Any:
+        """Bases of a few consecutive points as floats, without the rows that are zero for all of them."""
+        on_host = isinstance(self.ranks, np.ndarray)  # a GPU would have to wait for the answer
+        return self._floats(points, int(self.ranks[points].max()) if on_host else self.held.shape[1])
+
+    def _floats(self, points: slice, r: int) -> Any:
+        rows = points if self.chosen is None else self.chosen[points]
+        if r == self.held.shape[1] and self.chosen is not None:
+            bases = self.held.take(rows, axis=0)  # twice as fast as indexing, but it would copy a part first
+        else:
+            bases = self.held[:, :r][rows]
+        return bases if self.scales is None else bases * self.scales[:, :r][rows][:, :, None]
 
 
 def tangent_spaces(
@@ -53,6 +82,9 @@ def tangent_spaces(
     max_rank: int,
     energy: float,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    among: Candidates | None = None,
+    places: Any = None,
 ) -> TangentSpaces:
     """Estimate the tangent space at every row of ``X`` from its ``n_neighbors`` nearest rows.
 
@@ -60,70 +92,53 @@ def tangent_spaces(
     ----------
     X : array of shape (n, D)
     n_neighbors : int
-        Number of neighbours, the point itself among them; at most n.
+        Number of neighbours, the point itself among them; at most the number of candidates.
     max_rank : int
         Largest dimension of a tangent space; at most D.
     energy : float
         Share of the local variance that a tangent space has to keep.
     progress : callable, optional
         Called with the number of points done and n.
+    among : Candidates, optional
+        Points among which the neighbours are looked for; the rows of ``X`` by default.
+    places : array of int, shape (n,), optional
+        Where the rows of ``X`` are in ``among``, if they are.
     """
     xp = namespace(X)
     n, D = X.shape
-    bases = xp.empty((n, max_rank, D), dtype=X.dtype)
+    if among is None:
+        among, places = Candidates(X), xp.arange(n)
+    compact = n * max_rank * D * X.dtype.itemsize > _BYTES_IN_FULL
+    # pages of zeros that are never written to take no memory, so a low rank costs only what it needs
+    held = xp.zeros((n, max_rank, D), dtype=xp.int16 if compact else X.dtype)
+    scales = xp.zeros((n, max_rank), dtype=X.dtype) if compact else None
     ranks = xp.empty(n, dtype=xp.int32)
-    neighbors = nearest_neighbors(X, n_neighbors)
 
     def work(rows: slice) -> int:
-        bases[rows], ranks[rows] = _local_pca(X[neighbors[rows]], max_rank, energy)
+        neighbors = among.nearest(X[rows], n_neighbors, None if places is None else places[rows])
+        bases, ranks[rows] = local_pca(among.points, neighbors, max_rank, energy)
+        if scales is not None:
+            largest = xp.abs(bases).max(axis=2)
+            scales[rows] = largest / _LARGEST_INT16
+            bases *= xp.where(largest > 0, _LARGEST_INT16 / xp.where(largest > 0, largest, 1), 0)[:, :, None]
+            bases = xp.rint(bases, out=bases)
+        r = int(ranks[rows].max())
+        held[rows, :r] = bases[:, :r]
         return int(rows.stop)
 
-    for done in map_points(work, X, _POINTS_PER_TASK if xp is np else _POINTS_PER_GPU_TASK):
+    per_task = _POINTS_PER_TASK if xp is np else max(1, _NUMBERS_PER_GPU_TASK // (max(n_neighbors, D) * D))
+    for done in map_points(work, X, per_task):
         if progress is not None:
             progress(done, n)
-    return TangentSpaces(bases, ranks)
+    return TangentSpaces(held, ranks, scales)
 
 
 def nearest_neighbors(X: Any, n_neighbors: int) -> Any:
-    """Row numbers of the ``n_neighbors`` rows nearest to each row of ``X``, itself included, in no order.
-
-    Distances come from one matrix product a block, ‖x−y‖² = ‖x‖² − 2x'y + ‖y‖², of which ‖x‖² is the
-    same for all candidates and left out.
-    """
+    """Row numbers of the ``n_neighbors`` rows nearest to each row of ``X``, itself included, in no order."""
     xp = namespace(X)
-    n = len(X)
-    if n_neighbors >= n:
-        return xp.broadcast_to(xp.arange(n), (n, n))
-    _, centred = centre(X)  # distances stay, while the cancellation between large norms goes
-    half_norms = 0.5 * (centred * centred).sum(axis=1)
-    neighbors = xp.empty((n, n_neighbors), dtype=xp.int64)
-    block = max(1, _DISTANCES_PER_BLOCK // n)
-    for start in range(0, n, block):
-        rows = slice(start, start + block)
-        order = half_norms - centred[rows] @ centred.T
-        # rounding must not push a point out of its own neighbourhood
-        order[xp.arange(len(order)), xp.arange(start, start + len(order))] = -xp.inf
-        neighbors[rows] = xp.argpartition(order, n_neighbors - 1, axis=1)[:, :n_neighbors]
-    return neighbors
-
-
-def _local_pca(clouds: Any, max_rank: int, energy: float) -> tuple[Any, Any]:
-    """Bases and ranks for a stack of neighbourhoods (s, K, D)."""
-    xp = namespace(clouds)
-    means = clouds.mean(axis=1, keepdims=True)
-    clouds = clouds - means
-    values, vectors = xp.linalg.eigh(xp.matmul(clouds.transpose(0, 2, 1), clouds))
-    values = xp.maximum(values[:, ::-1], 0)
-    kept = xp.cumsum(values[:, :max_rank], axis=1)
-    total = values.sum(axis=1, keepdims=True)
-    # A sum of D eigenvalues is known to about D roundings; without that slack energy=1 would take noise along.
-    slack = values.shape[1] * xp.finfo(values.dtype).eps
-    enough = kept >= (energy - slack) * total
-    ranks = xp.where(enough.any(axis=1), enough.argmax(axis=1) + 1, max_rank)
-    # Equal points have no direction at all, but the rounding of their mean looks like one.
-    digit = 4 * xp.finfo(values.dtype).eps * xp.abs(means).max(axis=(1, 2))
-    rounding = clouds.shape[1] * clouds.shape[2] * digit**2
-    ranks = xp.where(total[:, 0] > rounding, ranks, 0)
-    bases = vectors.transpose(0, 2, 1)[:, ::-1][:, :max_rank].copy()
-    bases[xp.arange(max_rank) >= ranks[:, None]] = 0
-    return bases, ranks
+    candidates = Candidates(X)
+    places = xp.arange(len(X))
+    parts = map_points(
+        lambda rows: candidates.nearest(X[rows], n_neighbors, places[rows]), X, _POINTS_PER_TASK if xp is np else len(X)
+    )
+    return xp.concatenate(list(parts))

@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin._arrays import namespace
+from autojacobin._parallel import one_blas_thread
 from autojacobin.autoencoder.line_search import LinePoint, strong_wolfe
 from autojacobin.autoencoder.network import Network
 from autojacobin.autoencoder.objective import Batch, Objective
+from autojacobin.autoencoder.on_demand import TangentsOnDemand
 from autojacobin.autoencoder.tangent import TangentSpaces
 
 __all__ = ["History", "train"]
@@ -25,13 +27,14 @@ History = dict[str, npt.NDArray[Any]]
 0 when no lower point was found) and ``evaluations``."""
 
 
+@one_blas_thread()
 def train(
     network: Network,
     X: Any,
     objective: Objective,
     *,
     rng: np.random.RandomState,
-    tangents: TangentSpaces | None = None,
+    tangents: TangentSpaces | TangentsOnDemand | None = None,
     batch_size: int | None = 1000,
     n_epochs: int = 5,
     tol: float = 0.0,
@@ -50,7 +53,7 @@ def train(
         The cost.
     rng : RandomState
         Draws the order of the points in each epoch.
-    tangents : TangentSpaces, optional
+    tangents : TangentSpaces or TangentsOnDemand, optional
         One for each row of ``X``, for the Jacobian term.
     batch_size : int or None
         Points a step. The epoch is cut into equal parts of about this size; None takes all points every step.

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin._arrays import namespace, on_device, to_host
-from autojacobin._frames import centre, principal_frame, random_rotation
-from autojacobin.autoencoder import Network, Objective, TangentSpaces, train
+from autojacobin._frames import coordinates, mean_row, principal_frame, random_rotation
+from autojacobin.autoencoder import Network, Objective, TangentsOnDemand, TangentSpaces, train
 from autojacobin.hashers._base import LinearHasher
 from autojacobin.hashers._parameters import Callback, Choice, Limit, Number, OrNone, Seed, Whole
 from autojacobin.hashers._persistence import Tensor
@@ -22,6 +22,7 @@ __all__ = ["AutoEncoderHasher"]
 
 _ITQ_TURNS = 50
 _ENOUGH_TO_JUDGE = 100
+_ROWS_PER_BLOCK = 2**14
 
 
 class AutoEncoderHasher(LinearHasher):
@@ -91,8 +92,11 @@ class AutoEncoderHasher(LinearHasher):
     def _objective(self) -> Objective:
         return Objective(alpha=float(self.alpha), epsilon=float(self.epsilon))
 
-    def _tangent_spaces(self, X: Any) -> TangentSpaces | None:  # noqa: ARG002
+    def _tangents(self, X: Any, rng: np.random.RandomState) -> TangentSpaces | TangentsOnDemand | None:  # noqa: ARG002
         return None
+
+    def _remember_tangents(self, tangents: Any) -> None:
+        pass
 
     def _corruption(self, rng: np.random.RandomState) -> Callable[[Any], Any] | None:  # noqa: ARG002
         return None
@@ -108,15 +112,16 @@ class AutoEncoderHasher(LinearHasher):
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         # tanh wants its inputs inside (-1, 1), with room left for points farther out than any in training
-        self.scale_ = float(self.scale) / float(((X * X).sum(axis=1)).max()) ** 0.5
+        self.scale_ = float(self.scale) / float(namespace(X).einsum("ij,ij->i", X, X).max()) ** 0.5
         X = X * self.scale_
         start = _starting_network(X, self.n_bits, self.init, rng)
+        tangents = self._tangents(X, rng)
         network, self.history_ = train(
             start,
             X,
             self._objective(),
             rng=rng,
-            tangents=self._tangent_spaces(X),
+            tangents=tangents,
             batch_size=self.batch_size,
             n_epochs=self.n_epochs,
             tol=self.tol,
@@ -126,14 +131,18 @@ class AutoEncoderHasher(LinearHasher):
         self.W1_, self.b1_, self.W2_, self.b2_ = (
             to_host(part).copy() for part in (network.W1, network.b1, network.W2, network.b2)
         )
-        self._warn_of_constant_bits(X @ network.W1.T + network.b1)
+        self._remember_tangents(tangents)
+        self._warn_of_constant_bits(X, network)
 
-    def _warn_of_constant_bits(self, hidden: Any) -> None:
-        bits = hidden >= 0
-        constant = int((bits.all(axis=0) | ~bits.any(axis=0)).sum())
-        if len(bits) >= _ENOUGH_TO_JUDGE and 4 * constant > self.n_bits:
+    def _warn_of_constant_bits(self, X: Any, network: Network) -> None:
+        xp = namespace(X)
+        ones = xp.zeros(self.n_bits, dtype=xp.int64)
+        for start in range(0, len(X), _ROWS_PER_BLOCK):
+            ones += (X[start : start + _ROWS_PER_BLOCK] @ network.W1.T + network.b1 >= 0).sum(axis=0)
+        constant = int(((ones == 0) | (ones == len(X))).sum())
+        if len(X) >= _ENOUGH_TO_JUDGE and 4 * constant > self.n_bits:
             warnings.warn(
-                f"{constant} of the {self.n_bits} bits of {type(self).__name__} are the same for all {len(bits)} "
+                f"{constant} of the {self.n_bits} bits of {type(self).__name__} are the same for all {len(X)} "
                 "training points. This happens when the data lie far from the origin compared with their spread "
                 "(subtract their mean first, for example with StandardScaler(with_std=False) in a pipeline), or when "
                 "alpha or another weight is too large",
@@ -155,10 +164,10 @@ def _starting_network(X: Any, d: int, init: str, rng: np.random.RandomState) -> 
     """
     xp = namespace(X)
     D = X.shape[1]
-    mean, centred = centre(X)
-    frame = principal_frame(centred, min(d, D))
+    mean = mean_row(X)
+    frame = principal_frame(X, mean, min(d, D))
     if init == "itq":
-        rotation, _ = itq_rotation(centred @ frame.T, _ITQ_TURNS, rng)
+        rotation, _ = itq_rotation(coordinates(X, mean, frame), _ITQ_TURNS, rng)
     else:
         rotation = xp.asarray(random_rotation(len(frame), rng).astype(X.dtype))
     frames = [rotation.T @ frame]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin._arrays import to_host
-from autojacobin.autoencoder import Objective, TangentSpaces, tangent_spaces
+from autojacobin.autoencoder import Objective, TangentsOnDemand, TangentSpaces, tangents_for_training
 from autojacobin.hashers._autoencoder import AutoEncoderHasher
 from autojacobin.hashers._parameters import Limit, Number, OrNone, Whole
 from autojacobin.hashers._persistence import Tensor
@@ -45,6 +45,9 @@ class AutoJacoBin(AutoEncoderHasher):
     n_neighbors : int, optional
         Nearest training points, the point itself among them, that a tangent space is estimated from; by default
         n_features + n_bits. Cut down, with a warning, when there are fewer training points.
+    tangent_sample : int or None, default=100_000
+        The neighbours are looked for among this many training points, drawn at random, if there are more; None looks
+        among all of them, which takes a time that grows with the square of their number.
     batch_size : int or None, default=1000
         Points a step; None takes the whole set every step.
     n_epochs : int, default=5
@@ -102,6 +105,7 @@ class AutoJacoBin(AutoEncoderHasher):
         **AutoEncoderHasher._limits,
         "energy": Number(0, 1, above_low=True),
         "n_neighbors": OrNone(Whole(2)),
+        "tangent_sample": OrNone(Whole(2)),
         "jacobian_weight": Number(0),
     }
     _tensors: ClassVar[dict[str, Tensor]] = {
@@ -117,6 +121,7 @@ class AutoJacoBin(AutoEncoderHasher):
         epsilon: float = 1e-4,
         energy: float = 0.98,
         n_neighbors: int | None = None,
+        tangent_sample: int | None = 100_000,
         batch_size: int | None = 1000,
         n_epochs: int = 5,
         jacobian_weight: float = 1.0,
@@ -144,22 +149,32 @@ class AutoJacoBin(AutoEncoderHasher):
         )
         self.energy = energy
         self.n_neighbors = n_neighbors
+        self.tangent_sample = tangent_sample
         self.jacobian_weight = jacobian_weight
 
     def _objective(self) -> Objective:
         return replace(super()._objective(), jacobian_weight=float(self.jacobian_weight))
 
-    def _tangent_spaces(self, X: Any) -> TangentSpaces:
+    def _tangents(self, X: Any, rng: np.random.RandomState) -> TangentSpaces | TangentsOnDemand:
         n, D = X.shape
+        available = n if self.tangent_sample is None else min(n, self.tangent_sample)
         wanted = D + int(self.n_bits) if self.n_neighbors is None else self.n_neighbors
-        if wanted > n:
+        if wanted > available:
+            where = "training points" if available == n else "in tangent_sample"
             warnings.warn(
-                f"tangent spaces were to be estimated from {wanted} neighbours, but there are {n} training points; "
-                f"all {n} are used for each. Pass more training points, or n_neighbors={n} or fewer",
+                f"tangent spaces were to be estimated from {wanted} neighbours, but there are {available} {where}; "
+                f"all {available} are used for each. Pass more {where}, or n_neighbors={available} or fewer",
                 stacklevel=4,
             )
-        spaces = tangent_spaces(
-            X, min(wanted, n), min(self.n_bits, D), self.energy, progress=self._tell("tangent spaces")
+        return tangents_for_training(
+            X,
+            min(wanted, available),
+            min(self.n_bits, D),
+            self.energy,
+            sample=self.tangent_sample,
+            rng=rng,
+            progress=self._tell("tangent spaces"),
         )
-        self.tangent_rank_ = to_host(spaces.ranks)
-        return spaces
+
+    def _remember_tangents(self, tangents: Any) -> None:
+        self.tangent_rank_ = to_host(tangents.ranks)

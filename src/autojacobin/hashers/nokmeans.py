@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._frames import centre, principal_frame, random_rotation
+from autojacobin._frames import centre, corners, principal_frame, random_rotation
 from autojacobin.hashers._base import LinearHasher
 from autojacobin.hashers._parameters import Limit, Seed, Whole
 from autojacobin.hashers._persistence import Tensor
@@ -102,13 +102,14 @@ class NOKMeans(LinearHasher):
         origin, X = centre(X)
         unit = np.abs(X).max()  # products of four coordinates are to come, so they should be near 1
         X /= unit
-        frame = principal_frame(X, min(self.n_bits, X.shape[1]))
+        frame = principal_frame(X, np.zeros_like(origin), min(self.n_bits, X.shape[1]))
         cut = _Hyperplanes(X @ frame.T, _starting_directions(self.n_bits, len(frame), rng).astype(X.dtype))
-        middle, edges, error = _centres(X, cut.signs)
+        energy = float(np.einsum("ij,ij->i", X, X).sum(dtype=np.float64))
+        middle, edges, error = _centres(X, cut.signs, energy)
         errors = [error]
         for _ in range(self.n_iter):
-            cut.improve((X - middle) @ edges.T, edges @ edges.T)
-            middle, edges, error = _centres(X, cut.signs)
+            cut.improve(edges @ X.T - (edges @ middle)[:, None], edges @ edges.T)
+            middle, edges, error = _centres(X, cut.signs, energy)
             errors.append(error)
         self.weights_ = cut.directions @ frame
         self.offsets_ = -cut.thresholds * unit - self.weights_ @ origin
@@ -131,7 +132,7 @@ class _Hyperplanes:
         self.points = points
         self.directions = directions
         self.thresholds = np.zeros(len(directions), dtype=points.dtype)
-        self.signs = _sign(points @ directions.T)
+        self.signs = corners(directions @ points.T)  # a row a hyperplane
         self._move_twins_apart()
         variances = points.var(axis=0)
         self.least_variance = _LEAST_VARIANCE * float(variances.mean())
@@ -144,19 +145,19 @@ class _Hyperplanes:
     def _move_twins_apart(self) -> None:
         """Give a hyperplane that starts as the twin of an earlier one (in few dimensions it must) its own place."""
         for j in range(1, len(self.directions)):
-            if _likeness(self.signs[:, :j].T, self.signs[:, j]) > _MOST_ALIKE * len(self.points):
+            if _likeness(self.signs[:j], self.signs[j]) > _MOST_ALIKE * len(self.points):
                 distances = self.points @ self.directions[j]
                 share = 0.1 + 0.8 * ((0.5 + j * _GOLDEN) % 1)
                 self.thresholds[j] = np.quantile(distances, share)
-                self.signs[:, j] = _sign(distances - self.thresholds[j])
+                self.signs[j] = corners(distances - self.thresholds[j])
 
     def improve(self, along_edges: Any, gram: Any) -> None:
         """Replace each hyperplane in turn by a better one, where there is one.
 
-        ``along_edges`` holds (x − m)·c_l for every point and edge, ``gram`` the products of the edges.
+        ``along_edges`` holds (x − m)·c_l for every edge and point, ``gram`` the products of the edges.
         """
         for j in range(len(self.directions)):
-            wanted = along_edges[:, j] - self.signs @ gram[:, j] + self.signs[:, j] * gram[j, j]
+            wanted = along_edges[j] - gram[j] @ self.signs + self.signs[j] * gram[j, j]
             mean = wanted.mean()
             # the principal coordinates are uncorrelated with mean zero, so the fit needs no matrix inverse
             direction = (self.points.T @ (wanted - mean)) / len(wanted) * self.inverse_variances
@@ -165,20 +166,20 @@ class _Hyperplanes:
                 self._replace(j, direction / length, -mean / length, wanted)
 
     def _replace(self, j: int, direction: Any, threshold: Any, wanted: Any) -> None:
-        signs = _sign(self.points @ direction - threshold)
-        if float(signs @ wanted) <= float(self.signs[:, j] @ wanted):
+        signs = corners(self.points @ direction - threshold)
+        if float(signs @ wanted) <= float(self.signs[j] @ wanted):
             return
         if float(self.variances @ (direction * direction)) < self.least_variance:
             return
-        others = np.arange(len(self.directions)) != j
-        for rows, new, old, most in (
-            (self.directions[others], direction, self.directions[j], _MOST_ALIKE),
-            (self.signs[:, others].T, signs, self.signs[:, j], _MOST_ALIKE * len(signs)),
+        for rows, new, most in (
+            (self.directions, direction, _MOST_ALIKE),
+            (self.signs, signs, _MOST_ALIKE * len(signs)),
         ):
+            likeness = _likeness(rows, new, apart_from=j)
             # in one dimension all directions are alike from the start; no step may make it worse
-            if _likeness(rows, new) > max(most, _likeness(rows, old)):
+            if likeness > most and likeness > _likeness(rows, rows[j], apart_from=j):
                 return
-        self.directions[j], self.thresholds[j], self.signs[:, j] = direction, threshold, signs
+        self.directions[j], self.thresholds[j], self.signs[j] = direction, threshold, signs
 
 
 def _starting_directions(n_bits: int, rank: int, rng: np.random.RandomState) -> Any:
@@ -187,21 +188,19 @@ def _starting_directions(n_bits: int, rank: int, rng: np.random.RandomState) -> 
     return np.concatenate(frames)[:n_bits]
 
 
-def _centres(X: Any, signs: Any) -> tuple[Any, Any, float]:
-    """Middle, edges and quantisation error E / n that fit the codes best."""
-    n, d = signs.shape
-    design = np.concatenate([signs, np.ones((n, 1), dtype=signs.dtype)], axis=1)
-    normal = (design.T @ design).astype(np.float64)
-    products = (design.T @ X).astype(np.float64)
+def _centres(X: Any, signs: Any, energy: float) -> tuple[Any, Any, float]:
+    """Middle, edges and quantisation error E / n that fit the codes best; ``energy`` is Σ ‖x‖²."""
+    d, n = signs.shape
+    design = np.concatenate([signs, np.ones((1, n), dtype=signs.dtype)])
+    normal = (design @ design.T).astype(np.float64)
+    products = (design @ X).astype(np.float64)
     solution = np.linalg.pinv(normal, rcond=1e-10, hermitian=True) @ products
-    energy = float((X * X).sum(dtype=np.float64))
     solved = solution.astype(X.dtype)
     return solved[d], solved[:d], (energy - float((products * solution).sum())) / n
 
 
-def _likeness(rows: Any, row: Any) -> float:
-    return float(np.abs(rows @ row).max(initial=0.0))
-
-
-def _sign(values: Any) -> Any:
-    return np.where(values >= 0, values.dtype.type(1), values.dtype.type(-1))
+def _likeness(rows: Any, row: Any, apart_from: int | None = None) -> float:
+    products = np.abs(rows @ row)
+    if apart_from is not None:
+        products[apart_from] = 0
+    return float(products.max(initial=0.0))

@@ -7,12 +7,15 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._frames import centre, nearest_frame, principal_frame, random_rotation
+from autojacobin._frames import centre, corners, nearest_frame, principal_frame, random_rotation
+from autojacobin._parallel import map_points, one_blas_thread
 from autojacobin.hashers._base import LinearHasher
 from autojacobin.hashers._parameters import Limit, Seed, Whole
 from autojacobin.hashers._persistence import Tensor
 
 __all__ = ["OKMeans"]
+
+_NUMBERS_PER_TASK = 2**19
 
 
 class OKMeans(LinearHasher):
@@ -77,31 +80,46 @@ class OKMeans(LinearHasher):
         self.n_iter = n_iter
         self.random_state = random_state
 
+    @one_blas_thread()
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         origin, X = centre(X)  # near zero, where float32 has its digits
         middle = np.zeros_like(origin)
         rotation = random_rotation(self.n_bits, rng).astype(X.dtype)
-        frame = principal_frame(X, self.n_bits).T @ rotation
-        energy = float((X * X).sum(dtype=np.float64))
+        frame = principal_frame(X, middle, self.n_bits).T @ rotation
+        energy = float(np.einsum("ij,ij->i", X, X).sum(dtype=np.float64))
         n = len(X)
         errors = []
         for _ in range(self.n_iter):
-            projected = X @ frame - middle @ frame
-            signs = np.where(projected >= 0, X.dtype.type(1), X.dtype.type(-1))
-            scales = np.abs(projected).mean(axis=0)
-            corners = scales * signs
-            column_sums = corners.sum(axis=0)
-            products = X.T @ corners
-            frame = nearest_frame(products - np.outer(middle, column_sums))
-            middle = -(frame @ column_sums) / n  # the mean of X itself is zero by now
+            heights, sums, products = _products_with_signs(X, frame, middle @ frame)
+            scales = heights / n
+            column_sums = scales * sums
+            products *= scales
+            frame = nearest_frame(products - np.outer(middle, column_sums)).astype(X.dtype)
+            middle = (-(frame @ column_sums) / n).astype(X.dtype)  # the mean of X itself is zero by now
             # E = ‖X‖² − 2 tr(frame' X' corners) + ‖corners‖² − n ‖middle‖², each part at hand already
-            fit = float((products * frame).sum(dtype=np.float64))
-            spread = float((corners * corners).sum(dtype=np.float64))
+            fit = float((products * frame).sum())
+            spread = n * float((scales * scales).sum())
             errors.append((energy - 2 * fit + spread) / n - float(middle @ middle))
         self.weights_ = np.ascontiguousarray(frame.T)
         self.mean_ = origin + middle
-        self.scales_ = scales
+        self.scales_ = scales.astype(X.dtype)
         self.quantization_error_ = np.array(errors)
 
     def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
         return self.weights_, -self.weights_ @ self.mean_
+
+
+def _products_with_signs(X: Any, frame: Any, offsets: Any) -> tuple[Any, Any, Any]:
+    """Σ |P|, Σ B and X'B for the projections P = X frame − offsets and their signs B, in slices for the cache."""
+
+    def work(points: slice) -> tuple[Any, Any, Any]:
+        projected = X[points] @ frame
+        projected -= offsets
+        signs = corners(projected)
+        products = X[points].T @ signs
+        np.abs(projected, out=projected)
+        return projected.sum(axis=0), signs.sum(axis=0), products
+
+    parts = list(map_points(work, X, max(1, _NUMBERS_PER_TASK // X.shape[1])))
+    heights, sums, products = (sum(part.astype(np.float64) for part in column) for column in zip(*parts, strict=True))
+    return heights, sums, products

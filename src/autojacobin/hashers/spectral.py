@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._frames import centre, principal_frame
+from autojacobin._frames import coordinates, mean_row, principal_frame
 from autojacobin.hashers._base import Hasher
 from autojacobin.hashers._parameters import Limit, Whole
 from autojacobin.hashers._persistence import Tensor
@@ -78,9 +78,9 @@ class SpectralHashing(Hasher):
         self.n_bits = n_bits
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:  # noqa: ARG002
-        self.mean_, centred = centre(X)
-        self.components_ = principal_frame(centred, min(self.n_bits, X.shape[1]))
-        projected = centred @ self.components_.T
+        self.mean_ = mean_row(X)
+        self.components_ = principal_frame(X, self.mean_, min(self.n_bits, X.shape[1]))
+        projected = coordinates(X, self.mean_, self.components_)
         self.lower_ = projected.min(axis=0)
         self.range_ = projected.max(axis=0) - self.lower_
         self.axis_, self.mode_ = _smoothest_waves(self.range_, self.n_bits)
