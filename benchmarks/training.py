@@ -212,7 +212,7 @@ def breakdown() -> None:
     times = fastest(
         {
             "neighbours": lambda: candidates.nearest(X[:32], 192, places),
-            "local_pca": lambda: local_pca(X, neighbors, 64, 0.98),
+            "local_pca": lambda: local_pca(candidates, neighbors, 64, 0.98),
             "norm_part": lambda: _squared_norm(network, state.g, state.a),
             "trace_part": lambda: _trace(network, state.g, state.a, batch.tangents),
             "other_terms": lambda: Objective()(network, Batch(batch.inputs, batch.targets)),

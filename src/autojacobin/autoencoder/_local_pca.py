@@ -8,22 +8,28 @@ import numpy as np
 
 from autojacobin._arrays import namespace
 from autojacobin.autoencoder._eigh import eigh
+from autojacobin.autoencoder._leading import block_size, leading_eigenvectors
+from autojacobin.autoencoder._neighbors import Candidates
 
 __all__ = ["local_pca"]
 
+_WIDE = 192  # dimensions from which the leading eigenvectors alone are sooner had than all of them
 
-def local_pca(points: Any, neighbors: Any, max_rank: int, energy: float) -> tuple[Any, Any]:
-    """Bases (s, max_rank, D) and ranks (s,) of the neighbourhoods ``points[neighbors]``, ``neighbors`` of shape (s, K).
+
+def local_pca(candidates: Candidates, neighbors: Any, max_rank: int, energy: float) -> tuple[Any, Any]:
+    """Bases (s, max_rank, D) and ranks (s,) of the neighbourhoods that ``neighbors`` (s, K) names among the candidates.
 
     Rows of a basis beyond its rank are zero.
     """
+    points = candidates.points
     xp = namespace(points)
-    values, bases, largest_mean = (_one_by_one if xp is np else _all_at_once)(points, neighbors, max_rank)
-    values = xp.maximum(values, 0)
-    kept = xp.cumsum(values[:, :max_rank], axis=1)
-    total = values.sum(axis=1)
+    if xp is np:
+        values, bases, total, largest_mean = _one_by_one(points, neighbors, max_rank)
+    else:
+        values, bases, total, largest_mean = _all_at_once(candidates, neighbors, max_rank)
+    kept = xp.cumsum(xp.maximum(values, 0), axis=1)
     # A sum of D eigenvalues is known to about D roundings; without that slack energy=1 would take noise along.
-    slack = values.shape[1] * xp.finfo(values.dtype).eps
+    slack = points.shape[1] * xp.finfo(values.dtype).eps
     enough = kept >= (energy - slack) * total[:, None]
     ranks = xp.where(enough.any(axis=1), enough.argmax(axis=1) + 1, max_rank)
     # Equal points have no direction at all, but the rounding of their mean looks like one.
@@ -33,30 +39,41 @@ def local_pca(points: Any, neighbors: Any, max_rank: int, energy: float) -> tupl
     return bases, ranks
 
 
-def _one_by_one(points: Any, neighbors: Any, max_rank: int) -> tuple[Any, Any, Any]:
-    """Eigenvalues, leading eigenvectors and largest entry of the mean, on a CPU: a neighbourhood stays in the cache."""
+def _one_by_one(points: Any, neighbors: Any, max_rank: int) -> tuple[Any, Any, Any, Any]:
+    """Leading eigenvalues and eigenvectors, total variance, largest entry of the mean; on a CPU.
+
+    One neighbourhood at a time, since it stays in the cache.
+    """
     s, D = len(neighbors), points.shape[1]
-    values = np.empty((s, D), dtype=points.dtype)
+    values = np.empty((s, max_rank), dtype=points.dtype)
     bases = np.empty((s, max_rank, D), dtype=points.dtype)
-    largest_mean = np.empty(s, dtype=points.dtype)
+    total, largest_mean = np.empty((2, s), dtype=points.dtype)
     cloud = np.empty((neighbors.shape[1], D), dtype=points.dtype)
     for i in range(s):
         np.take(points, neighbors[i], axis=0, out=cloud, mode="clip")  # any other mode would buffer the output
         mean = cloud.mean(axis=0)
         np.subtract(cloud, mean, out=cloud)
         ascending, vectors = eigh(cloud.T @ cloud)
-        values[i] = ascending[::-1]
+        values[i] = ascending[::-1][:max_rank]
         bases[i] = vectors.T[::-1][:max_rank]
+        total[i] = np.maximum(ascending, 0).sum()
         largest_mean[i] = np.abs(mean).max()
-    return values, bases, largest_mean
+    return values, bases, total, largest_mean
 
 
-def _all_at_once(points: Any, neighbors: Any, max_rank: int) -> tuple[Any, Any, Any]:
+def _all_at_once(candidates: Candidates, neighbors: Any, max_rank: int) -> tuple[Any, Any, Any, Any]:
     """The same on a GPU, which wants many small problems in one call."""
-    xp = namespace(points)
-    clouds = points[neighbors]
+    xp = namespace(candidates.points)
+    clouds = candidates.points[neighbors]
     means = clouds.mean(axis=1, keepdims=True)
     clouds -= means
-    values, vectors = xp.linalg.eigh(xp.matmul(clouds.transpose(0, 2, 1), clouds))
+    largest_mean = xp.abs(means).max(axis=(1, 2))
+    products = xp.matmul(clouds.transpose(0, 2, 1), clouds)
+    block = block_size(max_rank)
+    if products.shape[1] >= _WIDE and 2 * block <= products.shape[1]:
+        total = xp.trace(products, axis1=1, axis2=2)
+        values, bases = leading_eigenvectors(products, max_rank, candidates.frame(block).T)
+        return values, bases, total, largest_mean
+    values, vectors = xp.linalg.eigh(products)
     bases = vectors.transpose(0, 2, 1)[:, ::-1][:, :max_rank].copy()
-    return values[:, ::-1], bases, xp.abs(means).max(axis=(1, 2))
+    return values[:, ::-1][:, :max_rank], bases, xp.maximum(values, 0).sum(axis=1), largest_mean

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autojacobin._arrays import namespace
-from autojacobin._frames import centre
+from autojacobin._frames import centre, principal_frame
 
 __all__ = ["Candidates"]
 
@@ -22,9 +22,16 @@ class Candidates:
         # distances stay as they are, while the cancellation between large norms goes
         self._mean, self._centred = centre(points)
         self._half_norms = 0.5 * (self._centred * self._centred).sum(axis=1)
+        self._frame: Any = None
 
     def __len__(self) -> int:
         return len(self.points)
+
+    def frame(self, n_directions: int) -> Any:
+        """Leading principal directions of all candidates, as orthonormal rows; found once."""
+        if self._frame is None or len(self._frame) != n_directions:
+            self._frame = principal_frame(self.points, self._mean, n_directions)
+        return self._frame
 
     def nearest(self, X: Any, n_neighbors: int, places: Any = None) -> Any:
         """Row numbers of the ``n_neighbors`` candidates nearest to each row of ``X``, in no order.

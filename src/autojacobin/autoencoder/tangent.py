@@ -116,7 +116,7 @@ def tangent_spaces(
 
     def work(rows: slice) -> int:
         neighbors = among.nearest(X[rows], n_neighbors, None if places is None else places[rows])
-        bases, ranks[rows] = local_pca(among.points, neighbors, max_rank, energy)
+        bases, ranks[rows] = local_pca(among, neighbors, max_rank, energy)
         if scales is not None:
             largest = xp.abs(bases).max(axis=2)
             scales[rows] = largest / _LARGEST_INT16
