@@ -82,7 +82,7 @@ def hamming() -> None:
         for k, wanted in ((10, ">= 3"), (100, ">= 5"), (1000, ">= 5"), (10_000, ">= 3")):
             against_faiss(base, queries, k, wanted)
     base, _ = realistic(N, 128, 0)
-    queries, _ = realistic(64, 128, 1)
+    queries, _ = realistic(QUERIES, 128, 1)
     peer = faiss.IndexBinaryFlat(128)
     peer.add(base.packed)
     one = queries[:1]

@@ -24,7 +24,7 @@ RADIUS, BELOW, COUNT = 0, 1, 2
 
 def capacity_for(k: int) -> int:
     """Candidates that are kept before those that dropped out are cleared away."""
-    return k + max(k, 4096)
+    return k + max(k, 1024)
 
 
 def new_state(n_queries: int, k: int, n_levels: int) -> tuple[Any, Any, Any, Any]:

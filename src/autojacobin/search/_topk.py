@@ -35,7 +35,7 @@ __all__ = ["NONE_DEAD", "NO_PLANES", "tiled_topk"]
 _MOST_QUERIES_PER_TASK = 512
 _FEWEST_QUERIES_TO_SLICE = 32
 _QUERIES_WORTH_A_SHARE = 256
-_BYTES_PER_TASK = 2**26
+_BYTES_PER_TASK = 2**24  # larger arrays are taken from the system anew each time, page by page
 _TILES_PER_SAMPLE = 16
 _TILES_PER_PART = 8
 
@@ -80,16 +80,21 @@ def tiled_topk(
     parts = 1 if len(blocks) >= cores else min(cores, max(1, n_tiles // _TILES_PER_PART))
     edges = [n_tiles * part // parts for part in range(parts + 1)]
 
+    distances = np.empty((n_queries, k), dtype=np.int32)
+    positions = np.empty((n_queries, k), dtype=np.int64)
+
     def work(block: slice, first_tile: int, last_tile: int) -> tuple[Any, Any]:
         search = _Search(base, queries[block], planes[block], k, n_levels, dead)
-        return search.over(first_tile, last_tile)
+        return search.over(first_tile, last_tile, (distances[block], positions[block]) if parts == 1 else None)
 
     tasks = [(block, edges[part], edges[part + 1]) for block in blocks for part in range(parts)]
     answers = run_tasks(work, tasks)
     merged = [put_together(answers[start : start + parts], k) for start in range(0, len(answers), parts)]
-    if len(merged) == 1:
-        return merged[0]
-    return np.concatenate([part[0] for part in merged]), np.concatenate([part[1] for part in merged])
+    found = merged[0][0].shape[1]  # fewer than k where fewer are alive, for every query alike
+    if parts > 1 or found < k:
+        for block, (near, places) in zip(blocks, merged, strict=True):
+            distances[block, :found], positions[block, :found] = near, places
+    return distances[:, :found], positions[:, :found]
 
 
 class _Search:
@@ -105,8 +110,8 @@ class _Search:
         many = len(queries) >= _FEWEST_QUERIES_TO_SLICE and can_be_sliced(base)
         self.sliced = SlicedQueries.over(base, queries, planes) if many else None
 
-    def over(self, first_tile: int, last_tile: int) -> tuple[Any, Any]:
-        """Nearest codes within some of the tiles."""
+    def over(self, first_tile: int, last_tile: int, out: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
+        """Nearest codes within some of the tiles, written to ``out`` if that is given and filled by them."""
         state = new_state(len(self.queries), self.k, self.n_levels)
         radii = self.guess_radii(first_tile, last_tile)
         state[0][:, RADIUS] = radii
@@ -121,8 +126,10 @@ class _Search:
                 whole[query] = part[0]
         counters, counts, kept, ids = state
         wanted = min(self.k, int(counters[0, COUNT]))  # fewer where fewer are alive, for every query alike
-        distances = np.empty((len(self.queries), wanted), dtype=np.int32)
-        positions = np.empty((len(self.queries), wanted), dtype=np.int64)
+        if out is None or wanted < self.k:
+            shape = (len(self.queries), wanted)
+            out = np.empty(shape, dtype=np.int32), np.empty(shape, dtype=np.int64)
+        distances, positions = out
         finish(wanted, counters, counts, kept, ids, distances, positions)
         return distances, positions
 
