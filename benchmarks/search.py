@@ -188,12 +188,14 @@ def add() -> None:
             hasher = ITQ(n_bits, random_state=0).fit(mapped[:10_000])
             weights = np.ascontiguousarray(hasher.hyperplanes()[0].T)
             block = mapped[:65_536].astype(np.float32)
-            product = fastest({"product": lambda w=weights, b=block: b @ w}, rounds=10)["product"]
-            start = time.perf_counter()
-            index = Index.create(Path(folder) / f"index-{n_bits}", hasher, keep_vectors=False)
-            index.add(mapped)
-            seconds = time.perf_counter() - start
-            index.close()
+            product = seconds = float("inf")
+            for turn in range(3):  # in turns, best of several, like everything here
+                product = min(product, fastest({"product": lambda w=weights, b=block: b @ w}, rounds=10)["product"])
+                index = Index.create(Path(folder) / f"index-{n_bits}-{turn}", hasher, keep_vectors=False)
+                start = time.perf_counter()
+                index.add(mapped)
+                seconds = min(seconds, time.perf_counter() - start)
+                index.close()
             share = (n / seconds) / (65_536 / product)
             report(f"add 10M x 128 uint8, {n_bits} bits, share of the product's rate", share, ">= 0.6", seconds=seconds)
 

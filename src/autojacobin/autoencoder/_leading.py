@@ -65,7 +65,9 @@ def _orthonormal(Y: Any) -> Any:
     Y = Y / xp.maximum(xp.sqrt((Y * Y).sum(axis=1, keepdims=True)), tiny)
     products = xp.matmul(Y.transpose(0, 2, 1), Y)
     # Columns that have become nearly equal must not make the products singular; the next round sets them apart.
-    products += 4 * Y.shape[2] * float(xp.finfo(Y.dtype).eps) * xp.eye(Y.shape[2], dtype=Y.dtype)
+    little = 4 * Y.shape[2] * float(xp.finfo(Y.dtype).eps)
+    products += little * xp.eye(Y.shape[2], dtype=Y.dtype)
+    products /= 1 + little
     _, inverse = _factor(products)
     return xp.matmul(Y, inverse.transpose(0, 2, 1))
 
