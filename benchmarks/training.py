@@ -256,16 +256,24 @@ def _tangents(n: int, D: int, r: int) -> Callable[[], Any]:
 def _plot(curves: dict[str, tuple[list[int], list[float], str]]) -> None:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3 * len(curves), 3), layout="constrained")
-    for axis, (what, (sizes, seconds, expected)) in zip(figure.subplots(1, len(curves)), curves.items(), strict=True):
+    figure = Figure(figsize=(9, 5.4), layout="constrained")
+    axes = list(figure.subplots(2, 3).ravel())
+    for axis, (what, (sizes, seconds, expected)) in zip(axes, curves.items(), strict=False):
         axis.loglog(sizes, seconds, "o-", label="seen")
         promised = float(expected.split()[0])
         axis.loglog(
             sizes, [seconds[-1] * (s / sizes[-1]) ** promised for s in sizes], "--", label=f"slope {promised:g}"
         )
-        axis.set(title=what, xlabel=what.split()[-1], ylabel="seconds")
-        axis.legend()
-    figure.savefig(arguments.plot)
+        axis.set(title=what, xlabel=what.split()[-1])
+        axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axis.minorticks_off()
+        ends = [min(seconds), max(seconds)]
+        axis.set_yticks(ends, [f"{1000 * end:,.0f} ms" for end in ends])
+        axis.set_ylim(ends[0] / 1.6, ends[1] * 1.6)
+        axis.legend(loc="upper left", fontsize=8)
+    for axis in axes[len(curves) :]:
+        axis.set_visible(False)
+    figure.savefig(arguments.plot, metadata={"Date": None})
 
 
 def _ms(times: dict[str, float]) -> dict[str, float]:
