@@ -1,5 +1,6 @@
 """Exact Hamming search against sorting all distances."""
 
+import os
 import subprocess
 import sys
 
@@ -234,3 +235,26 @@ def test_more_wanted_than_a_tile_holds(k):
     order = np.argsort(all_distances, axis=1, kind="stable")[:, :k]
     assert np.array_equal(ids, order)
     assert np.array_equal(distances, np.take_along_axis(all_distances, order, axis=1))
+
+
+def test_a_machine_without_wide_registers_finds_the_same(tmp_path):
+    """The adders are written for AVX-512, and come out in narrower registers where there is none."""
+    program = (
+        "import numpy as np\n"
+        "from autojacobin import Codes\n"
+        "from autojacobin.search import hamming_topk\n"
+        "rng = np.random.default_rng(0)\n"
+        "base, queries = (Codes.from_bits(rng.integers(0, 2, (n, 64))) for n in (3000, 40))\n"
+        "gaps = (queries.to_bits()[:, None] != base.to_bits()[None]).sum(axis=2)\n"
+        "assert np.array_equal(hamming_topk(queries, base, 20)[1], np.argsort(gaps, axis=1, kind='stable')[:, :20])\n"
+    )
+    environment = {
+        **os.environ,
+        "NUMBA_CPU_NAME": "generic",
+        "NUMBA_CPU_FEATURES": "",
+        "NUMBA_CACHE_DIR": str(tmp_path),
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
