@@ -238,3 +238,10 @@ def test_a_full_temporary_folder_is_told(tmp_path, hardly_any_room):
         assert vectors[-1].tolist() == [1, 2]
         with pytest.raises(StorageError, match="cannot decode .*a.csv in the temporary folder"):
             np.asarray(vectors)
+
+
+def test_whole_numbers_that_a_float64_would_round_are_refused():
+    with pytest.raises(DataError, match="row 0, column 1 holds 9007199254740993"):
+        list(outgoing(np.array([[1, 2**53 + 1]]), np.dtype(np.float64)).blocks())
+    (block,) = outgoing(np.array([[1, 2**53]]), np.dtype(np.float64)).blocks()
+    assert block.tolist() == [[1.0, 2.0**53]]

@@ -116,7 +116,9 @@ def _fitted(block: npt.NDArray[Any], target: np.dtype[Any], first_row: int) -> n
     """Convert a block; a float may be rounded to a shorter one, and nothing else may change."""
     with np.errstate(all="ignore"):  # what cannot be converted is told below
         converted = np.ascontiguousarray(block, dtype=target)
-        if np.can_cast(block.dtype, target, "safe"):
+        # NumPy calls whole numbers of 64 bits safe in a float64, which rounds those beyond 2^53
+        rounded = target.kind == "f" and block.dtype.kind in "iu" and block.dtype.itemsize == 8
+        if np.can_cast(block.dtype, target, "safe") and not rounded:
             return converted
         wrong = _changed(block, converted)
     if wrong.any():
