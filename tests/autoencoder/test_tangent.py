@@ -6,9 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin.autoencoder import tangent
-from autojacobin.autoencoder.tangent import TangentSpaces, nearest_neighbors, tangent_spaces
+from autojacobin.autoencoder._neighbors import Candidates
+from autojacobin.autoencoder.tangent import TangentSpaces, tangent_spaces
 from tests.autoencoder.manifolds import Affine, Sphere
 from tests.hashers.methods import digits
+
+
+def neighbors_among(X, n_neighbors):
+    return Candidates(X).nearest(X, n_neighbors, np.arange(len(X)))
 
 
 def projectors(spaces):
@@ -97,12 +102,12 @@ def test_equal_points_have_no_tangent_direction():
 def test_neighbours_are_the_nearest_and_include_the_point_itself(monkeypatch):
     X = np.random.default_rng(0).normal(size=(200, 4)) + 1000  # far from the origin, where norms would cancel
     monkeypatch.setattr("autojacobin.autoencoder.tangent._POINTS_PER_TASK", 7)  # several blocks
-    neighbors = nearest_neighbors(X.astype(np.float32), 9)
+    neighbors = neighbors_among(X.astype(np.float32), 9)
     for i, found in enumerate(neighbors):
         order = np.argsort(np.linalg.norm(X - X[i], axis=1))[:9]
         assert i in found
         assert len(set(found) & set(order)) >= 8  # float32 may swap the ninth with the tenth
-    assert np.array_equal(nearest_neighbors(X, 500)[3], np.arange(200))
+    assert np.array_equal(neighbors_among(X, 500)[3], np.arange(200))
 
 
 def test_progress_counts_up_to_all_points():
@@ -138,7 +143,7 @@ def test_single_precision_gives_the_spaces_of_double_precision(name, energy):
     X = digits()[:400] + np.random.default_rng(0).normal(0, 0.01, (400, 64)) if name == "digits" else curved()
     X = X.astype(np.float32).astype(np.float64)  # both see the same points, no two equally far
     exact, found = (tangent_spaces(X.astype(dtype), 80, 20, energy) for dtype in (np.float64, np.float32))
-    neighbors = nearest_neighbors(X, 80)
+    neighbors = neighbors_among(X, 80)
     compared = 0
     for i in range(len(X)):
         values = np.linalg.svd(X[neighbors[i]] - X[neighbors[i]].mean(axis=0), compute_uv=False) ** 2

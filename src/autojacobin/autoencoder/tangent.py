@@ -18,7 +18,7 @@ from autojacobin._parallel import map_points
 from autojacobin.autoencoder._local_pca import local_pca
 from autojacobin.autoencoder._neighbors import Candidates
 
-__all__ = ["TangentSpaces", "nearest_neighbors", "tangent_spaces"]
+__all__ = ["TangentSpaces", "tangent_spaces"]
 
 _POINTS_PER_TASK = 32
 _NUMBERS_PER_GPU_TASK = 2**27
@@ -131,14 +131,3 @@ def tangent_spaces(
         if progress is not None:
             progress(done, n)
     return TangentSpaces(held, ranks, scales)
-
-
-def nearest_neighbors(X: Any, n_neighbors: int) -> Any:
-    """Row numbers of the ``n_neighbors`` rows nearest to each row of ``X``, itself included, in no order."""
-    xp = namespace(X)
-    candidates = Candidates(X)
-    places = xp.arange(len(X))
-    parts = map_points(
-        lambda rows: candidates.nearest(X[rows], n_neighbors, places[rows]), X, _POINTS_PER_TASK if xp is np else len(X)
-    )
-    return xp.concatenate(list(parts))

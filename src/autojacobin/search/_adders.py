@@ -18,17 +18,14 @@ from typing import Any
 import numba
 from llvmlite import binding, ir
 from numba import types
-from numba.extending import intrinsic as _intrinsic
 
-__all__ = ["WORDS", "add_up_rows", "mark_near"]
+from autojacobin.search._compile import intrinsic
+from autojacobin.search._registers import VECTOR, WORD, WORDS, everywhere, load, store
 
-intrinsic: Any = _intrinsic  # typed as if the caller passed the typing context, which numba does
+__all__ = ["add_up_rows", "mark_near"]
 
-WORDS = 8
-_WORD, _SHORT = ir.IntType(64), ir.IntType(32)
-_VECTOR = ir.VectorType(_WORD, WORDS)
-_ZERO = ir.Constant(_VECTOR, [0] * WORDS)
-_ONES = ir.Constant(_VECTOR, [-1] * WORDS)
+_SHORT = ir.IntType(32)
+_ZERO, _ONES = everywhere(0), everywhere(-1)
 _MAJORITY = 0xE8  # its truth table, as the instruction wants it
 _FEW, _MANY = 8, 16  # rows that are added in one go
 
@@ -42,7 +39,7 @@ def add_up_rows(typing_context: Any, slices: Any, chunk: Any, rows: Any, ends: A
         code = _Code(context, builder, signature, arguments)
         planes = code.add_lists([_ZERO] * n.count, levels=[0])
         for i, plane in enumerate(planes):
-            code.store(builder.xor(plane, _ONES), code.pointer(5, _WORD(i * WORDS)))
+            store(builder, builder.xor(plane, _ONES), code.pointer(5, WORD(i * WORDS)))
         return context.get_dummy_value()
 
     return signature, generate
@@ -77,10 +74,10 @@ def mark_near(
     def hamming(code: _Code) -> Any:
         planes = code.add_lists(code.seeds(n.count), levels=[1])
         carry: Any = _ZERO
-        first = code.builder.sub(code.extent(0, 1), _WORD(n.count))
+        first = code.builder.sub(code.extent(0, 1), WORD(n.count))
         for i, plane in enumerate(planes[:-1]):
-            row = code.builder.mul(code.builder.add(first, _WORD(i)), _WORD(WORDS))
-            carry = code.majority(plane, code.load(code.builder.gep(code.chunk, [row])), carry)
+            row = code.builder.mul(code.builder.add(first, WORD(i)), WORD(WORDS))
+            carry = code.majority(plane, load(code.builder, code.builder.gep(code.chunk, [row])), carry)
         # The last plane of ~|x| is all ones, and ones are what marks the near codes, not the sign itself.
         return code.builder.xor(planes[-1], carry)
 
@@ -110,7 +107,7 @@ class _Code:
             if isinstance(kind, types.Array)
         }
         self.query = arguments[4]
-        size = builder.mul(self.extent(0, 1), _WORD(WORDS))
+        size = builder.mul(self.extent(0, 1), WORD(WORDS))
         self.chunk = self.pointer(0, builder.mul(arguments[1], size))
 
     def extent(self, array: int, axis: int) -> Any:
@@ -123,22 +120,14 @@ class _Code:
         """Pointer to the row of a matrix that belongs to the query."""
         return self.pointer(array, self.builder.mul(self.query, self.extent(array, 1)))
 
-    def load(self, pointer: Any) -> Any:
-        vector = self.builder.load(self.builder.bitcast(pointer, _VECTOR.as_pointer()))
-        vector.align = 8
-        return vector
-
-    def store(self, vector: Any, pointer: Any) -> None:
-        self.builder.store(vector, self.builder.bitcast(pointer, _VECTOR.as_pointer())).align = 8
-
     def seeds(self, n: int) -> list[Any]:
         """Planes that hold the same number, given as a word of zeros or ones a plane, for all codes."""
         builder, row = self.builder, self.row_of(5)
-        undefined = ir.Constant(_VECTOR, ir.Undefined)
+        undefined = ir.Constant(VECTOR, ir.Undefined)
         everywhere = ir.Constant(ir.VectorType(_SHORT, WORDS), [0] * WORDS)
         planes = []
         for i in range(n):
-            word = builder.load(builder.gep(row, [_WORD(i)]))
+            word = builder.load(builder.gep(row, [WORD(i)]))
             planes.append(
                 builder.shuffle_vector(builder.insert_element(undefined, word, _SHORT(0)), undefined, everywhere)
             )
@@ -146,15 +135,15 @@ class _Code:
 
     def mark(self, near: Any) -> Any:
         builder = self.builder
-        self.store(near, self.pointer(6, builder.mul(self.arguments[1], _WORD(WORDS))))
+        store(builder, near, self.pointer(6, builder.mul(self.arguments[1], WORD(WORDS))))
         some = builder.bitcast(builder.icmp_signed("!=", near, _ZERO), ir.IntType(WORDS))
-        return builder.zext(some, _WORD)
+        return builder.zext(some, WORD)
 
     def add_lists(self, planes: list[Any], levels: Sequence[int]) -> list[Any]:
         """Add the rows of the query's lists, one list for each level, the plane that its rows come in at."""
-        ends, start = self.row_of(3), _WORD(0)
+        ends, start = self.row_of(3), WORD(0)
         for number, level in enumerate(levels):
-            end = self.builder.load(self.builder.gep(ends, [_WORD(number)]))
+            end = self.builder.load(self.builder.gep(ends, [WORD(number)]))
             planes = self.add_list(planes, level, start, end)
             start = end
         return planes
@@ -162,23 +151,23 @@ class _Code:
     def add_list(self, planes: list[Any], level: int, start: Any, end: Any) -> list[Any]:
         """Add rows ``start`` to ``end`` of the list, a multiple of eight: sixteen at a time, then eight if left."""
         builder = self.builder
-        most = builder.sub(end, _WORD(_MANY))
+        most = builder.sub(end, WORD(_MANY))
         before = builder.block
         head, body, rest, eight, done = (
             builder.append_basic_block(name) for name in ("head", "sixteen", "rest", "eight", "done")
         )
         builder.branch(head)
         builder.position_at_end(head)
-        i = builder.phi(_WORD)
+        i = builder.phi(WORD)
         i.add_incoming(start, before)
-        loop = [builder.phi(_VECTOR) for _ in planes]
+        loop = [builder.phi(VECTOR) for _ in planes]
         for phi, plane in zip(loop, planes, strict=True):
             phi.add_incoming(plane, before)
         builder.cbranch(builder.icmp_signed("<=", i, most), body, rest)
         builder.position_at_end(body)
         for phi, plane in zip(loop, self.add(loop, level, self.rows(i, _MANY)), strict=True):
             phi.add_incoming(plane, body)
-        i.add_incoming(builder.add(i, _WORD(_MANY)), body)
+        i.add_incoming(builder.add(i, WORD(_MANY)), body)
         builder.branch(head)
         builder.position_at_end(rest)
         builder.cbranch(builder.icmp_signed("<", i, end), eight, done)
@@ -188,7 +177,7 @@ class _Code:
         builder.position_at_end(done)
         out = []
         for without, with_them in zip(loop, more, strict=True):
-            phi = builder.phi(_VECTOR)
+            phi = builder.phi(VECTOR)
             phi.add_incoming(without, rest)
             phi.add_incoming(with_them, eight)
             out.append(phi)
@@ -198,8 +187,8 @@ class _Code:
         builder, listed = self.builder, self.row_of(2)
         vectors = []
         for i in range(count):
-            offset = builder.load(builder.gep(listed, [builder.add(first, _WORD(i))]))
-            vectors.append(self.load(builder.gep(self.chunk, [builder.zext(offset, _WORD)])))
+            offset = builder.load(builder.gep(listed, [builder.add(first, WORD(i))]))
+            vectors.append(load(builder, builder.gep(self.chunk, [builder.zext(offset, WORD)])))
         return vectors
 
     def add(self, planes: Sequence[Any], level: int, rows: list[Any]) -> list[Any]:
@@ -221,7 +210,7 @@ class _Code:
         builder = self.builder
         if not _has_three_input_logic():
             return builder.or_(builder.and_(a, b), builder.and_(c, builder.or_(a, b)))
-        kind = ir.FunctionType(_VECTOR, [_VECTOR, _VECTOR, _VECTOR, _SHORT])
+        kind = ir.FunctionType(VECTOR, [VECTOR, VECTOR, VECTOR, _SHORT])
         logic: Callable[..., Any] = builder.module.declare_intrinsic("llvm.x86.avx512.pternlog.q.512", (), kind)
         return builder.call(logic, [a, b, c, _SHORT(_MAJORITY)])
 

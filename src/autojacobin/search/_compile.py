@@ -10,7 +10,7 @@ import numba
 from numba import types
 from numba.extending import intrinsic as _intrinsic
 
-__all__ = ["kernel", "popcount", "trailing_zeros", "use_wide_registers"]
+__all__ = ["intrinsic", "kernel", "popcount", "trailing_zeros", "use_wide_registers"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 intrinsic: Any = _intrinsic  # typed as if the caller passed the typing context, which numba does

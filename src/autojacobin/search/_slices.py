@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.search._adders import WORDS, add_up_rows
+from autojacobin.search._adders import add_up_rows
 from autojacobin.search._compile import kernel, use_wide_registers
 from autojacobin.search._distances import PLANES
+from autojacobin.search._registers import WORDS
 from autojacobin.search._turning import turn_blocks
 from autojacobin.search.tiles import Tiles, n_words
 

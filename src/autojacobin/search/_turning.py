@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic as _intrinsic
+
+from autojacobin.search._compile import intrinsic
+from autojacobin.search._registers import WORD, WORDS, everywhere, load, store
 
 __all__ = ["turn_blocks"]
 
-intrinsic: Any = _intrinsic  # typed as if the caller passed the typing context, which numba does
-
-WORDS = 8
-_WORD = ir.IntType(64)
-_VECTOR = ir.VectorType(_WORD, WORDS)
 _ROWS_AT_ONCE = 8
 
 
@@ -37,20 +33,20 @@ def turn_blocks(typing_context: Any, words: Any, t: Any, w: Any, slices: Any, c:
         turned = context.make_array(signature.args[3])(context, builder, arguments[3])
         _, n_words, lanes, columns = (builder.extract_value(tiles.shape, axis) for axis in range(4))
         codes = builder.mul(lanes, columns)
-        groups = builder.udiv(codes, _WORD(64))
+        groups = builder.udiv(codes, WORD(64))
         word = builder.mul(builder.add(builder.mul(arguments[1], n_words), arguments[2]), codes)
-        source = builder.gep(tiles.data, [builder.add(word, builder.mul(arguments[4], _WORD(WORDS)))])
+        source = builder.gep(tiles.data, [builder.add(word, builder.mul(arguments[4], WORD(WORDS)))])
         rows = builder.extract_value(turned.shape, 1)
-        first = builder.add(builder.mul(arguments[4], rows), builder.mul(arguments[2], _WORD(64)))
-        target = builder.gep(turned.data, [builder.mul(first, _WORD(WORDS))])
+        first = builder.add(builder.mul(arguments[4], rows), builder.mul(arguments[2], WORD(64)))
+        target = builder.gep(turned.data, [builder.mul(first, WORD(WORDS))])
         for start in range(_ROWS_AT_ONCE):
             numbers = range(start, 64, _ROWS_AT_ONCE)
-            loaded = [_load(builder, builder.gep(source, [builder.mul(_WORD(p), groups)])) for p in numbers]
-            _store(builder, target, numbers, _exchanged(builder, loaded, (32, 16, 8)))
+            loaded = [load(builder, builder.gep(source, [builder.mul(WORD(p), groups)])) for p in numbers]
+            _write(builder, target, numbers, _exchanged(builder, loaded, (32, 16, 8)))
         for start in range(0, 64, _ROWS_AT_ONCE):
             numbers = range(start, start + _ROWS_AT_ONCE)
-            loaded = [_load(builder, builder.gep(target, [_WORD(WORDS * p)])) for p in numbers]
-            _store(builder, target, numbers, _exchanged(builder, loaded, (4, 2, 1)))
+            loaded = [load(builder, builder.gep(target, [WORD(WORDS * p)])) for p in numbers]
+            _write(builder, target, numbers, _exchanged(builder, loaded, (4, 2, 1)))
         return context.get_dummy_value()
 
     return signature, generate
@@ -60,8 +56,8 @@ def _exchanged(builder: Any, rows: list[Any], shifts: tuple[int, ...]) -> list[A
     """Three rounds over eight rows: in each, the high part of one and the low part of another change places."""
     distance = len(rows) // 2
     for shift in shifts:
-        mask = _everywhere(sum(((1 << shift) - 1) << place for place in range(0, 64, 2 * shift)))
-        by = _everywhere(shift)
+        mask = everywhere(sum(((1 << shift) - 1) << place for place in range(0, 64, 2 * shift)))
+        by = everywhere(shift)
         for one in range(len(rows)):
             if one & distance:
                 continue
@@ -73,17 +69,6 @@ def _exchanged(builder: Any, rows: list[Any], shifts: tuple[int, ...]) -> list[A
     return rows
 
 
-def _everywhere(number: int) -> Any:
-    return ir.Constant(_VECTOR, [number] * WORDS)
-
-
-def _load(builder: Any, pointer: Any) -> Any:
-    vector = builder.load(builder.bitcast(pointer, _VECTOR.as_pointer()))
-    vector.align = 8
-    return vector
-
-
-def _store(builder: Any, target: Any, numbers: range, rows: list[Any]) -> None:
+def _write(builder: Any, target: Any, numbers: range, rows: list[Any]) -> None:
     for p, row in zip(numbers, rows, strict=True):
-        pointer = builder.bitcast(builder.gep(target, [_WORD(WORDS * p)]), _VECTOR.as_pointer())
-        builder.store(row, pointer).align = 8
+        store(builder, row, builder.gep(target, [WORD(WORDS * p)]))
