@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import ITQ, LSH, DataError
+from autojacobin import ITQ, LSH, Codes, DataError
 from autojacobin.search import hamming_topk
 from autojacobin.search import index as index_module
 from autojacobin.search.asymmetric import asymmetric_topk
@@ -66,9 +66,22 @@ def test_any_sequence_of_changes_equals_a_dict(on_disk, changes, limit, seed):
                 getattr(index, name if name != "reopen" else "refresh")()
             assert contents(index) == as_bytes(model)
         index.verify()
+        check_reading(index, model, rng)
         if model:
             check_searches(index, model, rng)
         index.close()
+
+
+def check_reading(index, model, rng):
+    ids = rng.permutation(sorted(model)).astype(np.int64)
+    there = np.array([model[i] for i in ids]).reshape(-1, N_FEATURES)
+    assert np.array_equal(index.vectors(ids), there)
+    parts = list(index.parts())
+    assert [i for part in parts for i in part.ids] == sorted(model)
+    if model:
+        assert index.codes(ids) == index.hasher.encode(there)
+        assert np.array_equal(np.concatenate([part.vectors for part in parts]), [model[i] for i in sorted(model)])
+        assert Codes.concatenate([part.codes for part in parts]) == index.codes(sorted(model))
 
 
 def check_searches(index, model, rng):

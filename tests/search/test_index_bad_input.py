@@ -171,3 +171,20 @@ def test_a_folder_without_permission_is_named(index):
         finally:
             os.seteuid(user)
             path.chmod(0o755)
+
+
+@pytest.mark.parametrize("read", ["codes", "vectors"])
+def test_only_what_is_there_is_read(read):
+    index = Index(small_hasher())
+    index.add(vectors(5))
+    with pytest.raises(DataError, match="only ids in the index can be read, got 7"):
+        getattr(index, read)([0, 7])
+
+
+def test_vectors_that_were_not_kept_are_not_given_back():
+    index = Index(small_hasher(), keep_vectors=False)
+    index.add(vectors(5))
+    assert len(index.codes([4, 0])) == 2
+    assert next(index.parts()).vectors is None
+    with pytest.raises(DataError, match="keeps no vectors to give back"):
+        index.vectors([0])

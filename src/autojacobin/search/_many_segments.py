@@ -20,7 +20,7 @@ from autojacobin.search.asymmetric import asymmetric_topk, quantise
 from autojacobin.search.hamming import hamming_topk
 from autojacobin.search.tiles import code_words
 
-__all__ = ["Queries", "asymmetric_queries", "fetch", "hamming_queries", "in_id_order", "nearest"]
+__all__ = ["Queries", "asymmetric_queries", "codes_at", "fetch", "hamming_queries", "in_id_order", "nearest"]
 
 _MOST_LEVELS = 2**15  # the kernels keep a distance in 15 bits
 _ANSWERS_AT_ONCE = 8
@@ -92,15 +92,22 @@ def fetch(segments: Sequence[Segment], ids: Ids) -> npt.NDArray[Any]:
     return vectors
 
 
+def codes_at(segments: Sequence[Segment], ids: Ids, n_bits: int) -> Codes:
+    """Codes of some ids, all of which live, in the order of the ids."""
+    packed = np.empty((len(ids), -(-n_bits // 8)), dtype=np.uint8)
+    for segment in segments:
+        places, positions = segment.find(ids)
+        packed[places] = segment.tiles.take(positions).packed
+    return Codes(packed, n_bits)
+
+
 def in_id_order(segments: Sequence[Segment]) -> Iterator[Part]:
-    """All that lives in segments of one dtype, in blocks in ascending order of id."""
+    """All that lives in the segments, in blocks in ascending order of id."""
     ids = np.concatenate([segment.ids_at(segment.live_positions()) for segment in segments])
     ids.sort()
     n_bits = segments[0].tiles.n_bits
     for start in range(0, len(ids), ROWS_PER_BLOCK):
         block = ids[start : start + ROWS_PER_BLOCK]
-        packed = np.empty((len(block), -(-n_bits // 8)), dtype=np.uint8)
-        for segment in segments:
-            places, positions = segment.find(block)
-            packed[places] = segment.tiles.take(positions).packed
-        yield Part(block, Codes(packed, n_bits), None if segments[0].vectors is None else fetch(segments, block))
+        yield Part(
+            block, codes_at(segments, block, n_bits), None if segments[0].vectors is None else fetch(segments, block)
+        )

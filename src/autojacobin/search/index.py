@@ -15,14 +15,22 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from autojacobin._arrays import to_host
+from autojacobin.codes import Codes
 from autojacobin.errors import DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher
 from autojacobin.hashers._vectors import as_matrix
 from autojacobin.search._arguments import checked_count, checked_k
 from autojacobin.search._home import Home
 from autojacobin.search._manifest import Manifest
-from autojacobin.search._many_segments import asymmetric_queries, fetch, hamming_queries, in_id_order, nearest
-from autojacobin.search._segment import Segment, most_rows, write_segments
+from autojacobin.search._many_segments import (
+    asymmetric_queries,
+    codes_at,
+    fetch,
+    hamming_queries,
+    in_id_order,
+    nearest,
+)
+from autojacobin.search._segment import Part, Segment, most_rows, write_segments
 from autojacobin.search._stream import checked_ids, checked_new_ids, encoded_parts
 from autojacobin.search.rerank import rerank as in_euclidean_order
 from autojacobin.search.storage import MemoryStore, Store
@@ -132,6 +140,26 @@ class Index:
         parts = [segment.ids_at(segment.live_positions()) for segment in self._segments]
         return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
 
+    def codes(self, ids: npt.ArrayLike) -> Codes:
+        """Codes of some vectors, all of which must be in the index, in the order of ``ids``."""
+        return codes_at(*self._present(ids), int(self._hasher.n_bits))
+
+    def vectors(self, ids: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Vectors with these ids, all of which must be in the index, in the order of ``ids``."""
+        if not self._keep_vectors:
+            raise DataError("this index keeps no vectors to give back; build it with keep_vectors=True")
+        segments, wanted = self._present(ids)
+        return fetch(segments, wanted) if segments else np.empty((0, self._hasher.n_features_in_), dtype=np.float32)
+
+    def parts(self) -> Iterator[Part]:
+        """Walk over the index in blocks with ``ids``, ``codes`` and ``vectors``, in ascending order of id.
+
+        The walk shows the state at its start, whatever is added or removed meanwhile. The vectors are None if the
+        index keeps none.
+        """
+        self._refuse_closed()
+        return in_id_order(self._segments) if self._segments else iter(())
+
     def __len__(self) -> int:
         self._refuse_closed()
         return sum(segment.n_live for segment in self._segments)
@@ -198,14 +226,7 @@ class Index:
         wanted = np.unique(checked_ids(ids))
         with self._writing() as store:
             found = self._find(wanted)
-            known = np.zeros(len(wanted), dtype=bool)
-            for places, _ in found:
-                known[places] = True
-            if not known.all():
-                raise DataError(
-                    f"only ids in the index can be removed, got {wanted[~known][0]}, which is not; "
-                    "leave it out, or ask with `id in index`"
-                )
+            _refuse_unknown(wanted, found, "removed")
             if len(wanted):
                 self._commit(self._without(found, store), self._next_id)
 
@@ -322,6 +343,13 @@ class Index:
 
     # How it is done
 
+    def _present(self, ids: npt.ArrayLike) -> tuple[Segments, npt.NDArray[np.int64]]:
+        """Segments, and the ids as an array, all of which live in them."""
+        self._refuse_closed()
+        segments, wanted = self._segments, checked_ids(ids)
+        _refuse_unknown(wanted, [segment.find(wanted) for segment in segments], "read")
+        return segments, wanted
+
     def _refuse_closed(self) -> None:
         if self._closed:
             raise DataError("this index is closed; open it again with Index.open")
@@ -373,4 +401,15 @@ class Index:
         pairs = zip(self._segments, found, strict=True)
         return tuple(
             segment.without(positions, store) for segment, (_, positions) in pairs if len(positions) < segment.n_live
+        )
+
+
+def _refuse_unknown(wanted: npt.NDArray[np.int64], found: list[tuple[Any, Any]], done: str) -> None:
+    known = np.zeros(len(wanted), dtype=bool)
+    for places, _ in found:
+        known[places] = True
+    if not known.all():
+        raise DataError(
+            f"only ids in the index can be {done}, got {wanted[~known][0]}, which is not; "
+            "leave it out, or ask with `id in index`"
         )
