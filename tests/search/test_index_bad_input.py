@@ -10,7 +10,7 @@ import pytest
 from autojacobin import LSH, DataError, NotFittedError
 from autojacobin.errors import StorageError
 from autojacobin.search.index import Index
-from tests.search.index_model import contents, vectors
+from tests.search.index_model import contents, small_hasher, vectors
 
 
 @pytest.mark.parametrize(
