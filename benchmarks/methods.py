@@ -29,7 +29,7 @@ METHODS = {
     "DAutoBin": DAutoBin(),
     "CAutoBin": CAutoBin(),
     "Auto-JacoBin": AutoJacoBin(),
-    "Auto-JacoBin, init=itq": AutoJacoBin(init="itq"),
+    "Auto-JacoBin as published": AutoJacoBin.as_published(),
 }
 
 

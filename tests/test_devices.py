@@ -101,7 +101,7 @@ def test_torch_tensors_on_a_gpu_come_and_go():
     cupy_with_a_gpu()
     torch = pytest.importorskip("torch")
     X = torch.from_numpy(digits()[:200].copy()).cuda()
-    hasher = AutoJacoBin(16, n_neighbors=40, random_state=0).fit(X)
+    hasher = AutoJacoBin.as_published(16, n_neighbors=40, random_state=0).fit(X)
     projections = hasher.project(X)
     assert projections.is_cuda
     assert np.array_equal((projections >= 0).cpu().numpy(), hasher.transform(digits()[:200]))

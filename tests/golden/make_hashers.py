@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent / f"hashers-{FORMAT_VERSION}"
 
 def main() -> None:
     FOLDER.mkdir()
-    X = load_digits().data[:400, 8:40].astype(np.float32)
+    X = load_digits().data[:700, 8:40].astype(np.float32)
     hashers = [
         LSH(12, random_state=0),
         SpectralHashing(12),
@@ -30,7 +30,7 @@ def main() -> None:
         DAutoBin(12, random_state=0),
         CAutoBin(12, random_state=0),
     ]
-    candidates = load_digits().data[400:, 8:40].astype(np.float32)
+    candidates = load_digits().data[700:, 8:40].astype(np.float32)
     clear = np.ones(len(candidates), dtype=bool)
     for hasher in hashers:
         projections = np.abs(hasher.fit(X).project(candidates))

@@ -13,7 +13,7 @@ METHODS = {
     "ITQ": lambda n_bits=16: ITQ(n_bits, random_state=0),
     "OKMeans": lambda n_bits=16: OKMeans(n_bits, random_state=0),
     "NOKMeans": lambda n_bits=16: NOKMeans(n_bits, random_state=0),
-    "AutoJacoBin": lambda n_bits=16: AutoJacoBin(n_bits, n_neighbors=40, random_state=0),
+    "AutoJacoBin": lambda n_bits=16: AutoJacoBin.as_published(n_bits, n_neighbors=40, random_state=0),
     "AutoBin1": lambda n_bits=16: AutoBin(n_bits, random_state=0),
     "AutoBin2": lambda n_bits=16: AutoBin(n_bits, batch_size=None, n_epochs=20, random_state=0),
     "DAutoBin": lambda n_bits=16: DAutoBin(n_bits, random_state=0),

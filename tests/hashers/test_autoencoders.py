@@ -51,7 +51,9 @@ def test_the_history_has_every_term_and_they_add_up(name):
 
 def test_the_last_row_of_the_history_is_the_objective_at_the_weights():
     X = digits()[:300]
-    hasher = AutoJacoBin(16, n_neighbors=40, batch_size=None, n_epochs=3, random_state=0).fit(X.astype(np.float64))
+    hasher = AutoJacoBin.as_published(16, n_neighbors=40, batch_size=None, n_epochs=3, random_state=0).fit(
+        X.astype(np.float64)
+    )
     network = Network(hasher.W1_, hasher.b1_, hasher.W2_, hasher.b2_)
     scaled = X.astype(np.float64) * hasher.scale_
     assert np.linalg.norm(scaled, axis=1).max() == pytest.approx(0.8)
@@ -74,7 +76,7 @@ def test_tangent_ranks_are_capped_at_the_bits():
     ranks = fitted("AutoJacoBin").tangent_rank_
     assert ranks.shape == (300,)
     assert 1 <= ranks.min() <= ranks.max() <= 16
-    low = AutoJacoBin(16, n_neighbors=40, energy=0.5, n_epochs=0).fit(digits()[:300])
+    low = AutoJacoBin.as_published(16, n_neighbors=40, energy=0.5, n_epochs=0).fit(digits()[:300])
     assert low.tangent_rank_.mean() < ranks.mean()
 
 
@@ -133,35 +135,35 @@ def test_batches_cut_the_epoch_into_equal_parts():
 
 def test_fewer_points_than_neighbours_is_said_and_works():
     with pytest.warns(UserWarning, match="from 80 neighbours, but there are 50 training points; all 50 are used"):
-        few = AutoJacoBin(16, random_state=0).fit(digits()[:50])
-    same = AutoJacoBin(16, n_neighbors=50, random_state=0).fit(digits()[:50])
+        few = AutoJacoBin.as_published(16, random_state=0).fit(digits()[:50])
+    same = AutoJacoBin.as_published(16, n_neighbors=50, random_state=0).fit(digits()[:50])
     assert np.array_equal(few.W1_, same.W1_)
 
 
 def test_neighbours_are_looked_for_in_a_sample_of_many_points():
     X = digits()[:600]
     settings = {"n_neighbors": 40, "random_state": 0}
-    whole = AutoJacoBin(16, **settings).fit(X)
-    assert np.array_equal(AutoJacoBin(16, tangent_sample=None, **settings).fit(X).W1_, whole.W1_)
-    assert np.array_equal(AutoJacoBin(16, tangent_sample=600, **settings).fit(X).W1_, whole.W1_)
-    sampled = AutoJacoBin(16, tangent_sample=300, **settings).fit(X)
+    whole = AutoJacoBin.as_published(16, **settings).fit(X)
+    assert np.array_equal(AutoJacoBin.as_published(16, tangent_sample=None, **settings).fit(X).W1_, whole.W1_)
+    assert np.array_equal(AutoJacoBin.as_published(16, tangent_sample=600, **settings).fit(X).W1_, whole.W1_)
+    sampled = AutoJacoBin.as_published(16, tangent_sample=300, **settings).fit(X)
     assert sampled.tangent_rank_.shape == (600,)
-    assert np.array_equal(AutoJacoBin(16, tangent_sample=300, **settings).fit(X).W1_, sampled.W1_)
+    assert np.array_equal(AutoJacoBin.as_published(16, tangent_sample=300, **settings).fit(X).W1_, sampled.W1_)
     assert not np.array_equal(sampled.W1_, whole.W1_)
     assert sampled.history_["cost"][-1] == pytest.approx(whole.history_["cost"][-1], rel=0.2)
     with pytest.warns(UserWarning, match="from 80 neighbours, but there are 50 in tangent_sample; all 50 are used"):
-        AutoJacoBin(16, tangent_sample=50, n_epochs=0).fit(X)
+        AutoJacoBin.as_published(16, tangent_sample=50, n_epochs=0).fit(X)
 
 
 def test_more_points_than_memory_holds_are_fitted_batch_by_batch(monkeypatch):
     X = digits()[:600].astype(np.float64)
     settings = {"n_neighbors": 40, "batch_size": 200, "n_epochs": 2, "random_state": 0}
-    held = AutoJacoBin(16, **settings).fit(X)
+    held = AutoJacoBin.as_published(16, **settings).fit(X)
     monkeypatch.setattr("autojacobin.autoencoder.on_demand._BYTES_HELD", 0)
-    by_batch = AutoJacoBin(16, **settings).fit(X)
+    by_batch = AutoJacoBin.as_published(16, **settings).fit(X)
     assert np.allclose(by_batch.W1_, held.W1_, rtol=1e-6, atol=1e-9)
     assert np.array_equal(by_batch.tangent_rank_, held.tangent_rank_)
-    start = AutoJacoBin(16, n_neighbors=40, n_epochs=0, random_state=0).fit(X)
+    start = AutoJacoBin.as_published(16, n_neighbors=40, n_epochs=0, random_state=0).fit(X)
     assert np.array_equal(start.tangent_rank_, held.tangent_rank_)
 
 
@@ -192,13 +194,15 @@ def test_cautobin_contracts():
 
 def test_without_its_jacobian_term_auto_jacobin_is_autobin():
     X = digits()[:300]
-    without = AutoJacoBin(16, jacobian_weight=0.0, n_neighbors=40, random_state=0).fit(X)
+    without = AutoJacoBin.as_published(16, jacobian_weight=0.0, n_neighbors=40, random_state=0).fit(X)
     assert np.array_equal(without.W1_, AutoBin(16, random_state=0).fit(X).W1_)
 
 
 def test_progress_is_told_stage_by_stage():
     seen = []
-    AutoJacoBin(8, n_neighbors=30, batch_size=100, progress=lambda *args: seen.append(args)).fit(digits()[:300])
+    AutoJacoBin.as_published(8, n_neighbors=30, batch_size=100, progress=lambda *args: seen.append(args)).fit(
+        digits()[:300]
+    )
     assert [stage for stage, done, total in seen if done == total] == ["tangent spaces", "training", "training"]
     assert ("training", 15, 15) in seen
 
@@ -206,8 +210,10 @@ def test_progress_is_told_stage_by_stage():
 @pytest.mark.parametrize("init", ["random", "itq"])
 def test_the_jacobian_term_pulls_the_jacobian_towards_the_tangent_spaces(init):
     X = digits()[:400].astype(np.float64)
-    trained = AutoJacoBin(16, alpha=0.0, n_neighbors=40, batch_size=None, n_epochs=40, init=init, random_state=0).fit(X)
-    start = AutoJacoBin(16, n_neighbors=40, n_epochs=0, init=init, random_state=0).fit(X)
+    trained = AutoJacoBin.as_published(
+        16, alpha=0.0, n_neighbors=40, batch_size=None, n_epochs=40, init=init, random_state=0
+    ).fit(X)
+    start = AutoJacoBin.as_published(16, n_neighbors=40, n_epochs=0, init=init, random_state=0).fit(X)
     spaces = tangent_spaces(X * start.scale_, 40, 16, 0.98)
     projectors = np.einsum("nrj,nrk->njk", spaces.bases, spaces.bases)
 
@@ -222,17 +228,23 @@ def test_the_parameters_reach_the_objective():
     weights = {"alpha": 0.3, "epsilon": 0.02}
     assert AutoBin(**weights)._objective() == Objective(0.3, 0.02)
     assert DAutoBin(**weights)._objective() == Objective(0.3, 0.02)
-    assert AutoJacoBin(jacobian_weight=1.7, **weights)._objective() == Objective(0.3, 0.02, jacobian_weight=1.7)
+    assert AutoJacoBin.as_published(jacobian_weight=1.7, **weights)._objective() == Objective(
+        0.3, 0.02, jacobian_weight=1.7
+    )
     assert CAutoBin(contraction=0.4, **weights)._objective() == Objective(0.3, 0.02, contraction_weight=0.4)
 
 
-def test_the_defaults_are_the_papers():
+def test_as_published_has_the_papers_settings():
     common = {
         "n_bits": 64, "epsilon": 1e-4, "batch_size": 1000, "n_epochs": 5, "scale": 0.8, "threshold": "bias",
         "init": "random", "tol": 0.0, "random_state": None, "device": "cpu", "progress": None,
     }  # fmt: skip
     own = {"alpha": 0.1, "energy": 0.98, "n_neighbors": None, "tangent_sample": 100_000, "jacobian_weight": 1.0}
-    assert AutoJacoBin().get_params() == {**common, **own}
+    own |= {"selection_k": 10, "selection_depth": None}
+    assert AutoJacoBin.as_published().get_params() == {**common, **own}
+    assert AutoJacoBin.as_published(16, alpha=1.0).get_params() == {**common, **own, "n_bits": 16, "alpha": 1.0}
+    open_ones = dict.fromkeys(("alpha", "energy", "init", "jacobian_weight"), "auto")
+    assert AutoJacoBin().get_params() == {**common, **own, **open_ones}
     assert AutoBin().get_params() == {**common, "alpha": 0.1}
     assert DAutoBin().get_params() == {**common, "alpha": 0.1, "corruption": 0.1}
     assert CAutoBin().get_params() == {**common, "alpha": 0.01, "contraction": 0.01}
@@ -242,7 +254,7 @@ def test_data_far_from_the_origin_are_warned_of():
     """Divided by their largest norm, such points differ in the last digits only, and the bits become constant."""
     X = digits()[:600].astype(np.float64) + 1000
     with pytest.warns(UserWarning, match=r"of the 16 bits of AutoJacoBin are the same .*subtract their mean first"):
-        AutoJacoBin(16, n_neighbors=40, random_state=0).fit(X)
+        AutoJacoBin.as_published(16, n_neighbors=40, random_state=0).fit(X)
 
 
 def test_the_toy_example_uses_seven_codes():
@@ -254,7 +266,7 @@ def test_the_toy_example_uses_seven_codes():
     used = []
     for seed in range(8):
         X = np.random.RandomState(seed).dirichlet([1, 1, 1], 1000)
-        toy = AutoJacoBin(3, alpha=0.01, scale=8, batch_size=None, n_epochs=50, random_state=seed).fit(X)
+        toy = AutoJacoBin.as_published(3, alpha=0.01, scale=8, batch_size=None, n_epochs=50, random_state=seed).fit(X)
         used.append(len(np.unique(toy.transform(X), axis=0)))
         assert np.abs(np.tanh(toy.project(X))).max() > 0.95
     assert used.count(7) >= 4

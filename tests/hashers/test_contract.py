@@ -202,7 +202,7 @@ def test_copies_and_pickles_give_the_same_codes(name):
         ({"n_bits": 0}, "n_bits of AutoJacoBin must be an integer of at least 1, got 0"),
         ({"n_bits": 8.5}, "got 8.5"),
         ({"n_bits": True}, "got True"),
-        ({"alpha": -1}, "alpha of AutoJacoBin must be a finite number of at least 0, got -1"),
+        ({"alpha": -1}, "alpha of AutoJacoBin must be .auto. or a finite number of at least 0, got -1"),
         ({"alpha": float("nan")}, "got nan"),
         ({"alpha": "auto!"}, "got 'auto!'"),
         ({"epsilon": 0}, "a finite number above 0, got 0"),
@@ -284,11 +284,11 @@ def test_numpy_scalars_are_as_good_as_python_numbers():
         "n_neighbors": np.uint8(50),
         "random_state": np.int64(1),
     }
-    hasher = AutoJacoBin(np.int8(100), **scalars).fit(X)
+    hasher = AutoJacoBin.as_published(np.int8(100), **scalars).fit(X)
     assert hasher.W1_.dtype == np.float32
-    assert np.array_equal(hasher.W1_, AutoJacoBin(100, **plain).fit(X).W1_)
+    assert np.array_equal(hasher.W1_, AutoJacoBin.as_published(100, **plain).fit(X).W1_)
     with pytest.warns(UserWarning, match="from 164 neighbours"):
-        AutoJacoBin(np.int8(100), n_epochs=0).fit(X[:90])
+        AutoJacoBin.as_published(np.int8(100), n_epochs=0).fit(X[:90])
     assert LSH(8, center=np.True_).fit(X).encode(X).n_bits == 8
 
 

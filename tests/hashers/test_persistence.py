@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 import autojacobin
 from autojacobin import ITQ, LSH, AutoJacoBin, Codes, FormatError
+from autojacobin.hashers._persistence import FORMAT_VERSION
 from tests.hashers.methods import METHODS, digits, fitted
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "hashers-1"
+GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 def saved(name, folder):
@@ -35,7 +36,9 @@ def test_a_loaded_model_is_the_saved_one(name, tmp_path):
     assert model.n_features_in_ == 64
     assert model.encode(digits()) == original.encode(digits())
     assert np.array_equal(model.project(digits()), original.project(digits()))
-    for attribute in original._tensors:
+    learned = [attribute for attribute in original._tensors if hasattr(original, attribute)]
+    assert all(hasattr(model, attribute) == (attribute in learned) for attribute in original._tensors)
+    for attribute in learned:
         value, again = getattr(original, attribute), getattr(model, attribute)
         if isinstance(value, dict):
             assert set(value) == set(again)
@@ -56,7 +59,7 @@ def test_a_loaded_model_can_be_fitted_again(tmp_path):
 
 def test_what_belongs_to_the_running_program_is_not_saved(tmp_path):
     path = tmp_path / "model"
-    hasher = AutoJacoBin(
+    hasher = AutoJacoBin.as_published(
         np.int64(4), n_neighbors=30, random_state=np.random.RandomState(0), progress=print_nothing, n_epochs=1
     )
     hasher.fit(digits()[:100]).save(path)
@@ -96,17 +99,28 @@ def test_names_of_features_are_kept(tmp_path):
     assert len(model.encode(frame)) == 100
 
 
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.safetensors")), ids=lambda path: path.stem)
-def test_golden_files_of_format_1_stay_readable(path):
+@pytest.mark.parametrize(
+    "path", sorted(GOLDEN.glob("hashers-*/*.safetensors")), ids=lambda path: path.parent.name + path.stem
+)
+def test_golden_files_of_every_format_stay_readable(path):
     model = autojacobin.load(path)
     assert type(model).__name__ == path.stem
-    vectors = np.load(GOLDEN / "vectors.npy", allow_pickle=False)
-    assert model.encode(vectors) == Codes.load(GOLDEN / f"{path.stem}.npz")
+    vectors = np.load(path.parent / "vectors.npy", allow_pickle=False)
+    assert model.encode(vectors) == Codes.load(path.with_suffix(".npz"))
 
 
-def test_there_is_a_golden_file_for_every_class():
+@pytest.mark.parametrize("version", range(1, FORMAT_VERSION + 1))
+def test_there_is_a_golden_file_for_every_class(version):
     classes = {type(make()).__name__ for make in METHODS.values()}
-    assert {path.stem for path in GOLDEN.glob("*.safetensors")} == classes
+    assert {path.stem for path in (GOLDEN / f"hashers-{version}").glob("*.safetensors")} == classes
+
+
+def test_the_golden_file_of_format_2_tells_what_was_chosen():
+    model = autojacobin.load(GOLDEN / "hashers-2" / "AutoJacoBin.safetensors")
+    results = model.search_results_
+    assert set(results["init"]) == {"random", "itq", "okmeans", "nokmeans"}
+    assert results["m_recall"][results["chosen"] == 1] == results["m_recall"].max()
+    assert model.chosen_["init"] in results["init"]
 
 
 def written_by_another_program(header, arrays):
@@ -129,7 +143,7 @@ def written_by_another_program(header, arrays):
 
 
 HEADER = {
-    "format_version": 1,
+    "format_version": 2,
     "library_version": "0.1.0",
     "class": "LSH",
     "parameters": {"n_bits": 2, "center": True, "random_state": None},
@@ -202,7 +216,7 @@ def test_foreign_files_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"format_version": 2}, "format 2, class LSH"),
+        ({"format_version": 3}, "format 3, class LSH"),
         ({"format_version": 99, "parameters": "of another kind"}, "format 99"),
         ({"class": "HasherOfTheFuture"}, "format 1, class HasherOfTheFuture"),
     ],

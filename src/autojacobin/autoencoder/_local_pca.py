@@ -16,10 +16,11 @@ __all__ = ["local_pca"]
 _WIDE = 192  # dimensions from which the leading eigenvectors alone are sooner had than all of them
 
 
-def local_pca(candidates: Candidates, neighbors: Any, max_rank: int, energy: float) -> tuple[Any, Any]:
+def local_pca(candidates: Candidates, neighbors: Any, max_rank: int, energy: float) -> tuple[Any, Any, Any]:
     """Bases (s, max_rank, D) and ranks (s,) of the neighbourhoods that ``neighbors`` (s, K) names among the candidates.
 
-    Rows of a basis beyond its rank are zero.
+    Rows of a basis beyond its rank are zero. The third array (s, max_rank) has the share of the variance that the
+    leading directions keep, by their number.
     """
     points = candidates.points
     xp = namespace(points)
@@ -36,7 +37,7 @@ def local_pca(candidates: Candidates, neighbors: Any, max_rank: int, energy: flo
     digit = 4 * xp.finfo(values.dtype).eps * largest_mean
     ranks = xp.where(total > neighbors.shape[1] * points.shape[1] * digit**2, ranks, 0)
     bases[xp.arange(max_rank) >= ranks[:, None]] = 0
-    return bases, ranks
+    return bases, ranks, kept / xp.where(total > 0, total, 1)[:, None]
 
 
 def _one_by_one(points: Any, neighbors: Any, max_rank: int) -> tuple[Any, Any, Any, Any]:

@@ -71,6 +71,11 @@ class TangentsOnDemand:
         self._ranks[points] = spaces.ranks
         return spaces
 
+    def at_energy(self, energy: float) -> TangentsOnDemand:
+        """Spaces that keep another share of the variance."""
+        n_neighbors, max_rank, _ = self._settings
+        return TangentsOnDemand(self._X, n_neighbors, max_rank, energy, self._among, self._places)
+
     @property
     def ranks(self) -> Any:
         """Dimension of each space; points that no batch has asked about yet are looked at now."""

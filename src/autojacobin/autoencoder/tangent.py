@@ -42,12 +42,18 @@ class TangentSpaces:
         Where ``held`` is int16: what a row is to be multiplied by. The rounding turns a space by 4e-5.
     chosen : array of int, shape (n,), optional
         Rows of ``held`` that belong to the n points; all of them, in order, without it.
+    shares : array of shape (m, r), optional
+        Share of the local variance that the leading rows keep, by their number.
+    cut : bool
+        Whether ``held`` has rows beyond the ranks, which have to be left out.
     """
 
     held: Any
     ranks: Any
     scales: Any = None
     chosen: Any = None
+    shares: Any = None
+    cut: bool = False
 
     def __len__(self) -> int:
         return len(self.ranks)
@@ -56,6 +62,14 @@ class TangentSpaces:
         """Spaces of some of the points; nothing is copied, since the bases of a batch can take a gigabyte."""
         chosen = namespace(self.ranks).arange(len(self)) if self.chosen is None else self.chosen
         return replace(self, ranks=self.ranks[points], chosen=chosen[points])
+
+    def at_energy(self, energy: float) -> TangentSpaces:
+        """Spaces that keep a smaller share of the variance than these do; the bases are shared, not copied."""
+        xp = namespace(self.ranks)
+        shares = self.shares if self.chosen is None else self.shares[self.chosen]
+        enough = shares >= energy - self.held.shape[2] * xp.finfo(shares.dtype).eps
+        ranks = xp.where(enough.any(axis=1), enough.argmax(axis=1) + 1, enough.shape[1])
+        return replace(self, ranks=xp.minimum(self.ranks, ranks).astype(self.ranks.dtype), cut=True)
 
     @property
     def bases(self) -> Any:
@@ -73,7 +87,11 @@ class TangentSpaces:
             bases = self.held.take(rows, axis=0)  # twice as fast as indexing, but it would copy a part first
         else:
             bases = self.held[:, :r][rows]
-        return bases if self.scales is None else bases * self.scales[:, :r][rows][:, :, None]
+        if self.scales is not None:
+            bases = bases * self.scales[:, :r][rows][:, :, None]
+        if self.cut:
+            bases = bases * (namespace(self.ranks).arange(r) < self.ranks[points][:, None])[:, :, None]
+        return bases
 
 
 def tangent_spaces(
@@ -113,10 +131,11 @@ def tangent_spaces(
     held = xp.zeros((n, max_rank, D), dtype=xp.int16 if compact else X.dtype)
     scales = xp.zeros((n, max_rank), dtype=X.dtype) if compact else None
     ranks = xp.empty(n, dtype=xp.int32)
+    shares = xp.empty((n, max_rank), dtype=xp.float32)
 
     def work(rows: slice) -> int:
         neighbors = among.nearest(X[rows], n_neighbors, None if places is None else places[rows])
-        bases, ranks[rows] = local_pca(among, neighbors, max_rank, energy)
+        bases, ranks[rows], shares[rows] = local_pca(among, neighbors, max_rank, energy)
         if scales is not None:
             largest = xp.abs(bases).max(axis=2)
             scales[rows] = largest / _LARGEST_INT16
@@ -130,4 +149,4 @@ def tangent_spaces(
     for done in map_points(work, X, per_task):
         if progress is not None:
             progress(done, n)
-    return TangentSpaces(held, ranks, scales)
+    return TangentSpaces(held, ranks, scales, shares=shares)

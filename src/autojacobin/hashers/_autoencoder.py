@@ -10,17 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin._arrays import namespace, on_device, to_host
-from autojacobin._frames import coordinates, mean_row, principal_frame, random_rotation
 from autojacobin.autoencoder import Network, Objective, TangentsOnDemand, TangentSpaces, train
 from autojacobin.hashers._base import LinearHasher
 from autojacobin.hashers._parameters import Callback, Choice, Limit, Number, OrNone, Seed, Whole
 from autojacobin.hashers._persistence import Tensor
+from autojacobin.hashers._starts import STARTS, starting_network
 from autojacobin.hashers._vectors import as_floats
-from autojacobin.hashers.itq import itq_rotation
 
 __all__ = ["AutoEncoderHasher"]
 
-_ITQ_TURNS = 50
 _ENOUGH_TO_JUDGE = 100
 _ROWS_PER_BLOCK = 2**14
 
@@ -43,7 +41,7 @@ class AutoEncoderHasher(LinearHasher):
         "n_epochs": Whole(0),
         "scale": Number(0, above_low=True),
         "threshold": Choice("bias", "origin"),
-        "init": Choice("random", "itq"),
+        "init": Choice(*STARTS),
         "tol": Number(0),
         "random_state": Seed(),
         "device": Choice("cpu", "cuda"),
@@ -62,7 +60,7 @@ class AutoEncoderHasher(LinearHasher):
         self,
         n_bits: int = 64,
         *,
-        alpha: float = 0.1,
+        alpha: float | str = 0.1,
         epsilon: float = 1e-4,
         batch_size: int | None = 1000,
         n_epochs: int = 5,
@@ -92,12 +90,6 @@ class AutoEncoderHasher(LinearHasher):
     def _objective(self) -> Objective:
         return Objective(alpha=float(self.alpha), epsilon=float(self.epsilon))
 
-    def _tangents(self, X: Any, rng: np.random.RandomState) -> TangentSpaces | TangentsOnDemand | None:  # noqa: ARG002
-        return None
-
-    def _remember_tangents(self, tangents: Any) -> None:
-        pass
-
     def _corruption(self, rng: np.random.RandomState) -> Callable[[Any], Any] | None:  # noqa: ARG002
         return None
 
@@ -111,19 +103,32 @@ class AutoEncoderHasher(LinearHasher):
         return on_device(as_floats(array), self.device)
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
-        # tanh wants its inputs inside (-1, 1), with room left for points farther out than any in training
+        X = self._scaled(X)
+        start = starting_network(X, self.n_bits, self.init, rng)
+        self._train(start, X, self._objective(), self.n_epochs, rng)
+
+    def _scaled(self, X: Any) -> Any:
+        """Training points inside (-1, 1), where tanh wants them, with room left for points farther out than any."""
         self.scale_ = float(self.scale) / float(namespace(X).einsum("ij,ij->i", X, X).max()) ** 0.5
-        X = X * self.scale_
-        start = _starting_network(X, self.n_bits, self.init, rng)
-        tangents = self._tangents(X, rng)
+        return X * self.scale_
+
+    def _train(
+        self,
+        start: Network,
+        X: Any,
+        objective: Objective,
+        n_epochs: int,
+        rng: np.random.RandomState,
+        tangents: TangentSpaces | TangentsOnDemand | None = None,
+    ) -> None:
         network, self.history_ = train(
             start,
             X,
-            self._objective(),
+            objective,
             rng=rng,
             tangents=tangents,
             batch_size=self.batch_size,
-            n_epochs=self.n_epochs,
+            n_epochs=n_epochs,
             tol=self.tol,
             corrupt=self._corruption(rng),
             progress=self._tell("training"),
@@ -131,7 +136,6 @@ class AutoEncoderHasher(LinearHasher):
         self.W1_, self.b1_, self.W2_, self.b2_ = (
             to_host(part).copy() for part in (network.W1, network.b1, network.W2, network.b2)
         )
-        self._remember_tangents(tangents)
         self._warn_of_constant_bits(X, network)
 
     def _warn_of_constant_bits(self, X: Any, network: Network) -> None:
@@ -146,7 +150,7 @@ class AutoEncoderHasher(LinearHasher):
                 "training points. This happens when the data lie far from the origin compared with their spread "
                 "(subtract their mean first, for example with StandardScaler(with_std=False) in a pipeline), or when "
                 "alpha or another weight is too large",
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _tell(self, stage: str) -> Callable[[int, int], None] | None:
@@ -154,25 +158,3 @@ class AutoEncoderHasher(LinearHasher):
             return None
         tell = self.progress
         return lambda done, total: tell(stage, done, total)
-
-
-def _starting_network(X: Any, d: int, init: str, rng: np.random.RandomState) -> Network:
-    """Start from the linear auto-encoder: W1 a rotated PCA frame, b1 = −W1 μ, b2 = μ, W2 what undoes W1.
-
-    W2 is W1' as long as the rows of W1 are orthonormal. With more hidden units than inputs, random
-    orthonormal frames are put below the first one, and the pseudo-inverse of the whole takes the place of W1'.
-    """
-    xp = namespace(X)
-    D = X.shape[1]
-    mean = mean_row(X)
-    frame = principal_frame(X, mean, min(d, D))
-    if init == "itq":
-        rotation, _ = itq_rotation(coordinates(X, mean, frame), _ITQ_TURNS, rng)
-    else:
-        rotation = xp.asarray(random_rotation(len(frame), rng).astype(X.dtype))
-    frames = [rotation.T @ frame]
-    while sum(map(len, frames)) < d:
-        frames.append(xp.asarray(random_rotation(D, rng).astype(X.dtype)))
-    W1 = xp.concatenate(frames)[:d]
-    W2 = W1.T.copy() if d <= D else xp.linalg.pinv(W1).astype(X.dtype)
-    return Network(W1=W1, b1=-(W1 @ mean), W2=W2, b2=mean)

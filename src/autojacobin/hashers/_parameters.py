@@ -11,7 +11,7 @@ import numpy as np
 
 from autojacobin.errors import DataError
 
-__all__ = ["Callback", "Choice", "Limit", "Number", "OrNone", "Seed", "Whole", "check_parameters"]
+__all__ = ["Callback", "Choice", "Limit", "Number", "OrAuto", "OrNone", "Seed", "Whole", "check_parameters"]
 
 
 class Limit(Protocol):
@@ -84,6 +84,19 @@ class OrNone:
 
     def __str__(self) -> str:
         return f"None or {self.limit}"
+
+
+@dataclass(frozen=True)
+class OrAuto:
+    """``"auto"``, or what another limit allows."""
+
+    limit: Limit
+
+    def allows(self, value: Any) -> bool:
+        return (isinstance(value, str) and value == "auto") or self.limit.allows(value)
+
+    def __str__(self) -> str:
+        return f"'auto' or {self.limit}"
 
 
 class Seed:

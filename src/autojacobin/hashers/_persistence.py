@@ -25,7 +25,7 @@ from autojacobin.errors import FormatError
 
 __all__ = ["FORMAT_VERSION", "Tensor", "read_model", "write_model"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1 had no columns of words
 _NO_DIGEST = "0" * 64
 # The JSON header is itself a string within safetensors' JSON, so its quotation marks are escaped.
 _DIGEST = re.compile(rb'\\"checksum\\": ?\\"([0-9a-f]{64})\\"')
@@ -38,7 +38,8 @@ class Tensor:
     """Kind of number (``"f"`` or ``"i"``) and shape of a learned array.
 
     A name in the shape stands for ``n_bits``, ``n_features``, or any length that is the same wherever it occurs.
-    ``columns=True``: the attribute is a table, a dict of arrays of this shape, each of either kind.
+    ``columns=True``: the attribute is a table, a dict of arrays of this shape, each of either kind or of words,
+    which are written as rows of UTF-8 padded with zeros.
     ``optional=True``: some fits leave it out.
     """
 
@@ -67,7 +68,7 @@ def write_model(path: str | os.PathLike[str], model: Any, tensors: Mapping[str, 
             continue
         value = getattr(model, name)
         columns = {f"{name}.{key}": column for key, column in value.items()} if tensor.columns else {name: value}
-        arrays.update({key: np.asarray(column, order="C") for key, column in columns.items()})
+        arrays.update({key: _as_bytes(np.asarray(column, order="C")) for key, column in columns.items()})
     content = safetensors.numpy.save(arrays, metadata={"autojacobin": json.dumps(header)})
     digest = hashlib.sha256(content).hexdigest()
     write_atomically(path, content.replace(_NO_DIGEST.encode(), digest.encode(), 1))
@@ -105,8 +106,10 @@ def _attach(model: Any, arrays: dict[str, Any]) -> None:
         if tensor.columns:
             table = {key: arrays.pop(key) for key in sorted(arrays) if key.startswith(f"{name}.")}
             for key, column in table.items():
-                _check_tensor(key, column, ("f", "i"), tensor.shape, sizes)
-            setattr(model, name, {key[len(name) + 1 :]: column for key, column in table.items()})
+                table[key] = _as_words(column) if column.dtype == np.uint8 else column
+                _check_tensor(key, table[key], ("f", "i", "U"), tensor.shape, sizes)
+            if table or not tensor.optional:
+                setattr(model, name, {key[len(name) + 1 :]: column for key, column in table.items()})
         elif name in arrays:
             array = arrays.pop(name)
             _check_tensor(name, array, (tensor.kind,), tensor.shape, sizes)
@@ -123,6 +126,19 @@ def _check_tensor(name: str, array: Any, kinds: tuple[str, ...], shape: tuple[st
         sizes.setdefault(size, length) != length for size, length in zip(shape, array.shape, strict=True)
     ):
         raise ValueError(f"array {name} is {array.dtype} of shape {array.shape}, expected ({', '.join(shape)})")
+
+
+def _as_bytes(array: Any) -> Any:
+    if array.dtype.kind != "U":
+        return array
+    encoded = np.char.encode(array, "utf-8")
+    return encoded.view(np.uint8).reshape(len(array), encoded.dtype.itemsize)
+
+
+def _as_words(column: Any) -> Any:
+    if column.ndim != 2 or not column.shape[1]:
+        raise ValueError(f"a column of words has shape {column.shape}, expected two dimensions")
+    return np.char.decode(np.ascontiguousarray(column).view(f"S{column.shape[1]}")[:, 0], "utf-8")
 
 
 def _metadata(content: bytes) -> dict[str, str]:

@@ -1,0 +1,162 @@
+"""How good the codes are: m-Recall of all ten methods on every set at hand, five seeds, mean and spread.
+
+    python benchmarks/quality.py --data DIR --json quality.json     # hours on two cores
+    python benchmarks/quality.py --quick                            # minutes: photos, 64 bits, two seeds
+
+Every cell is the symmetric Hamming m-Recall over the best 1 % of the base. A method is level with the first if its mean
+is within the spread: the two standard deviations over the seeds, put together as for a difference of means. What is
+finished is kept in the --json file, and a second run goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from autojacobin import AutoJacoBin
+from autojacobin.datasets import load_set
+from autojacobin.evaluation import ground_truth, m_recall
+from autojacobin.reproduction.settings import COMPARED, VARIANTS, make_hasher
+from autojacobin.search import asymmetric_topk, hamming_topk
+
+KS = (1, 10, 100)
+OURS, PUBLISHED = "Auto-JacoBin", "Auto-JacoBin as published"
+METHODS = {name: name for name in (*COMPARED, *VARIANTS) if name != "AutoJacoBin"}
+MOST_VALUES = 10_000 * 128  # training points × dimensions: sets of more dimensions take fewer points
+
+
+def hasher_for(method, bits, seed):
+    if method == OURS:
+        return AutoJacoBin(bits, random_state=seed)
+    if method == PUBLISHED:
+        return AutoJacoBin.as_published(bits, random_state=seed)
+    return make_hasher(METHODS[method], bits, seed, {})
+
+
+def measured(method, bits, seed, train, base, queries, truth):
+    """m-Recall by k, symmetric and asymmetric, and the seconds of the fit."""
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        hasher = hasher_for(method, bits, seed).fit(train)
+    seconds = time.perf_counter() - began
+    depth = len(base) // 100
+    codes = hasher.encode(base)
+    _, symmetric = hamming_topk(hasher.encode(queries), codes, depth)
+    _, asymmetric = asymmetric_topk(hasher.project(queries), codes, depth)
+    row = {
+        "seconds": round(seconds, 2),
+        "symmetric": [round(float(m_recall(symmetric, truth, k, depth)), 5) for k in KS],
+        "asymmetric": [round(float(m_recall(asymmetric, truth, k, depth)), 5) for k in KS],
+    }
+    if method == OURS:
+        row["chosen"] = {name: str(value) for name, value in hasher.chosen_.items()}
+    return row
+
+
+def sets(arguments):
+    for name in arguments.sets.split(","):
+        try:
+            yield name, load_set(name, arguments.data if name in ("sift", "gist", "text") else None)
+        except Exception as error:  # a set that is not there is left out, and said so
+            print(f"{name} is left out: {error}")
+
+
+def lengths(dimension, wanted):
+    usual = (64, 96, 128, 256) if dimension > 500 else (64, 96, 128)
+    return [bits for bits in (wanted or usual) if bits <= dimension]
+
+
+def table(results, sets_done):
+    """Rows (set, bits, k); the first in bold, those within the spread of it marked, the rest plain."""
+    methods = [*METHODS, PUBLISHED, OURS]
+    lines = ["| set, bits, k | " + " | ".join(methods) + " |", "|---" + "|---:" * len(methods) + "|"]
+    lost, behind, cells = [], [], 0
+    for name, bits in sets_done:
+        for place, k in enumerate(KS):
+            scores = {}
+            for method in methods:
+                seeds = [
+                    row["symmetric"][place]
+                    for key, row in results.items()
+                    if key.startswith(f"{name}/{bits}/{method}/")
+                ]
+                if seeds:
+                    scores[method] = (np.mean(seeds), np.std(seeds, ddof=1) if len(seeds) > 1 else 0.0)
+            if OURS not in scores:
+                continue
+            cells += 1
+            first = max(scores, key=lambda method: scores[method][0])
+
+            def level(method, other, scores=scores):
+                (a, s), (b, t) = scores[method], scores[other]
+                return a >= b - np.hypot(s, t)
+
+            marks = []
+            for method in methods:
+                if method not in scores:
+                    marks.append("")
+                    continue
+                text = f"{scores[method][0]:.3f} ± {scores[method][1]:.3f}"
+                marks.append(f"**{text}**" if method == first else f"{text} ≈" if level(method, first) else text)
+            lines.append(f"| {name}, {bits}, {k} | " + " | ".join(marks) + " |")
+            if not level(OURS, first):
+                lost.append(f"{name} {bits} bits k={k}: {first} by {scores[first][0] - scores[OURS][0]:.3f}")
+            if PUBLISHED in scores and not level(OURS, PUBLISHED):
+                behind.append(f"{name} {bits} bits k={k}")
+    lines.append("")
+    lines.append(
+        f"First or within the spread of the first in {cells - len(lost)} of {cells} cells; "
+        f"lost: {'; '.join(lost) or 'none'}."
+    )
+    lines.append(
+        f"Below the published settings by more than the spread in {len(behind)} cells: {'; '.join(behind) or 'none'}."
+    )
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="photos, 64 bits, two seeds, 2,000 training points")
+    parser.add_argument("--json", type=Path, help="where results are kept, and taken up again")
+    parser.add_argument(
+        "--data", type=Path, default=os.environ.get("AUTOJACOBIN_DATA"), help="folder of sift, gist, text"
+    )
+    parser.add_argument("--sets", default="photos,sift,text,gist")
+    parser.add_argument("--bits", type=int, nargs="*")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--training-points", type=int, help="most; by default 10,000 of 128 dimensions, fewer of more")
+    parser.add_argument("--methods", nargs="*", help="only these")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.sets, arguments.bits, arguments.seeds = "photos", [64], 2
+        arguments.training_points = arguments.training_points or 2000
+    results = json.loads(arguments.json.read_text()) if arguments.json and arguments.json.exists() else {}
+    done = []
+    for name, data in sets(arguments):
+        dimension = data.train.shape[1]
+        most = arguments.training_points or max(2000, MOST_VALUES // dimension)
+        order = np.random.default_rng(0).permutation(len(data.train))[:most]
+        train, base, queries = np.asarray(data.train)[np.sort(order)], np.asarray(data.base), np.asarray(data.queries)
+        truth = ground_truth(base, queries, max(KS))
+        for bits in lengths(dimension, arguments.bits):
+            done.append((name, bits))
+            for seed in range(arguments.seeds):
+                for method in arguments.methods or (*METHODS, PUBLISHED, OURS):
+                    key = f"{name}/{bits}/{method}/{seed}"
+                    if key not in results:
+                        results[key] = measured(method, bits, seed, train, base, queries, truth)
+                        print(key, results[key], flush=True)
+                        if arguments.json:
+                            arguments.json.write_text(json.dumps(results, indent=0))
+    print(table(results, done))
+
+
+if __name__ == "__main__":
+    main()

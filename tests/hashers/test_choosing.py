@@ -1,0 +1,253 @@
+"""Auto-JacoBin that chooses its settings: what is looked at, what is taken, and that nothing else is touched."""
+
+import numpy as np
+import pytest
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from autojacobin import ITQ, AutoJacoBin, DataError, NOKMeans, OKMeans, load
+from autojacobin.autoencoder import Network
+from autojacobin.evaluation import ground_truth
+from autojacobin.hashers import _choosing
+from autojacobin.hashers._choosing import Options, Recipe, choose, held_out_score, split
+from autojacobin.hashers._starts import possible_starts, starting_network
+from tests.hashers.methods import METHODS, digits
+
+PUBLISHED = {"init": "random", "alpha": 0.1, "jacobian_weight": 1.0, "energy": 0.98}
+
+
+def options(**changes):
+    given = {
+        "inits": ("random", "itq", "okmeans"), "alphas": (0.01, 0.1), "light_alphas": (0.003, 0.3),
+        "jacobian_weights": (0.0, 1.0), "energies": (0.98, 0.8), "n_epochs": 5, "light_epochs": 15,
+        "always": Recipe(**PUBLISHED),
+    }  # fmt: skip
+    return Options(**{**given, **changes})
+
+
+def run(score_of, **changes):
+    """Choose among stand-ins for networks: a name and the list of what was done to it."""
+    told = []
+    choice = choose(
+        options(**changes),
+        lambda init: (init, ()),
+        lambda network, recipe, epochs, rng: (network[0], (*network[1], (recipe, epochs))),
+        score_of,
+        seed=0,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    return choice, told
+
+
+def rows(choice):
+    return [dict(zip(choice.results, row, strict=True)) for row in zip(*choice.results.values(), strict=True)]
+
+
+def trained(network):
+    return sum(epochs for _, epochs in network[1])
+
+
+def test_what_is_chosen_scores_no_lower_than_anything_looked_at():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        choice, told = run(lambda network: float(rng.normal()))
+        best = choice.results["m_recall"].max()
+        chosen = [row for row in rows(choice) if row["chosen"]]
+        assert len(chosen) == 1
+        assert chosen[0]["m_recall"] == best
+        assert (chosen[0]["init"], chosen[0]["n_epochs"]) == (choice.recipe.init, choice.n_epochs)
+        assert [done for done, _ in told] == sorted(done for done, _ in told)
+        assert told[-1][0] == told[-1][1] >= told[-2][0]
+
+
+def test_the_starting_points_are_candidates():
+    choice, _ = run(lambda network: -trained(network) + (network[0] == "okmeans"))
+    assert (choice.recipe.init, choice.n_epochs) == ("okmeans", 0)
+
+
+def test_a_network_that_was_better_half_way_is_taken_as_it_was_then():
+    choice, _ = run(lambda network: -abs(trained(network) - 2) + 0.1 * (network[0] == "itq"))
+    assert choice.n_epochs == 2
+    assert choice.recipe.init == "itq"
+
+
+def test_training_that_pays_is_carried_to_the_end():
+    choice, _ = run(lambda network: trained(network) * (1 + any(r.jacobian_weight for r, _ in network[1])) * 10)
+    assert (choice.n_epochs, choice.recipe.jacobian_weight) == (15, 0.0)
+    choice, _ = run(lambda network: trained(network) + 100 * any(r.jacobian_weight for r, _ in network[1]))
+    assert (choice.n_epochs, choice.recipe.jacobian_weight) == (5, 1.0)
+
+
+def test_weak_candidates_are_dropped_and_the_papers_recipe_is_always_tried():
+    choice, _ = run(lambda network: {"itq": 2, "okmeans": 1, "random": 0}[network[0]] + 0.01 * trained(network))
+    looked = rows(choice)
+    light = [row for row in looked if row["jacobian_weight"] == 0]
+    heavy = [row for row in looked if row["jacobian_weight"] == 1]
+    assert [sum(row["n_epochs"] == epochs for row in light) for epochs in (1, 2, 4, 15)] == [6, 2, 1, 1]
+    assert {row["init"] for row in light if row["n_epochs"] > 1} == {"itq"}
+    assert [sum(row["n_epochs"] == epochs and row["energy"] == 0.98 for row in heavy) for epochs in (1, 2, 5)] == [
+        5,
+        2,
+        1,
+    ]
+    assert {row["init"] for row in heavy if row["alpha"] == 0.1} == {"itq", "okmeans", "random"}
+    assert [(row["init"], row["n_epochs"]) for row in heavy if row["energy"] == 0.8] == [("itq", 5)]
+
+
+def test_only_what_is_open_is_looked_at():
+    choice, _ = run(trained, inits=("itq",), alphas=(0.2,), light_alphas=(0.2,), energies=(0.9,), always=None)
+    looked = choice.results
+    assert set(looked["init"]) == {"itq"}
+    assert set(looked["alpha"][looked["n_epochs"] > 0]) == {0.2}
+    assert set(looked["energy"][looked["jacobian_weight"] == 1]) == {0.9}
+    none, _ = run(trained, n_epochs=0, light_epochs=0)
+    assert none.results["n_epochs"].tolist() == [0, 0, 0]
+
+
+def test_the_held_out_points_are_a_tenth_and_no_more_than_thousands():
+    for n, expected in ((500, 50), (10_000, 1000), (30_000, 2000)):
+        asking, searched = split(n, np.random.RandomState(0))
+        assert len(asking) == expected
+        assert sorted([*asking, *searched]) == list(range(n))
+
+
+def test_the_score_is_the_m_recall_by_definition():
+    X = digits()[:400].astype(np.float64)
+    queries, base = X[:40], X[40:]
+    network = starting_network(X, 16, "itq", np.random.RandomState(0))
+    bits = [points @ network.W1.T + network.b1 >= 0 for points in (queries, base)]
+    distances = (bits[0][:, None] != bits[1][None]).sum(axis=2)
+    retrieved = np.argsort(distances, axis=1, kind="stable")[:, :50]
+    truth = ground_truth(base, queries, 5)
+    found = [[len(set(truth[q]) & set(retrieved[q, : i + 1])) / 5 for i in range(50)] for q in range(40)]
+    score = held_out_score(queries, base, 5, None, lambda net, points: points @ net.W1.T + net.b1 >= 0)
+    assert score(network) == pytest.approx(np.mean(found))
+
+
+@pytest.mark.parametrize("init", ["okmeans", "nokmeans"])
+def test_a_start_from_hyperplanes_has_their_codes_and_reconstructs(init):
+    X = digits()[:400].astype(np.float64)
+    start = AutoJacoBin(16, init=init, alpha=0.1, energy=0.98, jacobian_weight=0, n_epochs=0, random_state=0).fit(X)
+    hasher = (OKMeans if init == "okmeans" else NOKMeans)(16, random_state=0).fit(X * start.scale_)
+    assert np.mean(start.transform(X) == hasher.transform(X * start.scale_)) > 0.999
+    scaled = X * start.scale_
+    linear = (scaled @ start.W1_.T + start.b1_) @ start.W2_.T + start.b2_
+    assert np.allclose(start.W2_ @ start.W1_ @ start.W2_, start.W2_, atol=1e-10)
+    assert np.allclose(linear.mean(axis=0), scaled.mean(axis=0), atol=1e-10)
+    assert possible_starts(16, 8) == ("random", "itq", "nokmeans")
+
+
+def quick(**parameters):
+    return AutoJacoBin(16, n_neighbors=40, n_epochs=2, batch_size=200, random_state=0, **parameters)
+
+
+def test_the_defaults_choose_on_real_data_and_are_not_worse_than_where_they_start():
+    X = digits()
+    hasher = quick().fit(X[:1200])
+    results = hasher.search_results_
+    assert results["m_recall"][results["chosen"] == 1] == results["m_recall"].max()
+    assert set(results["init"][results["n_epochs"] == 0]) == {"random", "itq", "okmeans", "nokmeans"}
+    assert {(*row,) for row in zip(results["alpha"], results["init"], strict=True)} >= {(0.1, "random")}
+    rivals = [METHODS[name](16).fit(X[:1200]).score(X[1200:]) for name in ("ITQ", "OKMeans", "NOKMeans", "AutoJacoBin")]
+    assert hasher.score(X[1200:]) > max(rivals) - 0.02
+    assert np.array_equal(quick().fit(X[:1200]).W1_, hasher.W1_)
+
+
+def test_what_was_chosen_is_trained_on_all_points():
+    X = digits()[:800]
+    hasher = quick(jacobian_weight=0).fit(X)
+    chosen = hasher.chosen_
+    assert hasher.history_["n_points"].sum() == 800 * chosen["n_epochs"] if chosen["n_epochs"] else not hasher.history_
+    assert not hasattr(hasher, "tangent_rank_")
+    heavy = quick(jacobian_weight=0.5, init="random", alpha=0.1).fit(X)
+    if heavy.chosen_["n_epochs"]:
+        assert heavy.tangent_rank_.shape == (800,)
+        assert "jacobian" in heavy.history_
+
+
+def test_given_settings_stay_as_they_are():
+    hasher = quick(init="itq", alpha=0.05).fit(digits()[:600])
+    looked = hasher.search_results_
+    assert set(looked["init"]) == {"itq"}
+    assert set(looked["alpha"][looked["n_epochs"] > 0]) == {0.05}
+    assert hasher.get_params()["alpha"] == 0.05
+    published = AutoJacoBin.as_published(16, n_neighbors=40, n_epochs=1, random_state=0).fit(digits()[:600])
+    assert not hasattr(published, "search_results_")
+    assert published.chosen_ == {**PUBLISHED, "n_epochs": 1}
+
+
+def test_few_points_take_the_papers_settings():
+    X = digits()[:300]
+    few = AutoJacoBin(16, n_neighbors=40, random_state=0).fit(X)
+    assert not hasattr(few, "search_results_")
+    same = AutoJacoBin.as_published(16, n_neighbors=40, random_state=0).fit(X)
+    assert np.array_equal(few.W1_, same.W1_)
+    assert few.chosen_ == same.chosen_
+
+
+def test_a_second_fit_leaves_nothing_of_the_first():
+    hasher = quick(jacobian_weight=0).fit(digits()[:600])
+    hasher.set_params(init="random", alpha=0.1, energy=0.98).fit(digits()[:600])
+    assert not hasattr(hasher, "search_results_")
+
+
+def test_more_points_than_are_needed_are_sampled(monkeypatch):
+    monkeypatch.setattr("autojacobin.hashers.autojacobin._MOST_TO_CHOOSE", 600)
+    hasher = quick().fit(digits()[:1000])
+    assert hasher.chosen_["init"] in ("random", "itq", "okmeans", "nokmeans")
+    if "n_points" in hasher.history_:
+        assert hasher.history_["n_points"].sum() == 1000 * hasher.chosen_["n_epochs"]
+
+
+def test_choosing_by_origin_looks_at_codes_without_a_bias():
+    hasher = AutoJacoBin(8, threshold="origin")
+    network = Network(np.eye(8), np.full(8, 5.0), np.eye(8), np.zeros(8))
+    points = -np.ones((3, 8))
+    assert not hasher._bits_of(network, points).any()
+    assert AutoJacoBin(8)._bits_of(network, points).all()
+
+
+def test_results_survive_the_file(tmp_path):
+    hasher = quick(jacobian_weight=0).fit(digits()[:600])
+    hasher.save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    assert again.search_results_.keys() == hasher.search_results_.keys()
+    for name, column in hasher.search_results_.items():
+        assert np.array_equal(again.search_results_[name], column, equal_nan=column.dtype.kind == "f")
+    assert repr(again.chosen_) == repr(hasher.chosen_)
+    assert again.encode(digits()) == hasher.encode(digits())
+
+
+def test_more_bits_than_features_can_choose_too():
+    hasher = AutoJacoBin(40, n_neighbors=40, n_epochs=1, random_state=0).fit(digits()[:600, 20:40])
+    assert "okmeans" not in hasher.search_results_["init"]
+    assert hasher.encode(digits()[:, 20:40]).n_bits == 40
+
+
+@pytest.mark.parametrize("name", ["selection_k", "selection_depth"])
+def test_what_candidates_are_compared_by_is_checked(name):
+    with pytest.raises(DataError, match=f"{name} of AutoJacoBin must be .*an integer of at least 1, got 0"):
+        AutoJacoBin(8, **{name: 0}).fit(digits()[:600])
+
+
+def test_stages_double_and_end_with_all_epochs():
+    assert [list(_choosing._stages(n)) for n in (1, 2, 5, 15)] == [[1], [1, 2], [1, 2, 5], [1, 2, 4, 15]]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_grid_search_and_pipelines_work_with_every_method(name):
+    """GridSearchCV by m-Recall over the length of the codes: more bits find more."""
+    pipeline = make_pipeline(StandardScaler(with_std=False), METHODS[name](8))
+    step = pipeline.steps[1][0]
+    search = GridSearchCV(pipeline, {f"{step}__n_bits": [4, 24]}, cv=2).fit(digits()[:400])
+    assert search.best_params_ == {f"{step}__n_bits": 24}
+    assert 0 < search.best_score_ <= 1
+    assert search.transform(digits()[:5]).shape == (5, 24)
+
+
+def test_itq_is_where_a_start_from_itq_begins():
+    X = digits()[:400].astype(np.float64)
+    start = starting_network(X, 16, "itq", np.random.RandomState(3))
+    itq = ITQ(16, random_state=3).fit(X)
+    assert np.allclose(np.abs(np.sum(itq.weights_ * start.W1, axis=1)), 1, atol=1e-6)
