@@ -218,7 +218,7 @@ def test_foreign_files_are_refused(tmp_path):
     [
         ({"format_version": 3}, "format 3, class LSH"),
         ({"format_version": 99, "parameters": "of another kind"}, "format 99"),
-        ({"class": "HasherOfTheFuture"}, "format 1, class HasherOfTheFuture"),
+        ({"class": "HasherOfTheFuture"}, "format 2, class HasherOfTheFuture"),
     ],
 )
 def test_newer_files_ask_for_a_newer_library(tmp_path, changes, what):
