@@ -16,11 +16,13 @@ Figure of the paper       drawn by
 8, Recall@i               ``recall.draw(curves)``
 9 and 10, Recall@i grids  ``recall_grid.draw(curves)``
 of appendix I             ``proof.draw()``
+none, the settings tried  ``choice.draw(search_results)``
 ========================  ====================================================================
 """
 
 from autojacobin.figures import (
     alpha,
+    choice,
     cost,
     denoising,
     network,
@@ -38,6 +40,7 @@ __all__ = [
     "METHOD_STYLES",
     "MethodStyle",
     "alpha",
+    "choice",
     "cost",
     "denoising",
     "network",

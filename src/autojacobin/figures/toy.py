@@ -49,7 +49,9 @@ def train_toy(seed: int = 2) -> Toy:
     """
     rng = checked_seed(seed)
     points = rng.dirichlet([1, 1, 1], _POINTS)
-    hasher = AutoJacoBin.as_published(3, alpha=0.01, scale=8, batch_size=None, n_epochs=50, random_state=int(seed)).fit(points)
+    hasher = AutoJacoBin.as_published(3, alpha=0.01, scale=8, batch_size=None, n_epochs=50, random_state=int(seed)).fit(
+        points
+    )
     return Toy(points, np.tanh(hasher.project(points)), hasher.transform(points))
 
 

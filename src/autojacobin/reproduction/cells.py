@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from autojacobin.reproduction.settings import COMPARED, VARIANTS, Settings
+from autojacobin.reproduction.settings import COMPARED, EVERY, VARIANTS, Settings
 from autojacobin.reproduction.trials import Cell
 
-__all__ = ["PAPER_ALPHA", "alpha_cell", "alpha_cells", "compared_cells", "first_seed", "longest_bits", "variant_cells"]
+__all__ = [
+    "PAPER_ALPHA",
+    "alpha_cell",
+    "alpha_cells",
+    "compared_cells",
+    "every_cell",
+    "first_seed",
+    "longest_bits",
+    "variant_cells",
+]
 
 PAPER_ALPHA = 0.1
 
@@ -17,6 +26,14 @@ def compared_cells(settings: Settings) -> list[Cell]:
         for seed in range(settings.seeds)
         for bits in settings.bits
         for method in COMPARED
+    ]
+
+
+def every_cell(settings: Settings) -> list[Cell]:
+    """Trials of all methods with their defaults: those that are compared, the variants, and the one that chooses."""
+    others = [method for method in EVERY if method not in COMPARED]
+    return compared_cells(settings) + [
+        Cell(method, bits, seed) for seed in range(settings.seeds) for bits in settings.bits for method in others
     ]
 
 

@@ -218,7 +218,7 @@ def _about(results: Results, seconds: float) -> dict[str, Any]:
         "true neighbours k": ", ".join(map(str, settings.ks)),
         "points retrieved K": f"{settings.depth:,}",
         "seeds": f"{seeds} the grids over α and over the variants take seed 0 alone",
-        "parameters": "the paper's, which are the defaults of the library, unless a table says otherwise",
+        "parameters": "the paper's, unless a table says otherwise",
         "trials": f"{len(results.outcomes)}, of which training took {training:,.0f} s in all",
         "this run took": f"{seconds:,.0f} s; trials that were kept from earlier runs were not run again",
         "date": date.today().isoformat(),

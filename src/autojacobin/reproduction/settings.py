@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -23,10 +24,13 @@ from autojacobin.hashers import (
 )
 from autojacobin.search._arguments import checked_count
 
-__all__ = ["COMPARED", "GRIDS", "VARIANTS", "Settings", "cut", "make_hasher"]
+__all__ = ["CHOSEN", "COMPARED", "EVERY", "GRIDS", "VARIANTS", "Settings", "cut", "make_hasher"]
 
 COMPARED = ("LSH", "SpectralHashing", "ITQ", "OKMeans", "NOKMeans", "AutoJacoBin")
 VARIANTS = ("AutoBin1", "AutoBin2", "DAutoBin", "CAutoBin")
+CHOSEN = "AutoJacoBin (chosen)"
+EVERY = (*COMPARED[:-1], *VARIANTS, COMPARED[-1], CHOSEN)
+"""The ten methods with the paper's settings, and Auto-JacoBin with the library's, which chooses its own."""
 
 _WEIGHTS = (0.01, 0.1, 1.0, 10.0)
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
@@ -37,13 +41,14 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
 }
 """What the paper searches for the variants of its method."""
 
-_MAKERS: dict[str, tuple[type[Hasher], dict[str, Any]]] = {
+_MAKERS: dict[str, tuple[Callable[..., Hasher], dict[str, Any]]] = {
     "LSH": (LSH, {}),
     "SpectralHashing": (SpectralHashing, {}),
     "ITQ": (ITQ, {}),
     "OKMeans": (OKMeans, {}),
     "NOKMeans": (NOKMeans, {}),
-    "AutoJacoBin": (AutoJacoBin, {}),
+    "AutoJacoBin": (AutoJacoBin.as_published, {}),
+    CHOSEN: (AutoJacoBin, {}),
     "AutoBin1": (AutoBin, {}),
     "AutoBin2": (AutoBin, {"batch_size": None, "n_epochs": 50}),
     "DAutoBin": (DAutoBin, {}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 import warnings
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from autojacobin import __version__
 from autojacobin.datasets import VectorSet
 from autojacobin.evaluation.places import places_in_list
-from autojacobin.reproduction.settings import make_hasher
+from autojacobin.reproduction.settings import CHOSEN, make_hasher
 from autojacobin.search import hamming_topk, rerank
 
 __all__ = ["N_PICTURED", "Cell", "Outcome", "fingerprint", "n_looked_at", "run_cell"]
@@ -42,9 +43,9 @@ class Cell:
     @property
     def cost(self) -> int:
         """How long it takes, roughly, so that a progress bar can tell the time left."""
-        if self.method != "AutoJacoBin":
-            return max(1, self.bits // 32)
-        return self.bits
+        if self.method == CHOSEN:
+            return 2 * self.bits
+        return self.bits if self.method == "AutoJacoBin" else max(1, self.bits // 32)
 
     def __str__(self) -> str:
         given = "".join(f", {name}={value:g}" for name, value in self.parameters)
@@ -58,7 +59,7 @@ class Cell:
         parameters = make_hasher(self.method, self.bits, self.seed, dict(self.parameters)).get_params()
         named = [data, depth, k, self.method, sorted(parameters.items()), self.seed, self.pictured, __version__]
         digest = hashlib.sha256(json.dumps(named, default=str).encode()).hexdigest()[:16]
-        return f"{self.method}-{self.bits}-{self.seed}-{digest}"
+        return f"{'-'.join(re.findall('[A-Za-z0-9]+', self.method))}-{self.bits}-{self.seed}-{digest}"
 
 
 @dataclass(frozen=True, eq=False)
