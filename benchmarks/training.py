@@ -39,7 +39,9 @@ from autojacobin._parallel import one_blas_thread  # noqa: E402
 from autojacobin.autoencoder import Batch, Network, Objective, TangentSpaces, tangent_spaces  # noqa: E402
 from autojacobin.autoencoder._local_pca import local_pca  # noqa: E402
 from autojacobin.autoencoder._neighbors import Candidates  # noqa: E402
-from autojacobin.autoencoder.jacobian import _squared_norm, _trace  # noqa: E402
+from autojacobin.autoencoder._squared_norm import squared_norm  # noqa: E402
+from autojacobin.autoencoder._trace import trace  # noqa: E402
+from autojacobin.autoencoder._trace_line import LineRoom  # noqa: E402
 from autojacobin.datasets import load_set  # noqa: E402
 from autojacobin.hashers.itq import itq_rotation  # noqa: E402
 
@@ -127,6 +129,40 @@ def objective() -> None:
         report("  share of the rate of a large sgemm", rate / peer, ">= 0.4", gflops=rate / 1e9, sgemm=peer / 1e9)
 
 
+@one_blas_thread()
+def line() -> None:
+    """CPU time of what a step is made of, over that of as many evaluations in full."""
+    for D, d in ((128, 64),) if arguments.quick else ((128, 64), (960, 256)):
+        n = 1000 if D == 128 else 250
+        network, batch = problem(n, D, d, d)
+        objective, room = Objective(jacobian_weight=1.0), LineRoom()
+        best = dict.fromkeys(("full", "start", "first", "next"), float("inf"))
+        for _ in range(ROUNDS if D == 128 else 2):
+            calls: dict[str, Callable[[], Any]] = {
+                "full": lambda n=network, b=batch, o=objective: o(n, b),
+                "start": lambda n=network, b=batch, o=objective, r=room: o.descent(n, b, r),
+            }
+            for name, call in calls.items():
+                best[name] = min(best[name], _cpu_seconds(call))
+            descent = objective.descent(network, batch, room)
+            for name in ("first", "next"):  # the first one finds what the others use
+                best[name] = min(best[name], _cpu_seconds(lambda d=descent: d(1e-6)))
+        for trials in (1, 2):
+            step = best["start"] + best["first"] + (trials - 1) * best["next"]
+            report(
+                f"step of {trials} + 1 evaluations over evaluations in full, D={D}, d={d}",
+                step / ((trials + 1) * best["full"]),
+                "< 1",
+                **{name: 1e6 * seconds / n for name, seconds in best.items()},
+            )
+
+
+def _cpu_seconds(call: Callable[[], Any]) -> float:
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
 def itq_against_faiss() -> None:
     import faiss
 
@@ -167,14 +203,14 @@ def whole_fit(name: str, n: int, D: int, n_bits: int, device: str = "cpu") -> di
 
 def _fit_and_tell(pipe: Any, X: np.ndarray, n_bits: int, device: str) -> None:
     if device == "cuda":  # the first call of any GPU library takes seconds
-        AutoJacoBin(n_bits, n_neighbors=X.shape[1] + n_bits, device=device).fit(X[:2000])
+        AutoJacoBin.as_published(n_bits, n_neighbors=X.shape[1] + n_bits, device=device).fit(X[:2000])
     start, tangents = time.perf_counter(), []
 
     def watch(stage: str, done: int, total: int) -> None:  # noqa: ARG001
         if stage == "tangent spaces":
             tangents.append(time.perf_counter() - start)
 
-    hasher = AutoJacoBin(n_bits, random_state=0, device=device, progress=watch).fit(X)
+    hasher = AutoJacoBin.as_published(n_bits, random_state=0, device=device, progress=watch).fit(X)
     pipe.send(
         {
             "seconds": time.perf_counter() - start,
@@ -213,8 +249,8 @@ def breakdown() -> None:
         {
             "neighbours": lambda: candidates.nearest(X[:32], 192, places),
             "local_pca": lambda: local_pca(candidates, neighbors, 64, 0.98),
-            "norm_part": lambda: _squared_norm(network, state.g, state.a),
-            "trace_part": lambda: _trace(network, state.g, state.a, batch.tangents),
+            "norm_part": lambda: squared_norm(network, state.g, state.a),
+            "trace_part": lambda: trace(network, state.g, state.a, batch.tangents),
             "other_terms": lambda: Objective()(network, Batch(batch.inputs, batch.targets)),
         }
     )
@@ -282,6 +318,7 @@ def _ms(times: dict[str, float]) -> dict[str, float]:
 
 def main() -> None:
     objective()
+    line()
     itq_against_faiss()
     breakdown()
     growth()

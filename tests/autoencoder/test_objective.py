@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin.autoencoder import Batch, Network, Objective, TangentSpaces
+from autojacobin.autoencoder._squared_norm import squared_norm
 from autojacobin.autoencoder.network import Partials
 from autojacobin.autoencoder.objective import binary, contraction, jacobian, reconstruction
 from tests.autoencoder import appendix_two, naive
@@ -150,8 +151,10 @@ def test_groups_of_points_do_not_change_the_result(monkeypatch):
     network, batch = problem(23, 6, 5, 4)
     objective = Objective(jacobian_weight=1.0)
     whole, gradient = objective(network, batch)
-    for name, size in {"POINTS_PER_TASK": 7, "PAIRS_PER_PANEL": 10, "NUMBERS_PER_GROUP": 90}.items():
-        monkeypatch.setattr(f"autojacobin.autoencoder.jacobian._{name}", size)  # of 7 and 3 points, and 2 hidden units
+    # tasks of 7 points, groups of 3, panels of 2 hidden units
+    monkeypatch.setattr("autojacobin.autoencoder._jacobian_part._POINTS_PER_TASK", 7)
+    monkeypatch.setattr("autojacobin.autoencoder._squared_norm._PAIRS_PER_PANEL", 10)
+    monkeypatch.setattr("autojacobin.autoencoder._trace._NUMBERS_PER_GROUP", 90)
     parts, gradient_of_parts = objective(network, batch)
     assert parts == pytest.approx(whole, rel=1e-13)
     assert relative_error(gradient_of_parts.to_vector(), gradient.to_vector()) <= 1e-13
@@ -173,6 +176,18 @@ def test_float32_stays_float32_and_close_to_float64():
     assert relative_error(gradient.to_vector(), exact_gradient.to_vector()) <= 1e-5
 
 
+@pytest.mark.parametrize(("n", "D"), [(9, 4), (4, 9), (6, 6)])
+def test_the_norm_is_the_same_whichever_side_has_fewer_rows(n, D):
+    network, batch = problem(n, D, 5, 2)
+    state = network.forward(batch.inputs)
+    part = squared_norm(network, state.g, state.a)
+    assert part.value == pytest.approx((network.jacobian(batch.inputs) ** 2).sum(), rel=1e-12)
+    # it is of the second degree in each of these, so Euler's rule gives twice the value
+    pairs = ((part.g, state.g), (part.a, state.a), (part.W1, network.W1), (part.W2, network.W2))
+    for derivative, variable in pairs:
+        assert (derivative * variable).sum() == pytest.approx(2 * part.value, rel=1e-12)
+
+
 def test_no_temporary_is_as_large_as_a_jacobian_for_every_point():
     import tracemalloc
 
@@ -190,9 +205,10 @@ def test_the_few_large_steps_of_a_gpu_give_the_same(as_on_a_gpu, monkeypatch, d)
     network, batch = problem(23, 6, d, 3)
     objective = Objective(jacobian_weight=1.0)
     values, gradient = objective(network, batch)
-    as_on_a_gpu("jacobian")
+    as_on_a_gpu("_jacobian_part", "_squared_norm", "_trace")
     for step in (2**28, 250):  # all at once, and in several panels and groups
-        monkeypatch.setattr("autojacobin.autoencoder.jacobian._NUMBERS_PER_GPU_STEP", step)
+        for part in ("_squared_norm", "_trace"):
+            monkeypatch.setattr(f"autojacobin.autoencoder.{part}._NUMBERS_PER_GPU_STEP", step)
         others, its_gradient = objective(network, batch)
         assert others == pytest.approx(values, rel=1e-12)
         assert relative_error(its_gradient.to_vector(), gradient.to_vector()) <= 1e-12
@@ -215,7 +231,7 @@ def test_bases_in_sixteen_bits_and_some_of_them_serve_as_well():
 
 def test_the_number_of_cores_does_not_change_a_bit(monkeypatch):
     network, batch = problem(300, 6, 5, 4)
-    monkeypatch.setattr("autojacobin.autoencoder.jacobian._POINTS_PER_TASK", 32)
+    monkeypatch.setattr("autojacobin.autoencoder._jacobian_part._POINTS_PER_TASK", 32)
     results = []
     for cores in (1, 2, 3):
         monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda cores=cores: cores)

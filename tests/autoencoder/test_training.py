@@ -3,20 +3,21 @@
 import numpy as np
 import pytest
 
-from autojacobin.autoencoder import Batch, Objective, TangentSpaces, train, training
+from autojacobin.autoencoder import Batch, LinePoint, Objective, TangentSpaces, strong_wolfe, train, training
 from tests.autoencoder import naive
 from tests.autoencoder.test_objective import problem
 
 
-class Recorder:
+class Recorder(Objective):
     """An objective that remembers the batches it was asked about."""
 
     def __init__(self):
-        self.batches = []
+        super().__init__(alpha=0.1)
+        object.__setattr__(self, "batches", [])
 
-    def __call__(self, network, batch):
+    def descent(self, network, batch, room=None):
         self.batches.append(batch)
-        return Objective(alpha=0.1)(network, batch)
+        return super().descent(network, batch, room)
 
 
 def numbered(n=60, D=5, d=3):
@@ -29,20 +30,11 @@ def numbered(n=60, D=5, d=3):
     return network, X, TangentSpaces(bases, np.arange(n))
 
 
-def steps(recorder):
-    """One batch a step; the line search asks about the same one again."""
-    distinct = []
-    for batch in recorder.batches:
-        if not distinct or distinct[-1] is not batch:
-            distinct.append(batch)
-    return distinct
-
-
 def test_every_epoch_goes_once_over_all_points_in_another_order():
     network, X, tangents = numbered()
     recorder = Recorder()
     train(network, X, recorder, rng=np.random.RandomState(0), tangents=tangents, batch_size=20, n_epochs=3)
-    batches = [tuple(sorted(np.rint(batch.inputs[:, 0] * 60).astype(int))) for batch in steps(recorder)]
+    batches = [tuple(sorted(np.rint(batch.inputs[:, 0] * 60).astype(int))) for batch in recorder.batches]
     assert [len(batch) for batch in batches] == [20] * 9
     for epoch in range(3):
         assert sorted(sum(batches[3 * epoch : 3 * epoch + 3], ())) == list(range(60))
@@ -54,7 +46,7 @@ def test_each_point_has_its_own_tangent_space_and_target():
     network, X, tangents = numbered()
     recorder = Recorder()
     train(network, X, recorder, rng=np.random.RandomState(0), tangents=tangents, batch_size=20, n_epochs=2)
-    for batch in steps(recorder):
+    for batch in recorder.batches:
         assert np.array_equal(batch.tangents.bases[:, 0, 0], batch.inputs[:, 0])
         assert np.array_equal(batch.tangents.ranks, np.rint(batch.inputs[:, 0] * 60))
         assert np.array_equal(batch.targets, batch.inputs)
@@ -69,7 +61,7 @@ def test_noise_goes_into_the_inputs_and_not_into_the_targets():
         return clean * (noise.random_sample(clean.shape) > 0.3)
 
     train(network, X, recorder, rng=np.random.RandomState(0), batch_size=20, n_epochs=2, corrupt=corrupt)
-    distinct = steps(recorder)
+    distinct = recorder.batches
     for batch in distinct:
         gone = batch.inputs != batch.targets
         assert 0.1 < gone.mean() < 0.5
@@ -111,3 +103,37 @@ def test_later_searches_start_from_twice_the_last_step(monkeypatch):
     _, gradient = Objective()(network, Batch(X, X))
     assert tried[0] == pytest.approx(min(1, 1 / np.abs(gradient.to_vector()).sum()))
     assert np.allclose(tried[1:], 2 * history["step"][:-1])
+
+
+def test_training_takes_the_steps_that_full_gradients_lead_to():
+    network, batch = problem(40, 6, 4, 3)
+    X, tangents = batch.inputs, batch.tangents
+    objective = Objective(jacobian_weight=1.0)
+    options = {"n_epochs": 3, "batch_size": 20}
+    trained, history = train(network, X, objective, rng=np.random.RandomState(0), tangents=tangents, **options)
+
+    rng, step, taken = np.random.RandomState(0), None, []
+    for _ in range(3):
+        for chosen in np.array_split(rng.permutation(40), 2):
+            points = np.sort(chosen)
+            part = Batch(X[points], X[points], tangents[points])
+            network, step = plain_step(network, objective, part, step)
+            taken.append(step)
+    assert np.allclose(history["step"], taken, rtol=1e-8)
+    assert np.allclose(trained.to_vector(), network.to_vector(), rtol=0, atol=1e-9)
+
+
+def plain_step(network, objective, batch, last_step):
+    """A step of Algorithm 1 that asks for the whole gradient at every point of the line."""
+    theta = network.to_vector()
+    values, gradient = objective(network, batch)
+    direction = -gradient.to_vector()
+
+    def line(t):
+        values, gradient = objective(network.with_vector(theta + t * direction), batch)
+        return LinePoint(t, sum(values.values()), gradient.to_vector() @ direction)
+
+    start = LinePoint(0.0, sum(values.values()), -direction @ direction)
+    first = min(1.0, 1.0 / np.abs(direction).sum()) if last_step is None else 2 * last_step
+    step = strong_wolfe(line, start, first).point.t
+    return network.with_vector(theta + step * direction), step

@@ -103,12 +103,17 @@ class Activations:
 
 @dataclass
 class Partials:
-    """Partial derivatives of a cost that is a function of Y, Z, W1 and W2 taken as independent of each other."""
+    """Partial derivatives of a cost that is a function of Y, Z, W1 and W2 taken as independent of each other.
+
+    Along a line of weights some terms know of their derivatives with respect to W1 and W2 no more than the product
+    with the direction of the line; these add up in ``slope``.
+    """
 
     Y: Any
     Z: Any
     W1: Any
     W2: Any
+    slope: float = 0.0
 
     @classmethod
     def zeros(cls, network: Network, state: Activations) -> Partials:

@@ -13,7 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from autojacobin._arrays import namespace
+from autojacobin.autoencoder._trace_line import LineRoom, TraceLine
 from autojacobin.autoencoder.jacobian import jacobian
 from autojacobin.autoencoder.network import Activations, Network, Partials
 from autojacobin.autoencoder.tangent import TangentSpaces
@@ -53,18 +56,67 @@ class Objective:
 
     def __call__(self, network: Network, batch: Batch) -> tuple[dict[str, float], Network]:
         """Weighted value of every term, and the gradient of their sum with respect to the weights."""
+        values, gradient, _ = self._evaluate(network, batch)
+        return values, gradient
+
+    def descent(self, network: Network, batch: Batch, room: LineRoom | None = None) -> Descent:
+        """Evaluate the cost at ``network``, ready to be followed along the line against its gradient.
+
+        Descents that are given the same ``room`` use the same memory, so only the last of them may be followed.
+        """
+        return Descent(self, network, batch, room or LineRoom())
+
+    def _evaluate(
+        self, network: Network, batch: Batch, line: TraceLine | None = None, t: float = 0.0
+    ) -> tuple[dict[str, float], Network, float]:
+        """Values, the gradient, and what along ``line`` has to be added to its product with the direction."""
         state = network.forward(batch.inputs)
         partials = Partials.zeros(network, state)
         values = {"reconstruction": reconstruction(state, batch.targets, 1.0, partials)}
         if self.jacobian_weight:
             if batch.tangents is None:
                 raise ValueError("the Jacobian term needs tangent spaces, got a batch without them")
-            values["jacobian"] = jacobian(network, state, batch.tangents, self.jacobian_weight, partials)
+            values["jacobian"] = jacobian(network, state, batch.tangents, self.jacobian_weight, partials, line, t)
         if self.alpha:
             values["binary"] = binary(state, self.epsilon, self.alpha, partials)
         if self.contraction_weight:
             values["contraction"] = contraction(network, state, self.contraction_weight, partials)
-        return values, network.backward(state, partials)
+        return values, network.backward(state, partials), partials.slope
+
+
+class Descent:
+    """The cost of a batch along W(t) = W − t ∇C, the line that a step of Algorithm 1 searches.
+
+    What the trace part of the Jacobian term needs of the tangent spaces is found once for all t (``_trace_line.py``).
+
+    Attributes
+    ----------
+    values : dict
+        Weighted value of every term at t = 0.
+    slope : float
+        Derivative of their sum by t at t = 0, −‖∇C‖².
+    direction : array
+        −∇C as a vector.
+    """
+
+    def __init__(self, objective: Objective, network: Network, batch: Batch, room: LineRoom) -> None:
+        self._objective, self._network, self._batch = objective, network, batch
+        # A GPU multiplies by T sooner than it reads the matrices that would spare it.
+        on_host = isinstance(network.W1, np.ndarray)
+        traced = batch.tangents if objective.jacobian_weight and on_host else None
+        self._line = None if traced is None else TraceLine(network, traced, room)
+        self.values, gradient, _ = objective._evaluate(network, batch, self._line)
+        self.direction = -gradient.to_vector()
+        self.slope = -float(self.direction @ self.direction)
+        if self._line is not None:
+            self._line.turn(network.with_vector(self.direction))
+
+    def __call__(self, t: float) -> tuple[Network, dict[str, float], float]:
+        """Network at ``t``, weighted value of every term, and the derivative of their sum by t."""
+        theta = self._network.to_vector()
+        moved = self._network.with_vector(theta + theta.dtype.type(t) * self.direction)
+        values, gradient, slope = self._objective._evaluate(moved, self._batch, self._line, t)
+        return moved, values, slope + float(gradient.to_vector() @ self.direction)
 
 
 def reconstruction(state: Activations, targets: Any, weight: float, partials: Partials) -> float:

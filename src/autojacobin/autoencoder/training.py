@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from autojacobin._arrays import namespace
 from autojacobin._parallel import one_blas_thread
+from autojacobin.autoencoder._trace_line import LineRoom
 from autojacobin.autoencoder.line_search import LinePoint, strong_wolfe
 from autojacobin.autoencoder.network import Network
 from autojacobin.autoencoder.objective import Batch, Objective
@@ -70,6 +71,7 @@ def train(
     n_batches = 1 if batch_size is None else max(1, round(n / batch_size))
     xp = namespace(X)
     rows: list[dict[str, float]] = []
+    room = LineRoom()
     step: float | None = None
     epoch_cost: float | None = None
     for epoch in range(n_epochs):
@@ -82,7 +84,7 @@ def train(
                 targets=clean,
                 tangents=None if tangents is None else tangents[points],
             )
-            network, row = _descend(network, objective, batch, step)
+            network, row = _descend(network, objective, batch, step, room)
             step = row["step"] or step
             rows.append({"epoch": epoch, "n_points": len(chosen), **row})
             if progress is not None:
@@ -96,22 +98,18 @@ def train(
 
 
 def _descend(
-    network: Network, objective: Objective, batch: Batch, last_step: float | None
+    network: Network, objective: Objective, batch: Batch, last_step: float | None, room: LineRoom
 ) -> tuple[Network, dict[str, float]]:
     """One step against the gradient of one batch."""
-    theta = network.to_vector()
-    values, gradient = objective(network, batch)
-    direction = -gradient.to_vector()
+    descent = objective.descent(network, batch, room)
 
     def line(t: float) -> LinePoint:
-        moved = network.with_vector(theta + theta.dtype.type(t) * direction)
-        values, gradient = objective(moved, batch)
-        slope = float(gradient.to_vector() @ direction)
+        moved, values, slope = descent(t)
         return LinePoint(t, sum(values.values()), slope, payload=(moved, values))
 
-    cost = sum(values.values())
-    start = LinePoint(0.0, cost, -float(direction @ direction), payload=(network, values))
-    found = strong_wolfe(line, start, _first_step(direction, last_step))
+    cost = sum(descent.values.values())
+    start = LinePoint(0.0, cost, descent.slope, payload=(network, descent.values))
+    found = strong_wolfe(line, start, _first_step(descent.direction, last_step))
     moved, values = found.point.payload
     return moved, {
         "cost_before": cost,

@@ -1,0 +1,146 @@
+"""The cost along the line of a step, against the cost and the gradient evaluated in full at every point of it."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autojacobin.autoencoder import Batch, Network, Objective, TangentSpaces
+from autojacobin.autoencoder._trace_line import LineRoom
+from tests.autoencoder import naive
+from tests.autoencoder.test_objective import SHAPES, problem
+
+OBJECTIVES = {
+    "jacobian": Objective(alpha=0.3, jacobian_weight=1.7),
+    "contraction": Objective(alpha=0.3, contraction_weight=0.6),
+    "all": Objective(alpha=0.3, jacobian_weight=1.7, contraction_weight=0.6),
+    "reconstruction": Objective(alpha=0.0),
+}
+
+
+def in_full(objective, network, batch, direction, t):
+    """Network, values and slope at ``t`` from a gradient with respect to all weights."""
+    moved = network.with_vector(network.to_vector() + t * direction)
+    values, gradient = objective(moved, batch)
+    return moved, values, gradient.to_vector() @ direction
+
+
+def assert_follows(descent, objective, network, batch, steps=(1e-3, 0.02, 0.1, 0.02), tolerance=1e-11):
+    for t in steps:
+        moved, values, slope = descent(t)
+        expected, expected_values, expected_slope = in_full(objective, network, batch, descent.direction, t)
+        assert np.array_equal(moved.to_vector(), expected.to_vector())
+        assert values == pytest.approx(expected_values, rel=tolerance)
+        assert slope == pytest.approx(expected_slope, rel=tolerance, abs=tolerance * abs(descent.slope))
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_values_and_slopes_are_those_of_the_full_objective(name, shape):
+    network, batch = problem(*shape, seed=3)
+    descent = OBJECTIVES[name].descent(network, batch)
+    values, gradient = OBJECTIVES[name](network, batch)
+    assert descent.values == pytest.approx(values, rel=1e-13)
+    assert np.allclose(descent.direction, -gradient.to_vector(), rtol=1e-12, atol=1e-12)
+    assert descent.slope == pytest.approx(-(gradient.to_vector() @ gradient.to_vector()), rel=1e-12)
+    assert_follows(descent, OBJECTIVES[name], network, batch)
+
+
+def test_the_jacobian_term_on_the_line_is_the_definition_written_out():
+    network, batch = problem(7, 5, 3, 2)
+    descent = Objective(alpha=0.0, jacobian_weight=1.0).descent(network, batch)
+    moved, values, _ = descent(0.05)
+    assert values["jacobian"] == pytest.approx(naive.jacobian(moved, batch.inputs, batch.tangents.bases), rel=1e-12)
+
+
+@given(st.integers(1, 9), st.integers(1, 7), st.integers(1, 9), st.integers(0, 2**31), st.floats(-0.1, 0.1))
+@settings(max_examples=40, deadline=None)
+def test_the_slope_is_the_difference_of_values_over_random_shapes(n, D, d, seed, t):
+    network, batch = problem(n, D, d, 1 + seed % min(d, D), seed)
+    descent = Objective(alpha=0.0, jacobian_weight=1.0).descent(network, batch)
+    size = max(1.0, np.abs(descent.direction).max())
+    t, h = t / size, 1e-4 / size
+
+    def cost(step):
+        moved = network.with_vector(network.to_vector() + step * descent.direction)
+        return naive.reconstruction(moved, batch.inputs, batch.targets) + naive.jacobian(
+            moved, batch.inputs, batch.tangents.bases
+        )
+
+    _, values, slope = descent(t)
+    assert sum(values.values()) == pytest.approx(cost(t), rel=1e-10)
+    difference = (8 * (cost(t + h) - cost(t - h)) - (cost(t + 2 * h) - cost(t - 2 * h))) / (12 * h)
+    assert slope == pytest.approx(difference, rel=1e-5, abs=1e-6 * size * max(1.0, cost(t)))
+
+
+@pytest.mark.parametrize("n_held", [0, 10, 23])
+def test_points_that_memory_has_no_room_for_are_evaluated_in_full(monkeypatch, n_held):
+    network, batch = problem(23, 6, 5, 4)
+    monkeypatch.setattr("autojacobin.autoencoder._trace_line._BYTES_HELD", n_held * 3 * 6 * 5 * 8)
+    monkeypatch.setattr("autojacobin.autoencoder._jacobian_part._POINTS_PER_TASK", 4)
+    monkeypatch.setattr("autojacobin.autoencoder._trace._NUMBERS_PER_GROUP", 90)
+    objective = OBJECTIVES["jacobian"]
+    assert_follows(objective.descent(network, batch), objective, network, batch)
+
+
+def test_lines_that_share_their_room_do_not_disturb_the_next():
+    objective, room = OBJECTIVES["jacobian"], LineRoom()
+    for n, D, d in ((9, 5, 4), (8, 5, 4), (11, 5, 4), (9, 4, 5)):  # smaller, larger and of other shapes
+        network, batch = problem(n, D, d, 3, seed=n)
+        assert_follows(objective.descent(network, batch, room), objective, network, batch)
+
+
+def test_bases_in_sixteen_bits_and_some_of_them_serve_as_well():
+    network, batch = problem(40, 12, 6, 4)
+    scales = np.abs(batch.tangents.bases).max(axis=2) / 32767
+    held = np.rint(batch.tangents.bases / np.where(scales > 0, scales, 1)[:, :, None]).astype(np.int16)
+    points = np.array([7, 2, 30, 31, 39])
+    few = Batch(batch.inputs[points], batch.targets[points], TangentSpaces(held, batch.tangents.ranks, scales)[points])
+    objective = OBJECTIVES["jacobian"]
+    assert_follows(objective.descent(network, few), objective, network, few)
+
+
+def test_float32_stays_float32_and_close_to_float64():
+    network, batch = problem(50, 24, 16, 10)
+    single = Network(*(part.astype(np.float32) for part in (network.W1, network.b1, network.W2, network.b2)))
+    small = Batch(
+        batch.inputs.astype(np.float32),
+        batch.targets.astype(np.float32),
+        TangentSpaces(batch.tangents.bases.astype(np.float32), batch.tangents.ranks),
+    )
+    objective = Objective(jacobian_weight=1.0)
+    moved, values, slope = objective.descent(single, small)(1e-4)
+    _, exact, exact_slope = objective.descent(network, batch)(1e-4)
+    assert moved.to_vector().dtype == np.float32
+    assert values == pytest.approx(exact, rel=1e-5)
+    assert slope == pytest.approx(exact_slope, rel=1e-5)
+
+
+@pytest.mark.parametrize("n_held", [10, 23])  # a GPU holds all of a batch or nothing
+def test_the_large_steps_of_a_gpu_give_the_same(as_on_a_gpu, monkeypatch, n_held):
+    network, batch = problem(23, 6, 5, 3)
+    objective = OBJECTIVES["jacobian"]
+    expected = objective.descent(network, batch)(0.02)
+    monkeypatch.setattr("autojacobin.autoencoder._trace_line._BYTES_HELD", n_held * 3 * 6 * 5 * 8)
+    as_on_a_gpu("_jacobian_part", "_squared_norm", "_trace", "_trace_line")
+    _, values, slope = objective.descent(network, batch)(0.02)
+    assert values == pytest.approx(expected[1], rel=1e-12)
+    assert slope == pytest.approx(expected[2], rel=1e-10)
+
+
+def test_the_number_of_cores_does_not_change_a_bit(monkeypatch):
+    network, batch = problem(300, 6, 5, 4)
+    monkeypatch.setattr("autojacobin.autoencoder._jacobian_part._POINTS_PER_TASK", 32)
+    results = []
+    for cores in (1, 2, 3):
+        monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda cores=cores: cores)
+        descent = OBJECTIVES["jacobian"].descent(network, batch)
+        results.append([descent(t)[1:] for t in (0.01, 0.02)])
+    assert results[1] == results[0]
+    assert results[2] == results[0]
+
+
+def test_a_batch_without_tangent_spaces_is_refused():
+    network, batch = problem(9, 5, 4, 3)
+    with pytest.raises(ValueError, match="needs tangent spaces"):
+        OBJECTIVES["jacobian"].descent(network, Batch(batch.inputs, batch.targets))
