@@ -101,7 +101,7 @@ class Descent:
 
     def __init__(self, objective: Objective, network: Network, batch: Batch, room: LineRoom) -> None:
         self._objective, self._network, self._batch = objective, network, batch
-        # A GPU multiplies by T sooner than it reads the matrices that would spare it.
+        # Only on a CPU is this known to pay; a GPU evaluates every point of the line in full.
         on_host = isinstance(network.W1, np.ndarray)
         traced = batch.tangents if objective.jacobian_weight and on_host else None
         self._line = None if traced is None else TraceLine(network, traced, room)
