@@ -1,0 +1,101 @@
+// One point close up: its distance, its rank by every method, and its code beside that of the query.
+
+import { codeStrip } from "./code_strip.js";
+import { byId, element, fill } from "./elements.js";
+import { decimal, whole } from "./numbers.js";
+import { codeDistance, codesOf } from "./ranking.js";
+import { change, state, watch } from "./state.js";
+import { showPicture } from "./tiles.js";
+
+const HOW =
+  "Point at a neighbour, tap it, or go to it with Tab and the arrow keys: its distance, rank and code stand here.";
+
+export function startDetail(about, current) {
+  const draw = () => drawDetail(about, current.data);
+  watch(["item", "method", "bits", "candidates", "k", "distance"], draw);
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && state.item !== null) change({ item: null });
+  });
+  return draw;
+}
+
+function drawDetail(about, data) {
+  const body = byId("detail-body");
+  byId("detail").classList.toggle("open", state.item !== null);
+  if (!data || state.item === null) {
+    fill(body, element("p", { class: "hint" }, HOW));
+    return;
+  }
+  const place = state.item;
+  const method = about.methods.find((one) => one.name === state.method);
+  const entry = data.methods[method.name][state.bits];
+  const weights = state.distance === "asymmetric" ? entry.weights : null;
+  const codes = codesOf(entry, place, state.bits);
+  const close = element("button", { type: "button", class: "close", click: () => change({ item: null }) }, "Close");
+  fill(
+    body,
+    close,
+    pictures(about, data, place),
+    element("div", null, summary(data, place), ranks(about, data, place)),
+    element(
+      "div",
+      null,
+      element("h3", null, `Its code by ${method.label}: ${difference(codes, weights)}`),
+      codeStrip(codes, weights),
+      element("p", { class: "hint" }, legend(weights)),
+    ),
+  );
+}
+
+function legend(weights) {
+  const bars = weights ? " Bars: how much a difference in this bit counts." : "";
+  return `Above the query, below the point. Filled is 1, hollow 0, red where they differ.${bars}`;
+}
+
+function pictures(about, data, place) {
+  if (!data.sprite) return null;
+  const query = element("div", { role: "img", "aria-label": "The query" });
+  showPicture(query, about.sprite, `data/wall.${about.sprite.ending}`, state.query);
+  const point = element("div", { role: "img", "aria-label": "The point" });
+  showPicture(point, data.sprite, `data/query-${state.query}.${about.sprite.ending}`, place);
+  const caption = (node, text) => element("figure", null, node, element("figcaption", null, text));
+  return element("div", { class: "pair" }, caption(query, "query"), caption(point, `point ${data.ids[place]}`));
+}
+
+function summary(data, place) {
+  const truth = place < state.k ? `True neighbour number ${place + 1}` : `Not among the ${state.k} nearest`;
+  const name = data.sprite ? "" : `Point ${data.ids[place]}. `;
+  return element("p", { class: place < state.k ? "verdict true" : "verdict" },
+    `${name}${truth}, at Euclidean distance ${decimal(data.distances[place])}.`);
+}
+
+function difference(codes, weights) {
+  const n = codes.query.length;
+  const hamming = `${codeDistance(codes, null)} of ${n} bits differ`;
+  return weights ? `${hamming}, which weigh ${decimal(codeDistance(codes, weights))}` : hamming;
+}
+
+function ranks(about, data, place) {
+  const rows = about.methods.map((method) => {
+    const entry = data.methods[method.name][state.bits];
+    const rank = entry.ranks[state.distance][place];
+    const weights = state.distance === "asymmetric" ? entry.weights : null;
+    const distance = codeDistance(codesOf(entry, place, state.bits), weights);
+    const name = element("button", {
+      type: "button",
+      class: "link",
+      "aria-pressed": String(method.name === state.method),
+      click: () => change({ method: method.name }),
+    }, method.label);
+    const last = about.stops[about.stops.length - 1];
+    return element("tr", { class: rank > 0 && rank <= state.candidates ? "in" : "out" },
+      element("th", { scope: "row" }, name),
+      element("td", null, decimal(distance)),
+      element("td", null, rank > 0 ? whole(rank) : `> ${whole(last)}`),
+      element("td", null, rank > 0 && rank <= state.candidates ? "found" : "–"));
+  });
+  const heads = ["method", state.distance === "asymmetric" ? "asymmetric" : "Hamming", "rank", ""];
+  return element("table", { class: "ranks" },
+    element("thead", null, element("tr", null, ...heads.map((text) => element("th", { scope: "col" }, text)))),
+    element("tbody", null, ...rows));
+}

@@ -1,0 +1,23 @@
+// Numbers as people read them.
+
+// made once: each call of toLocaleString would make one anew, a hundred times for a move of a slider
+const WHOLE = new Intl.NumberFormat("en");
+const DECIMAL = new Intl.NumberFormat("en", { maximumFractionDigits: 4 });
+
+export function whole(n) {
+  return WHOLE.format(n);
+}
+
+export function decimal(x) {
+  if (x !== 0 && Math.abs(x) < 0.001) return x.toExponential(1);
+  return DECIMAL.format(Number(x.toPrecision(4)));
+}
+
+export function percent(share) {
+  const digits = share > 0 && share < 0.1 ? 1 : 0;
+  return `${(100 * share).toFixed(digits)} %`;
+}
+
+export function counted(n, one, many) {
+  return `${whole(n)} ${n === 1 ? one : many ?? `${one}s`}`;
+}
