@@ -203,3 +203,8 @@ def test_products_in_float32_err_by_no_more_than_the_bound(seed, D, decades):
 def test_bad_input_is_named(call, message):
     with pytest.raises(DataError, match=message):
         call()
+
+
+def test_whole_numbers_too_far_out_for_float32_meet_a_query_at_the_origin():
+    base = np.array([[2**52, 2**52 - 1], [0, 3], [2**52, 2**52]], dtype=np.int64)
+    assert ground_truth(base, np.zeros((1, 2), dtype=np.int64), 3).tolist() == [[1, 0, 2]]

@@ -15,6 +15,7 @@ The bound is relative to the norms, so both sides are moved towards the origin f
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,7 +107,7 @@ class Candidates:
     def bounds(self, norms: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Give, for points with these squared norms, low + q·x and the part of high − low that is theirs."""
         largest = float(norms.max(initial=0.0))
-        if self.exact and not (largest + 2 * np.sqrt(largest) * np.sqrt(self.largest) <= _EXACT_BELOW):
+        if self.exact and not (largest + 2 * math.sqrt(largest) * math.sqrt(self.largest) <= _EXACT_BELOW):
             self._stop_being_exact()
         if self.exact:
             return norms * np.float32(0.5), np.zeros_like(norms)

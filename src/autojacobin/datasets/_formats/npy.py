@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import threading
 import warnings
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +21,9 @@ __all__ = ["MAGIC", "Header", "map_npy", "npy_header", "open_npy", "read_header"
 
 MAGIC = np.lib.format.MAGIC_PREFIX
 _LARGEST_HEADER = 2**16
+# NumPy reads the header by Python's own parser, which in Python 3.11 takes a sound one for a damaged one if another
+# thread parses at the same time (python/cpython#106905).
+_PARSING = threading.Lock()
 _HEADER_LENGTH = 128
 
 Header = tuple[tuple[int, ...], bool, np.dtype[Any], int]
@@ -73,7 +77,7 @@ def read_header(source: Source, name: str = "npy") -> Header:
         raise damaged(source.path, name, f"a header of {length} bytes at byte {source.start + 8}, expected <= {limit}")
     stream = io.BytesIO(source.head(start))
     read = np.lib.format.read_array_header_1_0 if head[6] == 1 else np.lib.format.read_array_header_2_0
-    with clear_foreign_errors(source.path, name), warnings.catch_warnings():
+    with _PARSING, clear_foreign_errors(source.path, name), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Python 2's numbers, and of what mutated headers look like to Python
         np.lib.format.read_magic(stream)
         shape, columns_first, dtype = read(stream, max_header_size=_LARGEST_HEADER)

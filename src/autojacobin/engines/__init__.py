@@ -1,0 +1,9 @@
+"""Engines that people already run: an adapter a file, all on one contract."""
+
+from autojacobin.engines._contract import Engine
+from autojacobin.engines.faiss import FaissEngine, hasher_to_faiss, to_faiss, write_faiss
+from autojacobin.engines.lancedb import LanceDB
+from autojacobin.engines.milvus import Milvus
+from autojacobin.engines.pgvector import PgVector
+
+__all__ = ["Engine", "FaissEngine", "LanceDB", "Milvus", "PgVector", "hasher_to_faiss", "to_faiss", "write_faiss"]

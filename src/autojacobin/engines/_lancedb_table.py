@@ -1,0 +1,117 @@
+"""The table that codes live in: how it is made and opened, and what is said where that fails."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
+
+__all__ = ["checked_name", "checked_uri", "fixed_lists", "open_table", "told"]
+
+
+def checked_uri(uri: Any) -> str:
+    """Give the folder or the address in object storage as text."""
+    try:
+        address = os.fspath(uri)
+    except TypeError:
+        address = None
+    if not isinstance(address, str) or not address:
+        raise DataTypeError(
+            f"uri must be a path or text, got {uri!r}; pass a folder, or an address such as s3://bucket"
+        )
+    return address
+
+
+def checked_name(name: Any) -> str:
+    """Give the name of a table if LanceDB can take it."""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+        raise DataError(f"table must be a name of letters, digits, '_', '-' and '.', got {name!r}; choose another")
+    return name
+
+
+def open_table(
+    uri: str, name: str, n_bits: int, n_features: int | None, storage_options: Mapping[str, str] | None
+) -> Any:
+    """Open the table, or make it; a DataError if it has other columns than codes and vectors like these need."""
+    try:
+        import lancedb
+    except ImportError as error:
+        raise MissingExtraError(error.name or "lancedb", "lancedb", "LanceDB") from None
+    expected = _schema(n_bits, n_features)
+    with told(uri, name, "open"):
+        home = lancedb.connect(
+            uri,
+            read_consistency_interval=timedelta(0),  # every read looks for a newer version, as others may write
+            storage_options=None if storage_options is None else dict(storage_options),
+        )
+        try:
+            table = home.open_table(name)
+        except (ValueError, FileNotFoundError) as error:
+            if "not found" not in str(error):
+                raise
+            table = home.create_table(name, schema=expected, exist_ok=True)
+        found = table.schema
+    _refuse_other_layout(name, found, expected)
+    return table
+
+
+def fixed_lists(matrix: Any) -> Any:
+    """Rows of a matrix as an Arrow array of lists of one length, not copied."""
+    import pyarrow as pa
+
+    return pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
+
+
+@contextmanager
+def told(uri: str, name: str, doing: str) -> Iterator[None]:
+    """Turn an error of LanceDB within the block into one of ours that says what was being done."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (RuntimeError, ValueError, OSError, pa.ArrowException) as error:
+        # what follows is the place in LanceDB's own source
+        reason = re.split(r", (?:location: )?/", (str(error).splitlines() or [""])[0])[0] or type(error).__name__
+        raise StorageError(
+            f"LanceDB at {uri} failed to {doing} the table {name!r}, got: {reason}; {_mend(reason.lower())}"
+        ) from error
+
+
+def _schema(n_bits: int, n_features: int | None) -> Any:
+    import pyarrow as pa
+
+    columns = {"id": pa.int64(), "code": pa.list_(pa.uint8(), -(-n_bits // 8))}
+    if n_features is not None:
+        columns["vector"] = pa.list_(pa.float32(), n_features)
+    fields = [pa.field(name, kind, nullable=False) for name, kind in columns.items()]
+    return pa.schema(fields, metadata={"n_bits": str(n_bits), "bit_order": "least significant first in a byte"})
+
+
+def _refuse_other_layout(name: str, found: Any, expected: Any) -> None:
+    wanted = expected.metadata[b"n_bits"]
+    said = (found.metadata or {}).get(b"n_bits", wanted)
+    if {field.name: field.type for field in found} != {field.name: field.type for field in expected} or said != wanted:
+        raise DataError(
+            f"the table {name!r} has another layout, got {_in_words(found)} for codes of "
+            f"{said.decode(errors='replace')} bits, expected {_in_words(expected)} for codes of {wanted.decode()}; "
+            "open it with the n_bits and n_features it has, or choose another name"
+        )
+
+
+def _in_words(schema: Any) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def _mend(reason: str) -> str:
+    if any(sign in reason for sign in ("permission", "denied", "read-only", "not permitted")):
+        return "allow reading and writing there, or give another place"
+    if "conflict" in reason:
+        return "others write to the table at the same time: try again"
+    if "space" in reason:
+        return "make room, or give another place"
+    return "check the address, and that the table is whole"

@@ -1,0 +1,205 @@
+"""A connection to Milvus: a cluster, a server, or a file, for which a server of its own is started and stopped.
+
+Nothing in this file is about codes. It keeps pymilvus quiet where it would print a traceback beside the error that it
+raises, and tells its errors in the words of this library.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
+
+__all__ = ["Connection"]
+
+_SECONDS_TO_CONNECT = 10.0
+_SCHEMES = ("http://", "https://", "tcp://", "unix:")
+_FILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,36}")  # what milvus-lite takes
+
+_holders: dict[str, int] = {}  # how many connections of ours each server has that we started for a file
+_holders_lock = threading.Lock()
+_heard: ContextVar[list[str] | None] = ContextVar("what pymilvus logs while one of our calls runs", default=None)
+
+
+class Connection:
+    """A client of pymilvus, where it leads, and the right to stop the server behind it.
+
+    Parameters
+    ----------
+    uri : str or path
+        ``http://host:19530`` and the like, or a path that ends in ``.db``.
+    token : str, optional
+        ``user:password``, or the key of a cloud service.
+    """
+
+    def __init__(self, uri: str | os.PathLike[str], token: str | None = None) -> None:
+        address = _checked_uri(uri)
+        self.is_file = address.endswith(".db")
+        self.shown = address if self.is_file else _shown(address)
+        try:
+            from pymilvus import MilvusClient
+        except ImportError:
+            raise MissingExtraError("pymilvus", "milvus", "Milvus") from None
+        self._file = _hold(address) if self.is_file else None
+        try:
+            with self.told("connect"):
+                self.client: Any = MilvusClient(uri=address, token=token or "", timeout=_SECONDS_TO_CONNECT)
+        except BaseException:
+            _let_go(self._file)
+            raise
+
+    @contextmanager
+    def told(self, doing: str) -> Iterator[None]:
+        """Turn an error of pymilvus within the block into one of ours that says what was being done."""
+        import grpc
+        from pymilvus import MilvusException
+
+        _install_listener()
+        heard: list[str] = []
+        before = _heard.set(heard)
+        try:
+            yield
+        except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
+            raise StorageError(f"Milvus at {self.shown} failed to {doing}, got: {_reason(error, heard)}") from error
+        finally:
+            _heard.reset(before)
+
+    def close(self) -> None:
+        """Let go of the client, and stop the server if it was started for a file and nobody else holds it."""
+        with self.told("close"):
+            self.client.close()
+        _let_go(self._file)
+        self._file = None
+
+
+def _checked_uri(uri: Any) -> str:
+    try:
+        address = os.fspath(uri)
+    except TypeError:
+        address = None
+    if not isinstance(address, str):
+        raise DataTypeError(
+            f"uri must be text or a path, got {type(uri).__name__}; pass 'http://localhost:19530' or 'codes.db'"
+        )
+    if address.lower().startswith(_SCHEMES):
+        try:
+            _ = urlsplit(address).port
+        except ValueError as error:
+            raise DataError(
+                f"uri is no address, got {_shown(address)!r}: {error}; try http://localhost:19530"
+            ) from None
+        return address
+    path = Path(address).expanduser().absolute()
+    if path.suffix != ".db" or not _FILE_NAME.fullmatch(path.name):
+        raise DataError(
+            "uri must be the address of a server, such as http://localhost:19530, or a file name of at most 36 "
+            f"letters, digits, '.', '-' and '_' that ends in .db, got {_shown(address)!r}"
+        )
+    if not path.parent.is_dir():
+        raise StorageError(f"cannot open {path}: the folder {path.parent} does not exist; make it first")
+    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.R_OK | os.W_OK)):
+        raise StorageError(f"cannot open {path}: no permission to read and write it; change its mode or its folder's")
+    return str(path)
+
+
+def _shown(address: str) -> str:
+    """Give the address without the name and password that may stand in it."""
+    return re.sub(r"//[^/]*@", "//", address)
+
+
+# Servers of files
+
+
+def _hold(path: str) -> str | None:
+    """Count one more holder of the server of a file; nothing if somebody else's client started it in this process."""
+    servers = _servers()
+    name = str(Path(path).resolve())
+    with _holders_lock:
+        if name not in _holders and name in getattr(servers, "_servers", {}):
+            return None
+        _holders[name] = _holders.get(name, 0) + 1
+    return name
+
+
+def _let_go(name: str | None) -> None:
+    if name is None:
+        return
+    servers = _servers()
+    with _holders_lock:
+        _holders[name] -= 1
+        if not _holders[name]:
+            del _holders[name]
+            if name in getattr(servers, "_servers", {}):
+                servers.release_server(name)
+
+
+def _servers() -> Any:
+    try:
+        from milvus_lite.server_manager import server_manager_instance
+    except ImportError:
+        raise MissingExtraError("milvus-lite", "milvus-lite", "a Milvus collection in a file") from None
+    return server_manager_instance
+
+
+# Errors
+
+
+class _Listener(logging.Filter):
+    """Takes what is logged while one of our calls runs, since the error that we raise says it all."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        heard = _heard.get()
+        if heard is None:
+            return True
+        heard.append(record.getMessage())
+        return False
+
+
+_listener = _Listener()
+
+
+def _install_listener() -> None:
+    # milvus-lite writes to the root logger itself, and a filter there sees nothing of other loggers
+    logging.getLogger().addFilter(_listener)
+    for handler in logging.getLogger("pymilvus").handlers:
+        handler.addFilter(_listener)
+
+
+def _reason(error: Exception, heard: list[str]) -> str:
+    """What went wrong in one line, and how to mend it."""
+    message = str(getattr(error, "message", "") or error).strip()
+    everything = " ".join([message, *heard, *_causes(error)]).lower()
+    first = (message.splitlines() or [type(error).__name__])[0]
+    for signs, mend in _MENDS:
+        if any(sign in everything for sign in signs):
+            return f"{first}; {mend}"
+    return f"{first}; the log of the server may say more"
+
+
+def _causes(error: BaseException) -> list[str]:
+    """What lies behind an error; pymilvus says of a wrong password only that it cannot connect."""
+    chain = [error]
+    while (cause := chain[-1].__cause__) is not None and cause not in chain:  # pymilvus raises errors from themselves
+        chain.append(cause)
+    return [str(cause) for cause in chain]
+
+
+_MENDS = (
+    (("opened by another program",), "another process has the file open: close it there, or run a server for both"),
+    (("start milvus-lite failed",), "the file is damaged or not one of Milvus; give another path"),
+    (("auth check", "unauthenticated", "permission", "privilege"), "check the token and what its user may do"),
+    (("fail connecting", "unavailable", "deadline"), "check that the server runs and that the address is right"),
+    (("invalid dimension",), "Milvus keeps codes and vectors of no more than 32,768; use shorter ones"),
+    (("multiple vector fields",), "vectors beside codes need Milvus 2.4 or newer; leave n_features out"),
+    (("binary", "bin_flat"), "this Milvus may keep no binary vectors: of milvus-lite, 2.5.1 is the last that does"),
+    (("limit", "resource", "memory", "disk"), "give the server more room, or write and ask for less at once"),
+)

@@ -1,0 +1,114 @@
+"""A connection to PostgreSQL whose troubles are told in a sentence, and never with the password."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from autojacobin.engines._pg_wire import BitArray, FloatArray, IdArray
+from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, MissingExtraError, StorageError
+
+__all__ = ["connected", "psycopg_package", "told", "where"]
+
+_SECONDS_TO_CONNECT = 10
+
+
+def psycopg_package() -> Any:
+    """Give the package ``psycopg``, or say how to install it."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise MissingExtraError("psycopg", "pgvector", "a table in PostgreSQL") from error
+    return psycopg
+
+
+def connected(dsn: str) -> Any:
+    """Connect to a server; what the DSN leaves out comes from the variables and files that libpq knows."""
+    psycopg = psycopg_package()
+    given = _parts(dsn)
+    timeout = {} if "connect_timeout" in given else {"connect_timeout": _SECONDS_TO_CONNECT}
+    try:
+        # statements that are prepared on the way do not get through poolers that share connections
+        connection = psycopg.connect(dsn, autocommit=True, prepare_threshold=None, **timeout)
+    except psycopg.Error as error:
+        raise StorageError(
+            f"cannot connect to PostgreSQL at {where(dsn)}: {_reason(error, given)}; check that the server runs there, "
+            "and the user and the password"
+        ) from None
+    for kind in (BitArray, FloatArray, IdArray):
+        connection.adapters.register_dumper(kind, _as_it_is(psycopg, kind.type_number))
+    return connection
+
+
+def where(dsn: str) -> str:
+    """Say which server, database and user a DSN names, and leave out its password."""
+    given = _parts(dsn)
+    host = given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST") or "the default host"
+    port = f":{given['port']}" if given.get("port") else ""
+    user = f"{given['user']}@" if given.get("user") else ""
+    return f"{user}{host}{port}/{given.get('dbname') or ''}".rstrip("/")
+
+
+@contextmanager
+def told(connection: Any, dsn: str, table: str) -> Iterator[None]:
+    """Turn what PostgreSQL complains of into errors of this library."""
+    psycopg = psycopg_package()
+    try:
+        yield
+    except AutoJacobinError:
+        raise
+    except psycopg.errors.UndefinedTable as error:
+        raise StorageError(f"the table {table} at {where(dsn)} is gone; open it again to make a new one") from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise StorageError(
+            f"PostgreSQL at {where(dsn)} does not permit that: {_reason(error, _parts(dsn))}; ask its administrator to "
+            "grant the right, or connect as another user"
+        ) from error
+    except psycopg.Error as error:
+        if connection.closed:
+            raise StorageError(
+                f"the connection to PostgreSQL at {where(dsn)} is lost: {_reason(error, _parts(dsn))}; open it again "
+                "and repeat the call"
+            ) from error
+        raise StorageError(
+            f"PostgreSQL at {where(dsn)} could not do that with the table {table}: {_reason(error, _parts(dsn))}; "
+            "mend that and repeat the call, of which nothing was kept"
+        ) from error
+
+
+def _parts(dsn: Any) -> dict[str, Any]:
+    psycopg = psycopg_package()
+    if not isinstance(dsn, str):
+        raise DataTypeError(f"dsn must be a string such as 'postgresql://user@host/database', got {type(dsn).__name__}")
+    unreadable = DataError(
+        "dsn cannot be read; expected 'postgresql://user@host:port/database' or 'host=… dbname=… user=…', with special "
+        "characters of a URL percent-encoded"
+    )
+    if "://" in dsn and dsn.count("@") > 1:  # a part of the password would be taken for the host, and shown
+        raise unreadable
+    try:
+        parts: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(dsn)
+    except psycopg.Error:  # its message repeats the DSN, password and all
+        raise unreadable from None
+    return parts
+
+
+def _reason(error: Exception, given: dict[str, Any]) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    for secret in (given.get("password"), os.environ.get("PGPASSWORD")):
+        if secret:
+            text = text.replace(str(secret), "***")
+    return text.rstrip(".")
+
+
+def _as_it_is(psycopg: Any, number: int) -> Any:
+    class AsItIs(psycopg.adapt.Dumper):
+        format = psycopg.pq.Format.BINARY
+        oid = number
+
+        def dump(self, value: bytes) -> bytes:
+            return value
+
+    return AsItIs

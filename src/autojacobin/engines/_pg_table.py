@@ -1,0 +1,138 @@
+"""The table that codes are kept in: its name, its columns, how it is made, and whether one that is there will do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from autojacobin.engines._pg_connection import psycopg_package
+from autojacobin.errors import DataError, DataTypeError, StorageError
+
+__all__ = ["Table"]
+
+_OLDEST_SERVER = 140_000  # the first with bit_count
+_OLDEST_EXTENSION = (0, 7)  # the first with distances of bits
+_MOST_FEATURES = 16_000
+_LONGEST_NAME = 63
+_COLUMNS = """
+    SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull
+    FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+"""
+_UNIQUE_ID = """
+    SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+    WHERE i.indrelid = %s AND i.indisunique AND i.indnkeyatts = 1 AND i.indpred IS NULL AND a.attname = 'id'
+"""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns id, code and, if vectors are kept, vector. Others that the user adds are left alone."""
+
+    name: str
+    n_bits: int
+    n_features: int | None
+    vector_type: str
+    plain: bool
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise DataTypeError(f"table must be a string, got {type(self.name).__name__}")
+        parts = self.name.split(".")
+        fitting = all(part and len(part.encode()) <= _LONGEST_NAME for part in parts)
+        if len(parts) > 2 or not fitting or re.search(r"[%\0]", self.name):
+            raise DataError(
+                f"table must be a name of at most {_LONGEST_NAME} bytes without %, or a schema and a name with a dot "
+                f"between them, got {self.name!r}"
+            )
+        if self.vector_type not in ("vector", "halfvec"):
+            raise DataError(f"vector_type must be 'vector' or 'halfvec', got {self.vector_type!r}")
+        if self.n_features is not None and not self.plain and self.n_features > _MOST_FEATURES:
+            raise DataError(
+                f"a {self.vector_type} of pgvector has at most {_MOST_FEATURES} features, got {self.n_features}; "
+                "leave the vectors out, or pass plain=True, which keeps them in arrays"
+            )
+
+    @property
+    def stored_as(self) -> str:
+        """Type of the column of vectors, without its length."""
+        return "real[]" if self.plain else self.vector_type
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Type of each column, as PostgreSQL writes it."""
+        columns = {"id": "bigint", "code": f"bit({self.n_bits})"}
+        if self.n_features is not None:
+            columns["vector"] = self.stored_as if self.plain else f"{self.stored_as}({self.n_features})"
+        return columns
+
+    @property
+    def identifier(self) -> Any:
+        """The name, quoted."""
+        return psycopg_package().sql.Identifier(*self.name.split("."))
+
+    def prepare(self, connection: Any) -> None:
+        """See to it that the server can do what is asked of it, and that the table is there."""
+        _refuse_old_server(connection)
+        if not self.plain:
+            _see_to_extension(connection)
+        found = connection.execute("SELECT to_regclass(%s)::oid", (self.identifier.as_string(connection),)).fetchone()[
+            0
+        ]
+        if found is None:
+            self._make(connection)
+        else:
+            self._refuse_another_layout(connection, found)
+
+    def column_list(self) -> Any:
+        """Columns and their types, for a statement that makes a table."""
+        sql = psycopg_package().sql
+        columns = (sql.SQL(f"{{}} {kind} NOT NULL").format(sql.Identifier(name)) for name, kind in self.columns.items())
+        return sql.SQL(", ").join(columns)
+
+    def _make(self, connection: Any) -> None:
+        make = psycopg_package().sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, PRIMARY KEY (id))")
+        connection.execute(make.format(self.identifier, self.column_list()))
+
+    def _refuse_another_layout(self, connection: Any, number: int) -> None:
+        found = {name: (kind, filled) for name, kind, filled in connection.execute(_COLUMNS, (number,)).fetchall()}
+        there = {name: kind for name, (kind, _) in found.items() if name in ("id", "code", "vector")}
+        if there != self.columns:
+            raise DataError(
+                f"the table {self.name} has another layout, got {_listed(there)}, expected {_listed(self.columns)}; "
+                "open it as it was made, or choose another name"
+            )
+        loose = [name for name in self.columns if not found[name][1]]
+        if loose or connection.execute(_UNIQUE_ID, (number,)).fetchone() is None:
+            lacks = f"NOT NULL on {', '.join(loose)}" if loose else "a unique index on id"
+            raise DataError(f"the table {self.name} lacks {lacks}, without which an id could not be replaced; add it")
+
+
+def _listed(columns: dict[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items()) or "none of the columns"
+
+
+def _refuse_old_server(connection: Any) -> None:
+    version = connection.info.server_version
+    if version < _OLDEST_SERVER:
+        raise StorageError(f"PostgreSQL 14 or newer is needed, got {version // 10_000}; upgrade the server")
+
+
+def _see_to_extension(connection: Any) -> None:
+    look = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
+    found = connection.execute(look).fetchone()
+    if found is None:
+        try:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        except psycopg_package().Error as error:
+            raise StorageError(
+                f"this database has no pgvector, and it could not be added: {str(error).splitlines()[0]}; have an "
+                "administrator install it and run CREATE EXTENSION vector, or pass plain=True to do without"
+            ) from error
+        found = connection.execute(look).fetchone()
+    version = tuple(int(part) for part in re.findall(r"\d+", found[0])[:2])
+    if version < _OLDEST_EXTENSION:
+        raise StorageError(
+            f"pgvector 0.7 or newer is needed to compare bits, got {found[0]}; run ALTER EXTENSION vector UPDATE, or "
+            "pass plain=True to do without"
+        )

@@ -1,0 +1,15 @@
+"""One matrix cut into several files, of several formats."""
+
+from itertools import pairwise
+
+from autojacobin.datasets import write_vectors
+
+
+def cut_into_files(folder, X, cuts, endings=("npy",)):
+    """Write X[0:cuts[0]], X[cuts[0]:cuts[1]], … and give a pattern for all of them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    edges = [0, *cuts, len(X)]
+    parts = [(start, stop) for start, stop in pairwise(edges) if stop > start]
+    for number, (start, stop) in enumerate(parts):
+        write_vectors(folder / f"part-{number:03d}.{endings[number % len(endings)]}", X[start:stop])
+    return str(folder / "part-*")

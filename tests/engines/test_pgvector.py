@@ -1,0 +1,395 @@
+"""PostgreSQL keeps the contract, with pgvector and without it, and its troubles are told in a sentence."""
+
+import json
+import sys
+from threading import Thread
+
+import numpy as np
+import psycopg
+import pytest
+
+from autojacobin import Codes, DataError, MissingExtraError, StorageError
+from autojacobin.engines import PgVector
+from tests.engines.conformance import (
+    ConformanceWithVectors,
+    Suite,
+    VectorConformance,
+    assert_same,
+    clustered,
+    nearest,
+    scattered_ids,
+)
+
+
+def open_engine(location, n_bits, n_features=None):
+    return PgVector(n_bits=n_bits, n_features=n_features, **json.loads(location))
+
+
+class InPostgres(Suite):
+    options = {}  # noqa: RUF012
+
+    @pytest.fixture
+    def new_location(self, dsn, request):
+        numbers = iter(range(10**6))
+        name = f"{type(self).__name__}-{request.node.name}"
+        return lambda: json.dumps({"dsn": dsn, "table": f"{next(numbers)}-{name}"[:63], **self.options})
+
+
+class TestPgVector(InPostgres, ConformanceWithVectors):
+    pass
+
+
+class TestPlain(InPostgres, ConformanceWithVectors):
+    options = {"plain": True}  # noqa: RUF012
+
+
+class TestHalfVec(InPostgres, VectorConformance):
+    options = {"vector_type": "halfvec"}  # noqa: RUF012
+
+
+# What PostgreSQL holds is what others read there
+
+
+def test_bits_stand_in_the_order_of_a_code(dsn):
+    codes = clustered(20, 77, 0)
+    with PgVector(dsn, "order of bits", 77) as engine:
+        engine.write(codes, range(20))
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute('SELECT code::text FROM "order of bits" ORDER BY id').fetchall()
+    assert rows == [("".join(map(str, bits)),) for bits in codes.to_bits()]
+
+
+def test_vectors_are_stored_as_they_are(dsn):
+    vectors = np.random.default_rng(0).normal(size=(10, 7)) * 10.0 ** np.arange(-3, 4)
+    vectors = vectors.astype(np.float32)
+    expected = {"vector": vectors, "halfvec": vectors.astype(np.float16)}
+    for kind in ("vector", "halfvec", "plain"):
+        options = {"plain": True} if kind == "plain" else {"vector_type": kind}
+        with PgVector(dsn, f"stored as {kind}", 64, 7, **options) as engine:
+            engine.write(clustered(10, 64, 0), range(10), vectors)
+        with psycopg.connect(dsn) as connection:
+            rows = connection.execute(f'SELECT vector::real[] FROM "stored as {kind}" ORDER BY id').fetchall()
+        np.testing.assert_array_equal(np.array(rows, dtype=np.float32)[:, 0], expected.get(kind, vectors))
+
+
+def test_distances_of_any_vectors_are_euclidean(dsn):
+    rng = np.random.default_rng(0)
+    vectors, asked = rng.normal(size=(50, 24)), rng.normal(size=(3, 24))
+    codes = clustered(50, 64, 0)
+    expected = np.sort(np.linalg.norm(asked[:, None] - vectors[None], axis=2), axis=1)[:, :6]
+    for number, (options, tolerance) in enumerate(
+        [({}, 1e-5), ({"vector_type": "halfvec"}, 1e-3), ({"plain": True}, 1e-6)]
+    ):
+        with PgVector(dsn, f"any vectors {number}", 64, 24, **options) as engine:
+            engine.write(codes, range(50), vectors)
+            distances, _ = engine.search_vectors(codes[:3], asked, 6)
+        np.testing.assert_allclose(distances, expected, rtol=tolerance)
+
+
+@pytest.mark.parametrize("overlap", ["none", "some", "all"])
+def test_more_rows_than_go_at_once(dsn, monkeypatch, overlap):
+    monkeypatch.setattr("autojacobin.engines.pgvector._ROWS_AT_ONCE", 16)
+    monkeypatch.setattr("autojacobin.engines.pgvector._QUERIES_AT_ONCE", 7)
+    first, second = clustered(100, 64, 0), clustered(100, 64, 1)
+    ids = np.random.default_rng(0).permutation(100)
+    later = ids + {"none": 100, "some": 50, "all": 0}[overlap]
+    with PgVector(dsn, f"rows at once, {overlap}", 64) as engine:
+        engine.write(first, ids)
+        engine.write(second, later)
+        kept = ~np.isin(ids, later)
+        codes, names = Codes.concatenate([first[kept], second]), np.concatenate([ids[kept], later])
+        assert engine.count() == len(names)
+        assert_same(engine.search(first[:20], 30), nearest(first[:20], codes, names, 30))
+
+
+def test_a_block_is_no_larger_than_memory_likes(dsn, monkeypatch):
+    monkeypatch.setattr("autojacobin.engines.pgvector._BYTES_AT_ONCE", 1000)
+    codes, vectors = clustered(30, 64, 0), np.random.default_rng(0).normal(size=(30, 40)).astype(np.float32)
+    with PgVector(dsn, "small blocks", 64, 40) as engine:
+        engine.write(codes, range(30), vectors)
+        assert engine.read(range(30)) == codes
+        assert engine.search_vectors(codes, vectors, 1)[1].ravel().tolist() == list(range(30))
+
+
+def test_two_that_write_the_same_id_at_once(dsn):
+    codes = clustered(3, 64, 0)
+    with PgVector(dsn, "at once", 64) as engine, psycopg.connect(dsn) as other:
+        other.execute('INSERT INTO "at once" VALUES (1, %s::bit(64))', ("1" * 64,))
+        writer = Thread(target=engine.write, args=(codes, [0, 1, 2]))
+        writer.start()
+        while not _waits(dsn, engine._connection.info.backend_pid):
+            assert writer.is_alive()
+        other.commit()
+        writer.join()
+        assert engine.read([0, 1, 2]) == codes
+
+
+def _waits(dsn, number):
+    with psycopg.connect(dsn) as connection:
+        query = "SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s"
+        return connection.execute(query, (number,)).fetchone() == ("Lock",)
+
+
+def test_columns_of_ones_own_are_left_alone(dsn):
+    codes = clustered(4, 64, 0)
+    with PgVector(dsn, "priced", 64) as engine:
+        engine.write(codes, range(4))
+        with psycopg.connect(dsn) as connection:
+            connection.execute("ALTER TABLE priced ADD COLUMN price integer NOT NULL DEFAULT 7")
+            connection.execute("UPDATE priced SET price = 9 WHERE id = 1")
+        engine.write(codes[::-1], range(4))
+        engine.write(codes[:1], [50])
+    with PgVector(dsn, "priced", 64) as engine, psycopg.connect(dsn) as connection:
+        assert engine.read(range(4)) == codes[::-1]
+        prices = connection.execute("SELECT price FROM priced ORDER BY id").fetchall()
+    assert prices == [(7,), (9,), (7,), (7,), (7,)]
+
+
+@pytest.mark.parametrize("table", ['two words; "DROP TABLE"', "Größe", "public.with dot", "{}", "'"])
+def test_names_are_quoted(dsn, table):
+    codes = clustered(3, 64, 0)
+    with PgVector(dsn, table, 64) as engine:
+        engine.write(codes, [1, 2, 3])
+        engine.write(codes, [3, 2, 1])
+        assert engine.read([1]) == codes[2]
+        engine.create_index()
+        assert engine.search(codes[:1], 1, approximate=True)[1] == [[3]]
+        engine.delete([3])
+        assert engine.count() == 2
+
+
+# The approximate index
+
+
+def test_an_index_is_used_when_asked_for_and_never_otherwise(dsn):
+    codes = Codes.from_bits(np.random.default_rng(0).integers(0, 2, (3000, 64)))
+    queries, ids = codes[:20], scattered_ids(3000, 1)
+    with PgVector(dsn, "with an index", 64) as engine:
+        engine.write(codes, ids)
+        with pytest.raises(DataError, match="no index for approximate search; call create_index first"):
+            engine.search(queries, 5, approximate=True)
+        engine.create_index(m=16, ef_construction=100)
+        engine.create_index()
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            made = connection.execute("SELECT count(*) FROM pg_indexes WHERE tablename = 'with an index'").fetchone()
+            connection.execute('ANALYZE "with an index"')
+        assert made == (2,)
+        exact = nearest(queries, codes, ids, 10)
+        assert_same(engine.search(queries, 10), exact)
+        assert "Index Scan" not in _plan(engine, engine._statements.nearest, queries)
+        assert "Index Scan" in _plan(engine, engine._statements.nearest_by_index, queries)
+        distances, found = engine.search(queries, 10, approximate=True, ef_search=1000)
+        assert distances.dtype == np.int32
+        rows = {id: row for row, id in enumerate(ids.tolist())}
+        chosen = codes.to_bits()[[[rows[id] for id in line] for line in found.tolist()]]
+        np.testing.assert_array_equal(distances, (chosen != queries.to_bits()[:, None]).sum(axis=2))
+        assert np.mean(distances <= exact[0][:, -1:]) > 0.9
+        assert all(len(set(line)) == 10 for line in found.tolist())
+        assert_same(engine.search(queries[:2], 3000, approximate=True), nearest(queries[:2], codes, ids, 3000))
+        assert engine.search(queries[:0], 3, approximate=True)[0].shape == (0, 3)
+
+
+def _plan(engine, statement, queries):
+    asked = {"codes": [f"{bits:064b}" for bits in range(len(queries))], "k": 10}
+    return str(engine._connection.execute(psycopg.sql.SQL("EXPLAIN ") + statement, asked).fetchall())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda engine, codes: engine.search(codes, 1, ef_search=50), "ef_search is for approximate searches, got 50"),
+        (lambda engine, codes: engine.search(codes, 1, approximate=True, ef_search=0), "integer from 1 to 1000"),
+        (lambda engine, codes: engine.search(codes, 9, approximate=True), "k must be an integer from 1 to 2"),
+        (lambda engine, codes: engine.create_index(m=1), "m must be at least 2"),
+        (lambda engine, codes: engine.create_index(m=30, ef_construction=50), "ef_construction at least 2 m, got 30"),
+        (lambda engine, codes: engine.create_index(m="many"), "m must be an integer from 1 to 100"),
+    ],
+)
+def test_what_an_index_cannot_do(dsn, call, message):
+    with PgVector(dsn, "two codes", 64) as engine:
+        engine.write(clustered(2, 64, 0), [1, 2])
+        with pytest.raises(DataError) as error:
+            call(engine, clustered(2, 64, 0))
+    assert message in str(error.value)
+
+
+def test_without_pgvector_there_is_no_index(dsn):
+    with PgVector(dsn, "plain codes", 64, plain=True) as engine, pytest.raises(DataError, match="needs pgvector"):
+        engine.create_index()
+
+
+def test_half_precision_has_its_limits(dsn):
+    with PgVector(dsn, "small numbers", 64, 2, vector_type="halfvec") as engine:
+        with pytest.raises(DataError, match="up to 65504, got 70000 in row 1"):
+            engine.write(clustered(2, 64, 0), [1, 2], [[1.0, 2.0], [3.0, 70000.0]])
+        assert engine.count() == 0
+        engine.write(clustered(1, 64, 0), [1], [[-65504.0, 0.0]])
+        assert engine.search_vectors(clustered(1, 64, 0), [[-65504.0, 1e5]], 1)[0] == 1e5
+
+
+# Troubles
+
+
+@pytest.fixture
+def fresh(dsn):
+    """A database of its own, without the extension, and a user with a password and no rights."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE fresh")
+        connection.execute("CREATE ROLE guest LOGIN PASSWORD 'sesame'")
+    yield psycopg.conninfo.make_conninfo(dsn, dbname="fresh")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("DROP DATABASE fresh WITH (FORCE)")
+        connection.execute("DROP ROLE guest")
+
+
+def test_a_database_without_pgvector(fresh):
+    guest = psycopg.conninfo.make_conninfo(fresh, user="guest")
+    with pytest.raises(StorageError, match="no pgvector, and it could not be added.*or pass plain=True"):
+        PgVector(guest, "codes", 64)
+    with pytest.raises(StorageError, match="does not permit that.*permission denied for schema public"):
+        PgVector(guest, "codes", 64, plain=True)
+    with PgVector(fresh, "codes", 64, 3, plain=True) as engine:
+        engine.write(clustered(4, 64, 0), range(4), np.eye(4, 3))
+        assert engine.search_vectors(clustered(1, 64, 0), np.zeros((1, 3)), 1)[1] == [[3]]
+    with psycopg.connect(fresh) as connection:
+        assert connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone() is None
+
+
+def test_a_reader_may_only_read(fresh):
+    with PgVector(fresh, "codes", 64, plain=True) as engine:
+        engine.write(clustered(4, 64, 0), range(4))
+    with psycopg.connect(fresh) as connection:
+        connection.execute("GRANT SELECT ON codes TO guest")
+    with PgVector(psycopg.conninfo.make_conninfo(fresh, user="guest"), "codes", 64, plain=True) as engine:
+        assert engine.search(clustered(1, 64, 0), 1)[1] == [[0]]
+        for change in (lambda: engine.write(clustered(1, 64, 0), [9]), lambda: engine.delete([1])):
+            with pytest.raises(StorageError, match="does not permit that: permission denied for table codes"):
+                change()
+        assert engine.count() == 4
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://me:sesame@127.0.0.1:1/shop",
+        "host=/nowhere user=me password=sesame",
+        "postgresql://me:sesame@no.such.host.invalid/shop",
+    ],
+)
+def test_no_server_there(dsn):
+    with pytest.raises(StorageError, match="cannot connect to PostgreSQL at me@.*check that the server runs") as error:
+        PgVector(dsn, "codes", 64)
+    assert "sesame" not in str(error.value)
+    assert error.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "dsn", ["postgresql://me:ses@same@host/x", "postgresql://me:sesame@[host/x", "password='sesame", "sesame", 5, None]
+)
+def test_no_such_address(dsn):
+    with pytest.raises(DataError, match="dsn") as error:
+        PgVector(dsn, "codes", 64)
+    assert "same" not in str(error.value)
+
+
+def test_a_wrong_password(dsn, fresh):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        rules = connection.execute("SELECT pg_read_file(current_setting('hba_file'))").fetchone()[0]
+        path = connection.execute("SELECT current_setting('hba_file')").fetchone()[0]
+    try:
+        with open(path, "w") as file:
+            file.write("local all guest scram-sha-256\n" + rules)
+        _reload(dsn)
+        wrong = psycopg.conninfo.make_conninfo(fresh, user="guest", password="open")
+        with pytest.raises(StorageError, match='password authentication failed for user "guest"') as error:
+            PgVector(wrong, "codes", 64)
+        assert "open" not in str(error.value).replace("opened", "")
+        right = psycopg.conninfo.make_conninfo(fresh, user="guest", password="sesame")
+        with pytest.raises(StorageError, match="permission denied for schema public"):
+            PgVector(right, "codes", 64, plain=True)
+    finally:
+        with open(path, "w") as file:
+            file.write(rules)
+        _reload(dsn)
+
+
+def _reload(dsn):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("SELECT pg_reload_conf()")
+        connection.execute("SELECT pg_sleep(0.3)")
+
+
+def test_a_lost_connection(dsn):
+    with PgVector(dsn, "lost", 64) as engine:
+        engine.write(clustered(4, 64, 0), range(4))
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            number = engine._connection.info.backend_pid
+            connection.execute("SELECT pg_terminate_backend(%s, 5000)", (number,))
+        for _ in range(2):
+            with pytest.raises(StorageError, match="the connection to PostgreSQL at .* is lost.*open it again"):
+                engine.search(clustered(1, 64, 0), 1)
+    with PgVector(dsn, "lost", 64) as engine:
+        assert engine.count() == 4
+
+
+def test_a_table_that_is_gone(dsn):
+    with PgVector(dsn, "gone", 64) as engine:
+        with psycopg.connect(dsn) as connection:
+            connection.execute("DROP TABLE gone")
+        with pytest.raises(StorageError, match="the table gone at .* is gone"):
+            engine.count()
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            "id bigint PRIMARY KEY, code bit(32) NOT NULL",
+            "got id bigint, code bit(32), expected id bigint, code bit(64)",
+        ),
+        ("id integer PRIMARY KEY, code bit(64) NOT NULL", "got id integer, code bit(64)"),
+        ("name text", "got none of the columns"),
+        ("id bigint, code bit(64) NOT NULL, UNIQUE (id)", "lacks NOT NULL on id"),
+        ("id bigint PRIMARY KEY, code bit(64)", "lacks NOT NULL on code"),
+        ("id bigint NOT NULL, code bit(64) NOT NULL", "lacks a unique index on id"),
+        ("id bigint, code bit(64) NOT NULL, name text, PRIMARY KEY (id, name)", "lacks a unique index on id"),
+        (
+            "id bigint PRIMARY KEY, code bit(64) NOT NULL, vector vector(3) NOT NULL",
+            "vector vector(3), expected id big",
+        ),
+    ],
+)
+def test_a_table_of_another_layout(dsn, columns, message):
+    with psycopg.connect(dsn) as connection:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        connection.execute("DROP TABLE IF EXISTS foreign_layout")
+        connection.execute(f"CREATE TABLE foreign_layout ({columns})")
+    with pytest.raises(DataError) as error:
+        PgVector(dsn, "foreign_layout", 64)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"table": ""}, "table must be a name"),
+        ({"table": "a.b.c"}, "table must be a name"),
+        ({"table": "x" * 64}, "at most 63 bytes"),
+        ({"table": "100%"}, "without %"),
+        ({"table": "a\0b"}, "table must be a name"),
+        ({"table": 5}, "table must be a string, got int"),
+        ({"vector_type": "sparsevec"}, "'vector' or 'halfvec', got 'sparsevec'"),
+        ({"n_features": 16_001}, "at most 16000 features, got 16001"),
+        ({"n_features": 0}, "n_features must be an integer of at least 1"),
+    ],
+)
+def test_arguments_that_make_no_sense(dsn, arguments, message):
+    with pytest.raises(DataError) as error:
+        PgVector(dsn, **{"table": "codes", "n_bits": 64, **arguments})
+    assert message in str(error.value)
+
+
+def test_a_missing_package_names_its_pip_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'autojacobin\[pgvector\]'"):
+        PgVector("", "codes", 64)
