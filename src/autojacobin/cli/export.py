@@ -1,0 +1,214 @@
+"""``autojacobin export``: move codes into the engines that people already run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autojacobin.cli._options import AsJson, Debug, Quiet
+from autojacobin.cli._progress import Tell, progress_bar
+from autojacobin.cli._report import print_sentence
+from autojacobin.cli._stopping import stoppable
+from autojacobin.errors import DataError, StorageError
+
+if TYPE_CHECKING:
+    from autojacobin.codes import Codes
+    from autojacobin.engines import Engine
+    from autojacobin.search.index import Index
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Move codes into FAISS, PostgreSQL, Milvus or LanceDB.", no_args_is_help=True)
+
+_ROWS_PER_BLOCK = 2**16
+_Source = Annotated[Path, typer.Argument(metavar="SOURCE", help="Folder of an index, or a file of codes.")]
+_Vectors = Annotated[
+    bool, typer.Option("--vectors/--no-vectors", help="Write the vectors too, where the index has them.")
+]
+_DSN_HELP = "Server, such as postgresql://user@host/database; PGPASSWORD or ~/.pgpass may hold the password."
+
+
+class Kind(str, Enum):
+    """What FAISS looks for neighbours with."""
+
+    flat = "flat"
+    ivf = "ivf"
+    hnsw = "hnsw"
+    hasher = "hasher"
+
+
+class BinaryIndex(str, Enum):
+    """What Milvus looks for neighbours with."""
+
+    flat = "BIN_FLAT"
+    ivf = "BIN_IVF_FLAT"
+
+
+@app.command()
+def faiss(
+    source: _Source,
+    destination: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; one that is there is replaced.")],
+    kind: Annotated[
+        Kind, typer.Option(help="Exact, two that are faster and may miss some, or one that hashes vectors by itself.")
+    ] = Kind.flat,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    _debug: Debug = False,
+) -> None:
+    """Write a file that FAISS reads and searches with no code of this library.
+
+    Example: autojacobin export faiss my-index codes.faiss
+    """
+    from autojacobin.engines.faiss import hasher_to_faiss, to_faiss, write_faiss
+    from autojacobin.search.index import Index
+
+    with _opened(source) as origin, progress_bar(quiet=quiet or as_json) as tell:
+        if kind is Kind.hasher:
+            if not isinstance(origin, Index):
+                raise DataError(f"{source} holds codes and no hasher, expected an index; give its folder")
+            made = hasher_to_faiss(origin.hasher, origin)
+        else:
+            made = to_faiss(origin, kind.value, progress=tell)
+        write_faiss(made, destination)
+        figures = {"codes": len(origin), "bits": _n_bits(origin), "vectors": False}
+    _report({"destination": str(destination), **figures}, quiet, as_json)
+
+
+@app.command()
+def pgvector(
+    source: _Source,
+    dsn: Annotated[str, typer.Argument(metavar="DSN", envvar="AUTOJACOBIN_DSN", show_envvar=True, help=_DSN_HELP)],
+    table: Annotated[str, typer.Option(help="Table to write to; made if it is not there.")],
+    vectors: _Vectors = True,
+    half: Annotated[bool, typer.Option("--half", help="Keep the vectors in half precision.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Do without the extension pgvector.")] = False,
+    hnsw: Annotated[bool, typer.Option("--hnsw", help="Make an index for approximate search in the end.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    _debug: Debug = False,
+) -> None:
+    """Write codes into a table of PostgreSQL; ids that are there already are replaced.
+
+    Example: autojacobin export pgvector my-index postgresql://localhost/shop --table items
+    """
+    from autojacobin.engines.pgvector import PgVector
+
+    with _opened(source) as origin, progress_bar(quiet=quiet or as_json) as tell:
+        width = _n_features(origin, vectors)
+        with PgVector(dsn, table, _n_bits(origin), width, "halfvec" if half else "vector", plain) as engine:
+            figures = _written(origin, engine, tell)
+            if hnsw:
+                tell("making the index", 0, 0)
+                engine.create_index()
+    _report({"destination": f"the table {table}", **figures}, quiet, as_json)
+
+
+@app.command()
+def milvus(
+    source: _Source,
+    uri: Annotated[str, typer.Argument(metavar="URI", help="A file that ends in .db, or the address of a server.")],
+    collection: Annotated[str, typer.Option(help="Collection to write to; made if it is not there.")],
+    vectors: _Vectors = True,
+    index: Annotated[BinaryIndex, typer.Option(help="What Milvus looks with.")] = BinaryIndex.flat,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="MILVUS_TOKEN", show_envvar=True, help="What the server asks for, such as user:password."),
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    _debug: Debug = False,
+) -> None:
+    """Write codes into a collection of Milvus; ids that are there already are replaced.
+
+    Example: autojacobin export milvus my-index codes.db --collection items
+    """
+    from autojacobin.engines.milvus import Milvus
+
+    with _opened(source) as origin, progress_bar(quiet=quiet or as_json) as tell:
+        width = _n_features(origin, vectors)
+        with Milvus(uri, collection, _n_bits(origin), width, index.value, token) as engine:
+            figures = _written(origin, engine, tell)
+    _report({"destination": f"the collection {collection}", **figures}, quiet, as_json)
+
+
+@app.command()
+def lancedb(
+    source: _Source,
+    uri: Annotated[str, typer.Argument(metavar="URI", help="Folder of the database, or its address in a store.")],
+    table: Annotated[str, typer.Option(help="Table to write to; made if it is not there.")],
+    vectors: _Vectors = True,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    _debug: Debug = False,
+) -> None:
+    """Write codes into a table of LanceDB; ids that are there already are replaced.
+
+    Example: autojacobin export lancedb my-index my-lance --table items
+    """
+    from autojacobin.engines.lancedb import LanceDB
+
+    with (
+        _opened(source) as origin,
+        progress_bar(quiet=quiet or as_json) as tell,
+        LanceDB(uri, table, _n_bits(origin), _n_features(origin, vectors)) as engine,
+    ):
+        figures = _written(origin, engine, tell)
+    _report({"destination": f"the table {table}", **figures}, quiet, as_json)
+
+
+@contextmanager
+def _opened(source: Path) -> Iterator[Index | Codes]:
+    from autojacobin.codes import Codes
+    from autojacobin.search.index import Index
+
+    if source.is_dir():
+        with Index.open(source) as index:
+            yield index
+    elif source.exists():
+        yield Codes.load(source)
+    else:
+        raise StorageError(
+            f"cannot read {source}: it is not there; expected the folder of an index or a file of codes, which "
+            "`autojacobin index build` and `autojacobin encode` make"
+        )
+
+
+def _n_bits(origin: Index | Codes) -> int:
+    return int(origin.hasher.n_bits) if hasattr(origin, "hasher") else origin.n_bits
+
+
+def _n_features(origin: Index | Codes, wanted: bool) -> int | None:
+    """Width of the vectors to write; None if there are none, or none are wanted."""
+    figures: dict[str, Any] = origin.info() if hasattr(origin, "info") else {}
+    return int(figures["features"]) if wanted and figures.get("vectors_kept") else None
+
+
+def _written(origin: Index | Codes, engine: Engine, tell: Tell) -> dict[str, Any]:
+    done, total = 0, len(origin)
+    tell("writing codes", done, total)
+    with stoppable("codes that were written stay, and the same command writes all of them again"):
+        for ids, codes, vectors in _blocks(origin):
+            engine.write(codes, ids, vectors if engine.n_features is not None else None)
+            done += len(codes)
+            tell("writing codes", done, total)
+    return {"codes": done, "bits": engine.n_bits, "vectors": engine.n_features is not None}
+
+
+def _blocks(origin: Index | Codes) -> Iterator[tuple[Any, Codes, Any]]:
+    if hasattr(origin, "parts"):
+        yield from ((part.ids, part.codes, part.vectors) for part in origin.parts())
+        return
+    for start in range(0, len(origin), _ROWS_PER_BLOCK):
+        block = origin[start : start + _ROWS_PER_BLOCK]
+        yield range(start, start + len(block)), block, None
+
+
+def _report(facts: dict[str, Any], quiet: bool, as_json: bool) -> None:
+    kept = " with their vectors" if facts["vectors"] else ""
+    sentence = f"Wrote {facts['codes']:,} codes of {facts['bits']} bits{kept} to {facts['destination']}."
+    print_sentence(sentence, facts, quiet=quiet, as_json=as_json)

@@ -1,0 +1,108 @@
+"""``autojacobin export``: what is in an index or a file of codes is then in the engine."""
+
+import json
+
+import faiss
+import numpy as np
+import pytest
+
+from autojacobin import Codes, Index
+from autojacobin.engines import FaissEngine
+from autojacobin.engines.lancedb import LanceDB
+from autojacobin.engines.milvus import Milvus
+from autojacobin.search import hamming_topk
+
+
+def test_an_index_becomes_a_file_of_faiss(done, folder):
+    printed = done("export", "faiss", "my-index", "codes.faiss")
+    assert printed.out == "Wrote 600 codes of 16 bits to codes.faiss.\n"
+    with Index.open("my-index") as index, FaissEngine("codes.faiss", 16) as engine:
+        assert engine.count() == 600
+        assert engine.read(index.ids) == index.codes(index.ids)
+
+
+@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
+def test_other_kinds_of_faiss(done, folder, kind):
+    assert json.loads(done("export", "faiss", "my-index", "codes.faiss", "--kind", kind, "--json").out) == {
+        "destination": "codes.faiss", "codes": 600, "bits": 16, "vectors": False,
+    }  # fmt: skip
+    assert faiss.read_index_binary("codes.faiss").ntotal == 600
+
+
+def test_a_hashing_index_of_faiss(done, folder, digits, fitted):
+    assert done("export", "faiss", "my-index", "hashing.faiss", "--kind", "hasher", "--quiet").out == ""
+    distances, _ = faiss.read_index("hashing.faiss").search(digits.queries, 7)
+    exact, _ = hamming_topk(fitted.encode(digits.queries), fitted.encode(digits.base), 7)
+    np.testing.assert_array_equal(distances, exact)
+
+
+def test_a_file_of_codes_gets_row_numbers(done, folder, digits, fitted):
+    codes = fitted.encode(digits.base)
+    codes.save("codes.npz")
+    done("export", "faiss", "codes.npz", "codes.faiss")
+    with FaissEngine("codes.faiss", 16) as engine:
+        assert engine.read(range(600)) == codes
+
+
+@pytest.mark.parametrize(("option", "width"), [("--vectors", 64), ("--no-vectors", None)])
+def test_an_index_becomes_a_table_of_lancedb(done, folder, digits, fitted, option, width):
+    printed = done("export", "lancedb", "my-index", "my-lance", "--table", "items", option)
+    kept = " with their vectors" if width else ""
+    assert printed.out == f"Wrote 600 codes of 16 bits{kept} to the table items.\n"
+    assert "writing codes" in printed.err
+    queries = fitted.encode(digits.queries[:5])
+    with LanceDB("my-lance", "items", 16, width) as engine, Index.open("my-index") as index:
+        assert engine.count() == 600
+        if width:
+            found = engine.search_vectors(queries, digits.queries[:5], 4)
+            expected = index.search(digits.queries[:5], 4)
+        else:
+            found, expected = engine.search(queries, 4), index.search(digits.queries[:5], 4, rerank=False)
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_an_index_becomes_a_collection_of_milvus(done, folder, digits, fitted):
+    printed = done("export", "milvus", "my-index", "codes.db", "--collection", "items", "--no-vectors")
+    assert printed.out == "Wrote 600 codes of 16 bits to the collection items.\n"
+    queries = fitted.encode(digits.queries[:5])
+    with Milvus("codes.db", "items", 16) as engine:
+        found = engine.search(queries, 4)
+    np.testing.assert_array_equal(found[1], hamming_topk(queries, fitted.encode(digits.base), 4)[1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["faiss", "nothing", "codes.faiss"], "cannot read nothing: it is not there"),
+        (["faiss", "base.npy", "codes.faiss"], "base.npy is damaged or does not hold codes"),
+        (["faiss", "my-index", "no-folder/codes.faiss"], "no-folder/codes.faiss cannot be written"),
+        (["faiss", "codes.npz", "codes.faiss", "--kind", "hasher"], "holds codes and no hasher, expected an index"),
+        (["pgvector", "my-index", "host=/nowhere password=sesame", "--table", "t"], "cannot connect to PostgreSQL"),
+        (["pgvector", "my-index", "postgresql://me:ses@same@host", "--table", "t"], "dsn cannot be read"),
+    ],
+)
+def test_what_cannot_be_exported_is_told_and_leaves_nothing(command, folder, fitted, digits, arguments, message):
+    fitted.encode(digits.base).save("codes.npz")
+    before = sorted(folder.iterdir())
+    result = command("export", *arguments)
+    assert result.code == 1
+    assert message in result.err
+    assert "same" not in result.err
+    assert "Traceback" not in result.err
+    assert sorted(folder.iterdir()) == before
+
+
+def test_the_name_of_a_server_may_come_from_the_environment(command, folder, monkeypatch):
+    monkeypatch.setenv("AUTOJACOBIN_DSN", "host=/nowhere user=me password=sesame")
+    result = command("export", "pgvector", "my-index", "--table", "items")
+    assert "cannot connect to PostgreSQL at me@/nowhere" in result.err
+    assert "sesame" not in command("export", "pgvector", "--help").out + result.err
+
+
+def test_a_failed_export_leaves_the_file_that_was_there(command, done, folder):
+    done("export", "faiss", "my-index", "codes.faiss")
+    before = (folder / "codes.faiss").read_bytes()
+    Codes.from_bits(np.zeros((0, 16), dtype=np.uint8)).save("empty.npz")
+    result = command("export", "faiss", "empty.npz", "codes.faiss", "--kind", "ivf")
+    assert "learned from the codes, got none" in result.err
+    assert (folder / "codes.faiss").read_bytes() == before
