@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from autojacobin.cli._options import AsJson, Debug, Quiet
 from autojacobin.cli._progress import progress_bar
+from autojacobin.cli._report import print_json, print_sentence, print_table
+from autojacobin.cli._stopping import stoppable
 from autojacobin.datasets import CATALOGUE, Entry, VectorSet, data_folder, fetch_set, is_here, load_set
 
 if TYPE_CHECKING:
@@ -26,9 +28,9 @@ _DATA = Annotated[
     Path | None,
     typer.Option("--data", metavar="DIR", help="Folder of sets; default: $AUTOJACOBIN_DATA, else the cache."),
 ]
+_PARTS = ("train", "base", "queries", "truth", "base_patches", "query_patches")
 _ROWS_LOOKED_AT = 1_000
 _SKIPPED_SHOWN = 5
-_WIDTH_OF_FILES = 120  # of tables that go into a file or a pipe, which have no edge to keep away from
 
 
 class Descriptor(str, Enum):
@@ -40,11 +42,15 @@ class Descriptor(str, Enum):
 
 
 @app.command("list")
-def list_sets(data: _DATA = None) -> None:
+def list_sets(data: _DATA = None, as_json: AsJson = False, _debug: Debug = False) -> None:
     """List the named sets: how large they are, how they come, under what licence, and whether they are here.
 
     Example: autojacobin data list
     """
+    entries = {entry: is_here(entry.name, data) for entry in CATALOGUE.values()}
+    if as_json:
+        print_json([_facts(entry, here) for entry, here in entries.items()])
+        return
     table = Table(box=None, pad_edge=False)
     table.add_column("name", no_wrap=True)
     table.add_column("kind", no_wrap=True)
@@ -52,42 +58,50 @@ def list_sets(data: _DATA = None) -> None:
     table.add_column("download", justify="right", no_wrap=True)
     table.add_column("licence")
     table.add_column("here", no_wrap=True)
-    for entry in CATALOGUE.values():
-        here = "yes" if is_here(entry.name, data) else "no"
-        table.add_row(entry.name, entry.kind, _sizes(entry), entry.download, entry.licence, here)
-    console = Console()
-    if not console.is_terminal:
-        console.width = _WIDTH_OF_FILES
-    console.print(table)
-    console.print(f"Fetched sets are kept in {data_folder(data)}.", highlight=False, soft_wrap=True)
+    for entry, here in entries.items():
+        sizes = _sizes(entry)
+        table.add_row(entry.name, entry.kind, sizes, entry.download, entry.licence, "yes" if here else "no")
+    print_table(table)
+    typer.echo(f"Fetched sets are kept in {data_folder(data)}.")
 
 
 @app.command()
 def fetch(
     name: Annotated[str, typer.Argument(help="A name that `autojacobin data list` shows.")],
     data: _DATA = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    _debug: Debug = False,
 ) -> None:
     """Download a named set, check and unpack it; goes on where it broke off, and does nothing if the set is here.
 
     Example: autojacobin data fetch siftsmall --data my-data
     """
-    with progress_bar() as progress:
+    comfort = "what was fetched is kept, and the same command goes on from there"
+    with stoppable(comfort), progress_bar(quiet=quiet or as_json) as progress:
         found = fetch_set(name, data, progress)
-    typer.echo(f"{name} is here: {_shapes(found)}")
+    facts = {"name": name, **_parts_of(found)}
+    print_sentence(f"{name} is here: {_shapes(found)}", facts, quiet=quiet, as_json=as_json)
 
 
 @app.command()
 def info(
     name: Annotated[str, typer.Argument(metavar="NAME_OR_PATH", help="A named set, or a folder or file of vectors.")],
     data: _DATA = None,
+    as_json: AsJson = False,
+    _debug: Debug = False,
 ) -> None:
     """Print what a set holds: shapes, types, the range of its first values, source, licence, what to cite.
 
     Example: autojacobin data info digits
     """
     found = load_set(name, data)
+    if as_json:
+        about = {"source": found.source, "licence": found.licence, "citation": found.citation}
+        print_json({"name": found.name, "holds": found.description, **_parts_of(found), **about})
+        return
     lines = {"name": found.name, "holds": found.description}
-    for part in ("train", "base", "queries", "truth", "base_patches", "query_patches"):
+    for part in _PARTS:
         if (array := getattr(found, part)) is not None:
             lines[part.replace("_", " ")] = _described(array)
     lines |= {"source": found.source, "licence": found.licence, "citation": found.citation}
@@ -102,6 +116,9 @@ def build(
     descriptor: Annotated[Descriptor, typer.Option(help="What is computed of each picture.")] = Descriptor.sift,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Most vectors of one picture.")] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    _debug: Debug = False,
 ) -> None:
     """Make a set of your own pictures: SIFT (128-D), GIST (960-D) or wavelet texture (128-D), split by picture.
 
@@ -109,8 +126,16 @@ def build(
     """
     from autojacobin.datasets.pictures import build_set  # which needs OpenCV
 
-    with progress_bar() as progress:
+    with progress_bar(quiet=quiet or as_json) as progress:
         built = build_set(images, out, descriptor.value, seed=seed, limit=limit, progress=progress)
+    if as_json:
+        skipped = [{"picture": str(name), "why": why} for name, why in built.skipped]
+        print_json({"folder": built.folder, "descriptor": built.descriptor, **built.vectors, "skipped": skipped})
+    elif not quiet:
+        _tell_of(built)
+
+
+def _tell_of(built: BuiltSet) -> None:
     typer.echo(f"Wrote {built.folder}: {_parts(built)}.")
     if built.skipped:
         typer.echo(f"{len(built.skipped)} skipped; {built.folder / 'build.json'} says why:")
@@ -129,6 +154,20 @@ def _sizes(entry: Entry) -> str:
         return f"split by photo × {entry.dimension}"
     train = entry.rows - split.base - split.queries if split.train is None else split.train
     return " / ".join(map(_shortened, (train or split.base, split.base, split.queries))) + f" × {entry.dimension}"
+
+
+def _facts(entry: Entry, here: bool) -> dict[str, Any]:
+    facts = {"name": entry.name, "kind": entry.kind, "sizes": _sizes(entry), "download": entry.download}
+    return {**facts, "licence": entry.licence, "here": here}
+
+
+def _parts_of(found: VectorSet) -> dict[str, Any]:
+    parts = {part: getattr(found, part) for part in _PARTS}
+    return {
+        part: {"shape": list(array.shape), "type": str(array.dtype)}
+        for part, array in parts.items()
+        if array is not None
+    }
 
 
 def _shortened(count: int) -> str:

@@ -1,0 +1,96 @@
+"""Vectors and ids as the command line names them: a path, ``PATH::PART``, or ``-`` for the standard input."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.cli._progress import Tell, told_blocks
+from autojacobin.errors import DataError, FormatError, StorageError
+
+if TYPE_CHECKING:
+    from autojacobin.datasets import Vectors
+    from autojacobin.hashers import Hasher
+
+__all__ = ["STREAM", "chained", "load_model", "opened", "read_ids", "split_part"]
+
+STREAM = "-"
+_PART_MARK = "::"
+
+
+def split_part(name: str) -> tuple[str, str | None]:
+    """Give the path and the part that ``PATH::PART`` names; a file that really has such a name comes first."""
+    path, mark, part = name.rpartition(_PART_MARK)
+    plain = not mark or not path or "://" in part or os.path.exists(name)  # fsspec chains addresses by :: too
+    return (name, None) if plain else (path, part)
+
+
+@contextmanager
+def opened(name: str, format: str | None = None) -> Iterator[Vectors]:
+    """Open vectors; those of the standard input are kept in a temporary file until the block ends."""
+    from autojacobin.datasets import open_vectors
+
+    path, part = split_part(name)
+    if path != STREAM:
+        with open_vectors(path, part=part, format=format) as vectors:
+            yield vectors
+        return
+    with tempfile.TemporaryDirectory(prefix="autojacobin-") as folder:
+        spooled = Path(folder) / "standard-input"
+        with open(spooled, "wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        with open_vectors(spooled, part=part, format=format) as vectors:
+            yield vectors
+
+
+@contextmanager
+def chained(
+    names: list[str], format: str | None, tell: Tell, stage: str
+) -> Iterator[tuple[Iterator[npt.NDArray[Any]], int]]:
+    """Open several files, and give their vectors as one stream of blocks, and how many there are."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(opened(name, format)) for name in names]
+        total = sum(map(len, files))
+        blocks = (block for file in files for block in file.blocks())
+        yield told_blocks(blocks, total, tell, stage), total
+
+
+def load_model(path: Path) -> Hasher:
+    """Load a hasher; a path without one is told in a sentence."""
+    from autojacobin import load
+
+    if not path.is_file():
+        what = "it is a folder" if path.is_dir() else "there is no such file"
+        raise StorageError(f"cannot read the model {path}: {what}; make one with: autojacobin train")
+    return load(path)
+
+
+def read_ids(path: str) -> npt.NDArray[np.int64]:
+    """Read ids from an npy file, or from text with a whole number a line."""
+    try:
+        if path.endswith(".npy"):
+            return _whole_numbers(path, np.load(path, allow_pickle=False))
+        text = sys.stdin.read() if path == STREAM else Path(path).read_text(encoding="utf-8")
+        return np.array([int(word) for word in text.split()], dtype=np.int64)
+    except OSError as error:
+        raise StorageError(f"cannot read the ids in {path}: {(error.strerror or str(error)).lower()}") from None
+    except (ValueError, OverflowError, EOFError) as error:
+        raise FormatError(
+            f"the ids in {path} cannot be read: {error}; expected whole numbers from 0 to 2^63 - 1, one a line, "
+            "or an npy file of them"
+        ) from None
+
+
+def _whole_numbers(path: str, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    if array.dtype.kind not in "iu" or array.size != max(array.shape, default=0):
+        raise DataError(f"the ids in {path} must be a row of whole numbers, got {array.dtype} of shape {array.shape}")
+    return array.reshape(-1)

@@ -1,0 +1,73 @@
+"""A folder with real vectors, and the command line run in it, in this process."""
+
+import io
+import shutil
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from autojacobin import ITQ, Index
+from autojacobin.cli import main
+
+
+@pytest.fixture(scope="session")
+def digits():
+    vectors = load_digits().data.astype(np.float32)
+    return SimpleNamespace(base=vectors[:600], more=vectors[600:700], queries=vectors[1500:1540])
+
+
+@pytest.fixture(scope="session")
+def fitted(digits):
+    return ITQ(16, random_state=0).fit(digits.base)
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory, digits, fitted):
+    path = tmp_path_factory.mktemp("made-once")
+    np.save(path / "base.npy", digits.base)
+    np.save(path / "more.npy", digits.more)
+    np.save(path / "queries.npy", digits.queries)
+    fitted.save(path / "model.safetensors")
+    with Index.create(path / "my-index", fitted) as index:
+        index.add(digits.base)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, made_once):
+    """Vectors, a model and an index, in the folder that commands run in."""
+    shutil.copytree(made_once, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def command(folder, monkeypatch, capfdbinary):
+    """Give a function that runs ``autojacobin`` with arguments and perhaps bytes at its standard input."""
+
+    def run(*arguments, stdin=b""):
+        monkeypatch.setattr(sys, "argv", ["autojacobin", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capfdbinary.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        sys.stdout.flush()
+        printed = capfdbinary.readouterr()
+        return SimpleNamespace(code=end.value.code or 0, out=printed.out.decode(), err=printed.err.decode())
+
+    return run
+
+
+@pytest.fixture
+def done(command):
+    """Give a function that runs a command that must not fail."""
+
+    def run(*arguments, stdin=b""):
+        result = command(*arguments, stdin=stdin)
+        assert result.code == 0, result.err
+        return result
+
+    return run

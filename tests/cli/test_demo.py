@@ -1,0 +1,123 @@
+"""The demo, on digits and with few training points: what it prints, makes and keeps is what the library gives."""
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import typer
+
+import autojacobin
+from autojacobin import Index
+from autojacobin.cli import app
+from autojacobin.datasets import load_set
+from autojacobin.evaluation import ground_truth
+
+SMALL = ("demo", "--set", "digits", "--bits", "16", "--train", "300")
+
+
+def run(folder):
+    command = [sys.executable, "-c", "from autojacobin.cli import main; main()", *SMALL, "--out", "small"]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """What a run printed, and the folder that it made."""
+    folder = tmp_path_factory.mktemp("demo")
+    return run(folder), folder / "small"
+
+
+def test_it_makes_a_report_an_index_and_a_model_and_says_so(made):
+    printed, folder = made
+    for name in ("report.html", "index", "model.safetensors"):
+        assert (folder / name).exists()
+        assert name in printed
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.count("<img") == 1  # the recall curves; digits have no patches
+    assert "fig5 was not made: the set has no pictures" in printed
+
+    with Index.open(folder / "index") as index:
+        index.verify()
+        data = load_set("digits")
+        np.testing.assert_array_equal(index.vectors(index.ids), data.base)
+        learned = autojacobin.load(folder / "model.safetensors")
+        assert index.codes(index.ids) == learned.encode(data.base)
+
+
+def test_a_second_run_takes_the_place_of_the_first(made):
+    printed, folder = made
+    assert recalls(run(folder.parent)) == recalls(printed)
+    with Index.open(folder / "index") as index:
+        index.verify()
+
+
+def recalls(printed):
+    """What was found, without how fast."""
+    rows = re.findall(r"^   (\S.*?)  +([\d,]*) +([01]\.\d{3})  +[\d,]+$", printed, flags=re.MULTILINE)
+    return {name: (candidates.replace(",", ""), float(recall)) for name, candidates, recall in rows}
+
+
+def test_the_printed_recalls_are_those_of_the_index(made):
+    printed, folder = recalls(made[0]), made[1]
+    data = load_set("digits")
+    truth = ground_truth(data.base, data.queries, 10)
+    with Index.open(folder / "index") as index:
+        for name, how in (
+            ("Hamming", {"rerank": False}),
+            ("asymmetric", {"rerank": False, "distance": "asymmetric"}),
+            ("Hamming, re-ranked", {"candidates": 100}),
+            ("asymmetric, re-ranked", {"candidates": 100, "distance": "asymmetric"}),
+        ):
+            _, ids = index.search(data.queries, 10, **how)
+            found = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(ids, truth, strict=True)])
+            assert printed[name] == (str(how.get("candidates", "")), pytest.approx(found, abs=6e-4))
+    assert printed["exact distances, no codes"] == ("", 1.0)
+    assert printed["asymmetric, recall=0.95 asked for"][1] > 0.9
+
+
+def test_the_printed_m_recalls_are_those_of_the_report(made):
+    printed, folder = made
+    trials = json.loads((folder / "results.json").read_text(encoding="utf-8"))["trials"]
+    assert len(trials) == 11
+    for label, method in (("ITQ", "ITQ"), ("Auto-JacoBin (chosen)", "AutoJacoBin (chosen)"), ("LSH", "LSH")):
+        row = next(line for line in printed.splitlines() if line.startswith(f"   {label}  "))
+        kept = next(trial["m_recall"] for trial in trials if trial["method"] == method)
+        assert [float(value) for value in re.findall(r"0\.\d{3}", row)] == [round(v, 3) for v in kept.values()]
+
+
+def test_the_commands_it_proposes_are_understood(made):
+    commands = typer.main.get_command(app).commands
+    proposed = re.findall(r"^      autojacobin (\w+) ?(.*)$", made[0], flags=re.MULTILINE)
+    assert [name for name, _ in proposed] == ["explore", "search", "train", "reproduce"]
+    for name, arguments in proposed:
+        assert commands[name].make_context(name, arguments.split(), resilient_parsing=True).args == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--bits", "0"], 2, "--bits"),
+        (["--bits", "65", "--set", "digits"], 1, "bits must be from 1 to 64"),
+        (["--set", "nowhere"], 1, "no data set is called 'nowhere'"),
+        (["--train", "1"], 2, "--train"),
+    ],
+)
+def test_wrong_use_makes_nothing(command, folder, arguments, code, message):
+    result = command("demo", *arguments, "--out", "small")
+    assert result.code == code
+    assert message in result.err
+    assert "Traceback" not in result.err
+    assert not (folder / "small").exists()
+
+
+def test_the_folder_of_another_set_is_refused(command, folder):
+    (folder / "small").mkdir()
+    (folder / "small" / "results.json").write_text('{"set": {"name": "photos"}}')
+    result = command(*SMALL, "--out", "small")
+    assert result.code == 1
+    assert "holds the results of the set 'photos'" in result.err

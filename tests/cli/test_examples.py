@@ -1,0 +1,95 @@
+"""Every example that a ``--help`` shows runs as it stands."""
+
+import re
+import shlex
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import typer
+
+from autojacobin.cli import _HELP, app
+
+# of other commands, which have tests of their own; of those that take long or fetch, see the last test here
+MINE = ("train", "encode", "index", "search", "evaluate", "bench", "info", "data")
+TOO_LONG = ("demo", "reproduce")
+
+
+def walk(command, names=()):
+    if hasattr(command, "commands"):
+        for name, inner in command.commands.items():
+            yield from walk(inner, (*names, name))
+    else:
+        yield names, command
+
+
+COMMANDS = dict(walk(typer.main.get_command(app)))
+
+
+def examples_of(command):
+    lines = (line.strip() for line in command.help.splitlines())
+    return [line.removeprefix("Example: autojacobin ") for line in lines if line.startswith("Example: autojacobin ")]
+
+
+RUN = [
+    example
+    for names, command in COMMANDS.items()
+    if names[0] in MINE and names != ("data", "fetch")
+    for example in examples_of(command)
+]
+
+
+@pytest.mark.parametrize("names", [names for names in COMMANDS if names[0] in (*MINE, *TOO_LONG)], ids=" ".join)
+def test_every_command_has_an_example_of_itself(names):
+    examples = examples_of(COMMANDS[names])
+    assert examples
+    assert all(shlex.split(example)[: len(names)] == list(names) for example in examples)
+
+
+@pytest.mark.parametrize("example", RUN)
+def test_the_example_runs(done, folder, digits, example):
+    np.save("part-0.npy", np.tile(digits.base, (2, 1)) + np.random.default_rng(0).normal(size=(1200, 64)))
+    (folder / "my-photos").mkdir()
+    for number in range(3):
+        pixels = np.random.RandomState(number).randint(0, 256, (64, 64)).astype(np.uint8)
+        cv2.imwrite(str(folder / "my-photos" / f"{number}.png"), pixels)
+    if "index build" in example:
+        (folder / "my-index").rename(folder / "old-index")
+    words, stdin = shlex.split(example), b""
+    if "<" in words:
+        stdin = (folder / words[words.index("<") + 1]).read_bytes()
+        words = words[: words.index("<")]
+    assert done(*words, stdin=stdin).out
+
+
+def test_the_first_steps_of_the_help_run_one_after_the_other(done, folder):
+    for name in ("model.safetensors", "my-index"):
+        (folder / name).rename(folder / f"old-{name}")
+    steps = [line.strip().removeprefix("autojacobin ") for line in _HELP.splitlines() if line.startswith("  ")]
+    assert len(steps) == 4
+    for step in steps:
+        # the default method chooses its settings by trials, which would take a minute here
+        cheap = ["--method", "itq"] if step.startswith("train") else []
+        assert done(*shlex.split(step), *cheap).out
+
+
+def shown_in_the_documentation():
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
+    return [match for block in blocks for match in re.findall(r"autojacobin ([^\n#|>]+)", block)]
+
+
+@pytest.mark.parametrize("shown", shown_in_the_documentation())
+def test_what_the_documentation_shows_is_understood(shown):
+    words = shlex.split(shown)
+    names = next(names for names in COMMANDS if list(names) == words[: len(names)])
+    assert COMMANDS[names].make_context(names[-1], words[len(names) :], resilient_parsing=True).args == []
+
+
+@pytest.mark.parametrize("names", [("demo",), ("reproduce",), ("data", "fetch")], ids=" ".join)
+def test_examples_that_take_long_are_at_least_understood(names):
+    command = COMMANDS[names]
+    for example in examples_of(command):
+        arguments = shlex.split(example)[len(names) :]
+        assert command.make_context(names[-1], arguments).args == []

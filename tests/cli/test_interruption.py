@@ -1,0 +1,111 @@
+"""A command that is stopped leaves nothing half-written."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from autojacobin.cli._folders import whole_folder
+from autojacobin.errors import StorageError
+
+PROGRAM = [sys.executable, "-c", "from autojacobin.cli import main; main()"]
+
+
+def zeros(path, n, width):
+    """An npy file of zeros that takes no room on the disk."""
+    header = np.lib.format.header_data_from_array_1_0(np.zeros((1, width), np.float32)) | {"shape": (n, width)}
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + 4 * n * width)
+
+
+def contents(folder):
+    """Every file but the lock, in which a writer leaves its number, and the many zeros."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in ("LOCK", "large.npy"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@contextmanager
+def struck_when(happened, number):
+    """Send the signal to this process as soon as something has happened; outside of a command it does no harm."""
+    over = threading.Event()
+    kept = signal.signal(number, lambda *_: None)
+
+    def watch():
+        while not over.is_set():
+            if happened():
+                os.kill(os.getpid(), number)
+                return
+            time.sleep(0.001)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+        signal.signal(number, kept)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "number"),
+    [
+        (["index", "build", "model.safetensors", "large.npy", "new"], signal.SIGTERM),
+        (["index", "build", "model.safetensors", "large.npy", "new"], signal.SIGINT),
+        (["index", "add", "my-index", "large.npy"], signal.SIGTERM),
+    ],
+    ids=["build-SIGTERM", "build-SIGINT", "add-SIGTERM"],
+)
+def test_a_stopped_change_leaves_the_folder_as_it_was(command, folder, arguments, number):
+    zeros(folder / "large.npy", 1_000_000, 64)
+    before, names = contents(folder), set(folder.rglob("*"))
+    with struck_when(lambda: set(folder.rglob("*")) - names, number):
+        result = command(*arguments, "--quiet")
+    assert result.code == 128 + number
+    assert (result.out, result.err) == ("", "autojacobin: stopped; nothing is left half-written\n")
+    assert contents(folder) == before
+    assert not (folder / "new").exists()
+
+
+def test_a_stopped_training_leaves_the_folder_as_it_was(folder):
+    np.save(folder / "wide.npy", np.random.default_rng(0).normal(size=(2000, 64)).astype(np.float32))
+    before = contents(folder)
+    arguments = ["train", "wide.npy", "new.safetensors", "-m", "okmeans", "--set", "n_iter=100000"]
+    with subprocess.Popen([*PROGRAM, *arguments], stderr=subprocess.PIPE, text=True, cwd=folder) as process:
+        assert process.stderr.readline() == "training okmeans …\n"
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate()
+    assert process.returncode == 130
+    assert told == "autojacobin: stopped; nothing is left half-written\n"
+    assert contents(folder) == before
+
+
+def make_half(target):
+    with whole_folder(target) as folder:
+        (folder / "half").write_text("half")
+        raise KeyboardInterrupt
+
+
+def test_a_folder_is_there_as_a_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "made"
+    with pytest.raises(KeyboardInterrupt):
+        make_half(target)
+    assert list(tmp_path.iterdir()) == []
+    target.mkdir()  # an empty one may be there
+    with whole_folder(target) as folder:
+        (folder / "whole").write_text("whole")
+        assert list(target.iterdir()) == []
+    assert [path.name for path in target.iterdir()] == ["whole"]
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+    usual = tmp_path / "usual"
+    usual.mkdir()
+    assert target.stat().st_mode == usual.stat().st_mode
+    with pytest.raises(StorageError, match="a folder with something in it"), whole_folder(target):
+        pass

@@ -1,0 +1,216 @@
+"""Train, encode, index, search, evaluate: each command against the library or against brute force."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+import autojacobin
+from autojacobin import AutoBin, AutoJacoBin, Codes, Index
+from autojacobin.cli._methods import Method
+from autojacobin.datasets import open_vectors, write_vectors
+
+
+def nearest(base, queries, k):
+    """Ids of the k nearest by plain float64 arithmetic, equal distances by the lower id."""
+    distances = ((queries[:, None].astype(np.float64) - base[None].astype(np.float64)) ** 2).sum(axis=2)
+    ids = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    return np.sqrt(np.take_along_axis(distances, ids, axis=1)), ids
+
+
+def recall(found, truth):
+    return np.mean([len(set(row) & set(true)) / len(true) for row, true in zip(found, truth, strict=True)])
+
+
+def test_train_writes_the_model_that_the_library_fits(done, digits, fitted, folder):
+    result = done("train", "base.npy", "new.safetensors", "--method", "itq", "--bits", 16)
+    assert result.out.startswith("Wrote new.safetensors: itq, 16 bits, from 600 vectors of 64 numbers in ")
+    assert "training itq …" in result.err
+    learned = autojacobin.load("new.safetensors")
+    assert np.array_equal(learned.weights_, fitted.weights_)
+    assert learned.encode(digits.queries) == fitted.encode(digits.queries)
+
+
+@pytest.mark.parametrize("method", list(Method), ids=lambda method: method.value)
+def test_every_method_is_trained_by_its_name(done, method, folder):
+    given = ["n_epochs=1"] if "auto" in method.value else []
+    given += ["alpha=0.1", "init=random", "energy=0.9"] if method is Method.autojacobin else []  # nothing to choose
+    write_vectors("few.npy", np.random.default_rng(0).normal(size=(150, 8)).astype(np.float32))
+    options = [part for setting in given for part in ("--set", setting)]
+    done("train", "few.npy", "m.safetensors", "-m", method.value, "-b", 4, "--seed", 3, "-q", *options)
+    learned = autojacobin.load("m.safetensors")
+    names = {"autojacobin-published": "autojacobin", "autobin2": "autobin", "spectral": "spectralhashing"}
+    assert type(learned).__name__.lower() == names.get(method.value, method.value)
+    assert learned.n_bits == 4
+    assert getattr(learned, "random_state", 3) == 3
+
+
+def test_names_that_stand_for_settings():
+    from autojacobin.cli._methods import make_hasher
+
+    second = make_hasher(Method.autobin2, 8, [], 0, "cpu")
+    assert (type(second), second.batch_size, second.n_epochs) == (AutoBin, None, 50)
+    published = make_hasher(Method.autojacobin_published, 8, ["alpha=0.5"], 0, "cpu")
+    assert published.get_params() == AutoJacoBin.as_published(8, alpha=0.5, random_state=0).get_params()
+
+
+def test_train_from_a_sample_of_several_files(done, digits, folder):
+    np.save("part-0.npy", digits.base[:300])
+    np.save("part-1.npy", digits.base[300:])
+    facts = json.loads(done("train", "part-*.npy", "m.safetensors", "-m", "lsh", "--sample", 100, "--json").out)
+    assert (facts["vectors"], facts["features"], facts["method"], facts["bits"]) == (100, 64, "lsh", 64)
+    done("train", "part-0.npy", "part-1.npy", "all.safetensors", "-m", "lsh", "--sample", 600)
+    assert np.allclose(autojacobin.load("all.safetensors").mean_, digits.base.mean(axis=0), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["codes.npz", "codes.npy", "codes.parquet", "codes.csv", "codes.jsonl"])
+def test_codes_in_every_format_are_those_of_the_library(done, digits, fitted, folder, name):
+    result = done("encode", "model.safetensors", "base.npy", name)
+    assert result.out.startswith(f"Wrote {name}: 600 codes of 16 bits in ")
+    expected = fitted.encode(digits.base)
+    if name.endswith("npz"):
+        assert Codes.load(name) == expected
+        return
+    if name.endswith("npy"):
+        packed = np.load(name)
+    elif name.endswith("parquet"):
+        packed = np.asarray(open_vectors(name, part="code"))
+    else:
+        with open(name, encoding="utf-8") as file:
+            rows = list(csv.DictReader(file)) if name.endswith("csv") else [json.loads(line) for line in file]
+        assert [int(row["row"]) for row in rows] == list(range(600))
+        packed = np.array([list(bytes.fromhex(row["code"])) for row in rows], dtype=np.uint8)
+    assert packed.dtype == np.uint8
+    assert Codes(packed, 16) == expected
+
+
+def test_standard_streams_carry_vectors_in_and_json_lines_out(done, digits, fitted, folder):
+    buffer = io.BytesIO()
+    np.save(buffer, digits.queries)
+    result = done("encode", "model.safetensors", "-", "-", stdin=buffer.getvalue())
+    codes = [json.loads(line)["code"] for line in result.out.splitlines()]
+    assert codes == [code.tobytes().hex() for code in fitted.encode(digits.queries).packed]
+    write_vectors("queries.fvecs", digits.queries)
+    raw = (folder / "queries.fvecs").read_bytes()
+    again = done("encode", "model.safetensors", "-", "-", "--format", "fvecs", stdin=raw)
+    assert again.out == result.out
+
+
+def test_one_matrix_of_several_is_named_after_two_colons(done, digits, fitted, folder):
+    write_vectors("set.hdf5", {"train": digits.base, "test": digits.queries})
+    done("encode", "model.safetensors", "set.hdf5::test", "codes.npz")
+    assert Codes.load("codes.npz") == fitted.encode(digits.queries)
+
+
+def test_an_index_is_built_changed_and_looked_after(done, digits, fitted, folder):
+    np.save("ids.npy", np.arange(1000, 1600))
+    built = json.loads(done("index", "build", "model.safetensors", "base.npy", "new", "--ids", "ids.npy", "--json").out)
+    assert (built["vectors"], built["bits"], built["vectors_kept"]) == (600, 16, True)
+    (folder / "more-ids.txt").write_text("\n".join(map(str, [5, *range(1000, 1099)])))
+    assert (
+        "Added 100 vectors to new, which now holds 601."
+        in done("index", "add", "new", "more.npy", "--ids", "more-ids.txt").out
+    )
+    assert "Removed 2 vectors from new, which now holds 599." in done("index", "remove", "new", 5, 1599).out
+    assert "Removed 1 vectors" in done("index", "remove", "new", "--ids", "-", stdin=b"1598\n").out
+    assert "2 → 1 segments" in done("index", "compact", "new").out
+    assert "new is whole: 598 vectors" in done("index", "verify", "new").out
+    assert json.loads(done("index", "info", "new", "--json").out)["vectors"] == 598
+    with Index.open("new") as index:
+        assert list(index.ids) == list(range(1000, 1598))
+        assert np.array_equal(index.vectors([1000, 1099]), np.stack([digits.more[1], digits.base[99]]))
+
+
+def test_an_index_of_several_files_without_vectors(done, digits, fitted, folder):
+    done("index", "build", "model.safetensors", "base.npy", "more.npy", "new", "--no-vectors", "--quiet")
+    with Index.open("new") as index:
+        assert len(index) == 700
+        assert not index.info()["vectors_kept"]
+        assert index.codes([0, 699]) == fitted.encode(np.stack([digits.base[0], digits.more[99]]))
+
+
+def test_search_finds_what_brute_force_finds(done, digits, folder):
+    result = done("search", "my-index", "queries.npy", "found.npz", "-k", 7, "--candidates", 600)
+    assert "Wrote found.npz: 7 neighbours of each of 40 queries among 600 vectors in " in result.out
+    distances, ids = nearest(digits.base, digits.queries, 7)
+    with np.load("found.npz") as found:
+        assert np.array_equal(found["ids"], ids)
+        assert np.allclose(found["distances"], distances)
+
+
+def test_a_wanted_recall_chooses_candidates_that_find_it(done, digits, folder):
+    told = json.loads(done("search", "my-index", "queries.npy", "found.npy", "-k", 5, "--recall", 0.9, "--json").out)
+    with Index.open("my-index") as index:
+        _, ids = index.search(digits.queries, 5, candidates=told["candidates"])
+    assert told["recall"] == 0.9
+    assert np.array_equal(np.load("found.npy"), ids)
+    assert recall(ids, nearest(digits.base, digits.queries, 5)[1]) >= 0.85  # forty queries spread by some percent
+    facts = json.loads(done("evaluate", "my-index", "queries.npy", "-k", 5, "--recall", 0.9, "--json").out)
+    assert facts["candidates"] == told["candidates"]
+
+
+@pytest.mark.parametrize("options", [["--distance", "asymmetric"], ["--no-rerank"], ["-c", "20", "--threads", "1"]])
+def test_formats_of_neighbours_agree_with_the_library(done, digits, folder, options):
+    wanted = {"distance": "asymmetric"} if "asymmetric" in options else {}
+    wanted |= {"rerank": False} if "--no-rerank" in options else {}
+    wanted |= {"candidates": 20} if "-c" in options else {}
+    with Index.open("my-index") as index:
+        distances, ids = index.search(digits.queries, 3, **wanted)
+    for name in ("f.npy", "f.npz", "f.parquet", "f.csv", "f.jsonl"):
+        done("search", "my-index", "queries.npy", name, "-k", 3, *options, "-q")
+    assert np.array_equal(np.load("f.npy"), ids)
+    with np.load("f.npz") as found:
+        assert np.array_equal(found["distances"], distances)
+    table = pyarrow.parquet.read_table("f.parquet")
+    assert table["ids"].to_pylist() == ids.tolist()
+    assert table["distances"].to_pylist() == distances.tolist()
+    lines = [json.loads(line) for line in (folder / "f.jsonl").read_text().splitlines()]
+    assert [line["query"] for line in lines] == list(range(40))
+    assert [line["ids"] for line in lines] == ids.tolist()
+    assert [line["distances"] for line in lines] == distances.tolist()
+    with open("f.csv", encoding="utf-8") as file:
+        rows = [(int(r["query"]), int(r["rank"]), int(r["id"]), float(r["distance"])) for r in csv.DictReader(file)]
+    assert rows == [(q, r + 1, ids[q, r], distances[q, r]) for q in range(40) for r in range(3)]
+    piped = done("search", "my-index", "queries.npy", "-", "-k", 3, *options)
+    assert piped.out == (folder / "f.jsonl").read_text()
+
+
+def test_evaluate_a_model_counts_as_one_does_by_hand(done, digits, fitted, folder):
+    arguments = ["evaluate", "model.safetensors", "queries.npy", "--base", "base.npy", "-k", 5, "--depth", 50]
+    facts = json.loads(done(*arguments, "--json").out)
+    bits = fitted.transform(digits.base).astype(int), fitted.transform(digits.queries).astype(int)
+    order = np.argsort((bits[1][:, None] != bits[0][None]).sum(axis=2), axis=1, kind="stable")
+    _, truth = nearest(digits.base, digits.queries, 5)
+    curve = [recall(order[:, :i], truth) for i in range(1, 51)]
+    found = {name: value["mean"] for name, value in facts["k"]["5"].items()}
+    assert found == pytest.approx({"recall@5": curve[4], "recall@50": curve[49], "m-recall@50": np.mean(curve)})
+    assert (facts["method"], facts["bits"], facts["vectors"], facts["queries"]) == ("ITQ", 16, 600, 40)
+    shown = done(*arguments).out
+    assert f"{curve[4]:.4f}" in shown
+    assert f"{np.mean(curve):.4f}" in shown
+    np.save("truth.npy", truth)
+    assert json.loads(done(*arguments, "--truth", "truth.npy", "--json").out) == facts
+
+
+def test_evaluate_an_index_with_gaps_in_its_ids(done, digits, folder):
+    done("index", "remove", "my-index", *range(100))
+    facts = json.loads(done("evaluate", "my-index", "queries.npy", "-k", 10, "-c", 30, "--json").out)
+    with Index.open("my-index") as index:
+        _, ids = index.search(digits.queries, 10, candidates=30)
+    truth = nearest(digits.base[100:], digits.queries, 10)[1] + 100
+    assert facts["k"]["10"]["recall@10"]["mean"] == pytest.approx(recall(ids, truth))
+    exact = json.loads(done("evaluate", "my-index", "queries.npy", "-c", 500, "--measure", "recall@200", "--json").out)
+    assert {k: row["recall@200"]["mean"] for k, row in exact["k"].items()} == {"1": 1.0, "10": 1.0, "100": 1.0}
+
+
+def test_evaluate_with_the_asymmetric_distance_and_a_text_of_truth(done, digits, folder):
+    _, truth = nearest(digits.base, digits.queries, 3)
+    write_vectors("truth.csv", truth)
+    plain = ["evaluate", "model.safetensors", "queries.npy", "--base", "base.npy", "-k", 3, "--json"]
+    hamming = json.loads(done(*plain, "--truth", "truth.csv").out)
+    asymmetric = json.loads(done(*plain, "--truth", "truth.csv", "--distance", "asymmetric").out)
+    assert hamming["depth"] == asymmetric["depth"] == 30
+    assert asymmetric["k"]["3"]["m-recall@30"]["mean"] > hamming["k"]["3"]["m-recall@30"]["mean"]

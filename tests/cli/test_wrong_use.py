@@ -1,0 +1,190 @@
+"""Wrong use of every option, and bad input: an exit code, one sentence, nothing written, no traceback."""
+
+import os
+
+import numpy as np
+import pytest
+
+from autojacobin.cli._failures import told_in_sentences
+
+TRAIN = ["train", "base.npy", "new.safetensors"]
+ENCODE = ["encode", "model.safetensors", "base.npy"]
+BUILD = ["index", "build", "model.safetensors", "base.npy"]
+SEARCH = ["search", "my-index", "queries.npy"]
+EVALUATE = ["evaluate", "model.safetensors", "queries.npy"]
+
+WRONG = [
+    (["train"], "VECTORS"),
+    (["train", "base.npy"], "argument"),
+    (["train", "base.npy", "queries.npy"], "queries.npy must end in one of .safetensors"),
+    (["train", "base.npy", "more.npy", "new.safetensors"], "got 2 files to draw from; give --sample N"),
+    (["train", "base.npy", "nowhere/new.safetensors"], "the folder nowhere does not exist"),
+    ([*TRAIN, "--method", "dance"], "dance"),
+    ([*TRAIN, "--bits", "0"], "--bits"),
+    ([*TRAIN, "--bits", "many"], "--bits"),
+    ([*TRAIN, "--seed", "-1"], "--seed"),
+    ([*TRAIN, "--threads", "0"], "--threads"),
+    ([*TRAIN, "--sample", "0"], "--sample"),
+    ([*TRAIN, "--device", "abacus"], "abacus"),
+    ([*TRAIN, "-m", "itq", "--device", "cuda"], "ITQ computes on the CPU alone"),
+    ([*TRAIN, "--set", "alpha"], "expected name=value, got 'alpha'"),
+    ([*TRAIN, "-m", "itq", "--set", "alpha=1"], "itq has no parameter 'alpha'; it has n_iter"),
+    ([*TRAIN, "-m", "itq", "--set", "n_iter=0"], "n_iter of ITQ must be an integer of at least 1, got 0"),
+    ([*TRAIN, "-m", "itq", "--set", "n_iter=two"], "n_iter of ITQ must be an integer of at least 1, got 'two'"),
+    ([*TRAIN, "--set", "random_state=1"], "random_state has an option of its own, --seed"),
+    ([*TRAIN, "--sample", "5", "--format", "npy"], "leave out -, ::PART and --format"),
+    ([*TRAIN, "--config", "missing.toml"], "missing.toml"),
+    ([*TRAIN, "--sing"], "--sing"),
+    ([*ENCODE, "codes.xyz"], "codes.xyz must end in one of .npz, .npy"),
+    ([*ENCODE, "base.npy"], "base.npy is an input too"),
+    ([*ENCODE, "my-index"], "my-index must end in one of"),
+    ([*ENCODE, "codes.npz", "--device", "cuda"], "ITQ computes on the CPU alone"),
+    ([*SEARCH, "found.csv", "-k", "0"], "'-k'"),
+    ([*SEARCH, "found.csv", "--candidates", "0"], "--candidates"),
+    ([*SEARCH, "found.csv", "--candidates", "50", "--no-rerank"], "candidates are for re-ranking"),
+    ([*SEARCH, "found.csv", "--recall", "1.5"], "--recall"),
+    ([*SEARCH, "found.csv", "--recall", "most"], "--recall"),
+    ([*SEARCH, "found.csv", "--recall", "0.9", "-c", "50"], "it chooses the candidates; leave out --candidates"),
+    ([*SEARCH, "found.csv", "--recall", "0.9", "--no-rerank"], "candidates are for re-ranking"),
+    ([*EVALUATE, "--base", "base.npy", "--recall", "0.9"], "a model has no vectors to re-rank by"),
+    ([*SEARCH, "found.csv", "--distance", "cosine"], "cosine"),
+    ([*SEARCH, "found.txt"], "found.txt must end in"),
+    (EVALUATE, "a model needs --base"),
+    ([*EVALUATE, "--base", "base.npy", "-c", "9"], "a model has no vectors to re-rank by"),
+    ([*EVALUATE, "--base", "base.npy", "--measure", "joy@3"], "'joy@3' is not the name of a measure"),
+    ([*EVALUATE, "--base", "base.npy", "--measure", "map@9", "--depth", "5"], "'map@9' must be an integer from 1 to 5"),
+    ([*EVALUATE, "--base", "base.npy", "-k", "0"], "'-k'"),
+    (["evaluate", "my-index", "queries.npy", "--base", "base.npy"], "an index has its own vectors"),
+    (["evaluate", "model.safetensors", "-", "--base", "-"], "give - once at most"),
+    ([*BUILD[:-1], "-", "new", "--ids", "-"], "give - once at most"),
+    (["index", "remove", "my-index"], "either as arguments or by --ids FILE"),
+    (["index", "remove", "my-index", "1", "--ids", "ids.txt"], "either as arguments or by --ids FILE"),
+    (["index", "remove", "my-index", "one"], "ID"),
+    (["index", "dance"], "dance"),
+    (["bench", "--points", "5"], "--points"),
+    (["bench", "--points", "100", "-k", "101"], "101 is more than the 100 points"),
+    (["bench", "--rounds", "0"], "--rounds"),
+]
+
+FAILED = [
+    (["train", "missing.npy", "new.safetensors"], "cannot read missing.npy: there is no such file"),
+    (["train", "queries.npy", "new.safetensors", "-m", "itq", "--bits", "65"], "more bits than features"),
+    (["train", "nan.npy", "new.safetensors", "-m", "itq"], "contains NaN in row 7, column 3"),
+    (["train", "base.npy", "new.safetensors", "-m", "lsh", "--sample", "601"], "an integer from 1 to 600"),
+    (["encode", "missing", "base.npy", "codes.npz"], "cannot read the model missing: there is no such file"),
+    (["encode", "my-index", "base.npy", "codes.npz"], "cannot read the model my-index: it is a folder"),
+    (["encode", "base.npy", "base.npy", "codes.npz"], "base.npy is damaged or is not a model saved by autojacobin"),
+    (["encode", "model.safetensors", "narrow.npy", "codes.npz"], "is expecting 64 features"),
+    (["encode", "model.safetensors", "nan.npy", "codes.npz"], "contains NaN in row 7, column 3"),
+    (["encode", "model.safetensors", "odd", "codes.npz"], "or --format with one of fvecs"),
+    (["encode", "model.safetensors", "two.npz", "codes.npz"], "expected PATH::PART to name one of them"),
+    ([*BUILD, "my-index"], "cannot make my-index: it is a folder with something in it"),
+    ([*BUILD, "model.safetensors"], "cannot make model.safetensors: it is a file"),
+    ([*BUILD, "nowhere/new"], "the folder nowhere does not exist"),
+    ([*BUILD, "new", "--ids", "odd"], "the ids in odd cannot be read"),
+    ([*BUILD, "new", "--ids", "nan.npy"], "the ids in nan.npy must be a row of whole numbers"),
+    ([*BUILD, "new", "--ids", "missing"], "cannot read the ids in missing: no such file"),
+    ([*BUILD, "new", "--ids", "three.txt"], "there must be an id for every vector, got 3 ids"),
+    (["index", "build", "model.safetensors", "nan.npy", "new"], "contains NaN in row 7, column 3"),
+    (["index", "add", "my-index", "narrow.npy"], "is expecting 64 features"),
+    (["index", "remove", "my-index", "600"], "only ids in the index can be removed, got 600"),
+    (["index", "info", "nowhere"], "there is no index at nowhere"),
+    (["index", "info", "base.npy"], "base.npy is a file, expected the folder of an index"),
+    ([*SEARCH, "found.csv", "-k", "601"], "k must be an integer from 1 to 600"),
+    ([*SEARCH, "found.csv", "-k", "9", "-c", "8"], "candidates must be at least k = 9, got 8"),
+    (["search", "my-index", "nan.npy", "found.csv"], "contains NaN in row 7, column 3"),
+    ([*SEARCH, "found.csv", "--recall", "0"], "recall must be a number above 0"),
+    (["search", "nowhere", "queries.npy", "found.csv"], "make one with: autojacobin index build"),
+    ([*EVALUATE, "--base", "base.npy", "-k", "601"], "k must be an integer from 1 to 600"),
+    ([*EVALUATE, "--base", "base.npy", "--measure", "recall@99999999999"], "no more than the 600 vectors there are"),
+    ([*EVALUATE, "--base", "base.npy", "--depth", "601"], "no more than the 600 vectors there are"),
+    ([*EVALUATE, "--base", "base.npy", "--truth", "base.npy"], "a row for each of the 40 queries, got 600"),
+    (["info", "missing"], "cannot read missing: there is no such file or folder"),
+    (["info", "odd"], "odd is in no known format"),
+]
+
+
+@pytest.fixture
+def bad_files(folder, digits):
+    broken = digits.queries.copy()
+    broken[7, 3] = np.nan
+    np.save(folder / "nan.npy", broken)
+    np.save(folder / "narrow.npy", digits.queries[:, :5])
+    np.savez(folder / "two.npz", a=digits.queries, b=digits.queries)
+    (folder / "odd").write_bytes(b"what is this")
+    (folder / "three.txt").write_text("1\n2\n3\n")
+    return folder
+
+
+def everything(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[" ".join(arguments) for arguments, _ in WRONG])
+def test_wrong_use_has_the_exit_code_2(command, folder, arguments, message):
+    before = everything(folder)
+    result = command(*arguments)
+    assert result.code == 2, result.err
+    plain = " ".join(result.err.replace("│", " ").split())
+    assert message in plain
+    assert "Traceback" not in result.err
+    assert everything(folder) == before
+
+
+@pytest.mark.parametrize(("arguments", "message"), FAILED, ids=[" ".join(arguments) for arguments, _ in FAILED])
+def test_bad_input_has_the_exit_code_1_and_one_sentence(command, bad_files, arguments, message):
+    before = everything(bad_files)
+    result = command(*arguments, *([] if "info" in arguments else ["--quiet"]))
+    assert result.code == 1, result.err
+    assert result.out == ""
+    assert result.err.startswith("autojacobin: ")
+    assert len(result.err.splitlines()) == 1
+    assert message in result.err
+    assert everything(bad_files) == before
+
+
+def test_no_command_shows_the_help(command):
+    result = command()
+    assert "autojacobin train base.npy model.safetensors" in result.out + result.err
+    assert result.code in (0, 2)  # as the version of typer has it
+
+
+def test_debug_shows_the_traceback_and_is_forgotten_afterwards(command, monkeypatch):
+    for arguments in (["encode", "missing", "base.npy", "c.npz", "--debug"], ["--debug", "index", "info", "nowhere"]):
+        monkeypatch.setattr("sys.argv", ["autojacobin", *arguments])
+        from autojacobin.cli import main
+
+        with pytest.raises(OSError, match="nowhere|missing"):
+            main()
+    assert command("encode", "missing", "base.npy", "c.npz").code == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (ZeroDivisionError("by nothing"), "this should not have happened, got ZeroDivisionError: by nothing"),
+        (FileNotFoundError(2, "No such file or directory", "a b"), "a b: no such file or directory"),
+        (MemoryError(), "there is not enough memory"),
+        (OSError("the disk sings"), "the disk sings"),
+    ],
+)
+def test_foreign_errors_are_told_in_a_sentence_too(error, sentence, capsys):
+    with pytest.raises(SystemExit) as end, told_in_sentences():
+        raise error
+    assert end.value.code == 1
+    assert capsys.readouterr().err.startswith(f"autojacobin: {sentence}")
+
+
+def test_warnings_are_notes_of_one_line(capsys):
+    import warnings
+
+    with told_in_sentences():
+        warnings.simplefilter("always")
+        warnings.warn("two\nlines", stacklevel=1)
+    assert capsys.readouterr().err == "autojacobin: note: two lines\n"
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_to(command, folder):
+    (folder / "closed").mkdir(mode=0o500)
+    assert command("encode", "model.safetensors", "base.npy", "closed/codes.npz").code == 2
