@@ -5,18 +5,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autojacobin.cli._progress import single_bar
 from autojacobin.cli._stopping import stoppable
-from autojacobin.datasets import load_set
 from autojacobin.errors import DataError
-from autojacobin.web.explorer import Bundle, build_bundle, explorer_settings, export_page, open_run
-from autojacobin.web.explorer.bundle import SHOWN
-from autojacobin.web.explorer.export import prepare_folder
-from autojacobin.web.explorer.server import page_server
+
+if TYPE_CHECKING:
+    from autojacobin.web.explorer import Bundle
 
 __all__ = ["explore"]
 
@@ -30,7 +28,10 @@ def explore(
     static: Annotated[
         Path | None, typer.Option(metavar="OUT", help="Write the page into this folder, to open from disk, and end.")
     ] = None,
-    methods: Annotated[str, typer.Option(help="Methods to compare, separated by commas.")] = ",".join(SHOWN),
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Methods to compare, separated by commas; those of the paper by default."),
+    ] = None,
     bits: Annotated[list[int] | None, typer.Option(help="Length of the codes; may be given several times.")] = None,
     neighbours: Annotated[int | None, typer.Option(min=1, help="Largest k on the page; 50 by default.")] = None,
     wall: Annotated[int, typer.Option(min=1, max=500, help="Queries to choose from.")] = 36,
@@ -43,13 +44,18 @@ def explore(
 
     Example: autojacobin explore --set photos --static page
     """
+    from autojacobin.datasets import load_set  # here and not above: other commands should not wait for numba
+    from autojacobin.web.explorer import build_bundle, explorer_settings, export_page, open_run
+    from autojacobin.web.explorer.bundle import SHOWN
+    from autojacobin.web.explorer.export import prepare_folder
+
     if run is not None and any(value is not None for value in (bits, neighbours, train)):
         raise DataError(
             "a finished run has its own settings, got others besides; leave out --bits, --neighbours and --train"
         )
     chosen, settings = open_run(run, data) if run is not None else (load_set(name, data), None)
     settings = settings or explorer_settings(chosen, bits=bits, k=neighbours, training_points=train)
-    named = [method.strip() for method in methods.split(",")]
+    named = [method.strip() for method in methods.split(",")] if methods is not None else list(SHOWN)
 
     def build() -> Bundle:
         with single_bar() as progress:
@@ -65,6 +71,9 @@ def explore(
 
 
 def _serve(build: Callable[[], Bundle], port: int) -> None:
+    from autojacobin.web.explorer import export_page
+    from autojacobin.web.explorer.server import page_server
+
     with (
         stoppable("--static OUT keeps a page"),
         tempfile.TemporaryDirectory(prefix="autojacobin-") as folder,

@@ -1,0 +1,295 @@
+"""The endpoints of the service, put together as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from autojacobin.errors import DataError, MissingExtraError
+from autojacobin.search.index import Index
+from autojacobin.web import metrics as counting
+from autojacobin.web.access import Access
+from autojacobin.web.answers import HEADERS, codes_answer, neighbours_answer, wants_raw
+from autojacobin.web.batching import Batcher
+from autojacobin.web.bodies import ClientGone, gone, read_body
+from autojacobin.web.gate import Gate
+from autojacobin.web.limits import Limits
+from autojacobin.web.openapi import document
+from autojacobin.web.problems import MEDIA_TYPE, Problem, busy
+from autojacobin.web.questions import checked_work, encoding_asked, searching_asked
+from autojacobin.web.recalls import Recalls
+from autojacobin.web.shelf import Shelf
+from autojacobin.web.work import Answer, Searching, Work, run_together
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import BaseRoute
+
+__all__ = ["create_app"]
+
+_log = logging.getLogger("autojacobin.web")
+_NUMBERS_WRITTEN_AT_ONCE = 2**12  # a larger answer is written aside, while other requests go on
+
+
+def create_app(
+    indexes: Mapping[str, Index | str | os.PathLike[str]],
+    *,
+    access: Access | None = None,
+    limits: Limits | None = None,
+    poll_seconds: float = 1.0,
+) -> Callable[[Any, Any, Any], Awaitable[None]]:
+    """Make the service as an ASGI application, for a server of one's own; :func:`serve` runs it with uvicorn.
+
+    Parameters
+    ----------
+    indexes : mapping
+        For each name an index, or the folder of one. Folders are watched, and their new versions picked up.
+    access : Access, optional
+        Who may ask; by default whoever reaches this machine by its own name.
+    limits : Limits, optional
+        How much may be asked.
+    poll_seconds : float
+        How often folders are looked at.
+    """
+    try:
+        from starlette.applications import Starlette
+        from starlette.exceptions import HTTPException
+        from starlette.middleware.cors import CORSMiddleware
+    except ImportError as error:
+        raise MissingExtraError("starlette", "web", "the search service") from error
+    access = access or Access()
+    service = _Service(Shelf(indexes), limits or Limits(), poll_seconds)
+    handlers: Any = {Problem: _told, HTTPException: _told_of_http, Exception: _told_of_mistake}
+    inner = Starlette(routes=service.routes(), exception_handlers=handlers, lifespan=service.lifespan)
+    gate = Gate(inner, access, service.limits, service.metrics)
+    service.gate = gate
+    if not access.origins:
+        return gate
+    return CORSMiddleware(
+        gate,
+        allow_origins=access.origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["Authorization", "Content-Type"],
+        expose_headers=[*HEADERS, "Retry-After"],
+    )
+
+
+class _Service:
+    """What the endpoints share."""
+
+    def __init__(self, shelf: Shelf, limits: Limits, poll_seconds: float) -> None:
+        self.shelf = shelf
+        self.limits = limits
+        self.metrics = counting.Metrics()
+        self.gate: Gate | None = None
+        self._poll_seconds = poll_seconds
+        self._batcher: Batcher | None = None
+        self._recalls = Recalls()
+        self._ready = False
+
+    def routes(self) -> list[BaseRoute]:
+        from starlette.routing import Route
+
+        found: list[BaseRoute] = [
+            Route("/v1/search", self.search, methods=["POST"]),
+            Route("/v1/encode", self.encode, methods=["POST"]),
+            Route("/v1/indexes", self.indexes, methods=["GET"]),
+            Route("/openapi.json", self.openapi, methods=["GET"]),
+            Route("/metrics", self.count, methods=["GET"]),
+            Route("/healthz", self.healthy, methods=["GET"]),
+            Route("/readyz", self.ready, methods=["GET"]),
+        ]
+        with suppress(ImportError):
+            from autojacobin.web.explorer import explorer_routes
+
+            found += explorer_routes(self.shelf)
+        return found
+
+    @asynccontextmanager
+    async def lifespan(self, _: Any) -> AsyncIterator[None]:
+        """Begin with the thread that searches and the task that watches; at the end, finish what was begun."""
+        self._batcher = Batcher(run_together, self.limits, self.metrics.batch)
+        watching = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            self._ready = False
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
+            self._recalls.close()
+            await asyncio.to_thread(self._batcher.close)
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await asyncio.to_thread(self.shelf.refresh if self._ready else self.shelf.warm)
+                self._ready = True
+            except Exception:  # what fails once may work the next time, and until then all stays as it is
+                _log.exception("warming the indexes or looking for new versions failed")
+            await asyncio.sleep(self._poll_seconds)
+
+    # Endpoints
+
+    async def search(self, request: Request) -> Response:
+        headers = dict(request.scope["headers"])
+        try:
+            body = await read_body(request.receive, headers, self.limits)
+            work = searching_asked(body, headers, request.scope["query_string"], self.shelf, self.limits)
+            if work.options.recall is not None:
+                work = await self._aimed(work, work.options.recall)
+            answer = await self._answer(work, request.receive)
+        except ClientGone:
+            return _nothing()
+        write = partial(neighbours_answer, work.served.name, answer, raw=wants_raw(headers))
+        return await _written(write, answer)
+
+    async def encode(self, request: Request) -> Response:
+        headers = dict(request.scope["headers"])
+        try:
+            body = await read_body(request.receive, headers, self.limits)
+            work, encoding = encoding_asked(body, headers, request.scope["query_string"], self.shelf, self.limits)
+            answer = await self._answer(work, request.receive)
+        except ClientGone:
+            return _nothing()
+        write = partial(codes_answer, work.served.name, answer, encoding, raw=wants_raw(headers))
+        return await _written(write, answer)
+
+    async def indexes(self, _: Request) -> Response:
+        described = [{"name": name, **_figures(index)} for name, index in self.shelf.items()]
+        limits = {name: getattr(self.limits, name) for name in ("vectors", "k", "candidates", "work", "body_bytes")}
+        return _json({"indexes": described, "limits": limits})
+
+    async def openapi(self, _: Request) -> Response:
+        return _json(document(self.shelf, self.limits))
+
+    async def count(self, _: Request) -> Response:
+        from starlette.responses import Response
+
+        return Response(self.metrics.text(self._samples()), media_type=counting.MEDIA_TYPE)
+
+    async def healthy(self, _: Request) -> Response:
+        return _json({"status": "ok"})
+
+    async def ready(self, _: Request) -> Response:
+        if not self._ready:
+            raise busy("the service is starting or stopping; ask again after the time in Retry-After")
+        return _json({"status": "ready"})
+
+    # How it is done
+
+    async def _aimed(self, work: Searching, recall: float) -> Searching:
+        """Put the candidates that a recall takes in its place."""
+        options, limit = work.options, self.limits.candidates
+        try:
+            candidates = await self._recalls.candidates(
+                work.served, options.k, recall, options.distance, self.limits.request_seconds
+            )
+        except DataError as error:
+            raise Problem(400, "invalid-request", str(error)) from error
+        if candidates > limit:
+            detail = f"a recall of {recall:g} takes {candidates} candidates here, expected at most {limit}, the limit "
+            raise Problem(400, "invalid-request", detail + "of this service; ask for a lower recall or a smaller k")
+        aimed = replace(options, candidates=candidates, recall=None)
+        return checked_work(replace(work, options=aimed), self.limits)
+
+    async def _answer(self, work: Work, receive: Any) -> Answer:
+        """Wait for an answer, as long as the other side does and the time allows."""
+        if self._batcher is None:
+            raise busy("the service has not been started; run it with a server that knows the lifespan protocol")
+        job = self._batcher.submit(work)
+        listener: asyncio.Future[Any] = asyncio.ensure_future(gone(receive))
+        try:
+            await asyncio.wait(
+                (job.future, listener), timeout=self.limits.request_seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if job.future.done():
+                return job.future.result()
+            if listener.done():
+                raise ClientGone
+            raise busy(f"there was no answer within {self.limits.request_seconds:g} s; ask for less, or ask again")
+        except DataError as error:
+            raise Problem(400, "invalid-request", str(error)) from error
+        finally:
+            listener.cancel()
+            self._batcher.drop(job)
+
+    def _samples(self) -> list[counting.Sample]:
+        waiting = self._batcher.waiting_vectors if self._batcher is not None else 0
+        inside = self.gate.n_inside if self.gate is not None else 0
+        samples: list[counting.Sample] = [
+            ("autojacobin_waiting_vectors", "gauge", "Vectors that wait for their turn.", (), waiting),
+            ("autojacobin_requests_inside", "gauge", "Requests under way that need the index.", (), inside),
+        ]
+        indexes = [((("index", name),), served) for name, served in self.shelf.served.items()]
+        samples += [
+            ("autojacobin_index_vectors", "gauge", "Vectors in an index.", labels, len(served.index))
+            for labels, served in indexes
+        ]
+        samples += [
+            ("autojacobin_index_generation", "gauge", "State of an index.", labels, generation)
+            for labels, served in indexes
+            if (generation := served.index.info()["generation"]) is not None
+        ]
+        samples += [
+            ("autojacobin_index_refreshes_total", "counter", "New versions picked up.", labels, served.refreshes)
+            for labels, served in indexes
+        ]
+        name, what = "autojacobin_index_failed_refreshes_total", "New versions that could not be opened."
+        samples += [(name, "counter", what, labels, served.failed_refreshes) for labels, served in indexes]
+        return samples
+
+
+def _figures(index: Index) -> dict[str, Any]:
+    figures = index.info()
+    return {key: figures[key] for key in ("vectors", "hasher", "bits", "features", "vectors_kept", "generation")}
+
+
+async def _written(write: Callable[[], tuple[bytes, str, dict[str, str]]], answer: Answer) -> Response:
+    from starlette.responses import Response
+
+    small = answer.arrays[0].size <= _NUMBERS_WRITTEN_AT_ONCE
+    body, media_type, headers = write() if small else await asyncio.to_thread(write)
+    return Response(body, media_type=media_type, headers=headers)
+
+
+def _json(content: Any) -> Response:
+    from starlette.responses import Response
+
+    return Response(json.dumps(content, allow_nan=False), media_type="application/json")
+
+
+def _nothing() -> Response:
+    from starlette.responses import Response
+
+    return Response(status_code=499)  # nobody is there to see it, but it is counted
+
+
+async def _told(_: Request, problem: Any) -> Response:
+    from starlette.responses import Response
+
+    return Response(problem.body(), problem.status, media_type=MEDIA_TYPE, headers=problem.headers)
+
+
+async def _told_of_http(request: Request, error: Any) -> Response:
+    path = request.scope["path"][:80]
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "another method")
+        detail = f"{path} cannot be asked with {request.method[:20]}, expected {allowed}; see /openapi.json"
+        return await _told(request, Problem(405, "method-not-allowed", detail, error.headers))
+    detail = f"there is nothing at {path!r}; see /openapi.json for what there is"
+    return await _told(request, Problem(error.status_code, "not-found", detail, error.headers))
+
+
+async def _told_of_mistake(request: Request, _: Exception) -> Response:
+    # The traceback goes to the log; a client learns neither paths nor the insides.
+    detail = "the service made a mistake, which its log tells more about; ask again, and report it if it stays"
+    return await _told(request, Problem(500, "internal", detail))

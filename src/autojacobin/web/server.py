@@ -1,0 +1,177 @@
+"""Runs the service with uvicorn: binds, announces, stops gracefully."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from autojacobin.errors import MissingExtraError, StorageError
+from autojacobin.web.access import Access
+from autojacobin.web.limits import Limits
+
+if TYPE_CHECKING:
+    from autojacobin.search.index import Index
+
+__all__ = ["DEFAULT_PORT", "serve", "serving"]
+
+DEFAULT_PORT = 8571
+_KEEP_ALIVE_SECONDS = 75  # longer than the 60 s of usual proxies, so that they are the ones to close
+_BACKLOG = 2048
+_SWITCH_SECONDS = 0.0005  # Python's 5 ms are longer than a search; requests should not wait that long for their turn
+
+
+def serve(
+    indexes: Mapping[str, Index | str | os.PathLike[str]],
+    *,
+    host: str = "127.0.0.1",
+    port: int = DEFAULT_PORT,
+    access: Access | None = None,
+    limits: Limits | None = None,
+    poll_seconds: float = 1.0,
+    announce: Callable[[str], object] | None = None,
+) -> None:
+    """Serve indexes over HTTP until the process is told to stop; what was begun by then is finished.
+
+    Parameters
+    ----------
+    indexes : mapping
+        For each name an index, or the folder of one. Folders are watched, and their new versions picked up.
+    host, port : str, int
+        Where to listen; a port of 0 is any that is free. Beyond this machine a token is required.
+    access : Access, optional
+        Who may ask.
+    limits : Limits, optional
+        How much may be asked.
+    poll_seconds : float
+        How often folders are looked at.
+    announce : callable, optional
+        Told the address as soon as the service can be asked.
+    """
+    server, listener, address = _prepared(indexes, host, port, access, limits, poll_seconds)
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    try:
+        with listener, _quiet_signals():
+            if announce is not None:
+                announce(address)
+            server.run(sockets=[listener])
+    finally:
+        sys.setswitchinterval(switching)
+
+
+@contextmanager
+def serving(
+    indexes: Mapping[str, Index | str | os.PathLike[str]],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    access: Access | None = None,
+    limits: Limits | None = None,
+    poll_seconds: float = 1.0,
+) -> Iterator[str]:
+    """Serve indexes from a thread of this process while the block runs, and give the address; for notebooks and tests.
+
+    The parameters are those of :func:`serve`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from autojacobin import LSH, Index
+    >>> from autojacobin.web import Client, serving
+    >>> X = np.random.default_rng(0).normal(size=(1000, 16)).astype(np.float32)
+    >>> index = Index(LSH(32, random_state=0).fit(X))
+    >>> index.add(X)
+    >>> with serving({"points": index}) as address, Client(address) as client:
+    ...     distances, ids = client.search(X[:2], k=3)
+    >>> ids[:, 0]
+    array([0, 1])
+    """
+    server, listener, address = _prepared(indexes, host, port, access, limits, poll_seconds)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="autojacobin-service")
+    with listener:
+        thread.start()
+        try:
+            while not server.started and thread.is_alive():
+                time.sleep(0.005)
+            yield address
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def _prepared(
+    indexes: Mapping[str, Index | str | os.PathLike[str]],
+    host: str,
+    port: int,
+    access: Access | None,
+    limits: Limits | None,
+    poll_seconds: float,
+) -> tuple[Any, socket.socket, str]:
+    """A server that is ready to run, its socket, and the address."""
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingExtraError("uvicorn", "web", "the search service") from error
+    from autojacobin.web.app import create_app
+    from autojacobin.web.connection import connection_class
+
+    access, limits = access or Access(), limits or Limits()
+    access.check_place(host)
+    app = create_app(indexes, access=access, limits=limits, poll_seconds=poll_seconds)
+    config = uvicorn.Config(
+        app,
+        http=connection_class(limits.body_seconds),
+        ws="none",
+        lifespan="on",
+        log_config=None,  # the logs of a program are its own business; the command line sets them up
+        log_level=logging.WARNING,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=int(limits.body_seconds + limits.request_seconds) + 1,
+    )
+    listener = _bound(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    return uvicorn.Server(config), listener, f"http://{shown}:{listener.getsockname()[1]}"
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named, because only then does asyncio switch off Nagle's algorithm, which delays answers by 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if os.name == "posix":  # a restart need not wait until the last connections are forgotten
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)  # who comes from now on is kept waiting, not refused
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or str(error)
+        raise StorageError(f"cannot listen on {host} port {port}: {reason}; give another --host or --port") from None
+    return listener
+
+
+@contextmanager
+def _quiet_signals() -> Iterator[None]:
+    """Let a stop that was asked for be a normal end: uvicorn raises the signal again when it has finished."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        pass
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
