@@ -80,7 +80,7 @@ def test_training_that_pays_is_carried_to_the_end():
 
 
 def test_weak_candidates_are_dropped_and_the_papers_recipe_is_always_tried():
-    choice, _ = run(lambda network: {"itq": 2, "okmeans": 1, "random": 0}[network[0]] + 0.01 * trained(network))
+    choice, _ = run(lambda network: {"itq": 2, "okmeans": 1, "random": 0}[network[0]] + 1e-4 * trained(network))
     looked = rows(choice)
     light = [row for row in looked if row["jacobian_weight"] == 0]
     heavy = [row for row in looked if row["jacobian_weight"] == 1]
@@ -93,6 +93,15 @@ def test_weak_candidates_are_dropped_and_the_papers_recipe_is_always_tried():
     ]
     assert {row["init"] for row in heavy if row["alpha"] == 0.1} == {"itq", "okmeans", "random"}
     assert [(row["init"], row["n_epochs"]) for row in heavy if row["energy"] == 0.8] == [("itq", 5)]
+
+
+def test_what_is_hopeless_with_the_jacobian_term_is_given_up_after_its_first_stage():
+    def score(network):
+        return 0.5 - 0.02 * any(recipe.jacobian_weight for recipe, _ in network[1]) + 0.001 * trained(network)
+
+    heavy = [row for row in rows(run(score)[0]) if row["jacobian_weight"] == 1]
+    assert {row["n_epochs"] for row in heavy} == {1}
+    assert {row["energy"] for row in heavy} == {0.98}
 
 
 def test_only_what_is_open_is_looked_at():

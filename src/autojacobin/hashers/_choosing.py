@@ -3,8 +3,9 @@
 Candidates are compared by the m-Recall of their codes. Those without the Jacobian term cost next to nothing and are
 tried first, from every start; the Jacobian term, which takes tangent spaces and nearly all of the time, is then tried
 from the starts that did best. In both rounds the weaker candidates are dropped as the training goes on (successive
-halving), and every stage of every candidate counts: the starting points themselves, and networks that were better when
-they had been trained for less time. What is chosen therefore scores no lower than anything that was looked at.
+halving), those with the Jacobian term also if they are far behind the best of all. Every stage of every candidate
+counts: the starting points themselves, and networks that were better when they had been trained for less time. What is
+chosen therefore scores no lower than anything that was looked at.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ __all__ = ["Choice", "Options", "Recipe", "choose", "held_out_score", "split"]
 
 _KEPT = 3  # one in so many goes on after each stage
 _STARTS_WITH_JACOBIAN = 2
+_HOPELESS = 0.01  # m-Recall behind the best at which training with the Jacobian term is no longer worth its time
 _HELD_OUT, _MOST_QUERIES = 10, 2000
 
 
@@ -134,7 +136,8 @@ def choose(
             progress(done, total)
         return moved
 
-    def compete(recipes: list[Recipe], n_epochs: int) -> None:
+    def compete(recipes: list[Recipe], n_epochs: int, behind: float = np.inf) -> None:
+        """Train the recipes in stages; who is more than ``behind`` the best of all is dropped as well."""
         runners = [_Runner(recipe, starts[recipe.init], np.random.RandomState(seed)) for recipe in recipes]
         for epochs in _stages(n_epochs):
             for runner in runners:
@@ -142,6 +145,7 @@ def choose(
                 runner.epochs = epochs
                 looked.at(runner)
             runners = sorted(runners, key=lambda runner: -runner.score)[: -(-len(runners) // _KEPT)]
+            runners = [runner for runner in runners if runner.score >= looked.best()[2] - behind]
 
     light, heavy = _by_cost(options)
     if options.n_epochs and light:
@@ -154,10 +158,11 @@ def choose(
         ]
         if options.always is not None and options.always not in recipes:
             recipes.append(options.always)
-        compete(recipes, options.n_epochs)
+        compete(recipes, options.n_epochs, _HOPELESS)
         trained = [row for row in looked.rows if row[0].jacobian_weight > 0]
-        best, epochs, _ = max(trained, key=lambda row: row[2])
-        for energy in options.energies[1:]:
+        best, epochs, score_of_best = max(trained, key=lambda row: row[2])
+        near = score_of_best >= looked.best()[2] - _HOPELESS
+        for energy in options.energies[1:] if near else ():
             other = _Runner(replace(best, energy=energy), starts[best.init], np.random.RandomState(seed), epochs)
             other.network = told(other.network, other.recipe, epochs, other.rng)
             looked.at(other)
