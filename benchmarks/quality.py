@@ -136,8 +136,8 @@ def asymmetric_against_twice_the_bits(results, sets_done):
             for place, k in enumerate(KS):
                 first = max(best, key=lambda method, place=place: best[method][place])
                 lines.append(
-                    f"{name}, k = {k}: 64 bits asymmetric {mean[place]:.3f}, 128 bits symmetric {best[first][place]:.3f} "
-                    f"({first})"
+                    f"{name}, k = {k}: 64 bits asymmetric {mean[place]:.3f}, "
+                    f"128 bits symmetric {best[first][place]:.3f} ({first})"
                 )
     return "\n".join(lines)
 

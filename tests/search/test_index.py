@@ -246,3 +246,30 @@ def test_the_golden_index_of_format_1_stays_readable():
             distances, ids = index.search(expected["queries"], 10, distance=distance, rerank=rerank)
             assert np.allclose(distances, expected[f"{name}_distances"], rtol=1e-5)
             assert np.array_equal(ids, expected[f"{name}_ids"])
+
+
+@pytest.mark.parametrize("dtypes", [["uint8"], ["float16"], ["float32", "float64"], ["uint8", "float16"], ["int16"]])
+def test_vectors_of_all_dtypes_are_ranked_alike_over_segments(hasher, dtypes):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 4, (240, N_FEATURES))
+    index, queries = Index(hasher), rng.integers(0, 4, (40, N_FEATURES)).astype(np.float32)
+    for part in range(6):  # ids out of order, so that vectors do not stand in the order of codes
+        rows = slice(40 * part, 40 * part + 40)
+        index.add(X[rows].astype(dtypes[part % len(dtypes)]), ids=rng.permutation(40) + 50 * (5 - part))
+    gone = index.ids[::7]
+    index.remove(gone)
+    model = {i: index.vectors([i])[0] for i in index.ids.tolist()}
+    expected = by_reranking(model, hasher, queries, 20, 60)
+    for _ in range(2):
+        answer = index.search(queries, 20, candidates=60)
+        assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))
+        index.compact()
+
+
+@pytest.mark.parametrize("distance", ["hamming", "asymmetric"])
+def test_blocks_of_queries_give_the_same(index, monkeypatch, distance):
+    queries = vectors(23, seed=4)
+    expected = index.search(queries, 5, candidates=9, distance=distance)
+    monkeypatch.setattr("autojacobin.search._many_segments._CANDIDATES_AT_ONCE", 36)
+    answer = index.search(queries, 5, candidates=9, distance=distance)
+    assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))

@@ -79,3 +79,50 @@ def test_bad_input_is_named(arguments, message):
 def test_no_queries_are_no_answers():
     distances, ids = rerank(np.empty((0, 2)), np.empty((0, 5), dtype=int), np.zeros((9, 2)), 3)
     assert distances.shape == ids.shape == (0, 3)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 70))
+@settings(deadline=None, max_examples=40)
+def test_halves_are_read_as_the_numbers_they_are(seed, D):
+    rng = np.random.default_rng(seed)
+    bits = rng.integers(0, 2**16, (30, D)).astype(np.uint16)
+    bits[(bits & 0x7C00) == 0x7C00] &= 0x83FF  # no infinities; what is left of them is subnormal
+    vectors = bits.view(np.float16)
+    queries = rng.normal(size=(4, D)).astype(np.float32)
+    candidates = np.array([rng.permutation(30) for _ in range(4)])
+    distances, ids = rerank(queries, candidates, vectors, 30)
+    expected, expected_ids = by_sorting(queries, candidates, vectors, 30)
+    assert np.allclose(distances, expected, rtol=1e-12)
+    assert np.array_equal(np.sort(ids, axis=1), np.sort(expected_ids, axis=1))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_vectors_that_are_not_finite_are_named_by_their_row(dtype, wrong):
+    vectors = np.zeros((9, 3), dtype=dtype)
+    vectors[7, 1] = wrong
+    with pytest.raises(DataError, match="in row 7, column 1"):
+        rerank([[1.0, 2.0, 3.0]], [[1, 7, 2]], vectors, 2)
+    assert rerank([[1.0, 2.0, 3.0]], [[1, 2, 3]], vectors, 2)[1].tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, ">f4", np.bool_])
+def test_other_numbers_and_orders_in_memory_are_converted(dtype):
+    rng = np.random.default_rng(0)
+    vectors = rng.integers(0, 2, (60, 11)).astype(dtype)
+    queries = rng.normal(size=(5, 11)).astype(np.float32)
+    candidates = np.array([rng.permutation(60)[:40] for _ in range(5)])
+    for source in (vectors, np.asfortranarray(vectors), np.repeat(vectors, 2, axis=1)[:, ::2]):
+        distances, ids = rerank(queries, candidates, source, 12)
+        expected, expected_ids = by_sorting(queries, candidates, vectors.astype(np.float32), 12)
+        assert np.allclose(distances, expected, rtol=1e-12)
+        assert np.array_equal(distances, np.sort(distances, axis=1))
+        assert [len(set(row)) for row in ids] == [12] * 5
+        assert np.array_equal(ids[:, :3], expected_ids[:, :3])
+
+
+def test_distances_beyond_float64_are_infinite_and_ordered_by_id():
+    vectors = np.array([[1e200, 0.0], [0.0, 1.0], [-1e200, 0.0]])
+    distances, ids = rerank([[0.0, 0.0]], [[2, 0, 1]], vectors, 3)
+    assert distances.tolist() == [[1.0, np.inf, np.inf]]
+    assert ids.tolist() == [[1, 0, 2]]

@@ -13,17 +13,32 @@ import numpy.typing as npt
 from autojacobin._arrays import adopt, to_host
 from autojacobin.codes import Codes
 from autojacobin.hashers import Hasher
+from autojacobin.search._candidates import tiled_candidates
+from autojacobin.search._euclidean import is_read_in_place
 from autojacobin.search._segment import ROWS_PER_BLOCK, Part, Segment
 from autojacobin.search._selection import put_together
 from autojacobin.search._topk import NO_PLANES, tiled_topk
 from autojacobin.search.asymmetric import asymmetric_topk, quantise
 from autojacobin.search.hamming import hamming_topk
+from autojacobin.search.rerank import Measure, measure_fetched, measure_in_place, nearest_candidates
 from autojacobin.search.tiles import code_words
 
-__all__ = ["Queries", "asymmetric_queries", "codes_at", "fetch", "hamming_queries", "in_id_order", "nearest"]
+__all__ = [
+    "Queries",
+    "Search",
+    "asymmetric_queries",
+    "codes_at",
+    "fetch",
+    "hamming_queries",
+    "in_id_order",
+    "measure_of",
+    "nearest",
+    "nearest_vectors",
+]
 
 _MOST_LEVELS = 2**15  # the kernels keep a distance in 15 bits
 _ANSWERS_AT_ONCE = 8
+_CANDIDATES_AT_ONCE = 2**24
 
 Ids = npt.NDArray[np.int64]
 
@@ -36,6 +51,10 @@ class Queries:
     planes: npt.NDArray[np.uint64]
     n_levels: int
     scales: npt.NDArray[np.float64] | None = None
+
+    def __getitem__(self, rows: slice) -> Queries:
+        scales = None if self.scales is None else self.scales[rows]
+        return Queries(self.words[rows], self.planes[rows], self.n_levels, scales)
 
 
 # Codes too long for the kernels are searched by the functions for plain codes, which know what to do then.
@@ -90,6 +109,54 @@ def fetch(segments: Sequence[Segment], ids: Ids) -> npt.NDArray[Any]:
         places, positions = segment.find(ids)
         vectors[places] = segment.vectors_at(positions)
     return vectors
+
+
+def nearest_vectors(
+    queries: npt.NDArray[Any], prepared: Queries | Search, segments: Sequence[Segment], candidates: int, k: int
+) -> tuple[npt.NDArray[np.float64], Ids]:
+    """Distances and ids of the ``k`` nearest vectors among the nearest codes; ``queries`` are floats.
+
+    The queries go in blocks, so that however many there are, their candidates take some hundred megabytes.
+    """
+    step = max(1, _CANDIDATES_AT_ONCE // candidates)
+    if not isinstance(prepared, Queries) or len(queries) <= step:
+        return nearest_candidates(queries, _candidates(prepared, segments, candidates), measure_of(segments), k)
+    blocks = [slice(start, start + step) for start in range(0, len(queries), step)]
+    answers = [nearest_vectors(queries[block], prepared[block], segments, candidates, k) for block in blocks]
+    return np.concatenate([part[0] for part in answers]), np.concatenate([part[1] for part in answers])
+
+
+def _candidates(queries: Queries | Search, segments: Sequence[Segment], k: int) -> Ids:
+    """Ids of the ``k`` nearest codes, in any order."""
+    if not isinstance(queries, Queries) or len(segments) > 1:
+        return nearest(queries, segments, k)[1]
+    tiles, dead = segments[0].tiles, segments[0].dead
+    return segments[0].ids_at(
+        tiled_candidates(queries.words, queries.planes, tiles, k, n_levels=queries.n_levels, dead=dead)
+    )
+
+
+def measure_of(segments: Sequence[Segment]) -> Measure:
+    """What measures the distances to vectors of these segments by their ids, in place where that can be."""
+    # Sums are taken in an order that depends on the dtype: equal vectors of several would get distances that differ.
+    if len({segment.vectors.dtype for segment in segments}) > 1 or not is_read_in_place(segments[0].vectors):
+        return partial(measure_fetched, partial(fetch, segments))
+
+    def measure_here(queries: npt.NDArray[Any], ids: npt.NDArray[Any], squared: npt.NDArray[np.float64]) -> None:
+        for segment in segments:
+            measure_in_place(segment.vectors, queries, _rows_here(segment, ids, len(segments) == 1), squared)
+
+    return measure_here
+
+
+def _rows_here(segment: Segment, ids: Ids, all_here: bool) -> Ids:
+    """Row of each vector of the segment, and -1 for those that live elsewhere."""
+    if all_here and segment.first_id is not None and segment.rows is None:
+        return ids - segment.first_id
+    places, positions = segment.find(ids.ravel())
+    rows = np.full(ids.size, -1, dtype=np.int64)
+    rows[places] = positions if segment.rows is None else segment.rows[positions]
+    return rows.reshape(ids.shape)
 
 
 def codes_at(segments: Sequence[Segment], ids: Ids, n_bits: int) -> Codes:

@@ -6,7 +6,6 @@ import copy
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex
 
@@ -18,26 +17,30 @@ from autojacobin._arrays import to_host
 from autojacobin.codes import Codes
 from autojacobin.errors import DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher
-from autojacobin.hashers._vectors import as_matrix
+from autojacobin.hashers._vectors import as_floats, as_matrix
 from autojacobin.search._arguments import checked_count, checked_k
+from autojacobin.search._calibration import Calibration, Calibrator, checked_recall
 from autojacobin.search._home import Home
 from autojacobin.search._manifest import Manifest
 from autojacobin.search._many_segments import (
+    Queries,
+    Search,
     asymmetric_queries,
     codes_at,
     fetch,
     hamming_queries,
     in_id_order,
     nearest,
+    nearest_vectors,
 )
 from autojacobin.search._segment import Part, Segment, most_rows, write_segments
 from autojacobin.search._stream import checked_ids, checked_new_ids, encoded_parts
-from autojacobin.search.rerank import rerank as in_euclidean_order
 from autojacobin.search.storage import MemoryStore, Store
 
 __all__ = ["Index"]
 
 Segments = tuple[Segment, ...]
+Distance = Literal["hamming", "asymmetric"]
 
 
 class Index:
@@ -84,6 +87,7 @@ class Index:
         self._home: Home | None = None
         self._manifest: Manifest | None = None
         self._closed = False
+        self._calibrator = Calibrator()
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], hasher: Hasher, *, keep_vectors: bool = True) -> Index:
@@ -219,7 +223,7 @@ class Index:
             else:
                 kept = self._without(self._find(np.sort(chosen)), store)
                 next_id = max(self._next_id, int(chosen.max()) + 1)
-            self._commit(kept + new, next_id)
+            self._commit(kept + new, next_id, changed=sum(segment.tiles.n for segment in new))
 
     def remove(self, ids: npt.ArrayLike) -> None:
         """Remove the vectors with these ids, all of which must be in the index."""
@@ -228,7 +232,7 @@ class Index:
             found = self._find(wanted)
             _refuse_unknown(wanted, found, "removed")
             if len(wanted):
-                self._commit(self._without(found, store), self._next_id)
+                self._commit(self._without(found, store), self._next_id, changed=len(wanted))
 
     def compact(self) -> None:
         """Rewrite the index without its dead positions, in as few segments as can be."""
@@ -240,7 +244,7 @@ class Index:
             fewest = sum(-(-sum(segment.n_live for segment in group) // limit) for group in by_dtype.values())
             if len(self._segments) > fewest or any(segment.n_dead for segment in self._segments):
                 new = [s for group in by_dtype.values() for s in write_segments(in_id_order(group), store, limit)]
-                self._commit(tuple(new), self._next_id)
+                self._commit(tuple(new), self._next_id, changed=0)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a folder, in place of the index that may be there; at its own path it is already."""
@@ -262,7 +266,8 @@ class Index:
         k: SupportsIndex,
         *,
         candidates: SupportsIndex | None = None,
-        distance: Literal["hamming", "asymmetric"] = "hamming",
+        recall: float | None = None,
+        distance: Distance = "hamming",
         rerank: bool = True,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
         """Find the ``k`` nearest vectors of each query.
@@ -275,8 +280,12 @@ class Index:
             Neighbours a query, from 1 to ``len(index)``.
         candidates : int, optional
             How many of the nearest codes to re-rank, at least k; by default ten times k and no fewer than 100.
+        recall : float, optional
+            Instead of ``candidates``, the mean share of the true neighbours to find, at most 0.999. The index chooses
+            the candidates for it, once: see :meth:`calibrated`.
         distance : {"hamming", "asymmetric"}
-            How codes are compared: as bits, or with the real values of the query's projection.
+            How codes are compared: as bits, or with the real values of the query's projection. The latter finds as
+            much with a third of the candidates, and is the faster way to a recall with short codes.
         rerank : bool
             Whether to order the candidates by the Euclidean distance of the vectors. If not, the distances are
             those of the codes.
@@ -290,27 +299,87 @@ class Index:
         segments = self._segments
         n = sum(segment.n_live for segment in segments)
         wanted = checked_k(k, n, "the index")
-        if distance not in ("hamming", "asymmetric"):
-            raise DataError(f"distance must be 'hamming' or 'asymmetric', got {distance!r}")
-        number = self._checked_candidates(candidates, wanted, n) if rerank else wanted
-        if candidates is not None and not rerank:
-            raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")
-        matrix = to_host(as_matrix(queries, type(self._hasher).__name__))
-        prepared = (hamming_queries if distance == "hamming" else asymmetric_queries)(self._hasher, queries)
-        distances, ids = nearest(prepared, segments, number)
+        _refuse_other_than(distance)
         if rerank:
-            return in_euclidean_order(matrix, ids, partial(fetch, segments), wanted)
-        return distances, ids
+            self._refuse_without_vectors()
+        elif candidates is not None:
+            raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")
+        if recall is not None and (candidates is not None or not rerank):
+            other = "rerank=False" if candidates is None else f"candidates={candidates!r}"
+            raise DataError(f"recall chooses how many candidates to re-rank, got {other} besides; leave out either")
+        if recall is not None:
+            candidates = self._chosen(segments, wanted, recall, distance)
+        number = min(_checked_candidates(candidates, wanted), n) if rerank else wanted
+        matrix = to_host(as_matrix(queries, type(self._hasher).__name__))
+        prepared = self._prepared(queries, distance)
+        if rerank:
+            return nearest_vectors(as_floats(matrix), prepared, segments, number, wanted)
+        return nearest(prepared, segments, number)
 
-    def _checked_candidates(self, candidates: SupportsIndex | None, k: int, n: int) -> int:
+    def calibrated(
+        self, k: SupportsIndex, recall: float, *, distance: Distance = "hamming", queries: Any = None
+    ) -> Calibration:
+        """Choose how many candidates a search for ``k`` neighbours needs to find a wanted share of them.
+
+        Some stored vectors are looked for among the others, whose exact distances are taken for the purpose. The
+        choice is the smallest number of candidates with which, at a confidence of 95 %, vectors like these find the
+        wanted share. What was learned is kept until a tenth of the index has changed, and serves other recalls too.
+
+        Parameters
+        ----------
+        k : int
+            Neighbours a query.
+        recall : float
+            The mean share of the true neighbours to find, above 0 and at most 0.999.
+        distance : {"hamming", "asymmetric"}
+            How codes are compared.
+        queries : matrix of shape (n_queries, n_features), optional
+            Queries of your own to learn from, now and in later searches with ``recall``: some hundreds, and none of
+            them in the index. Give them if your queries are not like the stored vectors.
+
+        Returns
+        -------
+        calibration : Calibration
+            What was chosen, and on which grounds. It passes as ``candidates``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from autojacobin import LSH
+        >>> from autojacobin.search import Index
+        >>> X = np.random.default_rng(0).normal(size=(1000, 16)).astype(np.float32)
+        >>> index = Index(LSH(32, random_state=0).fit(X))
+        >>> index.add(X)
+        >>> chosen = index.calibrated(k=10, recall=0.9)
+        >>> chosen.at_least >= 0.9, 100 < chosen.candidates < 1000
+        (True, True)
+        """
+        self._refuse_closed()
+        segments = self._segments
+        wanted = checked_k(k, sum(segment.n_live for segment in segments), "the index")
+        _refuse_other_than(distance)
+        self._refuse_without_vectors()
+        share = checked_recall(recall)
+        if queries is not None:
+            matrix = to_host(self._hasher._checked(queries))
+            as_floats(matrix)  # refuses what is not finite
+            self._calibrator.ask_with(matrix, share)
+        return self._chosen(segments, wanted, share, distance)
+
+    def _chosen(self, segments: Segments, k: int, recall: float, distance: Distance) -> Calibration:
+        def nearest_codes(queries: Any, number: int) -> tuple[Any, Any]:
+            return nearest(self._prepared(queries, distance), segments, number)
+
+        return self._calibrator.choose(segments, k, checked_recall(recall), distance, nearest_codes)
+
+    def _prepared(self, queries: Any, distance: Distance) -> Queries | Search:
+        return (hamming_queries if distance == "hamming" else asymmetric_queries)(self._hasher, queries)
+
+    def _refuse_without_vectors(self) -> None:
         if not self._keep_vectors:
             raise DataError(
                 "this index keeps no vectors to re-rank by; pass rerank=False, or build it with keep_vectors=True"
             )
-        number = max(10 * k, 100) if candidates is None else checked_count("candidates", candidates)
-        if number < k:
-            raise DataError(f"candidates must be at least k = {k}, got {number}; ask for more of them or a smaller k")
-        return min(number, n)
 
     # On disk
 
@@ -369,14 +438,17 @@ class Index:
         with self._home.all_or_nothing():
             yield self._home.folder
 
-    def _commit(self, segments: Segments, next_id: int) -> None:
+    def _commit(self, segments: Segments, next_id: int, changed: int) -> None:
         if self._home is not None and self._manifest is not None:
             manifest = self._manifest.followed_by(tuple(segment.record for segment in segments), next_id)
             self._home.commit(manifest)
             self._manifest = manifest
         self._segments, self._next_id = segments, next_id
+        self._calibrator.count_changes(changed)
 
     def _adopt(self, manifest: Manifest, segments: Segments) -> None:
+        if self._manifest is None or self._manifest.generation != manifest.generation:
+            self._calibrator.forget()
         self._manifest, self._segments, self._next_id = manifest, segments, manifest.next_id
 
     def _written_to(self, home: Home) -> tuple[Manifest, Segments]:
@@ -402,6 +474,18 @@ class Index:
         return tuple(
             segment.without(positions, store) for segment, (_, positions) in pairs if len(positions) < segment.n_live
         )
+
+
+def _checked_candidates(candidates: SupportsIndex | None, k: int) -> int:
+    number = max(10 * k, 100) if candidates is None else checked_count("candidates", candidates)
+    if number < k:
+        raise DataError(f"candidates must be at least k = {k}, got {number}; ask for more of them or a smaller k")
+    return number
+
+
+def _refuse_other_than(distance: str) -> None:
+    if distance not in ("hamming", "asymmetric"):
+        raise DataError(f"distance must be 'hamming' or 'asymmetric', got {distance!r}")
 
 
 def _refuse_unknown(wanted: npt.NDArray[np.int64], found: list[tuple[Any, Any]], done: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -10,13 +11,16 @@ import numpy.typing as npt
 
 from autojacobin._parallel import run_tasks
 from autojacobin.errors import DataError
-from autojacobin.hashers._vectors import as_floats, as_matrix
+from autojacobin.hashers._vectors import as_floats, as_matrix, refuse_non_finite
 from autojacobin.search._arguments import checked_k
-from autojacobin.search._compile import kernel
+from autojacobin.search._euclidean import is_read_in_place, measure, select_nearest
 
-__all__ = ["rerank"]
+__all__ = ["Measure", "measure_fetched", "measure_in_place", "nearest_candidates", "rerank"]
 
 _NUMBERS_PER_BLOCK = 2**23
+
+# Takes a block of queries as floats and the ids of their candidates, and writes the squared distances.
+Measure = Callable[[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.float64]], None]
 
 
 def rerank(
@@ -33,8 +37,8 @@ def rerank(
     candidates : array of int, shape (n_queries, n_candidates)
         Ids of the candidates of each query, none of them twice.
     vectors : matrix or callable
-        The vectors that the ids are rows of, in memory or in a memory map; or a function that gives the vectors of
-        ascending ids. Every block of queries reads each vector that it needs once, in ascending order.
+        The vectors that the ids are rows of, in memory or in a memory map, read where they lie; or a function that
+        gives the vectors of ascending ids. It is asked once for each block of queries, on several threads.
     k : int
         Neighbours a query, from 1 to ``n_candidates``.
 
@@ -57,41 +61,57 @@ def rerank(
             f"shape {ids.shape}; pass the ids of hamming_topk"
         )
     wanted = checked_k(k, ids.shape[1], "the candidates")
-    fetch = vectors if callable(vectors) else _rows_of(vectors, rows.shape[1], ids)
-    per_block = max(1, _NUMBERS_PER_BLOCK // (ids.shape[1] * rows.shape[1]))
+    return nearest_candidates(rows, ids, _measure_for(vectors, rows.shape[1], ids), wanted)
 
-    def work(start: int) -> tuple[Any, Any]:
+
+def nearest_candidates(
+    queries: npt.NDArray[Any], ids: npt.NDArray[Any], measure_block: Measure, k: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Distances and ids of the ``k`` nearest candidates, block by block on all cores; the queries are floats."""
+    distances, nearest = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
+    per_block = max(1, _NUMBERS_PER_BLOCK // max(1, ids.shape[1] * queries.shape[1]))
+
+    def work(start: int) -> None:
         block = slice(start, start + per_block)
-        needed, places = np.unique(ids[block], return_inverse=True)
-        found = as_floats(np.asarray(fetch(needed.astype(np.int64))))
         squared = np.empty(ids[block].shape)
-        _squared_distances(rows[block], found, places.reshape(squared.shape), squared)
-        order = np.lexsort((ids[block], squared), axis=1)[:, :wanted]
-        return np.sqrt(np.take_along_axis(squared, order, axis=1)), np.take_along_axis(ids[block], order, axis=1)
+        measure_block(queries[block], ids[block], squared)
+        select_nearest(squared, ids[block], k, distances[block], nearest[block])
+        np.sqrt(distances[block], out=distances[block])
 
-    if not len(rows):
-        return np.empty((0, wanted)), np.empty((0, wanted), dtype=np.int64)
-    answers = run_tasks(work, [(start,) for start in range(0, len(rows), per_block)])
-    return np.concatenate([part[0] for part in answers]), np.concatenate([part[1] for part in answers]).astype(np.int64)
+    run_tasks(work, [(start,) for start in range(0, len(queries), per_block)])
+    return distances, nearest
 
 
-def _rows_of(vectors: Any, width: int, ids: npt.NDArray[Any]) -> Callable[[npt.NDArray[np.int64]], Any]:
+def measure_in_place(
+    vectors: npt.NDArray[Any], queries: npt.NDArray[Any], rows: npt.NDArray[Any], squared: npt.NDArray[np.float64]
+) -> None:
+    """Measure the distances to ``rows`` of ``vectors`` where they lie; rows below 0 are left out."""
+    measure(queries, vectors, rows, squared)
+    wrong = rows[~np.isfinite(squared) & (rows >= 0)]
+    for row in wrong[:1]:  # finite numbers of float64 may be that far apart; others are told
+        refuse_non_finite(vectors[row : row + 1], int(row))
+
+
+def measure_fetched(
+    fetch: Callable[[npt.NDArray[np.int64]], Any],
+    queries: npt.NDArray[Any],
+    ids: npt.NDArray[Any],
+    squared: npt.NDArray[np.float64],
+) -> None:
+    """Measure the distances to vectors that a function gives; it is asked for each once, in ascending order."""
+    needed, places = np.unique(ids, return_inverse=True)
+    measure(queries, as_floats(np.asarray(fetch(needed.astype(np.int64)))), places.reshape(ids.shape), squared)
+
+
+def _measure_for(vectors: Any, width: int, ids: npt.NDArray[Any]) -> Measure:
+    if callable(vectors):
+        return partial(measure_fetched, vectors)
     matrix = as_matrix(vectors, "rerank")
     if matrix.shape[1] != width:
         raise DataError(f"vectors must have the {width} features of the queries, got {matrix.shape[1]}")
     if ids.size and not (ids.min() >= 0 and ids.max() < len(matrix)):
         wrong = int(ids.min()) if ids.min() < 0 else int(ids.max())
         raise DataError(f"candidates must be rows of vectors, from 0 to {len(matrix) - 1}, got {wrong}")
-    return lambda chosen: matrix[chosen]
-
-
-@kernel(reassociate=True)
-def _squared_distances(queries: Any, vectors: Any, places: Any, squared: Any) -> None:
-    for q in range(places.shape[0]):
-        for c in range(places.shape[1]):
-            row = places[q, c]
-            total = 0.0
-            for j in range(queries.shape[1]):
-                gap = np.float64(queries[q, j]) - np.float64(vectors[row, j])
-                total += gap * gap
-            squared[q, c] = total
+    if is_read_in_place(matrix):
+        return lambda queries, block, squared: measure_in_place(matrix, queries, block.astype(np.int64), squared)
+    return partial(measure_fetched, lambda chosen: matrix[chosen])

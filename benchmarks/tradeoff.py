@@ -1,0 +1,287 @@
+"""Speed against recall: ours and FAISS with 8, 16 and 24 bytes a vector in memory, each re-ranked exactly.
+
+    python benchmarks/tradeoff.py [--data DIR] [--sets sift ...] [--method ITQ] [--threads 2] [--clock cpu]
+                                  [--quick] [--json PATH] [--picture PATH]
+
+Every contender searches all its codes for some candidates, of which the vectors themselves choose the 10 nearest. How
+many candidates a recall takes is read off one deep search; then all contenders are timed at these numbers in turns,
+best of several. All learn from the same points and use the same number of threads. Without ``--data`` or
+``AUTOJACOBIN_DATA`` the built-in photos are searched. Install the peer with: pip install faiss-cpu.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--data", metavar="DIR", help="folder of sets (default: AUTOJACOBIN_DATA, else the photos)")
+parser.add_argument("--sets", nargs="+", metavar="NAME", help="only these of them")
+parser.add_argument("--method", default="ITQ", help="the hasher of ours, such as ITQ, LSH or AutoJacoBin")
+parser.add_argument("--threads", type=int, default=2)
+parser.add_argument(
+    "--clock", choices=("wall", "cpu"), default="wall", help="on a busy machine: cpu, with --threads 1 for all"
+)
+parser.add_argument("--quick", action="store_true", help="200 queries, 8 bytes, one round: about a minute a set")
+parser.add_argument("--rounds", type=int, default=3)
+parser.add_argument("--bytes", type=int, nargs="+", default=[8, 16, 24])
+parser.add_argument("--queries", type=int, default=1000, help="at most so many")
+parser.add_argument("--json", metavar="PATH")
+parser.add_argument("--picture", metavar="PATH", help="draw the first set, as SVG or PNG by the ending")
+arguments = parser.parse_args()
+os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library reads it
+
+import faiss  # noqa: E402
+import numpy as np  # noqa: E402
+from vectors import real_sets  # noqa: E402
+
+import autojacobin  # noqa: E402
+from autojacobin.datasets import VectorSet, load_set  # noqa: E402
+from autojacobin.evaluation import ground_truth  # noqa: E402
+from autojacobin.figures._style import PAGE, MethodStyle, dress, legend_below, new_figure  # noqa: E402
+from autojacobin.search import Index, asymmetric_topk, hamming_topk, rerank  # noqa: E402
+
+K = 10
+BYTES = [8] if arguments.quick else arguments.bytes
+RECALLS = (0.9, 0.95, 0.99)
+NOW = time.perf_counter if arguments.clock == "wall" else time.process_time
+ROUNDS = 1 if arguments.quick else arguments.rounds
+MOST_QUERIES = 200 if arguments.quick else arguments.queries
+MOST_TRAINING = 10_000
+DEPTHS = (512, 2048, 8192)
+OURS = ("ours, asymmetric", "ours, symmetric")
+STYLES = {
+    "ours, asymmetric": MethodStyle("ours, asymmetric", "#D55E00", "o", (), 1.8),
+    "ours, symmetric": MethodStyle("ours, symmetric", "#E69F00", "*", (9.0, 2.0), 1.8),
+    "PQ fast-scan": MethodStyle("PQ fast-scan", "#0072B2", "s"),
+    "PQ": MethodStyle("PQ", "#56B4E9", "^", (5.0, 2.0)),
+    "RaBitQ": MethodStyle("RaBitQ", "#000000", "v", (1.2, 1.5)),
+    "RaBitQ, rotated": MethodStyle("RaBitQ, rotated", "#009E73", "D"),
+    "RaBitQ fast-scan, rotated": MethodStyle("RaBitQ fast-scan, rotated", "#882255", "h", (5.0, 1.5, 1.2, 1.5)),
+    "ITQ-LSH": MethodStyle("ITQ-LSH", "#CC79A7", "P", (5.0, 2.0)),
+    "IndexBinaryFlat": MethodStyle("IndexBinaryFlat", "#332288", "X", (1.2, 1.5)),
+}
+
+Ids = Any
+
+
+@dataclass
+class Contender:
+    """One way to search: ``deep(c)`` gives the first c candidates, ``search(c)`` the 10 nearest of them."""
+
+    name: str
+    bytes: int
+    train_seconds: float
+    encoded_per_second: float
+    deep: Callable[[int], Ids]
+    search: Callable[[int], Ids]
+    points: list[dict[str, float]] = field(default_factory=list)
+
+
+def ours(data: VectorSet, queries: Any, budget: int) -> Iterator[Contender]:
+    """Both distances of one index, and FAISS over the same codes."""
+    kind = getattr(autojacobin, arguments.method)
+    n_bits = 8 * budget if arguments.method == "LSH" else min(8 * budget, data.base.shape[1])
+    hasher, train_seconds = timed(lambda: kind(n_bits, random_state=0).fit(data.train))
+    index = Index(hasher)
+    _, seconds = timed(lambda: index.add(data.base))
+    rate, used = len(data.base) / seconds, -(-n_bits // 8)
+    base = hasher.encode(data.base)
+
+    def asymmetric(c: int) -> Ids:
+        return asymmetric_topk(hasher.project(queries), base, c)[1]
+
+    def symmetric(c: int) -> Ids:
+        return hamming_topk(hasher.encode(queries), base, c)[1]
+
+    for name, distance, deep in zip(OURS, ("asymmetric", "hamming"), (asymmetric, symmetric), strict=True):
+        yield Contender(name, used, train_seconds, rate, deep, searcher(index, queries, distance))
+
+    peer = faiss.IndexBinaryFlat(8 * used)
+    peer.add(base.packed)
+
+    def flat(c: int) -> Ids:
+        return peer.search(hasher.encode(queries).packed, c)[1]
+
+    # deep with ours, for the order is the same but for ties, and the heaps of FAISS are slow with thousands
+    yield Contender(
+        "IndexBinaryFlat", used, train_seconds, rate, symmetric, lambda c: rerank(queries, flat(c), data.base, K)[1]
+    )
+
+
+def searcher(index: Index, queries: Any, distance: Any) -> Callable[[int], Ids]:
+    return lambda c: index.search(queries, K, candidates=c, distance=distance)[1]
+
+
+def peers(data: VectorSet, queries: Any, budget: int) -> Iterator[Contender]:
+    """The quantisers of FAISS that fit the budget, each with its own refine stage over float32."""
+    width = data.base.shape[1]
+    recipes = {
+        # padded where the width cannot be divided; each group of numbers has a code of 8 or 4 bits
+        "PQ": (f"PQ{budget}", -(-width // budget) * budget),
+        "PQ fast-scan": (f"PQ{2 * budget}x4fs", -(-width // (2 * budget)) * 2 * budget),
+    }
+    if 8 * budget <= width:
+        recipes["ITQ-LSH"] = (f"ITQ{8 * budget},LSH", width)
+    kept = 8 * (budget - 8)  # RaBitQ keeps a bit a number and two floats
+    if 128 <= kept <= width:
+        front = "" if kept == width else f"PCA{kept},"
+        recipes["RaBitQ"] = (f"{front}RaBitQ", width)
+        recipes["RaBitQ, rotated"] = (f"{front}RR{kept},RaBitQ", width)
+        recipes["RaBitQ fast-scan, rotated"] = (f"{front}RR{kept},RaBitQfs", width)
+    for name, (recipe, padded) in recipes.items():
+        print(f"{data.name}, {budget} bytes: {name}", file=sys.stderr, flush=True)
+        base, asked, train = (
+            np.pad(np.asarray(part, dtype=np.float32), ((0, 0), (0, padded - width)))
+            for part in (data.base, queries, data.train)
+        )
+        yield refined(name, faiss.index_factory(padded, recipe), budget, base, asked, train)
+
+
+def refined(name: str, index: Any, budget: int, base: Any, asked: Any, train: Any) -> Contender:
+    _, train_seconds = timed(lambda: index.train(train))
+    _, seconds = timed(lambda: index.add(base))
+    whole = faiss.IndexRefineFlat(index, faiss.swig_ptr(base))
+
+    def search(c: int) -> Ids:
+        whole.k_factor = c / K
+        return whole.search(asked, K)[1]
+
+    return Contender(name, budget, train_seconds, len(base) / seconds, lambda c: index.search(asked, c)[1], search)
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    start = NOW()
+    result = call()
+    return result, NOW() - start
+
+
+def candidates_for(contender: Contender, truth: Ids, n: int) -> dict[float, int]:
+    """Fewest candidates with each recall, for as many recalls as the deepest search reaches."""
+    found: dict[float, int] = {}
+    for depth in DEPTHS:
+        near = contender.deep(min(depth, n))
+        rows = zip(near, truth, strict=True)
+        places = np.sort(np.concatenate([np.flatnonzero(np.isin(row, true)) for row, true in rows]))
+        for recall in RECALLS:
+            rank = int(np.ceil(recall * truth.size)) - 1
+            if rank < len(places):
+                found.setdefault(recall, max(K, int(places[rank]) + 1))
+        if len(found) == len(RECALLS) or depth >= n:
+            break
+    return found
+
+
+def measure(contenders: list[Contender], truth: Ids, n: int) -> None:
+    """Time every contender at every recall, in turns so that all meet the same noise."""
+    wanted = [(contender, *pair) for contender in contenders for pair in candidates_for(contender, truth, n).items()]
+    best: dict[tuple[str, float], tuple[float, Ids]] = {}
+    for contender in contenders:
+        contender.search(K)  # kernels are loaded and threads started
+    for _ in range(ROUNDS):
+        for contender, recall, c in wanted:
+            ids, seconds = timed(lambda contender=contender, c=c: contender.search(c))
+            key = (contender.name, recall)
+            best[key] = min(best.get(key, (float("inf"), None)), (seconds, ids), key=lambda pair: pair[0])
+    for contender, recall, c in wanted:
+        seconds, ids = best[contender.name, recall]
+        seen = np.mean([len(np.intersect1d(row, true)) / K for row, true in zip(ids, truth, strict=True)])
+        rate = len(truth) / seconds
+        contender.points.append({"wanted": recall, "recall": float(seen), "candidates": c, "per_second": rate})
+
+
+def at(contender: Contender, recall: float) -> float:
+    return next((point["per_second"] for point in contender.points if point["wanted"] == recall), 0.0)
+
+
+def report(name: str, budget: int, contenders: list[Contender]) -> dict[str, Any]:
+    print(f"\n{name}, {budget} bytes a vector: queries a second (candidates) at a recall@10 of")
+    print(f"{'':27}{''.join(f'{recall:>18}' for recall in RECALLS)}{'training':>12}{'encoded/s':>12}")
+    for contender in contenders:
+        points = {point["wanted"]: point for point in contender.points}
+        cells = [
+            f"{points[r]['per_second']:,.0f} ({points[r]['candidates']:,.0f})" if r in points else "–" for r in RECALLS
+        ]
+        told = f"{contender.name:27}{''.join(f'{cell:>18}' for cell in cells)}"
+        print(f"{told}{contender.train_seconds:10.2f} s{contender.encoded_per_second:12,.0f}")
+    ratios = []
+    for recall in (0.95, 0.99):
+        mine = max((one for one in contenders if one.name in OURS), key=lambda one: at(one, recall))
+        peer = max((one for one in contenders if one.name not in OURS), key=lambda one: at(one, recall))
+        ratio, training = at(mine, recall) / max(at(peer, recall), 1e-9), peer.train_seconds / mine.train_seconds
+        ratios.append({"recall": recall, "ours": mine.name, "peer": peer.name, "ratio": ratio, "training": training})
+        print(
+            f"at {recall}: {mine.name} {ratio:.1f} times {peer.name} (wanted 2), training {training:.1f} times faster"
+        )
+    return {"set": name, "bytes": budget, "ratios": ratios, "contenders": [as_plain(one) for one in contenders]}
+
+
+def as_plain(contender: Contender) -> dict[str, Any]:
+    return {
+        "name": contender.name,
+        "bytes": contender.bytes,
+        "train_seconds": contender.train_seconds,
+        "encoded_per_second": contender.encoded_per_second,
+        "points": contender.points,
+    }
+
+
+def draw(results: list[dict[str, Any]], path: str) -> None:
+    """Draw a panel for each number of bytes; the right end of the recalls is stretched."""
+    shown = [one for one in results if one["set"] == results[0]["set"]]
+    figure = new_figure(PAGE, 3.6)
+    panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+    handles: dict[str, Any] = {}
+    for panel, one in zip(panels, shown, strict=True):
+        for contender in one["contenders"]:
+            points, style = contender["points"], STYLES[contender["name"]]
+            stretched = [-np.log10(1 - point["wanted"]) for point in points]
+            rates = [point["per_second"] for point in points]
+            handles[style.label] = panel.plot(stretched, rates, **style.line())[0]
+        panel.set_yscale("log")
+        panel.set_xticks([-np.log10(1 - recall) for recall in RECALLS], [f"{recall:g}" for recall in RECALLS])
+        label = "queries a second" if panel is panels[0] else ""
+        dress(panel, x="recall@10 after re-ranking", y=label, title=f"{one['bytes']} bytes a vector")
+    ordered = {STYLES[name].label: handles[STYLES[name].label] for name in STYLES if STYLES[name].label in handles}
+    legend_below(figure, ordered, 5)
+    figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
+
+
+def sets() -> Iterator[tuple[VectorSet, Ids]]:
+    if arguments.data is None and "AUTOJACOBIN_DATA" not in os.environ:
+        photos = load_set("photos")
+        yield photos, ground_truth(photos.base, photos.queries, K)
+        return
+    for data, truth in real_sets(arguments.data):
+        if not arguments.sets or data.name in arguments.sets:
+            yield data, truth
+
+
+def main() -> None:
+    faiss.omp_set_num_threads(arguments.threads)
+    results = []
+    for data, all_truth in sets():
+        chosen = np.sort(np.random.default_rng(0).permutation(len(data.queries))[:MOST_QUERIES])
+        queries, truth = np.asarray(data.queries)[chosen], np.asarray(all_truth)[chosen, :K]
+        train = np.asarray(data.train)[np.random.default_rng(0).permutation(len(data.train))[:MOST_TRAINING]]
+        # float16 is no type of FAISS; all other vectors are kept as they come
+        data = VectorSet(data.name, data.description, train, np.asarray(data.base), queries)
+        for budget in BYTES:
+            contenders = [*ours(data, queries, budget), *peers(data, queries, budget)]
+            measure(contenders, truth, len(data.base))
+            results.append(report(data.name, budget, contenders))
+            if arguments.json:  # after every part, for the whole takes long
+                Path(arguments.json).write_text(json.dumps({"settings": vars(arguments), "results": results}, indent=1))
+    if arguments.picture:
+        draw(results, arguments.picture)
+
+
+if __name__ == "__main__":
+    main()
