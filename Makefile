@@ -3,12 +3,16 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: test demo lint types pytest format clean
+.PHONY: test demo docs lint types pytest format clean
 
 test: lint types pytest
 
-demo: $(VENV)/.installed
+demo: $(VENV)/.demo-installed
 	$(BIN)/autojacobin demo
+
+docs: $(VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo 'The site is build/site/index.html; with search: $(BIN)/mkdocs serve'
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check --quiet .
@@ -28,9 +32,16 @@ format: $(VENV)/.installed
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-$(VENV)/.installed: pyproject.toml
+# The demo needs a fraction of what the tests need, and whoever tries the library first should not wait for the rest.
+$(VENV)/.demo-installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[data,figures]'
+	touch $@
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $@ $(VENV)/.demo-installed
+
+$(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "autojacobin needs Python 3.10 or newer, got %d.%d: run make PYTHON=python3.11, say" % sys.version_info[:2])'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
-	touch $@
