@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: test demo docs lint types pytest format clean
+.PHONY: test browser demo docs lint types pytest format clean
 
 test: lint types pytest
 
@@ -13,6 +13,13 @@ demo: $(VENV)/.demo-installed
 docs: $(VENV)/.installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo 'The site is build/site/index.html; with search: $(BIN)/mkdocs serve'
+
+# The explorer page is tested in a real browser where there is one; this brings Debian's, if it may.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || { \
+	    test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get -qq update && \
+	    DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends chromium >/dev/null; \
+	} || echo 'There is no Chromium, and it could not be installed: tests of the explorer page will be skipped.'
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check --quiet .

@@ -34,7 +34,7 @@ p { margin: .4rem 0; } .lead, .note, figcaption, footer { color: var(--faint); }
 .table { position: relative; overflow-x: auto; margin: .6rem 0; } table { border-collapse: collapse; font-size: .9rem;
   font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding: .2rem 0; }
-th, td { padding: .22rem 1.1rem .22rem .5rem; border-bottom: 1px solid var(--line); text-align: right;
+th, td { padding: .22rem .6rem .22rem .35rem; border-bottom: 1px solid var(--line); text-align: right;
   white-space: nowrap; }
 th:first-child { text-align: left; } thead th { border-bottom: 2px solid var(--ink); }
 tbody th { font-weight: 400; } td b { background: var(--mark); padding: 0 .2rem; border-radius: 3px; }
