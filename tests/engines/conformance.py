@@ -9,6 +9,7 @@ engine that is addressed otherwise overrides that fixture.
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 
@@ -87,8 +88,8 @@ class Suite:
         return import_module(type(self).__module__).open_engine(location, n_bits, n_features)
 
     @contextmanager
-    def refused(self, message):
-        with pytest.raises(AutoJacobinError) as error:
+    def refused(self, message, kind=AutoJacobinError):
+        with pytest.raises(kind) as error:
             yield
         assert message in str(error.value)
 
@@ -228,6 +229,21 @@ class Conformance(Suite):
             with pytest.raises(DataError, match="got 0, which is not"):
                 engine.read([0])
 
+    # Several threads
+
+    def test_several_threads_read_at_once(self, new_location):
+        codes, ids = clustered(80, 64, 0), scattered_ids(80, 1)
+        expected = nearest(codes[:4], codes, ids, 5)
+        with self.open(new_location(), 64) as engine:
+            engine.write(codes, ids)
+
+            def read(_):
+                assert_same(engine.search(codes[:4], 5), expected)
+                return engine.count() == 80 and engine.read(ids) == codes
+
+            with ThreadPoolExecutor(4) as pool:
+                assert all(pool.map(read, range(12)))
+
     # Bad input
 
     def test_without_vectors_there_is_no_reranking(self, new_location):
@@ -239,27 +255,24 @@ class Conformance(Suite):
             with pytest.raises(DataError, match="keeps no vectors, got some"):
                 engine.write(clustered(2, 64, 0), [3, 4], whole_vectors(2, 0))
 
-    @pytest.mark.parametrize(
-        ("codes", "ids", "message"),
-        [
-            (clustered(2, 64, 0), [5, 5], "ids must be unique, got 5 more than once"),
-            (clustered(2, 64, 0), [5, -1], "integers from 0 to 2^63 - 1, got -1"),
-            (clustered(1, 64, 0), [2**63], "integers from 0 to 2^63 - 1, got 9223372036854775808"),
-            (clustered(2, 64, 0), [0.5, 1.5], "ids must be a list of integers, got float64"),
-            (clustered(2, 64, 0), ["a", "b"], "ids must be a list of integers"),
-            (clustered(2, 64, 0), [5], "got 1 ids for 2 codes"),
-            (clustered(2, 32, 0), [5, 6], "must have the 64 bits of the"),
-            (clustered(2, 64, 0).packed, [5, 6], "codes must be Codes, got ndarray"),
-        ],
-    )
-    def test_what_cannot_be_written_is_named_and_changes_nothing(self, new_location, codes, ids, message):
+    def test_what_cannot_be_written_is_named_and_changes_nothing(self, new_location):
+        two = clustered(2, 64, 0)
         with self.open(new_location(), 64) as engine:
             engine.write(clustered(9, 64, 1), range(9))
-            with pytest.raises(DataError) as error:
-                engine.write(codes, ids)
-            assert message in str(error.value)
-            assert engine.count() == 9
-            assert engine.read(range(9)) == clustered(9, 64, 1)
+            for codes, ids, message in (
+                (two, [5, 5], "ids must be unique, got 5 more than once"),
+                (two, [5, -1], "integers from 0 to 2^63 - 1, got -1"),
+                (two[:1], [2**63], "integers from 0 to 2^63 - 1, got 9223372036854775808"),
+                (two, [0.5, 1.5], "ids must be a list of integers, got float64"),
+                (two, ["a", "b"], "ids must be a list of integers"),
+                (two, [5], "got 1 ids for 2 codes"),
+                (clustered(2, 32, 0), [5, 6], "must have the 64 bits of the"),
+                (two.packed, [5, 6], "codes must be Codes, got ndarray"),
+            ):
+                with self.refused(message, DataError):
+                    engine.write(codes, ids)
+                assert engine.count() == 9
+                assert engine.read(range(9)) == clustered(9, 64, 1)
 
     def test_what_cannot_be_asked_is_named(self, new_location):
         with self.open(new_location(), 64) as engine:
@@ -315,7 +328,9 @@ class Conformance(Suite):
 
 
 class VectorConformance(Suite):
-    """Vectors beside the codes, to re-rank by."""
+    """Vectors beside the codes, to re-rank by. ``largest`` is what a number of a vector may be."""
+
+    largest = 3e38
 
     def test_reranking_is_the_euclidean_order_of_the_nearest_codes(self, new_location):
         codes, ids, vectors = clustered(250, 128, 0), scattered_ids(250, 1), whole_vectors(250, 2)
@@ -336,31 +351,48 @@ class VectorConformance(Suite):
             assert_same(engine.search(queries, 9), nearest(queries, codes, ids, 9))
             assert engine.search_vectors(queries[:0], asked[:0], 3)[1].shape == (0, 3)
 
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            ({}, "keeps vectors of 5 features beside the codes, got none"),
-            ({"vectors": np.zeros((2, 4))}, "shape (2, 5), a row for each of the codes, got (2, 4)"),
-            ({"vectors": np.zeros((3, 5))}, "shape (2, 5), a row for each of the codes, got (3, 5)"),
-            ({"vectors": np.zeros(5)}, "Expected 2D array"),
-            ({"vectors": np.full((2, 5), np.nan)}, "contains NaN in row 0"),
-            ({"vectors": np.full((2, 5), 1e300)}, "contains inf in row 0"),
-            ({"vectors": [["a"] * 5] * 2}, "text where numbers are expected"),
-        ],
-    )
-    def test_vectors_that_cannot_be_kept_are_named_and_change_nothing(self, new_location, arguments, message):
+    def test_vectors_that_cannot_be_kept_are_named_and_change_nothing(self, new_location):
         codes, vectors = clustered(2, 64, 0), whole_vectors(2, 0)
         with self.open(new_location(), 64, N_FEATURES) as engine:
             engine.write(codes, [1, 2], vectors)
-            with pytest.raises(DataError) as error:
-                engine.write(codes, [2, 3], **arguments)
-            assert message in str(error.value)
-            if arguments:
-                with pytest.raises(DataError):
-                    engine.search_vectors(codes, arguments["vectors"], 1)
+            with self.refused("keeps vectors of 5 features beside the codes, got none", DataError):
+                engine.write(codes, [2, 3])
+            for wrong, message in (
+                (np.zeros((2, 4)), "shape (2, 5), a row for each of the codes, got (2, 4)"),
+                (np.zeros((3, 5)), "shape (2, 5), a row for each of the codes, got (3, 5)"),
+                (np.zeros(5), "Expected 2D array"),
+                (np.full((2, 5), np.nan), "contains NaN in row 0"),
+                (np.full((2, 5), 1e300), "contains inf in row 0"),
+                ([["a"] * 5] * 2, "text where numbers are expected"),
+            ):
+                with self.refused(message, DataError):
+                    engine.write(codes, [2, 3], wrong)
+                with self.refused(message.replace("the codes", "the queries"), DataError):
+                    engine.search_vectors(codes, wrong, 1)
             assert engine.count() == 2
-            with pytest.raises(DataError, match="candidates must be at least k = 2, got 1"):
+            with self.refused("candidates must be at least k = 2, got 1", DataError):
                 engine.search_vectors(codes, vectors, 2, 1)
+
+    def test_distances_that_single_precision_cannot_tell_apart(self, new_location):
+        """Their squares differ by less than a unit in the last place of float32; the nearest has the highest id."""
+        vectors = np.zeros((20, N_FEATURES), dtype=np.float32)
+        vectors[:, 0], vectors[:, 1] = 1024, np.arange(20, 0, -1) / 64
+        codes, asked = clustered(20, 64, 0), np.zeros((1, N_FEATURES))
+        with self.open(new_location(), 64, N_FEATURES) as engine:
+            engine.write(codes, range(20), vectors)
+            distances, ids = engine.search_vectors(codes[:1], asked, 20)
+        np.testing.assert_array_equal(ids, [np.arange(20)[::-1]])
+        np.testing.assert_allclose(distances, [np.hypot(1024, np.arange(1, 21) / 64)], rtol=1e-15)
+
+    def test_squares_that_single_precision_cannot_hold(self, new_location):
+        codes, far = clustered(2, 64, 0), self.largest
+        vectors, asked = np.zeros((2, N_FEATURES)), np.zeros((1, N_FEATURES))
+        vectors[0, :2], vectors[1, 0], asked[0, 0] = far, far, -far
+        with self.open(new_location(), 64, N_FEATURES) as engine:
+            engine.write(codes, [1, 2], vectors)
+            distances, ids = engine.search_vectors(codes[:1], asked, 2)
+        np.testing.assert_array_equal(ids, [[2, 1]])
+        np.testing.assert_allclose(distances, [[2 * far, np.sqrt(5) * far]], rtol=1e-6)
 
 
 class ConformanceWithVectors(Conformance, VectorConformance):

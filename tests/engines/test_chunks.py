@@ -16,7 +16,7 @@ from autojacobin.engines._executor import InProcess
 from autojacobin.engines.chunks import cut_into_chunks, encode_chunk, merge, truth_chunk
 from autojacobin.engines.cluster import build_index, encode_files, search_index, true_neighbours
 from autojacobin.engines.inputs import survey
-from autojacobin.errors import DataError, FormatError, IndexLockedError, StorageError
+from autojacobin.errors import DataError, FormatError, IndexLockedError, NotFittedError, StorageError
 from autojacobin.evaluation import ground_truth
 from autojacobin.search.storage import Folder
 
@@ -355,6 +355,31 @@ def test_two_builds_of_one_index_do_not_mix(tmp_path, pattern, hasher):
 
     build_index(pattern, hasher, tmp_path / "index", here, rows_per_chunk=1, progress=begin_again)
     assert len(seen) == 4
+
+
+@pytest.mark.parametrize("path", [5, None, "a\0b"])
+def test_what_is_no_path(path, pattern, hasher, X):
+    for call in (
+        lambda: build_index(pattern, hasher, path, InProcess()),
+        lambda: encode_files(pattern, hasher, path, InProcess()),
+        lambda: search_index(path, X[:2], 3, InProcess()),
+    ):
+        with pytest.raises(DataError, match="path"):
+            call()
+
+
+def test_a_hasher_that_was_not_fitted_makes_nothing(tmp_path, pattern):
+    with pytest.raises(NotFittedError):
+        build_index(pattern, LSH(24), tmp_path / "index", InProcess())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_queries_of_a_ground_truth_are_checked_before_the_files_are_blamed(pattern, X):
+    queries = X[:3].astype(np.float64)
+    queries[1, 2] = np.nan
+    with pytest.raises(DataError, match="in the queries: .* NaN in row 1, column 2"):
+        true_neighbours(pattern, queries, 3, InProcess())
+    assert true_neighbours(pattern, X[:0], 3, InProcess()).shape == ground_truth(X, X[:0], 3).shape == (0, 3)
 
 
 def test_a_nan_is_told_with_file_and_row(tmp_path, X):

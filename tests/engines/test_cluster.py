@@ -10,6 +10,7 @@ import time
 import zipfile
 from contextlib import contextmanager
 
+import distributed
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -280,6 +281,32 @@ def test_a_scheduler_that_does_not_answer_is_told(monkeypatch):
     told = "no scheduler answers at tcp://127.0.0.1:9 within 1 s"
     with pytest.raises(StorageError, match=told), connect("tcp://127.0.0.1:9"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ("tcp://127.0.0.1", "missing port"),
+        ("tcp://host:port", "port"),
+        ("tls://127.0.0.1:9", "TLS"),
+        ("tcp://me:sesame@127.0.0.1:9", "invalid address"),
+    ],
+)
+def test_addresses_that_dask_cannot_use_are_told_without_their_password(wrong, reason):
+    expected = f"cannot be used as the address of a scheduler: .*{reason}"
+    with pytest.raises(DataError, match=expected) as told, connect(wrong):
+        pass
+    assert "sesame" not in str(told.value)
+
+
+def test_threads_of_one_worker_do_not_disturb_each_other(tmp_path, X, pattern, hasher, single):
+    options = {"processes": False, "n_workers": 1, "threads_per_worker": 3, "dashboard_address": "127.0.0.1:0"}
+    with distributed.Client(**options) as client:
+        threaded = DaskCluster(client)
+        build_index(pattern, hasher, tmp_path / "index", threaded, rows_per_chunk=1)
+        same_as_single(tmp_path / "index", single, X[5:15], threaded)
+        truth = true_neighbours(pattern, X[:9], 30, threaded, rows_per_chunk=1)
+    assert np.array_equal(truth, ground_truth(X, X[:9], 30))
 
 
 def test_without_dask_the_line_to_install_it_is_named(monkeypatch):

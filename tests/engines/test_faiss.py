@@ -25,6 +25,31 @@ class TestFaissEngine(Conformance):
 # The file of the engine
 
 
+@pytest.mark.parametrize("path", [5, None, "a\0b"])
+def test_what_is_no_path(path):
+    for call in (lambda: FaissEngine(path, 64), lambda: write_faiss(to_faiss(clustered(2, 64, 0)), path)):
+        with pytest.raises(DataError, match="path"):
+            call()
+
+
+def test_what_is_no_index_of_faiss_is_not_written(tmp_path):
+    with pytest.raises(DataError, match="an index of FAISS is needed, got str; make one with to_faiss"):
+        write_faiss("codes", tmp_path / "codes.faiss")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_that_could_not_be_saved_can_be_closed_again(tmp_path):
+    (tmp_path / "folder").mkdir()
+    engine = FaissEngine(tmp_path / "folder" / "codes.faiss", 64)
+    engine.write(clustered(5, 64, 0), range(5))
+    (tmp_path / "folder").rmdir()
+    with pytest.raises(StorageError, match="cannot be written"):
+        engine.close()
+    (tmp_path / "folder").mkdir()
+    engine.close()
+    assert FaissEngine(engine.path, 64).read(range(5)) == clustered(5, 64, 0)
+
+
 def test_the_file_is_read_by_faiss_alone(tmp_path):
     codes, ids = clustered(200, 64, 0), scattered_ids(200, 1)
     with FaissEngine(tmp_path / "codes.faiss", 64) as engine:
@@ -171,6 +196,11 @@ def test_codes_get_their_row_numbers(n_bits):
     ("arguments", "message"),
     [
         ({"source": np.zeros((3, 8), dtype=np.uint8)}, "an Index or Codes are needed, got ndarray"),
+        ({"kind": "hnsw", "M": 1}, "M must be an integer from 2 to 2048, got 1"),
+        ({"kind": "hnsw", "M": 2**31}, "M must be an integer from 1 to 2048"),
+        ({"kind": "hnsw", "ef_search": 2**40}, "ef_search must be an integer from 1 to 1048576"),
+        ({"kind": "hnsw", "ef_construction": 2**31}, "ef_construction must be an integer from 1 to 1048576"),
+        ({"kind": ["flat"]}, "kind must be 'flat', 'ivf' or 'hnsw', got ['flat']"),
         ({"kind": "tree"}, "kind must be 'flat', 'ivf' or 'hnsw', got 'tree'"),
         ({"nlist": 3}, "nlist is no option of a FAISS index of kind 'flat', expected: none"),
         ({"kind": "hnsw", "nlist": 3}, "expected: M, ef_construction, ef_search"),
@@ -185,7 +215,22 @@ def test_what_no_index_can_be_made_of(arguments, message):
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("links", [2, 2048])
+def test_the_fewest_and_the_most_links(links):
+    codes = clustered(40, 64, 0)
+    distances, ids = to_faiss(codes, "hnsw", M=links, ef_search=2**20).search(codes.packed[:5], 4)
+    apart = (codes[:5].to_bits()[:, None, :] != codes.to_bits()[ids]).sum(axis=2)
+    np.testing.assert_array_equal(distances, apart)
+    np.testing.assert_array_equal(distances[:, 0], 0)
+
+
 # The hasher as a transform of FAISS
+
+
+def test_hyperplanes_that_single_precision_cannot_hold():
+    vectors = np.random.default_rng(0).normal(size=(50, 8)) * 1e60 + 1e60
+    with pytest.raises(DataError, match="single precision, which cannot hold the hyperplanes of this ITQ"):
+        hasher_to_faiss(ITQ(4, random_state=0).fit(vectors))
 
 
 @pytest.mark.parametrize("name", LINEAR)

@@ -172,6 +172,8 @@ def test_a_table_with_these_columns_made_by_others_is_taken(tmp_path):
         ("", "codes", DataTypeError, "uri must be a path or text, got ''"),
         ("folder", "two words", DataError, "table must be a name of letters.*, got 'two words'"),
         ("folder", "../codes", DataError, "got '../codes'"),
+        ("folder", "..", DataError, "got '..'"),
+        ("no://me:sesame@host/x", "codes", StorageError, "LanceDB at no://host/x failed to open the table 'codes'"),
         ("folder", None, DataError, "got None"),
         ("file", "codes", StorageError, "LanceDB at file failed to open the table 'codes', got: .*File exists"),
         ("file/folder", "codes", StorageError, "failed to open the table 'codes', got: .*check the address"),
@@ -180,9 +182,35 @@ def test_a_table_with_these_columns_made_by_others_is_taken(tmp_path):
 def test_places_that_cannot_be_used_are_named(tmp_path, monkeypatch, uri, table, error, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("something else")
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=message) as told:
         LanceDB(uri, table, 64)
+    assert "sesame" not in str(told.value)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"storage_options": 5}, "must be a mapping of text to text, .* got int"),
+        (
+            {"storage_options": {"secret_access_key": b"sesame"}},
+            "must be a mapping of text to text, .* got other keys or values",
+        ),
+        ({"n_features": 2**31}, "n_features must be at most 2147483647"),
+        ({"n_bits": 2**40}, "n_bits must be at most 17179869176"),
+    ],
+)
+def test_arguments_that_make_no_sense(tmp_path, options, message):
+    with pytest.raises(DataError, match=message) as told:
+        LanceDB(**{"uri": tmp_path, "table": "codes", "n_bits": 64, **options})
+    assert "sesame" not in str(told.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_partitions_than_there_can_be_are_all(indexed):
+    engine, codes, ids = indexed
+    distances, _ = engine.search(codes[:3], 20, approximate=True, probes=2**70)
+    np.testing.assert_array_equal(distances, nearest(codes[:3], codes, ids, 20)[0])
 
 
 def test_a_damaged_table_is_named(tmp_path):

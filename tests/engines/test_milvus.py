@@ -271,6 +271,7 @@ def test_a_server_that_dies_is_told(tmp_path):
         ("no/such/folder/codes.db", StorageError, "the folder .* does not exist; make it first"),
         ("http://[::1", DataError, "uri is no address"),
         ("http://localhost:seven", DataError, "uri is no address"),
+        ("http://me:sec/secret@host:seven", DataError, "uri is no address, got 'http://host:seven'"),
         ("http://me:secret@127.0.0.1:9", StorageError, "Milvus at http://127.0.0.1:9 failed to connect.*server runs"),
     ],
 )
@@ -290,11 +291,15 @@ def test_addresses_that_lead_nowhere_are_named_without_their_password(uri, error
         ({"n_features": 1}, "n_features must be from 2 to 32,768"),
         ({"timeout": 0}, "timeout must be a positive number"),
         ({"timeout": "long"}, "timeout must be a positive number"),
+        ({"timeout": float("inf")}, "timeout must be a positive number of seconds up to a year"),
+        ({"timeout": True}, "timeout must be a positive number"),
+        ({"token": b"me:sesame"}, "token must be text such as user:password, got bytes"),
     ],
 )
 def test_arguments_that_make_no_sense(home, options, message):
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=message) as told:
         Milvus(**{"uri": home[0], "collection": "codes", "n_bits": 64, **options})
+    assert "sesame" not in str(told.value)
 
 
 @only_in_a_file

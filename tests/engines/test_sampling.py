@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from autojacobin import AutoJacobinError, DataError
 from autojacobin.datasets import write_vectors
+from autojacobin.engines._addresses import without_secrets
 from autojacobin.engines.inputs import Piece, opened, survey
 from autojacobin.engines.sampling import draw_sample
 from autojacobin.errors import FormatError, MissingExtraError, StorageError
@@ -207,6 +208,36 @@ def test_without_fsspec_an_address_names_the_line_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'autojacobin\[cluster\]'"):
         draw_sample("s3://bucket/*.npy", 5)
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://me:sesame@127.0.0.1:9/x.npy", "ftp://me:ses/same@127.0.0.1:9/x.npy", "no://me:sesame@host/x.npy"]
+)
+def test_passwords_of_addresses_are_not_shown(address):
+    with pytest.raises(StorageError, match=r"cannot read (ftp://127\.0\.0\.1:9|no://host)/x\.npy") as told:
+        draw_sample(address, 3)
+    assert "same" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://host/x.npy?signature=sesame", "https://host/x.npy?…"),
+        ("cannot read https://me:sesame@host:80/x: gone", "cannot read https://host:80/x: gone"),
+        ("s3://bucket/name@home/x.npy", "s3://bucket/name@home/x.npy"),
+        ("http://host:80/name@home", "http://host:80/name@home"),
+        ("memory://x/part-?.npy", "memory://x/part-?.npy"),
+    ],
+)
+def test_only_secrets_are_left_out_of_addresses(text, shown):
+    assert without_secrets(text) == shown
+
+
+def test_a_seed_that_is_none_is_named(tmp_path):
+    write_vectors(tmp_path / "a.npy", np.eye(5))
+    for wrong in ("x", -1, 1.5):
+        with pytest.raises(DataError, match="random_state must be None, an integer"):
+            draw_sample(tmp_path / "a.npy", 3, random_state=wrong)
 
 
 def test_progress_counts_files(tmp_path):

@@ -50,6 +50,20 @@ def test_only_queries_with_open_ties_are_asked_again():
     assert asked == [([0, 1], 19), ([1], 76), ([1], 304), ([1], 1000)]
 
 
+def test_answers_are_asked_for_in_blocks_that_stay_small(monkeypatch):
+    monkeypatch.setattr("autojacobin.engines._ties._HITS_AT_ONCE", 100)
+    asked, rng = [], np.random.default_rng(0)
+    answer = stubborn(np.zeros((7, 90), dtype=int), np.arange(90), rng)
+
+    def ask(rows, depth):
+        asked.append((len(rows), depth))
+        return answer(rows, depth)
+
+    _, ids = by_lower_id(ask, 7, 2, 90)
+    assert ids.tolist() == [[0, 1]] * 7
+    assert asked == [(5, 18), (2, 18)] + [(1, 72)] * 7 + [(1, 90)] * 7
+
+
 def test_an_engine_with_a_limit_says_when_it_cannot_tell():
     rng = np.random.default_rng(0)
     ask = stubborn(np.zeros((1, 100), dtype=int), np.arange(100), rng)

@@ -114,7 +114,10 @@ def milvus(
     uri: Annotated[str, typer.Argument(metavar="URI", help="A file that ends in .db, or the address of a server.")],
     collection: Annotated[str, typer.Option(help="Collection to write to; made if it is not there.")],
     vectors: _Vectors = True,
-    index: Annotated[BinaryIndex, typer.Option(help="What Milvus looks with.")] = BinaryIndex.flat,
+    index: Annotated[
+        BinaryIndex | None,
+        typer.Option(help="What Milvus looks with: of a new collection BIN_FLAT, of another the one it has."),
+    ] = None,
     token: Annotated[
         str | None,
         typer.Option(envvar="MILVUS_TOKEN", show_envvar=True, help="What the server asks for, such as user:password."),
@@ -131,7 +134,7 @@ def milvus(
 
     with _opened(source) as origin, progress_bar(quiet=quiet or as_json) as tell:
         width = _n_features(origin, vectors)
-        with Milvus(uri, collection, _n_bits(origin), width, index.value, token) as engine:
+        with Milvus(uri, collection, _n_bits(origin), width, None if index is None else index.value, token) as engine:
             figures = _written(origin, engine, tell)
     _report({"destination": f"the collection {collection}", **figures}, quiet, as_json)
 

@@ -194,10 +194,13 @@ class Engine(ABC):
         return self._count()
 
     def close(self) -> None:
-        """Let go of files and connections; the engine cannot be used afterwards."""
+        """Let go of files and connections; the engine cannot be used afterwards.
+
+        If that fails, because a file cannot be written say, nothing is lost yet: mend it and close again.
+        """
         if not self._closed:
-            self._closed = True
             self._close()
+            self._closed = True
 
     def __enter__(self: Self) -> Self:
         self._refuse_closed()

@@ -19,10 +19,12 @@ from autojacobin.search.index import Index
 
 __all__ = ["faiss_package", "hasher_to_faiss", "to_faiss"]
 
-_OPTIONS: dict[str, tuple[str, ...]] = {
-    "flat": (),
-    "ivf": ("nlist", "nprobe"),
-    "hnsw": ("M", "ef_construction", "ef_search"),
+_MOST_LINKS = 2**11  # that other engines take too; the memory of a graph is in proportion
+_MOST_IN_VIEW = 2**20  # FAISS sets aside room for as many in every search
+_OPTIONS: dict[str, dict[str, int | None]] = {  # and the largest value of each
+    "flat": {},
+    "ivf": {"nlist": None, "nprobe": None},
+    "hnsw": {"M": _MOST_LINKS, "ef_construction": _MOST_IN_VIEW, "ef_search": _MOST_IN_VIEW},
 }
 _ROWS_PER_BLOCK = 2**16
 _TRAINING_CODES_PER_LIST = 64
@@ -60,8 +62,8 @@ def to_faiss(
         ``progress(stage, done, total)``, called after each block of codes.
     **options : int
         For ``ivf``: ``nlist``, the number of lists (by default the root of the number of codes), and ``nprobe``, how
-        many of them a search looks at (by default a sixteenth of them). For ``hnsw``: ``M``, links a code (32),
-        ``ef_construction`` (40) and ``ef_search`` (64).
+        many of them a search looks at (by default a sixteenth of them). For ``hnsw``: ``M``, links a code, from 2
+        to 2048 (32), ``ef_construction`` (40) and ``ef_search`` (64), how many codes are kept in view.
 
     Returns
     -------
@@ -78,13 +80,7 @@ def to_faiss(
     (array([[0, 1]], dtype=int32), array([[2, 1]]))
     """
     faiss = faiss_package()
-    if kind not in _OPTIONS:
-        raise DataError(f"kind must be 'flat', 'ivf' or 'hnsw', got {kind!r}")
-    chosen = {name: checked_count(name, value) for name, value in options.items()}
-    for name in chosen:
-        if name not in _OPTIONS[kind]:
-            known = ", ".join(_OPTIONS[kind]) or "none"
-            raise DataError(f"{name} is no option of a FAISS index of kind {kind!r}, expected: {known}; leave it out")
+    chosen = _checked_options(kind, options)
     n, width = _size_of(source)
     if kind == "ivf":
         index = _inverted_lists(faiss, source, n, width, chosen)
@@ -154,6 +150,23 @@ def hasher_to_faiss(hasher: Hasher, source: Index | Codes | None = None) -> Any:
     return named
 
 
+def _checked_options(kind: Any, options: dict[str, Any]) -> dict[str, int]:
+    if not isinstance(kind, str) or kind not in _OPTIONS:
+        raise DataError(f"kind must be 'flat', 'ivf' or 'hnsw', got {kind!r}")
+    limits = _OPTIONS[kind]
+    for name in options:
+        if name not in limits:
+            known = ", ".join(limits) or "none"
+            raise DataError(f"{name} is no option of a FAISS index of kind {kind!r}, expected: {known}; leave it out")
+    links = options.get("M", 2)
+    if isinstance(links, int) and links < 2:  # FAISS divides by the logarithm of 1, and the process ends
+        raise DataError(f"M must be an integer from 2 to {_MOST_LINKS}, got {links!r}; ask for more links")
+    return {
+        name: checked_count(name, value, limits[name], "the most that an index of FAISS is made with")
+        for name, value in options.items()
+    }
+
+
 def _hyperplanes(faiss: Any, hasher: Any) -> Any:
     if not isinstance(hasher, Hasher):
         raise DataTypeError(f"a fitted hasher is needed, got {type(hasher).__name__}; pass for example an ITQ")
@@ -164,7 +177,13 @@ def _hyperplanes(faiss: Any, hasher: Any) -> Any:
             f"FAISS can only hash by hyperplanes, and {type(hasher).__name__} has none; export its codes with "
             "to_faiss, or use another method, such as ITQ"
         )
-    weights, offsets = (np.ascontiguousarray(to_host(part), dtype=np.float32) for part in hasher.hyperplanes())
+    with np.errstate(over="ignore"):
+        weights, offsets = (np.ascontiguousarray(to_host(part), dtype=np.float32) for part in hasher.hyperplanes())
+    if not (np.isfinite(weights).all() and np.isfinite(offsets).all()):
+        raise DataError(
+            f"FAISS hashes in single precision, which cannot hold the hyperplanes of this {type(hasher).__name__}; fit "
+            "it on vectors of smaller numbers, or export its codes with to_faiss"
+        )
     transform = faiss.LinearTransform(weights.shape[1], weights.shape[0], True)
     faiss.copy_array_to_vector(weights.ravel(), transform.A)
     faiss.copy_array_to_vector(offsets, transform.b)

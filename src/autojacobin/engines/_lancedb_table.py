@@ -9,9 +9,13 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+from autojacobin.engines._addresses import without_secrets
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
 
 __all__ = ["checked_name", "checked_uri", "fixed_lists", "open_table", "told"]
+
+_LONGEST_LIST = 2**31 - 1
+_LONGEST_REASON = 300
 
 
 def checked_uri(uri: Any) -> str:
@@ -29,7 +33,7 @@ def checked_uri(uri: Any) -> str:
 
 def checked_name(name: Any) -> str:
     """Give the name of a table if LanceDB can take it."""
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or name in (".", ".."):
         raise DataError(f"table must be a name of letters, digits, '_', '-' and '.', got {name!r}; choose another")
     return name
 
@@ -43,11 +47,12 @@ def open_table(
     except ImportError as error:
         raise MissingExtraError(error.name or "lancedb", "lancedb", "LanceDB") from None
     expected = _schema(n_bits, n_features)
+    options = _checked_options(storage_options)
     with told(uri, name, "open"):
         home = lancedb.connect(
             uri,
             read_consistency_interval=timedelta(0),  # every read looks for a newer version, as others may write
-            storage_options=None if storage_options is None else dict(storage_options),
+            storage_options=options,
         )
         try:
             table = home.open_table(name)
@@ -74,17 +79,33 @@ def told(uri: str, name: str, doing: str) -> Iterator[None]:
 
     try:
         yield
-    except (RuntimeError, ValueError, OSError, pa.ArrowException) as error:
+    except (RuntimeError, ValueError, OSError, OverflowError, pa.ArrowException) as error:
         # what follows is the place in LanceDB's own source
         reason = re.split(r", (?:location: )?/", (str(error).splitlines() or [""])[0])[0] or type(error).__name__
+        reason = without_secrets(reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}…")
         raise StorageError(
-            f"LanceDB at {uri} failed to {doing} the table {name!r}, got: {reason}; {_mend(reason.lower())}"
+            f"LanceDB at {without_secrets(uri)} failed to {doing} the table {name!r}, got: {reason}; "
+            f"{_mend(reason.lower())}"
         ) from error
+
+
+def _checked_options(options: Any) -> dict[str, str] | None:
+    if options is None:
+        return None
+    if not isinstance(options, Mapping) or not all(isinstance(part, str) for pair in options.items() for part in pair):
+        raise DataTypeError(  # and not what they are, for keys are among them
+            "storage_options must be a mapping of text to text, such as {'region': 'eu-west-1'}, got "
+            f"{'other keys or values' if isinstance(options, Mapping) else type(options).__name__}"
+        )
+    return dict(options)
 
 
 def _schema(n_bits: int, n_features: int | None) -> Any:
     import pyarrow as pa
 
+    for name, number, most in (("n_bits", n_bits, 8 * _LONGEST_LIST), ("n_features", n_features or 1, _LONGEST_LIST)):
+        if number > most:
+            raise DataError(f"{name} must be at most {most}, the longest that a table of LanceDB keeps, got {number}")
     columns = {"id": pa.int64(), "code": pa.list_(pa.uint8(), -(-n_bits // 8))}
     if n_features is not None:
         columns["vector"] = pa.list_(pa.float32(), n_features)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from autojacobin.engines._addresses import without_secrets
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
 
 __all__ = ["Connection"]
@@ -43,8 +44,10 @@ class Connection:
 
     def __init__(self, uri: str | os.PathLike[str], token: str | None = None) -> None:
         address = _checked_uri(uri)
+        if token is not None and not isinstance(token, str):
+            raise DataTypeError(f"token must be text such as user:password, got {type(token).__name__}")
         self.is_file = address.endswith(".db")
-        self.shown = address if self.is_file else _shown(address)
+        self.shown = address if self.is_file else without_secrets(address)
         try:
             from pymilvus import MilvusClient
         except ImportError:
@@ -75,10 +78,12 @@ class Connection:
 
     def close(self) -> None:
         """Let go of the client, and stop the server if it was started for a file and nobody else holds it."""
-        with self.told("close"):
-            self.client.close()
-        _let_go(self._file)
-        self._file = None
+        try:
+            with self.told("close"):
+                self.client.close()
+        finally:
+            _let_go(self._file)
+            self._file = None
 
 
 def _checked_uri(uri: Any) -> str:
@@ -95,25 +100,20 @@ def _checked_uri(uri: Any) -> str:
             _ = urlsplit(address).port
         except ValueError as error:
             raise DataError(
-                f"uri is no address, got {_shown(address)!r}: {error}; try http://localhost:19530"
+                f"uri is no address, got {without_secrets(address)!r}: {error}; try http://localhost:19530"
             ) from None
         return address
     path = Path(address).expanduser().absolute()
     if path.suffix != ".db" or not _FILE_NAME.fullmatch(path.name):
         raise DataError(
             "uri must be the address of a server, such as http://localhost:19530, or a file name of at most 36 "
-            f"letters, digits, '.', '-' and '_' that ends in .db, got {_shown(address)!r}"
+            f"letters, digits, '.', '-' and '_' that ends in .db, got {without_secrets(address)!r}"
         )
     if not path.parent.is_dir():
         raise StorageError(f"cannot open {path}: the folder {path.parent} does not exist; make it first")
     if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.R_OK | os.W_OK)):
         raise StorageError(f"cannot open {path}: no permission to read and write it; change its mode or its folder's")
     return str(path)
-
-
-def _shown(address: str) -> str:
-    """Give the address without the name and password that may stand in it."""
-    return re.sub(r"//[^/]*@", "//", address)
 
 
 # Servers of files
@@ -176,7 +176,8 @@ def _install_listener() -> None:
 
 def _reason(error: Exception, heard: list[str]) -> str:
     """What went wrong in one line, and how to mend it."""
-    message = str(getattr(error, "message", "") or error).strip()
+    details = getattr(error, "details", None)  # of a gRPC call, whose text is a page
+    message = str(getattr(error, "message", "") or (details() if callable(details) else "") or error).strip()
     everything = " ".join([message, *heard, *_causes(error)]).lower()
     first = (message.splitlines() or [type(error).__name__])[0]
     for signs, mend in _MENDS:

@@ -66,6 +66,11 @@ def told(connection: Any, dsn: str, table: str) -> Iterator[None]:
             f"PostgreSQL at {where(dsn)} does not permit that: {_reason(error, _parts(dsn))}; ask its administrator to "
             "grant the right, or connect as another user"
         ) from error
+    except psycopg.errors.NotNullViolation as error:
+        raise StorageError(
+            f"the table {table} at {where(dsn)} has a column of its own that has to be filled: "
+            f"{_reason(error, _parts(dsn))}; give that column a default and repeat the call, of which nothing was kept"
+        ) from error
     except psycopg.Error as error:
         if connection.closed:
             raise StorageError(
@@ -86,17 +91,19 @@ def _parts(dsn: Any) -> dict[str, Any]:
         "dsn cannot be read; expected 'postgresql://user@host:port/database' or 'host=… dbname=… user=…', with special "
         "characters of a URL percent-encoded"
     )
-    if "://" in dsn and dsn.count("@") > 1:  # a part of the password would be taken for the host, and shown
+    # a zero would end the text, and with two @ a part of the password would be taken for the host, and shown
+    if "\0" in dsn or ("://" in dsn and dsn.count("@") > 1):
         raise unreadable
     try:
         parts: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(dsn)
-    except psycopg.Error:  # its message repeats the DSN, password and all
+    except (psycopg.Error, UnicodeError):  # its message repeats the DSN, password and all
         raise unreadable from None
     return parts
 
 
-def _reason(error: Exception, given: dict[str, Any]) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
+def _reason(error: Any, given: dict[str, Any]) -> str:
+    # of what the server says only the first part, for its details quote whole rows
+    text = " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
     for secret in (given.get("password"), os.environ.get("PGPASSWORD")):
         if secret:
             text = text.replace(str(secret), "***")

@@ -34,12 +34,10 @@ _RERANKED = f"""
     ) AS r ORDER BY q.place, r.distance, r.id
 """
 _ASKED = "(%(vectors)s::real[])[(q.place::integer - 1) * {n_features} + 1 : q.place::integer * {n_features}]"
-_EUCLIDEAN = {
-    "vector": f"(c.vector <-> {_ASKED}::vector)",
-    "halfvec": f"(c.vector::vector <-> {_ASKED}::vector)",  # the query keeps its precision
-    "real[]": f"""sqrt((SELECT sum((a::double precision - b) * (a::double precision - b))
-        FROM unnest(c.vector, {_ASKED}) AS pairs (a, b)))""",
-}
+# In double precision, as everywhere in this library. The operator <-> of pgvector works in single precision, which puts
+# neighbours that are nearly as far into another order, and ends at 10^38, where a square overflows.
+_EUCLIDEAN = f"""sqrt((SELECT sum((a::double precision - b) * (a::double precision - b))
+    FROM unnest(c.vector::real[], {_ASKED}) AS pairs (a, b)))"""
 _HAS_INDEX = """
     SELECT 1 FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid JOIN pg_am AS m ON m.oid = c.relam
     JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
@@ -78,8 +76,7 @@ class Statements:
         operator = "bit_count(t.code # q.code)" if table.plain else "(t.code <~> q.code)::integer"
         self.nearest = self._composed(_NEAREST.replace("{distance}", operator))
         self.nearest_by_index = self._composed(_NEAREST_BY_INDEX)
-        euclidean = _EUCLIDEAN[table.stored_as]
-        self.reranked = self._composed(_RERANKED.replace("{distance}", operator).replace("{euclidean}", euclidean))
+        self.reranked = self._composed(_RERANKED.replace("{distance}", operator).replace("{euclidean}", _EUCLIDEAN))
         self.count = self._composed("SELECT count(*) FROM {table}")
         self.count_up_to = self._composed("SELECT count(*) FROM (SELECT FROM {table} LIMIT %s) AS first")
         self.known = self._composed("SELECT id FROM {table} WHERE id = ANY(%s)")

@@ -15,6 +15,8 @@ _OLDEST_SERVER = 140_000  # the first with bit_count
 _OLDEST_EXTENSION = (0, 7)  # the first with distances of bits
 _MOST_FEATURES = 16_000
 _LONGEST_NAME = 63
+_RELATION = "SELECT oid, relkind::text FROM pg_class WHERE oid = to_regclass(%s)"
+_TABLES = ("r", "p")  # ordinary and partitioned ones; views, sequences and indexes share their names
 _COLUMNS = """
     SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull
     FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
@@ -39,8 +41,8 @@ class Table:
         if not isinstance(self.name, str):
             raise DataTypeError(f"table must be a string, got {type(self.name).__name__}")
         parts = self.name.split(".")
-        fitting = all(part and len(part.encode()) <= _LONGEST_NAME for part in parts)
-        if len(parts) > 2 or not fitting or re.search(r"[%\0]", self.name):
+        fitting = all(part and len(part.encode(errors="replace")) <= _LONGEST_NAME for part in parts)
+        if len(parts) > 2 or not fitting or re.search(r"[%\0\ud800-\udfff]", self.name):
             raise DataError(
                 f"table must be a name of at most {_LONGEST_NAME} bytes without %, or a schema and a name with a dot "
                 f"between them, got {self.name!r}"
@@ -76,13 +78,14 @@ class Table:
         _refuse_old_server(connection)
         if not self.plain:
             _see_to_extension(connection)
-        found = connection.execute("SELECT to_regclass(%s)::oid", (self.identifier.as_string(connection),)).fetchone()[
-            0
-        ]
+        found = connection.execute(_RELATION, (self.identifier.as_string(connection),)).fetchone()
         if found is None:
             self._make(connection)
-        else:
-            self._refuse_another_layout(connection, found)
+            return
+        number, kind = found
+        if kind not in _TABLES:
+            raise DataError(f"{self.name} is not a table, expected one, or a name that is free; choose another name")
+        self._refuse_another_layout(connection, number)
 
     def column_list(self) -> Any:
         """Columns and their types, for a statement that makes a table."""

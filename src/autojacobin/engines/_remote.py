@@ -21,6 +21,7 @@ from autojacobin.datasets import Vectors, open_vectors
 from autojacobin.datasets._formats.npy import npy_header, read_header
 from autojacobin.datasets._formats.registry import by_name
 from autojacobin.datasets._formats.source import Source
+from autojacobin.engines._addresses import without_secrets
 from autojacobin.errors import AutoJacobinError, FormatError, MissingExtraError, StorageError
 
 __all__ = ["describe", "expand", "fetched", "is_remote"]
@@ -62,7 +63,9 @@ def fetched(url: str, start: int, stop: int) -> Iterator[tuple[Vectors, int]]:
         system, path = _file_system(url)
         layout = _layout(url, system.read_block(path, 0, _HEAD_BYTES), int(system.size(path)))
     if layout is not None and stop > layout.rows:
-        raise FormatError(f"{url} has {layout.rows} vectors, expected at least {stop}; it was changed meanwhile")
+        raise FormatError(
+            f"{without_secrets(url)} has {layout.rows} vectors, expected at least {stop}; it was changed meanwhile"
+        )
     with _opened(url, layout, start, stop) as vectors:
         yield vectors, 0 if layout is None else start
 
@@ -111,7 +114,7 @@ def _name(url: str) -> str:
 
 def _source(url: str, head: bytes) -> Source:
     # the address is for messages, and a Path would eat a slash of it
-    return Source(url, np.frombuffer(head, dtype=np.uint8))  # type: ignore[arg-type]
+    return Source(without_secrets(url), np.frombuffer(head, dtype=np.uint8))  # type: ignore[arg-type]
 
 
 def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
@@ -133,10 +136,12 @@ def _opened(url: str, layout: _Layout | None, start: int, stop: int) -> Iterator
                     while at < end:
                         block = system.read_block(path, at, min(_BYTES_AT_A_TIME, end - at))
                         if not block:
-                            raise FormatError(f"{url} ends at byte {at}, expected {end}; it was changed meanwhile")
+                            raise FormatError(
+                                f"{without_secrets(url)} ends at byte {at}, expected {end}; it was changed meanwhile"
+                            )
                         stream.write(block)
                         at += len(block)
-        where = url if layout is None else f"{url} (from row {start} on)"
+        where = without_secrets(url) + ("" if layout is None else f" (from row {start} on)")
         try:
             with open_vectors(copy) as vectors:
                 yield vectors
@@ -148,7 +153,7 @@ def _file_system(url: str) -> tuple[Any, str]:
     try:
         fsspec = importlib.import_module("fsspec")
     except ImportError:
-        raise MissingExtraError("fsspec", "cluster", f"reading {url}") from None
+        raise MissingExtraError("fsspec", "cluster", f"reading {without_secrets(url)}") from None
     system, path = fsspec.core.url_to_fs(url)
     return system, str(path)
 
@@ -156,12 +161,13 @@ def _file_system(url: str) -> tuple[Any, str]:
 @contextmanager
 def _clear_errors(url: str) -> Iterator[None]:
     """Tell in one sentence what a remote store says; each has errors of its own, so all are caught."""
+    shown = without_secrets(url)
     try:
         yield
     except AutoJacobinError:
         raise
     except FileNotFoundError as error:
-        raise StorageError(f"cannot read {url}: there is no such file; look at the spelling") from error
+        raise StorageError(f"cannot read {shown}: there is no such file; look at the spelling") from error
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise StorageError(f"cannot read {url}: {reason}; look at the address and at your rights to it") from error
+        reason = without_secrets(" ".join(str(error).split())) or type(error).__name__
+        raise StorageError(f"cannot read {shown}: {reason}; look at the address and at your rights to it") from error

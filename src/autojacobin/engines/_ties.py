@@ -14,6 +14,7 @@ __all__ = ["by_lower_id"]
 
 Rows = npt.NDArray[np.int64]
 _GROWTH = 4
+_HITS_AT_ONCE = 2**22  # a million equal codes and a thousand queries would not fit into memory
 
 
 def by_lower_id(
@@ -23,7 +24,7 @@ def by_lower_id(
 
     All codes at the distance of the k-th have to be seen before the lower ids among them can be chosen. A query is
     settled when the last code that the engine gave is farther than the k-th, or when it gave all it has; the others
-    are asked again for four times as many.
+    are asked again for four times as many, in blocks whose answers stay small.
 
     Parameters
     ----------
@@ -47,12 +48,17 @@ def by_lower_id(
     pending = np.arange(n_queries, dtype=np.int64)
     depth = min(limit, max(2 * k, k + 16))
     while len(pending):
-        found, names = (np.asarray(part) for part in ask(pending, depth))
-        order = np.lexsort((names, found), axis=1)
-        found, names = np.take_along_axis(found, order, axis=1), np.take_along_axis(names, order, axis=1)
-        settled = (found[:, -1] > found[:, k - 1]) | (depth == count)
-        distances[pending[settled]], ids[pending[settled]] = found[settled, :k], names[settled, :k]
-        pending = pending[~settled]
+        unsettled = []
+        step = max(1, _HITS_AT_ONCE // depth)
+        for start in range(0, len(pending), step):
+            rows = pending[start : start + step]
+            found, names = (np.asarray(part) for part in ask(rows, depth))
+            order = np.lexsort((names, found), axis=1)
+            found, names = np.take_along_axis(found, order, axis=1), np.take_along_axis(names, order, axis=1)
+            settled = (found[:, -1] > found[:, k - 1]) | (depth == count)
+            distances[rows[settled]], ids[rows[settled]] = found[settled, :k], names[settled, :k]
+            unsettled.append(rows[~settled])
+        pending = np.concatenate(unsettled)
         if len(pending) and depth == limit:
             raise DataError(
                 f"more than {limit} codes are as near as neighbour {k} of query {pending[0]}, and this engine gives no "

@@ -13,6 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from sklearn.utils.validation import check_is_fitted
+
+from autojacobin.datasets._formats.source import as_path
 from autojacobin.engines._executor import Executor, Progress, Task
 from autojacobin.engines._job_folder import JobFolder, read_record, write_record
 from autojacobin.engines.chunks import ROWS_PER_CHUNK, Chunk, cut_into_chunks, encode_chunk, write_chunk
@@ -68,8 +71,8 @@ def build_index(
     n : int
         Number of vectors in the index.
     """
+    home = Home(os.path.abspath(as_path(path)))
     inputs, chunks = _planned(patterns, hasher, rows_per_chunk)
-    home = Home(os.path.abspath(path))
     job = JobFolder(Path(f"{home.path}.building"))
     if _is_finished(home, job):
         return inputs.rows
@@ -115,8 +118,8 @@ def encode_files(
     paths : list of Path
         Files of codes, in order: ``codes-FIRST.npz`` begins with the code of row FIRST.
     """
+    job = JobFolder(as_path(folder))
     _, chunks = _planned(patterns, hasher, rows_per_chunk)
-    job = JobFolder(Path(folder))
     with job.held(hasher):
         paths = {chunk: job.path / f"codes-{chunk.first_id:015d}.npz" for chunk in chunks}
         missing = [chunk for chunk in chunks if job.done(chunk) is None or not paths[chunk].exists()]
@@ -134,11 +137,12 @@ def encode_files(
 def _planned(patterns: Patterns, hasher: Any, rows_per_chunk: int) -> tuple[Inputs, list[Chunk]]:
     if not isinstance(hasher, Hasher):
         raise DataTypeError(f"hasher must be a fitted hasher, got {type(hasher).__name__}; pass for example an ITQ")
+    check_is_fitted(hasher)
     hasher._refuse_changes_after_fit()
     inputs = survey(patterns)
     if inputs.width != hasher.n_features_in_:
         raise DataError(
-            f"{inputs.files[0].path} holds vectors of dimension {inputs.width}, but the {type(hasher).__name__} was "
+            f"{inputs.files[0]} holds vectors of dimension {inputs.width}, but the {type(hasher).__name__} was "
             f"fitted on {hasher.n_features_in_}; give vectors of the kind it was fitted on"
         )
     return inputs, cut_into_chunks(inputs, rows_per_chunk)

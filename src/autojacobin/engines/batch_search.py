@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin._arrays import to_host
+from autojacobin.datasets._formats.source import as_path
 from autojacobin.engines._executor import Executor, Progress, Task
 from autojacobin.engines.chunks import (
     ROWS_PER_CHUNK,
@@ -65,7 +66,7 @@ def search_index(
     -------
     distances, ids : arrays of shape (n_queries, k)
     """
-    where = os.path.abspath(path)
+    where = os.path.abspath(as_path(path))
     with Index.open(where) as index:
         wanted, number = _checked(index, k, candidates, distance, rerank)
         segments, hasher = index._segments, index.hasher
@@ -117,12 +118,16 @@ def true_neighbours(
     matrix = to_host(as_matrix(queries, "true_neighbours"))
     if matrix.shape[1] != inputs.width:
         raise DataError(
-            f"base and queries must have one dimension, got {inputs.width} in {inputs.files[0].path} and "
+            f"base and queries must have one dimension, got {inputs.width} in {inputs.files[0]} and "
             f"{matrix.shape[1]} in the queries; pass vectors of the same kind"
         )
+    try:
+        as_floats(matrix)
+    except DataError as error:  # told here, for a worker would take a NaN for one of its chunk
+        raise type(error)(f"in the queries: {error}") from error
     chunks = cut_into_chunks(inputs, rows_per_chunk)
     ids = np.empty((len(matrix), wanted), dtype=np.int64)
-    for block in _query_blocks(len(matrix), wanted):
+    for block in _query_blocks(len(matrix), wanted) if len(matrix) else ():
         shared = executor.share(np.ascontiguousarray(matrix[block]))
         tasks = [Task(truth_chunk, (chunk, shared, wanted), str(chunk)) for chunk in chunks]
         ids[block] = executor.merged("ground truth", tasks, merge, wanted, progress)[1]

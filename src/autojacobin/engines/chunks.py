@@ -65,7 +65,7 @@ class Chunk:
 
     def __str__(self) -> str:
         first, last = self.pieces[0], self.pieces[-1]
-        return first.path if len(self.pieces) == 1 else f"{first.path} to {last.path}"
+        return str(first) if len(self.pieces) == 1 else f"{first} to {last}"
 
 
 @dataclass(frozen=True)

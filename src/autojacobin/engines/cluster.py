@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from autojacobin.engines._addresses import without_secrets
 from autojacobin.engines._executor import Progress, Task
 from autojacobin.engines.batch_build import build_index, encode_files
 from autojacobin.engines.batch_search import search_index, true_neighbours
@@ -43,8 +44,8 @@ def connect(address: str) -> Iterator[DaskCluster]:
     local = _LOCAL.fullmatch(str(address))
     if local is None and not _SCHEDULER.fullmatch(str(address)):
         raise DataError(
-            f"a cluster is local:N with N processes, or the address of a scheduler, got {address!r}; give for example "
-            "local:4 or tcp://scheduler:8786"
+            "a cluster is local:N with N processes, or the address of a scheduler, got "
+            f"{without_secrets(str(address))!r}; give for example local:4 or tcp://scheduler:8786"
         )
     try:
         distributed = importlib.import_module("distributed")
@@ -59,6 +60,7 @@ def connect(address: str) -> Iterator[DaskCluster]:
                     threads_per_worker=1,
                     processes=True,
                     dashboard_address=None,
+                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # or a second job would warn of a taken port
                     memory_limit=None,  # arrays are mapped, and mapped pages look like memory in use
                     silence_logs=logging.CRITICAL,
                     preload=["autojacobin.engines._worker"],
@@ -67,15 +69,26 @@ def connect(address: str) -> Iterator[DaskCluster]:
             ):
                 yield DaskCluster(client)
             return
-        try:
-            client = distributed.Client(address, timeout=_SECONDS_TO_CONNECT)
-        except OSError as error:
-            raise StorageError(
-                f"no scheduler answers at {address} within {_SECONDS_TO_CONNECT} s; start one with `dask scheduler`, "
-                "and workers with `dask worker`"
-            ) from error
-        with client:
+        with _client(distributed, str(address)) as client:
             yield DaskCluster(client)
+
+
+def _client(distributed: Any, address: str) -> Any:
+    shown = without_secrets(address)
+    try:
+        return distributed.Client(address, timeout=_SECONDS_TO_CONNECT)
+    except OSError as error:
+        raise StorageError(
+            f"no scheduler answers at {shown} within {_SECONDS_TO_CONNECT} s; start one with `dask scheduler`, and "
+            "workers with `dask worker`"
+        ) from error
+    except (TypeError, ValueError, RuntimeError, ImportError) as error:  # no port, no certificates, no such transport
+        place, shown_place = (text.partition("://")[2] for text in (address, shown))
+        reason = " ".join(str(error).split()).replace(place, shown_place)
+        raise DataError(
+            f"{shown} cannot be used as the address of a scheduler: {reason}; give for example tcp://scheduler:8786, "
+            "and for tls:// the certificates in Dask's configuration"
+        ) from None
 
 
 def _settings() -> dict[str, Any]:

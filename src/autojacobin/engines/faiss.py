@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
@@ -11,10 +10,11 @@ import numpy.typing as npt
 
 from autojacobin._files import atomic_writer
 from autojacobin.codes import Codes
+from autojacobin.datasets._formats.source import as_path
 from autojacobin.engines._contract import Distances, Engine, Floats, Ids
 from autojacobin.engines._faiss_indexes import faiss_package, hasher_to_faiss, to_faiss
 from autojacobin.engines._ties import by_lower_id
-from autojacobin.errors import DataError, FormatError, StorageError
+from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError
 
 __all__ = ["FaissEngine", "hasher_to_faiss", "to_faiss", "write_faiss"]
 
@@ -53,7 +53,7 @@ class FaissEngine(Engine):
     def __init__(self, path: str | os.PathLike[str], n_bits: SupportsIndex) -> None:
         super().__init__(n_bits)
         self._faiss = faiss_package()
-        self.path = Path(path)
+        self.path = as_path(path)
         self._width = -(-self.n_bits // 8)
         self._ordered: tuple[Ids, Ids] | None = None
         self._changed = not self.path.exists()
@@ -174,10 +174,13 @@ class FaissEngine(Engine):
 
 def write_faiss(index: Any, path: str | os.PathLike[str]) -> None:
     """Write a FAISS index, binary or not, so that the path holds either the old file or all of the new one."""
-    faiss = faiss_package()
+    faiss, target = faiss_package(), as_path(path)
+    if not isinstance(index, faiss.Index | faiss.IndexBinary):
+        raise DataTypeError(f"an index of FAISS is needed, got {type(index).__name__}; make one with to_faiss")
     write = faiss.write_index_binary if isinstance(index, faiss.IndexBinary) else faiss.write_index
     try:
-        with atomic_writer(path) as stream:
+        with atomic_writer(target) as stream:
             write(index, stream.name)
     except (OSError, RuntimeError) as error:  # RuntimeError is what FAISS makes of a full disk
-        raise StorageError(f"{Path(path)} cannot be written: {str(error).splitlines()[0]}") from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise StorageError(f"{target} cannot be written: {reason}") from error

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from autojacobin.datasets import open_vectors
 from autojacobin.datasets._formats.source import as_path
+from autojacobin.engines._addresses import without_secrets
 from autojacobin.engines._remote import describe, expand, fetched, is_remote
 from autojacobin.errors import DataError, FormatError, StorageError
 
@@ -38,6 +39,9 @@ class Piece:
     start: int
     stop: int
 
+    def __str__(self) -> str:
+        return without_secrets(self.path)
+
 
 @dataclass(frozen=True)
 class InputFile:
@@ -48,6 +52,9 @@ class InputFile:
     width: int
     dtype: str
     stamp: str
+
+    def __str__(self) -> str:
+        return without_secrets(self.path)
 
 
 @dataclass(frozen=True)
@@ -91,8 +98,8 @@ def survey(patterns: Patterns) -> Inputs:
     for file in files:
         if file.width != files[0].width:
             raise DataError(
-                f"all files must hold vectors of one dimension, got {file.width} in {file.path} and {files[0].width} "
-                f"in {files[0].path}; leave out what does not belong"
+                f"all files must hold vectors of one dimension, got {file.width} in {file} and {files[0].width} "
+                f"in {files[0]}; leave out what does not belong"
             )
     offsets = np.cumsum([0, *(file.rows for file in files)], dtype=np.int64)
     return Inputs(files, files[0].width, np.result_type(*{file.dtype for file in files}), offsets)
@@ -111,7 +118,9 @@ def find_files(patterns: Patterns) -> list[str]:
         else:
             matches = _here(os.fspath(as_path(_without_protocol(pattern))))
         if not matches:
-            raise StorageError(f"no file matches {pattern}, expected at least one; look at the spelling")
+            raise StorageError(
+                f"no file matches {without_secrets(str(pattern))}, expected at least one; look at the spelling"
+            )
         found.update(matches)
     return sorted(found)
 
@@ -156,7 +165,7 @@ def opened(piece: Piece) -> Iterator[tuple[Callable[[Any], npt.NDArray[Any]], in
 def _refuse_shortened(piece: Piece, rows: int) -> None:
     if piece.stop > rows:
         raise FormatError(
-            f"{piece.path} holds {rows} vectors, expected {piece.stop} or more as when the work began; leave the file "
+            f"{piece} holds {rows} vectors, expected {piece.stop} or more as when the work began; leave the file "
             "alone meanwhile, and begin again"
         )
 
@@ -169,7 +178,7 @@ def naming(piece: Piece) -> Iterator[None]:
     except (FormatError, StorageError):
         raise  # which name their file
     except DataError as error:
-        where = f"in rows {piece.start} to {piece.stop - 1} of {piece.path}"
+        where = f"in rows {piece.start} to {piece.stop - 1} of {piece}"
         raise type(error)(f"{where}: {error}") from error
     except OSError as error:
-        raise StorageError(f"cannot read {piece.path}: {(error.strerror or str(error)).lower()}") from error
+        raise StorageError(f"cannot read {piece}: {(error.strerror or str(error)).lower()}") from error

@@ -21,6 +21,7 @@ from autojacobin.search._arguments import checked_count
 __all__ = ["LanceDB"]
 
 _IDS_PER_REQUEST = 10_000
+_MOST_PROBES = 2**31 - 1
 
 
 class LanceDB(Engine):
@@ -86,7 +87,7 @@ class LanceDB(Engine):
         """
         if not approximate:
             return super().search(queries, k)
-        partitions = checked_count("probes", probes)
+        partitions = min(checked_count("probes", probes), _MOST_PROBES)
         checked, wanted = self._checked_queries(queries, k)
         distances = np.empty((len(checked), wanted), dtype=np.int32)
         ids = np.empty((len(checked), wanted), dtype=np.int64)

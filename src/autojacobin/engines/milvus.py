@@ -31,6 +31,9 @@ _BYTES_PER_REQUEST = 2**24  # well below the 64 MiB that gRPC carries
 _IDS_PER_REQUEST = 10_000
 _HITS_PER_REQUEST = 2**19
 _LARGEST_ID = 2**63 - 1
+_LONGEST_TIMEOUT = 365 * 24 * 3600.0
+
+_DOING = {"has_collection": "look for the collection"}  # what a call does, where its name does not say it in a sentence
 
 Answer = tuple[Distances, Ids]
 
@@ -80,8 +83,10 @@ class Milvus(Engine):
         self.collection = checked_name(collection)
         if index is not None and index not in INDEXES:
             raise DataError(f"index must be 'BIN_FLAT' or 'BIN_IVF_FLAT', got {index!r}")
-        if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
-            raise DataError(f"timeout must be a positive number of seconds or None, got {timeout!r}")
+        if timeout is not None and (
+            isinstance(timeout, bool) or not (isinstance(timeout, int | float) and 0 < timeout <= _LONGEST_TIMEOUT)
+        ):
+            raise DataError(f"timeout must be a positive number of seconds up to a year, or None, got {timeout!r}")
         self._timeout = timeout
         self._connection = Connection(uri, token)
         try:
@@ -243,7 +248,7 @@ class Milvus(Engine):
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
         if method in ("query", "search"):
             options["consistency_level"] = "Strong"
-        with self._connection.told(method.replace("_", " ")):
+        with self._connection.told(_DOING.get(method, method.replace("_", " "))):
             return getattr(self._connection.client, method)(
                 self.collection, *arguments, timeout=self._timeout, **options
             )

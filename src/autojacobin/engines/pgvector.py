@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import RLock
 from typing import Any, ClassVar, Literal, SupportsIndex
 
 import numpy as np
@@ -20,6 +22,7 @@ from autojacobin.search._arguments import checked_count
 __all__ = ["PgVector"]
 
 _QUERIES_AT_ONCE = 256
+_HITS_AT_ONCE = 2**18
 _ROWS_AT_ONCE = 2**16
 _BYTES_AT_ONCE = 2**25
 _LARGEST_EF_SEARCH = 1000
@@ -29,7 +32,8 @@ class PgVector(Engine):
     """Codes in a table of PostgreSQL, in a column of type ``bit(n)``, and their vectors beside them.
 
     The table has the columns ``id bigint``, ``code bit(n)`` and, with vectors, ``vector``; it is made if it is not
-    there. You may add columns of your own that have defaults. Every call is a transaction.
+    there. You may add columns of your own that have defaults. Every call is a transaction, and
+    several threads may share an engine: its connection serves one at a time.
 
     Parameters
     ----------
@@ -67,7 +71,7 @@ class PgVector(Engine):
     ) -> None:
         super().__init__(n_bits, n_features)
         self._table = Table(table, self.n_bits, self.n_features, vector_type, bool(plain))
-        self._dsn = dsn
+        self._dsn, self._lock = dsn, RLock()
         self._connection = connected(dsn)
         try:
             with self._told():
@@ -183,8 +187,11 @@ class PgVector(Engine):
 
     # How it is done
 
-    def _told(self) -> AbstractContextManager[None]:
-        return told(self._connection, self._dsn, self._table.name)
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        # a transaction belongs to the connection, so threads that share it would be in each other's
+        with self._lock, told(self._connection, self._dsn, self._table.name):
+            yield
 
     def _fetched(self, statement: Any, *arguments: Any) -> list[tuple[Any, ...]]:
         with self._told():
@@ -216,18 +223,19 @@ class PgVector(Engine):
     def _answers(
         self, statement: Any, queries: Codes, k: int, vectors: Floats | None = None, candidates: int = 0
     ) -> tuple[npt.NDArray[Any], Ids]:
-        rows: list[tuple[Any, ...]] = []
-        for start in range(0, len(queries), _QUERIES_AT_ONCE):
-            block = slice(start, start + _QUERIES_AT_ONCE)
+        distances, ids = [], []
+        at_once = max(1, min(_QUERIES_AT_ONCE, _HITS_AT_ONCE // k))
+        for start in range(0, len(queries), at_once):
+            block = slice(start, start + at_once)
             asked: dict[str, Any] = {"codes": bit_array(queries[block]), "k": k}
             if vectors is not None:
                 asked |= {"vectors": float_array(vectors[block]), "candidates": candidates}
-            rows += self._connection.execute(statement, asked, binary=True).fetchall()
-        if len(rows) != len(queries) * k:
-            raise _TooFewError(f"the table {self._table.name} shrank while it was searched; search again")
-        _, distances, ids = zip(*rows, strict=True)
-        shape = (len(queries), k)
-        return np.array(distances).reshape(shape), np.array(ids, dtype=np.int64).reshape(shape)
+            rows = self._connection.execute(statement, asked, binary=True).fetchall()
+            if len(rows) != len(queries[block]) * k:
+                raise _TooFewError(f"the table {self._table.name} shrank while it was searched; search again")
+            distances.append(np.array([row[1] for row in rows]).reshape(-1, k))
+            ids.append(np.array([row[2] for row in rows], dtype=np.int64).reshape(-1, k))
+        return np.concatenate(distances), np.concatenate(ids)
 
     def _searched_by_index(self, queries: Codes, k: int, ef_search: int) -> tuple[Any, Any]:
         try:

@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 
 from autojacobin.engines.inputs import Patterns, Piece, naming, opened, survey
+from autojacobin.errors import DataError
 from autojacobin.hashers._vectors import as_floats
 from autojacobin.search._arguments import checked_count
 
@@ -59,7 +60,13 @@ def draw_sample(
     """
     inputs = survey(patterns)
     wanted = checked_count("n", n, inputs.rows, "the number of vectors in the files")
-    rng = check_random_state(random_state)
+    try:
+        rng = check_random_state(random_state)
+    except ValueError:
+        raise DataError(
+            f"random_state must be None, an integer from 0 to 2**32 - 1 or a numpy.random.RandomState, got "
+            f"{random_state!r}; give for example 0"
+        ) from None
     drawn = np.sort(sample_without_replacement(inputs.rows, wanted, random_state=rng).astype(np.int64))
     sample = np.empty((wanted, inputs.width), dtype=np.float64 if _wide(inputs.dtype) else np.float32)
     edges = np.searchsorted(drawn, inputs.offsets)
