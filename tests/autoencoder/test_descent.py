@@ -100,6 +100,32 @@ def test_bases_in_sixteen_bits_and_some_of_them_serve_as_well():
     assert_follows(objective.descent(network, few), objective, network, few)
 
 
+@pytest.mark.parametrize("sixteen_bits", [False, True])
+@pytest.mark.parametrize("energy", [0.2, 0.6, 1.0])
+def test_spaces_that_are_cut_and_points_without_any_are_the_definition_written_out(energy, sixteen_bits):
+    network, batch = problem(40, 12, 6, 4)
+    rng = np.random.default_rng(1)
+    bases = np.linalg.qr(rng.normal(size=(40, 12, 4)))[0].transpose(0, 2, 1)
+    shares = np.cumsum(rng.dirichlet(np.ones(4), 40), axis=1)
+    kept = np.array([np.argmax(row >= energy - 1e-9) + 1 for row in shares])
+    ranks = np.full(40, 4, dtype=np.int32)
+    ranks[5:20] = kept[5:20] = 0  # whole groups of points, and parts of others
+    scales = np.abs(bases).max(axis=2) / 32767
+    held, per_row = (np.rint(bases / scales[:, :, None]).astype(np.int16), scales) if sixteen_bits else (bases, None)
+    spaces = TangentSpaces(held, ranks, per_row, shares=shares)
+    cut = spaces.at_energy(energy)[np.arange(30)].only(np.arange(3, 28))
+    assert np.array_equal(cut.ranks, kept[3:28])
+    written_out = (np.where(np.arange(4) < row, T.T, 0).T for row, T in zip(kept, spaces.bases, strict=True))
+    expected = np.array(list(written_out))[3:28]
+    few = Batch(batch.inputs[3:28], batch.targets[3:28], cut)
+    objective = Objective(alpha=0.0, jacobian_weight=1.0)
+    descent = objective.descent(network, few)
+    assert_follows(descent, objective, network, few)
+    moved, values, _ = descent(0.01)
+    by_definition = naive.jacobian(moved, few.inputs, expected)
+    assert values["jacobian"] == pytest.approx(by_definition, rel=1e-4 if sixteen_bits else 1e-12)
+
+
 def test_float32_stays_float32_and_close_to_float64():
     network, batch = problem(50, 24, 16, 10)
     single = Network(*(part.astype(np.float32) for part in (network.W1, network.b1, network.W2, network.b2)))

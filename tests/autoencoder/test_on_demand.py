@@ -32,6 +32,16 @@ def test_a_batch_gets_the_spaces_that_would_have_been_held(monkeypatch, sample):
     assert np.array_equal(later[points].ranks, held.ranks[points])
 
 
+def test_a_part_waits_for_its_batches_too(monkeypatch):
+    held, later = both(monkeypatch, cloud())
+    rows = np.array([4, 9, 11, 200, 299])
+    part = later.only(rows)
+    assert isinstance(part, TangentsOnDemand)
+    assert len(part) == 5
+    assert np.allclose(part[np.array([1, 3])].bases, held.only(rows)[np.array([1, 3])].bases, atol=1e-12)
+    assert np.array_equal(part.at_energy(0.5).ranks, held.at_energy(0.5).only(rows).ranks)
+
+
 def test_all_ranks_are_known_in_the_end(monkeypatch):
     held, later = both(monkeypatch, cloud())
     later[np.arange(10)]

@@ -1,10 +1,8 @@
 """``autojacobin data`` as a user runs it, from the arguments to the exit code."""
 
 import io
-import os
 import re
 import shlex
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -171,11 +169,9 @@ def test_progress_is_a_bar_in_a_terminal():
     assert "…\n" not in shown
 
 
-def test_in_a_process_of_its_own_an_error_is_one_sentence(tmp_path):
-    command = [sys.executable, "-c", "from autojacobin.cli import main; main()", "data", "info", "gist1m"]
-    environment = {**os.environ, "AUTOJACOBIN_DATA": str(tmp_path)}
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert result.returncode == 1
-    assert result.stdout == ""
-    assert result.stderr.startswith(f"autojacobin: the set gist1m is not in {tmp_path / 'gist1m'}; fetch it with: ")
-    assert len(result.stderr.splitlines()) == 1
+def test_a_set_that_is_not_here_is_told_in_one_sentence(command, monkeypatch, tmp_path):
+    monkeypatch.setenv("AUTOJACOBIN_DATA", str(tmp_path))
+    result = command("data", "info", "gist1m")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith(f"autojacobin: the set gist1m is not in {tmp_path / 'gist1m'}; fetch it with: ")
+    assert len(result.err.splitlines()) == 1

@@ -1,5 +1,6 @@
 """``autojacobin info`` and ``autojacobin bench``, completion, and options that all commands share."""
 
+import importlib.metadata
 import json
 import os
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 import autojacobin
+from autojacobin.cli.info import _extras, _is_missing
 from autojacobin.datasets import write_vectors
 
 
@@ -52,6 +54,17 @@ def test_info_without_a_path_tells_versions_cores_and_extras(done):
     assert facts["cores"] >= 1
     assert facts["extra faiss"] == "installed"  # as it is wherever the tests run
     assert not any(name in facts for name in ("extra test", "extra dev"))
+
+
+def test_packages_are_found_whatever_their_modules_are_called():
+    for packages in _extras().values():
+        for package in packages:
+            try:
+                importlib.metadata.version(package)
+            except importlib.metadata.PackageNotFoundError:
+                continue
+            assert not _is_missing(package), package
+    assert _is_missing("no-such-package")
 
 
 def test_bench_measures_all_on_the_same_codes(done):

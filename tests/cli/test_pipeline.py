@@ -203,7 +203,38 @@ def test_evaluate_an_index_with_gaps_in_its_ids(done, digits, folder):
     truth = nearest(digits.base[100:], digits.queries, 10)[1] + 100
     assert facts["k"]["10"]["recall@10"]["mean"] == pytest.approx(recall(ids, truth))
     exact = json.loads(done("evaluate", "my-index", "queries.npy", "-c", 500, "--measure", "recall@200", "--json").out)
-    assert {k: row["recall@200"]["mean"] for k, row in exact["k"].items()} == {"1": 1.0, "10": 1.0, "100": 1.0}
+    assert {k: row["recall@200"]["mean"] for k, row in exact["k"].items()} == {"10": 1.0}
+
+
+def test_train_tells_what_it_chose(done, digits, folder):
+    given = {"alpha": "auto", "init": "random", "energy": 0.98, "jacobian_weight": 0.0, "n_epochs": 1}
+    settings = [f"--set={name}={value}" for name, value in given.items()]
+    told = json.loads(done("train", "base.npy", "new.safetensors", "-b", 8, *settings, "--json").out)
+    expected = AutoJacoBin(8, **given, random_state=0).fit(digits.base).chosen_
+    assert told["chosen"] == {name: value for name, value in expected.items() if value == value}
+    shown = done("train", "base.npy", "new.safetensors", "-b", 8, *settings, "--seed", 0).out
+    assert f" It chose init random, alpha {expected['alpha']}, " in shown
+    assert "chosen" not in json.loads(done("train", "base.npy", "new.safetensors", "-m", "lsh", "--json").out)
+
+
+def test_the_help_of_train_tells_that_settings_are_chosen(done):
+    text = " ".join(done("train", "--help").out.split())
+    assert "chooses its own settings" in text
+    assert "2.4 times as long" in text
+    assert "-m autojacobin-published" in text
+
+
+def test_evaluate_measures_what_search_finds_by_default(done, digits, folder):
+    done("search", "my-index", "queries.npy", "found.npy")
+    told = json.loads(done("evaluate", "my-index", "queries.npy", "--json").out)
+    truth = nearest(digits.base, digits.queries, 10)[1]
+    assert told["k"]["10"]["recall@10"]["mean"] == pytest.approx(recall(np.load("found.npy"), truth))
+    assert (told["depth"], told["candidates"]) == (10, 100)
+    shown = done("evaluate", "my-index", "queries.npy").out
+    assert "candidates 100" in shown
+    assert shown.count("recall@") == 2  # recall@k, which recall@10 would repeat, and m-recall@10
+    bare = json.loads(done("evaluate", "my-index", "queries.npy", "--no-rerank", "--json").out)
+    assert "candidates" not in bare
 
 
 def test_evaluate_with_the_asymmetric_distance_and_a_text_of_truth(done, digits, folder):

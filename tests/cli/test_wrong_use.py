@@ -62,6 +62,12 @@ WRONG = [
     (["index", "remove", "my-index", "one"], "ID"),
     (["index", "dance"], "dance"),
     (["bench", "--points", "5"], "--points"),
+    (["serve"], "INDEX"),
+    (["serve", "my-index", "--port", "70000"], "--port"),
+    (["serve", "my-index", "--request-seconds", "0"], "--request-seconds"),
+    (["serve", "my-index", "--max-connections", "0"], "--max-connections"),
+    (["serve", "my-index", "--threads", "0"], "--threads"),
+    (["serve", "my-index", "--config", "missing.toml"], "missing.toml"),
     (["bench", "--points", "100", "-k", "101"], "101 is more than the 100 points"),
     (["bench", "--rounds", "0"], "--rounds"),
 ]
@@ -99,7 +105,10 @@ FAILED = [
     ([*EVALUATE, "--base", "base.npy", "--measure", "recall@99999999999"], "no more than the 600 vectors there are"),
     ([*EVALUATE, "--base", "base.npy", "--depth", "601"], "no more than the 600 vectors there are"),
     ([*EVALUATE, "--base", "base.npy", "--truth", "base.npy"], "a row for each of the 40 queries, got 600"),
+    (["encode", "model.safetensors", "-", "codes.npz"], "the standard input is empty (0 bytes)"),
     (["info", "missing"], "cannot read missing: there is no such file or folder"),
+    (["serve", "nowhere"], "make one with: autojacobin index build"),
+    (["serve", "my-index", "--host", "0.0.0.0"], "a token is required"),
     (["info", "odd"], "odd is in no known format"),
 ]
 
@@ -132,9 +141,10 @@ def test_wrong_use_has_the_exit_code_2(command, folder, arguments, message):
 
 
 @pytest.mark.parametrize(("arguments", "message"), FAILED, ids=[" ".join(arguments) for arguments, _ in FAILED])
-def test_bad_input_has_the_exit_code_1_and_one_sentence(command, bad_files, arguments, message):
+def test_bad_input_has_the_exit_code_1_and_one_sentence(command, bad_files, monkeypatch, arguments, message):
+    monkeypatch.delenv("AUTOJACOBIN_TOKEN", raising=False)
     before = everything(bad_files)
-    result = command(*arguments, *([] if "info" in arguments else ["--quiet"]))
+    result = command(*arguments, *([] if arguments[0] == "serve" or "info" in arguments else ["--quiet"]))
     assert result.code == 1, result.err
     assert result.out == ""
     assert result.err.startswith("autojacobin: ")
@@ -166,6 +176,7 @@ def test_debug_shows_the_traceback_and_is_forgotten_afterwards(command, monkeypa
         (FileNotFoundError(2, "No such file or directory", "a b"), "a b: no such file or directory"),
         (MemoryError(), "there is not enough memory"),
         (OSError("the disk sings"), "the disk sings"),
+        (OSError(28, "No space left on device"), "reading or writing failed: no space left on device; make room"),
     ],
 )
 def test_foreign_errors_are_told_in_a_sentence_too(error, sentence, capsys):

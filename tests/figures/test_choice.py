@@ -43,3 +43,7 @@ def test_what_is_no_choice_is_told(results):
         choice.draw({name: column for name, column in results.items() if name != "chosen"})
     with pytest.raises(DataError, match="one length"):
         choice.draw({**results, "m_recall": np.ones(3)})
+    with pytest.raises(DataError, match="one length"):
+        choice.draw({**results, "init": "itq"})
+    with pytest.raises(DataError, match=r"results\['chosen'\] must be 1 in one row .*, got 0 in all"):
+        choice.draw({**results, "chosen": np.zeros(len(results["chosen"]))})

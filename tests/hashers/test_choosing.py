@@ -1,13 +1,20 @@
 """Auto-JacoBin that chooses its settings: what is looked at, what is taken, and that nothing else is touched."""
 
+import itertools
+import pickle
+import warnings
+import weakref
+
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 
 from autojacobin import ITQ, AutoJacoBin, DataError, NOKMeans, OKMeans, load
-from autojacobin.autoencoder import Network
+from autojacobin.autoencoder import Network, on_demand
 from autojacobin.evaluation import ground_truth
 from autojacobin.hashers import _choosing
 from autojacobin.hashers._choosing import Options, Recipe, choose, held_out_score, split
@@ -58,6 +65,7 @@ def test_what_is_chosen_scores_no_lower_than_anything_looked_at():
         assert chosen[0]["m_recall"] == best
         assert (chosen[0]["init"], chosen[0]["n_epochs"]) == (choice.recipe.init, choice.n_epochs)
         assert [done for done, _ in told] == sorted(done for done, _ in told)
+        assert told[0][0] == 0  # before the starts are made
         assert told[-1][0] == told[-1][1] >= told[-2][0]
 
 
@@ -114,8 +122,8 @@ def test_only_what_is_open_is_looked_at():
     assert none.results["n_epochs"].tolist() == [0, 0, 0]
 
 
-def test_the_held_out_points_are_a_tenth_and_no_more_than_thousands():
-    for n, expected in ((500, 50), (10_000, 1000), (30_000, 2000)):
+def test_the_held_out_points_are_a_tenth_or_a_quarter_of_few():
+    for n, expected in ((500, 125), (2000, 500), (6000, 1000), (12_000, 1200), (30_000, 2000)):
         asking, searched = split(n, np.random.RandomState(0))
         assert len(asking) == expected
         assert sorted([*asking, *searched]) == list(range(n))
@@ -232,6 +240,169 @@ def test_more_bits_than_features_can_choose_too():
     hasher = AutoJacoBin(40, n_neighbors=40, n_epochs=1, random_state=0).fit(digits()[:600, 20:40])
     assert "okmeans" not in hasher.search_results_["init"]
     assert hasher.encode(digits()[:, 20:40]).n_bits == 40
+
+
+def test_tangent_spaces_that_memory_cannot_hold_are_never_held_at_once(monkeypatch):
+    X = digits()[:700].astype(np.float64)
+    settings = {"jacobian_weight": 1.0, "init": "itq", "alpha": 0.1}
+    held = quick(**settings).fit(X)
+    monkeypatch.setattr(on_demand, "_BYTES_HELD", 0)
+    at_once = []
+    estimate = on_demand.tangent_spaces
+    monkeypatch.setattr(
+        on_demand, "tangent_spaces", lambda X, *rest, **named: at_once.append(len(X)) or estimate(X, *rest, **named)
+    )
+    by_batch = quick(**settings).fit(X)
+    assert 0 < max(at_once) <= 234  # a batch
+    assert np.allclose(by_batch.search_results_["m_recall"], held.search_results_["m_recall"])
+    assert np.allclose(by_batch.W1_, held.W1_, rtol=1e-6, atol=1e-9)
+
+
+def test_the_spaces_to_choose_with_are_gone_before_those_of_all_points_come(monkeypatch):
+    monkeypatch.setattr("autojacobin.hashers.autojacobin._MOST_TO_CHOOSE", 600)
+    spaces, alive = [], []
+    estimate = AutoJacoBin._tangents
+
+    def watched(self, X, energy, rng):
+        alive.extend(one() is not None for one in spaces)
+        found = estimate(self, X, energy, rng)
+        spaces.append(weakref.ref(found.held))
+        return found
+
+    monkeypatch.setattr(AutoJacoBin, "_tangents", watched)
+    numbers = itertools.count()  # whatever is looked at last is the best
+    monkeypatch.setattr("autojacobin.hashers.autojacobin.held_out_score", lambda *_: lambda network: next(numbers))
+    hasher = quick(jacobian_weight=1.0, init="random", alpha=0.1).fit(digits()[:900])
+    assert hasher.chosen_["n_epochs"] > 0
+    assert alive == [False]
+
+
+def test_neighbours_that_are_missing_are_told_once_and_to_the_caller():
+    X = digits()[:600]
+    for fit in ("fit", "fit_transform"):
+        hasher = AutoJacoBin(8, n_neighbors=700, n_epochs=1, random_state=0)
+        with pytest.warns(UserWarning, match="from 700 neighbours, but there are 600 training points") as told:
+            getattr(hasher, fit)(X)
+        assert [warning.filename for warning in told] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        AutoJacoBin(8, n_neighbors=700, n_epochs=0, random_state=0).fit(X)  # chosen among starts, without spaces
+        AutoJacoBin(8, n_neighbors=700, jacobian_weight=0, n_epochs=1, random_state=0).fit(X)
+
+
+def test_an_interrupted_choice_leaves_the_hasher_as_it_was():
+    X = digits()[:600]
+    hasher = quick(jacobian_weight=1.0, init="random", alpha=0.1).fit(X)
+    before = dict(vars(hasher))
+    for stage, reached in (("choosing", 0), ("choosing", 30), ("tangent spaces", 64), ("training", 0)):
+
+        def interrupt(now, done, total, stage=stage, reached=reached):
+            if now == stage and done >= reached:
+                raise KeyboardInterrupt
+
+        hasher.set_params(progress=interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            hasher.fit(X[:550])
+        hasher.set_params(progress=None)
+        assert vars(hasher).keys() == before.keys()
+        assert all(vars(hasher)[name] is value for name, value in before.items())
+
+
+def test_progress_runs_from_nothing_to_all_in_every_stage():
+    told = []
+    quick(progress=lambda *words: told.append(words)).fit(digits()[:600])
+    stages = list(dict.fromkeys(stage for stage, _, _ in told))
+    assert stages[:2] == ["choosing", "tangent spaces"]
+    for stage in stages:
+        done = [number for name, number, _ in told if name == stage]
+        totals = {total for name, _, total in told if name == stage}
+        assert done == sorted(done)
+        assert len(totals) == 1
+        assert {done[-1]} == totals
+
+
+def test_threads_and_memory_maps_do_not_change_the_choice(monkeypatch, tmp_path):
+    X = digits()[:800].astype(np.float32)
+    np.save(tmp_path / "X.npy", X)
+    fitted = []
+    for cores, points in ((1, X), (2, np.load(tmp_path / "X.npy", mmap_mode="r"))):
+        monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda cores=cores: cores)
+        with threadpool_limits(cores, user_api="blas"):
+            fitted.append(quick().fit(points))
+    assert np.array_equal(fitted[0].search_results_["m_recall"], fitted[1].search_results_["m_recall"])
+    assert np.array_equal(fitted[0].W1_, fitted[1].W1_)
+
+
+def test_copies_searches_and_pickles_keep_what_is_open():
+    X = digits()[:1000]
+    search = GridSearchCV(quick(jacobian_weight=0), {"alpha": ["auto", 0.1]}, cv=2).fit(X)
+    assert set(search.best_estimator_.search_results_["alpha"]) - {0.1} or search.best_params_ == {"alpha": 0.1}
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    fitted = search.best_estimator_
+    assert not hasattr(clone(fitted), "search_results_")
+    again = pickle.loads(pickle.dumps(fitted))
+    assert repr(again.chosen_) == repr(fitted.chosen_)
+    assert again.encode(X) == fitted.encode(X)
+    given = quick(jacobian_weight=0).set_params(random_state=np.random.RandomState(0)).fit(X)
+    same = quick(jacobian_weight=0).fit(X)
+    assert np.array_equal(given.W1_, same.W1_)
+
+
+def test_settings_that_change_after_the_fit_do_not_change_what_was_chosen(tmp_path):
+    hasher = quick(jacobian_weight=0).fit(digits()[:600])
+    chosen, codes = hasher.chosen_, hasher.encode(digits())
+    hasher.set_params(alpha=7.0, init="random", n_epochs=9).save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    assert repr(again.chosen_) == repr(chosen)
+    assert again.encode(digits()) == codes
+    assert again.alpha == 7.0
+
+
+def test_points_that_hardly_differ_take_the_papers_settings():
+    rng = np.random.RandomState(0)
+    rng.randint(2**31 - 1, size=2)  # what a fit draws before it splits
+    asking, searched = split(600, rng)
+    for row, chooses in ((asking[0], False), (searched[0], True)):  # the one point that differs asks, or is searched
+        X = np.zeros((600, 4), dtype=np.float32)
+        X[row] = 1.0
+        hasher = AutoJacoBin(2, n_neighbors=5, n_epochs=1, random_state=0).fit(X)
+        assert np.isfinite(hasher.W1_).all()
+        assert hasattr(hasher, "search_results_") == chooses
+        assert hasher.transform(X).std(axis=0).max() > 0
+
+
+@pytest.mark.parametrize(("n", "bits", "features", "dtype"), [
+    (500, 1, 6, np.float64), (501, 12, 5, np.uint8), (560, 4, 1, np.float32), (700, 8, 8, np.float32),
+])  # fmt: skip
+def test_odd_data_give_codes_and_finite_scores(n, bits, features, dtype):
+    X = digits()[:n, 18 : 18 + features].astype(dtype)
+    X[:, features // 2] = 3 if features > 1 else X[:, 0]  # a constant column
+    X[n // 2 :] = X[: n - n // 2]  # every point twice
+    hasher = AutoJacoBin(bits, n_neighbors=30, n_epochs=1, random_state=None).fit(X)
+    assert np.isfinite(hasher.search_results_["m_recall"]).all()
+    assert all(np.isfinite(part).all() for part in (hasher.W1_, hasher.b1_, hasher.W2_, hasher.b2_))
+    assert hasher.encode(X).n_bits == bits
+
+
+def test_true_neighbours_must_be_fewer_than_the_points_searched():
+    X = digits()[:600]
+    with pytest.raises(DataError, match="selection_k of AutoJacoBin must be below the 540 points .*, got 540"):
+        AutoJacoBin(8, selection_k=540).fit(X)
+    assert hasattr(quick(jacobian_weight=0, selection_k=539, selection_depth=5).fit(X), "search_results_")
+
+
+def test_the_depth_of_the_comparison_is_the_one_that_was_asked_for():
+    X = digits()[:400].astype(np.float64)
+    network = starting_network(X, 16, "itq", np.random.RandomState(0))
+
+    def bits(net, points):
+        return points @ net.W1.T + net.b1 >= 0
+
+    distances = (bits(network, X[:40])[:, None] != bits(network, X[40:])[None]).sum(axis=2)
+    nearest = np.argsort(distances, axis=1, kind="stable")[:, 0]
+    truth = ground_truth(X[40:], X[:40], 5)
+    found = np.mean([nearest[query] in truth[query] for query in range(40)]) / 5
+    assert held_out_score(X[:40], X[40:], 5, 1, bits)(network) == pytest.approx(found)
 
 
 @pytest.mark.parametrize("name", ["selection_k", "selection_depth"])

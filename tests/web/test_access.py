@@ -2,8 +2,6 @@
 
 import base64
 import json
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 
@@ -135,11 +133,6 @@ def test_where_the_token_comes_from(tmp_path, monkeypatch):
         assert poor not in str(caught.value)
     with pytest.raises(DataError, match="an origin must look like"):
         Access(origins=("*",))
-
-
-def test_importing_the_client_brings_neither_numba_nor_starlette():
-    code = "import sys, autojacobin.web; print([n for n in ('numba', 'starlette', 'uvicorn') if n in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_the_page_comes_with_the_service(service):

@@ -13,6 +13,8 @@ BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 0\r\nContent-Length: 0
 LISTED = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"indexes": []}'
 SHAPELESS = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 SHORT = b"HTTP/1.1 200 OK\r\nAutojacobin-Shape: 1,1\r\nContent-Length: 8\r\n\r\n12345678"
+LATER = BUSY.replace(b"Retry-After: 0", b"Retry-After: Wed, 21 Oct 2026 07:28:00 GMT")
+CODES = b"HTTP/1.1 200 OK\r\nAutojacobin-Shape: 2,12\r\nContent-Length: 3\r\n\r\nabc"
 CLOSE = b""
 
 
@@ -68,6 +70,22 @@ def test_a_busy_service_is_asked_again_as_long_as_patience_lasts():
     assert caught.value.status == 503
 
 
+def test_a_date_to_come_back_at_is_no_number_but_no_mistake():
+    with Scripted(LATER) as server, Client(server.address) as client, pytest.raises(ServiceError) as caught:
+        client.indexes()
+    assert caught.value.status == 503
+
+
+def test_answers_that_cannot_be_read_are_said_so():
+    for answer, ask in ((CODES, lambda client: client.encode([[1.0]])), (SHAPELESS, lambda client: client.indexes())):
+        with (
+            Scripted(answer) as server,
+            Client(server.address) as client,
+            pytest.raises(ServiceError, match="no service of autojacobin"),
+        ):
+            ask(client)
+
+
 def test_a_connection_that_was_closed_meanwhile_is_opened_again():
     with Scripted(LISTED, CLOSE, LISTED) as server, Client(server.address) as client:
         assert client.indexes() == []
@@ -86,8 +104,11 @@ def test_what_is_no_service_is_said_so(answer):
 
 
 def test_wrong_use_is_told_before_anything_is_sent():
-    with pytest.raises(DataError, match="an address must look like"):
-        Client("ftp://example.org")
+    for address in ("ftp://example.org", "http://", "http://127.0.0.1:99999", "http://127.0.0.1:port", "http://[::1"):
+        with pytest.raises(DataError, match="an address must look like"):
+            Client(address)
+    with pytest.raises(DataError, match="a token must be 16 or more"):
+        Client("http://127.0.0.1:1", token="two\nlines of a token")
     client = Client("http://127.0.0.1:1")
     with pytest.raises(DataError, match="got both or neither"):
         client.search()

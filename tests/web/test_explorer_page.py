@@ -35,6 +35,7 @@ def folder(tmp_path_factory):
     bundle = small_bundle()
     training = [{"method": "ITQ", "bits": bits, "history": COST} for bits in BITS]
     about = {**bundle.about, "toy": TOY, "training": training}
+    about["methods"][-1]["label"] = "Auto-JacoBin (chosen)"  # as long as names get
     return export_page(replace(bundle, about=about), tmp_path_factory.mktemp("page")).parent
 
 
@@ -89,6 +90,25 @@ def test_choosing_and_sliding_show_the_right_borders(page, by_hand):
         assert_shown(page, by_hand, place, bits, candidates, k)
         pressed = page.locator("#wall .tile[aria-pressed=true]")
         assert pressed.get_attribute("aria-label") == f"Query {by_hand.rows[place]}"
+
+
+def test_sliding_keeps_the_pictures_on_the_page_and_changes_what_they_show(page, by_hand):
+    page.evaluate("globalThis.before = [...document.querySelectorAll('#methods .tile')]")
+    slide(page, "k", 4, range(1, K + 1))
+    slide(page, "k", K, range(1, K + 1))
+    slide(page, "candidates", 50, STOPS)
+    assert_shown(page, by_hand, 0, 8, 50, K)
+    for method in METHODS:
+        tiles = page.locator(f'[data-method="{method}"] .tile')
+        assert tiles.evaluate_all("all => all.map((one) => globalThis.before.includes(one))")[:1] == [True]
+        assert tiles.evaluate_all("all => all.filter((one) => one.tabIndex === 0).length") == 1
+    # what a kept button shows is what a new one would
+    drawn = "all => all.map((one) => getComputedStyle(one).backgroundPosition + one.title + one.dataset.place)"
+    kept = page.locator("#methods .tile").evaluate_all(drawn)
+    page.wait_for_url(lambda url: "candidates=50" in url)
+    page.reload()
+    page.wait_for_selector("#methods .panel")
+    assert page.locator("#methods .tile").evaluate_all(drawn) == kept
 
 
 def test_the_address_keeps_the_view(browser, folder, page, by_hand):
@@ -185,6 +205,14 @@ def test_the_toy_turns_and_the_cost_is_drawn(page):
     assert "3 steps took the cost from 9 to 4" in page.inner_text("#cost")
 
 
+SPILLED = """() => [...document.querySelectorAll(".panel h3, .hits, .ranks, .ranks td")].filter((one) => {
+  const card = one.closest(".card").getBoundingClientRect();
+  const next = one.closest(".ranks") && document.querySelector("#detail .code-strip").getBoundingClientRect();
+  const right = one.getBoundingClientRect().right;
+  return right > card.right || (next && next.left > card.left + 100 && right > next.left);
+}).map((one) => one.textContent)"""
+
+
 def test_it_fits_every_width_in_both_themes(page):
     for width in (380, 900, 1440):
         page.set_viewport_size({"width": width, "height": 800})
@@ -193,6 +221,7 @@ def test_it_fits_every_width_in_both_themes(page):
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             page.locator("#methods .tile").first.click()
             assert page.locator("#detail .code-strip").is_visible()
+            assert page.evaluate(SPILLED) == []
             page.keyboard.press("Escape")
             assert is_dark(page) == (scheme == "dark")
 

@@ -5,6 +5,7 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 from autojacobin import LSH
@@ -84,6 +85,51 @@ def test_who_hangs_up_while_waiting_is_not_searched_for(troubled, points):
             troubled.hold.set()
         assert first.result()[1].tolist() == [[0], [1]]
         assert eventually(lambda: _metric(client, "autojacobin_batch_vectors_sum") == searched + 2)
+
+
+def test_what_the_page_asks_counts_as_work_too(troubled, points):
+    with (
+        serving({"points": troubled}, limits=Limits(requests=1)) as address,
+        Client(address) as client,
+        Client(address) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert eventually(lambda: _ready(client))
+        troubled.hold = threading.Event()
+        try:
+            first = pool.submit(other.search, points[:1], 1)
+            assert eventually(lambda: _metric(client, "autojacobin_requests_inside") == 1)
+            for path in ("/explorer/ids?index=points", "/explorer/codes?index=points&ids=1"):
+                with pytest.raises(ServiceError, match="the service is busy") as caught:
+                    client._ask("GET", path)
+                assert caught.value.status == 503
+        finally:
+            troubled.hold.set()
+        assert first.result()[1].tolist() == [[0]]
+        assert json.loads(client._ask("GET", "/explorer/codes?index=points&ids=1")[0])["bits"] == 16
+
+
+def test_ids_to_start_from_are_looked_for_once_a_version(points):
+    class Counting(Index):
+        listed = 0
+
+        @property
+        def ids(self):
+            Counting.listed += 1
+            return super().ids
+
+    index = Counting(LSH(16, random_state=0).fit(points))
+    index.add(points, ids=np.arange(len(points)) * 7)
+    with serving({"points": index}) as address, Client(address) as client:
+
+        def shown():
+            return json.loads(client._ask("GET", "/explorer/ids?index=points")[0])["ids"]
+
+        assert shown() == shown() == list(range(0, 7 * len(points), 7 * 21))
+        assert Counting.listed == 1
+        index.add(points[:1])
+        assert shown()[-1] <= 7 * len(points)
+        assert Counting.listed == 2
 
 
 def _ready(client):

@@ -39,8 +39,7 @@ def document(service):
 
 @pytest.mark.parametrize(
     ("operation", "mode"),
-    [(operation, mode) for operation in WORK for mode in GenerationMode]
-    + [(operation, GenerationMode.POSITIVE) for operation in READS],
+    [(operation, mode) for operation in WORK for mode in GenerationMode],
     ids=lambda value: value[1] if isinstance(value, tuple) else value.value,
 )
 @settings(max_examples=20, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
@@ -50,6 +49,12 @@ def test_answers_are_as_the_document_says(document, operation, mode, data):
     described = document[path][method]
     case = data.draw(described.as_strategy(generation_mode=mode))
     case.call_and_validate(checks=CHECKS)
+
+
+@pytest.mark.parametrize("operation", READS, ids=lambda operation: operation[1])
+def test_what_takes_no_question_answers_as_the_document_says(document, operation):
+    method, path = operation
+    document[path][method].Case().call_and_validate(checks=CHECKS)
 
 
 def test_every_operation_is_asked(service):

@@ -78,12 +78,33 @@ def test_a_broken_version_is_left_alone_until_it_is_mended(home, points):
     assert served.failed_refreshes == 1  # counted once, however often it is looked at
     assert served.index.search(points[:1], 1)[1].tolist() == [[0]]
     (home / "MANIFEST.json").unlink()
-    assert not served.refresh()
+    for _ in range(3):
+        assert not served.refresh()
+    assert served.failed_refreshes == 2
+    assert served.index.search(points[:1], 1)[1].tolist() == [[0]]
     (home / "MANIFEST.json").write_bytes(whole)
     with Index.open(home) as writer:
         writer.add(points[100:])
     assert served.refresh()
     assert (len(served.index), served.refreshes) == (500, 1)
+
+
+def test_a_mistake_with_one_index_keeps_no_other_from_its_new_version(home, points, monkeypatch):
+    other = home.parent / "other"
+    Index.open(home).save(other)
+    shelf, opened = Shelf({"index": home, "other": other}), Index.open
+    for path in (home, other):
+        with opened(path) as writer:
+            writer.add(points[100:])
+
+    def forgetful(path):
+        if path == home:
+            raise MemoryError
+        return opened(path)
+
+    monkeypatch.setattr(Index, "open", forgetful)
+    shelf.refresh()
+    assert (len(shelf["index"]), len(shelf["other"])) == (100, 500)
 
 
 def test_an_empty_index_can_be_served_and_filled(points, tmp_path):

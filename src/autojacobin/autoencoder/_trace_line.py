@@ -23,7 +23,7 @@ from autojacobin.autoencoder.tangent import TangentSpaces
 __all__ = ["LineRoom", "TraceLine"]
 
 # Points whose matrices E would take more bytes than this are evaluated in full instead.
-_BYTES_HELD = 800_000_000
+_BYTES_HELD = 650_000_000
 
 
 class LineRoom:

@@ -71,6 +71,11 @@ class TangentsOnDemand:
         self._ranks[points] = spaces.ranks
         return spaces
 
+    def only(self, points: Any) -> TangentsOnDemand:
+        """Those at the rows ``points``, none of which is estimated yet."""
+        places = None if self._places is None else self._places[points]
+        return TangentsOnDemand(self._X[points], *self._settings, self._among, places)
+
     def at_energy(self, energy: float) -> TangentsOnDemand:
         """Spaces that keep another share of the variance."""
         n_neighbors, max_rank, _ = self._settings

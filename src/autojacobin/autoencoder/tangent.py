@@ -63,6 +63,10 @@ class TangentSpaces:
         chosen = namespace(self.ranks).arange(len(self)) if self.chosen is None else self.chosen
         return replace(self, ranks=self.ranks[points], chosen=chosen[points])
 
+    def only(self, points: Any) -> TangentSpaces:
+        """The same; where spaces are estimated on demand, this is the part of them that waits for its batches."""
+        return self[points]
+
     def at_energy(self, energy: float) -> TangentSpaces:
         """Spaces that keep a smaller share of the variance than these do; the bases are shared, not copied."""
         xp = namespace(self.ranks)

@@ -39,7 +39,7 @@ PATH::PART names one matrix of several, and - the standard input or output.
 Outputs are npz, npy, Parquet, CSV or JSON lines, as their ending says.
 They are whole or not there, and the settings of the run stand beside them.
 
-Exit codes: 0 done, 1 failed, 2 wrong use.
+Exit codes: 0 done, 1 failed, 2 wrong use; 130 and 143 stopped.
 The --help of every command shows an example.
 """
 _LEARN, _SEARCH = "Learn and encode", "Index and search"

@@ -58,6 +58,8 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
         return f"{name}: {error.strerror.lower()}; look at the path and its permissions"
+    if isinstance(error, OSError) and error.strerror:  # of a stream or a temporary file, which have no name to tell
+        return f"reading or writing failed: {error.strerror.lower()}; make room, or look at what is at the other end"
     if isinstance(error, OSError):
         return str(error)
     if isinstance(error, MemoryError):

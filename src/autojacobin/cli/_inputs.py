@@ -48,8 +48,11 @@ def opened(name: str, format: str | None = None) -> Iterator[Vectors]:
         spooled = Path(folder) / "standard-input"
         with open(spooled, "wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
-        with open_vectors(spooled, part=part, format=format) as vectors:
-            yield vectors
+        try:
+            with open_vectors(spooled, part=part, format=format) as vectors:
+                yield vectors
+        except (DataError, FormatError, StorageError) as error:
+            raise type(error)(str(error).replace(str(spooled), "the standard input")) from error
 
 
 @contextmanager

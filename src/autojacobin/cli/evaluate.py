@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["evaluate"]
 
 _USUAL_KS = (1, 10, 100)
+_K_OF_SEARCH = 10
 _SHARE_RETRIEVED = 100  # the paper retrieves one in a hundred of the base
 
 
@@ -37,11 +38,11 @@ class _Wanted:
     depth: int | None
     measures: list[str] | None
 
-    def ks(self, n: int) -> list[int]:
+    def ks(self, n: int, usual: tuple[int, ...]) -> list[int]:
         """Numbers of true neighbours that count, among ``n`` vectors."""
         if not n:
             raise DataError("there is nothing to find: no vectors to search among; add some first")
-        return sorted(set(self.k)) if self.k else [number for number in _USUAL_KS if number <= n]
+        return sorted(set(self.k)) if self.k else [number for number in usual if number <= n] or [n]
 
     def retrieved(self, n: int, usual: int) -> int:
         """How much to retrieve; measures that cannot be had are refused here, before any work is done."""
@@ -84,7 +85,9 @@ def evaluate(
     k: Annotated[
         list[int] | None,
         typer.Option(
-            "-k", min=1, help="True neighbours that count; may be given several times. 1, 10, 100 by default."
+            "-k",
+            min=1,
+            help="True neighbours that count; may be given several times. 1, 10, 100 of a model, 10 of an index.",
         ),
     ] = None,
     depth: Annotated[
@@ -106,7 +109,8 @@ def evaluate(
 ) -> None:
     """Measure how many of the true Euclidean neighbours a model's codes, or an index, find.
 
-    A model retrieves in the order of its codes alone; an index as it searches, by default with re-ranking.
+    A model retrieves in the order of its codes alone; an index as a search for the largest k does, by default with
+    re-ranking. More candidates find more: the number that was used is told.
 
     Example: autojacobin evaluate model.safetensors queries.npy --base base.npy -k 1 -k 10
 
@@ -145,7 +149,7 @@ def _from_model(path: Path, asked: Vectors, base: str, wanted: _Wanted, distance
 
     hasher = load_model(path)
     with opened(base) as vectors:
-        ks = wanted.ks(len(vectors))
+        ks = wanted.ks(len(vectors), _USUAL_KS)
         retrieved = wanted.retrieved(len(vectors), max(len(vectors) // _SHARE_RETRIEVED, 10 * ks[-1]))
         true = _truth(vectors, asked, ks[-1], wanted.truth, tell)
         codes = hasher.encode(told_blocks(vectors.blocks(), len(vectors), tell, "encoding"))
@@ -162,7 +166,7 @@ def _from_index(path: Path, asked: Vectors, wanted: _Wanted, options: SearchOpti
     from autojacobin.search.index import Index
 
     with Index.open(path) as index:
-        ks = wanted.ks(len(index))
+        ks = wanted.ks(len(index), (_K_OF_SEARCH,))  # more would be searched for with more candidates
         retrieved = wanted.retrieved(len(index), ks[-1])
         _, ids = options.run(index, asked, retrieved, tell)
         if wanted.truth is None:
@@ -172,7 +176,7 @@ def _from_index(path: Path, asked: Vectors, wanted: _Wanted, options: SearchOpti
             true = _read(wanted.truth, asked)
         figures = index.info()
     about = {"index": path, "method": figures["hasher"], "bits": figures["bits"], "vectors": figures["vectors"]}
-    return _Found(ids, true, ks, retrieved, about | options.facts())
+    return _Found(ids, true, ks, retrieved, about | options.facts(retrieved, figures["vectors"]))
 
 
 def _truth(vectors: Any, asked: Vectors, k: int, given: str | None, tell: Tell) -> npt.NDArray[np.int64]:
@@ -206,7 +210,8 @@ def _print(results: dict[int, dict[str, Measured]], found: _Found, measures: lis
     typer.echo(f"{len(found.ids):,} queries, {found.depth:,} retrieved; {about}")
     table = Table(box=None, pad_edge=False)
     table.add_column("k", justify="right")
-    titles = measures or ["recall@k", f"recall@{found.depth}", f"m-recall@{found.depth}"]
+    at_depth = [f"recall@{found.depth}"] if min(found.ks) < found.depth else []
+    titles = measures or ["recall@k", *at_depth, f"m-recall@{found.depth}"]
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     for k, row in results.items():

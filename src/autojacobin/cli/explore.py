@@ -23,14 +23,17 @@ def explore(
     run: Annotated[
         Path | None, typer.Argument(help="Folder of a finished reproduce, to look at what it measured.")
     ] = None,
-    name: Annotated[str, typer.Option("--set", help="A set of the catalogue, or the path of one's own.")] = "photos",
+    name: Annotated[
+        str | None,
+        typer.Option("--set", help="A set of the catalogue, or the path of one's own; photos by default."),
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Folder of data sets; AUTOJACOBIN_DATA by default.")] = None,
     static: Annotated[
         Path | None, typer.Option(metavar="OUT", help="Write the page into this folder, to open from disk, and end.")
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option(help="Methods to compare, separated by commas; those of the paper by default."),
+        typer.Option(help="Methods to compare, separated by commas; by default the paper's and Auto-JacoBin (chosen)."),
     ] = None,
     bits: Annotated[list[int] | None, typer.Option(help="Length of the codes; may be given several times.")] = None,
     neighbours: Annotated[int | None, typer.Option(min=1, help="Largest k on the page; 50 by default.")] = None,
@@ -49,11 +52,14 @@ def explore(
     from autojacobin.web.explorer.bundle import SHOWN
     from autojacobin.web.explorer.export import prepare_folder
 
-    if run is not None and any(value is not None for value in (bits, neighbours, train)):
+    besides = {"--set": name, "--bits": bits, "--neighbours": neighbours, "--train": train}
+    refused = [option for option, value in besides.items() if value is not None]
+    if run is not None and refused:
         raise DataError(
-            "a finished run has its own settings, got others besides; leave out --bits, --neighbours and --train"
+            f"a finished run has its own set and settings, got {run} and {', '.join(refused)}; "
+            "leave out one or the other"
         )
-    chosen, settings = open_run(run, data) if run is not None else (load_set(name, data), None)
+    chosen, settings = open_run(run, data) if run is not None else (load_set(name or "photos", data), None)
     settings = settings or explorer_settings(chosen, bits=bits, k=neighbours, training_points=train)
     named = [method.strip() for method in methods.split(",")] if methods is not None else list(SHOWN)
 

@@ -136,10 +136,14 @@ def _installation() -> dict[str, Any]:
     facts |= {package: importlib.metadata.version(package) for package in _CORE}
     facts |= {"machine": f"{platform.system()} {platform.machine()}", "cores": usable_cores(), "gpu": _gpu()}
     for extra, packages in _extras().items():
-        missing = [package for package in packages if find_spec(_MODULES.get(package, package)) is None]
+        missing = [package for package in packages if _is_missing(package)]
         line = f"pip install 'autojacobin[{extra}]'"
         facts[f"extra {extra}"] = f"without {', '.join(missing)}: {line}" if missing else "installed"
     return facts
+
+
+def _is_missing(package: str) -> bool:
+    return find_spec(_MODULES.get(package, package.replace("-", "_"))) is None
 
 
 def _extras() -> dict[str, list[str]]:

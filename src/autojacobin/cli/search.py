@@ -90,9 +90,12 @@ class SearchOptions:
         distances, ids = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return distances, ids
 
-    def facts(self) -> dict[str, Any]:
-        """Give what was asked for, and what was chosen for it."""
-        asked = {"distance": self.distance, "rerank": self.rerank, "recall": self.recall, "candidates": self.candidates}
+    def facts(self, k: int, n: int) -> dict[str, Any]:
+        """Give what was asked for, and what was chosen for it, in a search for ``k`` among ``n`` vectors."""
+        from autojacobin.search.index import _checked_candidates
+
+        used = min(_checked_candidates(self.candidates, k), n) if self.rerank else None
+        asked = {"distance": self.distance, "rerank": self.rerank, "recall": self.recall, "candidates": used}
         return {name: value for name, value in asked.items() if value is not None}
 
 
@@ -139,6 +142,6 @@ def search(
     if is_stream(out):  # whose reader wants neighbours and nothing else
         return
     write_settings(context, out)
-    facts = {"out": out, "queries": len(ids), "k": k, "vectors": n, **options.facts(), "seconds": round(seconds, 3)}
+    facts = {"out": out, "queries": len(ids), "k": k, "vectors": n, **options.facts(k, n), "seconds": round(seconds, 3)}
     sentence = f"Wrote {out}: {k} neighbours of each of {len(ids):,} queries among {n:,} vectors in {seconds:.2f} s."
     print_sentence(sentence, facts, quiet=quiet, as_json=as_json)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from autojacobin.cli._options import Config, Debug, Threads
 from autojacobin.web.access import TOKEN_VARIABLE, Access, read_token
 from autojacobin.web.limits import Limits
 from autojacobin.web.server import DEFAULT_PORT
@@ -19,7 +20,7 @@ _DEFAULTS = Limits()
 
 
 def serve(
-    indexes: Annotated[list[str], typer.Argument(metavar="INDEX...", help="Folders of indexes, as PATH or NAME=PATH.")],
+    indexes: Annotated[list[str], typer.Argument(metavar="INDEX", help="Folders of indexes, as PATH or NAME=PATH.")],
     host: Annotated[str, typer.Option(help="Address to listen on; beyond this machine, a token is required.")] = (
         "127.0.0.1"
     ),
@@ -43,11 +44,19 @@ def serve(
     max_candidates: Annotated[int, typer.Option(min=1, help="Candidates a query.")] = _DEFAULTS.candidates,
     max_work: Annotated[int, typer.Option(min=1, help="Vectors times candidates of a request.")] = _DEFAULTS.work,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = _DEFAULTS.body_bytes,
-    request_seconds: Annotated[float, typer.Option(help="Time for an answer.")] = _DEFAULTS.request_seconds,
-    body_seconds: Annotated[float, typer.Option(help="Time for a request to arrive.")] = _DEFAULTS.body_seconds,
+    max_connections: Annotated[int, typer.Option(min=1, help="Open connections.")] = _DEFAULTS.connections,
+    request_seconds: Annotated[float, typer.Option(min=0.01, help="Time for an answer.")] = _DEFAULTS.request_seconds,
+    body_seconds: Annotated[
+        float, typer.Option(min=0.01, help="Time for a request to arrive.")
+    ] = _DEFAULTS.body_seconds,
     poll_seconds: Annotated[float, typer.Option(min=0.01, help="How often to look for new versions.")] = 1.0,
+    _threads: Threads = None,
+    _config: Config = None,
+    _debug: Debug = False,
 ) -> None:
-    """Serve indexes over HTTP: a JSON API and a page to look at; docs/service.md tells more.
+    """Serve indexes over HTTP: a JSON API and a page to look at.
+
+    Programs ask POST /v1/search; GET /openapi.json describes all there is, and / is the page.
 
     Example: autojacobin serve my-index photos=other/index --port 8571
     """
@@ -55,7 +64,16 @@ def serve(
     from autojacobin.web.shelf import named_paths
 
     limits = Limits(
-        max_body, max_vectors, max_k, max_candidates, max_work, queue, queue_vectors, request_seconds, body_seconds
+        body_bytes=max_body,
+        vectors=max_vectors,
+        k=max_k,
+        candidates=max_candidates,
+        work=max_work,
+        requests=queue,
+        waiting_vectors=queue_vectors,
+        request_seconds=request_seconds,
+        body_seconds=body_seconds,
+        connections=max_connections,
     )
     access = Access(read_token(token_file), tuple(allow_host or ()), tuple(cors or ()))
     paths = named_paths(indexes)

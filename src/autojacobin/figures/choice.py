@@ -113,6 +113,11 @@ def _checked(results: Any) -> dict[str, Any]:
     table = {name: np.asarray(columns[name]) for name in _COLUMNS}
     for name in ("n_epochs", "m_recall", "chosen"):
         table[name] = numbers(table[name], f"results[{name!r}]")
-    if len({len(column) for column in table.values()}) > 1:
+    if len({column.shape for column in table.values()}) > 1:
         raise DataError("the columns of results must have one length; pass search_results_ as it is")
+    if table["chosen"].sum() != 1:
+        raise DataError(
+            f"results['chosen'] must be 1 in one row and 0 in the others, got {table['chosen'].sum():g} in all; pass "
+            "search_results_ as it is"
+        )
     return table

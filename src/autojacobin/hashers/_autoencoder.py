@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -16,6 +15,7 @@ from autojacobin.hashers._parameters import Callback, Choice, Limit, Number, OrN
 from autojacobin.hashers._persistence import Tensor
 from autojacobin.hashers._starts import STARTS, starting_network
 from autojacobin.hashers._vectors import as_floats
+from autojacobin.hashers._warnings import warn_caller
 
 __all__ = ["AutoEncoderHasher"]
 
@@ -145,12 +145,11 @@ class AutoEncoderHasher(LinearHasher):
             ones += (X[start : start + _ROWS_PER_BLOCK] @ network.W1.T + network.b1 >= 0).sum(axis=0)
         constant = int(((ones == 0) | (ones == len(X))).sum())
         if len(X) >= _ENOUGH_TO_JUDGE and 4 * constant > self.n_bits:
-            warnings.warn(
+            warn_caller(
                 f"{constant} of the {self.n_bits} bits of {type(self).__name__} are the same for all {len(X)} "
                 "training points. This happens when the data lie far from the origin compared with their spread "
                 "(subtract their mean first, for example with StandardScaler(with_std=False) in a pipeline), or when "
-                "alpha or another weight is too large",
-                stacklevel=5,
+                "alpha or another weight is too large"
             )
 
     def _tell(self, stage: str) -> Callable[[int, int], None] | None:

@@ -26,8 +26,10 @@ __all__ = ["Choice", "Options", "Recipe", "choose", "held_out_score", "split"]
 
 _KEPT = 3  # one in so many goes on after each stage
 _STARTS_WITH_JACOBIAN = 2
+_LIGHT, _HEAVY = 1, 20  # what an epoch without and with a Jacobian term takes, in the same unit, for the progress
 _HOPELESS = 0.01  # m-Recall behind the best at which training with the Jacobian term is no longer worth its time
-_HELD_OUT, _MOST_QUERIES = 10, 2000
+_HELD_OUT, _MOST_HELD_OUT = 10, 4  # one in so many
+_ENOUGH_QUERIES, _MOST_QUERIES = 1000, 2000
 
 
 @dataclass(frozen=True)
@@ -119,19 +121,20 @@ def choose(
     seed : int
         Of the mini-batches, which are the same for every candidate.
     progress : callable, optional
-        Called with the number of epochs trained so far and how many there will be at most.
+        Called with the work done so far and how much there will be at most.
     """
+    done, total = 0, _most_work(options)
+    if progress is not None:
+        progress(done, total)  # the starts take their time already
     looked = _Looked(score)
     starts = {init: start(init) for init in options.inits}
     for init, network in starts.items():
         looked.at(_Runner(Recipe(init, np.nan, np.nan, np.nan), network, np.random.RandomState(seed)))
 
-    done, total = 0, _most_epochs(options)
-
     def told(network: Network, recipe: Recipe, epochs: int, rng: np.random.RandomState) -> Network:
         nonlocal done
         moved = advance(network, recipe, epochs, rng)
-        done += epochs
+        done += epochs * (_HEAVY if recipe.jacobian_weight else _LIGHT)
         if progress is not None:
             progress(done, total)
         return moved
@@ -173,9 +176,13 @@ def choose(
 
 
 def split(n: int, rng: np.random.RandomState) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Rows that ask, a tenth but no more than some thousands, and the rows that are searched."""
+    """Rows that ask and rows that are searched.
+
+    A tenth asks, but no more than some thousands; of a small set up to a quarter, since few queries cannot tell
+    candidates apart that differ by a hundredth.
+    """
     order = rng.permutation(n)
-    n_queries = min(n // _HELD_OUT, _MOST_QUERIES)
+    n_queries = min(max(n // _HELD_OUT, min(_ENOUGH_QUERIES, n // _MOST_HELD_OUT)), _MOST_QUERIES)
     return np.sort(order[:n_queries]), np.sort(order[n_queries:])
 
 
@@ -190,8 +197,7 @@ def held_out_score(
     from autojacobin.search import hamming_topk
 
     n = len(base)
-    k = min(k, n)
-    deep = min(n, max(k, max(10 * k, n // 100) if depth is None else depth))
+    deep = min(n, max(10 * k, n // 100) if depth is None else depth)
     truth = ground_truth(to_host(base), to_host(queries), k)
 
     def score(network: Network) -> float:
@@ -217,15 +223,18 @@ def _stages(n_epochs: int) -> Iterator[int]:
     yield n_epochs
 
 
-def _most_epochs(options: Options) -> int:
+def _most_work(options: Options) -> int:
     light, heavy = _by_cost(options)
     n_heavy = min(_STARTS_WITH_JACOBIAN, len(options.inits)) * len(options.alphas) * len(heavy)
     n_heavy += bool(heavy) and options.always is not None
-    total = (len(options.energies) - 1) * options.n_epochs * bool(heavy)
-    for runners, n_epochs in ((len(options.inits) * len(light), options.light_epochs), (n_heavy, options.n_epochs)):
+    total = (len(options.energies) - 1) * options.n_epochs * bool(heavy) * _HEAVY
+    for runners, n_epochs, cost in (
+        (len(options.inits) * len(light), options.light_epochs, _LIGHT),
+        (n_heavy, options.n_epochs, _HEAVY),
+    ):
         before = 0
         for epochs in _stages(n_epochs) if n_epochs else ():
-            total += runners * (epochs - before)
+            total += runners * (epochs - before) * cost
             before, runners = epochs, -(-runners // _KEPT)
     return total
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -10,13 +9,16 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from autojacobin._arrays import to_host
+from autojacobin._arrays import namespace, to_host
+from autojacobin._parallel import one_blas_thread
 from autojacobin.autoencoder import Network, Objective, TangentsOnDemand, TangentSpaces, tangents_for_training, train
+from autojacobin.errors import DataError
 from autojacobin.hashers._autoencoder import AutoEncoderHasher
 from autojacobin.hashers._choosing import Options, Recipe, choose, held_out_score, split
 from autojacobin.hashers._parameters import Limit, Number, OrAuto, OrNone, Whole
 from autojacobin.hashers._persistence import Tensor
 from autojacobin.hashers._starts import possible_starts, starting_network
+from autojacobin.hashers._warnings import warn_caller
 
 __all__ = ["AutoJacoBin"]
 
@@ -25,6 +27,8 @@ _ALPHAS = (0.01, 0.1, 1.0)
 _ALPHAS_WITHOUT_JACOBIAN = (0.003, 0.03, 0.3)
 _EPOCHS_WITHOUT_JACOBIAN = 3  # times as many, since they cost a fraction
 _ENERGIES = (0.98, 0.8)
+_Plan = tuple[Recipe, int, Network, TangentSpaces | TangentsOnDemand | None]
+"""What to train with, for how many epochs, from where, and with which tangent spaces."""
 _FEWEST_TO_CHOOSE = 500  # fewer leave too few queries to tell candidates apart
 _MOST_TO_CHOOSE = 10_000
 
@@ -44,7 +48,7 @@ class AutoJacoBin(AutoEncoderHasher):
 
     What suits the data is found out on the training set alone: where ``alpha``, ``init``, ``energy`` or
     ``jacobian_weight`` is ``"auto"``, candidates are compared by the m-Recall that a held-out tenth of the training
-    points has in the rest, and the best is trained on all of them. The candidates include the starting points
+    points (a quarter of few) has in the rest, and the best is trained on all of them. The candidates include the starting points
     themselves, so that on held-out points the codes are no worse than those of ITQ, OKMeans or NOKMeans.
     :meth:`as_published` gives the paper's settings, which choose nothing.
 
@@ -81,10 +85,11 @@ class AutoJacoBin(AutoEncoderHasher):
         Hyperplanes that W1 starts from: the PCA frame in a random rotation, as in the paper, or in the one that ITQ
         finds; or the hyperplanes of OKMeans or NOKMeans.
     selection_k : int, default=10
-        True neighbours a held-out query in the m-Recall by which candidates are compared.
+        True neighbours a held-out query in the m-Recall by which candidates are compared; fewer than nine tenths of the
+        training points.
     selection_depth : int, optional
-        Points that are retrieved for it; by default one in a hundred of those searched, and no fewer than ten times
-        ``selection_k``, which suits a search whose candidates are then re-ranked.
+        Points that are retrieved for it, no more than there are; by default one in a hundred of those searched, and no
+        fewer than ten times ``selection_k``, which suits a search whose candidates are then re-ranked.
     tol : float, default=0.0
         Stop after an epoch that lowers the cost by less than this share; 0 runs all epochs.
     random_state : int, RandomState or None
@@ -115,8 +120,8 @@ class AutoJacoBin(AutoEncoderHasher):
 
     Notes
     -----
-    At least 500 training points are needed to choose; the paper's settings are taken for fewer. Of more than 10,000,
-    so many are drawn to choose with; all are trained on in the end.
+    At least 500 training points are needed to choose, and they must differ; else the paper's settings are taken. Of
+    more than 10,000, so many are drawn to choose with; all are trained on in the end.
 
     References
     ----------
@@ -207,7 +212,7 @@ class AutoJacoBin(AutoEncoderHasher):
 
     @property
     def chosen_(self) -> dict[str, Any]:
-        """Settings that the network was trained with, whether chosen or given."""
+        """Settings that the network was trained with: the best of ``search_results_``, else the parameters."""
         check_is_fitted(self)
         if not hasattr(self, "search_results_"):
             return {**vars(self._given()), "n_epochs": self.n_epochs}
@@ -222,12 +227,10 @@ class AutoJacoBin(AutoEncoderHasher):
             self.__dict__.pop(name, None)
         X = self._scaled(X)
         options = self._options(X.shape[1])
-        if options is None or len(X) < _FEWEST_TO_CHOOSE:
-            recipe, n_epochs = self._given(), self.n_epochs
-            start = starting_network(X, self.n_bits, recipe.init, rng)
-            tangents = self._tangents(X, recipe.energy, rng) if recipe.jacobian_weight else None
-        else:
-            recipe, n_epochs, start, tangents = self._chosen(X, options, rng)
+        if self.jacobian_weight and (self.n_epochs or options is None):
+            self._warn_of_few_neighbors(X)
+        chosen = None if options is None or len(X) < _FEWEST_TO_CHOOSE else self._chosen(X, options, rng)
+        recipe, n_epochs, start, tangents = chosen or self._as_given(X, rng)
         self._train(start, X, self._objective_for(recipe), n_epochs, rng, tangents)
         if tangents is not None:
             self.tangent_rank_ = to_host(tangents.ranks)
@@ -257,15 +260,27 @@ class AutoJacoBin(AutoEncoderHasher):
             always=self._given(),
         )
 
-    def _chosen(
-        self, X: Any, options: Options, rng: np.random.RandomState
-    ) -> tuple[Recipe, int, Network, TangentSpaces | TangentsOnDemand | None]:
-        """Recipe, epochs, start and tangent spaces that suit the data best; the start is one for all of ``X``."""
+    def _as_given(self, X: Any, rng: np.random.RandomState) -> _Plan:
+        recipe = self._given()
+        start = starting_network(X, self.n_bits, recipe.init, rng)
+        tangents = self._tangents(X, recipe.energy, rng) if recipe.jacobian_weight else None
+        return recipe, self.n_epochs, start, tangents
+
+    @one_blas_thread()  # else the number of threads, which shows in the last digits, could decide between near equals
+    def _chosen(self, X: Any, options: Options, rng: np.random.RandomState) -> _Plan | None:
+        """What suits the data best, with a start for all of ``X``; None where the points to search hardly differ."""
         of_start, of_batches = (int(seed) for seed in rng.randint(2**31 - 1, size=2))
         few = len(X) <= _MOST_TO_CHOOSE
         looked_at = X if few else X[np.sort(rng.choice(len(X), _MOST_TO_CHOOSE, replace=False))]
         asking, searched = split(len(looked_at), rng)
         base = looked_at[searched]
+        if float((base.max(axis=0) - base.min(axis=0)).max()) <= namespace(base).finfo(base.dtype).eps ** 2:
+            return None
+        if self.selection_k >= len(base):
+            raise DataError(
+                f"selection_k of AutoJacoBin must be below the {len(base)} points that held-out queries are compared "
+                f"with, got {self.selection_k}, which makes all of them true neighbours; 10 is usual"
+            )
         held: dict[float, TangentSpaces | TangentsOnDemand] = {}
 
         def tangents(energy: float) -> TangentSpaces | TangentsOnDemand:
@@ -285,7 +300,7 @@ class AutoJacoBin(AutoEncoderHasher):
                 base,
                 self._objective_for(recipe),
                 rng=batches,
-                tangents=tangents(recipe.energy)[searched] if recipe.jacobian_weight else None,
+                tangents=tangents(recipe.energy).only(searched) if recipe.jacobian_weight else None,
                 batch_size=self.batch_size,
                 n_epochs=epochs,
             )
@@ -303,6 +318,8 @@ class AutoJacoBin(AutoEncoderHasher):
         spaces = None
         if choice.n_epochs and choice.recipe.jacobian_weight:
             energy = choice.recipe.energy
+            if not few:
+                held.clear()  # before those of all points take as much memory again
             spaces = tangents(energy) if few else self._tangents(X, energy, rng)
         return choice.recipe, choice.n_epochs, start(X, choice.recipe.init), spaces
 
@@ -318,21 +335,25 @@ class AutoJacoBin(AutoEncoderHasher):
     def _objective(self) -> Objective:
         return self._objective_for(self._given())
 
-    def _tangents(self, X: Any, energy: float, rng: np.random.RandomState) -> TangentSpaces | TangentsOnDemand:
-        n, D = X.shape
-        available = n if self.tangent_sample is None else min(n, self.tangent_sample)
-        wanted = D + int(self.n_bits) if self.n_neighbors is None else self.n_neighbors
+    def _warn_of_few_neighbors(self, X: Any) -> None:
+        wanted, available = self._neighbors(*X.shape)
         if wanted > available:
-            where = "training points" if available == n else "in tangent_sample"
-            warnings.warn(
+            where = "training points" if available == len(X) else "in tangent_sample"
+            warn_caller(
                 f"tangent spaces were to be estimated from {wanted} neighbours, but there are {available} {where}; "
-                f"all {available} are used for each. Pass more {where}, or n_neighbors={available} or fewer",
-                stacklevel=4,
+                f"all {available} are used for each. Pass more {where}, or n_neighbors={available} or fewer"
             )
+
+    def _neighbors(self, n: int, D: int) -> tuple[int, int]:
+        """How many neighbours a tangent space is to be estimated from, and how many there are."""
+        available = n if self.tangent_sample is None else min(n, self.tangent_sample)
+        return (D + int(self.n_bits) if self.n_neighbors is None else self.n_neighbors), available
+
+    def _tangents(self, X: Any, energy: float, rng: np.random.RandomState) -> TangentSpaces | TangentsOnDemand:
         return tangents_for_training(
             X,
-            min(wanted, available),
-            min(self.n_bits, D),
+            min(self._neighbors(*X.shape)),
+            min(self.n_bits, X.shape[1]),
             energy,
             sample=self.tangent_sample,
             rng=rng,

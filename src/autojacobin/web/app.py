@@ -69,6 +69,7 @@ def create_app(
     service = _Service(Shelf(indexes), limits or Limits(), poll_seconds)
     handlers: Any = {Problem: _told, HTTPException: _told_of_http, Exception: _told_of_mistake}
     inner = Starlette(routes=service.routes(), exception_handlers=handlers, lifespan=service.lifespan)
+    inner.router.redirect_slashes = False  # to an address that a proxy before the service may not have
     gate = Gate(inner, access, service.limits, service.metrics)
     service.gate = gate
     if not access.origins:

@@ -8,13 +8,14 @@ import ssl
 import time
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.errors import AutoJacobinError, DataError, StorageError
+from autojacobin.web.access import Access
 
 __all__ = ["Client", "ServiceError"]
 
@@ -60,19 +61,19 @@ class Client:
         timeout: float = 30.0,
         patience: float = 0.0,
     ) -> None:
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise DataError(f"an address must look like http://127.0.0.1:8571, got {address!r}")
+        parts, port = _split(address)
+        if token is not None:
+            Access(token)  # refuses one that no service can have, and no header carry
         self._address = address
         self._prefix = parts.path.rstrip("/")
         self._patience = patience
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         if parts.scheme == "https":
             self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                parts.hostname, parts.port, timeout=timeout, context=ssl.create_default_context()
+                str(parts.hostname), port, timeout=timeout, context=ssl.create_default_context()
             )
         else:
-            self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
+            self._connection = http.client.HTTPConnection(str(parts.hostname), port, timeout=timeout)
 
     def search(
         self,
@@ -129,12 +130,17 @@ class Client:
         path = _with_query("/v1/encode", _without_none(index=index))
         answer, headers = self._ask("POST", path, _floats(vectors), _RAW, _RAW)
         n, n_bits = _shape(headers)
+        if not n_bits or len(answer) != n * -(-n_bits // 8):
+            raise _foreign(self._address)
         return Codes(np.frombuffer(answer, dtype=np.uint8).reshape(n, -(-n_bits // 8)), n_bits)
 
     def indexes(self) -> list[dict[str, Any]]:
         """Tell what is served: name, vectors, hasher, bits, features, vectors_kept and generation of each."""
         answer, _ = self._ask("GET", "/v1/indexes")
-        found: list[dict[str, Any]] = json.loads(answer)["indexes"]
+        try:
+            found: list[dict[str, Any]] = json.loads(answer)["indexes"]
+        except (ValueError, KeyError, TypeError):
+            raise _foreign(self._address) from None
         return found
 
     def close(self) -> None:
@@ -158,7 +164,7 @@ class Client:
             status, found, answer = self._exchange(method, self._prefix + path, body, headers)
             if status == 200:
                 return answer, found
-            pause = min(float(found.get("Retry-After", "1")), _MOST_WAITED)
+            pause = _pause(found.get("Retry-After", ""))
             if status != 503 or time.monotonic() + pause > deadline:
                 raise _refusal(status, answer, self._address)
             time.sleep(pause)
@@ -183,9 +189,25 @@ class Client:
             ) from error
 
 
+def _split(address: str) -> tuple[SplitResult, int | None]:
+    try:
+        parts = urlsplit(address)
+        if parts.scheme in ("http", "https") and parts.hostname:
+            return parts, parts.port
+    except ValueError:  # of a port that is none, or of brackets around no address
+        pass
+    raise DataError(f"an address must look like http://127.0.0.1:8571, got {address!r}")
+
+
+def _pause(retry_after: str) -> float:
+    """Seconds to wait; a proxy may also name a date, or nothing."""
+    return min(float(retry_after), _MOST_WAITED) if retry_after.isascii() and retry_after.isdigit() else 1.0
+
+
 def _floats(vectors: npt.ArrayLike) -> bytes:
     try:
-        matrix = np.asarray(vectors, dtype="<f4")
+        with np.errstate(over="ignore"):  # what does not fit becomes Inf, which the service names
+            matrix = np.asarray(vectors, dtype="<f4")
     except (ValueError, TypeError) as error:
         raise DataError(f"vectors must be a matrix of numbers, got something else: {error}") from error
     if matrix.ndim != 2:

@@ -1,25 +1,45 @@
-"""Connections that do not wait for ever for the head of a request, which uvicorn's own do."""
+"""Connections that wait for nobody for ever, which uvicorn's own do, and of which there are never too many."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import struct
 from typing import Any
+
+from autojacobin.web.limits import Limits
 
 __all__ = ["connection_class"]
 
+_AT_ONCE = struct.pack("ii" if os.name == "posix" else "hh", 1, 0)  # linger, but for no time
+_SHARE_TAKEN = 0.1  # of an answer that waits for its reader, each time one looks
 
-def connection_class(head_seconds: float) -> type[asyncio.Protocol]:
-    """Make uvicorn's connection with a limit on the time in which the head of a request has to arrive."""
+
+def connection_class(limits: Limits) -> type[asyncio.Protocol]:
+    """Make uvicorn's connection with a time for the head of a request, one for its reader, and a number of them.
+
+    The connection that has waited longest for a request makes room for a new one, so that those who hold many open and
+    ask nothing keep nobody out.
+    """
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
+    waiting: dict[Any, None] = {}  # for a request, the longest first
+
     class Connection(H11Protocol):
-        """Closed when a head is begun and not finished, or never begun, within the time."""
+        """Closed when a head does not arrive, or an answer is not taken, within the time."""
 
         _patience: asyncio.TimerHandle | None = None
+        _reading: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._await_head()
+            waiting[self] = None
+            if len(self.connections) > limits.connections:
+                longest = next(iter(waiting))
+                del waiting[longest]  # now, because others may come before it is gone
+                longest.transport.abort()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
@@ -29,20 +49,54 @@ def connection_class(head_seconds: float) -> type[asyncio.Protocol]:
             elif self._patience is None:
                 self._await_head()
 
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.cycle is None or self.cycle.response_complete:  # and no other request came along with the first
+                waiting[self] = None
+
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_waiting()
+            self._stop_looking()
             super().connection_lost(exc)
 
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            size = self.transport.get_write_buffer_size()
+            self._reading = self.loop.call_later(limits.body_seconds, self._look_at_reader, size, size)
+
+        def resume_writing(self) -> None:
+            self._stop_looking()
+            super().resume_writing()
+
+        def _look_at_reader(self, whole: int, before: int) -> None:
+            left = self.transport.get_write_buffer_size()
+            if before - left < _SHARE_TAKEN * whole:
+                _cut(self.transport)
+            else:
+                self._reading = self.loop.call_later(limits.body_seconds, self._look_at_reader, whole, left)
+
         def _await_head(self) -> None:
-            self._patience = self.loop.call_later(head_seconds, self._give_up)
+            self._patience = self.loop.call_later(limits.body_seconds, self._give_up)
 
         def _stop_waiting(self) -> None:
+            waiting.pop(self, None)
             if self._patience is not None:
                 self._patience.cancel()
                 self._patience = None
+
+        def _stop_looking(self) -> None:
+            if self._reading is not None:
+                self._reading.cancel()
+                self._reading = None
 
         def _give_up(self) -> None:
             self._patience = None
             self.transport.close()
 
     return Connection
+
+
+def _cut(transport: Any) -> None:
+    """Close without waiting for what is not taken, neither here nor in the kernel."""
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+    transport.abort()

@@ -22,6 +22,7 @@ Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
 WORK_PATHS = frozenset({"/v1/search", "/v1/encode"})
+_COUNTED = WORK_PATHS | {"/explorer/ids", "/explorer/codes"}
 _ENDPOINTS = WORK_PATHS | {"/v1/indexes", "/openapi.json", "/metrics", "/healthz", "/readyz", "/"}
 
 _ALWAYS = (
@@ -72,7 +73,7 @@ class Gate:
                 message["headers"] = [*message.get("headers", ()), *_further_headers(message, path)]
             await send(message)
 
-        counted = path in WORK_PATHS
+        counted = path in _COUNTED
         self.n_inside += counted
         try:
             self._check(scope, path, counted)

@@ -34,7 +34,10 @@ class Limits:
     request_seconds : float
         Time from the last byte of a request to its answer.
     body_seconds : float
-        Time for a request's head to arrive, and again for its body.
+        Time for a request's head to arrive, and again for its body, and for each tenth of an answer to be taken.
+    connections : int
+        Connections that are open at once. One more takes the place of the one that has been without a request
+        longest. Half of the files that the process may open is the most there can be.
     """
 
     body_bytes: int = 8 * 2**20
@@ -46,6 +49,7 @@ class Limits:
     waiting_vectors: int = 2048
     request_seconds: float = 10.0
     body_seconds: float = 10.0
+    connections: int = 512
 
     def __post_init__(self) -> None:
         for field in fields(self):

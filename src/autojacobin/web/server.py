@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from autojacobin.errors import MissingExtraError, StorageError
@@ -25,7 +26,7 @@ __all__ = ["DEFAULT_PORT", "serve", "serving"]
 
 DEFAULT_PORT = 8571
 _KEEP_ALIVE_SECONDS = 75  # longer than the 60 s of usual proxies, so that they are the ones to close
-_BACKLOG = 2048
+_BACKLOG = 256  # connections that asyncio takes in one go, before any of them can be turned away
 _SWITCH_SECONDS = 0.0005  # Python's 5 ms are longer than a search; requests should not wait that long for their turn
 
 
@@ -60,7 +61,7 @@ def serve(
     switching = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:
-        with listener, _quiet_signals():
+        with listener, _stopping(server):
             if announce is not None:
                 announce(address)
             server.run(sockets=[listener])
@@ -127,16 +128,18 @@ def _prepared(
     access, limits = access or Access(), limits or Limits()
     access.check_place(host)
     app = create_app(indexes, access=access, limits=limits, poll_seconds=poll_seconds)
+    most = _most_connections()
     config = uvicorn.Config(
         app,
-        http=connection_class(limits.body_seconds),
+        http=connection_class(replace(limits, connections=min(limits.connections, most))),
         ws="none",
         lifespan="on",
         log_config=None,  # the logs of a program are its own business; the command line sets them up
-        log_level=logging.WARNING,
+        log_level=logging.ERROR,  # its warnings are of requests that are none, which anybody can send without end
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        backlog=min(_BACKLOG, max(most // 2, 1)),
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(limits.body_seconds + limits.request_seconds) + 1,
     )
@@ -161,13 +164,30 @@ def _bound(host: str, port: int) -> socket.socket:
     return listener
 
 
+def _most_connections() -> int:
+    """Half of the files that this process may open; the other half is for those of the indexes."""
+    try:
+        import resource
+    except ImportError:  # on Windows, where sockets are no files
+        return sys.maxsize
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if files == resource.RLIM_INFINITY else max(files // 2, 1)
+
+
 @contextmanager
-def _quiet_signals() -> Iterator[None]:
-    """Let a stop that was asked for be a normal end: uvicorn raises the signal again when it has finished."""
+def _stopping(server: Any) -> Iterator[None]:
+    """Let a stop that was asked for be a normal end, also where it comes before uvicorn listens to signals.
+
+    When it has finished, uvicorn raises the signal again.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    kept = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop(*_: Any) -> None:
+        server.should_exit = True
+
+    kept = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     except (KeyboardInterrupt, asyncio.CancelledError):

@@ -36,7 +36,7 @@ class ServedIndex:
         self.failed_refreshes = 0
         self._path: Path | None = None
         self._seen: Any = None
-        self._told: Any = None
+        self._told: Any = ()
         if isinstance(source, Index):
             self.index = source
         else:
@@ -64,18 +64,21 @@ class ServedIndex:
         if self._path is None:
             return False
         mark = _mark_of(self._path)
-        if mark is None or mark == self._seen:
+        if mark == self._seen:
+            self._told = ()
             return False
         try:
             newest = Index.open(self._path)
             self.warm(newest)
-        except AutoJacobinError as error:
+        except Exception as error:  # of any kind: other indexes are to be looked at too
             if mark != self._told:  # once for each version: the folder is looked at every second
                 self.failed_refreshes += 1
                 self._told = mark
-                _log.warning("the new version of %s cannot be served, the one before stays: %s", self.name, error)
+                unforeseen = None if isinstance(error, AutoJacobinError) else error
+                text = "the new version of %s cannot be served, the one before stays: %s"
+                _log.warning(text, self.name, error, exc_info=unforeseen)
             return False
-        self.index, self._seen = newest, mark
+        self.index, self._seen, self._told = newest, mark, ()
         self.refreshes += 1
         _log.info("%s is at generation %s", self.name, newest.info()["generation"])
         return True

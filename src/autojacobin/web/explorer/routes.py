@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,7 @@ def explorer_routes(indexes: Mapping[str, Index]) -> list[Any]:
 
     return [
         Route("/", page),
-        Route("/explorer/ids", answering(_ids)),
+        Route("/explorer/ids", answering(_SomeIds())),
         Route("/explorer/codes", answering(_codes)),
         Route("/explorer/{name}", asset),
     ]
@@ -81,12 +82,28 @@ def _named(indexes: Mapping[str, Index], asked: Mapping[str, str]) -> Index:
     return indexes[name]
 
 
-def _ids(index: Index, _: Mapping[str, str]) -> dict[str, Any]:
-    """Some ids, evenly spread; of a large index those that are there among the ones that usually are."""
+class _SomeIds:
+    """Some ids of each index, looked for once for each of its versions, because that sorts all there are."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Index, int, list[int]]] = {}
+        self._looking = threading.Lock()
+
+    def __call__(self, index: Index, asked: Mapping[str, str]) -> dict[str, Any]:
+        name, n = asked["index"], len(index)
+        with self._looking:  # whoever asks the same meanwhile finds it done
+            known = self._known.get(name)
+            if known is None or known[0] is not index or known[1] != n:
+                known = self._known[name] = (index, n, _some_ids(index))
+        return {"ids": known[2]}
+
+
+def _some_ids(index: Index) -> list[int]:
+    """Ids that are evenly spread; of a large index those that are there among the ones that usually are."""
     if len(index) <= _FEW:
-        ids = index.ids.tolist()
-        return {"ids": ids[:: -(-len(ids) // _SAMPLE) or 1]}
-    return {"ids": [id for id in range(0, len(index), len(index) // _SAMPLE) if id in index]}
+        ids: list[int] = index.ids.tolist()
+        return ids[:: -(-len(ids) // _SAMPLE) or 1]
+    return [id for id in range(0, len(index), len(index) // _SAMPLE) if id in index]
 
 
 def _codes(index: Index, asked: Mapping[str, str]) -> dict[str, Any]:

@@ -21,9 +21,13 @@ export function startCurves(about, current) {
     choose: (value) => change({ scope: value }),
   });
   fill(root, scope.node, element("div", { class: "plot-and-legend" }, picture, legend));
-  const draw = () => current.data && drawCurves(about, current.data, picture, legend);
+  let width = 0; // told by the browser; asking for it would make it lay out the page at every step of a slider
+  const draw = () => current.data && width && drawCurves(about, current.data, picture, legend, width);
   watch(["bits", "candidates", "k", "distance", "scope"], draw);
-  new ResizeObserver(draw).observe(picture);
+  new ResizeObserver(([seen]) => {
+    width = Math.round(seen.contentRect.width);
+    draw();
+  }).observe(picture);
   return draw;
 }
 
@@ -34,9 +38,7 @@ function recalls(about, data, method) {
   return about.stops.map((stop) => countTrue(ranks, stop, k) / k);
 }
 
-function drawCurves(about, data, picture, legend) {
-  const width = picture.clientWidth;
-  if (!width) return;
+function drawCurves(about, data, picture, legend, width) {
   const { stops } = about;
   const last = stops[stops.length - 1];
   const curves = about.methods.map((method) => ({ method, values: recalls(about, data, method) }));

@@ -3,9 +3,9 @@
 import { codeStrip } from "./code_strip.js";
 import { byId, element, fill } from "./elements.js";
 import { decimal, whole } from "./numbers.js";
-import { codeDistance, codesOf } from "./ranking.js";
+import { codeDistance, codesOf, distanceOf } from "./ranking.js";
 import { change, state, watch } from "./state.js";
-import { showPicture } from "./tiles.js";
+import { setPicture, setSheet } from "./tiles.js";
 
 const HOW =
   "Point at a neighbour, tap it, or go to it with Tab and the arrow keys: its distance, rank and code stand here.";
@@ -55,9 +55,11 @@ function legend(weights) {
 function pictures(about, data, place) {
   if (!data.sprite) return null;
   const query = element("div", { role: "img", "aria-label": "The query" });
-  showPicture(query, about.sprite, `data/wall.${about.sprite.ending}`, state.query);
+  setSheet(query, about.sprite, `data/wall.${about.sprite.ending}`);
+  setPicture(query, about.sprite, state.query);
   const point = element("div", { role: "img", "aria-label": "The point" });
-  showPicture(point, data.sprite, `data/query-${state.query}.${about.sprite.ending}`, place);
+  setSheet(point, data.sprite, `data/query-${state.query}.${about.sprite.ending}`);
+  setPicture(point, data.sprite, place);
   const caption = (node, text) => element("figure", null, node, element("figcaption", null, text));
   return element("div", { class: "pair" }, caption(query, "query"), caption(point, `point ${data.ids[place]}`));
 }
@@ -79,8 +81,7 @@ function ranks(about, data, place) {
   const rows = about.methods.map((method) => {
     const entry = data.methods[method.name][state.bits];
     const rank = entry.ranks[state.distance][place];
-    const weights = state.distance === "asymmetric" ? entry.weights : null;
-    const distance = codeDistance(codesOf(entry, place, state.bits), weights);
+    const distance = distanceOf(entry, place, state.bits, state.distance);
     const name = element("button", {
       type: "button",
       class: "link",

@@ -42,6 +42,16 @@ export function codesOf(entry, place, n) {
   return { query: bitsOf(query, 0, n), point: bitsOf(codes, place * Math.ceil(n / 8), n) };
 }
 
+const measured = new WeakMap();
+
+// What codeDistance gives for a point, remembered: every step of a slider asks for hundreds of them.
+export function distanceOf(entry, place, n, distance) {
+  if (!measured.has(entry)) measured.set(entry, { hamming: [], asymmetric: [] });
+  const known = measured.get(entry)[distance];
+  known[place] ??= codeDistance(codesOf(entry, place, n), distance === "asymmetric" ? entry.weights : null);
+  return known[place];
+}
+
 export function codeDistance({ query, point }, weights) {
   return query.reduce((sum, bit, j) => sum + (bit === point[j] ? 0 : weights ? weights[j] : 1), 0);
 }

@@ -2,15 +2,32 @@
 
 import { byId, element, fill } from "./elements.js";
 import { counted, decimal, whole } from "./numbers.js";
-import { codeDistance, codesOf, countTrue, retrieved } from "./ranking.js";
-import { makeRoving } from "./roving.js";
+import { pointsTable } from "./points_table.js";
+import { countTrue, distanceOf, retrieved } from "./ranking.js";
 import { change, state, watch } from "./state.js";
-import { tile } from "./tiles.js";
+import { tileGroup } from "./tile_group.js";
+import { setSheet, tile } from "./tiles.js";
 
 const beside = matchMedia("(min-width: 1200px)");
 
 export function startResults(about, current) {
-  const draw = () => current.data && drawAll(about, current.data);
+  const truth = truePart(about);
+  const panels = about.methods.map((method) => panel(about, method));
+  byId("methods").classList.toggle("tables", !about.sprite);
+  const draw = () => {
+    const { data } = current;
+    if (!data) return;
+    if (!truth.node.isConnected) {
+      fill(byId("truth"), truth.node);
+      fill(byId("methods"), ...panels.map((one) => one.node));
+    }
+    const { k, candidates, bits } = state;
+    byId("truth-title").textContent = `Query ${data.row}, and its ${counted(k, "true nearest neighbour")}`;
+    byId("methods-title").textContent =
+      `What each method finds: the nearest ${k} of ${counted(candidates, "candidate")}, ${bits} bits`;
+    for (const part of [truth, ...panels]) part.show(data);
+    markSame();
+  };
   watch(["bits", "candidates", "k", "distance"], draw);
   for (const root of [byId("truth"), byId("methods")]) {
     for (const kind of ["click", "focusin", "pointerover"]) root.addEventListener(kind, lookAt);
@@ -19,126 +36,95 @@ export function startResults(about, current) {
   return draw;
 }
 
-function drawAll(about, data) {
-  const { k, candidates, bits } = state;
-  byId("truth-title").textContent = `Query ${data.row}, and its ${counted(k, "true nearest neighbour")}`;
-  byId("methods-title").textContent =
-    `What each method finds: the nearest ${k} of ${counted(candidates, "candidate")}, ${bits} bits`;
-  fill(byId("truth"), trueNeighbours(about, data));
-  byId("methods").classList.toggle("tables", !data.sprite);
-  fill(byId("methods"), ...about.methods.map((method) => panel(about, data, method)));
-  markSame();
-}
-
-function trueNeighbours(about, data) {
-  const places = Array.from({ length: Math.min(state.k, data.ids.length) }, (_, place) => place);
-  if (!data.sprite) return table(data, places, null);
+function truePart(about) {
+  const group = points(about, null, "True neighbours");
+  const show = (data) => {
+    const places = Array.from({ length: Math.min(state.k, data.ids.length) }, (_, place) => place);
+    group.show(data, places);
+  };
+  if (!about.sprite) return { node: group.node, show };
   const query = element("div", { class: "query-tile" });
-  query.append(
-    tile({
-      sprite: about.sprite,
-      url: `data/wall.${about.sprite.ending}`,
-      number: state.query,
-      place: "query",
-      label: "The query",
-      className: "is-query",
-      tabIndex: -1,
-    }),
-  );
-  query.firstChild.disabled = true;
-  return element("div", { class: "query-and-truth" }, query, group(about, data, places, null, "True neighbours"));
+  setSheet(query, about.sprite, `data/wall.${about.sprite.ending}`);
+  const node = element("div", { class: "query-and-truth" }, query, group.node);
+  return {
+    node,
+    show: (data) => {
+      const which = { sprite: about.sprite, number: state.query, place: "query", label: "The query" };
+      fill(query, tile({ ...which, className: "is-query", tabIndex: -1 }));
+      query.firstChild.disabled = true;
+      show(data);
+    },
+  };
 }
 
-function panel(about, data, method) {
-  const ranks = ranksOf(data, method);
-  const places = retrieved(ranks, state.candidates, state.k);
-  const hits = countTrue(ranks, state.candidates, state.k);
+function panel(about, method) {
   const id = `panel-${method.name}`;
-  const share = element("div", { class: "share", "--share": `${(100 * hits) / state.k}%`, "aria-hidden": "true" });
-  const head = element(
-    "h3",
-    { id },
-    element("span", { class: "name" }, method.label),
-    element("span", { class: "hits" }, element("b", null, String(hits)), ` of ${state.k}`),
+  const hits = element("span", { class: "hits" });
+  const share = element("div", { class: "share", "aria-hidden": "true" });
+  const less = element("p", { class: "hint" });
+  const group = points(about, method, method.label);
+  const node = element(
+    "section",
+    { class: "card panel", "aria-labelledby": id, "data-method": method.name },
+    element("h3", { id }, element("span", { class: "name" }, method.label), hits),
+    share,
+    group.node,
+    less,
   );
-  const node = element("section", { class: "card panel", "aria-labelledby": id, "data-method": method.name });
-  const points = data.sprite ? group(about, data, places, method, method.label) : table(data, places, method);
-  node.append(head, share, points);
-  if (places.length < state.k) {
-    const less = `Only ${counted(places.length, "candidate")} to show; move the candidates up for more.`;
-    node.append(element("p", { class: "hint" }, less));
+  const show = (data) => {
+    const { k, candidates } = state;
+    const ranks = ranksOf(data, method);
+    const found = countTrue(ranks, candidates, k);
+    const places = retrieved(ranks, candidates, k);
+    fill(hits, element("b", null, String(found)), ` of ${k}`);
+    share.style.setProperty("--share", `${(100 * found) / k}%`);
+    less.hidden = places.length >= k;
+    less.textContent = `Only ${counted(places.length, "candidate")} to show; move the candidates up for more.`;
+    group.show(data, places);
+  };
+  return { node, show };
+}
+
+// Pictures where the set has them, else a table; of a method, or of the truth.
+function points(about, method, name) {
+  const item = (data, place) => ({
+    place,
+    label: describe(data, place, method),
+    isTrue: method !== null && place < state.k,
+  });
+  if (about.sprite) {
+    const group = tileGroup(name);
+    const show = (data, places) => {
+      const url = `data/query-${state.query}.${about.sprite.ending}`;
+      group.show(data.sprite, url, places.map((place) => item(data, place)));
+    };
+    return { node: group.node, show };
   }
-  return node;
+  const node = element("div");
+  const heads = ["point", "distance", ...(method ? ["of codes", "rank"] : [])];
+  const row = (data, place) => ({
+    ...item(data, place),
+    id: data.ids[place],
+    numbers: [data.distances[place], ...(method ? [apart(data, place, method)] : [])],
+    rank: method ? ranksOf(data, method)[place] : undefined,
+  });
+  return { node, show: (data, places) => fill(node, pointsTable(places.map((place) => row(data, place)), heads)) };
 }
 
 function ranksOf(data, method) {
   return data.methods[method.name][state.bits].ranks[state.distance];
 }
 
-function group(about, data, places, method, label) {
-  const node = element("div", { class: "tiles", role: "group", "aria-label": label });
-  const url = `data/query-${state.query}.${about.sprite.ending}`;
-  places.forEach((place, number) => {
-    const isTrue = method !== null && place < state.k;
-    const words = describe(data, place, method);
-    node.append(
-      tile({
-        sprite: data.sprite,
-        url,
-        number: place,
-        place,
-        label: words,
-        className: isTrue ? "true" : "",
-        tabIndex: number === 0 ? 0 : -1,
-      }),
-    );
-  });
-  makeRoving(node);
-  return node;
+function apart(data, place, method) {
+  return distanceOf(data.methods[method.name][state.bits], place, state.bits, state.distance);
 }
 
 function describe(data, place, method) {
   const truth = `${place < state.k ? `True neighbour ${place + 1}` : "Not a true neighbour"}, point ${data.ids[place]}`;
   if (!method) return truth;
-  const { distance } = state;
-  const apart = decimal(distanceOf(data, place, method));
-  const name = distance === "hamming" ? "Hamming" : "asymmetric";
-  return `${truth}; ${method.label}: ${name} distance ${apart}, rank ${whole(ranksOf(data, method)[place])}`;
-}
-
-function distanceOf(data, place, method) {
-  const entry = data.methods[method.name][state.bits];
-  return codeDistance(codesOf(entry, place, state.bits), state.distance === "asymmetric" ? entry.weights : null);
-}
-
-function table(data, places, method) {
-  const body = element("tbody");
-  places.forEach((place, number) => {
-    const isTrue = method !== null && place < state.k;
-    const button = element(
-      "button",
-      {
-        type: "button",
-        class: "row-button",
-        "data-place": place,
-        tabindex: number === 0 ? 0 : -1,
-        "aria-label": describe(data, place, method),
-      },
-      String(data.ids[place]),
-    );
-    const cells = [button, decimal(data.distances[place])];
-    if (method) {
-      cells.push(decimal(distanceOf(data, place, method)), whole(ranksOf(data, method)[place]));
-    }
-    const row = element("tr", { class: isTrue ? "true" : "" }, element("td", { class: "mark" }, isTrue ? "◤" : ""));
-    row.append(...cells.map((cell) => element("td", null, cell)));
-    body.append(row);
-  });
-  const heads = ["", "point", "distance", ...(method ? ["of codes", "rank"] : [])];
-  const head = element("tr", null, ...heads.map((text) => element("th", { scope: "col" }, text)));
-  const node = element("table", { class: "points" }, element("thead", null, head), body);
-  makeRoving(node);
-  return element("div", { class: "scroll" }, node);
+  const name = state.distance === "hamming" ? "Hamming" : "asymmetric";
+  const distance = `${name} distance ${decimal(apart(data, place, method))}`;
+  return `${truth}; ${method.label}: ${distance}, rank ${whole(ranksOf(data, method)[place])}`;
 }
 
 function lookAt(event) {

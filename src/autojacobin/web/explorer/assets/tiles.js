@@ -2,7 +2,7 @@
 
 import { element } from "./elements.js";
 
-export function tile({ sprite, url, number, place, label, className, tabIndex, text }) {
+export function tile({ sprite, number, place, label, className, tabIndex, text }) {
   const button = element("button", {
     type: "button",
     class: `tile ${className ?? ""}`,
@@ -11,19 +11,23 @@ export function tile({ sprite, url, number, place, label, className, tabIndex, t
     title: label,
     tabindex: tabIndex,
   });
-  if (sprite) showPicture(button, sprite, url, number);
+  if (sprite) setPicture(button, sprite, number);
   else button.append(text);
   return button;
 }
 
-export function showPicture(node, sprite, url, number) {
+// What all pictures of a sprite share; said once on something around them, a page of hundreds is styled sooner.
+export function setSheet(node, sprite, url) {
+  node.classList.toggle("coarse", sprite.width < 16);
+  node.style.setProperty("--sheet", `url("${new URL(url, document.baseURI)}")`);
+  node.style.setProperty("--sheet-size", `${100 * sprite.columns}% ${100 * sprite.rows}%`);
+  node.style.setProperty("--sheet-shape", `${sprite.width} / ${sprite.height}`);
+}
+
+export function setPicture(node, sprite, number) {
   const across = number % sprite.columns;
   const down = Math.floor(number / sprite.columns);
   node.classList.add("picture");
-  node.classList.toggle("coarse", sprite.width < 16);
-  node.style.aspectRatio = `${sprite.width} / ${sprite.height}`;
-  node.style.backgroundImage = `url("${url}")`;
-  node.style.backgroundSize = `${100 * sprite.columns}% ${100 * sprite.rows}%`;
   node.style.backgroundPosition = `${share(across, sprite.columns)}% ${share(down, sprite.rows)}%`;
 }
 

@@ -3,15 +3,14 @@
 import { byId, fill } from "./elements.js";
 import { makeRoving, makeStop } from "./roving.js";
 import { change, state, watch } from "./state.js";
-import { tile } from "./tiles.js";
+import { setSheet, tile } from "./tiles.js";
 
 export function startWall(about) {
   const wall = byId("wall");
-  const url = about.sprite ? `data/wall.${about.sprite.ending}` : null;
+  if (about.sprite) setSheet(wall, about.sprite, `data/wall.${about.sprite.ending}`);
   const tiles = about.wall.map((row, number) =>
     tile({
       sprite: about.sprite,
-      url,
       number,
       place: number,
       label: `Query ${row}`,
