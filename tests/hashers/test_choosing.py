@@ -386,8 +386,8 @@ def test_odd_data_give_codes_and_finite_scores(n, bits, features, dtype):
 
 def test_true_neighbours_must_be_fewer_than_the_points_searched():
     X = digits()[:600]
-    with pytest.raises(DataError, match="selection_k of AutoJacoBin must be below the 540 points .*, got 540"):
-        AutoJacoBin(8, selection_k=540).fit(X)
+    with pytest.raises(DataError, match="selection_k of AutoJacoBin must be below the 450 points .*, got 450"):
+        AutoJacoBin(8, selection_k=450).fit(X)
     assert hasattr(quick(jacobian_weight=0, selection_k=539, selection_depth=5).fit(X), "search_results_")
 
 

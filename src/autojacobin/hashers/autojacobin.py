@@ -48,8 +48,9 @@ class AutoJacoBin(AutoEncoderHasher):
 
     What suits the data is found out on the training set alone: where ``alpha``, ``init``, ``energy`` or
     ``jacobian_weight`` is ``"auto"``, candidates are compared by the m-Recall that a held-out tenth of the training
-    points (a quarter of few) has in the rest, and the best is trained on all of them. The candidates include the starting points
-    themselves, so that on held-out points the codes are no worse than those of ITQ, OKMeans or NOKMeans.
+    points (a quarter of few) has in the rest, and the best is trained on all of them. The candidates include the
+    starting points themselves, so that on held-out points the codes are no worse than those of ITQ, OKMeans or
+    NOKMeans.
     :meth:`as_published` gives the paper's settings, which choose nothing.
 
     Parameters
