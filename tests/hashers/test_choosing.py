@@ -388,7 +388,7 @@ def test_true_neighbours_must_be_fewer_than_the_points_searched():
     X = digits()[:600]
     with pytest.raises(DataError, match="selection_k of AutoJacoBin must be below the 450 points .*, got 450"):
         AutoJacoBin(8, selection_k=450).fit(X)
-    assert hasattr(quick(jacobian_weight=0, selection_k=539, selection_depth=5).fit(X), "search_results_")
+    assert hasattr(quick(jacobian_weight=0, selection_k=449, selection_depth=5).fit(X), "search_results_")
 
 
 def test_the_depth_of_the_comparison_is_the_one_that_was_asked_for():
