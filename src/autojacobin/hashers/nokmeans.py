@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin._frames import centre, corners, principal_frame, random_rotation
+from autojacobin._parallel import one_blas_thread
 from autojacobin.hashers._base import LinearHasher
 from autojacobin.hashers._parameters import Limit, Seed, Whole
 from autojacobin.hashers._persistence import Tensor
@@ -98,6 +99,7 @@ class NOKMeans(LinearHasher):
         self.n_iter = n_iter
         self.random_state = random_state
 
+    @one_blas_thread()  # products with one vector after another, on which threads wait for each other
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         origin, X = centre(X)
         unit = np.abs(X).max()  # products of four coordinates are to come, so they should be near 1

@@ -34,9 +34,10 @@ p { margin: .4rem 0; } .lead, .note, figcaption, footer { color: var(--faint); }
 .table { position: relative; overflow-x: auto; margin: .6rem 0; } table { border-collapse: collapse; font-size: .9rem;
   font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding: .2rem 0; }
-th, td { padding: .22rem .6rem .22rem .35rem; border-bottom: 1px solid var(--line); text-align: right;
+th, td { padding: .22rem 1rem .22rem .2rem; border-bottom: 1px solid var(--line); text-align: right;
   white-space: nowrap; }
-th:first-child { text-align: left; } thead th { border-bottom: 2px solid var(--ink); }
+th:first-child { text-align: left; } thead th { border-bottom: 2px solid var(--ink); white-space: normal;
+  vertical-align: bottom; }
 tbody th { font-weight: 400; } td b { background: var(--mark); padding: 0 .2rem; border-radius: 3px; }
 td b { margin-right: -.2rem; } td i { position: absolute; font-style: normal; white-space: pre; }
 img { display: block; max-width: 100%; height: auto; background: #fff; border-radius: 4px; }
