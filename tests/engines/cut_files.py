@@ -4,6 +4,12 @@ from itertools import pairwise
 
 from autojacobin.datasets import write_vectors
 
+# More rows than three blocks of an index, in files that end anywhere but at the end of one.
+BLOCK = 2**16
+N = 3 * BLOCK + 1000
+CUTS = [10, BLOCK - 3, BLOCK + 1, 2 * BLOCK + 77]
+ENDINGS = ("npy", "u8bin", "bvecs", "parquet", "u8bin")
+
 
 def cut_into_files(folder, X, cuts, endings=("npy",)):
     """Write X[0:cuts[0]], X[cuts[0]:cuts[1]], … and give a pattern for all of them."""

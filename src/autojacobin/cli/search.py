@@ -92,9 +92,9 @@ class SearchOptions:
 
     def facts(self, k: int, n: int) -> dict[str, Any]:
         """Give what was asked for, and what was chosen for it, in a search for ``k`` among ``n`` vectors."""
-        from autojacobin.search.index import _checked_candidates
+        from autojacobin.search._arguments import checked_candidates
 
-        used = min(_checked_candidates(self.candidates, k), n) if self.rerank else None
+        used = min(checked_candidates(self.candidates, k), n) if self.rerank else None
         asked = {"distance": self.distance, "rerank": self.rerank, "recall": self.recall, "candidates": used}
         return {name: value for name, value in asked.items() if value is not None}
 

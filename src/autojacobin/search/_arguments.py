@@ -11,7 +11,14 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.errors import DataError, DataTypeError
 
-__all__ = ["checked_codes", "checked_count", "checked_k", "checked_subset"]
+__all__ = [
+    "checked_candidates",
+    "checked_codes",
+    "checked_count",
+    "checked_k",
+    "checked_subset",
+    "refuse_other_distances",
+]
 
 
 def checked_codes(queries: Any, base: Any) -> None:
@@ -59,3 +66,17 @@ def checked_subset(subset: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
         wrong = unique[0] if unique[0] < 0 else unique[-1]
         raise DataError(f"subset must name rows from 0 to {n - 1}, got {wrong}")
     return unique
+
+
+def checked_candidates(candidates: SupportsIndex | None, k: int) -> int:
+    """Give how many of the nearest codes are re-ranked: at least ``k``, by default ten times that and 100."""
+    number = max(10 * k, 100) if candidates is None else checked_count("candidates", candidates)
+    if number < k:
+        raise DataError(f"candidates must be at least k = {k}, got {number}; ask for more of them or a smaller k")
+    return number
+
+
+def refuse_other_distances(distance: str) -> None:
+    """Refuse what is no distance between codes."""
+    if distance not in ("hamming", "asymmetric"):
+        raise DataError(f"distance must be 'hamming' or 'asymmetric', got {distance!r}")

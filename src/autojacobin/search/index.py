@@ -18,7 +18,7 @@ from autojacobin.codes import Codes
 from autojacobin.errors import DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher
 from autojacobin.hashers._vectors import as_floats, as_matrix
-from autojacobin.search._arguments import checked_count, checked_k
+from autojacobin.search._arguments import checked_candidates, checked_k, refuse_other_distances
 from autojacobin.search._calibration import Calibration, Calibrator, checked_recall
 from autojacobin.search._home import Home
 from autojacobin.search._manifest import Manifest
@@ -299,7 +299,7 @@ class Index:
         segments = self._segments
         n = sum(segment.n_live for segment in segments)
         wanted = checked_k(k, n, "the index")
-        _refuse_other_than(distance)
+        refuse_other_distances(distance)
         if rerank:
             self._refuse_without_vectors()
         elif candidates is not None:
@@ -309,7 +309,7 @@ class Index:
             raise DataError(f"recall chooses how many candidates to re-rank, got {other} besides; leave out either")
         if recall is not None:
             candidates = self._chosen(segments, wanted, recall, distance)
-        number = min(_checked_candidates(candidates, wanted), n) if rerank else wanted
+        number = min(checked_candidates(candidates, wanted), n) if rerank else wanted
         matrix = to_host(as_matrix(queries, type(self._hasher).__name__))
         prepared = self._prepared(queries, distance)
         if rerank:
@@ -357,7 +357,7 @@ class Index:
         self._refuse_closed()
         segments = self._segments
         wanted = checked_k(k, sum(segment.n_live for segment in segments), "the index")
-        _refuse_other_than(distance)
+        refuse_other_distances(distance)
         self._refuse_without_vectors()
         share = checked_recall(recall)
         if queries is not None:
@@ -474,18 +474,6 @@ class Index:
         return tuple(
             segment.without(positions, store) for segment, (_, positions) in pairs if len(positions) < segment.n_live
         )
-
-
-def _checked_candidates(candidates: SupportsIndex | None, k: int) -> int:
-    number = max(10 * k, 100) if candidates is None else checked_count("candidates", candidates)
-    if number < k:
-        raise DataError(f"candidates must be at least k = {k}, got {number}; ask for more of them or a smaller k")
-    return number
-
-
-def _refuse_other_than(distance: str) -> None:
-    if distance not in ("hamming", "asymmetric"):
-        raise DataError(f"distance must be 'hamming' or 'asymmetric', got {distance!r}")
 
 
 def _refuse_unknown(wanted: npt.NDArray[np.int64], found: list[tuple[Any, Any]], done: str) -> None:
