@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin.autoencoder import _eigh
-from autojacobin.autoencoder._eigh import eigh
+from autojacobin.autoencoder import _lapack
+from autojacobin.autoencoder._eigh import eigh, leading_eigh
 
 
 def symmetric(n, seed, dtype):
@@ -26,12 +26,54 @@ def test_values_and_vectors_are_those_of_the_matrix(n, seed, dtype):
     assert np.allclose(matrix @ vectors, vectors * values, atol=tolerance)
 
 
-def test_scipy_hands_the_routine_out_and_numpy_does_without(monkeypatch):
-    matrix = symmetric(20, 0, np.float32)
-    values, vectors = eigh(matrix.copy())
-    monkeypatch.setattr(_eigh, "_ssyevd", lambda: None)
-    assert np.allclose(eigh(matrix)[0], values, rtol=1e-4, atol=1e-5)
-    assert np.allclose(np.abs(eigh(matrix)[1][:, -1]), np.abs(vectors[:, -1]), atol=1e-3)
+@given(st.integers(40, 150), st.data(), st.integers(0, 2**31), st.sampled_from([np.float32, np.float64]))
+@settings(max_examples=30, deadline=None)
+def test_leading_ones_are_those_of_all(n, data, seed, dtype):
+    r = data.draw(st.integers(1, n))
+    matrix = symmetric(n, seed, dtype)
+    values, rows = leading_eigh(matrix.copy(), r)
+    tolerance = 50 * n * np.finfo(dtype).eps * max(1.0, np.abs(matrix).max())
+    assert values.dtype == rows.dtype == dtype
+    assert rows.shape == (r, n)
+    assert np.allclose(values, np.linalg.eigvalsh(matrix.astype(np.float64))[::-1][:r], atol=tolerance)
+    assert np.allclose(rows @ rows.T, np.eye(r), atol=tolerance)
+    assert np.allclose(matrix @ rows.T, rows.T * values, atol=tolerance)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 5])
+def test_leading_ones_of_a_matrix_of_low_rank_are_orthonormal_all_the_same(rank):
+    factor = np.random.default_rng(3).normal(size=(rank, 90)).astype(np.float32)
+    matrix = factor.T @ factor
+    values, rows = leading_eigh(matrix.copy(), 30)
+    assert np.allclose(rows @ rows.T, np.eye(30), atol=1e-5)
+    assert np.allclose(rows.T * values @ rows, matrix, atol=1e-4)
+
+
+def test_leading_ones_of_a_matrix_that_is_tridiagonal_already():
+    matrix = np.diag(np.arange(1, 61, dtype=np.float32)) + np.diag(np.full(59, 0.1, np.float32), 1)
+    matrix = np.maximum(matrix, matrix.T)
+    values, rows = leading_eigh(matrix.copy(), 10)
+    assert np.allclose(matrix @ rows.T, rows.T * values, atol=1e-4)
+
+
+@pytest.mark.parametrize("missing", ["ssyevd", "ssytrd"])
+def test_scipy_hands_the_routines_out_and_numpy_does_without(monkeypatch, missing):
+    matrix = symmetric(60, 0, np.float32)
+    values, rows = leading_eigh(matrix.copy(), 5)
+    handed_out = _lapack.routine
+    assert handed_out(missing) is not None
+    monkeypatch.setattr(_lapack, "routine", lambda name: None if name == missing else handed_out(name))
+    again, other_rows = leading_eigh(matrix.copy(), 5)
+    assert np.allclose(again, values, rtol=1e-4, atol=1e-5)
+    assert np.allclose(np.abs((rows * other_rows).sum(axis=1)), 1, atol=1e-3)
+
+
+def test_a_routine_that_scipy_does_not_have_is_none():
+    assert _lapack.routine("snothing") is None
+
+
+def test_a_routine_in_another_precision_is_none():
+    assert _lapack.routine("dsyevd") is None
 
 
 def test_a_matrix_without_rows_has_no_values():
@@ -44,6 +86,6 @@ def test_a_failure_of_lapack_is_told(monkeypatch):
     def fails(*arguments):
         arguments[-1]._obj.value = 7
 
-    monkeypatch.setattr(_eigh, "_ssyevd", lambda: fails)
+    monkeypatch.setattr(_lapack, "routine", lambda name: fails)
     with pytest.raises(np.linalg.LinAlgError, match="info=7"):
         eigh(symmetric(5, 0, np.float32))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from autojacobin._arrays import namespace
-from autojacobin.autoencoder._eigh import eigh
+from autojacobin.autoencoder._eigh import leading_eigh
 from autojacobin.autoencoder._leading import block_size, leading_eigenvectors
 from autojacobin.autoencoder._neighbors import Candidates
 
@@ -54,10 +54,9 @@ def _one_by_one(points: Any, neighbors: Any, max_rank: int) -> tuple[Any, Any, A
         np.take(points, neighbors[i], axis=0, out=cloud, mode="clip")  # any other mode would buffer the output
         mean = cloud.mean(axis=0)
         np.subtract(cloud, mean, out=cloud)
-        ascending, vectors = eigh(cloud.T @ cloud)
-        values[i] = ascending[::-1][:max_rank]
-        bases[i] = vectors.T[::-1][:max_rank]
-        total[i] = np.maximum(ascending, 0).sum()
+        products = cloud.T @ cloud
+        total[i] = products.trace()
+        values[i], bases[i] = leading_eigh(products, max_rank)
         largest_mean[i] = np.abs(mean).max()
     return values, bases, total, largest_mean
 
