@@ -14,7 +14,7 @@ import numpy as np
 
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError
 
-__all__ = ["adopt", "give_back", "namespace", "on_device", "to_host"]
+__all__ = ["adopt", "free_gpu_memory", "give_back", "namespace", "on_device", "to_host"]
 
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
 
@@ -58,6 +58,15 @@ def give_back(result: Any, original: Any) -> Any:
     if _is_torch(original):
         return sys.modules["torch"].from_dlpack(result)
     return result if _is_cupy(original) else to_host(result)
+
+
+def free_gpu_memory(array: Any) -> int | None:
+    """Count the bytes that are free on the GPU where ``array`` lives; None for an array that lives on no GPU."""
+    if not _is_cupy(array):
+        return None
+    cupy: Any = sys.modules["cupy"]
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    return int(free + cupy.get_default_memory_pool().free_bytes())
 
 
 def _is_cupy(array: Any) -> bool:

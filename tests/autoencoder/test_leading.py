@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin.autoencoder import _leading
+from autojacobin.autoencoder._cholesky import factor_and_inverse
 from autojacobin.autoencoder._leading import block_size, leading_eigenvectors
 
 
@@ -84,6 +84,6 @@ def test_factors_by_halves_are_cholesky_s(seed, n):
     rng = np.random.default_rng(seed)
     half = rng.normal(size=(2, n, n + 3))
     matrices = half @ half.transpose(0, 2, 1) + np.eye(n)
-    factor, inverse = _leading._factor(matrices)
+    factor, inverse = factor_and_inverse(matrices)
     assert np.allclose(factor, np.linalg.cholesky(matrices), atol=1e-8)
     assert np.allclose(factor @ inverse, np.eye(n), atol=1e-8)

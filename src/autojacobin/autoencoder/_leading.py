@@ -1,9 +1,13 @@
 """Leading eigenvectors of many symmetric matrices at once, by matrix products, for a GPU.
 
-Batched ``eigh`` computes all D eigenvectors, at 960 dimensions in some 11 ms a matrix on an H200. A tangent space wants
-r of them. Subspace iteration multiplies a block of r + r/4 + 32 vectors with the matrix and makes it orthonormal again,
-over and over: the error at the r-th eigenvalue shrinks each time by the ratio of the first one outside the block to it,
-and the directions of the whole data set are a good start. A small ``eigh`` in the block gives the rest.
+Batched ``eigh`` computes all D eigenvectors, at 960 dimensions in 1.4 ms a matrix and more on an H200. A tangent space
+wants r of them. Subspace iteration multiplies a block of r + r/4 + 32 vectors with the matrix and makes it orthonormal
+again, over and over: the error at the r-th eigenvalue shrinks each time by the ratio of the first one outside the block
+to it, and the directions of the whole data set are a good start. A small ``eigh`` in the block gives the rest.
+
+After two plain rounds the columns are nearly in order, each one free of those before it, and a round may be a
+polynomial of the matrix instead of the matrix: Chebyshev's T₂, which stays within ±1 on the eigenvalues outside the
+block and grows fast beyond. It takes two products and shrinks the error as much as four plain rounds do.
 
 Where the residual says that this was not enough although the spectrum has a gap, the matrix is decomposed as a whole:
 the answer is that of ``eigh``, only sooner.
@@ -14,14 +18,16 @@ from __future__ import annotations
 from typing import Any
 
 from autojacobin._arrays import namespace
+from autojacobin.autoencoder._cholesky import factor_and_inverse
 
 __all__ = ["block_size", "leading_eigenvectors"]
 
-_ROUNDS = 12
-_LAST_ROUNDS = 3
+_PLAIN_ROUNDS = 2
+_FILTERED_ROUNDS = 2
+_LAST_ROUNDS = 2
+_COLUMNS_AT_EDGE = 8
 _LARGEST_ANGLE = 5e-4
 _GAP = 0.1  # share of an eigenvalue by which the next one must be smaller for the space to be a definite one
-_SMALL = 32
 
 
 def block_size(r: int) -> int:
@@ -36,8 +42,10 @@ def leading_eigenvectors(matrices: Any, r: int, start: Any) -> tuple[Any, Any]:
     """
     xp = namespace(matrices)
     V = xp.broadcast_to(start, (len(matrices), *start.shape))
-    for _ in range(_ROUNDS):
+    for _ in range(_PLAIN_ROUNDS):
         V = _orthonormal(xp.matmul(matrices, V))
+    for _ in range(_FILTERED_ROUNDS):
+        V = _orthonormal(_filtered(matrices, V))
     for _ in range(_LAST_ROUNDS):  # for what rounding left: vectors beyond the rank of a matrix are nothing else
         V = _orthonormal(V)
     images = xp.matmul(matrices, V)
@@ -58,6 +66,24 @@ def leading_eigenvectors(matrices: Any, r: int, start: Any) -> tuple[Any, Any]:
     return values, rows
 
 
+def _filtered(matrices: Any, V: Any) -> Any:
+    """T₂(2A/b − 1) V = 2 C (C V) − V with C = 2A/b − 1, where b is about the last eigenvalue in the block."""
+    xp = namespace(V)
+    images = xp.matmul(matrices, V)
+    last = slice(-_COLUMNS_AT_EDGE, None)
+    edge = (V[:, :, last] * images[:, :, last]).sum(axis=1).mean(axis=1)
+    edge = xp.maximum(edge, xp.finfo(V.dtype).eps * xp.trace(matrices, axis1=1, axis2=2))
+    factor = (2 / xp.where(edge > 0, edge, 1))[:, None, None]
+    images *= factor
+    images -= V
+    result = xp.matmul(matrices, images)
+    result *= factor
+    result -= images
+    result *= 2
+    result -= V
+    return result
+
+
 def _orthonormal(Y: Any) -> Any:
     """Orthonormal columns with the same span, by a Cholesky factor of the columns' products, taken at unit length."""
     xp = namespace(Y)
@@ -68,27 +94,5 @@ def _orthonormal(Y: Any) -> Any:
     little = 4 * Y.shape[2] * float(xp.finfo(Y.dtype).eps)
     products += little * xp.eye(Y.shape[2], dtype=Y.dtype)
     products /= 1 + little
-    _, inverse = _factor(products)
+    _, inverse = factor_and_inverse(products)
     return xp.matmul(Y, inverse.transpose(0, 2, 1))
-
-
-def _factor(matrices: Any) -> tuple[Any, Any]:
-    """Cholesky factors and their inverses, by halves: matrix products but for small blocks.
-
-    The batched routines of a GPU are made for small matrices, and take ten times as long on large ones as this does.
-    """
-    xp = namespace(matrices)
-    n = matrices.shape[1]
-    if n <= _SMALL:
-        factor = xp.linalg.cholesky(matrices)
-        return factor, xp.linalg.inv(factor)
-    half = n // 2
-    first, first_inverse = _factor(matrices[:, :half, :half])
-    below = xp.matmul(matrices[:, half:, :half], first_inverse.transpose(0, 2, 1))
-    rest = matrices[:, half:, half:] - xp.matmul(below, below.transpose(0, 2, 1))
-    second, second_inverse = _factor(rest)
-    factor, inverse = xp.zeros_like(matrices), xp.zeros_like(matrices)
-    factor[:, :half, :half], factor[:, half:, :half], factor[:, half:, half:] = first, below, second
-    inverse[:, :half, :half], inverse[:, half:, half:] = first_inverse, second_inverse
-    inverse[:, half:, :half] = -xp.matmul(second_inverse, xp.matmul(below, first_inverse))
-    return factor, inverse

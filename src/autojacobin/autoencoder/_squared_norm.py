@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from autojacobin._arrays import namespace
-from autojacobin.autoencoder._jacobian_part import JacobianPart, total
+from autojacobin.autoencoder._jacobian_part import JacobianPart, sum_of_products, total
 from autojacobin.autoencoder.network import Network
 
 __all__ = ["squared_norm"]
@@ -60,7 +60,7 @@ def _pair_sum(A: Any, R: Any, C: Any, G: Any) -> tuple[Any, Any, Any, Any]:
         pairs = R[:, n, None] * R[:, None, m]
         table = (C[:, n, None] * C[:, None, m]).reshape(columns, -1)
         inner = (A @ table).reshape(rows, *shape)
-        per_G[n, m] += counted * xp.einsum("inm,inm->nm", pairs, inner)
+        per_G[n, m] += counted * sum_of_products("inm,inm->nm", pairs, inner)
         inner *= weights
         _add_products(per_R, inner, R, n, m)
         pairs *= weights

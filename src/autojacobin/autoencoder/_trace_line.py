@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autojacobin._arrays import namespace
+from autojacobin._arrays import free_gpu_memory, namespace
 from autojacobin.autoencoder._jacobian_part import JacobianPart, points_per_task, total
 from autojacobin.autoencoder._trace import Room, groups, times_weights, trace
 from autojacobin.autoencoder.network import Network
@@ -22,7 +22,7 @@ from autojacobin.autoencoder.tangent import TangentSpaces
 
 __all__ = ["LineRoom", "TraceLine"]
 
-# Points whose matrices E would take more bytes than this are evaluated in full instead.
+# Points whose matrices E would take more bytes than this, or a quarter of a GPU, are evaluated in full instead.
 _BYTES_HELD = 650_000_000
 
 
@@ -31,16 +31,18 @@ class LineRoom:
 
     def __init__(self) -> None:
         self._E: Any = None
+        self._asked = 0  # points; there may be room for fewer
 
     def take(self, ranks: Any, W2: Any) -> Any:
         """Room (m, 3, D, d) for the points that ``ranks`` belong to, or for as many whole tasks as are held."""
         n, per_task = len(ranks), points_per_task(ranks)
-        fitting = _BYTES_HELD // (3 * W2.size * W2.dtype.itemsize)
-        n_held = n if n <= fitting else fitting // per_task * per_task
-        if self._E is None or len(self._E) < n_held or self._E.shape[2:] != W2.shape or self._E.dtype != W2.dtype:
-            self._E = None  # before the new memory is taken
+        if self._E is None or self._asked < n or self._E.shape[2:] != W2.shape or self._E.dtype != W2.dtype:
+            self._E, self._asked = None, n  # before the new memory is taken
+            free = free_gpu_memory(W2)
+            fitting = (_BYTES_HELD if free is None else free // 4) // (3 * W2.size * W2.dtype.itemsize)
+            n_held = n if n <= fitting else fitting // per_task * per_task
             self._E = namespace(W2).empty((n_held, 3, *W2.shape), dtype=W2.dtype)
-        return self._E[:n_held]
+        return self._E[:n]
 
 
 class TraceLine:

@@ -13,8 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from autojacobin._arrays import namespace
 from autojacobin.autoencoder._trace_line import LineRoom, TraceLine
 from autojacobin.autoencoder.jacobian import jacobian
@@ -101,9 +99,7 @@ class Descent:
 
     def __init__(self, objective: Objective, network: Network, batch: Batch, room: LineRoom) -> None:
         self._objective, self._network, self._batch = objective, network, batch
-        # Only on a CPU is this known to pay; a GPU evaluates every point of the line in full.
-        on_host = isinstance(network.W1, np.ndarray)
-        traced = batch.tangents if objective.jacobian_weight and on_host else None
+        traced = batch.tangents if objective.jacobian_weight else None
         self._line = None if traced is None else TraceLine(network, traced, room)
         self.values, gradient, _ = objective._evaluate(network, batch, self._line)
         self.direction = -gradient.to_vector()

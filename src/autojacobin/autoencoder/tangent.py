@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin._arrays import namespace
+from autojacobin._arrays import free_gpu_memory, namespace
 from autojacobin._parallel import map_points
 from autojacobin.autoencoder._local_pca import local_pca
 from autojacobin.autoencoder._neighbors import Candidates
@@ -21,7 +21,8 @@ from autojacobin.autoencoder._neighbors import Candidates
 __all__ = ["TangentSpaces", "tangent_spaces"]
 
 _POINTS_PER_TASK = 32
-_NUMBERS_PER_GPU_TASK = 2**27
+# Numbers of neighbourhoods that a GPU works on at once, if it has the memory, and bytes that all of it takes for each.
+_NUMBERS_PER_GPU_TASK, _BYTES_PER_NUMBER = 2**29, 32
 # Bases that would take more than this many bytes are held in 16 bits a number.
 _BYTES_IN_FULL = 2_500_000_000
 _LARGEST_INT16 = 32767
@@ -149,8 +150,15 @@ def tangent_spaces(
         held[rows, :r] = bases[:, :r]
         return int(rows.stop)
 
-    per_task = _POINTS_PER_TASK if xp is np else max(1, _NUMBERS_PER_GPU_TASK // (max(n_neighbors, D) * D))
-    for done in map_points(work, X, per_task):
+    for done in map_points(work, X, _points_per_task(X, n_neighbors)):
         if progress is not None:
             progress(done, n)
     return TangentSpaces(held, ranks, scales, shares=shares)
+
+
+def _points_per_task(X: Any, n_neighbors: int) -> int:
+    if namespace(X) is np:
+        return _POINTS_PER_TASK
+    free = free_gpu_memory(X)
+    fitting = _NUMBERS_PER_GPU_TASK if free is None else min(_NUMBERS_PER_GPU_TASK, free // _BYTES_PER_NUMBER)
+    return max(1, fitting // (max(n_neighbors, X.shape[1]) * X.shape[1]))
