@@ -205,7 +205,7 @@ def test_the_few_large_steps_of_a_gpu_give_the_same(as_on_a_gpu, monkeypatch, d)
     network, batch = problem(23, 6, d, 3)
     objective = Objective(jacobian_weight=1.0)
     values, gradient = objective(network, batch)
-    as_on_a_gpu("_jacobian_part", "_squared_norm", "_trace")
+    as_on_a_gpu("_jacobian_part", "_passes", "_squared_norm", "_trace")
     for step in (2**28, 250):  # all at once, and in several panels and groups
         for part in ("_squared_norm", "_trace"):
             monkeypatch.setattr(f"autojacobin.autoencoder.{part}._NUMBERS_PER_GPU_STEP", step)

@@ -9,7 +9,7 @@ import numpy as np
 
 from autojacobin._arrays import namespace
 
-__all__ = ["JacobianPart", "points_per_task", "sum_of_products", "total"]
+__all__ = ["JacobianPart", "points_per_task", "total"]
 
 _POINTS_PER_TASK = 125
 
@@ -45,20 +45,3 @@ def points_per_task(array: Any) -> int:
 def total(values: Any) -> float:
     """Sum in double precision: the line search compares costs that differ in the last digits of a float32."""
     return float(values.sum(dtype="float64"))
-
-
-def sum_of_products(subscripts: str, left: Any, right: Any) -> Any:
-    """``einsum`` of two arrays whose indices are in the same order, one array with all of them.
-
-    On a GPU that would turn both arrays round to make matrix products of single rows out of it.
-    """
-    xp = namespace(left)
-    if xp is np:
-        return np.einsum(subscripts, left, right)
-    (first, second), output = subscripts.split("->")[0].split(","), subscripts.split("->")[1]
-    letters = max(first, second, key=len)
-    left, right = (
-        array[tuple(slice(None) if letter in own else None for letter in letters)]
-        for array, own in ((left, first), (right, second))
-    )
-    return (left * right).sum(axis=tuple(place for place, letter in enumerate(letters) if letter not in output))

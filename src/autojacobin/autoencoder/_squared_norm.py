@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from autojacobin._arrays import namespace
-from autojacobin.autoencoder._jacobian_part import JacobianPart, sum_of_products, total
+from autojacobin.autoencoder._jacobian_part import JacobianPart, total
+from autojacobin.autoencoder._passes import add_pairs, make_pairs
 from autojacobin.autoencoder.network import Network
 
 __all__ = ["squared_norm"]
@@ -52,26 +53,18 @@ def _pair_sum(A: Any, R: Any, C: Any, G: Any) -> tuple[Any, Any, Any, Any]:
     on_gpu = min(64 * d, _NUMBERS_PER_GPU_STEP // max(rows, columns))
     height = max(1, (_PAIRS_PER_PANEL if xp is np else on_gpu) // d)
     for first in range(0, d, height):
-        n, m = slice(first, min(first + height, d)), slice(first, d)
-        shape = (n.stop - first, d - first)
+        shape = (min(height, d - first), d - first)
         counted = xp.ones(shape, dtype=R.dtype)
         counted[:, shape[0] :] = 2  # these pairs stand for (m, n) as well
-        weights = counted * G[n, m]
-        pairs = R[:, n, None] * R[:, None, m]
-        table = (C[:, n, None] * C[:, None, m]).reshape(columns, -1)
-        inner = (A @ table).reshape(rows, *shape)
-        per_G[n, m] += counted * sum_of_products("inm,inm->nm", pairs, inner)
-        inner *= weights
-        _add_products(per_R, inner, R, n, m)
-        pairs *= weights
-        weighted = pairs.reshape(rows, -1)
-        per_A += weighted @ table.T
-        _add_products(per_C, (A.T @ weighted).reshape(columns, *shape), C, n, m)
+        weights = counted * G[first : first + shape[0], first:]
+        size = shape[0] * shape[1]
+        table = xp.empty((columns, size), dtype=R.dtype)
+        make_pairs(C, first, xp.ones(shape, dtype=R.dtype), table.reshape(columns, *shape))
+        inner = xp.matmul(A, table)
+        per_weight = xp.zeros(shape, dtype=R.dtype)
+        add_pairs(inner.reshape(rows, *shape), R, first, weights, per_R, per_weight)
+        per_G[first : first + shape[0], first:] += counted * per_weight
+        make_pairs(R, first, weights, inner.reshape(rows, *shape))
+        per_A += inner @ table.T
+        add_pairs((A.T @ inner).reshape(columns, *shape), C, first, xp.ones(shape, dtype=R.dtype), per_C)
     return per_A, per_R, per_C, per_G
-
-
-def _add_products(sums: Any, panels: Any, rows: Any, n: slice, m: slice) -> None:
-    """Add to each row of ``sums`` what its panel gives with the same row of ``rows``, from either side."""
-    xp = namespace(panels)
-    sums[:, n] += xp.matmul(panels, rows[:, m, None])[:, :, 0]
-    sums[:, m] += xp.matmul(rows[:, None, n], panels)[:, 0]

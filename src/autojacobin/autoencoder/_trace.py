@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from autojacobin._arrays import namespace
-from autojacobin.autoencoder._jacobian_part import JacobianPart, sum_of_products, total
+from autojacobin.autoencoder._jacobian_part import JacobianPart, total
+from autojacobin.autoencoder._passes import close_trace, open_trace
 from autojacobin.autoencoder.network import Network
 from autojacobin.autoencoder.tangent import TangentSpaces
 
@@ -37,15 +38,12 @@ def trace(network: Network, g: Any, a: Any, tangents: TangentSpaces, keep: Any =
         times_weights(T, W1, U)
         xp.multiply(T, a[points, None, :], out=scaled)
         times_weights(scaled, W2, V)
-        per_g[points] = sum_of_products("ikn,ikn->in", U, V)
-        V *= g[points, None, :]
+        open_trace(U, V, g[points], per_g[points])
         per_W1 += V.reshape(-1, d).T @ T.reshape(-1, D)
         xp.matmul(T.transpose(0, 2, 1), U, out=Q)
         if keep is not None:
             keep[points] = Q
-        Q *= g[points, None, :]
-        per_a[points] = sum_of_products("ijn,jn->ij", Q, W2)
-        per_W2 += sum_of_products("ij,ijn->jn", a[points], Q)
+        close_trace(Q, g[points], a[points], W2, per_a[points], per_W2)
     return JacobianPart(value=total(per_g * g), g=per_g, a=per_a, W1=per_W1, W2=per_W2)
 
 

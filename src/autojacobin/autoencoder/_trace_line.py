@@ -16,6 +16,7 @@ from typing import Any
 
 from autojacobin._arrays import free_gpu_memory, namespace
 from autojacobin.autoencoder._jacobian_part import JacobianPart, points_per_task, total
+from autojacobin.autoencoder._passes import fill_line, follow_line
 from autojacobin.autoencoder._trace import Room, groups, times_weights, trace
 from autojacobin.autoencoder.network import Network
 from autojacobin.autoencoder.tangent import TangentSpaces
@@ -73,13 +74,11 @@ class TraceLine:
         fill = None if points.start in self._filled else _Filling(self._start, direction, tangents)
         along = xp.empty((s, 3, D), dtype=a.dtype)
         per_g = xp.empty_like(g)
-        powers = xp.stack([a, t * a, t * t * a], axis=1).reshape(s, 1, 3 * D)
+        powers = xp.stack([a, t * a, t * t * a], axis=1)
         for group in groups(s, tangents, d):
             if fill is not None:
                 fill(group, E[group])  # not before, since what is in the cache now is used now
-            rows = E[group].reshape(-1, 3 * D, d)
-            along[group] = xp.matmul(rows, g[group, :, None]).reshape(-1, 3, D)
-            per_g[group] = xp.matmul(powers[group], rows)[:, 0]
+            follow_line(E[group], g[group], powers[group], along[group], per_g[group])
         self._filled.add(points.start)
         constant, linear, square = along[:, 0], along[:, 1], along[:, 2]
         per_a = constant + t * (linear + t * square)
@@ -101,9 +100,4 @@ class _Filling:
         _, U, _, R = self._room.arrays(*T.shape[:2])
         times_weights(T, self._S1, U)
         xp.matmul(T.transpose(0, 2, 1), U, out=R)
-        Q, linear, square = E[:, 0], E[:, 1], E[:, 2]
-        xp.multiply(R, self._S2, out=square)
-        xp.multiply(Q, self._S2, out=linear)
-        R *= self._W2
-        linear += R
-        Q *= self._W2
+        fill_line(E, R, self._W2, self._S2)

@@ -161,4 +161,5 @@ def _points_per_task(X: Any, n_neighbors: int) -> int:
         return _POINTS_PER_TASK
     free = free_gpu_memory(X)
     fitting = _NUMBERS_PER_GPU_TASK if free is None else min(_NUMBERS_PER_GPU_TASK, free // _BYTES_PER_NUMBER)
-    return max(1, fitting // (max(n_neighbors, X.shape[1]) * X.shape[1]))
+    D = int(X.shape[1])
+    return max(1, fitting // (max(n_neighbors, D) * D))
