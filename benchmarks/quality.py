@@ -31,20 +31,20 @@ METHODS = {name: name for name in (*COMPARED, *VARIANTS) if name != "AutoJacoBin
 MOST_VALUES = 10_000 * 128  # training points × dimensions: sets of more dimensions take fewer points
 
 
-def hasher_for(method, bits, seed):
+def hasher_for(method, bits, seed, device):
     if method == OURS:
-        return AutoJacoBin(bits, random_state=seed)
+        return AutoJacoBin(bits, random_state=seed, device=device)
     if method == PUBLISHED:
-        return AutoJacoBin.as_published(bits, random_state=seed)
+        return AutoJacoBin.as_published(bits, random_state=seed, device=device)
     return make_hasher(METHODS[method], bits, seed, {})
 
 
-def measured(method, bits, seed, train, base, queries, truth):
+def measured(method, bits, seed, device, train, base, queries, truth):
     """m-Recall by k, symmetric and asymmetric, and the seconds of the fit."""
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        hasher = hasher_for(method, bits, seed).fit(train)
+        hasher = hasher_for(method, bits, seed, device).fit(train)
     seconds = time.perf_counter() - began
     depth = len(base) // 100
     codes = hasher.encode(base)
@@ -63,7 +63,8 @@ def measured(method, bits, seed, train, base, queries, truth):
 def sets(arguments):
     for name in arguments.sets.split(","):
         try:
-            yield name, load_set(name, arguments.data if name in ("sift", "gist", "text") else None)
+            there = arguments.data and (Path(arguments.data) / name).is_dir()
+            yield name, load_set(name, arguments.data if there else None)
         except Exception as error:  # a set that is not there is left out, and said so
             print(f"{name} is left out: {error}")
 
@@ -147,13 +148,14 @@ def main():
     parser.add_argument("--quick", action="store_true", help="photos, 64 bits, two seeds, 2,000 training points")
     parser.add_argument("--json", type=Path, help="where results are kept, and taken up again")
     parser.add_argument(
-        "--data", type=Path, default=os.environ.get("AUTOJACOBIN_DATA"), help="folder of sift, gist, text"
+        "--data", type=Path, default=os.environ.get("AUTOJACOBIN_DATA"), help="folder of sets, such as sift, gist, text"
     )
     parser.add_argument("--sets", default="photos,sift,text,gist")
     parser.add_argument("--bits", type=int, nargs="*")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--training-points", type=int, help="most; by default 10,000 of 128 dimensions, fewer of more")
     parser.add_argument("--methods", nargs="*", help="only these")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda, for Auto-JacoBin")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.sets, arguments.bits, arguments.seeds = "photos", [64], 2
@@ -172,7 +174,7 @@ def main():
                 for method in arguments.methods or (*METHODS, PUBLISHED, OURS):
                     key = f"{name}/{bits}/{method}/{seed}"
                     if key not in results:
-                        results[key] = measured(method, bits, seed, train, base, queries, truth)
+                        results[key] = measured(method, bits, seed, arguments.device, train, base, queries, truth)
                         print(key, results[key], flush=True)
                         if arguments.json:
                             arguments.json.write_text(json.dumps(results, indent=0))

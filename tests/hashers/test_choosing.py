@@ -123,9 +123,9 @@ def test_the_score_is_the_m_recall_by_definition():
     network = starting_network(X, 16, "itq", np.random.RandomState(0))
     bits = [points @ network.W1.T + network.b1 >= 0 for points in (queries, base)]
     distances = (bits[0][:, None] != bits[1][None]).sum(axis=2)
-    retrieved = np.argsort(distances, axis=1, kind="stable")[:, :50]
+    retrieved = np.argsort(distances, axis=1, kind="stable")[:, :10]
     truth = ground_truth(base, queries, 5)
-    found = [[len(set(truth[q]) & set(retrieved[q, : i + 1])) / 5 for i in range(50)] for q in range(40)]
+    found = [[len(set(truth[q]) & set(retrieved[q, : i + 1])) / 5 for i in range(10)] for q in range(40)]
     score = held_out_score(queries, base, 5, None, lambda net, points: points @ net.W1.T + net.b1 >= 0)
     assert score(network) == pytest.approx(np.mean(found))
 

@@ -191,13 +191,13 @@ def held_out_score(
 ) -> Callable[[Network], float]:
     """Give the function that scores a network: m-Recall of ``queries`` in ``base``.
 
-    ``depth`` points are retrieved; by default one in a hundred of the base, and ten times ``k`` at least.
+    ``depth`` points are retrieved; by default one in a hundred of the base, and twice ``k`` at least.
     """
     from autojacobin.evaluation import ground_truth, m_recall  # a look upwards, as in Hasher.score
     from autojacobin.search import hamming_topk
 
     n = len(base)
-    deep = min(n, max(10 * k, n // 100) if depth is None else depth)
+    deep = min(n, max(2 * k, n // 100) if depth is None else depth)
     truth = ground_truth(to_host(base), to_host(queries), k)
 
     def score(network: Network) -> float:

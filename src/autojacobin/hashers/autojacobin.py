@@ -90,7 +90,7 @@ class AutoJacoBin(AutoEncoderHasher):
         training points.
     selection_depth : int, optional
         Points that are retrieved for it, no more than there are; by default one in a hundred of those searched, and no
-        fewer than ten times ``selection_k``, which suits a search whose candidates are then re-ranked.
+        fewer than twice ``selection_k``, which suits a search whose candidates are then re-ranked.
     tol : float, default=0.0
         Stop after an epoch that lowers the cost by less than this share; 0 runs all epochs.
     random_state : int, RandomState or None
