@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from autojacobin._arrays import namespace
-from autojacobin.autoencoder._eigh import leading_eigh
 from autojacobin.autoencoder._leading import block_size, leading_eigenvectors
 from autojacobin.autoencoder._neighbors import Candidates
 
@@ -45,6 +44,8 @@ def _one_by_one(points: Any, neighbors: Any, max_rank: int) -> tuple[Any, Any, A
 
     One neighbourhood at a time, since it stays in the cache.
     """
+    from autojacobin.autoencoder._eigh import leading_eigh  # not before a fit: loading numba takes a second
+
     s, D = len(neighbors), points.shape[1]
     values = np.empty((s, max_rank), dtype=points.dtype)
     bases = np.empty((s, max_rank, D), dtype=points.dtype)
