@@ -102,3 +102,16 @@ def test_wrong_settings_are_wrong_use(command, folder, text, message):
     assert result.code == 2, result.err
     assert message in " ".join(result.err.replace("│", " ").split())
     assert not (folder / "new.safetensors").exists()
+
+
+def test_passwords_in_the_addresses_of_inputs_are_not_written_down(done, folder):
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/me:sesame@box/base.npy", (folder / "base.npy").read_bytes())
+    try:
+        done("train", "memory://me:sesame@box/base.npy", "s.safetensors", "-m", "itq", "-b", 12, "--sample", 200)
+    finally:
+        memory.rm("/me:sesame@box/base.npy")
+    text = (folder / "s.safetensors.toml").read_text()
+    assert tomllib.loads(text)["run"]["vectors"] == ["memory://box/base.npy"]
+    assert "sesame" not in text

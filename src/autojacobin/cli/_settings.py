@@ -50,11 +50,20 @@ def write_settings(context: typer.Context, output: Path, **instead: Any) -> None
 
     values = {key: context.params.get(param.name) for key, param in _settings_of(context).items()} | instead
     run: dict[str, Any] = {"version": __version__, "command": " ".join(_names(context))}
-    run |= {param.name: context.params[param.name] for param in _parameters(context, "argument")}
-    table: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
+    run |= {param.name: _shown(context.params[param.name]) for param in _parameters(context, "argument")}
+    table: dict[str, Any] = {key: _shown(value) for key, value in values.items() if value is not None}
     for name in reversed(_names(context)):
         table = {name: table}
     write_atomically(f"{output}.toml", as_toml({"run": run, **table}).encode("utf-8", "replace"))
+
+
+def _shown(value: Any) -> Any:
+    """A value as a file may keep it: addresses of inputs may have passwords in them."""
+    from autojacobin.engines._addresses import without_secrets
+
+    if isinstance(value, list | tuple):
+        return [_shown(entry) for entry in value]
+    return without_secrets(value) if isinstance(value, str) and not isinstance(value, Enum) else value
 
 
 def as_toml(document: Mapping[str, Any], above: tuple[str, ...] = ()) -> str:

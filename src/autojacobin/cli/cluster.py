@@ -76,7 +76,7 @@ def build(
                 inputs, hasher, index, workers, keep_vectors=keep_vectors, rows_per_chunk=rows, progress=tell
             )
         seconds = time.perf_counter() - start
-    _write_settings(context, index)
+    write_settings(context, index)
     facts = {"index": index, "vectors": n, "seconds": round(seconds, 3)}
     print_sentence(f"Made {index}: {n:,} vectors in {seconds:.1f} s.", facts, quiet=quiet, as_json=as_json)
 
@@ -109,7 +109,7 @@ def encode(
         with connect(cluster) as workers:
             paths = encode_files(inputs, hasher, out, workers, rows_per_chunk=rows, progress=tell)
         seconds = time.perf_counter() - start
-    _write_settings(context, out)
+    write_settings(context, out)
     facts = {"out": out, "files": len(paths), "seconds": round(seconds, 3)}
     print_sentence(f"Wrote {len(paths)} files to {out} in {seconds:.1f} s.", facts, quiet=quiet, as_json=as_json)
 
@@ -191,16 +191,7 @@ def _tell_found(
 ) -> None:
     if is_stream(out):  # whose reader wants neighbours and nothing else
         return
-    _write_settings(context, out)
+    write_settings(context, out)
     facts = {"out": out, "queries": n_queries, "k": k, "seconds": round(seconds, 3)}
     sentence = f"Wrote {out}: {k} neighbours of each of {n_queries:,} queries in {seconds:.1f} s."
     print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
-
-
-def _write_settings(context: typer.Context, output: Path) -> None:
-    """Write the settings of the run without the passwords that addresses of inputs may have in them."""
-    from autojacobin.engines._addresses import without_secrets
-
-    for name in {"inputs", "base"} & context.params.keys():
-        context.params[name] = [without_secrets(address) for address in context.params[name]]
-    write_settings(context, output)
