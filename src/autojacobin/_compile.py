@@ -19,21 +19,25 @@ intrinsic: Any = _intrinsic  # typed as if the caller passed the typing context,
 @overload
 def kernel(function: F) -> F: ...
 @overload
-def kernel(*, reassociate: bool = ..., divides_by_zero: bool = ...) -> Callable[[F], F]: ...
-def kernel(function: Any = None, *, reassociate: bool = False, divides_by_zero: bool = False) -> Any:
+def kernel(*, reassociate: bool = ..., divides_by_zero: bool = ..., inline: bool = ...) -> Callable[[F], F]: ...
+def kernel(
+    function: Any = None, *, reassociate: bool = False, divides_by_zero: bool = False, inline: bool = False
+) -> Any:
     """Compile a function at its first call; later processes load it from numba's cache.
 
     The cache lies beside the source, or in the user's cache folder where that is read-only. Where
     neither can be written, each process compiles for itself. ``reassociate`` lets sums of floats be
     taken in another order, always the same one, without which they cannot be vectorised.
-    ``divides_by_zero`` gives infinity where an error would be raised, for the same reason.
+    ``divides_by_zero`` gives infinity where an error would be raised, for the same reason. ``inline`` is for what is
+    called for every code: LLVM leaves longer functions as they are, and a call hands over each array as ten numbers.
     """
     if function is None:
-        return partial(kernel, reassociate=reassociate, divides_by_zero=divides_by_zero)
+        return partial(kernel, reassociate=reassociate, divides_by_zero=divides_by_zero, inline=inline)
     options: dict[str, Any] = {
         "nogil": True,
         "fastmath": {"reassoc", "contract"} if reassociate else False,
         "error_model": "numpy" if divides_by_zero else "python",
+        "forceinline": inline,
     }
     try:
         return numba.njit(cache=True, **options)(function)

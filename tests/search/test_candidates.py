@@ -5,11 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import Codes
-from autojacobin.search import _candidates
-from autojacobin.search._candidates import tiled_candidates
+from autojacobin import ITQ, Codes, DataError, Index
+from autojacobin.search import _candidates, asymmetric_topk, hamming_topk
+from autojacobin.search._candidates import are_collected, use_candidates
+from autojacobin.search._guess import guessed_radii
+from autojacobin.search._slices import SlicedQueries
 from autojacobin.search._topk import NO_PLANES, NONE_DEAD, tiled_topk
 from autojacobin.search.asymmetric import quantise
+from autojacobin.search.storage import MemoryStore
 from autojacobin.search.tiles import Tiles, code_words
 
 N = 2048 * 40 + 77  # enough tiles for a sample, and a last one that is not full
@@ -35,12 +38,23 @@ def bases():
     return {n_bits: Tiles.from_codes(Codes.from_bits(projections(N, n_bits, 0) >= 0)) for n_bits in (40, 130)}
 
 
+def candidates(words, planes, base, k, n_levels, dead=NONE_DEAD):
+    """Positions of the candidates of each query, sorted, from whatever blocks they came in."""
+    assert are_collected(10**6, base, k)
+    positions = np.full((len(words), k), -1)
+
+    def keep(block, found):
+        assert np.all(positions[block] == -1)
+        positions[block] = found
+
+    use_candidates(words, planes, base, k, keep, n_levels=n_levels, dead=dead)
+    return np.sort(positions, axis=1)
+
+
 def check(base, queries, k, dead=NONE_DEAD):
     words, planes, n_levels = queries
     expected = tiled_topk(words, planes, base, k, n_levels=n_levels, dead=dead)[1]
-    found = tiled_candidates(words, planes, base, k, n_levels=n_levels, dead=dead)
-    assert found.dtype == np.int64
-    assert np.array_equal(np.sort(found, axis=1), np.sort(expected, axis=1))
+    assert np.array_equal(candidates(words, planes, base, k, n_levels, dead), np.sort(expected, axis=1))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -73,28 +87,119 @@ def test_the_dead_are_left_out_and_ties_go_to_the_first(bases, seed, weighted, k
 def test_bad_guesses_cost_time_only(bases, radius, weighted, monkeypatch):
     asked = []
 
-    def guess(search, first_tile, last_tile):
-        asked.append(len(search.queries))
-        rough = np.full(len(search.queries), radius)
+    def guess(sliced, *_):
+        asked.append(len(sliced.rows))
+        rough = np.full(len(sliced.rows), radius)
         rough[::2] = 8 if not weighted else 60  # some are good
         return rough
 
     queries = prepared(projections(150, 40, 2), weighted)
     expected = tiled_topk(*queries[:2], bases[40], 50, n_levels=queries[2])[1]
-    monkeypatch.setattr(_candidates._Search, "guess_radii", guess)
-    found = tiled_candidates(*queries[:2], bases[40], 50, n_levels=queries[2])
+    monkeypatch.setattr(_candidates, "guessed_radii", guess)
+    found = candidates(*queries[:2], bases[40], 50, queries[2])
     assert sum(asked) >= 150
     monkeypatch.undo()
-    assert np.array_equal(np.sort(found, axis=1), np.sort(expected, axis=1))
+    assert np.array_equal(found, np.sort(expected, axis=1))
 
 
 def test_nothing_depends_on_the_number_of_threads_or_queries(bases, monkeypatch):
     words, planes, n_levels = prepared(projections(600, 40, 3), True)
-    whole = np.sort(tiled_candidates(words, planes, bases[40], 100, n_levels=n_levels), axis=1)
-    few = np.sort(tiled_candidates(words[:5], planes[:5], bases[40], 100, n_levels=n_levels), axis=1)
-    assert np.array_equal(few, whole[:5])
+    whole = candidates(words, planes, bases[40], 100, n_levels)
+    assert np.array_equal(candidates(words[:5], planes[:5], bases[40], 100, n_levels), whole[:5])
     for cores in (1, 3):
         monkeypatch.setattr(_candidates, "usable_cores", lambda cores=cores: cores)
         monkeypatch.setattr(_candidates, "_QUERIES_PER_TASK", 100 * cores)
-        again = tiled_candidates(words, planes, bases[40], 100, n_levels=n_levels)
-        assert np.array_equal(np.sort(again, axis=1), whole)
+        assert np.array_equal(candidates(words, planes, bases[40], 100, n_levels), whole)
+
+
+@pytest.mark.parametrize(
+    ("n_queries", "n_bits", "k", "expected"),
+    [(63, 64, 10, False), (64, 64, 10, True), (64, 512, 10, True), (64, 513, 10, False), (64, 64, 10**5, False)],
+)
+def test_few_queries_long_codes_and_very_many_candidates_are_searched_in_order(
+    n_queries, n_bits, k, expected, monkeypatch
+):
+    monkeypatch.setattr(_candidates, "usable_cores", lambda: 1)
+    assert are_collected(n_queries, Tiles.empty(1000, n_bits), k) == expected
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("n_bits", [40, 130])
+@pytest.mark.parametrize(("k", "most", "chunks"), [(300, 10**6, 16), (300, 1, 32), (3000, 10**6, 16)])
+def test_the_guess_is_the_distance_of_so_many_codes_of_a_sample(bases, n_bits, weighted, k, most, chunks):
+    base = bases[n_bits]
+    values = projections(33, n_bits, 7)
+    words, planes, n_levels = prepared(values, weighted)
+    dead = np.packbits(np.random.default_rng(0).random(N) < 0.3, bitorder="little")
+    sliced = SlicedQueries.over(base, words, planes)
+    radii = guessed_radii(sliced, base, _candidates._alive(base, dead), k, n_levels, most)
+    whole = N // 512
+    sample = (512 * (np.arange(chunks) * whole // chunks)[:, None] + np.arange(512)).ravel()
+    sample = sample[np.unpackbits(dead, count=N, bitorder="little")[sample] == 0]
+    bits = base.take(sample).to_bits().astype(bool)
+    weights = np.rint(np.abs(values) / (np.abs(values).max(axis=1) / 15)[:, None]) if weighted else np.ones_like(values)
+    gaps = ((values >= 0)[:, None] != bits[None]) * weights[:, None]
+    share = k * 512 * chunks / N
+    rank = int(share + 3 * share**0.5 + 4)
+    assert np.array_equal(radii, np.sort(gaps.sum(axis=2), axis=1)[:, rank - 1] + 1)
+
+
+@pytest.mark.parametrize("n", [1, 511, 512 * 3, 512 * 15 + 511])
+def test_a_small_base_has_no_sample(n):
+    base = Tiles.from_codes(Codes.from_bits(projections(n, 40, 4) >= 0))
+    words, planes, n_levels = prepared(projections(33, 40, 5), False)
+    alive = _candidates._alive(base, NONE_DEAD)
+    assert guessed_radii(SlicedQueries.over(base, words, planes), base, alive, 1, n_levels, 10) is None
+    assert np.bitwise_count(alive).sum() == n
+
+
+@pytest.mark.parametrize("distance", ["hamming", "asymmetric"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.int16])
+def test_an_index_re_ranks_many_queries_like_few_and_like_brute_force(distance, dtype):
+    rng = np.random.default_rng(1)
+    surface = rng.normal(size=(5, 24)) * 30
+    base, queries = ((rng.normal(size=(n, 5)) @ surface + 128).clip(0, 255).astype(dtype) for n in (12_000, 300))
+    hasher = ITQ(24, random_state=0).fit(base[:1000].astype(np.float32))
+    index, ids = Index(hasher), rng.permutation(50_000)[:12_000]
+    index.add(base, ids)
+    gone = rng.random(12_000) < 0.2
+    index.remove(ids[gone])
+    found = index.search(queries, 10, candidates=150, distance=distance)
+    few = [index.search(queries[row : row + 1], 10, candidates=150, distance=distance) for row in range(0, 300, 50)]
+    assert np.array_equal(found[1][::50], np.concatenate([part[1] for part in few]))
+    assert np.array_equal(found[0][::50], np.concatenate([part[0] for part in few]))
+    order = np.argsort(ids[~gone])
+    left, left_ids = base[~gone][order], ids[~gone][order]
+    if distance == "hamming":
+        near = hamming_topk(hasher.encode(queries), hasher.encode(left), 150)[1]
+    else:
+        near = asymmetric_topk(hasher.project(queries), hasher.encode(left), 150)[1]
+    gaps = np.sqrt(((queries[:, None].astype(float) - left[near].astype(float)) ** 2).sum(axis=2))
+    first = np.lexsort((left_ids[near], gaps), axis=1)[:, :10]
+    assert np.array_equal(found[1], left_ids[np.take_along_axis(near, first, axis=1)])
+    assert np.allclose(found[0], np.take_along_axis(gaps, first, axis=1), rtol=1e-12)
+
+
+def test_a_wrong_number_among_many_queries_is_named_by_its_row():
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(100, 8)).astype(np.float32)
+    index = Index(ITQ(8, random_state=0).fit(base))
+    index.add(base)
+    queries = rng.normal(size=(1300, 8)).astype(np.float32)
+    queries[1201, 3] = np.nan
+    for rerank in (True, False):
+        with pytest.raises(DataError, match="NaN in row 1201, column 3"):
+            index.search(queries, 3, rerank=rerank)
+
+
+@given(st.integers(1, 300), st.sampled_from([np.uint8, np.float16, np.int64]))
+@settings(deadline=None, max_examples=30)
+def test_arrays_in_memory_begin_at_a_cache_line(n, dtype):
+    parts = [np.arange(3 * n).reshape(n, 3).astype(dtype), np.asfortranarray(np.ones((2, 3), dtype=dtype))]
+    writer = MemoryStore().start("vectors", dtype, (3,))
+    for part in parts:
+        writer.append(part)
+    whole = writer.finish()[0]
+    assert np.array_equal(whole, np.concatenate(parts))
+    assert whole.ctypes.data % 64 == 0
+    assert whole.flags.c_contiguous

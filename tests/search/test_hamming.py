@@ -242,11 +242,14 @@ def test_a_machine_without_wide_registers_finds_the_same(tmp_path):
     program = (
         "import numpy as np\n"
         "from autojacobin import Codes\n"
-        "from autojacobin.search import hamming_topk\n"
+        "from autojacobin.search import hamming_topk, rerank\n"
         "rng = np.random.default_rng(0)\n"
         "base, queries = (Codes.from_bits(rng.integers(0, 2, (n, 64))) for n in (3000, 40))\n"
         "gaps = (queries.to_bits()[:, None] != base.to_bits()[None]).sum(axis=2)\n"
         "assert np.array_equal(hamming_topk(queries, base, 20)[1], np.argsort(gaps, axis=1, kind='stable')[:, :20])\n"
+        "vectors, ids = rng.integers(0, 256, (50, 70)).astype(np.uint8), np.tile(np.arange(50), (3, 1))\n"
+        "squares = ((vectors[:3, None].astype(int) - vectors) ** 2).sum(axis=2)\n"
+        "assert np.array_equal(rerank(vectors[:3], ids, vectors, 50)[0], np.sqrt(np.sort(squares, axis=1)))\n"
     )
     environment = {
         **os.environ,

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from autojacobin import DataError
 from autojacobin.search import rerank
+from autojacobin.search._byte_gaps import LONGEST
+from autojacobin.search._euclidean import measure
 
 
 def by_sorting(queries, candidates, vectors, k):
@@ -126,3 +128,59 @@ def test_distances_beyond_float64_are_infinite_and_ordered_by_id():
     distances, ids = rerank([[0.0, 0.0]], [[2, 0, 1]], vectors, 3)
     assert distances.tolist() == [[1.0, np.inf, np.inf]]
     assert ids.tolist() == [[1, 0, 2]]
+
+
+@given(st.integers(0, 2**32), st.sampled_from([1, 2, 31, 32, 33, 63, 96, 127, 128, 129, 160, 300]))
+@settings(deadline=None, max_examples=40)
+def test_bytes_are_measured_exactly(seed, D):
+    rng = np.random.default_rng(seed)
+    vectors = rng.integers(0, 256, (50, D)).astype(np.uint8)
+    queries = rng.integers(0, 256, (5, D)).astype(rng.choice([np.uint8, np.float32, np.float64]))
+    vectors[:2], queries[0] = [[0], [255]], 255
+    candidates = np.array([rng.permutation(50)[:40] for _ in range(5)])
+    distances, ids = rerank(queries, candidates, vectors, 40)
+    squared = ((queries.astype(np.int64)[:, None] - vectors[candidates].astype(np.int64)) ** 2).sum(axis=2)
+    order = np.lexsort((candidates, squared), axis=1)
+    assert np.array_equal(ids, np.take_along_axis(candidates, order, axis=1))
+    assert np.array_equal(distances, np.sqrt(np.take_along_axis(squared, order, axis=1)))
+
+
+@pytest.mark.parametrize("odd", [0.5, -1.0, 256.0, 1e9, -0.25])
+def test_queries_that_are_not_bytes_are_not_taken_for_bytes(odd):
+    rng = np.random.default_rng(0)
+    vectors = rng.integers(0, 256, (30, 40)).astype(np.uint8)
+    queries = rng.integers(0, 256, (3, 40)).astype(np.float32)
+    queries[1, 17] = odd
+    candidates = np.tile(np.arange(30), (3, 1))
+    distances, ids = rerank(queries, candidates, vectors, 30)
+    expected, expected_ids = by_sorting(queries, candidates, vectors, 30)
+    assert np.allclose(distances, expected, rtol=1e-14)
+    assert np.array_equal(ids, expected_ids)
+
+
+@pytest.mark.parametrize("D", [LONGEST, LONGEST + 1])
+def test_long_vectors_of_bytes_do_not_overflow(D):
+    vectors = np.array([[0], [255], [3]], dtype=np.uint8).repeat(D, axis=1)
+    distances, ids = rerank(vectors[1:2], [[0, 1, 2]], vectors, 3)
+    assert ids.tolist() == [[1, 2, 0]]
+    assert np.array_equal(distances, [[0.0, np.sqrt(252**2 * D), np.sqrt(255**2 * D)]])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
+def test_rows_below_zero_are_left_out(dtype):
+    vectors = np.arange(12).reshape(4, 3).astype(dtype)
+    squared = np.full((1, 4), 7.0)
+    measure(np.zeros((1, 3), dtype=np.float32), vectors, np.array([[2, -1, 0, -1]]), squared)
+    assert squared.tolist() == [[36.0 + 49 + 64, 7.0, 0.0 + 1 + 4, 7.0]]
+
+
+@pytest.mark.parametrize("offset", [0, 1, 16, 63])
+def test_vectors_may_begin_anywhere_in_memory(offset):
+    rng = np.random.default_rng(0)
+    room = rng.integers(0, 256, 70 * 45 + 64).astype(np.uint8)
+    vectors = room[offset : offset + 70 * 45].reshape(70, 45)
+    candidates = np.tile(np.arange(70), (2, 1))
+    distances, ids = rerank(vectors[:2], candidates, vectors, 70)
+    expected, expected_ids = by_sorting(vectors[:2], candidates, vectors, 70)
+    assert np.array_equal(ids, expected_ids)
+    assert np.allclose(distances, expected, rtol=1e-14)

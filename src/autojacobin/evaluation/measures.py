@@ -19,11 +19,11 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._compile import kernel
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.evaluation.places import Places, places_in_list
 from autojacobin.evaluation.statistics import Measured
 from autojacobin.search._arguments import checked_count
-from autojacobin.search._compile import kernel
 
 __all__ = ["average_precision_of", "evaluate", "evaluate_places", "measure", "precision_of", "recall_of"]
 

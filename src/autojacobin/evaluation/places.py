@@ -13,10 +13,10 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._compile import kernel
 from autojacobin._parallel import run_tasks
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search._arguments import checked_count
-from autojacobin.search._compile import kernel
 
 __all__ = ["Places", "checked_truth", "places_in_list"]
 

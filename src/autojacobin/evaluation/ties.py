@@ -18,6 +18,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._compile import kernel, popcount, use_wide_registers
 from autojacobin._parallel import run_tasks
 from autojacobin.codes import Codes
 from autojacobin.errors import DataError
@@ -25,7 +26,6 @@ from autojacobin.evaluation.measures import evaluate_places, precision_of, recal
 from autojacobin.evaluation.places import Places, checked_truth
 from autojacobin.evaluation.statistics import Measured
 from autojacobin.search._arguments import checked_codes, checked_count
-from autojacobin.search._compile import kernel, popcount, use_wide_registers
 from autojacobin.search.tiles import code_words
 
 __all__ = ["expected_evaluate", "expected_m_recall", "expected_precision_curve", "expected_recall_curve", "tied_places"]

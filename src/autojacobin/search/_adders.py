@@ -15,14 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numba
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 
-from autojacobin.search._compile import intrinsic
-from autojacobin.search._registers import VECTOR, WORD, WORDS, everywhere, load, store
+from autojacobin._compile import intrinsic
+from autojacobin.search._registers import VECTOR, WORD, WORDS, everywhere, load, machine_has, store
 
-__all__ = ["add_up_rows", "mark_near"]
+__all__ = ["add_up_rows", "mark_near", "write_margins"]
 
 _SHORT = ir.IntType(32)
 _ZERO, _ONES = everywhere(0), everywhere(-1)
@@ -71,23 +70,35 @@ def mark_near(
     """
     signature = types.uint64(slices, chunk, rows, ends, q, seeds, near, lists, n)
 
-    def hamming(code: _Code) -> Any:
-        planes = code.add_lists(code.seeds(n.count), levels=[1])
-        carry: Any = _ZERO
-        first = code.builder.sub(code.extent(0, 1), WORD(n.count))
-        for i, plane in enumerate(planes[:-1]):
-            row = code.builder.mul(code.builder.add(first, WORD(i)), WORD(WORDS))
-            carry = code.majority(plane, load(code.builder, code.builder.gep(code.chunk, [row])), carry)
-        # The last plane of ~|x| is all ones, and ones are what marks the near codes, not the sign itself.
-        return code.builder.xor(planes[-1], carry)
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        code = _Code(context, builder, signature, arguments)
+        return code.mark(builder.xor(code.margins(lists.count, n.count)[-1], _ONES))
 
-    def weighted(code: _Code) -> Any:
-        planes = code.add_lists(code.seeds(n.count), levels=range(lists.count))
-        return code.builder.xor(planes[-1], _ONES)
+    return signature, generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def write_margins(
+    typing_context: Any,  # noqa: ARG001
+    slices: Any,
+    chunk: Any,
+    rows: Any,
+    ends: Any,
+    q: Any,
+    seeds: Any,
+    margins: Any,
+    lists: Any,
+    n: Any,
+) -> Any:
+    """Write R − 1 − d, of which :func:`mark_near` looks at the sign: a row of ``margins`` has a plane of all chunks."""
+    signature = types.void(slices, chunk, rows, ends, q, seeds, margins, lists, n)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         code = _Code(context, builder, signature, arguments)
-        return code.mark(hamming(code) if lists.count == 1 else weighted(code))
+        for i, plane in enumerate(code.margins(lists.count, n.count)):
+            row = builder.mul(WORD(i), code.extent(6, 1))
+            store(builder, plane, code.pointer(6, builder.add(row, builder.mul(arguments[1], WORD(WORDS)))))
+        return context.get_dummy_value()
 
     return signature, generate
 
@@ -132,6 +143,20 @@ class _Code:
                 builder.shuffle_vector(builder.insert_element(undefined, word, _SHORT(0)), undefined, everywhere)
             )
         return planes
+
+    def margins(self, lists: int, n: int) -> list[Any]:
+        """Planes of R − 1 − d."""
+        if lists > 1:
+            return self.add_lists(self.seeds(n), levels=range(lists))
+        planes, carry = self.add_lists(self.seeds(n), levels=[1]), _ZERO
+        first = self.builder.sub(self.extent(0, 1), WORD(n))
+        out = []
+        for i, plane in enumerate(planes):
+            row = self.builder.mul(self.builder.add(first, WORD(i)), WORD(WORDS))
+            other = load(self.builder, self.builder.gep(self.chunk, [row]))
+            out.append(self.builder.xor(self.builder.xor(plane, other), carry))
+            carry = self.majority(plane, other, carry)
+        return out
 
     def mark(self, near: Any) -> Any:
         builder = self.builder
@@ -208,15 +233,8 @@ class _Code:
 
     def majority(self, a: Any, b: Any, c: Any) -> Any:
         builder = self.builder
-        if not _has_three_input_logic():
+        if not machine_has("avx512f"):  # LLVM does not use its instruction for a majority by itself
             return builder.or_(builder.and_(a, b), builder.and_(c, builder.or_(a, b)))
         kind = ir.FunctionType(VECTOR, [VECTOR, VECTOR, VECTOR, _SHORT])
         logic: Callable[..., Any] = builder.module.declare_intrinsic("llvm.x86.avx512.pternlog.q.512", (), kind)
         return builder.call(logic, [a, b, c, _SHORT(_MAJORITY)])
-
-
-def _has_three_input_logic() -> bool:
-    """Tell whether the code is for a machine with AVX-512, which LLVM does not use for a majority by itself."""
-    settings: Any = numba.config
-    chosen = settings.CPU_NAME or settings.CPU_FEATURES  # somebody compiles for another machine than this
-    return not chosen and bool(binding.get_host_cpu_features().get("avx512f"))

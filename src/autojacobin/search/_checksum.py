@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin.search._compile import kernel
+from autojacobin._compile import kernel
 
 __all__ = ["Checksum", "checksum"]
 

@@ -3,9 +3,10 @@
 Arrays are passed whole, with the numbers of the tile and of the query: a slice costs two atomic operations on its
 reference count, which is much beside the work on a tile.
 
-Each function fills ``sums`` with the distances, several to a 64-bit word, and tells whether any of them may be below
-``radius``. For that, a lane of (d | high) − radius keeps its high bit if d ≥ radius, so that one subtraction looks at
-all distances of a word. A distance that has the high bit itself may lose it for nothing; no near one is missed.
+The first three functions fill ``sums`` with the distances, several to a 64-bit word, and tell whether any of them may
+be below ``radius``. For that, a lane of (d | high) − radius keeps its high bit if d ≥ radius, so that one subtraction
+looks at all distances of a word. A distance that has the high bit itself may lose it for nothing; no near one is
+missed. The last one is for single codes that are known to be near.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin.search._compile import kernel, popcount, use_wide_registers
+from autojacobin._compile import kernel, popcount, use_wide_registers
 
-__all__ = ["BYTES", "PLANES", "SHORTS", "hamming_bytes", "hamming_shorts", "weighted_shorts"]
+__all__ = ["BYTES", "PLANES", "SHORTS", "distance_of", "hamming_bytes", "hamming_shorts", "weighted_shorts"]
 
 PLANES = 4
 # A one in every lane of a word.
@@ -103,7 +104,7 @@ def weighted_shorts(words: Any, t: int, queries: Any, planes: Any, q: int, sums:
     return _near_shorts(sums, radius)
 
 
-@kernel
+@kernel(inline=True)
 def _weights(words: Any, t: int, w: int, lane: int, i: int, a: Any, m0: Any, m1: Any, m2: Any, m3: Any) -> Any:
     total = _NONE
     for j in range(4):
@@ -126,3 +127,29 @@ def _near_shorts(sums: Any, radius: int) -> bool:
     for i in range(sums.shape[0]):
         untouched &= (sums[i] | _HIGH_SHORTS) - limit
     return bool(untouched != _HIGH_SHORTS)
+
+
+@kernel(inline=True)
+def distance_of(words: Any, t: int, g: Any, place: Any, queries: Any, planes: Any, q: int) -> Any:
+    """Distance of code 64 g + ``place`` of tile ``t`` to query ``q``."""
+    by_eights = words.shape[2] == 8  # or by fours: dividing by a number that is not known takes long
+    lane = place >> 3 if by_eights else place >> 4
+    step = place & 7 if by_eights else place & 15
+    column = step * (words.shape[2] * words.shape[3] >> 6) + g
+    distance = _in_word(words, t, 0, lane, column, queries, planes, q)
+    for w in range(1, words.shape[1]):
+        distance += _in_word(words, t, w, lane, column, queries, planes, q)
+    return distance
+
+
+@kernel(inline=True)
+def _in_word(words: Any, t: int, w: int, lane: int, column: int, queries: Any, planes: Any, q: int) -> Any:
+    differing = words[t, w, lane, column] ^ queries[q, w]
+    if not planes.shape[0]:
+        return np.int64(popcount(differing))
+    return np.int64(
+        popcount(differing & planes[q, 0, w])
+        + (popcount(differing & planes[q, 1, w]) << _ONE)
+        + (popcount(differing & planes[q, 2, w]) << _TWO)
+        + (popcount(differing & planes[q, 3, w]) << _THREE)
+    )

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._compile import kernel
 from autojacobin.hashers._vectors import as_floats
-from autojacobin.search._compile import kernel
 from autojacobin.search._many_segments import fetch, measure_of
 from autojacobin.search._segment import Segment
 from autojacobin.search.rerank import nearest_candidates

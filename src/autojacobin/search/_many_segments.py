@@ -11,16 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin._arrays import adopt, to_host
+from autojacobin._parallel import one_blas_thread, run_tasks
 from autojacobin.codes import Codes
 from autojacobin.hashers import Hasher
-from autojacobin.search._candidates import tiled_candidates
+from autojacobin.hashers._vectors import as_matrix
+from autojacobin.search._candidates import are_collected, use_candidates
 from autojacobin.search._euclidean import is_read_in_place
 from autojacobin.search._segment import ROWS_PER_BLOCK, Part, Segment
 from autojacobin.search._selection import put_together
 from autojacobin.search._topk import NO_PLANES, tiled_topk
 from autojacobin.search.asymmetric import asymmetric_topk, quantise
 from autojacobin.search.hamming import hamming_topk
-from autojacobin.search.rerank import Measure, measure_fetched, measure_in_place, nearest_candidates
+from autojacobin.search.rerank import Measure, measure_fetched, measure_in_place, nearest_candidates, order_block
 from autojacobin.search.tiles import code_words
 
 __all__ = [
@@ -34,11 +36,14 @@ __all__ = [
     "measure_of",
     "nearest",
     "nearest_vectors",
+    "prepared_queries",
 ]
 
 _MOST_LEVELS = 2**15  # the kernels keep a distance in 15 bits
 _ANSWERS_AT_ONCE = 8
 _CANDIDATES_AT_ONCE = 2**24
+_QUERIES_TO_RERANK = 32
+_QUERIES_PER_SLICE, _FEWEST_TO_SLICE = 512, 64
 
 Ids = npt.NDArray[np.int64]
 
@@ -56,9 +61,39 @@ class Queries:
         scales = None if self.scales is None else self.scales[rows]
         return Queries(self.words[rows], self.planes[rows], self.n_levels, scales)
 
+    @classmethod
+    def concatenated(cls, parts: Sequence[Queries]) -> Queries:
+        """Queries of several parts, all prepared alike, as one."""
+        if len(parts) == 1:
+            return parts[0]
+        scales = [part.scales for part in parts if part.scales is not None]
+        return cls(
+            np.concatenate([part.words for part in parts]),
+            np.concatenate([part.planes for part in parts]),
+            parts[0].n_levels,
+            np.concatenate(scales) if scales else None,
+        )
+
 
 # Codes too long for the kernels are searched by the functions for plain codes, which know what to do then.
 Search = Callable[[Codes, int], tuple[Any, Any]]
+
+
+def prepared_queries(hasher: Hasher, vectors: Any, distance: str) -> Queries | Search:
+    """Vectors as queries by a distance; many of them in slices on all cores, each on one thread of BLAS.
+
+    After a product on several threads those of OpenBLAS keep their cores busy with waiting while the search wants them.
+    """
+    prepare = hamming_queries if distance == "hamming" else asymmetric_queries
+    if len(vectors) < _FEWEST_TO_SLICE or hasher._device() != "cpu":
+        return prepare(hasher, vectors)
+    # a data frame stays one, so that the hasher can compare the names of its columns
+    rows = vectors.iloc if hasattr(vectors, "iloc") else as_matrix(vectors, type(hasher).__name__)
+    starts = [(start,) for start in range(0, len(vectors), _QUERIES_PER_SLICE)]
+    with one_blas_thread():
+        parts = run_tasks(lambda start: prepare(hasher, rows[start : start + _QUERIES_PER_SLICE]), starts)
+    whole = [part for part in parts if isinstance(part, Queries)]
+    return Queries.concatenated(whole) if len(whole) == len(parts) else prepare(hasher, vectors)
 
 
 def hamming_queries(hasher: Hasher, vectors: Any) -> Queries | Search:
@@ -118,22 +153,37 @@ def nearest_vectors(
 
     The queries go in blocks, so that however many there are, their candidates take some hundred megabytes.
     """
+    if (
+        isinstance(prepared, Queries)
+        and len(segments) == 1
+        and are_collected(len(queries), segments[0].tiles, candidates)
+    ):
+        return _nearest_vectors_here(queries, prepared, segments[0], candidates, k)
     step = max(1, _CANDIDATES_AT_ONCE // candidates)
     if not isinstance(prepared, Queries) or len(queries) <= step:
-        return nearest_candidates(queries, _candidates(prepared, segments, candidates), measure_of(segments), k)
+        ids = nearest(prepared, segments, candidates)[1]
+        return nearest_candidates(queries, ids, measure_of(segments), k)
     blocks = [slice(start, start + step) for start in range(0, len(queries), step)]
     answers = [nearest_vectors(queries[block], prepared[block], segments, candidates, k) for block in blocks]
     return np.concatenate([part[0] for part in answers]), np.concatenate([part[1] for part in answers])
 
 
-def _candidates(queries: Queries | Search, segments: Sequence[Segment], k: int) -> Ids:
-    """Ids of the ``k`` nearest codes, in any order."""
-    if not isinstance(queries, Queries) or len(segments) > 1:
-        return nearest(queries, segments, k)[1]
-    tiles, dead = segments[0].tiles, segments[0].dead
-    return segments[0].ids_at(
-        tiled_candidates(queries.words, queries.planes, tiles, k, n_levels=queries.n_levels, dead=dead)
-    )
+def _nearest_vectors_here(
+    queries: npt.NDArray[Any], prepared: Queries, segment: Segment, candidates: int, k: int
+) -> tuple[npt.NDArray[np.float64], Ids]:
+    """The same in one segment: candidates are re-ranked where they were found, before they leave the cache."""
+    distances, ids = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
+    measure_block = measure_of([segment])
+
+    def use(block: slice, positions: npt.NDArray[Any]) -> None:
+        for start in range(block.start, min(block.stop, len(queries)), _QUERIES_TO_RERANK):
+            part = slice(start, min(start + _QUERIES_TO_RERANK, block.stop))
+            found = segment.ids_at(positions[part.start - block.start : part.stop - block.start].astype(np.int64))
+            order_block(queries[part], found, measure_block, distances[part], ids[part])
+
+    tiles, dead = segment.tiles, segment.dead
+    use_candidates(prepared.words, prepared.planes, tiles, candidates, use, n_levels=prepared.n_levels, dead=dead)
+    return distances, ids
 
 
 def measure_of(segments: Sequence[Segment]) -> Measure:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
+import numba
+from llvmlite import binding, ir
 
-__all__ = ["VECTOR", "WORD", "WORDS", "everywhere", "load", "store"]
+__all__ = ["VECTOR", "WORD", "WORDS", "everywhere", "load", "machine_has", "store"]
 
 WORDS = 8
 WORD = ir.IntType(64)
@@ -28,3 +29,10 @@ def load(builder: Any, pointer: Any) -> Any:
 def store(builder: Any, vector: Any, pointer: Any) -> None:
     """Store eight words at a pointer to words."""
     builder.store(vector, builder.bitcast(pointer, VECTOR.as_pointer())).align = 8
+
+
+def machine_has(feature: str) -> bool:
+    """Tell whether the code is for this machine and it has a feature of LLVM's list, such as ``avx512f``."""
+    settings: Any = numba.config
+    chosen = settings.CPU_NAME or settings.CPU_FEATURES  # somebody compiles for another machine than this
+    return not chosen and bool(binding.get_host_cpu_features().get(feature))

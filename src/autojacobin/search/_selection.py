@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin.search._compile import kernel, popcount, trailing_zeros, use_wide_registers
-from autojacobin.search._distances import BYTES, SHORTS
+from autojacobin._compile import kernel, trailing_zeros, use_wide_registers
+from autojacobin.search._distances import BYTES, SHORTS, distance_of
 
 __all__ = ["BELOW", "COUNT", "RADIUS", "capacity_for", "finish", "new_state", "offer", "offer_marked", "put_together"]
 
@@ -81,7 +81,7 @@ def map_near_halves(sums: Any, radius: int, near: Any) -> None:
         near[g] = _every_other_byte(low) | (_every_other_byte(top) << np.uint64(32))
 
 
-@kernel
+@kernel(inline=True)
 def _every_other_byte(word: Any) -> Any:
     word = (word | (word >> np.uint64(8))) & np.uint64(0x0000FFFF0000FFFF)
     return (word | (word >> np.uint64(16))) & np.uint64(0x00000000FFFFFFFF)
@@ -141,7 +141,6 @@ def offer_marked(
     a jump that the machine guesses wrong.
     """
     groups = near.shape[0]
-    steps = 64 // words.shape[2]
     radius, below, count = counters[q, RADIUS], counters[q, BELOW], counters[q, COUNT]
     while marked:
         g = np.int64(trailing_zeros(marked))
@@ -151,29 +150,20 @@ def offer_marked(
         near[g] = bits
         marked = marked if bits else marked & (marked - np.uint64(1))
         p = 64 * g + place
-        lane = place // steps
-        column = (place - lane * steps) * groups + g
-        distance: Any = 0
-        for w in range(words.shape[1]):
-            differing = words[t, w, lane, column] ^ queries[q, w]
-            if planes.shape[0]:
-                for plane in range(planes.shape[1]):
-                    distance += np.int64(popcount(differing & planes[q, plane, w])) << plane
-            else:
-                distance += np.int64(popcount(differing))
+        distance = distance_of(words, t, g, place, queries, planes, q)
         position = 64 * groups * t + p
         if p < valid and distance < radius and not is_dead(dead, position):
             radius, below, count = _admit(distance, position, k, q, radius, below, count, counts, kept, ids)
     counters[q, RADIUS], counters[q, BELOW], counters[q, COUNT] = radius, below, count
 
 
-@kernel
+@kernel(inline=True)
 def is_dead(dead: Any, position: Any) -> Any:
     """Tell whether a position is marked in a bitmap, which may be empty."""
     return dead.shape[0] > 0 and (dead[position >> 3] >> (position & 7)) & 1 > 0
 
 
-@kernel
+@kernel(inline=True)
 def _admit(
     distance: Any, position: Any, k: int, q: int, radius: int, below: int, count: int, counts: Any, kept: Any, ids: Any
 ) -> tuple[int, int, int]:

@@ -22,15 +22,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._compile import kernel, trailing_zeros, use_wide_registers
 from autojacobin.search._adders import add_up_rows
-from autojacobin.search._compile import kernel, use_wide_registers
 from autojacobin.search._distances import PLANES
+from autojacobin.search._lines import empty_at_line
 from autojacobin.search._registers import WORDS
 from autojacobin.search._turning import turn_blocks
 from autojacobin.search.tiles import Tiles, n_words
 
-__all__ = ["SlicedQueries", "can_be_sliced", "set_seeds", "slice_tile"]
+__all__ = ["CODES_PER_CHUNK", "SlicedQueries", "can_be_sliced", "set_seeds", "slice_chunk", "slice_tile"]
 
+CODES_PER_CHUNK = 64 * WORDS
 _LONGEST_WORDS = 8
 _ROWS_AT_ONCE = 8
 
@@ -77,7 +79,7 @@ class SlicedQueries:
             _list_ones(queries, rows, ends)
             origins = -np.bitwise_count(queries).sum(axis=1, dtype=np.int64)
             extra = width
-        chunks = base.codes_per_tile // (64 * WORDS)
+        chunks = base.codes_per_tile // CODES_PER_CHUNK
         return cls(
             rows,
             ends,
@@ -85,9 +87,20 @@ class SlicedQueries:
             np.empty((n, width), dtype=np.uint64),
             (0,) * levels,
             (0,) * width,
-            np.zeros((chunks, n_bits + 1 + extra, WORDS), dtype=np.uint64),
+            _room(chunks, n_bits, extra),
             WORDS * np.arange(n_bits, dtype=np.uint16)[None],
         )
+
+    def room_for(self, chunks: int) -> npt.NDArray[np.uint64]:
+        """Room for the slices of another number of chunks than a tile has."""
+        n_bits = self.every_row.shape[1]
+        return _room(chunks, n_bits, self.slices.shape[1] - n_bits - 1)
+
+
+def _room(chunks: int, n_bits: int, extra: int) -> npt.NDArray[np.uint64]:
+    slices = empty_at_line((chunks, n_bits + 1 + extra, WORDS), np.uint64)
+    slices[:, n_bits] = 0
+    return slices
 
 
 @kernel
@@ -108,11 +121,13 @@ def _list_agreeing(queries: Any, planes: Any, rows: Any, ends: Any) -> None:
     for q in range(queries.shape[0]):
         count = 0
         for level in range(planes.shape[1]):
-            for b in range(n_bits):
-                word, place = b >> 6, np.uint64(b & 63)
-                if (planes[q, level, word] >> place) & np.uint64(1):
-                    one = (queries[q, word] >> place) & np.uint64(1)
-                    rows[q, count] = WORDS * (b if one else n_bits + 1 + b)
+            for w in range(queries.shape[1]):
+                bits = planes[q, level, w]
+                while bits:
+                    place = np.int64(trailing_zeros(bits))
+                    bits &= bits - np.uint64(1)
+                    one = (queries[q, w] >> np.uint64(place)) & np.uint64(1)
+                    rows[q, count] = WORDS * (64 * w + place + (0 if one else n_bits + 1))
                     count += 1
             count = _fill_up(rows, q, count, n_bits)
             ends[q, level] = count
@@ -135,20 +150,26 @@ def set_seeds(seeds: Any, q: int, number: int) -> None:
 
 @kernel
 def slice_tile(words: Any, t: int, slices: Any, every_row: Any, lists: Any, width: Any) -> None:
-    """Turn tile ``t`` chunk by chunk, and fill the rows that follow those of the bits."""
+    """Turn tile ``t`` chunk by chunk."""
+    for c in range(slices.shape[0]):
+        slice_chunk(words, t, c, slices, c, every_row, lists, width)
+
+
+@kernel
+def slice_chunk(words: Any, t: int, c: int, slices: Any, slot: int, every_row: Any, lists: Any, width: Any) -> None:
+    """Turn chunk ``c`` of tile ``t``, and fill the rows that follow those of the bits."""
     use_wide_registers()
     n_bits = 64 * words.shape[1]
-    every_end = np.full((1, 1), n_bits)
-    sums = np.empty((len(width), WORDS), dtype=np.uint64)
-    for c in range(slices.shape[0]):
-        for w in range(words.shape[1]):
-            turn_blocks(words, t, w, slices, c)
-        if len(lists) > 1:
-            for b in range(n_bits):
-                for i in range(WORDS):
-                    slices[c, n_bits + 1 + b, i] = ~slices[c, b, i]
-        else:
-            add_up_rows(slices, c, every_row, every_end, 0, sums, width)
-            for b in range(len(width)):
-                for i in range(WORDS):
-                    slices[c, n_bits + 1 + b, i] = sums[b, i]
+    for w in range(words.shape[1]):
+        turn_blocks(words, t, c, w, slices, slot)
+    if len(lists) > 1:
+        for b in range(n_bits):
+            for i in range(WORDS):
+                slices[slot, n_bits + 1 + b, i] = ~slices[slot, b, i]
+    else:
+        every_end = np.full((1, 1), n_bits)
+        sums = np.empty((len(width), WORDS), dtype=np.uint64)
+        add_up_rows(slices, slot, every_row, every_end, 0, sums, width)
+        for b in range(len(width)):
+            for i in range(WORDS):
+                slices[slot, n_bits + 1 + b, i] = sums[b, i]

@@ -11,7 +11,7 @@ from typing import Any
 
 from numba import types
 
-from autojacobin.search._compile import intrinsic
+from autojacobin._compile import intrinsic
 from autojacobin.search._registers import WORD, WORDS, everywhere, load, store
 
 __all__ = ["turn_blocks"]
@@ -20,24 +20,25 @@ _ROWS_AT_ONCE = 8
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def turn_blocks(typing_context: Any, words: Any, t: Any, w: Any, slices: Any, c: Any) -> Any:  # noqa: ARG001
-    """Write the slices of word ``w`` of the codes of chunk ``c`` of tile ``t``: row b gets bit b of each code.
+def turn_blocks(typing_context: Any, words: Any, t: Any, c: Any, w: Any, slices: Any, slot: Any) -> Any:  # noqa: ARG001
+    """Write the slices of word ``w`` of the codes of chunk ``c`` of tile ``t`` to a slot: row b gets bit b of each.
 
     Code 64 g + p of a tile stands at column p G + g of its word, with G codes a row, so that eight words from there on
     are code p of eight blocks.
     """
-    signature = types.void(words, t, w, slices, c)
+    signature = types.void(words, t, c, w, slices, slot)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         tiles = context.make_array(signature.args[0])(context, builder, arguments[0])
-        turned = context.make_array(signature.args[3])(context, builder, arguments[3])
+        turned = context.make_array(signature.args[4])(context, builder, arguments[4])
         _, n_words, lanes, columns = (builder.extract_value(tiles.shape, axis) for axis in range(4))
         codes = builder.mul(lanes, columns)
         groups = builder.udiv(codes, WORD(64))
-        word = builder.mul(builder.add(builder.mul(arguments[1], n_words), arguments[2]), codes)
-        source = builder.gep(tiles.data, [builder.add(word, builder.mul(arguments[4], WORD(WORDS)))])
+        tile, chunk, number, slot = (arguments[i] for i in (1, 2, 3, 5))
+        word = builder.mul(builder.add(builder.mul(tile, n_words), number), codes)
+        source = builder.gep(tiles.data, [builder.add(word, builder.mul(chunk, WORD(WORDS)))])
         rows = builder.extract_value(turned.shape, 1)
-        first = builder.add(builder.mul(arguments[4], rows), builder.mul(arguments[2], WORD(64)))
+        first = builder.add(builder.mul(slot, rows), builder.mul(number, WORD(64)))
         target = builder.gep(turned.data, [builder.mul(first, WORD(WORDS))])
         for start in range(_ROWS_AT_ONCE):
             numbers = range(start, 64, _ROWS_AT_ONCE)

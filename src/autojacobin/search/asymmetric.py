@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin._arrays import namespace, to_host
+from autojacobin._compile import kernel
 from autojacobin._parallel import run_tasks
 from autojacobin.codes import Codes
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search._arguments import checked_k, checked_subset
-from autojacobin.search._compile import kernel
 from autojacobin.search._distances import PLANES
 from autojacobin.search._gpu import gpu_asymmetric_topk
 from autojacobin.search._topk import tiled_topk

@@ -23,15 +23,12 @@ from autojacobin.search._calibration import Calibration, Calibrator, checked_rec
 from autojacobin.search._home import Home
 from autojacobin.search._manifest import Manifest
 from autojacobin.search._many_segments import (
-    Queries,
-    Search,
-    asymmetric_queries,
     codes_at,
     fetch,
-    hamming_queries,
     in_id_order,
     nearest,
     nearest_vectors,
+    prepared_queries,
 )
 from autojacobin.search._segment import Part, Segment, most_rows, write_segments
 from autojacobin.search._stream import checked_ids, checked_new_ids, encoded_parts
@@ -310,10 +307,10 @@ class Index:
         if recall is not None:
             candidates = self._chosen(segments, wanted, recall, distance)
         number = min(checked_candidates(candidates, wanted), n) if rerank else wanted
-        matrix = to_host(as_matrix(queries, type(self._hasher).__name__))
-        prepared = self._prepared(queries, distance)
+        floats = as_floats(to_host(as_matrix(queries, type(self._hasher).__name__)))
+        prepared = prepared_queries(self._hasher, queries, distance)
         if rerank:
-            return nearest_vectors(as_floats(matrix), prepared, segments, number, wanted)
+            return nearest_vectors(floats, prepared, segments, number, wanted)
         return nearest(prepared, segments, number)
 
     def calibrated(
@@ -368,12 +365,9 @@ class Index:
 
     def _chosen(self, segments: Segments, k: int, recall: float, distance: Distance) -> Calibration:
         def nearest_codes(queries: Any, number: int) -> tuple[Any, Any]:
-            return nearest(self._prepared(queries, distance), segments, number)
+            return nearest(prepared_queries(self._hasher, queries, distance), segments, number)
 
         return self._calibrator.choose(segments, k, checked_recall(recall), distance, nearest_codes)
-
-    def _prepared(self, queries: Any, distance: Distance) -> Queries | Search:
-        return (hamming_queries if distance == "hamming" else asymmetric_queries)(self._hasher, queries)
 
     def _refuse_without_vectors(self) -> None:
         if not self._keep_vectors:

@@ -8,11 +8,11 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._compile import kernel, popcount
 from autojacobin._parallel import run_tasks
 from autojacobin.codes import Codes
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search._arguments import checked_codes, checked_subset
-from autojacobin.search._compile import kernel, popcount
 from autojacobin.search.tiles import code_words
 
 __all__ = ["hamming_radius"]

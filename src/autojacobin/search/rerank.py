@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, SupportsIndex
@@ -15,7 +16,7 @@ from autojacobin.hashers._vectors import as_floats, as_matrix, refuse_non_finite
 from autojacobin.search._arguments import checked_k
 from autojacobin.search._euclidean import is_read_in_place, measure, select_nearest
 
-__all__ = ["Measure", "measure_fetched", "measure_in_place", "nearest_candidates", "rerank"]
+__all__ = ["Measure", "measure_fetched", "measure_in_place", "nearest_candidates", "order_block", "rerank"]
 
 _NUMBERS_PER_BLOCK = 2**23
 
@@ -73,13 +74,24 @@ def nearest_candidates(
 
     def work(start: int) -> None:
         block = slice(start, start + per_block)
-        squared = np.empty(ids[block].shape)
-        measure_block(queries[block], ids[block], squared)
-        select_nearest(squared, ids[block], k, distances[block], nearest[block])
-        np.sqrt(distances[block], out=distances[block])
+        order_block(queries[block], ids[block], measure_block, distances[block], nearest[block])
 
     run_tasks(work, [(start,) for start in range(0, len(queries), per_block)])
     return distances, nearest
+
+
+def order_block(
+    queries: npt.NDArray[Any],
+    ids: npt.NDArray[Any],
+    measure_block: Measure,
+    distances: npt.NDArray[np.float64],
+    nearest: npt.NDArray[np.int64],
+) -> None:
+    """Write the distances and ids of the nearest candidates, as many as there is room for."""
+    squared = np.empty(ids.shape)
+    measure_block(queries, ids, squared)
+    select_nearest(squared, ids, nearest.shape[1], distances, nearest)
+    np.sqrt(distances, out=distances)
 
 
 def measure_in_place(
@@ -87,9 +99,10 @@ def measure_in_place(
 ) -> None:
     """Measure the distances to ``rows`` of ``vectors`` where they lie; rows below 0 are left out."""
     measure(queries, vectors, rows, squared)
-    wrong = rows[~np.isfinite(squared) & (rows >= 0)]
-    for row in wrong[:1]:  # finite numbers of float64 may be that far apart; others are told
-        refuse_non_finite(vectors[row : row + 1], int(row))
+    if vectors.dtype.kind == "f" and not math.isfinite(squared.max(initial=0)):
+        wrong = rows[~np.isfinite(squared) & (rows >= 0)]
+        for row in wrong[:1]:  # finite numbers of float64 may be that far apart; others are told
+            refuse_non_finite(vectors[row : row + 1], int(row))
 
 
 def measure_fetched(

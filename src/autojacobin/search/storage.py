@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from autojacobin.errors import FormatError, StorageError
 from autojacobin.search._checksum import Checksum
+from autojacobin.search._lines import empty_at_line
 from autojacobin.search._lock import LOCK_NAME
 
 __all__ = [
@@ -120,7 +121,10 @@ class _MemoryWriter:
         self._parts.append(np.array(rows))  # a copy: the caller may reuse a buffer
 
     def finish(self) -> Stored:
-        return (self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts)), None
+        """Put the parts together at a whole cache line, so that a vector of 128 bytes lies on two and not on three."""
+        first = self._parts[0]
+        whole = empty_at_line((sum(map(len, self._parts)), *first.shape[1:]), first.dtype)
+        return np.concatenate(self._parts, out=whole), None
 
 
 class Folder:
