@@ -14,6 +14,11 @@ def symmetric(n, seed, dtype):
     return (factor.T @ factor).astype(dtype)
 
 
+def leading_of(matrix, r):
+    values, rows = leading_eigh(matrix[None], r)
+    return values[0], rows[0]
+
+
 @given(st.integers(1, 60), st.integers(0, 2**31), st.sampled_from([np.float32, np.float64]))
 @settings(max_examples=40, deadline=None)
 def test_values_and_vectors_are_those_of_the_matrix(n, seed, dtype):
@@ -31,7 +36,7 @@ def test_values_and_vectors_are_those_of_the_matrix(n, seed, dtype):
 def test_leading_ones_are_those_of_all(n, data, seed, dtype):
     r = data.draw(st.integers(1, n))
     matrix = symmetric(n, seed, dtype)
-    values, rows = leading_eigh(matrix.copy(), r)
+    values, rows = leading_of(matrix, r)
     tolerance = 50 * n * np.finfo(dtype).eps * max(1.0, np.abs(matrix).max())
     assert values.dtype == rows.dtype == dtype
     assert rows.shape == (r, n)
@@ -44,26 +49,36 @@ def test_leading_ones_are_those_of_all(n, data, seed, dtype):
 def test_leading_ones_of_a_matrix_of_low_rank_are_orthonormal_all_the_same(rank):
     factor = np.random.default_rng(3).normal(size=(rank, 90)).astype(np.float32)
     matrix = factor.T @ factor
-    values, rows = leading_eigh(matrix.copy(), 30)
+    values, rows = leading_of(matrix, 30)
     assert np.allclose(rows @ rows.T, np.eye(30), atol=1e-5)
     assert np.allclose(rows.T * values @ rows, matrix, atol=1e-4)
+
+
+def test_many_matrices_are_each_by_itself():
+    equal = np.eye(60, dtype=np.float32)  # whose eigenvectors cannot be told apart
+    matrices = np.stack([symmetric(60, 0, np.float32), equal, symmetric(60, 1, np.float32)])
+    values, rows = leading_eigh(matrices, 7)
+    for matrix, its_values, its_rows in zip(matrices, values, rows, strict=True):
+        expected_values, expected_rows = leading_of(matrix, 7)
+        assert np.array_equal(its_values, expected_values)
+        assert np.array_equal(its_rows, expected_rows)
 
 
 def test_leading_ones_of_a_matrix_that_is_tridiagonal_already():
     matrix = np.diag(np.arange(1, 61, dtype=np.float32)) + np.diag(np.full(59, 0.1, np.float32), 1)
     matrix = np.maximum(matrix, matrix.T)
-    values, rows = leading_eigh(matrix.copy(), 10)
+    values, rows = leading_of(matrix, 10)
     assert np.allclose(matrix @ rows.T, rows.T * values, atol=1e-4)
 
 
 @pytest.mark.parametrize("missing", ["ssyevd", "ssytrd"])
 def test_scipy_hands_the_routines_out_and_numpy_does_without(monkeypatch, missing):
     matrix = symmetric(60, 0, np.float32)
-    values, rows = leading_eigh(matrix.copy(), 5)
+    values, rows = leading_of(matrix, 5)
     handed_out = _lapack.routine
     assert handed_out(missing) is not None
     monkeypatch.setattr(_lapack, "routine", lambda name: None if name == missing else handed_out(name))
-    again, other_rows = leading_eigh(matrix.copy(), 5)
+    again, other_rows = leading_of(matrix, 5)
     assert np.allclose(again, values, rtol=1e-4, atol=1e-5)
     assert np.allclose(np.abs((rows * other_rows).sum(axis=1)), 1, atol=1e-3)
 

@@ -1,8 +1,9 @@
-"""Eigenvectors of a symmetric matrix in its own precision, without the GIL: all of them, or the leading ones.
+"""Eigenvectors of symmetric matrices in their own precision, without the GIL: all of them, or the leading ones.
 
 All come from LAPACK's ``ssyevd``. It spends most of its time after the reduction to tridiagonal form, on eigenvectors
 that a tangent space has no use for; so the leading ones are found from that form by themselves (``_tridiagonal.py``)
-and turned back by the reflections that led to it, which takes half to two thirds as long.
+and turned back by the reflections that led to it, which takes half to two thirds as long. That is one call for many
+matrices: with a call for each step, two threads wait for the GIL as long as they compute.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from autojacobin._compile import kernel
 from autojacobin.autoencoder import _lapack
-from autojacobin.autoencoder._tridiagonal import leading_of_tridiagonal
+from autojacobin.autoencoder._tridiagonal import find_leading
 
 __all__ = ["eigh", "leading_eigh"]
 
@@ -37,62 +38,70 @@ def eigh(matrix: Any) -> tuple[Any, Any]:
     return values, vectors
 
 
-def leading_eigh(matrix: Any, r: int) -> tuple[Any, Any]:
-    """Largest ``r`` eigenvalues, descending, and their eigenvectors as rows (r, n); ``matrix`` may be lost."""
-    n = len(matrix)
-    ssytrd = _lapack.routine("ssytrd") if matrix.dtype == np.float32 else None
+def leading_eigh(matrices: Any, r: int) -> tuple[Any, Any]:
+    """Largest ``r`` eigenvalues (s, r), descending, and eigenvectors as rows (s, r, n), of matrices (s, n, n)."""
+    s, n, _ = matrices.shape
+    values = np.empty((s, r), dtype=matrices.dtype)
+    rows = np.empty((s, r, n), dtype=matrices.dtype)
+    found = np.zeros(s, dtype=np.bool_)
+    ssytrd = _lapack.routine("ssytrd") if matrices.dtype == np.float32 else None
     if ssytrd is not None and n >= _FEWEST_DIMENSIONS and r <= _LARGEST_SHARE * n:
-        found = _from_tridiagonal(ssytrd, matrix.copy(), r)
-        if found is not None:
-            return found
-    values, vectors = eigh(matrix)
-    return values[::-1][:r], vectors.T[::-1][:r]
-
-
-def _from_tridiagonal(ssytrd: Any, matrix: Any, r: int) -> tuple[Any, Any] | None:
-    n = len(matrix)
-    reflections = np.asfortranarray(matrix.T)
-    diagonal, beside, factors = (np.empty(n, dtype=np.float32) for _ in range(3))
-    work = np.empty(_REFLECTIONS_AT_ONCE * n, dtype=np.float32)
-    _lapack.call(ssytrd, "ssytrd", b"L", n, reflections, n, diagonal, beside, factors, work, len(work))
-    found = leading_of_tridiagonal(diagonal, beside[: n - 1], r)
-    if found is None:
-        return None
-    values, vectors = found
-    _turn_back(reflections, factors[: n - 1], vectors)
-    return values, vectors.T
-
-
-def _turn_back(reflections: Any, factors: Any, vectors: Any) -> None:
-    """Multiply ``vectors`` by the reflections I − τ v v', the last first, many at once as I − V S⁻¹ V'.
-
-    S is upper triangular: products of the v with one another, and 1/τ on the diagonal.
-    """
-    starts = range(0, len(factors), _REFLECTIONS_AT_ONCE)
-    for first in reversed(starts):
-        last = min(first + _REFLECTIONS_AT_ONCE, len(factors))
-        turned = vectors[first + 1 :]
-        V = np.empty((len(turned), last - first), dtype=vectors.dtype)
-        _unpack(reflections[first + 1 :, first:last], factors[first:last], V)
-        products = V.T @ turned
-        _solve_upwards(V.T @ V, factors[first:last], products)
-        turned -= V @ products
+        reflections, (diagonals, beside, factors) = matrices.copy(), np.empty((3, s, n), dtype=np.float32)
+        work = np.empty(_REFLECTIONS_AT_ONCE * n, dtype=np.float32)
+        for i in range(s):  # rows are columns to LAPACK, which is the same in a symmetric matrix
+            arrays = (diagonals[i], beside[i], factors[i])
+            _lapack.call(ssytrd, "ssytrd", b"L", n, reflections[i], n, *arrays, work, len(work))
+        _from_tridiagonal(reflections, diagonals, beside, factors, values, rows, found)
+    for i in map(int, np.flatnonzero(~found)):
+        ascending, vectors = eigh(matrices[i].copy())
+        values[i], rows[i] = ascending[::-1][:r], vectors.T[::-1][:r]
+    return values, rows
 
 
 @kernel
-def _unpack(packed: Any, factors: Any, V: Any) -> None:
-    """Write the vectors v as columns, as LAPACK leaves them below a diagonal of ones; none where τ is 0."""
-    for j in range(V.shape[1]):
-        for i in range(V.shape[0]):
-            V[i, j] = 0 if i < j or factors[j] == 0 else (1 if i == j else packed[i, j])
+def _from_tridiagonal(
+    reflections: Any, diagonals: Any, beside: Any, factors: Any, values: Any, rows: Any, found: Any
+) -> None:
+    s, r, n = rows.shape
+    vectors = np.empty((n, r), rows.dtype)
+    for i in range(s):
+        found[i] = find_leading(diagonals[i], beside[i, : n - 1], values[i], vectors)
+        if found[i]:
+            _turn_back(reflections[i], factors[i, : n - 1], vectors)
+            rows[i] = vectors.T
+
+
+@kernel
+def _turn_back(reflections: Any, factors: Any, vectors: Any) -> None:
+    """Multiply ``vectors`` by the reflections I − τ v v', the last first, many at once as I − V S⁻¹ V'.
+
+    S is upper triangular: products of the v with one another, and 1/τ on the diagonal. A v begins with a 1 after as
+    many zeros as it has a number; LAPACK leaves the rest of it in a row, behind those.
+    """
+    n_reflections = factors.shape[0]
+    n_blocks = -(-n_reflections // _REFLECTIONS_AT_ONCE)
+    for block in range(n_blocks - 1, -1, -1):
+        first = block * _REFLECTIONS_AT_ONCE
+        last = min(first + _REFLECTIONS_AT_ONCE, n_reflections)
+        turned = vectors[first + 1 :]
+        V = np.zeros((last - first, turned.shape[0]), vectors.dtype)
+        for k in range(last - first):
+            if factors[first + k] != 0:  # else there is nothing to reflect
+                V[k, k] = 1
+                V[k, k + 1 :] = reflections[first + k, first + k + 2 :]
+        products = np.dot(V, turned)
+        _solve_upwards(np.dot(V, V.T), factors[first:last], products)
+        turned -= np.dot(V.T, products)
 
 
 @kernel
 def _solve_upwards(S: Any, factors: Any, right: Any) -> None:
     """Solve with the upper half of ``S`` and 1/τ on its diagonal, in the place of the right side."""
     for i in range(S.shape[0] - 1, -1, -1):
+        sums = right[i]
         for k in range(i + 1, S.shape[0]):
+            factor, known = S[i, k], right[k]
             for j in range(right.shape[1]):
-                right[i, j] -= S[i, k] * right[k, j]
+                sums[j] -= factor * known[j]
         for j in range(right.shape[1]):
-            right[i, j] *= factors[i]
+            sums[j] *= factors[i]

@@ -12,6 +12,7 @@ from autojacobin.autoencoder._neighbors import Candidates
 
 __all__ = ["local_pca"]
 
+_NUMBERS_IN_CACHE = 2**18
 _WIDE = 192  # dimensions from which the leading eigenvectors alone are sooner had than all of them
 
 
@@ -24,7 +25,7 @@ def local_pca(candidates: Candidates, neighbors: Any, max_rank: int, energy: flo
     points = candidates.points
     xp = namespace(points)
     if xp is np:
-        values, bases, total, largest_mean = _one_by_one(points, neighbors, max_rank)
+        values, bases, total, largest_mean = _few_at_once(points, neighbors, max_rank)
     else:
         values, bases, total, largest_mean = _all_at_once(candidates, neighbors, max_rank)
     kept = xp.cumsum(xp.maximum(values, 0), axis=1)
@@ -39,26 +40,29 @@ def local_pca(candidates: Candidates, neighbors: Any, max_rank: int, energy: flo
     return bases, ranks, kept / xp.where(total > 0, total, 1)[:, None]
 
 
-def _one_by_one(points: Any, neighbors: Any, max_rank: int) -> tuple[Any, Any, Any, Any]:
+def _few_at_once(points: Any, neighbors: Any, max_rank: int) -> tuple[Any, Any, Any, Any]:
     """Leading eigenvalues and eigenvectors, total variance, largest entry of the mean; on a CPU.
 
-    One neighbourhood at a time, since it stays in the cache.
+    A few neighbourhoods at a time, since they stay in the cache.
     """
     from autojacobin.autoencoder._eigh import leading_eigh  # not before a fit: loading numba takes a second
 
-    s, D = len(neighbors), points.shape[1]
+    (s, K), D = neighbors.shape, points.shape[1]
     values = np.empty((s, max_rank), dtype=points.dtype)
     bases = np.empty((s, max_rank, D), dtype=points.dtype)
     total, largest_mean = np.empty((2, s), dtype=points.dtype)
-    cloud = np.empty((neighbors.shape[1], D), dtype=points.dtype)
-    for i in range(s):
-        np.take(points, neighbors[i], axis=0, out=cloud, mode="clip")  # any other mode would buffer the output
-        mean = cloud.mean(axis=0)
-        np.subtract(cloud, mean, out=cloud)
-        products = cloud.T @ cloud
-        total[i] = products.trace()
-        values[i], bases[i] = leading_eigh(products, max_rank)
-        largest_mean[i] = np.abs(mean).max()
+    at_once = min(s, max(1, _NUMBERS_IN_CACHE // (K * D)))
+    room = np.empty((at_once, K, D), dtype=points.dtype)
+    for first in range(0, s, at_once):
+        few = slice(first, min(first + at_once, s))
+        clouds = room[: few.stop - first]
+        np.take(points, neighbors[few], axis=0, out=clouds, mode="clip")  # any other mode would buffer the output
+        means = clouds.mean(axis=1, keepdims=True)
+        clouds -= means
+        largest_mean[few] = np.abs(means).max(axis=(1, 2))
+        products = np.matmul(clouds.transpose(0, 2, 1), clouds)
+        total[few] = np.trace(products, axis1=1, axis2=2)
+        values[few], bases[few] = leading_eigh(products, max_rank)
     return values, bases, total, largest_mean
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from autojacobin._compile import kernel, use_wide_registers
 
-__all__ = ["leading_of_tridiagonal"]
+__all__ = ["find_leading"]
 
 _HALVINGS = 26
 _MOST_REFINEMENTS = 4
@@ -27,30 +27,6 @@ _LARGEST_ANGLE = 1e-6
 # Eigenvectors fade away from their twist, down to numbers so small that a processor takes ten times as long on them.
 # What is written down ends earlier than what is followed: entries may pass near zero and grow again.
 _SMALLEST_ENTRY, _SMALLEST_FOLLOWED = 1e-14, 1e-200
-
-
-def leading_of_tridiagonal(diagonal: Any, beside: Any, r: int) -> tuple[Any, Any] | None:
-    """Largest ``r`` eigenvalues, descending, and eigenvectors as columns (n, r), in the precision of ``diagonal``.
-
-    Gives None where eigenvalues lie too close together to tell their eigenvectors apart.
-    """
-    n = len(diagonal)
-    d, e = diagonal.astype(np.float64), beside.astype(np.float64)
-    outside = np.abs(d) + np.concatenate([[0.0], np.abs(e)]) + np.concatenate([np.abs(e), [0.0]])
-    bound = float(outside.max(initial=0.0)) * (1 + 1e-12)
-    if not 0 < bound < np.inf:
-        return None
-    values, residuals = np.empty(r), np.empty(r)
-    vectors = np.empty((n, r), dtype=diagonal.dtype)
-    tiny = bound * np.finfo(np.float64).eps ** 2
-    _close_in(d, e * e, bound, tiny, values)
-    room = np.empty((3, n, r))
-    for _ in range(_MOST_REFINEMENTS):
-        _eigenvectors(d, e, tiny, values, residuals, vectors, *room)
-        gaps = np.concatenate([[np.inf], values[:-1] - values[1:], [np.inf]])
-        if np.all(residuals <= _LARGEST_ANGLE * np.minimum(gaps[:-1], gaps[1:])):
-            return values.astype(diagonal.dtype), vectors
-    return None
 
 
 @kernel(divides_by_zero=True)
@@ -150,3 +126,37 @@ def _eigenvectors(
     for i in range(n):
         for j in range(r):
             vectors[i, j] *= squared[j]
+
+
+@kernel(divides_by_zero=True)
+def find_leading(diagonal: Any, beside: Any, values: Any, vectors: Any) -> bool:
+    """Write the largest eigenvalues, descending, and their eigenvectors as columns (n, r), as many as have room.
+
+    Gives False where eigenvalues lie too close together to tell their eigenvectors apart.
+    """
+    n, r = vectors.shape
+    d, e = diagonal.astype(np.float64), beside.astype(np.float64)
+    bound = 0.0
+    for i in range(n):
+        outside = abs(d[i]) + (abs(e[i - 1]) if i > 0 else 0.0) + (abs(e[i]) if i < n - 1 else 0.0)
+        if not np.isfinite(outside):
+            return False
+        bound = max(bound, outside * (1 + 1e-12))
+    if bound == 0:
+        return False
+    tiny = bound * np.finfo(np.float64).eps ** 2
+    found, residuals = np.empty(r), np.empty(r)
+    _close_in(d, e * e, bound, tiny, found)
+    down, up, pivots = np.empty((n, r)), np.empty((n, r)), np.empty((n, r))
+    for _ in range(_MOST_REFINEMENTS):
+        _eigenvectors(d, e, tiny, found, residuals, vectors, down, up, pivots)
+        apart = True
+        for j in range(r):
+            above = found[j - 1] - found[j] if j > 0 else np.inf
+            below = found[j] - found[j + 1] if j < r - 1 else np.inf
+            apart = apart and residuals[j] <= _LARGEST_ANGLE * min(above, below)
+        if apart:
+            for j in range(r):
+                values[j] = found[j]
+            return True
+    return False
