@@ -1,0 +1,98 @@
+"""MNIST and Fashion-MNIST, laid out small as their files are: fetched, split and loaded as the real ones are."""
+
+import gzip
+import hashlib
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pytest
+
+from autojacobin import FormatError
+from autojacobin.datasets import fetch_set, load_set
+from autojacobin.datasets._entries import Split
+from tests.datasets.fetch_server import serving
+from tests.datasets.sources.written import idx, rows_of
+
+RNG = np.random.RandomState(7)
+
+
+class TestMnist:
+    split = Split(train=10, base=40, queries=20)
+
+    def pictures(self):
+        return [RNG.randint(0, 256, (n, 28, 28)).astype(np.uint8) for n in (40, 20)]
+
+    def check(self, data, base, queries):
+        assert np.array_equal(data.base, base.reshape(40, 784))
+        assert np.array_equal(data.queries, queries.reshape(20, 784))
+        assert data.train.shape == (10, 784)
+        assert rows_of(data.train) < rows_of(data.base)
+
+    @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+    @pytest.mark.parametrize("packed", [True, False])
+    def test_idx_files_come_out_as_vectors_and_pictures(self, shrunk, tmp_path, name, packed):
+        shrunk(name, rows=60, split=self.split)
+        pictures = self.pictures()
+        (tmp_path / name).mkdir()
+        for kind, array in zip(("train", "t10k"), pictures, strict=True):
+            path = tmp_path / name / f"{kind}-images-idx3-ubyte{'.gz' if packed else ''}"
+            path.write_bytes(gzip.compress(idx(array)) if packed else idx(array))
+        data = load_set(name, tmp_path)
+        self.check(data, *pictures)
+        assert np.array_equal(data.base_patches, pictures[0])
+        assert np.array_equal(data.query_patches, pictures[1])
+
+    def test_both_files_are_fetched_and_checked(self, shrunk, tmp_path):
+        pictures = self.pictures()
+        packed = [gzip.compress(idx(array)) for array in pictures]
+        with serving(packed[0]) as first, serving(packed[1]) as second:
+            entry = shrunk("mnist", rows=60, split=self.split)
+            files = [
+                replace(file, url=server.url, checksum=f"md5:{hashlib.md5(server.content).hexdigest()}")
+                for file, server in zip(entry.files, (first, second), strict=True)
+            ]
+            shrunk("mnist", files=tuple(files))
+            self.check(fetch_set("mnist", tmp_path), *pictures)
+            (tmp_path / "mnist" / files[1].name).unlink()
+            self.check(fetch_set("mnist", tmp_path), *pictures)
+            assert (len(first.requests), len(second.requests)) == (1, 2)
+        assert sorted(path.name for path in (tmp_path / "mnist").iterdir()) == sorted(file.name for file in files)
+
+    def test_a_damaged_file_that_is_there_is_told_and_kept(self, shrunk, tmp_path):
+        (tmp_path / "mnist").mkdir()
+        wrong = tmp_path / "mnist" / "train-images-idx3-ubyte.gz"
+        wrong.write_bytes(b"a web page")
+        with pytest.raises(FormatError, match=rf"where f68b3c2dcbeaaa9fbdd348bbdeb89873 is published; delete {wrong}"):
+            fetch_set("mnist", tmp_path)
+        assert wrong.read_bytes() == b"a web page"
+
+    def test_the_file_of_ann_benchmarks_will_do(self, shrunk, tmp_path):
+        shrunk("fashion-mnist", rows=60, split=self.split)
+        base, queries = self.pictures()
+        truth = RNG.randint(0, 40, (20, 100))
+        (tmp_path / "fashion-mnist").mkdir()
+        with h5py.File(tmp_path / "fashion-mnist" / "fashion-mnist-784-euclidean.hdf5", "w") as file:
+            file["train"] = base.reshape(40, 784).astype(np.float32)
+            file["test"] = queries.reshape(20, 784).astype(np.float32)
+            file["neighbors"], file["distances"] = truth, np.zeros((20, 100), np.float32)
+        data = load_set("fashion-mnist", tmp_path)
+        self.check(data, base.astype(np.float32), queries.astype(np.float32))
+        assert np.array_equal(data.truth, truth)
+
+    def test_a_package_of_the_system_will_do(self, shrunk, tmp_path):
+        shrunk("mnist", rows=60, split=self.split, elsewhere=(str(tmp_path / "usr"),))
+        pictures = self.pictures()
+        (tmp_path / "usr").mkdir()
+        for kind, array in zip(("train", "t10k"), pictures, strict=True):
+            (tmp_path / "usr" / f"{kind}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(array)))
+        self.check(load_set("mnist", tmp_path / "data"), *pictures)
+        self.check(fetch_set("mnist", tmp_path / "data"), *pictures)  # which fetches nothing
+
+    def test_labels_instead_of_pictures_are_told(self, shrunk, tmp_path):
+        (tmp_path / "mnist").mkdir()
+        for kind in ("train", "t10k"):
+            labels = idx(np.zeros(60, np.uint8))
+            (tmp_path / "mnist" / f"{kind}-images-idx3-ubyte").write_bytes(labels)
+        with pytest.raises(FormatError, match=r"uint8 of shape \(60,\), expected pictures"):
+            load_set("mnist", tmp_path)
