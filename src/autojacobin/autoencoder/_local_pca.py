@@ -48,8 +48,9 @@ def _few_at_once(points: Any, neighbors: Any, max_rank: int) -> tuple[Any, Any, 
     from autojacobin.autoencoder._eigh import leading_eigh  # not before a fit: loading numba takes a second
 
     (s, K), D = neighbors.shape, points.shape[1]
-    values = np.empty((s, max_rank), dtype=points.dtype)
-    bases = np.empty((s, max_rank, D), dtype=points.dtype)
+    values = np.zeros((s, max_rank), dtype=points.dtype)
+    bases = np.zeros((s, max_rank, D), dtype=points.dtype)
+    r = min(max_rank, max(1, K - 1))  # K points have no more directions than that
     total, largest_mean = np.empty((2, s), dtype=points.dtype)
     at_once = min(s, max(1, _NUMBERS_IN_CACHE // (K * D)))
     room = np.empty((at_once, K, D), dtype=points.dtype)
@@ -62,7 +63,7 @@ def _few_at_once(points: Any, neighbors: Any, max_rank: int) -> tuple[Any, Any, 
         largest_mean[few] = np.abs(means).max(axis=(1, 2))
         products = np.matmul(clouds.transpose(0, 2, 1), clouds)
         total[few] = np.trace(products, axis1=1, axis2=2)
-        values[few], bases[few] = leading_eigh(products, max_rank)
+        values[few, :r], bases[few, :r] = leading_eigh(products, r)
     return values, bases, total, largest_mean
 
 
