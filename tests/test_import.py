@@ -13,5 +13,5 @@ def test_the_import_stays_light(module):
 
 
 def test_a_search_does_load_numba():
-    program = "import sys, autojacobin.search; sys.exit('numba' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 1
+    program = "import sys, autojacobin.search; sys.exit(7 if 'numba' in sys.modules else 0)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 7

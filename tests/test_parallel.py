@@ -1,5 +1,6 @@
 """Work over points: BLAS gets its threads back, whoever held them to one, and tasks keep their order."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -42,3 +43,21 @@ def test_results_come_in_the_order_of_the_tasks(monkeypatch):
     assert run_tasks(lambda a, b: a * b, [(i, 2) for i in range(20)]) == [2 * i for i in range(20)]
     with pytest.raises(ZeroDivisionError):
         run_tasks(lambda a: 1 // a, [(1,), (0,), (2,)])
+
+
+def test_tasks_that_share_out_their_own_work_do_not_wait_for_one_another(monkeypatch):
+    pool = ThreadPoolExecutor(1)  # its one thread is busy with an outer task when that asks for help
+    monkeypatch.setattr(_parallel, "usable_cores", lambda: 2)
+    monkeypatch.setattr(_parallel, "_pool", lambda: pool)
+    both_begun = threading.Barrier(2, timeout=60)
+
+    def outer(number):
+        both_begun.wait()
+        return run_tasks(lambda inner: 10 * number + inner, [(i,) for i in range(3)])
+
+    answer = []
+    caller = threading.Thread(target=lambda: answer.append(run_tasks(outer, [(1,), (2,)])), daemon=True)
+    caller.start()
+    caller.join(timeout=60)
+    assert answer == [[[10, 11, 12], [20, 21, 22]]]
+    pool.shutdown()

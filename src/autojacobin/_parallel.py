@@ -59,7 +59,8 @@ def run_tasks(work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[
         drain()
     finally:
         for helper in helpers:
-            helper.result()
+            if not helper.cancel():  # one that has not begun has nothing left to do, and may wait for this very thread
+                helper.result()
     return results
 
 

@@ -62,6 +62,8 @@ def test_many_matrices_are_each_by_itself():
         expected_values, expected_rows = leading_of(matrix, 7)
         assert np.array_equal(its_values, expected_values)
         assert np.array_equal(its_rows, expected_rows)
+        assert np.allclose(its_rows @ its_rows.T, np.eye(7), atol=1e-5)
+        assert np.allclose(matrix @ its_rows.T, its_rows.T * its_values, atol=1e-4 * np.abs(matrix).max())
 
 
 def test_leading_ones_of_a_matrix_that_is_tridiagonal_already():

@@ -60,6 +60,11 @@ def test_wilkinsons_pairs_of_nearly_equal_values_are_left_to_others():
     assert leading_of_tridiagonal(diagonal, np.ones(20), 2) is None
 
 
+@pytest.mark.parametrize("diagonal", [[1.0, 1.0], [2.0, 1.0, 2.0], [3.0, 3.0, 3.0, 1.0]])
+def test_values_that_are_equal_are_left_to_others(diagonal):
+    assert leading_of_tridiagonal(np.array(diagonal), np.zeros(len(diagonal) - 1), 2) is None
+
+
 def test_a_matrix_in_two_parts_has_the_eigenvectors_of_both():
     diagonal, beside = np.array([4.0, 1.0, 3.0, 2.0]), np.array([0.5, 0.0, 0.25])
     values, vectors = leading_of_tridiagonal(diagonal, beside, 3)

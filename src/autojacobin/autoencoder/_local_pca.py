@@ -32,7 +32,8 @@ def local_pca(candidates: Candidates, neighbors: Any, max_rank: int, energy: flo
     # A sum of D eigenvalues is known to about D roundings; without that slack energy=1 would take noise along.
     slack = points.shape[1] * xp.finfo(values.dtype).eps
     enough = kept >= (energy - slack) * total[:, None]
-    ranks = xp.where(enough.any(axis=1), enough.argmax(axis=1) + 1, max_rank)
+    most = min(max_rank, max(1, neighbors.shape[1] - 1))
+    ranks = xp.where(enough.any(axis=1), enough.argmax(axis=1) + 1, most)
     # Equal points have no direction at all, but the rounding of their mean looks like one.
     digit = 4 * xp.finfo(values.dtype).eps * largest_mean
     ranks = xp.where(total > neighbors.shape[1] * points.shape[1] * digit**2, ranks, 0)
@@ -52,7 +53,7 @@ def _few_at_once(points: Any, neighbors: Any, max_rank: int) -> tuple[Any, Any, 
     bases = np.zeros((s, max_rank, D), dtype=points.dtype)
     r = min(max_rank, max(1, K - 1))  # K points have no more directions than that
     total, largest_mean = np.empty((2, s), dtype=points.dtype)
-    at_once = min(s, max(1, _NUMBERS_IN_CACHE // (K * D)))
+    at_once = min(s, max(1, _NUMBERS_IN_CACHE // (max(K, D) * D)))
     room = np.empty((at_once, K, D), dtype=points.dtype)
     for first in range(0, s, at_once):
         few = slice(first, min(first + at_once, s))

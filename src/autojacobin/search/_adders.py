@@ -106,7 +106,7 @@ def write_margins(
 class _Code:
     """Code in the making: the arguments, and what is done with them.
 
-    Both functions begin with slices (chunks, rows, 8 words), the chunk, lists of rows by query, where each list
+    All three functions begin with slices (chunks, rows, 8 words), the chunk, lists of rows by query, where each list
     ends, and the query. A row is named by the words in front of it, eight times its number.
     """
 
