@@ -154,10 +154,10 @@ def test_a_small_base_has_no_sample(n):
 
 
 @pytest.mark.parametrize("distance", ["hamming", "asymmetric"])
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.int16])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.int16])
 def test_an_index_re_ranks_many_queries_like_few_and_like_brute_force(distance, dtype):
     rng = np.random.default_rng(1)
-    surface = rng.normal(size=(5, 24)) * 30
+    surface = rng.normal(size=(5, 60)) * 30  # so long that distances of many queries are estimated, and of few not
     base, queries = ((rng.normal(size=(n, 5)) @ surface + 128).clip(0, 255).astype(dtype) for n in (12_000, 300))
     hasher = ITQ(24, random_state=0).fit(base[:1000].astype(np.float32))
     index, ids = Index(hasher), rng.permutation(50_000)[:12_000]

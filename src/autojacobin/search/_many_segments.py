@@ -192,9 +192,14 @@ def measure_of(segments: Sequence[Segment]) -> Measure:
     if len({segment.vectors.dtype for segment in segments}) > 1 or not is_read_in_place(segments[0].vectors):
         return partial(measure_fetched, partial(fetch, segments))
 
-    def measure_here(queries: npt.NDArray[Any], ids: npt.NDArray[Any], squared: npt.NDArray[np.float64]) -> None:
+    def measure_here(
+        queries: npt.NDArray[Any],
+        ids: npt.NDArray[Any],
+        squared: npt.NDArray[np.float64],
+        wanted: int | None = None,
+    ) -> None:
         for segment in segments:
-            measure_in_place(segment.vectors, queries, _rows_here(segment, ids, len(segments) == 1), squared)
+            measure_in_place(segment.vectors, queries, _rows_here(segment, ids, len(segments) == 1), squared, wanted)
 
     return measure_here
 

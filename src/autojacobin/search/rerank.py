@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, SupportsIndex
+from typing import Any, Protocol, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,29 @@ from autojacobin._parallel import run_tasks
 from autojacobin.errors import DataError
 from autojacobin.hashers._vectors import as_floats, as_matrix, refuse_non_finite
 from autojacobin.search._arguments import checked_k
-from autojacobin.search._euclidean import is_read_in_place, measure, select_nearest
+from autojacobin.search._euclidean import is_read_in_place, measure
+from autojacobin.search._heaps import select_nearest
 
 __all__ = ["Measure", "measure_fetched", "measure_in_place", "nearest_candidates", "order_block", "rerank"]
 
 _NUMBERS_PER_BLOCK = 2**23
 
-# Takes a block of queries as floats and the ids of their candidates, and writes the squared distances.
-Measure = Callable[[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.float64]], None]
+
+class Measure(Protocol):
+    """What measures candidates by their vectors."""
+
+    def __call__(
+        self,
+        queries: npt.NDArray[Any],
+        ids: npt.NDArray[Any],
+        squared: npt.NDArray[np.float64],
+        wanted: int | None = None,
+    ) -> None:
+        """Write the squared distances of a block of queries, which are floats, to the candidates of each.
+
+        Where only the ``wanted`` nearest of each query matter, something larger than their distances may be written
+        for the others.
+        """
 
 
 def rerank(
@@ -88,17 +103,21 @@ def order_block(
     nearest: npt.NDArray[np.int64],
 ) -> None:
     """Write the distances and ids of the nearest candidates, as many as there is room for."""
-    squared = np.empty(ids.shape)
-    measure_block(queries, ids, squared)
-    select_nearest(squared, ids, nearest.shape[1], distances, nearest)
+    k, squared = nearest.shape[1], np.empty(ids.shape)
+    measure_block(queries, ids, squared, k)
+    select_nearest(squared, ids, k, distances, nearest)
     np.sqrt(distances, out=distances)
 
 
 def measure_in_place(
-    vectors: npt.NDArray[Any], queries: npt.NDArray[Any], rows: npt.NDArray[Any], squared: npt.NDArray[np.float64]
+    vectors: npt.NDArray[Any],
+    queries: npt.NDArray[Any],
+    rows: npt.NDArray[Any],
+    squared: npt.NDArray[np.float64],
+    wanted: int | None = None,
 ) -> None:
     """Measure the distances to ``rows`` of ``vectors`` where they lie; rows below 0 are left out."""
-    measure(queries, vectors, rows, squared)
+    measure(queries, vectors, rows, squared, wanted)
     if vectors.dtype.kind == "f" and not math.isfinite(squared.max(initial=0)):
         wrong = rows[~np.isfinite(squared) & (rows >= 0)]
         for row in wrong[:1]:  # finite numbers of float64 may be that far apart; others are told
@@ -110,10 +129,11 @@ def measure_fetched(
     queries: npt.NDArray[Any],
     ids: npt.NDArray[Any],
     squared: npt.NDArray[np.float64],
+    wanted: int | None = None,
 ) -> None:
     """Measure the distances to vectors that a function gives; it is asked for each once, in ascending order."""
     needed, places = np.unique(ids, return_inverse=True)
-    measure(queries, as_floats(np.asarray(fetch(needed.astype(np.int64)))), places.reshape(ids.shape), squared)
+    measure(queries, as_floats(np.asarray(fetch(needed.astype(np.int64)))), places.reshape(ids.shape), squared, wanted)
 
 
 def _measure_for(vectors: Any, width: int, ids: npt.NDArray[Any]) -> Measure:
@@ -126,5 +146,7 @@ def _measure_for(vectors: Any, width: int, ids: npt.NDArray[Any]) -> Measure:
         wrong = int(ids.min()) if ids.min() < 0 else int(ids.max())
         raise DataError(f"candidates must be rows of vectors, from 0 to {len(matrix) - 1}, got {wrong}")
     if is_read_in_place(matrix):
-        return lambda queries, block, squared: measure_in_place(matrix, queries, block.astype(np.int64), squared)
+        return lambda queries, ids, squared, wanted=None: measure_in_place(
+            matrix, queries, ids.astype(np.int64), squared, wanted
+        )
     return partial(measure_fetched, lambda chosen: matrix[chosen])
