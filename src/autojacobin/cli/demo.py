@@ -136,7 +136,7 @@ def _print_farewell(made: Reproduction, seconds: float) -> None:
         ("Look at what each method finds, query by query:", f"explore {quoted}"),
         ("Ask the index with queries of your own:", f"search {quoted}/index queries.npy found.csv -k 10"),
         ("Learn codes for vectors of your own:", "train vectors.npy model.safetensors"),
-        ("Make every table and figure of the paper, in about ten minutes:", "reproduce"),
+        ("Make every table and figure of the paper, in a quarter of an hour:", "reproduce"),
     ):
         typer.echo(f"   {purpose}\n      {command} {arguments}")
 
