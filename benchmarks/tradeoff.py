@@ -199,8 +199,8 @@ def measure(contenders: list[Contender], truth: Ids, n: int) -> None:
     """Time every contender at every recall, in turns so that all meet the same noise."""
     wanted = [(contender, *pair) for contender in contenders for pair in candidates_for(contender, truth, n).items()]
     best: dict[tuple[str, float], tuple[float, Ids]] = {}
-    for contender in contenders:
-        contender.search(K)  # kernels are loaded and threads started
+    for contender, _, c in wanted:
+        contender.search(c)  # kernels are loaded and threads started; which ones depends on the number
     for _ in range(ROUNDS):
         for contender, recall, c in wanted:
             ids, seconds = timed(lambda contender=contender, c=c: contender.search(c))
