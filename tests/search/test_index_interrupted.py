@@ -198,13 +198,14 @@ def test_an_interrupt_while_the_state_is_read_again_is_no_loss_either(states, tm
     (original, _), (_, after) = states[3], states[4]
     path = Path(shutil.copytree(original, tmp_path / "index"))
     with opened(path, Faults()) as index:
+        index.remove([])  # takes the lock
         home = index._home
 
         def interrupted(*arguments):
             raise Interrupt
 
         home.settle = interrupted
-        folder_commit, home.folder.commit = home.folder.commit, None
+        folder_commit = home.folder.commit
 
         def commit_and_interrupt(*arguments):
             folder_commit(*arguments)
