@@ -10,15 +10,16 @@ import threading
 import time
 from urllib.parse import urlsplit
 
-COMMAND = [sys.executable, "-c", "from autojacobin.cli import main; main()", "serve"]
+PROGRAM = "from autojacobin.cli import main; main()"
 
 
 class ServiceProcess:
-    def __init__(self, *arguments, environment=None):
+    def __init__(self, *arguments, environment=None, before=""):
+        """Start it; ``before`` is Python that runs first."""
         # one thread: the tests share the machine with each other
         surroundings = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
         self.process = subprocess.Popen(
-            [*COMMAND, *map(str, arguments)],
+            [sys.executable, "-c", before + PROGRAM, "serve", *map(str, arguments)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=surroundings,
         )  # fmt: skip
         self.announced = self.process.stdout.readline()
@@ -57,8 +58,8 @@ class ServiceProcess:
         """Exit code and everything it logged."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        code = self.process.wait(30)
-        self._reader.join(10)
+        code = self.process.wait()
+        self._reader.join()
         self.process.stdout.close()
         self.process.stderr.close()
         return code, "".join(self._log)

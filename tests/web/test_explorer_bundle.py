@@ -1,8 +1,6 @@
 """What the explorer page is made of, against searches by hand."""
 
-import http.client
 import json
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +18,6 @@ from autojacobin.reproduction.trials import Cell, run_cell
 from autojacobin.web.explorer import _script, build_bundle, explorer_settings, export_page, open_run
 from autojacobin.web.explorer._pictures import encode_png, make_sprite
 from autojacobin.web.explorer._script import as_one_script
-from autojacobin.web.explorer.server import page_server
 from tests.reproduction.small import small_set
 from tests.web.explorer_browser import BITS, DEPTH, METHODS, WALL, ByHand, K, small_bundle, unpacked
 
@@ -214,24 +211,3 @@ def test_modules_that_cannot_be_joined_are_refused(tmp_path, monkeypatch):
         as_one_script("a")
     (tmp_path / "b.js").write_text("export const b = 2;\n")
     assert "const { b } = module_b;" in as_one_script("a")
-
-
-def test_the_server_gives_the_page_alone_and_a_taken_port_is_told(bundle, tmp_path, capfd):
-    export_page(bundle, tmp_path / "page")
-    (tmp_path / "secret").write_text("secret")
-    with page_server(tmp_path / "page") as server:
-        assert server.server_address[0] == "127.0.0.1"
-        with pytest.raises(StorageError, match="cannot listen on port .*; give another --port"):
-            page_server(tmp_path, server.server_port)
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        answers = {}
-        for path in ("/", "/data/", "/../secret", "/data/about.js"):
-            connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
-            connection.request("GET", path)
-            answers[path] = connection.getresponse().status
-            connection.close()  # before all of the answer has come
-        server.shutdown()
-        thread.join()
-    assert answers == {"/": 200, "/data/": 404, "/../secret": 404, "/data/about.js": 200}
-    assert capfd.readouterr().err == ""
