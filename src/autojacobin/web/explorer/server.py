@@ -10,7 +10,9 @@ from autojacobin.web.access import Access
 from autojacobin.web.explorer.export import script_hash
 from autojacobin.web.middleware import Asgi, SecurityMiddleware, page_policy, problem_app
 
-__all__ = ["page_app"]
+__all__ = ["WHAT", "page_app"]
+
+WHAT = "serving the page (--static OUT writes it to disk instead)"
 
 
 def page_app(folder: str | os.PathLike[str]) -> Asgi:
@@ -23,7 +25,7 @@ def page_app(folder: str | os.PathLike[str]) -> Asgi:
         from starlette.routing import Mount
         from starlette.staticfiles import StaticFiles
     except ImportError as error:
-        raise MissingExtraError("starlette", "web", "a page that is served; --static needs none of it") from error
+        raise MissingExtraError("starlette", "web", WHAT) from error
     headers = {"Content-Security-Policy": page_policy(script_hash()), "Cache-Control": "no-cache"}
 
     class Files(StaticFiles):
