@@ -57,8 +57,8 @@ def start():
     """Start services that are gone after the test, however it ends."""
     started = []
 
-    def begin(*arguments):
-        started.append(ServiceProcess(*arguments))
+    def begin(*arguments, **options):
+        started.append(ServiceProcess(*arguments, **options))
         return started[-1]
 
     yield begin

@@ -85,7 +85,8 @@ def test_ids_stand_for_their_vectors(service, client, index, points):
 def test_raw_in_and_json_out_and_the_other_way_round(service, index, points):
     expected = index.search(points[:3], 2, rerank=False)
     path = "/v1/search?index=points&k=2&rerank=false"
-    status, headers, body = service.ask("POST", path, points[:3].tobytes(), {"Content-Type": RAW})
+    told = {"Content-Type": RAW, "Autojacobin-Shape": f"3,{WIDTH}"}
+    status, headers, body = service.ask("POST", path, points[:3].tobytes(), told)
     assert (status, headers["Content-Type"]) == (200, "application/json")
     assert json.loads(body)["ids"] == expected[1].tolist()
     asked = json.dumps({"index": "points", "vectors": points[:3].tolist(), "k": 2, "rerank": False})

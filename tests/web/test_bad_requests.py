@@ -9,10 +9,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from autojacobin.web import Client, ServiceError
 from tests.web.conftest import WIDTH
 
 JSON = {"Content-Type": "application/json"}
 RAW = {"Content-Type": "application/octet-stream"}
+SHAPE = "Autojacobin-Shape"
 GOOD = {"index": "points", "vectors": [[0.5] * WIDTH], "k": 2}
 
 
@@ -114,9 +116,9 @@ def test_bodies_that_are_none(service, body, headers, status, words):
     ("query", "body", "words"),
     [
         ("k=2", b"", "index must be named"),
-        ("index=points", b"", "1 to 64 vectors of 8 little-endian float32 numbers, 32 bytes each, got 0 bytes"),
-        ("index=points", bytes(33), "got 33 bytes"),
-        ("index=points", bytes(32 * 65), "got 2080 bytes"),
+        ("index=points", b"", "1 vectors of 8 little-endian float32 numbers must have 32 bytes, got 0; send all of"),
+        ("index=points", bytes(33), "must have 32 bytes, got 33"),
+        ("index=points", bytes(64), "must have 32 bytes, got 64"),
         ("index=points", struct.pack("<8f", *[0.0] * 7, float("nan")), "got nan in row 0, column 7"),
         ("index=points", struct.pack("<8f", float("-inf"), *[0.0] * 7), "got -inf in row 0, column 0"),
         ("index=points&k=ten", bytes(32), "got 'ten'"),
@@ -127,7 +129,48 @@ def test_bodies_that_are_none(service, body, headers, status, words):
     ],
 )
 def test_raw_bodies_that_are_none(service, query, body, words):
-    refused(service.ask("POST", f"/v1/search?{query}", body, RAW), 400, words)
+    refused(service.ask("POST", f"/v1/search?{query}", body, RAW | {SHAPE: f"1,{WIDTH}"}), 400, words)
+
+
+@pytest.mark.parametrize("path", ["/v1/search", "/v1/encode"])
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        (f"4,{WIDTH // 2}", "vectors must have the 8 features of points, got 4 in Autojacobin-Shape"),
+        (f"1,{2 * WIDTH}", "vectors must have the 8 features of points, got 16 in Autojacobin-Shape"),
+        (f"3,{WIDTH}", "3 vectors of 8 little-endian float32 numbers must have 96 bytes, got 64"),
+        (f"0,{WIDTH}", "must have 1 to 64 vectors, the limit of this service, got 0"),
+        (f"65,{WIDTH}", "must have 1 to 64 vectors, the limit of this service, got 65"),
+        (
+            None,
+            "shape in the header Autojacobin-Shape: ROWS,COLUMNS, got none; send for example Autojacobin-Shape: 1,8",
+        ),
+        ("", "got none"),
+        ("2", "got '2'"),
+        ("2,8,1", "got '2,8,1'"),
+        ("-2,8", "got '-2,8'"),
+        ("²,8", "ROWS,COLUMNS, got"),
+        ("9" * 10 + ",8", "ROWS,COLUMNS, got"),
+    ],
+)
+def test_a_raw_body_of_another_shape_than_it_tells_is_refused(service, path, shape, words):
+    body = bytes(4 * 2 * WIDTH)  # two vectors, four of half the width, or one of twice the width
+    told = RAW if shape is None else RAW | {SHAPE: shape}
+    refused(service.ask("POST", f"{path}?index=points", body, told), 400, words)
+    assert service.ask("POST", f"{path}?index=points", body, RAW | {SHAPE: f"2,{WIDTH}"})[0] == 200
+
+
+def test_a_client_with_vectors_of_another_width_is_told(service, points):
+    with Client(service.address) as client:
+        for ask in (client.search, client.encode):
+            with pytest.raises(ServiceError, match="vectors must have the 8 features of points, got 4 in") as caught:
+                ask(points.reshape(-1, WIDTH // 2)[:4], index="points")
+            assert (caught.value.status, caught.value.kind) == (400, "invalid-request")
+
+
+def test_a_json_request_tells_no_shape(service):
+    told = JSON | {SHAPE: f"1,{WIDTH}"}
+    refused(service.ask("POST", "/v1/search", json.dumps(GOOD), told), 400, "got Autojacobin-Shape as well")
 
 
 def test_a_json_request_has_no_query_string(service):
@@ -168,11 +211,12 @@ def test_any_document_is_answered_or_refused(service, document, cut, path):
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(body=st.binary(max_size=200), query=st.text("kindex=points&%0123#?", max_size=20))
-def test_any_bytes_are_answered_or_refused(service, body, query):
+@given(body=st.binary(max_size=200), query=st.text("kindex=points&%0123#?", max_size=20), rows=st.integers(0, 7))
+def test_any_bytes_are_answered_or_refused(service, body, query, rows):
     path = "/v1/search?index=points&" + query.replace("#", "%23")
-    status, _, answer = service.ask("POST", path, body, RAW)
+    status, _, answer = service.ask("POST", path, body, RAW | {SHAPE: f"{rows},{WIDTH}"})
     assert status in (200, 400)
+    assert status == 400 or len(body) == 4 * WIDTH * rows
     assert isinstance(json.loads(answer), dict)
 
 

@@ -1,4 +1,7 @@
-"""Connections that take no answer, ask nothing or are too many cost nobody else anything; a stop is always heard."""
+"""Connections that take no answer, ask nothing, send half or are too many cost nobody else anything.
+
+A stop is always heard.
+"""
 
 import os
 import select
@@ -48,6 +51,7 @@ def large_question():
     body = np.zeros((_ROWS, WIDTH), dtype="<f4").tobytes()
     kind = "application/octet-stream"
     head = f"POST /v1/search?k={_K}&rerank=false HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
+    head += f"Autojacobin-Shape: {_ROWS},{WIDTH}\r\n"
     return f"{head}Accept: {kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
@@ -124,6 +128,99 @@ def test_a_request_under_way_does_not_make_room(many, monkeypatch):
             assert begun.wait(60)
             with connected(port) as second:
                 assert second.recv(10) == b""
+            hold.set()
+            assert first.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
+class HalfSent:
+    """A request whose body has begun and not ended; the service has seen it, since it said that it may go on."""
+
+    def __init__(self, port):
+        self._rest = b'"vectors": [' + b"[0" + b", 0" * (WIDTH - 1) + b"]" + b'], "k": 1, "rerank": false}'
+        self.connection = connected(port)
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a byte is sent when it is
+        head = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head += b"Connection: close\r\nExpect: 100-continue\r\n"
+        self.connection.sendall(head + b"Content-Length: %d\r\n\r\n" % (len(self._rest) + 1))
+        self.answer = self.connection.recv(1000)
+        if self.answer.startswith(b"HTTP/1.1 100 "):
+            self.connection.sendall(b"{")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.connection.close()
+
+    def send_a_byte(self):
+        self.connection.sendall(self._rest[:1])
+        self._rest = self._rest[1:]
+
+    def status_when_whole(self):
+        """Send the rest, and give the status of the answer; none if the connection was given up."""
+        try:
+            self.connection.sendall(self._rest)
+            answer = self.connection.recv(1000)
+        except ConnectionError:
+            return None
+        return int(answer.split()[1]) if answer else None
+
+
+def test_bodies_that_are_half_sent_take_no_place_in_the_queue(many):
+    limits = Limits(body_seconds=10**6)  # so that time alone drops nobody
+    with serving({"many": many}, limits=limits) as address, ExitStack() as crowd:
+        port = int(address.rpartition(":")[2])
+        half_sent = [crowd.enter_context(HalfSent(port)) for _ in range(140)]
+        assert all(one.answer.startswith(b"HTTP/1.1 100 ") for one in half_sent)
+        with Client(address) as client:
+            assert client.search(np.zeros((1, WIDTH)), 1, rerank=False)[1].shape == (1, 1)
+        statuses = [one.status_when_whole() for one in half_sent]
+        assert statuses == [None] * 12 + [200] * limits.requests  # no more than so many at once, the newest
+
+
+def test_the_half_sent_body_that_has_been_silent_longest_makes_room(many):
+    with serving({"many": many}, limits=Limits(requests=3, body_seconds=10**6)) as address, ExitStack() as crowd:
+        port = int(address.rpartition(":")[2])
+        steady, silent, third = (crowd.enter_context(HalfSent(port)) for _ in range(3))
+        with connected(port) as other:
+            assert is_healthy(other)  # so that what was sent before has been seen
+            steady.send_a_byte()
+            assert is_healthy(other)
+            fourth = crowd.enter_context(HalfSent(port))
+            assert is_healthy(other)
+        assert silent.status_when_whole() is None
+        assert [one.status_when_whole() for one in (steady, third, fourth)] == [200, 200, 200]
+
+
+def test_half_sent_bodies_leave_room_for_connections(many):
+    with serving({"many": many}, limits=Limits(connections=4, body_seconds=10**6)) as address, ExitStack() as crowd:
+        port = int(address.rpartition(":")[2])
+        for _ in range(20):
+            crowd.enter_context(HalfSent(port))
+        with connected(port) as first, connected(port) as second:
+            assert is_healthy(first)
+            assert is_healthy(second)
+
+
+def test_a_place_in_the_queue_is_taken_when_the_body_is_whole(many, monkeypatch):
+    begun, hold, search = threading.Event(), threading.Event(), Index.search
+
+    def held(*arguments, **options):
+        begun.set()
+        assert hold.wait()
+        return search(*arguments, **options)
+
+    with serving({"many": many}, limits=Limits(requests=1, body_seconds=10**6)) as address:
+        port = int(address.rpartition(":")[2])
+        with Client(address) as client:
+            assert eventually(lambda: _is_ready(client))
+        monkeypatch.setattr(Index, "search", held)
+        with HalfSent(port) as late, connected(port) as first:
+            first.sendall(large_question())
+            assert begun.wait()
+            assert late.status_when_whole() == 503  # its head came first, and its end after the queue was full
+            with HalfSent(port) as refused:
+                assert refused.answer.startswith(b"HTTP/1.1 503 ")  # before its body is sent
             hold.set()
             assert first.recv(100).startswith(b"HTTP/1.1 200 ")
 

@@ -1,13 +1,11 @@
 """What the explorer page is made of, against searches by hand."""
 
-import http.client
 import json
-import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import Index
@@ -20,7 +18,6 @@ from autojacobin.reproduction.trials import Cell, run_cell
 from autojacobin.web.explorer import _script, build_bundle, explorer_settings, export_page, open_run
 from autojacobin.web.explorer._pictures import encode_png, make_sprite
 from autojacobin.web.explorer._script import as_one_script
-from autojacobin.web.explorer.server import page_server
 from tests.reproduction.small import small_set
 from tests.web.explorer_browser import BITS, DEPTH, METHODS, WALL, ByHand, K, small_bundle, unpacked
 
@@ -50,6 +47,7 @@ def test_the_first_points_of_a_query_are_its_true_neighbours(bundle, by_hand):
         assert np.all(np.diff(distances) >= 0)
 
 
+@settings(deadline=None)
 @given(data=st.data())
 def test_every_setting_shows_what_a_search_by_hand_finds(bundle, by_hand, data):
     place = data.draw(st.integers(0, WALL - 1))
@@ -101,6 +99,7 @@ def test_all_of_it_is_json_and_deep_settings_stay_whole(bundle):
     assert bundle.about["wall"] == [record["row"] for record in bundle.queries]
 
 
+@settings(deadline=None)
 @given(st.integers(1, 5), st.integers(1, 9), st.integers(1, 9), st.booleans(), st.integers(0, 2**32 - 1))
 def test_png_files_hold_the_pixels(n, height, width, colour, seed):
     cv2 = pytest.importorskip("cv2")
@@ -214,24 +213,3 @@ def test_modules_that_cannot_be_joined_are_refused(tmp_path, monkeypatch):
         as_one_script("a")
     (tmp_path / "b.js").write_text("export const b = 2;\n")
     assert "const { b } = module_b;" in as_one_script("a")
-
-
-def test_the_server_gives_the_page_alone_and_a_taken_port_is_told(bundle, tmp_path, capfd):
-    export_page(bundle, tmp_path / "page")
-    (tmp_path / "secret").write_text("secret")
-    with page_server(tmp_path / "page") as server:
-        assert server.server_address[0] == "127.0.0.1"
-        with pytest.raises(StorageError, match="cannot listen on port .*; give another --port"):
-            page_server(tmp_path, server.server_port)
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        answers = {}
-        for path in ("/", "/data/", "/../secret", "/data/about.js"):
-            connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
-            connection.request("GET", path)
-            answers[path] = connection.getresponse().status
-            connection.close()  # before all of the answer has come
-        server.shutdown()
-        thread.join()
-    assert answers == {"/": 200, "/data/": 404, "/../secret": 404, "/data/about.js": 200}
-    assert capfd.readouterr().err == ""

@@ -55,6 +55,16 @@ def test_wrong_use_is_told_in_one_sentence(tmp_path, monkeypatch, capsys):
         assert len(told.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("package", ["uvicorn", "starlette.routing"])
+def test_a_missing_package_is_told_before_the_training(package, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, package, None)
+    code, _, told = run(monkeypatch, capsys, *SMALL, "--port", "0")
+    assert code == 1
+    assert "serving the page (--static OUT writes it to disk instead) needs the package" in told
+    assert "pip install 'autojacobin[web]'" in told
+    assert len(told.strip().splitlines()) == 1  # no progress of a training before it
+
+
 def test_it_is_served_until_it_is_stopped():
     program = [sys.executable, "-c", "from autojacobin.cli import main; main()", "explore", *SMALL, "--port", "0"]
     quiet = {**os.environ, "PYTHONUNBUFFERED": "1"}

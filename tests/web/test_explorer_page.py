@@ -1,14 +1,15 @@
 """The explorer page in a real browser, from disk: chosen, slid, looked at, against searches by hand."""
 
 import shutil
-import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from autojacobin.web.explorer import export_page
-from autojacobin.web.explorer.server import page_server
+from autojacobin.web.explorer.server import page_app
+from autojacobin.web.limits import Limits
+from autojacobin.web.server import HttpServer
 from tests.web.explorer_browser import BITS, METHODS, ByHand, K, chromium, small_bundle, watched
 
 TOY = {
@@ -274,13 +275,9 @@ def test_a_missing_file_is_told(browser, folder, tmp_path):
 
 
 def test_the_same_page_over_http(browser, folder, by_hand):
-    with page_server(folder) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        address = f"http://127.0.0.1:{server.server_port}/"
-        with watched(browser, address) as page:
+    with HttpServer(page_app(folder), "127.0.0.1", 0, limits=Limits(), what="the page") as server, server.running():
+        address = f"{server.address}/"
+        with watched(browser, address) as page:  # which notes every breach of the Content-Security-Policy
             page.goto(address)
             page.wait_for_selector("#methods .panel")
             assert_shown(page, by_hand, 0, 8, 100, K)
-        server.shutdown()
-        thread.join()

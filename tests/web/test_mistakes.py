@@ -76,7 +76,7 @@ def test_who_hangs_up_while_waiting_is_not_searched_for(troubled, points):
             assert eventually(lambda: _metric(client, "autojacobin_requests_inside") == 1)
             with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as second:
                 head = b"POST /v1/search?k=1 HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
-                second.sendall(head + b"Content-Length: 96\r\n\r\n" + points[:3].tobytes())
+                second.sendall(head + b"Autojacobin-Shape: 3,8\r\nContent-Length: 96\r\n\r\n" + points[:3].tobytes())
                 assert eventually(lambda: _metric(client, "autojacobin_requests_inside") == 2)
             hung_up = 'autojacobin_requests_total{endpoint="/v1/search",status="499"}'
             assert eventually(lambda: _metric(client, hung_up) == 1)

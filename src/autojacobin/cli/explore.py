@@ -78,13 +78,15 @@ def explore(
 
 def _serve(build: Callable[[], Bundle], port: int) -> None:
     from autojacobin.web.explorer import export_page
-    from autojacobin.web.explorer.server import page_server
+    from autojacobin.web.explorer.server import WHAT, page_app
+    from autojacobin.web.limits import Limits
+    from autojacobin.web.server import HttpServer
 
     with (
         stoppable("--static OUT keeps a page"),
         tempfile.TemporaryDirectory(prefix="autojacobin-") as folder,
-        page_server(folder, port) as server,
+        HttpServer(page_app(folder), "127.0.0.1", port, limits=Limits(), what=WHAT) as server,
     ):
         export_page(build(), folder)
-        typer.echo(f"The page is at http://127.0.0.1:{server.server_port}/ until you press Ctrl-C.")
-        server.serve_forever()
+        typer.echo(f"The page is at {server.address}/ until you press Ctrl-C.")
+        server.run()

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.web.questions import JSON, RAW
+from autojacobin.web.questions import JSON, RAW, SHAPE
 from autojacobin.web.work import Answer
 
-__all__ = ["GENERATION", "HEADERS", "SHAPE", "codes_answer", "neighbours_answer", "wants_raw"]
+__all__ = ["GENERATION", "SHAPE", "codes_answer", "neighbours_answer", "wants_raw"]
 
-SHAPE = "Autojacobin-Shape"
 GENERATION = "Autojacobin-Generation"
-HEADERS = (SHAPE, GENERATION)
 
 Payload = tuple[bytes, str, dict[str, str]]
 

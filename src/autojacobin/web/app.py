@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -16,13 +16,14 @@ from autojacobin.errors import DataError, MissingExtraError
 from autojacobin.search.index import Index
 from autojacobin.web import metrics as counting
 from autojacobin.web.access import Access
-from autojacobin.web.answers import HEADERS, codes_answer, neighbours_answer, wants_raw
+from autojacobin.web.answers import GENERATION, SHAPE, codes_answer, neighbours_answer, wants_raw
+from autojacobin.web.background import BackgroundThread
 from autojacobin.web.batching import Batcher
 from autojacobin.web.bodies import ClientGone, gone, read_body
-from autojacobin.web.gate import Gate
 from autojacobin.web.limits import Limits
+from autojacobin.web.middleware import Asgi, MetricsMiddleware, QueueMiddleware, SecurityMiddleware, problem_app
 from autojacobin.web.openapi import document
-from autojacobin.web.problems import MEDIA_TYPE, Problem, busy
+from autojacobin.web.problems import Problem, busy
 from autojacobin.web.questions import checked_work, encoding_asked, searching_asked
 from autojacobin.web.recalls import Recalls
 from autojacobin.web.shelf import Shelf
@@ -45,7 +46,7 @@ def create_app(
     access: Access | None = None,
     limits: Limits | None = None,
     poll_seconds: float = 1.0,
-) -> Callable[[Any, Any, Any], Awaitable[None]]:
+) -> Asgi:
     """Make the service as an ASGI application, for a server of one's own; :func:`serve` runs it with uvicorn.
 
     Parameters
@@ -59,46 +60,42 @@ def create_app(
     poll_seconds : float
         How often folders are looked at.
     """
-    try:
-        from starlette.applications import Starlette
-        from starlette.exceptions import HTTPException
-        from starlette.middleware.cors import CORSMiddleware
-    except ImportError as error:
-        raise MissingExtraError("starlette", "web", "the search service") from error
-    access = access or Access()
-    service = _Service(Shelf(indexes), limits or Limits(), poll_seconds)
-    handlers: Any = {Problem: _told, HTTPException: _told_of_http, Exception: _told_of_mistake}
-    inner = Starlette(routes=service.routes(), exception_handlers=handlers, lifespan=service.lifespan)
-    inner.router.redirect_slashes = False  # to an address that a proxy before the service may not have
-    gate = Gate(inner, access, service.limits, service.metrics)
-    service.gate = gate
-    if not access.origins:
-        return gate
-    return CORSMiddleware(
-        gate,
-        allow_origins=access.origins,
-        allow_methods=["GET", "POST"],
-        allow_headers=["Authorization", "Content-Type"],
-        expose_headers=[*HEADERS, "Retry-After"],
-    )
+    return Service(indexes, access or Access(), limits or Limits(), poll_seconds).app
 
 
-class _Service:
-    """What the endpoints share."""
+class Service:
+    """The search service: ``app`` is the ASGI application, and ``stop_waiting`` is for a server that shuts down."""
 
-    def __init__(self, shelf: Shelf, limits: Limits, poll_seconds: float) -> None:
-        self.shelf = shelf
+    def __init__(
+        self,
+        indexes: Mapping[str, Index | str | os.PathLike[str]],
+        access: Access,
+        limits: Limits,
+        poll_seconds: float,
+    ) -> None:
+        self.shelf = Shelf(indexes, limits)
         self.limits = limits
         self.metrics = counting.Metrics()
-        self.gate: Gate | None = None
         self._poll_seconds = poll_seconds
         self._batcher: Batcher | None = None
         self._recalls = Recalls()
+        self._watcher = BackgroundThread("autojacobin-watcher")
         self._ready = False
+        inner = problem_app(self.routes(), hint="see /openapi.json for what there is", lifespan=self.lifespan)
+        self._queue = QueueMiddleware(inner, limits)
+        self.app = _with_cors(MetricsMiddleware(SecurityMiddleware(self._queue, access), self.metrics), access)
+
+    def stop_waiting(self) -> None:
+        """Let go of what takes long: a shutdown waits for searches, and not for what is being learned or warmed up."""
+        self._ready = False
+        self._recalls.close()
+        self._watcher.close()
 
     def routes(self) -> list[BaseRoute]:
-        from starlette.routing import Route
-
+        try:
+            from starlette.routing import Route
+        except ImportError as error:
+            raise MissingExtraError("starlette", "web", "the search service") from error
         found: list[BaseRoute] = [
             Route("/v1/search", self.search, methods=["POST"]),
             Route("/v1/encode", self.encode, methods=["POST"]),
@@ -122,17 +119,16 @@ class _Service:
         try:
             yield
         finally:
-            self._ready = False
+            self.stop_waiting()
             watching.cancel()
             with suppress(asyncio.CancelledError):
                 await watching
-            self._recalls.close()
             await asyncio.to_thread(self._batcher.close)
 
     async def _watch(self) -> None:
         while True:
             try:
-                await asyncio.to_thread(self.shelf.refresh if self._ready else self.shelf.warm)
+                await self._watcher.run(self.shelf.refresh if self._ready else self.shelf.warm)
                 self._ready = True
             except Exception:  # what fails once may work the next time, and until then all stays as it is
                 _log.exception("warming the indexes or looking for new versions failed")
@@ -225,10 +221,15 @@ class _Service:
 
     def _samples(self) -> list[counting.Sample]:
         waiting = self._batcher.waiting_vectors if self._batcher is not None else 0
-        inside = self.gate.n_inside if self.gate is not None else 0
         samples: list[counting.Sample] = [
             ("autojacobin_waiting_vectors", "gauge", "Vectors that wait for their turn.", (), waiting),
-            ("autojacobin_requests_inside", "gauge", "Requests under way that need the index.", (), inside),
+            (
+                "autojacobin_requests_inside",
+                "gauge",
+                "Requests under way that need an index.",
+                (),
+                self._queue.n_inside,
+            ),
         ]
         indexes = [((("index", name),), served) for name, served in self.shelf.served.items()]
         samples += [
@@ -274,23 +275,15 @@ def _nothing() -> Response:
     return Response(status_code=499)  # nobody is there to see it, but it is counted
 
 
-async def _told(_: Request, problem: Any) -> Response:
-    from starlette.responses import Response
+def _with_cors(app: Asgi, access: Access) -> Asgi:
+    if not access.origins:
+        return app
+    from starlette.middleware.cors import CORSMiddleware
 
-    return Response(problem.body(), problem.status, media_type=MEDIA_TYPE, headers=problem.headers)
-
-
-async def _told_of_http(request: Request, error: Any) -> Response:
-    path = request.scope["path"][:80]
-    if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "another method")
-        detail = f"{path} cannot be asked with {request.method[:20]}, expected {allowed}; see /openapi.json"
-        return await _told(request, Problem(405, "method-not-allowed", detail, error.headers))
-    detail = f"there is nothing at {path!r}; see /openapi.json for what there is"
-    return await _told(request, Problem(error.status_code, "not-found", detail, error.headers))
-
-
-async def _told_of_mistake(request: Request, _: Exception) -> Response:
-    # The traceback goes to the log; a client learns neither paths nor the insides.
-    detail = "the service made a mistake, which its log tells more about; ask again, and report it if it stays"
-    return await _told(request, Problem(500, "internal", detail))
+    return CORSMiddleware(
+        app,
+        allow_origins=access.origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["Authorization", "Content-Type", SHAPE],
+        expose_headers=[SHAPE, GENERATION, "Retry-After"],
+    )

@@ -14,13 +14,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autojacobin.web.limits import Limits
+from autojacobin.web.limits import VECTORS_TOGETHER, Limits
 from autojacobin.web.problems import busy
 from autojacobin.web.work import Answer, Work
 
 __all__ = ["Batcher", "Job"]
-
-_MOST_VECTORS_TOGETHER = 512
 
 Run = Callable[[Sequence[Work]], list[Answer | Exception]]
 
@@ -122,10 +120,7 @@ class Batcher:
             batch, others = [first], deque[Job]()
             n_vectors, cost = first.work.n_vectors, first.work.cost
             for job in self._waiting:
-                fits = (
-                    n_vectors + job.work.n_vectors <= _MOST_VECTORS_TOGETHER
-                    and cost + job.work.cost <= self._limits.work
-                )
+                fits = n_vectors + job.work.n_vectors <= VECTORS_TOGETHER and cost + job.work.cost <= self._limits.work
                 if fits and job.work.key == first.work.key:
                     batch.append(job)
                     n_vectors, cost = n_vectors + job.work.n_vectors, cost + job.work.cost

@@ -20,6 +20,7 @@ from autojacobin.web.access import Access
 __all__ = ["Client", "ServiceError"]
 
 _RAW = "application/octet-stream"
+_SHAPE = "Autojacobin-Shape"  # of what is sent raw, and of what comes back
 _MOST_WAITED = 30.0
 
 
@@ -115,9 +116,11 @@ class Client:
         if vectors is None:
             asked = np.asarray(ids)
             body = json.dumps({**options, "ids": np.atleast_1d(asked).tolist()}).encode()
-            answer, headers = self._ask("POST", "/v1/search", body, "application/json", _RAW)
+            answer, headers = self._ask(
+                "POST", "/v1/search", body, {"Content-Type": "application/json", "Accept": _RAW}
+            )
         else:
-            answer, headers = self._ask("POST", _with_query("/v1/search", options), _floats(vectors), _RAW, _RAW)
+            answer, headers = self._ask_raw(_with_query("/v1/search", options), vectors)
         shape = _shape(headers)
         middle = 8 * shape[0] * shape[1]
         if len(answer) != 2 * middle:
@@ -127,8 +130,7 @@ class Client:
 
     def encode(self, vectors: npt.ArrayLike, *, index: str | None = None) -> Codes:
         """Give the codes of some vectors."""
-        path = _with_query("/v1/encode", _without_none(index=index))
-        answer, headers = self._ask("POST", path, _floats(vectors), _RAW, _RAW)
+        answer, headers = self._ask_raw(_with_query("/v1/encode", _without_none(index=index)), vectors)
         n, n_bits = _shape(headers)
         if not n_bits or len(answer) != n * -(-n_bits // 8):
             raise _foreign(self._address)
@@ -155,13 +157,18 @@ class Client:
 
     # How it is done
 
+    def _ask_raw(self, path: str, vectors: npt.ArrayLike) -> tuple[bytes, http.client.HTTPMessage]:
+        matrix = _floats(vectors)
+        headers = {"Content-Type": _RAW, "Accept": _RAW, _SHAPE: f"{matrix.shape[0]},{matrix.shape[1]}"}
+        return self._ask("POST", path, matrix.tobytes(), headers)
+
     def _ask(
-        self, method: str, path: str, body: bytes | None = None, media: str | None = None, accept: str = "*/*"
+        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> tuple[bytes, http.client.HTTPMessage]:
-        headers = {**self._headers, "Accept": accept} | ({} if media is None else {"Content-Type": media})
         deadline = time.monotonic() + self._patience
         while True:
-            status, found, answer = self._exchange(method, self._prefix + path, body, headers)
+            sent = {"Accept": "*/*", **self._headers, **(headers or {})}
+            status, found, answer = self._exchange(method, self._prefix + path, body, sent)
             if status == 200:
                 return answer, found
             pause = _pause(found.get("Retry-After", ""))
@@ -204,10 +211,10 @@ def _pause(retry_after: str) -> float:
     return min(float(retry_after), _MOST_WAITED) if retry_after.isascii() and retry_after.isdigit() else 1.0
 
 
-def _floats(vectors: npt.ArrayLike) -> bytes:
+def _floats(vectors: npt.ArrayLike) -> npt.NDArray[np.float32]:
     try:
         with np.errstate(over="ignore"):  # what does not fit becomes Inf, which the service names
-            matrix = np.asarray(vectors, dtype="<f4")
+            matrix: npt.NDArray[np.float32] = np.asarray(vectors, dtype="<f4")
     except (ValueError, TypeError) as error:
         raise DataError(f"vectors must be a matrix of numbers, got something else: {error}") from error
     if matrix.ndim != 2:
@@ -215,7 +222,7 @@ def _floats(vectors: npt.ArrayLike) -> bytes:
             f"vectors must be a matrix with a vector a row, got {matrix.ndim} dimension(s); "
             "reshape one vector with X.reshape(1, -1)"
         )
-    return matrix.tobytes()
+    return matrix
 
 
 def _without_none(**options: Any) -> dict[str, Any]:
@@ -228,7 +235,7 @@ def _with_query(path: str, options: dict[str, Any]) -> str:
 
 
 def _shape(headers: http.client.HTTPMessage) -> tuple[int, int]:
-    rows, _, columns = headers.get("Autojacobin-Shape", "").partition(",")
+    rows, _, columns = headers.get(_SHAPE, "").partition(",")
     if not (rows.isdigit() and columns.isdigit()):
         raise _foreign("this address")
     return int(rows), int(columns)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, fields
 
 from autojacobin.errors import DataError
 
-__all__ = ["Limits"]
+__all__ = ["VECTORS_TOGETHER", "Limits"]
+
+VECTORS_TOGETHER = 512  # of several requests, that are searched for in one call
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,10 @@ class Limits:
     work : int
         Vectors of a request times their candidates, or times k where nothing is re-ranked.
     requests : int
-        Requests under way at once: being read, waiting and being answered. Further ones are answered with 503.
+        Requests that wait or are being answered at once. A request counts from the last byte of its body on, so that
+        those who send slowly keep nobody out. Further ones are answered with 503. As many bodies may be half-sent,
+        or half as many as there may be connections, if that is less; one more takes the place of the one of which
+        nothing has come for longest.
     waiting_vectors : int
         Vectors that wait for their turn, of all requests together; this bounds how long the last of them waits. A
         request that finds nobody waiting is always let in.

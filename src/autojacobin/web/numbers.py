@@ -22,16 +22,17 @@ def whole(name: str, value: Any, least: int, most: int, what: str) -> int:
     return number
 
 
-def raw_matrix(body: bytes, width: int, most: int) -> Matrix:
+def raw_matrix(body: bytes, rows: int, columns: int, most: int) -> Matrix:
     """Read little-endian float32 numbers, a vector after the other."""
-    size = 4 * width
-    n, rest = divmod(len(body), size)
-    if rest or not 1 <= n <= most:
+    if not 1 <= rows <= most:
+        raise _invalid(f"a raw body must have 1 to {most} vectors, the limit of this service, got {rows}")
+    if len(body) != 4 * rows * columns:
         raise _invalid(
-            f"a raw body must be 1 to {most} vectors of {width} little-endian float32 numbers, {size} bytes each, "
-            f"got {len(body)} bytes; see /v1/indexes for the number of features"
+            f"a raw body of {rows} vectors of {columns} little-endian float32 numbers must have {4 * rows * columns} "
+            f"bytes, got {len(body)}; send all of the vectors, or tell the shape that they have"
         )
-    matrix = np.frombuffer(body, dtype="<f4").astype(np.float32, copy=False).reshape(n, width)
+    # A copy, which can be written: to the compiler an array that cannot is of another type than the one of a JSON body.
+    matrix = np.frombuffer(body, dtype="<f4").astype(np.float32, copy=True).reshape(rows, columns)
     _refuse_non_finite(matrix)
     return matrix
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
-from autojacobin.web.answers import GENERATION, SHAPE
+from autojacobin.web.answers import GENERATION
 from autojacobin.web.limits import Limits
 from autojacobin.web.problems import MEDIA_TYPE
-from autojacobin.web.questions import JSON, RAW
+from autojacobin.web.questions import JSON, RAW, SHAPE
 from autojacobin.web.shelf import Shelf
 
 __all__ = ["document"]
@@ -128,18 +128,29 @@ def _operation(
         "content": {JSON: _schema(answer), RAW: {"schema": {"description": raw}}},
     }
     hint = " (for a raw body; a JSON body says it itself)"
+    shape = {
+        "name": SHAPE,
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string", "pattern": "^[0-9]{1,9},[0-9]{1,9}$"},
+        "description": "ROWS,COLUMNS of a raw body, which is refused without it or if COLUMNS is not the number of "
+        "features of the index; a JSON body must come without.",
+    }
     return {
         "operationId": name,
         "summary": summary,
         "parameters": [
-            {"name": key, "in": "query", "required": False, "schema": schema, "description": key + hint}
-            for key, schema in options.items()
+            *(
+                {"name": key, "in": "query", "required": False, "schema": schema, "description": key + hint}
+                for key, schema in options.items()
+            ),
+            shape,
         ],
         "requestBody": {
             "required": True,
             "content": {
                 JSON: {"schema": request},
-                RAW: {"schema": {"description": "Little-endian float32 numbers, a vector after the other."}},
+                RAW: {"schema": {"description": f"Little-endian float32 numbers, row by row; {SHAPE} tells how many."}},
             },
         },
         "responses": {"200": answers, **_refusals(*_REFUSALS)},

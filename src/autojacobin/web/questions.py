@@ -1,9 +1,10 @@
-"""What a request says, checked in every part: JSON, or raw float32 with the options in the query string."""
+"""What a request says, checked in every part: JSON, or raw float32 with the shape in a header and a query string."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
@@ -17,11 +18,14 @@ from autojacobin.web.problems import Problem
 from autojacobin.web.shelf import ServedIndex, Shelf
 from autojacobin.web.work import Encoding, Options, Searching
 
-__all__ = ["JSON", "RAW", "checked_work", "encoding_asked", "searching_asked"]
+__all__ = ["JSON", "RAW", "SHAPE", "checked_work", "encoding_asked", "searching_asked"]
 
 JSON = "application/json"
 RAW = "application/octet-stream"
+SHAPE = "Autojacobin-Shape"  # of a raw body, in both directions: ROWS,COLUMNS
 
+_SHAPE_KEY = SHAPE.lower().encode()
+_SHAPE_FORM = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
 _LARGEST_ID = 2**63 - 1
 _ENCODINGS = ("base64", "hex")
 _OPTIONS = ("k", "candidates", "distance", "rerank", "recall")
@@ -32,7 +36,7 @@ def searching_asked(body: bytes, headers: dict[bytes, bytes], query: bytes, shel
     fields, raw = _fields(body, headers, query, ("index", *_OPTIONS), ("vectors", "id", "ids"))
     served = _served(fields, shelf)
     options = _options(fields, limits)
-    vectors, ids = _rows(fields, body if raw else None, served, limits, with_ids=True)
+    vectors, ids = _rows(fields, body if raw else None, headers, served, limits, with_ids=True)
     return checked_work(Searching(served, vectors, ids, options), limits)
 
 
@@ -53,7 +57,7 @@ def encoding_asked(
     fields, raw = _fields(body, headers, query, ("index", "encoding"), ("vectors",))
     served = _served(fields, shelf)
     encoding = _one_of("encoding", fields.get("encoding", "base64"), _ENCODINGS)
-    vectors, _ = _rows(fields, body if raw else None, served, limits, with_ids=False)
+    vectors, _ = _rows(fields, body if raw else None, headers, served, limits, with_ids=False)
     return Encoding(served, vectors), encoding
 
 
@@ -67,6 +71,8 @@ def _fields(
     elif media == JSON:
         if query:
             raise _invalid("a JSON request says all in its body, got a query string as well; put it into the body")
+        if _SHAPE_KEY in headers:
+            raise _invalid(f"a JSON request says all in its body, got {SHAPE} as well; leave it out")
         fields, expected = _from_json(body), options + contents
     else:
         detail = f"Content-Type must be {JSON} or {RAW}, got {media[:80] or 'none'!r}; name the kind of body you send"
@@ -145,11 +151,35 @@ def _options(fields: Mapping[str, Any], limits: Limits) -> Options:
     return Options(k, candidates, distance, rerank, None if recall is None else float(recall))
 
 
+def _raw_rows(body: bytes, headers: dict[bytes, bytes], served: ServedIndex, limits: Limits) -> npt.NDArray[np.float32]:
+    """Vectors of a raw body, which has to tell its shape: two vectors of half the width would pass for one."""
+    width, told = served.n_features, headers.get(_SHAPE_KEY, b"").decode("latin-1")
+    form = _SHAPE_FORM.fullmatch(told)
+    if form is None:
+        got = _shown(told) if told else "none"
+        raise _invalid(
+            f"a raw body must come with its shape in the header {SHAPE}: ROWS,COLUMNS, got {got}; "
+            f"send for example {SHAPE}: 1,{width} with one vector"
+        )
+    if int(form[2]) != width:
+        raise _invalid(
+            f"vectors must have the {width} features of {served.name}, got {form[2]} in {SHAPE}; "
+            "see /v1/indexes for what is served"
+        )
+    return raw_matrix(body, int(form[1]), width, limits.vectors)
+
+
 def _rows(
-    fields: Mapping[str, Any], raw: bytes | None, served: ServedIndex, limits: Limits, *, with_ids: bool
+    fields: Mapping[str, Any],
+    raw: bytes | None,
+    headers: dict[bytes, bytes],
+    served: ServedIndex,
+    limits: Limits,
+    *,
+    with_ids: bool,
 ) -> tuple[npt.NDArray[np.float32] | None, npt.NDArray[np.int64] | None]:
     if raw is not None:
-        return raw_matrix(raw, served.n_features, limits.vectors), None
+        return _raw_rows(raw, headers, served, limits), None
     given = [name for name in ("vectors", "id", "ids") if name in fields]
     if len(given) != 1:
         wanted = "one of vectors, id and ids" if with_ids else "vectors"

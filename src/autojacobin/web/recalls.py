@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from autojacobin.search.index import Index
+from autojacobin.web.background import BackgroundThread
 from autojacobin.web.problems import Problem, busy
 from autojacobin.web.shelf import ServedIndex
 
@@ -43,11 +43,11 @@ class Recalls:
 
     def __init__(self) -> None:
         self._learned: dict[str, _Learned] = {}
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="autojacobin-recalls")
+        self._thread = BackgroundThread("autojacobin-recalls")
 
     def close(self) -> None:
-        """Begin nothing more."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """Begin nothing more; who waits for something to be learned is told to ask again."""
+        self._thread.close()
 
     async def candidates(self, served: ServedIndex, k: int, recall: float, distance: str, seconds: float) -> int:
         """Give the candidates that a recall takes, learned now if they were not before."""
@@ -60,8 +60,10 @@ class Recalls:
             detail = f"recall is learned for at most {_MOST_LEARNED} values of k, got one more, {k}; "
             raise Problem(400, "invalid-request", detail + "ask with candidates instead")
         known.ks.add(k)
-        learning = asyncio.get_running_loop().run_in_executor(self._thread, self._learn, known, question)
+        learning = self._thread.run(self._learn, known, question)
         done, _ = await asyncio.wait((learning,), timeout=seconds)
+        if learning.cancelled():
+            raise busy("the service is stopping and learns nothing new; ask again when it is back")
         if not done:
             learning.add_done_callback(_forget_error)
             raise busy(f"how to reach a recall of {recall:g} is still being learned; ask again after Retry-After")

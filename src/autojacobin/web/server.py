@@ -1,4 +1,4 @@
-"""Runs the service with uvicorn: binds, announces, stops gracefully."""
+"""Runs the service, and the page of the explorer, with uvicorn: binds, announces, stops gracefully."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from autojacobin.web.limits import Limits
 
 if TYPE_CHECKING:
     from autojacobin.search.index import Index
+    from autojacobin.web.middleware import Asgi
 
-__all__ = ["DEFAULT_PORT", "serve", "serving"]
+__all__ = ["DEFAULT_PORT", "HttpServer", "serve", "serving"]
 
 DEFAULT_PORT = 8571
 _KEEP_ALIVE_SECONDS = 75  # longer than the 60 s of usual proxies, so that they are the ones to close
@@ -57,14 +58,13 @@ def serve(
     announce : callable, optional
         Told the address as soon as the service can be asked.
     """
-    server, listener, address = _prepared(indexes, host, port, access, limits, poll_seconds)
     switching = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:
-        with listener, _stopping(server):
+        with _service_server(indexes, host, port, access, limits, poll_seconds) as server, server.ended_by_signals():
             if announce is not None:
-                announce(address)
-            server.run(sockets=[listener])
+                announce(server.address)
+            server.run()
     finally:
         sys.setswitchinterval(switching)
 
@@ -96,38 +96,117 @@ def serving(
     >>> ids[:, 0]
     array([0, 1])
     """
-    server, listener, address = _prepared(indexes, host, port, access, limits, poll_seconds)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="autojacobin-service")
-    with listener:
-        thread.start()
-        try:
-            while not server.started and thread.is_alive():
-                time.sleep(0.005)
-            yield address
-        finally:
-            server.should_exit = True
-            thread.join()
+    with (
+        _service_server(indexes, host, port, access, limits, poll_seconds) as server,
+        server.running(),
+    ):
+        yield server.address
 
 
-def _prepared(
+def _service_server(
     indexes: Mapping[str, Index | str | os.PathLike[str]],
     host: str,
     port: int,
     access: Access | None,
     limits: Limits | None,
     poll_seconds: float,
-) -> tuple[Any, socket.socket, str]:
-    """A server that is ready to run, its socket, and the address."""
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise MissingExtraError("uvicorn", "web", "the search service") from error
-    from autojacobin.web.app import create_app
-    from autojacobin.web.connection import connection_class
+) -> HttpServer:
+    from autojacobin.web.app import Service
 
     access, limits = access or Access(), limits or Limits()
     access.check_place(host)
-    app = create_app(indexes, access=access, limits=limits, poll_seconds=poll_seconds)
+    service = Service(indexes, access, limits, poll_seconds)
+    return HttpServer(service.app, host, port, limits=limits, on_stop=service.stop_waiting, what="the search service")
+
+
+class HttpServer:
+    """An ASGI application behind uvicorn; it listens from the beginning, and answers while it runs.
+
+    Parameters
+    ----------
+    app : ASGI application
+        What answers.
+    host, port : str, int
+        Where to listen; a port of 0 is any that is free.
+    limits : Limits
+        How many connections there may be, and how long each may take.
+    what : str
+        What the application is, if uvicorn is missing.
+    on_stop : callable, optional
+        Called in the event loop when the server begins to stop, before it waits for what is under way.
+    """
+
+    def __init__(
+        self,
+        app: Asgi,
+        host: str,
+        port: int,
+        *,
+        limits: Limits,
+        what: str,
+        on_stop: Callable[[], object] | None = None,
+    ) -> None:
+        self._server = _uvicorn_server(app, limits, what, on_stop)
+        self._listener = _bound(host, port)
+        shown = f"[{host}]" if ":" in host else host
+        self.address = f"http://{shown}:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> HttpServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+
+    def run(self) -> None:
+        """Answer until the process is told to stop; uvicorn raises the signal again when it has finished."""
+        self._server.run(sockets=[self._listener])
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Answer from a thread while the block runs."""
+        thread = threading.Thread(target=self.run, name="autojacobin-service")
+        thread.start()
+        try:
+            while not self._server.started and thread.is_alive():
+                time.sleep(0.005)
+            yield
+        finally:
+            self._server.should_exit = True
+            thread.join()
+
+    @contextmanager
+    def ended_by_signals(self) -> Iterator[None]:
+        """Let a stop that was asked for be a normal end, also where it comes before uvicorn listens to signals."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(*_: Any) -> None:
+            self._server.should_exit = True
+
+        kept = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            pass
+        finally:
+            for number, handler in kept.items():
+                signal.signal(number, handler)
+
+
+def _uvicorn_server(app: Asgi, limits: Limits, what: str, on_stop: Callable[[], object] | None) -> Any:
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingExtraError("uvicorn", "web", what) from error
+    from autojacobin.web.connection import connection_class
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            if on_stop is not None:
+                on_stop()
+            await super().shutdown(sockets)
+
     most = _most_connections()
     config = uvicorn.Config(
         app,
@@ -143,9 +222,7 @@ def _prepared(
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(limits.body_seconds + limits.request_seconds) + 1,
     )
-    listener = _bound(host, port)
-    shown = f"[{host}]" if ":" in host else host
-    return uvicorn.Server(config), listener, f"http://{shown}:{listener.getsockname()[1]}"
+    return Server(config)
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -160,7 +237,7 @@ def _bound(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or str(error)
-        raise StorageError(f"cannot listen on {host} port {port}: {reason}; give another --host or --port") from None
+        raise StorageError(f"cannot listen on {host} port {port}: {reason}; give another host or port") from None
     return listener
 
 
@@ -172,26 +249,3 @@ def _most_connections() -> int:
         return sys.maxsize
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if files == resource.RLIM_INFINITY else max(files // 2, 1)
-
-
-@contextmanager
-def _stopping(server: Any) -> Iterator[None]:
-    """Let a stop that was asked for be a normal end, also where it comes before uvicorn listens to signals.
-
-    When it has finished, uvicorn raises the signal again.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: Any) -> None:
-        server.should_exit = True
-
-    kept = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        pass
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)

@@ -10,28 +10,29 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
 from autojacobin.search.index import Index
 from autojacobin.search.storage import MANIFEST_NAME
+from autojacobin.web.limits import VECTORS_TOGETHER, Limits
+from autojacobin.web.warmup import kind_of, warm_up
 
 __all__ = ["ServedIndex", "Shelf", "named_paths"]
 
 _log = logging.getLogger("autojacobin.web")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_QUERIES_OF_EACH_KERNEL = (1, 32)  # few queries and many are answered by different kernels
 
 
 class ServedIndex:
     """One index under a name: from a folder, which is watched for new versions, or in memory and as it is."""
 
-    def __init__(self, name: str, source: Index | str | os.PathLike[str]) -> None:
+    def __init__(self, name: str, source: Index | str | os.PathLike[str], limits: Limits | None = None) -> None:
         self.name = name
+        self._limits = limits or Limits()
+        self._warm: set[Hashable] = set()
         self.refreshes = 0
         self.failed_refreshes = 0
         self._path: Path | None = None
@@ -50,14 +51,17 @@ class ServedIndex:
         return int(self.index.hasher.n_features_in_)
 
     def warm(self, index: Index | None = None) -> None:
-        """Search once with each kernel, so that no caller waits for compiled code or for pages from the disk."""
+        """Ask all that can be asked, so that no caller waits for the compiler or for pages from the disk.
+
+        A new version of a kind that is known is only read: its kernels are compiled.
+        """
         index = index or self.index
         if not len(index):
             return
-        for n_queries in _QUERIES_OF_EACH_KERNEL:
-            queries = np.zeros((n_queries, index.hasher.n_features_in_), dtype=np.float32)
-            for distance in ("hamming", "asymmetric"):
-                index.search(queries, 1, distance=distance, rerank=bool(index.info()["vectors_kept"]))
+        kind = kind_of(index)  # this searches once, which reads the codes
+        if kind not in self._warm:
+            warm_up(index, max_queries=max(self._limits.vectors, VECTORS_TOGETHER))
+            self._warm.add(kind)
 
     def refresh(self) -> bool:
         """Go to the newest version, if there is one that can be opened; otherwise all stays as it is."""
@@ -91,9 +95,11 @@ class Shelf(Mapping[str, Index]):
     ----------
     indexes : mapping
         An index, or the folder of one, for each name.
+    limits : Limits, optional
+        How much may be asked, and so what has to be warm.
     """
 
-    def __init__(self, indexes: Mapping[str, Index | str | os.PathLike[str]]) -> None:
+    def __init__(self, indexes: Mapping[str, Index | str | os.PathLike[str]], limits: Limits | None = None) -> None:
         if not indexes:
             raise DataError("there is nothing to serve, got no index; give at least one")
         for name, source in indexes.items():
@@ -104,7 +110,7 @@ class Shelf(Mapping[str, Index]):
                 )
             if not isinstance(source, Index | str | os.PathLike):
                 raise DataTypeError(f"{name} must be an Index or the path of one, got {type(source).__name__}")
-        self.served = {name: ServedIndex(name, source) for name, source in indexes.items()}
+        self.served = {name: ServedIndex(name, source, limits) for name, source in indexes.items()}
         self._refreshing = threading.Lock()
 
     def __getitem__(self, name: str) -> Index:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ from autojacobin.errors import StorageError
 from autojacobin.web.explorer._script import ASSETS, as_one_script
 from autojacobin.web.explorer.bundle import Bundle
 
-__all__ = ["export_page", "prepare_folder"]
+__all__ = ["export_page", "prepare_folder", "script_hash"]
 
 _MODULE = '<script type="module" src="explorer/main.js"></script>'
 _STYLES = '<link rel="stylesheet" href="explorer/explorer.css">'
@@ -104,8 +105,18 @@ def _html() -> str:
     for part, instead in (
         (_ICON, f'href="data:image/svg+xml;base64,{icon}"'),
         (_STYLES, f"<style>\n{styles}</style>"),
-        (_MODULE, f"<script>\n{as_one_script()}</script>"),
+        (_MODULE, f"<script>{_inline_script()}</script>"),
         (_MODE, 'data-mode="files"'),
     ):
         html = html.replace(part, instead)
     return html
+
+
+def script_hash() -> str:
+    """Hash of the script in an exported page, as a Content-Security-Policy names it."""
+    digest = hashlib.sha256(_inline_script().encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _inline_script() -> str:
+    return f"\n{as_one_script()}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from autojacobin.errors import DataError, MissingExtraError
 from autojacobin.web.explorer._script import ASSETS
+from autojacobin.web.middleware import page_policy
 
 if TYPE_CHECKING:
     from autojacobin.search.index import Index
@@ -40,12 +41,13 @@ def explorer_routes(indexes: Mapping[str, Index]) -> list[Any]:
         raise MissingExtraError("starlette", "web", "the explorer page in a service") from error
 
     files = {path.name: path for path in ASSETS.iterdir() if path.suffix in _TYPES}
+    headers = {"Content-Security-Policy": page_policy(), "Cache-Control": "no-cache"}
 
     def file(name: str) -> Any:
         path = files.get(name)  # a name of the list, so that no path of a request reaches the disk
         if path is None:
             return JSONResponse(_problem(404, "there is no such file"), 404, media_type=_PROBLEM)
-        return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers={"Cache-Control": "no-cache"})
+        return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=headers)
 
     async def page(_: Any) -> Any:
         return file("index.html")

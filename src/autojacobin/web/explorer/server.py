@@ -1,43 +1,38 @@
-"""An exported page over HTTP, for this machine alone; the standard library is enough for that."""
+"""An exported page over HTTP, behind the same middleware as the search service."""
 
 from __future__ import annotations
 
 import os
-import sys
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from autojacobin.errors import StorageError
+from autojacobin.errors import MissingExtraError
+from autojacobin.web.access import Access
+from autojacobin.web.explorer.export import script_hash
+from autojacobin.web.middleware import Asgi, SecurityMiddleware, page_policy, problem_app
 
-__all__ = ["page_server"]
+__all__ = ["WHAT", "page_app"]
 
-
-class _Quiet(SimpleHTTPRequestHandler):
-    """Files of a folder, without a line for each request."""
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def list_directory(self, path: Any) -> None:  # noqa: ARG002
-        self.send_error(404)
+WHAT = "serving the page (--static OUT writes it to disk instead)"
 
 
-class _Server(ThreadingHTTPServer):
-    """A server to which a browser that leaves in the middle of an answer is no error."""
+def page_app(folder: str | os.PathLike[str]) -> Asgi:
+    """Give an ASGI application of the files in ``folder``, for those who reach this machine by its own name.
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)
-
-
-def page_server(folder: str | os.PathLike[str], port: int = 0) -> ThreadingHTTPServer:
-    """Give a server of the files in ``folder`` that listens on 127.0.0.1; a port of 0 is any that is free.
-
-    It answers once its ``serve_forever`` runs, and is to be closed with ``server_close``.
+    Files are looked for at each request, so that the page may be written later. Symbolic links that lead out of the
+    folder are not followed.
     """
     try:
-        return _Server(("127.0.0.1", port), partial(_Quiet, directory=os.fspath(folder)))
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise StorageError(f"cannot listen on port {port} of this machine: {reason}; give another --port") from error
+        from starlette.routing import Mount
+        from starlette.staticfiles import StaticFiles
+    except ImportError as error:
+        raise MissingExtraError("starlette", "web", WHAT) from error
+    headers = {"Content-Security-Policy": page_policy(script_hash()), "Cache-Control": "no-cache"}
+
+    class Files(StaticFiles):
+        def file_response(self, *args: Any, **kwargs: Any) -> Any:
+            response = super().file_response(*args, **kwargs)
+            response.headers.update(headers)
+            return response
+
+    files = Files(directory=folder, html=True, follow_symlink=False)
+    return SecurityMiddleware(problem_app([Mount("/", files)], hint="the page is at /"), Access())
