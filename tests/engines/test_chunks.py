@@ -54,8 +54,8 @@ def test_the_index_is_the_one_that_a_single_machine_builds(built, single, X):
         assert np.array_equal(index.ids, np.arange(N))
         assert index.codes(np.arange(N)) == single.codes(np.arange(N))
         assert np.array_equal(index.vectors(np.arange(N)), X)
-        named = {file.name for segment in index._segments for file in segment.files.values()}
-        named |= {index._manifest.hasher.name, "MANIFEST.json", "LOCK"}
+        named = {file.name for segment in index._state.segments for file in segment.files.values()}
+        named |= {index._state.manifest.hasher.name, "MANIFEST.json", "LOCK"}
         index.add(X[:5])
         assert N + 4 in index
         index.remove(np.arange(N, N + 5))

@@ -103,7 +103,7 @@ def same_as_single(path, single, queries, cluster):
     with Index.open(path) as index:
         index.verify()
         assert index.codes(np.arange(N)) == single.codes(np.arange(N))
-        named = index._manifest.names() | {"MANIFEST.json", "LOCK"}
+        named = index._state.manifest.names() | {"MANIFEST.json", "LOCK"}
     assert set(os.listdir(path)) == named
     assert not os.path.exists(f"{path}.building")
     for options in ({}, {"distance": "asymmetric"}, {"rerank": False}):

@@ -87,7 +87,7 @@ def one_round(path, seed, model, next_id, delay):
 def state_of(path):
     with Index.open(path) as index:
         index.verify()
-        return contents(index), index._next_id
+        return contents(index), index._state.next_id
 
 
 def main(folder, kills, seed):

@@ -22,7 +22,7 @@ def vectors(n, seed=0):
 def contents(index):
     """Vectors by id, read back from the index, after a check that the codes are theirs."""
     found = {}
-    for segment in index._segments:
+    for segment in index._state.segments:
         for part in in_id_order([segment]):
             assert part.codes == index.hasher.encode(part.vectors)
             assert not found.keys() & set(part.ids.tolist()), "an id lives twice"

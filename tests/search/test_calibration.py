@@ -56,7 +56,7 @@ def test_the_promise_is_kept_on_new_queries(index, X, distance, recall):
 
 def test_the_recall_seen_is_that_of_searching_for_the_held_out_points(index, X):
     chosen = index.calibrated(K, 0.9)
-    own = _held_out.drawn(index._segments, chosen.n_queries, seed=0)
+    own = _held_out.drawn(index._state.segments, chosen.n_queries, seed=0)
     # one more of each: the query itself is always found, and is no neighbour of its own
     _, ids = index.search(X[own], K + 1, candidates=chosen.candidates + 1)
     truth = exact_neighbours(X, X[own], K + 1)
@@ -77,7 +77,7 @@ def test_places_are_those_in_the_list_of_all_codes(seed, k, depth):
     index.add(X[70:])
     index.remove(rng.permutation(index.ids)[:20])
     ids, size = index.ids, int(rng.integers(1, 100))
-    sample = _held_out.HeldOut.stored(index._segments, size, k)
+    sample = _held_out.HeldOut.stored(index._state.segments, size, k)
     vectors = index.vectors(ids)
     assert np.all(np.isin(sample.own_ids, ids))
     for row, own in enumerate(sample.own_ids):

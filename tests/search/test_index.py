@@ -1,6 +1,7 @@
 """An index against a plain dict of vectors: changes, searches and files."""
 
 import itertools
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from autojacobin.search.asymmetric import asymmetric_topk
 from autojacobin.search.index import Index
 from tests.search.index_model import N_FEATURES, as_bytes, by_hamming, by_reranking, contents, small_hasher, vectors
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "index-1"
+GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 change = st.one_of(
@@ -144,7 +145,7 @@ def test_vectors_are_kept_in_the_type_in_which_they_come(hasher, tmp_path, dtype
         index.add(X)
         index.compact()
     with Index.open(tmp_path / "index") as index:
-        kept = index._segments[0].vectors
+        kept = index._state.segments[0].vectors
         assert np.array_equal(kept, X)
         expected = {"?": "|u1", "g": "<f8"}.get(dtype, np.dtype(dtype).newbyteorder("<").str)
         assert kept.dtype.str == expected
@@ -154,10 +155,11 @@ def test_vectors_are_kept_in_the_type_in_which_they_come(hasher, tmp_path, dtype
 def test_types_may_change_within_a_stream_and_survive_compaction(hasher):
     index = Index(hasher)
     index.add(iter([vectors(5).astype(np.int8), vectors(5, seed=1), vectors(5, seed=2).astype(np.int8)]))
-    assert [segment.vectors.dtype.str for segment in index._segments] == ["|i1", "<f4", "|i1"]
+    assert [segment.vectors.dtype.str for segment in index._state.segments] == ["|i1", "<f4", "|i1"]
     before = index.search(vectors(3, seed=3), 15, candidates=15)
     index.compact()
-    assert [(segment.vectors.dtype.str, segment.tiles.n) for segment in index._segments] == [("|i1", 10), ("<f4", 5)]
+    sizes = [(segment.vectors.dtype.str, segment.n) for segment in index._state.segments]
+    assert sizes == [("|i1", 10), ("<f4", 5)]
     assert all(np.array_equal(a, b) for a, b in zip(index.search(vectors(3, seed=3), 15), before, strict=True))
 
 
@@ -201,7 +203,7 @@ def test_consecutive_ids_need_no_file_and_sorted_vectors_no_row_numbers(hasher, 
         index.add(vectors(10))
         index.add(vectors(10), ids=np.arange(29, 19, -1))
         index.add(vectors(10), ids=np.arange(40, 60, 2))
-        assert [sorted(segment.files) for segment in index._segments] == [
+        assert [sorted(segment.files) for segment in index._state.segments] == [
             ["codes", "vectors"],
             ["codes", "rows", "vectors"],
             ["codes", "ids", "vectors"],
@@ -236,9 +238,10 @@ def test_an_index_without_vectors_searches_codes_alone(hasher, tmp_path):
     index.close()
 
 
-def test_the_golden_index_of_format_1_stays_readable():
-    expected = np.load(GOLDEN / "expected.npz")
-    with Index.open(GOLDEN / "index") as index:
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_golden_index_of_each_format_stays_readable(version):
+    expected = np.load(GOLDEN / f"index-{version}" / "expected.npz")
+    with Index.open(GOLDEN / f"index-{version}" / "index") as index:
         index.verify()
         assert np.array_equal(index.ids, expected["ids"])
         kinds = {"hamming": ("hamming", False), "asymmetric": ("asymmetric", False), "reranked": ("hamming", True)}
@@ -246,6 +249,22 @@ def test_the_golden_index_of_format_1_stays_readable():
             distances, ids = index.search(expected["queries"], 10, distance=distance, rerank=rerank)
             assert np.allclose(distances, expected[f"{name}_distances"], rtol=1e-5)
             assert np.array_equal(ids, expected[f"{name}_ids"])
+
+
+def test_an_index_of_format_1_can_be_written_on(tmp_path):
+    """New files have format 2; files of both formats are checked and copied alike."""
+    path = Path(shutil.copytree(GOLDEN / "index-1" / "index", tmp_path / "index"))
+    with Index.open(path) as index:
+        before = contents(index)
+        index.add(np.arange(24, dtype=np.uint8).reshape(3, 8))
+        index.remove([0])
+        assert len(contents(index)) == len(before) + 2
+        index.verify()
+        index.compact()
+        index.verify()
+        assert contents(index).items() >= {i: v for i, v in before.items() if i}.items()
+    (codes,) = path.glob("codes-*")
+    assert codes.read_bytes()[8] == 2
 
 
 @pytest.mark.parametrize("dtypes", [["uint8"], ["float16"], ["float32", "float64"], ["uint8", "float16"], ["int16"]])

@@ -13,7 +13,7 @@ import pytest
 from autojacobin.errors import StorageError
 from autojacobin.search import storage
 from autojacobin.search.index import Index
-from tests.search.faults import Crash, FaultyFiles
+from tests.search.faults import Crash, Faults
 from tests.search.index_model import N_FEATURES, contents, small_hasher
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks up open files in /proc")
@@ -46,20 +46,20 @@ def prepared(tmp_path_factory):
         index.add(vectors(10, 0))
     working = path.parent / "working"
     shutil.copytree(path, working)
-    files, states, counts = FaultyFiles(), [], []
-    with opened(working, files) as index:
+    faults, states, counts = Faults(), [], []
+    with opened(working, faults) as index:
         states.append(contents(index))
         for change in CHANGES:
             change(index)
             states.append(contents(index))
-            counts.append(files.count)
+            counts.append(faults.count)
     assert len({str(sorted(state)) for state in states}) == len(CHANGES)  # compaction alone changes no content
     return path, states, counts
 
 
-def opened(path, files):
+def opened(path, faults):
     index = Index.open(path)
-    index._home.folder.files = files
+    index._home.folder.files = faults.files(path)
     return index
 
 
@@ -74,10 +74,10 @@ def names_on_disk(path):
 
 
 def check_that_it_can_be_written_again(path):
-    with opened(path, FaultyFiles()) as index:
+    with opened(path, Faults()) as index:
         before = len(index)
         index.add(vectors(1, 9))
-        assert names_on_disk(path) == index._manifest.names()  # nothing left over
+        assert names_on_disk(path) == index._state.manifest.names()  # nothing left over
     assert len(state_on_disk(path)) == before + 1
 
 
@@ -86,7 +86,7 @@ def test_a_crash_at_any_operation_leaves_a_committed_state(prepared, tmp_path, f
     original, states, counts = prepared
     for at in range(1, counts[-1] + 1):
         path = Path(shutil.copytree(original, tmp_path / str(at)))
-        index, done = opened(path, FaultyFiles(at, fault)), 0
+        index, done = opened(path, Faults(at, fault)), 0
         with pytest.raises(Crash):  # noqa: PT012
             for change in CHANGES:
                 change(index)
@@ -102,7 +102,7 @@ def test_an_error_at_any_operation_changes_nothing_and_the_index_goes_on(prepare
     original, states, counts = prepared
     for at in range(1, counts[-1] + 1):
         path = Path(shutil.copytree(original, tmp_path / str(at)))
-        with opened(path, FaultyFiles(at, fault)) as index:
+        with opened(path, faults := Faults(at, fault)) as index:
             for done, change in enumerate(CHANGES):
                 try:
                     change(index)
@@ -111,10 +111,10 @@ def test_an_error_at_any_operation_changes_nothing_and_the_index_goes_on(prepare
                     assert ("no space left" if fault == "no space" else "input/output error") in str(error)
                     assert contents(index) == states[done]
                     assert state_on_disk(path) == states[done]
-                    assert names_on_disk(path) == index._manifest.names()
+                    assert names_on_disk(path) == index._state.manifest.names()
                     change(index)  # the fault was there once
                 assert contents(index) == states[done + 1]
-            assert index._home.folder.files.count > at
+            assert faults.count > at
         assert state_on_disk(path) == states[-1]
         check_that_it_can_be_written_again(path)
         shutil.rmtree(path)
@@ -126,7 +126,8 @@ def test_a_disk_that_fails_for_good_leaves_a_committed_state_and_the_index_goes_
     original, states, counts = prepared
     for at in range(1, counts[-1] + 1):
         path = Path(shutil.copytree(original, tmp_path / str(at)))
-        index, done = opened(path, FaultyFiles(at, "errors from here")), 0
+        faults, done = Faults(at, "errors from here"), 0
+        index = opened(path, faults)
         with pytest.raises(StorageError):  # noqa: PT012
             for change in (*CHANGES, CHANGES[0]):  # once more, if only a deletion failed, which does not matter
                 change(index)
@@ -134,11 +135,11 @@ def test_a_disk_that_fails_for_good_leaves_a_committed_state_and_the_index_goes_
         found = state_on_disk(path)
         assert contents(index) == states[done]
         assert found in states[done : done + 2]
-        index._home.folder.files.at = 0
+        faults.at = 0
         index.add(vectors(3, 9))
         assert len(index) == len(found) + 3
         assert state_on_disk(path) == contents(index)
-        assert names_on_disk(path) == index._manifest.names()
+        assert names_on_disk(path) == index._state.manifest.names()
         index.close()
         shutil.rmtree(path)
 
@@ -154,18 +155,18 @@ def replacement():
 @pytest.mark.parametrize("over_another", [False, True])
 def test_saving_is_all_or_nothing(prepared, tmp_path, monkeypatch, fault, over_another):
     original, states, _ = prepared
-    new, counting = replacement(), FaultyFiles()
+    new, counting = replacement(), Faults()
     shutil.copytree(original, tmp_path / "counted")
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "Files", lambda: counting)
+        patch.setattr(storage, "Files", counting.files)
         new.save(tmp_path / "counted")
     for at in range(1, counting.count + 1):
         path = tmp_path / str(at)
         if over_another:
             shutil.copytree(original, path)
-        faulty, failed = FaultyFiles(at, fault), False
+        faulty, failed = Faults(at, fault), False
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "Files", lambda: faulty)  # noqa: B023
+            patch.setattr(storage, "Files", faulty.files)
             try:
                 new.save(path)
             except (StorageError, Crash):
@@ -180,7 +181,7 @@ def test_saving_is_all_or_nothing(prepared, tmp_path, monkeypatch, fault, over_a
             assert state_on_disk(path) == contents(new)
         new.save(path)  # what is left of the first attempt is no obstacle
         assert state_on_disk(path) == contents(new)
-        assert len(names_on_disk(path)) == len(Index.open(path)._manifest.names())
+        assert len(names_on_disk(path)) == len(Index.open(path)._state.manifest.names())
         shutil.rmtree(path)
 
 
@@ -189,9 +190,9 @@ def test_making_an_index_is_all_or_nothing(tmp_path, monkeypatch, fault):
     hasher, at, failed = small_hasher(), 0, True
     while failed:
         at, failed = at + 1, False
-        faulty = FaultyFiles(at, fault)
+        faulty = Faults(at, fault)
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "Files", lambda: faulty)  # noqa: B023
+            patch.setattr(storage, "Files", faulty.files)
             try:
                 Index.create(tmp_path / str(at), hasher).close()
             except (StorageError, Crash):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -153,6 +154,36 @@ def verify(path: _Path, quiet: Quiet = False, as_json: AsJson = False, _debug: D
         figures = index.info()
     sizes = f"{figures['vectors']:,} vectors, {figures['files']} files, {figures['bytes']:,} bytes"
     print_sentence(f"{path} is whole: {sizes}", {"index": path, "whole": True, **figures}, quiet=quiet, as_json=as_json)
+
+
+@app.command()
+def repair(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Folder of the damaged index; it stays as it is.")],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="Folder to make; not there yet, or empty.")],
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", metavar="MODEL", help="Model of the index, in case its own copy is damaged."),
+    ] = None,
+    _threads: Threads = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    _debug: Debug = False,
+) -> None:
+    """Save what is whole of a damaged index into a new one, and report what was lost.
+
+    Example: autojacobin index repair my-index repaired
+    """
+    from autojacobin.search.repair import repair as repair_index
+
+    report = repair_index(source, target, None if model is None else load_model(model))
+    sentence = f"Saved {report.saved:,} vectors of {source} to {target}; {report.lost:,} were lost."
+    if report.renumbered:
+        sentence += f" {report.renumbered:,} lost their ids and got new ones."
+    if report.revived:
+        sentence += f" {report.revived:,} that were removed may be back."
+    print_sentence(
+        "\n".join([*report.problems, sentence]), {"target": target, **asdict(report)}, quiet=quiet, as_json=as_json
+    )
 
 
 @app.command()

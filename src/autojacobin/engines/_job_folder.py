@@ -16,13 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 from autojacobin._files import write_atomically
 from autojacobin.engines.chunks import Chunk
 from autojacobin.errors import StorageError
 from autojacobin.hashers import Hasher
-from autojacobin.search._checksum import checksum
 from autojacobin.search._lock import WriterLock
-from autojacobin.search.storage import clear_os_errors
+from autojacobin.search.files import clear_os_errors
 
 __all__ = ["JobFolder", "read_record", "write_record"]
 
@@ -47,8 +48,8 @@ class JobFolder:
             lock.acquire()
             try:
                 model = _saved(hasher)
-                self.model = self.path / f"hasher-{checksum(model)}.safetensors"
-                self._claim({"model": checksum(model)} | settings)
+                self.model = self.path / f"hasher-{xxhash.xxh64_hexdigest(model)}.safetensors"
+                self._claim({"model": xxhash.xxh64_hexdigest(model)} | settings)
                 if not self.model.exists():
                     write_atomically(self.model, model)
             except BaseException:
@@ -96,7 +97,7 @@ class JobFolder:
 def write_record(path: Path, record: dict[str, Any]) -> None:
     """Write a record, whole or not at all."""
     content = json.dumps(record, indent=1).encode()
-    write_atomically(path, checksum(content).encode() + b"\n" + content)
+    write_atomically(path, xxhash.xxh64_hexdigest(content).encode() + b"\n" + content)
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
@@ -105,7 +106,7 @@ def read_record(path: Path) -> dict[str, Any] | None:
         digest, _, content = path.read_bytes().partition(b"\n")
     except FileNotFoundError:
         return None
-    if digest != checksum(content).encode():
+    if digest != xxhash.xxh64_hexdigest(content).encode():
         return None
     record: dict[str, Any] = json.loads(content)
     return record

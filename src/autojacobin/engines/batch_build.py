@@ -24,9 +24,8 @@ from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, Stora
 from autojacobin.hashers import Hasher
 from autojacobin.search._home import Home
 from autojacobin.search._manifest import Manifest, SegmentRecord
-from autojacobin.search._manifest import _segment as segment_record
 from autojacobin.search._segment import open_segment
-from autojacobin.search.storage import clear_os_errors
+from autojacobin.search.files import Files, clear_os_errors
 
 __all__ = ["build_index", "encode_files"]
 
@@ -76,8 +75,8 @@ def build_index(
     job = JobFolder(Path(f"{home.path}.building"))
     if _is_finished(home, job):
         return inputs.rows
-    home.prepare()
     try:
+        home.prepare()
         with job.held(hasher, vectors=bool(keep_vectors)):
             done = {chunk: records for chunk in chunks if (records := _done_records(job, chunk, hasher)) is not None}
             missing = [chunk for chunk in chunks if chunk not in done]
@@ -90,7 +89,7 @@ def build_index(
             _commit(home, job, hasher, bool(keep_vectors), inputs.rows, [r for chunk in chunks for r in done[chunk]])
             job.clear_away()
     finally:
-        home.lock.release()
+        home.release()
     return inputs.rows
 
 
@@ -171,12 +170,12 @@ def _done_records(job: JobFolder, chunk: Chunk, hasher: Hasher) -> Records | Non
     record = job.done(chunk)
     if record is None:
         return None
-    segments = tuple(segment_record(segment) for segment in record["segments"])
+    segments = tuple(SegmentRecord.from_json(segment) for segment in record["segments"])
     try:
         for segment in segments:
             keeps = "vectors" in segment.files
-            open_segment(job.path, segment, int(hasher.n_bits), int(hasher.n_features_in_), keeps)
-    except (AutoJacobinError, OSError):
+            open_segment(Files(job.path), segment, int(hasher.n_bits), int(hasher.n_features_in_), keeps)
+    except (AutoJacobinError, OSError, ValueError):
         return None
     return segments
 
@@ -201,7 +200,8 @@ def _commit(
 
     Until the work is cleared away they have their names there too, so that no crash loses one.
     """
-    with home.all_or_nothing():
+
+    def write() -> Manifest:
         with clear_os_errors(home.path, "write to"):
             for segment in segments:
                 for file in segment.files.values():
@@ -211,7 +211,9 @@ def _commit(
             1, int(hasher.n_bits), int(hasher.n_features_in_), keep_vectors, n, written, tuple(segments)
         )  # fmt: skip
         home.read_segments(manifest)
-        home.commit(manifest)
+        return manifest
+
+    home.write_whole(write)
 
 
 def _put(source: Path, target: Path) -> None:

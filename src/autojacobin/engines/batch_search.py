@@ -69,9 +69,11 @@ def search_index(
     where = os.path.abspath(as_path(path))
     with Index.open(where) as index:
         wanted, number = _checked(index, k, candidates, distance, rerank)
-        segments, hasher = index._segments, index.hasher
+        segments, hasher = index._state.segments, index.hasher
         files = [
-            SegmentFiles(where, segment.record, int(hasher.n_bits), int(hasher.n_features_in_), index._keep_vectors)
+            SegmentFiles(
+                where, segment.record, int(hasher.n_bits), int(hasher.n_features_in_), index._state.keep_vectors
+            )
             for segment in segments
         ]
         matrix = to_host(as_matrix(queries, type(hasher).__name__))

@@ -29,6 +29,7 @@ from autojacobin.search._manifest import SegmentRecord
 from autojacobin.search._many_segments import Queries, Search, fetch, measure_of, nearest
 from autojacobin.search._segment import ROWS_PER_BLOCK, Part, Segment, most_rows, open_segment, write_segments
 from autojacobin.search._stream import encoded_parts
+from autojacobin.search.files import Files
 from autojacobin.search.rerank import measure_fetched
 from autojacobin.search.storage import Folder
 
@@ -81,7 +82,7 @@ class SegmentFiles:
     def open(self) -> Segment:
         """Map the segment."""
         try:
-            return open_segment(Path(self.folder), self.record, self.n_bits, self.n_features, self.keep_vectors)
+            return open_segment(Files(Path(self.folder)), self.record, self.n_bits, self.n_features, self.keep_vectors)
         except FileNotFoundError as error:
             raise StorageError(
                 f"{error.filename} cannot be found from here: the index was changed meanwhile, or is not on a path "
@@ -112,7 +113,7 @@ def write_chunk(chunk: Chunk, model: str, folder: str, keep_vectors: bool) -> tu
     limit = most_rows(int(_hasher(model).n_bits))
     target = Folder(Path(folder))
     segments = write_segments(_parts(chunk, model, keep_vectors), target, limit)
-    target.files.sync_folder(target.path)
+    target.files.sync_folder()
     return tuple(segment.record for segment in segments)
 
 

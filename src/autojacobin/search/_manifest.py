@@ -9,23 +9,44 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from autojacobin.search._checksum import checksum
-from autojacobin.search.storage import FORMAT_VERSION, ArrayFile, damaged, too_new
+import xxhash
 
-__all__ = ["Manifest", "SegmentRecord"]
+from autojacobin.search.array_files import FORMAT_VERSION, ArrayFile, damaged, too_new
+from autojacobin.search.storage import is_array_name, is_hasher_name
 
+__all__ = ["LARGEST_ID", "Manifest", "SegmentRecord"]
+
+LARGEST_ID = 2**63 - 1
 _NO_DIGEST = b"0" * 16
 _DIGEST = re.compile(rb'\A\{\n "checksum": "([0-9a-f]{16})",\n')
+_MOST_CODES = 2**32  # rows are numbered in 32 bits
+_MOST_BITS = 2**20
+_MOST_FEATURES = 2**32
 
 
 @dataclass(frozen=True)
 class SegmentRecord:
-    """What the manifest says of a segment: vectors, how many of them are dead, the first id if ids are consecutive."""
+    """A segment in the manifest: codes, how many of them are dead, the first id if ids are consecutive, files."""
 
     n: int
     n_dead: int
     first_id: int | None
     files: dict[str, ArrayFile]
+
+    @classmethod
+    def from_json(cls, record: Any) -> SegmentRecord:
+        """Read what ``asdict`` wrote."""
+        n = _whole(record, "n", 1, _MOST_CODES)
+        files = _field(record, "files", dict)
+        first_id = None if record.get("first_id") is None else _whole(record, "first_id", 0, LARGEST_ID + 1 - n)
+        return cls(
+            n=n,
+            n_dead=_whole(record, "n_dead", 0, n),
+            first_id=first_id,
+            files={
+                kind: _array_file(file, is_array_name(_field(file, "name", str), kind)) for kind, file in files.items()
+            },
+        )
 
 
 @dataclass(frozen=True)
@@ -57,7 +78,7 @@ class Manifest:
             "library_version": version("autojacobin"),
         }
         content = json.dumps(header | asdict(self), indent=1).encode() + b"\n"
-        return content.replace(_NO_DIGEST, checksum(content).encode(), 1)
+        return content.replace(_NO_DIGEST, xxhash.xxh64_hexdigest(content).encode(), 1)
 
     @classmethod
     def from_bytes(cls, content: bytes, path: Path) -> Manifest:
@@ -66,33 +87,47 @@ class Manifest:
         if found is None:
             raise damaged(path, "no manifest of this library")
         start, end = found.span(1)
-        if checksum(content[:start] + _NO_DIGEST + content[end:]) != found.group(1).decode():
-            raise damaged(path, "a checksum that does not go with its content")
+        if xxhash.xxh64_hexdigest(content[:start] + _NO_DIGEST + content[end:]) != found.group(1).decode():
+            raise damaged(path, "content that does not match its checksum")
         try:
-            fields: dict[str, Any] = json.loads(content)
-            if int(fields["format_version"]) > FORMAT_VERSION:
-                raise too_new(path, int(fields["format_version"]))
-            return cls(
-                generation=int(fields["generation"]),
-                n_bits=int(fields["n_bits"]),
-                n_features=int(fields["n_features"]),
-                keep_vectors=bool(fields["keep_vectors"]),
-                next_id=int(fields["next_id"]),
-                hasher=_array_file(fields["hasher"]),
-                segments=tuple(_segment(record) for record in fields["segments"]),
+            fields = json.loads(content)
+            format_version = _whole(fields, "format_version", 1, LARGEST_ID)
+            if format_version > FORMAT_VERSION:
+                raise too_new(path, format_version)
+            hasher = _field(fields, "hasher", dict)
+            manifest = cls(
+                generation=_whole(fields, "generation", 0, LARGEST_ID),
+                n_bits=_whole(fields, "n_bits", 1, _MOST_BITS),
+                n_features=_whole(fields, "n_features", 1, _MOST_FEATURES),
+                keep_vectors=_field(fields, "keep_vectors", bool),
+                next_id=_whole(fields, "next_id", 0, LARGEST_ID + 1),
+                hasher=_array_file(hasher, is_hasher_name(_field(hasher, "name", str))),
+                segments=tuple(SegmentRecord.from_json(record) for record in _field(fields, "segments", list)),
             )
-        except (ValueError, TypeError, KeyError) as error:
-            raise damaged(path, f"a manifest without what it should say ({error})") from error
+        except (ValueError, RecursionError) as error:
+            raise damaged(path, f"a manifest with a wrong entry ({error})") from error
+        n_files = 1 + sum(len(segment.files) for segment in manifest.segments)
+        if len(manifest.names()) != n_files:
+            raise damaged(path, "a manifest that names a file twice")
+        return manifest
 
 
-def _segment(record: dict[str, Any]) -> SegmentRecord:
-    files = {str(kind): _array_file(file) for kind, file in record["files"].items()}
-    first_id = record["first_id"]
-    return SegmentRecord(int(record["n"]), int(record["n_dead"]), None if first_id is None else int(first_id), files)
+def _array_file(record: dict[str, Any], name_is_right: bool) -> ArrayFile:
+    name = _field(record, "name", str)
+    if not name_is_right:  # which could lead out of the folder
+        raise ValueError(f"the file name {name!r}")
+    return ArrayFile(name, _whole(record, "size", 0, LARGEST_ID), _field(record, "checksum", str))
 
 
-def _array_file(record: dict[str, Any]) -> ArrayFile:
-    name = str(record["name"])
-    if Path(name).name != name:
-        raise ValueError(f"the file name {name!r}")  # a manifest must not lead out of its folder
-    return ArrayFile(name, int(record["size"]), str(record["checksum"]))
+def _field(record: Any, name: str, kind: type) -> Any:
+    value = record.get(name) if isinstance(record, dict) else None
+    if type(value) is not kind:
+        raise ValueError(f"{name} is {value!r:.50}")
+    return value
+
+
+def _whole(record: Any, name: str, least: int, most: int) -> int:
+    value: int = _field(record, name, int)
+    if not least <= value <= most:
+        raise ValueError(f"{name} is {value!r:.50}")
+    return value

@@ -199,7 +199,9 @@ def measure_of(segments: Sequence[Segment]) -> Measure:
         wanted: int | None = None,
     ) -> None:
         for segment in segments:
-            measure_in_place(segment.vectors, queries, _rows_here(segment, ids, len(segments) == 1), squared, wanted)
+            rows = _rows_here(segment, ids, len(segments) == 1)
+            segment.check_vectors(rows)
+            measure_in_place(segment.vectors, queries, rows, squared, wanted)
 
     return measure_here
 
