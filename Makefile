@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: test browser demo docs lint types pytest format clean
+.PHONY: test browser demo docs lint types pytest fuzz format clean
 
 test: lint types pytest
 
@@ -32,6 +32,11 @@ types: $(VENV)/.installed
 pytest: $(VENV)/.installed
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
 
+# RUNS inputs for each reader of files, or for each of TARGETS.
+RUNS ?= 2000
+fuzz: $(VENV)/.fuzz-installed
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 nice $(BIN)/python -m tests.fuzz --runs $(RUNS) $(TARGETS)
+
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -47,6 +52,10 @@ $(VENV)/.demo-installed: pyproject.toml | $(BIN)/python
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $@ $(VENV)/.demo-installed
+
+$(VENV)/.fuzz-installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[fuzz]'
+	touch $@
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "autojacobin needs Python 3.10 or newer, got %d.%d: run make PYTHON=python3.11, say" % sys.version_info[:2])'

@@ -234,3 +234,13 @@ def test_importing_stays_light():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_integers_that_fill_some_of_their_bits_are_converted(tmp_path):
+    kind = h5py.h5t.STD_I32LE.copy()
+    kind.set_precision(16)
+    kind.set_offset(8)
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        dataset = h5py.h5d.create(file.id, b"train", kind, h5py.h5s.create_simple((2, 3)))
+        dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.arange(6, dtype=np.int32).reshape(2, 3))
+    assert open_vectors(tmp_path / "a.hdf5")[:].tolist() == [[0, 1, 2], [3, 4, 5]]

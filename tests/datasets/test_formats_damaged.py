@@ -5,6 +5,7 @@ import io
 import os
 import struct
 import sys
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -42,6 +43,7 @@ ROW = struct.pack("<i3f", 3, 1, 2, 3)
         ("a.npy", b"NUMPY, but not quite", "expected b'\\x93NUMPY'"),
         ("a.npy", b"\x93NUMPY\x07\x00" + bytes(60), "npy version 7.0"),
         ("a.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\x7f", "a header of 2147483647 bytes at byte 8"),
+        ("a.npy", b"\x93NUMPY\x02\x00\x11\x27\0\0" + b"-" * 10_001, "a header of 10001 bytes at byte 8"),
         ("a.npy", b"\x93NUMPY\x01\x00\x02\x00[}", "is no npy file"),
         ("a.npz", b"PK\x03\x04 and nothing more", "is no npz file"),
         ("a.hdf5", b"\x89HDF\r\n\x1a\n and nothing more", "is no HDF5 file"),
@@ -114,6 +116,22 @@ def test_lines_without_an_end_are_named(tmp_path, monkeypatch, scan):
         path.write_bytes(content)
         with pytest.raises(FormatError, match=f"without the end of line {line}, from byte {byte} on"):
             open_vectors(path)
+
+
+@pytest.mark.parametrize(("separator", "ending"), [(b",", "csv"), (b" ", "txt")])
+def test_a_line_of_too_many_fields_is_not_taken_apart(tmp_path, monkeypatch, separator, ending):
+    monkeypatch.setattr("autojacobin.datasets._formats.text.LARGEST_DIMENSION", 100)
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(separator.join(100 * [b"1"]))
+    assert open_vectors(path).shape == (1, 100)
+    path.write_bytes(separator.join(10**6 * [b"1"]))
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="more than 100 fields in line 1 at byte 0, expected 1 to 100"):
+            open_vectors(path)
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20  # a million fields take 34
+    finally:
+        tracemalloc.stop()
 
 
 def test_lines_that_grow_beyond_measure_are_refused(tmp_path, monkeypatch):
@@ -236,6 +254,18 @@ def test_lists_with_holes_are_named(tmp_path, rows, message, group):
         np.asarray(open_vectors(tmp_path / "a.parquet"))
     _is_one_sentence(error.value, tmp_path / "a.parquet")
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("lengths", [[2**19], [2, 2**19]])
+def test_lists_of_one_number_without_end_are_refused_before_they_take_memory(tmp_path, monkeypatch, lengths):
+    monkeypatch.setattr("autojacobin.datasets._formats.parquet._LARGEST_GROUP_KEPT", 2**20)
+    monkeypatch.setattr("autojacobin.datasets._formats.parquet._LARGEST_RATIO", 1000)
+    path, offsets = tmp_path / "a.parquet", pyarrow.array(np.cumsum([0, *lengths]), type=pyarrow.int32())
+    lists = pyarrow.ListArray.from_arrays(offsets, pyarrow.array(np.zeros(sum(lengths), dtype=np.float32)))
+    pyarrow.parquet.write_table(pyarrow.table({"v": lists}), path)
+    assert path.stat().st_size < 1000
+    with pytest.raises(FormatError, match=rf"'v' of {sum(lengths)} numbers in {len(lengths)} rows .* than it can hold"):
+        open_vectors(path)
 
 
 def test_holes_in_lists_of_fixed_size_are_named(tmp_path):

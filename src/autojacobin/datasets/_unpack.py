@@ -20,6 +20,7 @@ __all__ = ["unpack"]
 
 _BYTES_AT_ONCE = 2**20
 _MOST_MEMBERS = 100_000
+_LONGEST_NAME = 1000  # bytes; a part of a path may have 255 on all systems
 _ERRNOS_OF_DAMAGE = (None, errno.EINVAL)  # of decoders that call bad data an OSError, of a seek to before the beginning
 _MOST_AT_ONCE = 2**26  # tarfile reads long names and extended headers in one piece, of the size that they state
 
@@ -166,6 +167,9 @@ def _inside(folder: Path, name: str, budget: _Budget) -> Path:
     windows = PureWindowsPath(name)
     if not name or "\0" in name or "\\" in name or name.startswith("/") or windows.drive or ".." in windows.parts:
         _refuse(budget.archive, name, "leads out of the folder")
+    encoded = name.encode(errors="replace")
+    if len(encoded) > _LONGEST_NAME or max(map(len, encoded.split(b"/"))) > 255:
+        _refuse(budget.archive, f"{name[:50]}...", "has a longer name than a file can have")
     return folder.joinpath(*PurePosixPath(name).parts)
 
 

@@ -64,6 +64,9 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             "pass an array or a memory map of a sample"
         )
 
+    def _check_learned(self) -> None:
+        """Raise a ValueError if what a file gave for the learned arrays, each as declared, cannot encode anything."""
+
     # What every method then can do
 
     def fit(self, X: Any, y: Any = None) -> Hasher:  # noqa: ARG002
@@ -283,6 +286,12 @@ class LinearHasher(Hasher):
     def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Give A, shape (n_bits, n_features), and c, shape (n_bits,): bit j is 1 where A[j] @ x + c[j] >= 0."""
         raise NotImplementedError
+
+    def _check_learned(self) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = all(bool(np.isfinite(part).all()) for part in self.hyperplanes())
+        if not finite:
+            raise ValueError("hyperplanes that are not finite")
 
     def _projector(self, xp: Any) -> Callable[[Any], Any]:
         weights, offsets = (xp.asarray(part) for part in self.hyperplanes())

@@ -45,9 +45,14 @@ class Number:
     below_high: bool = False
 
     def allows(self, value: Any) -> bool:
-        if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
+        if not isinstance(value, numbers.Real) or isinstance(value, bool):
             return False
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number beyond all floats
+            return False
+        if not math.isfinite(number):
+            return False
         above = number > self.low if self.above_low else number >= self.low
         below = number < self.high if self.below_high else number <= self.high
         return above and below

@@ -29,6 +29,9 @@ _EPOCHS_WITHOUT_JACOBIAN = 3  # times as many, since they cost a fraction
 _ENERGIES = (0.98, 0.8)
 _Plan = tuple[Recipe, int, Network, TangentSpaces | TangentsOnDemand | None]
 """What to train with, for how many epochs, from where, and with which tangent spaces."""
+_RESULTS = {"init": "U", "n_epochs": "i", "chosen": "i"} | dict.fromkeys(
+    ("alpha", "jacobian_weight", "energy", "m_recall"), "f"
+)
 _FEWEST_TO_CHOOSE = 500  # fewer leave too few queries to tell candidates apart
 _MOST_TO_CHOOSE = 10_000
 
@@ -157,7 +160,7 @@ class AutoJacoBin(AutoEncoderHasher):
     _tensors: ClassVar[dict[str, Tensor]] = {
         **AutoEncoderHasher._tensors,
         "tangent_rank_": Tensor("i", ("n_samples",), optional=True),
-        "search_results_": Tensor("f", ("tried",), columns=True, optional=True),
+        "search_results_": Tensor("f", ("tried",), columns=True, optional=True, required=_RESULTS),
     }
 
     def __init__(

@@ -85,9 +85,19 @@ class SpectralHashing(Hasher):
         self.range_ = projected.max(axis=0) - self.lower_
         self.axis_, self.mode_ = _smoothest_waves(self.range_, self.n_bits)
 
+    def _check_learned(self) -> None:
+        if not ((self.axis_ >= 0) & (self.axis_ < len(self.range_))).all():
+            raise ValueError(f"a number in array axis_ that is not among the {len(self.range_)} axes")
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            if not np.isfinite(self._frequencies()).all():
+                raise ValueError("frequencies that are not finite")
+
+    def _frequencies(self) -> Any:
+        return (np.pi * self.mode_ / self.range_[self.axis_]).astype(self.range_.dtype)
+
     def _projector(self, xp: Any) -> Callable[[Any], Any]:
         mean, components = xp.asarray(self.mean_), xp.asarray(self.components_)
-        frequency = xp.asarray((np.pi * self.mode_ / self.range_[self.axis_]).astype(self.range_.dtype))
+        frequency = xp.asarray(self._frequencies())
         lower, axis = xp.asarray(self.lower_[self.axis_]), xp.asarray(self.axis_)
 
         def project(X: Any) -> Any:
