@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from autojacobin.hashers import LinearHasher, Method, Tensor, find_method, metho
 from autojacobin.hashers.parameters import Number, Whole
 from autojacobin.reproduction import Settings, reproduce
 from autojacobin.reproduction.settings import EVERY, every_method, make_hasher
-from tests.hashers.methods import METHODS, digits
+from tests.hashers.methods import digits
 from tests.reproduction.small import small_set
 
 
@@ -54,7 +55,7 @@ def registered():
 
 def test_the_library_registers_its_own_methods():
     names = [method.name for method in methods()]
-    assert sorted(names) == sorted([*METHODS, "AutoJacoBin (chosen)"])
+    assert sorted(names) == sorted(EVERY)
     assert {method.hasher.__name__ for method in methods()} | {"Hasher", "Index"} <= set(autojacobin.__all__)
     published = find_method("AutoJacoBin").make(16, seed=3).get_params()
     assert published == autojacobin.AutoJacoBin.as_published(16, random_state=3).get_params()
@@ -158,6 +159,17 @@ def test_what_cannot_be_registered(arguments, message):
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(DataError, match="there is no method 'Median', expected one of: LSH, .*autojacobin.register"):
         find_method("Median")
+
+
+def test_the_example_of_the_documentation(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "api" / "hashers.md").read_text(encoding="utf-8")
+    example = page.partition("```python\n")[2].partition("```")[0]
+    names = {"__name__": "example"}
+    exec(example, names)
+    hasher = names["Medians"](70).fit(digits())
+    assert np.array_equal(hasher.transform(digits())[:, 3], digits()[:, 3] >= np.median(digits()[:, 3]))
+    hasher.save(tmp_path / "model.safetensors")
+    assert autojacobin.load(tmp_path / "model.safetensors").encode(digits()) == hasher.encode(digits())
 
 
 def test_an_installed_package_registers_its_methods_by_an_entry_point(tmp_path):

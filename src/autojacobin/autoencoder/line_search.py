@@ -1,7 +1,7 @@
 """Strong Wolfe line search, as in minFunc: bracket a step, then zoom in with cubic interpolation.
 
-Nothing in this file knows about networks. A line is a function φ(t) with a slope φ'(0) < 0. The search looks for a t >
-0 with
+Nothing in this file knows about networks. A line is a function φ(t) with a slope φ'(0) < 0. The search looks for a step
+t > 0 with
 
     φ(t) ≤ φ(0) + c1 t φ'(0)        (sufficient decrease)
     |φ'(t)| ≤ c2 |φ'(0)|            (curvature)

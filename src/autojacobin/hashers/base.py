@@ -145,7 +145,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         check_is_fitted(self)
         check_registered(type(self))
-        self._check_unchanged_since_fit()
+        self._refuse_changes_after_fit()
         write_model(path, self, self._tensors)
 
     # How it is done
@@ -161,7 +161,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             self.__dict__.update(before)
             raise
 
-    def _check_unchanged_since_fit(self) -> None:
+    def _refuse_changes_after_fit(self) -> None:
         """Raise a DataError if a parameter was set after the fit that contradicts what was learned."""
         check_parameters(self, self._limits)
         for name, tensor in self._tensors.items():
@@ -175,7 +175,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     @property
     def _n_features_out(self) -> int:
-        self._check_unchanged_since_fit()
+        self._refuse_changes_after_fit()
         return int(self.n_bits)
 
     def _device(self) -> str:
@@ -251,7 +251,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         ``make`` returns the projection for an array library.
         """
-        self._check_unchanged_since_fit()
+        self._refuse_changes_after_fit()
         row, library, project = 0, None, None
         for part in non_empty(X) if isinstance(X, Iterator) else (X,):
             array = self._checked(part)

@@ -22,6 +22,9 @@ class Limit:
     allows: Callable[[Any], bool]
     description: str
 
+    def __str__(self) -> str:
+        return self.description
+
 
 def check_parameters(estimator: Any, limits: Mapping[str, Limit]) -> None:
     """Raise a DataError for the first parameter of ``estimator`` that its limit does not allow."""
@@ -29,7 +32,7 @@ def check_parameters(estimator: Any, limits: Mapping[str, Limit]) -> None:
         value = getattr(estimator, name)
         if not limit.allows(value):
             raise DataError(
-                f"{name} of {type(estimator).__name__} must be {limit.description}, got {value!r}; "
+                f"{name} of {type(estimator).__name__} must be {limit}, got {value!r}; "
                 f"change it with set_params({name}=...)"
             )
 
@@ -43,12 +46,15 @@ def Number(low: float, high: float = math.inf, *, above_low: bool = False, below
     """A finite number from ``low`` to ``high``; ``above_low`` and ``below_high`` exclude the ends."""
 
     def allows(value: Any) -> bool:
-        if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
+        if not isinstance(value, numbers.Real) or isinstance(value, bool):
             return False
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # an integer too large for a float
+            return False
         above = number > low if above_low else number >= low
         below = number < high if below_high else number <= high
-        return above and below
+        return math.isfinite(number) and above and below
 
     description = f"a finite number {'above' if above_low else 'of at least'} {low:g}"
     if math.isfinite(high):
@@ -68,7 +74,7 @@ def Choice(*values: Any) -> Limit:
 
 def OrNone(limit: Limit) -> Limit:
     """None, or what another limit allows."""
-    return Limit(lambda value: value is None or limit.allows(value), f"None or {limit.description}")
+    return Limit(lambda value: value is None or limit.allows(value), f"None or {limit}")
 
 
 def OrAuto(limit: Limit) -> Limit:
@@ -77,7 +83,7 @@ def OrAuto(limit: Limit) -> Limit:
     def allows(value: Any) -> bool:
         return (isinstance(value, str) and value == "auto") or limit.allows(value)
 
-    return Limit(allows, f"'auto' or {limit.description}")
+    return Limit(allows, f"'auto' or {limit}")
 
 
 def Seed() -> Limit:
