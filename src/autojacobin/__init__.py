@@ -25,6 +25,7 @@ from autojacobin.hashers import (
     OKMeans,
     SpectralHashing,
     load,
+    register,
 )
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ __all__ = [
     "StorageError",
     "__version__",
     "load",
+    "register",
 ]
 
 

@@ -70,7 +70,7 @@ def test_an_iterator_with_nothing_or_a_bad_row_in_it_is_named():
     bad[7, 3] = np.nan
     with pytest.raises(DataError, match="NaN in row 57, column 3"):
         hasher.encode(iter([X, bad]))
-    with pytest.raises(DataError, match="goes over the data several times, got an iterator"):
+    with pytest.raises(DataError, match="reads the data several times, got an iterator"):
         ITQ(4).fit(iter([X]))
 
 

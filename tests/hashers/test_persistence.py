@@ -84,7 +84,7 @@ def print_nothing(*_):
     pass
 
 
-def test_what_a_file_loads_as_does_not_depend_on_what_was_imported(tmp_path):
+def test_what_a_file_loads_as_does_not_depend_on_other_subclasses(tmp_path):
     path = saved("ITQ", tmp_path)
 
     class ITQ(autojacobin.ITQ):
@@ -93,7 +93,7 @@ def test_what_a_file_loads_as_does_not_depend_on_what_was_imported(tmp_path):
             return -A, -c
 
     assert type(autojacobin.load(path)) is autojacobin.ITQ
-    with pytest.raises(autojacobin.DataError, match="not a class of this library"):
+    with pytest.raises(autojacobin.DataError, match="class ITQ is not registered.* rename the class"):
         ITQ(8, random_state=0).fit(digits()[:100]).save(tmp_path / "own")
     assert not (tmp_path / "own").exists()
 

@@ -13,7 +13,7 @@ from autojacobin.codes import Codes
 from autojacobin.engines._contract import Ids
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError
 from autojacobin.hashers import Hasher
-from autojacobin.hashers._base import LinearHasher
+from autojacobin.hashers.base import LinearHasher
 from autojacobin.search._arguments import checked_count
 from autojacobin.search.index import Index
 

@@ -13,8 +13,8 @@ from autojacobin._parallel import map_points
 from autojacobin.codes import Codes
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import Hasher
-from autojacobin.hashers._base import filled
 from autojacobin.hashers._vectors import as_floats, as_matrix
+from autojacobin.hashers.base import non_empty as filled
 from autojacobin.search._segment import ROWS_PER_BLOCK, Part
 
 __all__ = ["checked_ids", "checked_new_ids", "encoded_parts"]

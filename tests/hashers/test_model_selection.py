@@ -1,12 +1,12 @@
-"""How candidates are compared: what is looked at, what is dropped, and that the best of all is taken."""
+"""How candidates are compared: which are tried, which are dropped, and that the best of all is selected."""
 
 import numpy as np
 import pytest
 
 from autojacobin.evaluation import ground_truth
-from autojacobin.hashers import _choosing
-from autojacobin.hashers._choosing import Options, Recipe, choose, held_out_score, split
-from autojacobin.hashers._starts import starting_network
+from autojacobin.hashers import model_selection
+from autojacobin.hashers.initialisation import initial_network
+from autojacobin.hashers.model_selection import Options, Recipe, held_out_score, select_recipe, split
 from tests.hashers.methods import digits
 
 PUBLISHED = {"init": "random", "alpha": 0.1, "jacobian_weight": 1.0, "energy": 0.98}
@@ -14,9 +14,9 @@ PUBLISHED = {"init": "random", "alpha": 0.1, "jacobian_weight": 1.0, "energy": 0
 
 def options(**changes):
     given = {
-        "inits": ("random", "itq", "okmeans"), "alphas": (0.01, 0.1), "light_alphas": (0.003, 0.3),
-        "jacobian_weights": (0.0, 1.0), "energies": (0.98, 0.8), "n_epochs": 5, "light_epochs": 15,
-        "always": Recipe(**PUBLISHED),
+        "inits": ("random", "itq", "okmeans"), "alphas": (0.01, 0.1), "alphas_without_jacobian": (0.003, 0.3),
+        "jacobian_weights": (0.0, 1.0), "energies": (0.98, 0.8), "n_epochs": 5, "n_epochs_without_jacobian": 15,
+        "baseline": Recipe(**PUBLISHED),
     }  # fmt: skip
     return Options(**{**given, **changes})
 
@@ -24,13 +24,13 @@ def options(**changes):
 def run(score_of, **changes):
     """Choose among stand-ins for networks: a name and the list of what was done to it."""
     told = []
-    choice = choose(
+    choice = select_recipe(
         options(**changes),
         lambda init: (init, ()),
         lambda network, recipe, epochs, rng: (network[0], (*network[1], (recipe, epochs))),
         score_of,
         seed=0,
-        progress=lambda done, total: told.append((done, total)),
+        progress=lambda stage, done, total: told.append((done, total)),
     )
     return choice, told
 
@@ -43,7 +43,7 @@ def trained(network):
     return sum(epochs for _, epochs in network[1])
 
 
-def test_what_is_chosen_scores_no_lower_than_anything_looked_at():
+def test_the_selected_recipe_scores_no_lower_than_anything_that_was_scored():
     rng = np.random.default_rng(0)
     for _ in range(50):
         choice, told = run(lambda network: float(rng.normal()))
@@ -57,18 +57,18 @@ def test_what_is_chosen_scores_no_lower_than_anything_looked_at():
         assert told[-1][0] == told[-1][1] >= told[-2][0]
 
 
-def test_the_starting_points_are_candidates():
+def test_the_initial_networks_are_candidates():
     choice, _ = run(lambda network: -trained(network) + (network[0] == "okmeans"))
     assert (choice.recipe.init, choice.n_epochs) == ("okmeans", 0)
 
 
-def test_a_network_that_was_better_half_way_is_taken_as_it_was_then():
+def test_a_network_that_was_better_after_fewer_epochs_is_selected_as_it_was_then():
     choice, _ = run(lambda network: -abs(trained(network) - 2) + 0.1 * (network[0] == "itq"))
     assert choice.n_epochs == 2
     assert choice.recipe.init == "itq"
 
 
-def test_training_that_pays_is_carried_to_the_end():
+def test_training_that_improves_the_score_runs_all_epochs():
     choice, _ = run(lambda network: trained(network) * (1 + any(r.jacobian_weight for r, _ in network[1])) * 10)
     assert (choice.n_epochs, choice.recipe.jacobian_weight) == (15, 0.0)
     choice, _ = run(lambda network: trained(network) + 100 * any(r.jacobian_weight for r, _ in network[1]))
@@ -91,7 +91,7 @@ def test_weak_candidates_are_dropped_and_the_papers_recipe_is_always_tried():
     assert [(row["init"], row["n_epochs"]) for row in heavy if row["energy"] == 0.8] == [("itq", 5)]
 
 
-def test_what_is_hopeless_with_the_jacobian_term_is_given_up_after_its_first_stage():
+def test_candidates_with_the_jacobian_term_that_are_far_behind_are_dropped_after_the_first_stage():
     def score(network):
         return 0.5 - 0.02 * any(recipe.jacobian_weight for recipe, _ in network[1]) + 0.001 * trained(network)
 
@@ -100,13 +100,15 @@ def test_what_is_hopeless_with_the_jacobian_term_is_given_up_after_its_first_sta
     assert {row["energy"] for row in heavy} == {0.98}
 
 
-def test_only_what_is_open_is_looked_at():
-    choice, _ = run(trained, inits=("itq",), alphas=(0.2,), light_alphas=(0.2,), energies=(0.9,), always=None)
+def test_only_the_options_are_tried():
+    choice, _ = run(
+        trained, inits=("itq",), alphas=(0.2,), alphas_without_jacobian=(0.2,), energies=(0.9,), baseline=None
+    )
     looked = choice.results
     assert set(looked["init"]) == {"itq"}
     assert set(looked["alpha"][looked["n_epochs"] > 0]) == {0.2}
     assert set(looked["energy"][looked["jacobian_weight"] == 1]) == {0.9}
-    none, _ = run(trained, n_epochs=0, light_epochs=0)
+    none, _ = run(trained, n_epochs=0, n_epochs_without_jacobian=0)
     assert none.results["n_epochs"].tolist() == [0, 0, 0]
 
 
@@ -120,7 +122,7 @@ def test_the_held_out_points_are_a_tenth_or_a_quarter_of_few():
 def test_the_score_is_the_m_recall_by_definition():
     X = digits()[:400].astype(np.float64)
     queries, base = X[:40], X[40:]
-    network = starting_network(X, 16, "itq", np.random.RandomState(0))
+    network = initial_network(X, 16, "itq", np.random.RandomState(0))
     bits = [points @ network.W1.T + network.b1 >= 0 for points in (queries, base)]
     distances = (bits[0][:, None] != bits[1][None]).sum(axis=2)
     retrieved = np.argsort(distances, axis=1, kind="stable")[:, :10]
@@ -131,12 +133,12 @@ def test_the_score_is_the_m_recall_by_definition():
 
 
 def test_stages_double_and_end_with_all_epochs():
-    assert [list(_choosing._stages(n)) for n in (1, 2, 5, 15)] == [[1], [1, 2], [1, 2, 5], [1, 2, 4, 15]]
+    assert [list(model_selection._stages(n)) for n in (1, 2, 5, 15)] == [[1], [1, 2], [1, 2, 5], [1, 2, 4, 15]]
 
 
 def test_the_depth_of_the_comparison_is_the_one_that_was_asked_for():
     X = digits()[:400].astype(np.float64)
-    network = starting_network(X, 16, "itq", np.random.RandomState(0))
+    network = initial_network(X, 16, "itq", np.random.RandomState(0))
 
     def bits(net, points):
         return points @ net.W1.T + net.b1 >= 0

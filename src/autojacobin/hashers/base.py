@@ -1,9 +1,11 @@
-"""The contract that every method keeps: vectors in, codes out, as a scikit-learn estimator."""
+"""The contract of every method: vectors in, codes out, as a scikit-learn estimator."""
 
 from __future__ import annotations
 
 import math
 import os
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,24 +20,25 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from autojacobin._arrays import give_back, namespace, on_device, to_host
 from autojacobin.codes import Codes
 from autojacobin.errors import DataError
-from autojacobin.hashers._parameters import Limit, Whole, check_parameters
 from autojacobin.hashers._persistence import Tensor, write_model
 from autojacobin.hashers._vectors import as_floats, as_matrix, float_blocks, refuse_non_finite
+from autojacobin.hashers.parameters import Limit, Whole, check_parameters
 
-__all__ = ["Hasher", "LinearHasher", "filled"]
+__all__ = ["Hasher", "LinearHasher", "non_empty", "warn_caller"]
 
-# Squares of numbers up to the one and down to the other neither overflow nor vanish in the precision at hand.
+# The squares of numbers between these limits neither overflow nor underflow.
 _LARGEST = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e145}
 _SMALLEST = {np.dtype(np.float32): 1e-15, np.dtype(np.float64): 1e-145}
+_BETWEEN = ("autojacobin", "sklearn", "joblib")  # packages that can lie between the caller and a warning
 
 
 class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of all methods: turns vectors into binary codes of ``n_bits`` bits.
 
-    A method supplies ``_fit``, ``_projector``, the limits of its parameters and the shapes of what it learns;
-    everything else stands here. ``X`` is a matrix with a vector a row: an array of any real dtype, a memory
-    map, a data frame, a CuPy array, a PyTorch tensor, or, where one pass is enough, an iterator of such blocks.
-    Computing is in float32, or in float64 when ``X`` is.
+    A method defines ``_fit`` and ``_projector``, declares the limits of its parameters in ``_limits`` and the shapes of
+    what it learns in ``_tensors``, and inherits everything else from this class. ``X`` is a matrix with one vector per
+    row: an array of any real dtype, a memory map, a data frame, a CuPy array, a PyTorch tensor, or, where one pass is
+    enough, an iterator of such blocks. All computation is in float32, or in float64 if ``X`` is float64.
     """
 
     n_bits: int
@@ -47,27 +50,27 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     _fewest_points: ClassVar[int] = 2
     _more_bits_than_features: ClassVar[bool] = True
 
-    # What a method has to supply
+    # What a method has to define
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
-        """Learn from checked floats, shape (n, D), and set the attributes named in ``_tensors``."""
+        """Learn from finite floats, shape (n, D), and set the attributes named in ``_tensors``."""
         raise NotImplementedError
 
     def _projector(self, xp: Any) -> Callable[[Any], Any]:
-        """Give the function from floats (n, D) to the real values (n, n_bits) whose signs are the bits."""
+        """Return the function from floats (n, D) to the real values (n, n_bits) whose signs are the bits."""
         raise NotImplementedError
 
     def _fit_blocks(self, blocks: Iterator[Any], rng: np.random.RandomState) -> None:  # noqa: ARG002
-        """Learn from an iterator of matrices, read once; for methods that one pass is enough for."""
+        """Learn from an iterator of matrices, in one pass; few methods can."""
         raise DataError(
-            f"{type(self).__name__}.fit goes over the data several times, got an iterator that can be read once; "
+            f"{type(self).__name__}.fit reads the data several times, got an iterator that can be read once; "
             "pass an array or a memory map of a sample"
         )
 
     def _check_learned(self) -> None:
         """Raise a ValueError if what a file gave for the learned arrays, each as declared, cannot encode anything."""
 
-    # What every method then can do
+    # What every method can do
 
     def fit(self, X: Any, y: Any = None) -> Hasher:  # noqa: ARG002
         """Learn to hash from the rows of ``X``.
@@ -89,15 +92,15 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 self._fit_blocks(X, rng)
             else:
                 floats = self._training_floats(self._checked(X, fitting=True))
-                self._refuse_hopeless(floats)
+                self._check_training_data(floats)
                 self._remember_features(X, floats)
                 self._fit(floats, rng)
         return self
 
     def project(self, X: Any) -> Any:
-        """Real values whose signs are the bits, shape (n, n_bits); PyTorch and CuPy in, the same out.
+        """Real values whose signs are the bits, shape (n, n_bits), as asymmetric search uses them.
 
-        Asymmetric search ranks by them.
+        A PyTorch tensor or CuPy array gives an array of the same kind.
         """
         check_is_fitted(self)
         parts = list(self._projections(X))
@@ -115,36 +118,36 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def score(self, X: Any, y: Any = None, *, k: int = 10, depth: int | None = None) -> float:  # noqa: ARG002
         """m-Recall of held-out points: how well the codes of ``X`` find the true neighbours within ``X``.
 
-        Every point is a query against all the others (at most 1,000 of them, evenly spaced). Its ``k``
-        Euclidean neighbours are the truth, and Recall@i is averaged over i = 1…depth points in Hamming order.
-        Higher is better, so that ``GridSearchCV`` works as it is.
+        Each point (or 1,000 of them, evenly spaced) is a query against all the others. Its ``k`` nearest Euclidean
+        neighbours are the truth, and Recall@i is averaged over i = 1…depth points in Hamming order. Higher is better,
+        as ``GridSearchCV`` expects.
 
         Parameters
         ----------
         X : matrix of shape (n_samples, n_features)
-            At least two points, none of which should have been fitted.
+            At least two points, which should not have been used to fit.
         y : ignored
         k : int
-            True neighbours a query; cut down to n_samples - 1.
+            True neighbours per query; at most n_samples - 1 are used.
         depth : int, optional
-            Points retrieved; ten times k by default, cut down to n_samples - 1.
+            Points retrieved; by default ten times k. At most n_samples - 1 are used.
         """
-        from autojacobin.evaluation import (
-            leave_one_out_m_recall,
-        )  # the one look upwards; see docs/architecture.md
+        from autojacobin.evaluation import leave_one_out_m_recall  # only here: loading numba takes a second
 
         check_is_fitted(self)
         vectors = to_host(self._checked(X))
         return leave_one_out_m_recall(as_floats(vectors), self.encode(vectors), k=k, depth=depth)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted hasher to one safetensors file, whole or not at all; :func:`load` reads it back."""
+        """Write the fitted hasher to one safetensors file, which :func:`load` reads.
+
+        The file is written completely or not at all. The class must be one of this library, or registered with
+        :func:`register`.
+        """
+        from autojacobin.hashers.registry import check_registered  # the registry imports every method, and so this file
+
         check_is_fitted(self)
-        if not type(self).__module__.startswith("autojacobin."):
-            raise DataError(
-                f"{type(self).__name__} is not a class of this library, so no program could load it from a file; "
-                "save the hasher it is derived from"
-            )
+        check_registered(type(self))
         self._refuse_changes_after_fit()
         write_model(path, self, self._tensors)
 
@@ -152,7 +155,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """Leave the hasher as it was if anything goes wrong, be it bad data or Ctrl-C."""
+        """Restore the hasher if a fit fails or is interrupted."""
         before = dict(vars(self))
         try:
             yield
@@ -162,7 +165,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             raise
 
     def _refuse_changes_after_fit(self) -> None:
-        """Refuse parameters that were set after the fit and no longer fit what was learned."""
+        """Raise a DataError if a parameter was set after the fit that contradicts what was learned."""
         check_parameters(self, self._limits)
         for name, tensor in self._tensors.items():
             if "n_bits" in tensor.shape:
@@ -182,7 +185,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return getattr(self, "device", "cpu")
 
     def _checked(self, X: Any, *, fitting: bool = False) -> Any:
-        """Give ``X`` as an array of a shape that can be fitted on, or that fits what was fitted."""
+        """Return ``X`` as an array; raise a DataError if its shape cannot be fitted, or is not that of the fit."""
         name = type(self).__name__
         array = as_matrix(X, name)
         n, D = array.shape
@@ -206,19 +209,20 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             if self.n_features_in_ != D:
                 raise DataError(
                     f"X has {D} features, but {name} is expecting {self.n_features_in_} features as input; "
-                    "pass vectors of the kind it was fitted on"
+                    "pass vectors with as many features as it was fitted on"
                 )
             self._remember_features(X, array, reset=False)
         return array
 
     def _remember_features(self, X: Any, array: Any, *, reset: bool = True) -> None:
-        """Note the number of features, and their names if X is a data frame, as scikit-learn does; or compare them."""
+        """Set the number and names of the features, as scikit-learn does, or compare them (``reset=False``)."""
         validate_data(self, X if hasattr(X, "columns") else array, reset=reset, skip_check_array=True)
 
     def _training_floats(self, array: Any) -> Any:
         return as_floats(to_host(array))
 
-    def _refuse_hopeless(self, X: Any) -> None:
+    def _check_training_data(self, X: Any) -> None:
+        """Raise a DataError if nothing can be learned from ``X``."""
         name, xp = type(self).__name__, namespace(X)
         low, high = X.min(axis=0), X.max(axis=0)
         largest = max(-float(low.min()), float(high.max()))
@@ -246,32 +250,32 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return (projections >= 0 for projections in self._projections(X))
 
     def _walk(self, X: Any, make: Callable[[Any], Callable[[Any], Any]]) -> Iterator[Any]:
-        """Send a matrix, or an iterator of matrices, through a projection in blocks that bound the memory it takes.
+        """Project a matrix, or an iterator of matrices, block by block, so that memory stays bounded.
 
-        ``make`` gives the projection for the array library at hand.
+        ``make`` returns the projection for an array library.
         """
         self._refuse_changes_after_fit()
         row, library, project = 0, None, None
-        for part in filled(X) if isinstance(X, Iterator) else (X,):
+        for part in non_empty(X) if isinstance(X, Iterator) else (X,):
             array = self._checked(part)
             for floats in float_blocks(array):
                 block = on_device(floats, self._device())
                 if project is None or namespace(block) is not library:
                     library = namespace(block)
                     project = make(library)
-                with np.errstate(over="ignore", invalid="ignore"):  # told in a sentence below
+                with np.errstate(over="ignore", invalid="ignore"):  # reported as an error below
                     projections = project(block)
                     finite = array.dtype.kind in "bu" or math.isfinite(float(projections.sum()))
-                if not finite:  # as every NaN and Inf in X makes them
+                if not finite:  # NaN or Inf in X, or an overflow
                     refuse_non_finite(block, row)
                     raise DataError(
                         f"the vectors from row {row} on are too large to project in {block.dtype}, expected numbers "
-                        f"like those that {type(self).__name__} was fitted on; rescale them, or pass float64"
+                        f"like those that {type(self).__name__} was fitted on; scale them as before, or pass float64"
                     )
                 yield projections
                 row += len(block)
         if project is None:
-            raise DataError("X is an iterator without a block, expected at least one matrix of vectors")
+            raise DataError("X is an iterator without a block, expected at least one matrix; pass some vectors")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -281,10 +285,10 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
 
 class LinearHasher(Hasher):
-    """A method whose bits are the sides of hyperplanes: project(x) = A x + c."""
+    """A method whose bits say on which side of a hyperplane a vector lies: project(x) = A x + c."""
 
     def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Give A, shape (n_bits, n_features), and c, shape (n_bits,): bit j is 1 where A[j] @ x + c[j] >= 0."""
+        """Return A, shape (n_bits, n_features), and c, shape (n_bits,): bit j is 1 where A[j] @ x + c[j] >= 0."""
         raise NotImplementedError
 
     def _check_learned(self) -> None:
@@ -304,9 +308,9 @@ class LinearHasher(Hasher):
         return project
 
     def _bits(self, X: Any) -> Iterator[Any]:
-        """Compare products with thresholds, which spares the pass that adds the offsets.
+        """Compare the products with thresholds, which saves the pass that adds the offsets.
 
-        p ≥ −c and p + c ≥ 0 are the same in floating-point numbers too: a sum is rounded to zero only if it is zero.
+        p ≥ −c and p + c ≥ 0 are equivalent in floating point too, because a sum is rounded to zero only if it is zero.
         """
         weights, offsets = self.hyperplanes()
         for products in self._walk(X, lambda xp: partial(_product, xp.asarray(weights.T))):
@@ -317,6 +321,17 @@ def _product(transposed: Any, X: Any) -> Any:
     return X @ transposed
 
 
-def filled(blocks: Iterator[Any]) -> Iterator[Any]:
-    """Blocks that hold rows; a stream that was filtered on its way may have empty ones."""
+def non_empty(blocks: Iterator[Any]) -> Iterator[Any]:
+    """Leave out blocks without rows, which a filtered stream may contain."""
     return (block for block in blocks if not hasattr(block, "__len__") or len(block))
+
+
+def warn_caller(message: str) -> None:
+    """Warn at the nearest line outside this library and outside scikit-learn, whose pipelines and searches call fit.
+
+    A fixed ``stacklevel`` would be right only for direct calls of ``fit``.
+    """
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)

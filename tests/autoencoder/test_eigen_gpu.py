@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin.autoencoder._cholesky import factor_and_inverse
-from autojacobin.autoencoder._leading import block_size, leading_eigenvectors
+from autojacobin.autoencoder.eigen_gpu import block_size, cholesky_with_inverse, leading_eigenvectors
 
 
 def stack(spectra, seed=0, dtype=np.float32):
@@ -39,8 +38,8 @@ def test_a_smooth_spectrum_with_a_gap(decay):
     assert largest_angles(rows, matrices, r).max() < 1e-3
 
 
-def test_what_does_not_converge_is_decomposed_as_a_whole(monkeypatch):
-    """A hundred directions of nearly the same weight inside and outside the block: iteration cannot tell them apart."""
+def test_a_matrix_that_does_not_converge_is_decomposed_by_eigh(monkeypatch):
+    """Of nearly two hundred equal eigenvalues some are inside the block, and the iteration cannot separate them."""
     D, r = 200, 12
     spectra = np.concatenate([np.ones(r), np.full(D - r, 0.85)])[None]
     matrices, asked = stack(spectra), []
@@ -57,7 +56,7 @@ def test_what_does_not_converge_is_decomposed_as_a_whole(monkeypatch):
     assert largest_angles(rows, matrices, r).max() < 1e-3
 
 
-def test_without_a_gap_the_variance_is_kept_all_the_same():
+def test_without_a_gap_the_space_still_keeps_the_variance():
     D, r = 220, 16
     spectra = np.tile(0.985 ** np.arange(D), (2, 1))
     matrices = stack(spectra)
@@ -80,10 +79,10 @@ def test_matrices_of_low_rank_and_of_zeros():
 
 @given(st.integers(0, 2**32), st.integers(1, 90))
 @settings(deadline=None, max_examples=25)
-def test_factors_by_halves_are_cholesky_s(seed, n):
+def test_cholesky_by_halves_is_that_of_numpy(seed, n):
     rng = np.random.default_rng(seed)
     half = rng.normal(size=(2, n, n + 3))
     matrices = half @ half.transpose(0, 2, 1) + np.eye(n)
-    factor, inverse = factor_and_inverse(matrices)
+    factor, inverse = cholesky_with_inverse(matrices)
     assert np.allclose(factor, np.linalg.cholesky(matrices), atol=1e-8)
     assert np.allclose(factor @ inverse, np.eye(n), atol=1e-8)
