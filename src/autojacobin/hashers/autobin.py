@@ -56,7 +56,7 @@ class AutoEncoderHasher(LinearHasher):
         "W2_": Tensor("f", ("n_features", "n_bits")),
         "b2_": Tensor("f", ("n_features",)),
         "scale_": Tensor("f"),
-        "history_": Tensor("f", ("steps",), columns=True),
+        "history_": Tensor("f", ("steps",), columns=True, required={"cost": "f", "n_points": "i"}),
     }
 
     def __init__(
