@@ -43,7 +43,7 @@ import numpy as np  # noqa: E402
 
 from autojacobin import ITQ  # noqa: E402
 from autojacobin.search import Index  # noqa: E402
-from autojacobin.web import Client  # noqa: E402
+from autojacobin.service import Client  # noqa: E402
 
 N = 200_000 if arguments.quick else 1_000_000
 ROUNDS = 3 if arguments.quick else 6

@@ -34,11 +34,11 @@ import numpy as np  # noqa: E402
 import printed  # noqa: E402
 
 from autojacobin import AutoJacoBin  # noqa: E402
-from autojacobin._frames import coordinates, mean_row, principal_frame  # noqa: E402
-from autojacobin._parallel import one_blas_thread  # noqa: E402
 from autojacobin.autoencoder import Batch, Network, Objective, TangentSpaces, tangent_spaces  # noqa: E402
 from autojacobin.autoencoder.jacobian import LineBuffer, squared_norm, trace  # noqa: E402
 from autojacobin.autoencoder.tangent import Candidates, local_pca  # noqa: E402
+from autojacobin.core.linear_algebra import coordinates, mean_row, principal_frame  # noqa: E402
+from autojacobin.core.parallel import one_blas_thread  # noqa: E402
 from autojacobin.datasets import load_set  # noqa: E402
 from autojacobin.hashers.itq import itq_rotation  # noqa: E402
 

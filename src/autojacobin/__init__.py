@@ -29,7 +29,7 @@ from autojacobin.hashers import (
 )
 
 if TYPE_CHECKING:
-    from autojacobin.search import Index
+    from autojacobin.index import Index
 
 __version__ = _version("autojacobin")
 
@@ -60,8 +60,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Index":  # search brings numba along, which only those who search should wait for
-        from autojacobin.search import Index
+    if name == "Index":  # it brings numba along, which only those who search should wait for
+        from autojacobin.index import Index
 
         return Index
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -159,7 +159,7 @@ def test_the_number_of_cores_does_not_change_a_bit(monkeypatch):
     monkeypatch.setattr("autojacobin.autoencoder.jacobian._POINTS_PER_TASK", 32)
     results = []
     for cores in (1, 2, 3):
-        monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr("autojacobin.core.parallel.usable_cores", lambda cores=cores: cores)
         descent = OBJECTIVES["jacobian"].descent(network, batch)
         results.append([descent(t)[1:] for t in (0.01, 0.02)])
     assert results[1] == results[0]

@@ -233,7 +233,7 @@ def test_the_number_of_cores_does_not_change_a_bit(monkeypatch):
     monkeypatch.setattr("autojacobin.autoencoder.jacobian._POINTS_PER_TASK", 32)
     results = []
     for cores in (1, 2, 3):
-        monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr("autojacobin.core.parallel.usable_cores", lambda cores=cores: cores)
         values, gradient = Objective(jacobian_weight=1.0)(network, batch)
         results.append((values, gradient.to_vector()))
     for values, gradient in results[1:]:

@@ -127,7 +127,7 @@ def test_progress_counts_up_to_all_points():
 def test_the_number_of_threads_does_not_change_a_bit(monkeypatch):
     X = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
     several = tangent_spaces(X, 20, 5, 0.9)
-    monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda: 3)
+    monkeypatch.setattr("autojacobin.core.parallel.usable_cores", lambda: 3)
     assert np.array_equal(tangent_spaces(X, 20, 5, 0.9).bases, several.bases)
 
 

@@ -24,7 +24,7 @@ from autojacobin.datasets._idx import read_idx
 from autojacobin.datasets._picture import read_picture
 from autojacobin.datasets._unpack import unpack
 from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError
-from autojacobin.search.index import Index
+from autojacobin.index.index import Index
 from tests.datasets.vector_files import FORMATS, foreign_file
 from tests.fuzz import archives, index_files, model_files
 from tests.fuzz.mutations import mutated_bytes

@@ -202,7 +202,7 @@ def test_threads_and_memory_maps_do_not_change_the_choice(monkeypatch, tmp_path)
     np.save(tmp_path / "X.npy", X)
     fitted = []
     for cores, points in ((1, X), (2, np.load(tmp_path / "X.npy", mmap_mode="r"))):
-        monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr("autojacobin.core.parallel.usable_cores", lambda cores=cores: cores)
         with threadpool_limits(cores, user_api="blas"):
             fitted.append(quick().fit(points))
     assert np.array_equal(fitted[0].search_results_["m_recall"], fitted[1].search_results_["m_recall"])

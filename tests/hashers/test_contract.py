@@ -12,8 +12,8 @@ from sklearn.preprocessing import StandardScaler
 
 import autojacobin
 from autojacobin import ITQ, LSH, AutoBin, AutoJacoBin, Codes, DataError, NotFittedError
+from autojacobin.core import vectors as _vectors
 from autojacobin.evaluation import ground_truth, m_recall
-from autojacobin.hashers import _vectors
 from tests.hashers.methods import AUTO_ENCODERS, LEARNED, LINEAR, METHODS, digits, fitted
 
 

@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, Codes, DataError, Index
+from autojacobin.index.storage import MemoryStore
 from autojacobin.search import _candidates, asymmetric_topk, hamming_topk
 from autojacobin.search._candidates import are_collected, use_candidates
 from autojacobin.search._guess import guessed_radii
 from autojacobin.search._slices import SlicedQueries
 from autojacobin.search._topk import NO_PLANES, NONE_DEAD, tiled_topk
 from autojacobin.search.asymmetric import quantise
-from autojacobin.search.storage import MemoryStore
 from autojacobin.search.tiles import Tiles, code_words
 
 N = 2048 * 40 + 77  # enough tiles for a sample, and a last one that is not full

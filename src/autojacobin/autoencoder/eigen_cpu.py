@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin._compile import kernel, use_wide_registers
+from autojacobin.core.compilation import kernel, use_wide_registers
 
 __all__ = ["eigh", "lapack_routine", "leading_eigh", "leading_of_tridiagonal"]
 

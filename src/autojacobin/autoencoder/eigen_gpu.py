@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin._arrays import namespace
+from autojacobin.core.arrays import namespace
 
 __all__ = ["block_size", "cholesky_with_inverse", "leading_eigenvectors"]
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin._arrays import free_gpu_memory, namespace
-from autojacobin._parallel import map_points
 from autojacobin.autoencoder.network import Activations, Network, Partials
 from autojacobin.autoencoder.tangent import TangentSpaces
+from autojacobin.core.arrays import free_gpu_memory, namespace
+from autojacobin.core.parallel import map_points
 
 __all__ = ["JacobianPart", "LineBuffer", "TraceAlongLine", "jacobian", "squared_norm", "sum_in_double", "trace"]
 

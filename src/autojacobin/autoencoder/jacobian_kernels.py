@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin._arrays import namespace
-from autojacobin._compile import kernel, use_wide_registers
+from autojacobin.core.arrays import namespace
+from autojacobin.core.compilation import kernel, use_wide_registers
 
 __all__ = [
     "add_pair_derivatives",

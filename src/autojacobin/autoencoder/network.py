@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from autojacobin._arrays import namespace
+from autojacobin.core.arrays import namespace
 
 __all__ = ["Activations", "Network", "Partials"]
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from autojacobin._arrays import namespace
 from autojacobin.autoencoder.jacobian import LineBuffer, TraceAlongLine, jacobian, sum_in_double
 from autojacobin.autoencoder.network import Activations, Network, Partials
 from autojacobin.autoencoder.tangent import TangentSpaces
+from autojacobin.core.arrays import namespace
 
 __all__ = ["Batch", "Descent", "Objective", "binary", "contraction", "reconstruction"]
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin._arrays import free_gpu_memory, namespace
-from autojacobin._frames import centre, principal_frame
-from autojacobin._parallel import map_points
 from autojacobin.autoencoder.eigen_gpu import block_size, leading_eigenvectors
+from autojacobin.core.arrays import free_gpu_memory, namespace
+from autojacobin.core.linear_algebra import centre, principal_frame
+from autojacobin.core.parallel import map_points
 
 __all__ = ["Candidates", "TangentSpaces", "TangentsOnDemand", "local_pca", "tangent_spaces", "tangents_for_training"]
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import namespace
-from autojacobin._parallel import one_blas_thread
 from autojacobin.autoencoder.jacobian import LineBuffer
 from autojacobin.autoencoder.line_search import LinePoint, strong_wolfe
 from autojacobin.autoencoder.network import Network
 from autojacobin.autoencoder.objective import Batch, Objective
 from autojacobin.autoencoder.tangent import TangentsOnDemand, TangentSpaces
+from autojacobin.core.arrays import namespace
+from autojacobin.core.parallel import one_blas_thread
 
 __all__ = ["History", "train"]
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import typer
 
-from autojacobin._files import write_atomically
+from autojacobin.core.files import write_atomically
 
 __all__ = ["as_toml", "use_settings", "write_settings"]
 

@@ -50,7 +50,7 @@ def build(
 
     Example: autojacobin index build model.safetensors base.npy my-index
     """
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     _refuse_two_streams(vectors, ids)
     hasher = load_model(model)
@@ -83,7 +83,7 @@ def add(
 
     Example: autojacobin index add my-index more.npy
     """
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     _refuse_two_streams(vectors, ids)
     chosen = None if ids is None else read_ids(ids)
@@ -110,7 +110,7 @@ def remove(
 
     Example: autojacobin index remove my-index 3 14 15
     """
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     if bool(ids) == (listed is not None):
         raise typer.BadParameter("give the ids either as arguments or by --ids FILE", param_hint="'ID'")
@@ -131,7 +131,7 @@ def compact(
 
     Example: autojacobin index compact my-index
     """
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     with Index.open(index) as opened:
         before = opened.info()
@@ -147,7 +147,7 @@ def verify(path: _Path, quiet: Quiet = False, as_json: AsJson = False, _debug: D
 
     Example: autojacobin index verify my-index
     """
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     with Index.open(path) as index:
         index.verify()
@@ -173,7 +173,7 @@ def repair(
 
     Example: autojacobin index repair my-index repaired
     """
-    from autojacobin.search.repair import repair as repair_index
+    from autojacobin.index.repair import repair as repair_index
 
     report = repair_index(source, target, None if model is None else load_model(model))
     sentence = f"Saved {report.saved:,} vectors of {source} to {target}; {report.lost:,} were lost."
@@ -192,7 +192,7 @@ def info(path: _Path, as_json: AsJson = False, _debug: Debug = False) -> None:
 
     Example: autojacobin index info my-index
     """
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     with Index.open(path) as index:
         print_facts(index.info(), as_json=as_json)

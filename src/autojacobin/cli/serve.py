@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from autojacobin.cli._options import Config, Debug, Threads
-from autojacobin.web.access import TOKEN_VARIABLE, Access, read_token
-from autojacobin.web.limits import Limits
-from autojacobin.web.server import DEFAULT_PORT
+from autojacobin.service.access import TOKEN_VARIABLE, Access, read_token
+from autojacobin.service.limits import Limits
+from autojacobin.service.server import DEFAULT_PORT
 
 __all__ = ["serve"]
 
@@ -61,9 +61,9 @@ def serve(
 
     Example: autojacobin serve my-index photos=other/index --port 8571
     """
-    from autojacobin.web.background import any_unfinished
-    from autojacobin.web.server import serve as run
-    from autojacobin.web.shelf import named_paths
+    from autojacobin.service.background import any_unfinished
+    from autojacobin.service.server import serve as run
+    from autojacobin.service.shelf import named_paths
 
     limits = Limits(
         body_bytes=max_body,
@@ -80,7 +80,7 @@ def serve(
     access = Access(read_token(token_file), tuple(allow_host or ()), tuple(cors or ()))
     paths = named_paths(indexes)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("autojacobin.web").setLevel(logging.INFO)
+    logging.getLogger("autojacobin.service").setLevel(logging.INFO)
 
     def announce(address: str) -> None:
         typer.echo(f"serving {', '.join(paths)} at {address} (Ctrl-C stops)")

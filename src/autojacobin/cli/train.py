@@ -117,7 +117,7 @@ def _chosen(hasher: Any) -> dict[str, Any]:
 
 
 def _drawn(names: list[str], sample: int, seed: int, format: str | None, tell: Tell) -> Any:
-    from autojacobin.engines.sampling import draw_sample
+    from autojacobin.jobs.sampling import draw_sample
 
     if format is not None or any(name == STREAM or split_part(name)[1] is not None for name in names):
         raise typer.BadParameter(

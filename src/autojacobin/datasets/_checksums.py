@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from autojacobin._files import write_atomically
+from autojacobin.core.files import write_atomically
 from autojacobin.datasets._entries import RemoteFile
 from autojacobin.errors import FormatError
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-from autojacobin._files import write_atomically
+from autojacobin.core.files import write_atomically
 from autojacobin.errors import StorageError
 
 try:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._compile import kernel
+from autojacobin.core.compilation import kernel
 
 __all__ = ["Candidates", "Frame", "error_factor", "keep_near"]
 

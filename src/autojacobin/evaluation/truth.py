@@ -17,12 +17,12 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import to_host
-from autojacobin._parallel import run_tasks, usable_cores
+from autojacobin.core.arrays import to_host
+from autojacobin.core.parallel import run_tasks, usable_cores
+from autojacobin.core.vectors import as_matrix, refuse_non_finite
 from autojacobin.errors import DataError
 from autojacobin.evaluation._exact import nearest_exactly, refuse_huge_integers
 from autojacobin.evaluation._screening import Candidates, Frame, keep_near
-from autojacobin.hashers._vectors import as_matrix, refuse_non_finite
 from autojacobin.search._arguments import checked_k
 
 __all__ = ["ground_truth"]

@@ -21,7 +21,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from autojacobin._files import write_atomically
+from autojacobin.core.files import write_atomically
 from autojacobin.errors import FormatError
 
 __all__ = ["FORMAT_VERSION", "Tensor", "read_model", "write_model"]

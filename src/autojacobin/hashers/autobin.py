@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import namespace, on_device, to_host
 from autojacobin.autoencoder import Network, Objective, TangentsOnDemand, TangentSpaces, train
+from autojacobin.core.arrays import namespace, on_device, to_host
+from autojacobin.core.vectors import as_floats
 from autojacobin.hashers._persistence import Tensor
-from autojacobin.hashers._vectors import as_floats
 from autojacobin.hashers.base import LinearHasher, warn_caller
 from autojacobin.hashers.initialisation import INITS, initial_network
 from autojacobin.hashers.parameters import Callback, Choice, Limit, Number, OrNone, Seed, Whole

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from autojacobin._arrays import namespace, to_host
-from autojacobin._parallel import one_blas_thread
 from autojacobin.autoencoder import Network, Objective, TangentsOnDemand, TangentSpaces, tangents_for_training, train
+from autojacobin.core.arrays import namespace, to_host
+from autojacobin.core.parallel import one_blas_thread
 from autojacobin.errors import DataError
 from autojacobin.hashers._persistence import Tensor
 from autojacobin.hashers.autobin import AutoEncoderHasher

@@ -17,11 +17,11 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from autojacobin._arrays import give_back, namespace, on_device, to_host
 from autojacobin.codes import Codes
+from autojacobin.core.arrays import give_back, namespace, on_device, to_host
+from autojacobin.core.vectors import as_floats, as_matrix, float_blocks, refuse_non_finite
 from autojacobin.errors import DataError
 from autojacobin.hashers._persistence import Tensor, write_model
-from autojacobin.hashers._vectors import as_floats, as_matrix, float_blocks, refuse_non_finite
 from autojacobin.hashers.parameters import Limit, Whole, check_parameters
 
 __all__ = ["Hasher", "LinearHasher", "non_empty", "warn_caller"]

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin._arrays import namespace, to_host
-from autojacobin._frames import coordinates, mean_row, principal_frame, random_rotation
 from autojacobin.autoencoder import Network
+from autojacobin.core.arrays import namespace, to_host
+from autojacobin.core.linear_algebra import coordinates, mean_row, principal_frame, random_rotation
 from autojacobin.hashers.itq import itq_rotation
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans

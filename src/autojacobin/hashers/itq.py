@@ -7,9 +7,16 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import namespace
-from autojacobin._frames import coordinates, corners, mean_row, nearest_frame, principal_frame, random_rotation
-from autojacobin._parallel import map_points, one_blas_thread
+from autojacobin.core.arrays import namespace
+from autojacobin.core.linear_algebra import (
+    coordinates,
+    corners,
+    mean_row,
+    nearest_frame,
+    principal_frame,
+    random_rotation,
+)
+from autojacobin.core.parallel import map_points, one_blas_thread
 from autojacobin.hashers._persistence import Tensor
 from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.parameters import Limit, Seed, Whole

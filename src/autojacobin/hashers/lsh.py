@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import to_host
+from autojacobin.core.arrays import to_host
+from autojacobin.core.vectors import as_floats, float_blocks
 from autojacobin.errors import DataError
 from autojacobin.hashers._persistence import Tensor
-from autojacobin.hashers._vectors import as_floats, float_blocks
 from autojacobin.hashers.base import LinearHasher, non_empty
 from autojacobin.hashers.parameters import Choice, Limit, Seed, Whole
 

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import to_host
 from autojacobin.autoencoder import Network
 from autojacobin.codes import Codes
+from autojacobin.core.arrays import to_host
 
 __all__ = ["Options", "Recipe", "Selected", "held_out_score", "select_recipe", "split"]
 

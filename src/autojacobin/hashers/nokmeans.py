@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._frames import centre, corners, principal_frame, random_rotation
-from autojacobin._parallel import one_blas_thread
+from autojacobin.core.linear_algebra import centre, corners, principal_frame, random_rotation
+from autojacobin.core.parallel import one_blas_thread
 from autojacobin.hashers._persistence import Tensor
 from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.parameters import Limit, Seed, Whole

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._frames import coordinates, mean_row, principal_frame
+from autojacobin.core.linear_algebra import coordinates, mean_row, principal_frame
 from autojacobin.hashers._persistence import Tensor
 from autojacobin.hashers.base import Hasher
 from autojacobin.hashers.parameters import Limit, Whole

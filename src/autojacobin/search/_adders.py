@@ -18,7 +18,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from autojacobin._compile import intrinsic
+from autojacobin.core.compilation import intrinsic
 from autojacobin.search._registers import VECTOR, WORD, WORDS, everywhere, load, machine_has, store
 
 __all__ = ["add_up_rows", "mark_near", "write_margins"]

@@ -8,7 +8,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from autojacobin._compile import intrinsic, kernel
+from autojacobin.core.compilation import intrinsic, kernel
 from autojacobin.search._lines import BYTES_PER_LINE
 
 __all__ = ["ask_ahead", "ask_for_row"]

@@ -11,7 +11,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from autojacobin._compile import intrinsic
+from autojacobin.core.compilation import intrinsic
 from autojacobin.search._registers import WORD, machine_has
 
 __all__ = ["BYTES_AT_ONCE", "LONGEST", "squared_gaps"]

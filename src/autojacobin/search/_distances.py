@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin._compile import kernel, popcount, use_wide_registers
+from autojacobin.core.compilation import kernel, popcount, use_wide_registers
 
 __all__ = ["BYTES", "PLANES", "SHORTS", "distance_of", "hamming_bytes", "hamming_shorts", "weighted_shorts"]
 

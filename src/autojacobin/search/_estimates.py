@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._compile import kernel, use_wide_registers
+from autojacobin.core.compilation import kernel, use_wide_registers
 from autojacobin.search._ahead import ask_ahead, ask_for_row
 from autojacobin.search._heaps import upper_limit
 from autojacobin.search._single_gaps import SINGLES_AT_ONCE, single_gap, single_squares

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin._compile import kernel, use_wide_registers
+from autojacobin.core.compilation import kernel, use_wide_registers
 from autojacobin.search._ahead import ask_ahead
 from autojacobin.search._byte_gaps import BYTES_AT_ONCE, LONGEST, squared_gaps
 from autojacobin.search._estimates import are_estimated, estimate

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._compile import kernel, popcount, use_wide_registers
+from autojacobin.core.compilation import kernel, popcount, use_wide_registers
 from autojacobin.search._adders import write_margins
 from autojacobin.search._lines import empty_at_line
 from autojacobin.search._registers import WORDS

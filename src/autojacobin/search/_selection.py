@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin._compile import kernel, trailing_zeros, use_wide_registers
+from autojacobin.core.compilation import kernel, trailing_zeros, use_wide_registers
 from autojacobin.search._distances import BYTES, SHORTS, distance_of
 
 __all__ = ["BELOW", "COUNT", "RADIUS", "capacity_for", "finish", "new_state", "offer", "offer_marked", "put_together"]

@@ -11,7 +11,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from autojacobin._compile import intrinsic
+from autojacobin.core.compilation import intrinsic
 from autojacobin.search._registers import WORD, machine_has
 
 __all__ = ["SINGLES_AT_ONCE", "single_gap", "single_squares"]

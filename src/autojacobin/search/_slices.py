@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._compile import kernel, trailing_zeros, use_wide_registers
+from autojacobin.core.compilation import kernel, trailing_zeros, use_wide_registers
 from autojacobin.search._adders import add_up_rows
 from autojacobin.search._distances import PLANES
 from autojacobin.search._lines import empty_at_line

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._compile import kernel, use_wide_registers
-from autojacobin._parallel import run_tasks, usable_cores
+from autojacobin.core.compilation import kernel, use_wide_registers
+from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.search._adders import mark_near
 from autojacobin.search._distances import hamming_bytes, hamming_shorts, weighted_shorts
 from autojacobin.search._registers import WORDS

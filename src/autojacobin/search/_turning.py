@@ -11,7 +11,7 @@ from typing import Any
 
 from numba import types
 
-from autojacobin._compile import intrinsic
+from autojacobin.core.compilation import intrinsic
 from autojacobin.search._registers import WORD, WORDS, everywhere, load, store
 
 __all__ = ["turn_blocks"]

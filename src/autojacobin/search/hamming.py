@@ -7,8 +7,8 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import namespace
 from autojacobin.codes import Codes
+from autojacobin.core.arrays import namespace
 from autojacobin.search._arguments import checked_codes, checked_k, checked_subset
 from autojacobin.search._gpu import gpu_hamming_topk
 from autojacobin.search._topk import NO_PLANES, tiled_topk

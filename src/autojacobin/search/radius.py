@@ -8,9 +8,9 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._compile import kernel, popcount
-from autojacobin._parallel import run_tasks
 from autojacobin.codes import Codes
+from autojacobin.core.compilation import kernel, popcount
+from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search._arguments import checked_codes, checked_subset
 from autojacobin.search.tiles import code_words

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._compile import kernel
 from autojacobin.codes import Codes
+from autojacobin.core.compilation import kernel
 
 __all__ = ["Tiles", "code_words", "codes_per_tile", "lanes_for", "n_words", "shape_of", "tiles_of"]
 

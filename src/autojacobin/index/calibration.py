@@ -1,0 +1,184 @@
+"""How many candidates a wanted recall takes.
+
+Of queries whose true neighbours are known (``_held_out.py``), each true neighbour has a place: the number of codes
+that come before it. A search with more candidates than that finds it. The number that is chosen does not just meet the
+wanted recall on the sample: a lower confidence bound of the mean over all such queries does.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.errors import DataError, DataTypeError
+from autojacobin.index.held_out import NOT_FOUND, HeldOut, Nearest
+from autojacobin.index.segment import Segment
+
+__all__ = ["Calibration", "Calibrator", "checked_recall", "recall_bound"]
+
+_LARGEST_RECALL = 0.999
+_FEWEST_QUERIES = 500
+_QUERIES_PER_MISS = 6  # twice what a sample needs to show a recall if it has no miss at all
+_DEVIATIONS = 1.645  # the bound holds for 95 samples in 100
+_CHANGED_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A number of candidates and what it rests on. It passes as ``candidates`` itself.
+
+    Attributes
+    ----------
+    k : int
+        Neighbours a query.
+    recall : float
+        What is wanted: the mean share of the k true neighbours that a search finds.
+    distance : str
+        How codes are compared.
+    candidates : int
+        How many of the nearest codes to re-rank.
+    seen : float
+        Recall on the sample with so many candidates.
+    at_least : float
+        Lower confidence bound (95 %) of the recall; 1 if all vectors are re-ranked.
+    n_queries : int
+        Size of the sample.
+    """
+
+    k: int
+    recall: float
+    distance: str
+    candidates: int
+    seen: float
+    at_least: float
+    n_queries: int
+
+    def __index__(self) -> int:
+        return self.candidates
+
+
+class Calibrator:
+    """What an index has learned about its candidates, kept until a tenth of it has changed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # searches may come from several threads
+        self._given: npt.NDArray[Any] | None = None
+        self._n = 0
+        self._changed = 0
+        self._samples: dict[int, HeldOut] = {}
+        self._places: dict[tuple[int, str], tuple[npt.NDArray[np.int64], int]] = {}
+
+    def forget(self) -> None:
+        """Learn everything anew when it is next asked for."""
+        with self._lock:
+            self._samples, self._places, self._changed = {}, {}, 0
+
+    def count_changes(self, changed: int) -> None:
+        """Take note that so many vectors came or went."""
+        with self._lock:
+            self._changed += changed
+            if self._changed > _CHANGED_SHARE * self._n:
+                self.forget()
+
+    def ask_with(self, queries: npt.NDArray[Any], recall: float) -> None:
+        """Learn from these queries from now on, rather than from stored vectors, if they are enough."""
+        _refuse_too_few(queries, recall)
+        with self._lock:
+            self._given = queries
+            self.forget()
+
+    def choose(
+        self, segments: Sequence[Segment], k: int, recall: float, distance: str, nearest: Nearest
+    ) -> Calibration:
+        """Choose the candidates; ``nearest(queries, k)`` searches the codes of the segments."""
+        n = sum(segment.n_live for segment in segments)
+        with self._lock:
+            sample = self._sample(segments, n, k, recall)
+            places, candidates = self._enough_places(sample, n, k, recall, distance, nearest)
+        candidates = max(k, candidates)
+        if candidates >= n:
+            return Calibration(k, recall, distance, n, 1.0, 1.0, len(places))
+        seen, at_least = recall_bound(np.mean(places < candidates, axis=1))
+        return Calibration(k, recall, distance, candidates, seen, at_least, len(places))
+
+    def _enough_places(
+        self, sample: HeldOut, n: int, k: int, recall: float, distance: str, nearest: Nearest
+    ) -> tuple[npt.NDArray[np.int64], int]:
+        """Places to a depth that shows the recall, and the number of candidates that it takes."""
+        places, depth = self._places.get((k, distance), (None, max(10 * k, 100)))
+        while True:
+            if places is None:
+                places = sample.places(nearest, min(depth, n))
+                self._places[k, distance] = places, depth
+            candidates = _fewest(places, recall)
+            if candidates is not None:
+                return places, candidates
+            if depth >= n or places.max() < NOT_FOUND:
+                return places, n
+            places, depth = None, 4 * depth
+
+    def _sample(self, segments: Sequence[Segment], n: int, k: int, recall: float) -> HeldOut:
+        if self._given is not None:
+            _refuse_too_few(self._given, recall)
+        size = min(n, max(_FEWEST_QUERIES, _enough_queries(recall)))
+        sample = self._samples.get(k)
+        if sample is None or (self._given is None and len(sample.queries) < size):
+            if not self._samples:
+                self._n, self._changed = n, 0
+            given = self._given
+            sample = HeldOut.stored(segments, size, k) if given is None else HeldOut.given(segments, given, k)
+            self._samples[k] = sample
+            self._places = {key: places for key, places in self._places.items() if key[0] != k}
+        return sample
+
+
+def recall_bound(shares: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Mean of the recalls of single queries, and its lower confidence bound.
+
+    Queries are what is drawn at random, so the spread is the one between them, whatever k. One more query that found
+    nothing enters the bound, so that a sample without a miss promises no certainty.
+    """
+    with_a_miss = np.append(shares, 0.0)
+    spread = float(with_a_miss.std()) / math.sqrt(len(shares))
+    return float(shares.mean()), float(with_a_miss.mean()) - _DEVIATIONS * spread
+
+
+def _enough_queries(recall: float) -> int:
+    return math.ceil(round(_QUERIES_PER_MISS / (1 - recall), 6))
+
+
+def _refuse_too_few(queries: npt.NDArray[Any], recall: float) -> None:
+    fewest = -(-_enough_queries(recall) // 2)
+    if len(queries) < fewest:
+        raise DataError(
+            f"a recall of {recall} needs at least {fewest} queries to learn from, got {len(queries)}; "
+            "give more of them, or ask for a lower recall"
+        )
+
+
+def _fewest(places: npt.NDArray[np.int64], recall: float) -> int | None:
+    """Smallest number of candidates whose bound is at least ``recall``; nothing if no known place is enough."""
+    steps = np.unique(places[places < NOT_FOUND]) + 1
+    low, high = 0, len(steps)
+    while low < high:
+        middle = (low + high) // 2
+        met = recall_bound(np.mean(places < steps[middle], axis=1))[1] >= recall
+        low, high = (low, middle) if met else (middle + 1, high)
+    return int(steps[low]) if low < len(steps) else None
+
+
+def checked_recall(recall: float) -> float:
+    """Give a wanted recall as a float."""
+    wanted = f"recall must be a number above 0 and at most {_LARGEST_RECALL}, such as 0.95"
+    if not isinstance(recall, Real) or isinstance(recall, bool | np.bool_):
+        raise DataTypeError(f"{wanted}, got {recall!r}")
+    if not 0 < float(recall) <= _LARGEST_RECALL:
+        raise DataError(f"{wanted}, got {recall!r}; candidates=len(index) finds every neighbour")
+    return float(recall)
