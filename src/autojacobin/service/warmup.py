@@ -20,11 +20,12 @@ from collections.abc import Hashable
 import numpy as np
 
 from autojacobin.core.parallel import usable_cores
-from autojacobin.index.index import Distance, Index
+from autojacobin.index.index import Index
+from autojacobin.search.distances import DistanceName
 
 __all__ = ["kind_of", "warm_up"]
 
-_DISTANCES: tuple[Distance, ...] = ("hamming", "asymmetric")
+_DISTANCES: tuple[DistanceName, ...] = ("hamming", "asymmetric")
 _SLICED = 32
 _COLLECTED_PER_CORE = 64
 _IN_ONE_PART = 512
