@@ -20,7 +20,7 @@ import xxhash
 
 from autojacobin.errors import FormatError
 from autojacobin.index.files import Files, clear_os_errors
-from autojacobin.search._lines import empty_at_line
+from autojacobin.search.kernels.simd import empty_aligned
 
 __all__ = [
     "FORMAT_VERSION", "ArrayFile", "ArrayFileWriter", "CheckedArray", "SegmentLabel", "damaged", "open_array",
@@ -285,7 +285,7 @@ def salvage_array(
 def _mapped(stream: BinaryIO, header: _Header, *, writable: bool) -> npt.NDArray[Any]:
     """The array of a file. Small ones are read: each map keeps a descriptor, and processes have a limit on these."""
     if header.n_bytes <= _READ_AT_ONCE:
-        array = empty_at_line(header.shape, header.dtype)
+        array = empty_aligned(header.shape, header.dtype)
         stream.seek(_HEADER_BYTES)
         content = np.frombuffer(stream.read(header.n_bytes), dtype=np.uint8)
         if len(content) != header.n_bytes:
