@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import adopt, to_host
@@ -18,9 +18,7 @@ from autojacobin.search.asymmetric import asymmetric_queries, asymmetric_topk
 from autojacobin.search.hamming import hamming_queries, hamming_topk
 from autojacobin.search.queries import Queries
 
-__all__ = ["DISTANCES", "CodeDistance", "DistanceName", "Encoder", "check_distance"]
-
-DistanceName = Literal["hamming", "asymmetric"]
+__all__ = ["DISTANCES", "CodeDistance", "Encoder", "check_distance"]
 
 
 class Encoder(Protocol):
