@@ -16,10 +16,10 @@ WHAT = "serving the page (--static OUT writes it to disk instead)"
 
 
 def page_app(folder: str | os.PathLike[str]) -> Asgi:
-    """Give an ASGI application of the files in ``folder``, for those who reach this machine by its own name.
+    """Make an ASGI application that serves the files in ``folder`` to this machine alone.
 
-    Files are looked for at each request, so that the page may be written later. Symbolic links that lead out of the
-    folder are not followed.
+    It looks for the files at each request, so the page may be written later. It does not follow symbolic links out of
+    the folder.
     """
     try:
         from starlette.routing import Mount

@@ -36,6 +36,8 @@ from autojacobin.search.tiles import Tiles, shape_of
 
 __all__ = ["Repair", "repair"]
 
+_IN_ORDER = 0.9  # share of vectors with the codes that stand for them; another machine may round a few differently
+
 Ids = npt.NDArray[np.int64]
 
 
@@ -95,7 +97,7 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
             _refuse_other_hasher(used, manifest)
             records = _records(home, report) if manifest is None else list(manifest.segments)
             keep_vectors = manifest.keep_vectors if manifest is not None else any("vectors" in r.files for r in records)
-            segments = [_Salvage(home, record, used, keep_vectors, report) for record in records]
+            segments = [_Salvage(home, record, used, keep_vectors, manifest is None, report) for record in records]
         next_id = _number(segments, 0 if manifest is None else manifest.next_id, report)
         parts = (part for segment in segments for part in segment.parts())
         with Index._created(target, used, keep_vectors, parts, next_id) as index:
@@ -125,8 +127,11 @@ def _number(segments: list[_Salvage], next_id: int, report: Repair) -> int:
 class _Salvage:
     """What can be read of one segment."""
 
-    def __init__(self, home: Home, record: SegmentRecord, hasher: Hasher, keep_vectors: bool, report: Repair) -> None:
+    def __init__(
+        self, home: Home, record: SegmentRecord, hasher: Hasher, keep_vectors: bool, guessed: bool, report: Repair
+    ) -> None:
         self._home, self._record, self._hasher, self._report = home, record, hasher, report
+        self._guessed = guessed  # whether the record was put together without a manifest, and may lack a file
         self._content = "vectors" if keep_vectors else "codes"
         n = record.n
         shapes: dict[str, tuple[tuple[int, ...], Any]] = {
@@ -163,10 +168,10 @@ class _Salvage:
         if self._content == "vectors" and "vectors" in self._arrays:
             self._order, has_row = self._rows()
             whole, has_id = self._whole_rows("vectors", n)[self._order], has_id & has_row
+            self._report.revived += int((~alive & ~has_row).sum())  # removed were positions, not these rows
+            alive |= ~has_row
         elif self._content == "codes" and "codes" in self._arrays:
-            words = self._arrays["codes"].array
-            tiles = self._whole_rows("codes", len(words))
-            whole = np.repeat(tiles, Tiles(words, n, int(self._hasher.n_bits)).codes_per_tile)[:n]
+            whole = self._whole_codes()
         self._report.lost += int((alive & ~whole).sum())
         keep = np.flatnonzero(alive & whole)
         return keep, np.where(has_id, ids, -1)[keep]
@@ -196,7 +201,7 @@ class _Salvage:
         """Row of each position, and whether it is known; positions whose row is lost get the rows that are left."""
         n = self._record.n
         if "rows" not in self._record.files:
-            return np.arange(n), np.ones(n, dtype=bool)
+            return np.arange(n), self._in_order() if self._guessed else np.ones(n, dtype=bool)
         if "rows" not in self._arrays:
             return np.arange(n), np.zeros(n, dtype=bool)
         rows = self._arrays["rows"].array.astype(np.int64)
@@ -204,6 +209,20 @@ class _Salvage:
         left = np.setdiff1d(np.arange(n), rows[known])
         rows[~known] = left[: int((~known).sum())]
         return rows, known
+
+    def _in_order(self) -> Any:
+        """Positions that have the code of the vector in the same row; none if most have not, and a file is missing."""
+        n = self._record.n
+        same = np.ones(n, dtype=bool)
+        if "codes" not in self._arrays:
+            return same
+        codes = Tiles(self._arrays["codes"].array, n, int(self._hasher.n_bits))
+        checked = np.flatnonzero(self._whole_codes() & self._whole_rows("vectors", n))
+        for start in range(0, len(checked), ROWS_PER_BLOCK):
+            rows = checked[start : start + ROWS_PER_BLOCK]
+            vectors = np.asarray(self._arrays["vectors"].array[rows])
+            same[rows] = (codes.take(rows).packed == self._hasher.encode(vectors).packed).all(axis=1)
+        return same & (same[checked].sum() >= _IN_ORDER * len(checked))
 
     def _dead(self) -> Any:
         """Positions that were removed; those of damaged blocks may be alive, and come back."""
@@ -219,6 +238,12 @@ class _Salvage:
         self._report.revived += min(n_unknown, self._record.n_dead - int(dead.sum()) if self._record.n_dead else n)
         return dead
 
+    def _whole_codes(self) -> Any:
+        """Codes that lie in whole blocks."""
+        words, n = self._arrays["codes"].array, self._record.n
+        tiles = self._whole_rows("codes", len(words))
+        return np.repeat(tiles, Tiles(words, n, int(self._hasher.n_bits)).codes_per_tile)[:n]
+
     def _whole_rows(self, kind: str, n: int) -> Any:
         """Rows of an array that lie in whole blocks."""
         array = self._arrays[kind]
@@ -229,7 +254,9 @@ class _Salvage:
             for block in wrong:
                 whole[block.start // row_bytes : -(-block.stop // row_bytes)] = False
             path = self._home.path / array.file.name
-            self._report.problems.append(f"{path}: {len(wrong)} blocks do not match their checksums.")
+            problem = f"{path}: {len(wrong)} blocks do not match their checksums."
+            if problem not in self._report.problems:
+                self._report.problems.append(problem)
         return whole
 
 

@@ -64,7 +64,7 @@ def create_app(
 
 
 class Service:
-    """The search service: ``app`` is the ASGI application, and ``stop_waiting`` is for a server that shuts down."""
+    """The search service. ``app`` is the ASGI application; a server that shuts down calls ``stop_waiting``."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Service:
         self.app = _with_cors(MetricsMiddleware(SecurityMiddleware(self._queue, access), self.metrics), access)
 
     def stop_waiting(self) -> None:
-        """Let go of what takes long: a shutdown waits for searches, and not for what is being learned or warmed up."""
+        """Give up learning and warming up, so that a shutdown waits for nothing but searches."""
         self._ready = False
         self._recalls.close()
         self._watcher.close()

@@ -1,4 +1,4 @@
-"""Long work beside the requests, in threads that nothing waits for: learning a recall, warming up a new version."""
+"""Long work that no shutdown waits for: learning a recall, and warming up an index."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _threads: weakref.WeakSet[BackgroundThread] = weakref.WeakSet()
 
 
 class BackgroundThread:
-    """Runs calls one after another in a daemon thread, for which neither a shutdown nor the interpreter waits.
+    """Runs calls one after another in a daemon thread.
 
-    A ``ThreadPoolExecutor`` does not do: the interpreter waits for its threads before it ends.
+    The interpreter does not wait for it when it exits, as it does for the threads of a ``ThreadPoolExecutor``.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class BackgroundThread:
         _threads.add(self)
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
-        """Give the future of a call; it is cancelled when the thread is closed before the call ends."""
+        """Call a function in the thread, and give the future of its result; :meth:`close` cancels it."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if self._closed:
@@ -52,7 +52,7 @@ class BackgroundThread:
             answer: Any
             try:
                 answer, failed = function(*args, **kwargs), False
-            except BaseException as error:  # the thread has to outlive any mistake
+            except BaseException as error:  # the thread must survive it
                 answer, failed = error, True
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
                 loop.call_soon_threadsafe(_deliver, future, answer, failed)
@@ -64,7 +64,7 @@ class BackgroundThread:
         return future
 
     def close(self) -> None:
-        """Begin nothing more, and cancel the futures of what is not done; to be called from their event loop."""
+        """Start no more calls, and cancel all futures that are not done; call it from their event loop."""
         self._closed = True
         for future in list(self._waiting):
             future.cancel()
@@ -79,7 +79,7 @@ class BackgroundThread:
 
 
 def any_unfinished() -> bool:
-    """Whether some background thread of this process is in the middle of a call."""
+    """Tell whether a background thread of this process is in the middle of a call."""
     return any(thread.busy for thread in _threads)
 
 

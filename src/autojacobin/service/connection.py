@@ -1,8 +1,7 @@
 """Connections that wait for nobody for ever, which uvicorn's own do, and of which there are never too many.
 
-A connection without a request is idle; one whose request has a head and not yet a whole body is half-sent. Both can be
-given up without a loss to those who ask properly, so they make room for others, the one that has been silent longest
-first.
+A connection without a request is idle. One with the head of a request but not yet its whole body is half-sent. When
+there are too many, one of these is closed: the one that has been silent longest.
 """
 
 from __future__ import annotations

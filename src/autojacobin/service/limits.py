@@ -29,10 +29,9 @@ class Limits:
     work : int
         Vectors of a request times their candidates, or times k where nothing is re-ranked.
     requests : int
-        Requests that wait or are being answered at once. A request counts from the last byte of its body on, so that
-        those who send slowly keep nobody out. Further ones are answered with 503. As many bodies may be half-sent,
-        or half as many as there may be connections, if that is less; one more takes the place of the one of which
-        nothing has come for longest.
+        Requests that wait or are being answered at once; further ones are answered with 503. A request counts when
+        its body is whole, so that clients who send slowly keep nobody out. As many bodies may be half-sent, but no
+        more than half of ``connections``; one more takes the place of the one that has been silent longest.
     waiting_vectors : int
         Vectors that wait for their turn, of all requests together; this bounds how long the last of them waits. A
         request that finds nobody waiting is always let in.

@@ -31,7 +31,7 @@ def raw_matrix(body: bytes, rows: int, columns: int, most: int) -> Matrix:
             f"a raw body of {rows} vectors of {columns} little-endian float32 numbers must have {4 * rows * columns} "
             f"bytes, got {len(body)}; send all of the vectors, or tell the shape that they have"
         )
-    # A copy, which can be written: to the compiler an array that cannot is of another type than the one of a JSON body.
+    # Copied, because a read-only array is another type to the compiler, and the kernels would be compiled twice.
     matrix = np.frombuffer(body, dtype="<f4").astype(np.float32, copy=True).reshape(rows, columns)
     _refuse_non_finite(matrix)
     return matrix

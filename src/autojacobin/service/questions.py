@@ -152,7 +152,7 @@ def _options(fields: Mapping[str, Any], limits: Limits) -> Options:
 
 
 def _raw_rows(body: bytes, headers: dict[bytes, bytes], served: ServedIndex, limits: Limits) -> npt.NDArray[np.float32]:
-    """Vectors of a raw body, which has to tell its shape: two vectors of half the width would pass for one."""
+    """Vectors of a raw body. Its shape must be given, since two vectors of half the width would pass for one."""
     width, told = served.n_features, headers.get(_SHAPE_KEY, b"").decode("latin-1")
     form = _SHAPE_FORM.fullmatch(told)
     if form is None:

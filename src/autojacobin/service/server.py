@@ -120,18 +120,18 @@ def _service_server(
 
 
 class HttpServer:
-    """An ASGI application behind uvicorn; it listens from the beginning, and answers while it runs.
+    """An ASGI application behind uvicorn. It listens as soon as it is made, and answers while it runs.
 
     Parameters
     ----------
     app : ASGI application
-        What answers.
+        Answers the requests.
     host, port : str, int
         Where to listen; a port of 0 is any that is free.
     limits : Limits
         How many connections there may be, and how long each may take.
     what : str
-        What the application is, if uvicorn is missing.
+        What needs uvicorn, for the error message if it is missing.
     on_stop : callable, optional
         Called in the event loop when the server begins to stop, before it waits for what is under way.
     """
@@ -158,7 +158,7 @@ class HttpServer:
         self._listener.close()
 
     def run(self) -> None:
-        """Answer until the process is told to stop; uvicorn raises the signal again when it has finished."""
+        """Answer until the process gets a signal to stop, which uvicorn raises again when it has finished."""
         self._server.run(sockets=[self._listener])
 
     @contextmanager
@@ -176,7 +176,7 @@ class HttpServer:
 
     @contextmanager
     def ended_by_signals(self) -> Iterator[None]:
-        """Let a stop that was asked for be a normal end, also where it comes before uvicorn listens to signals."""
+        """Make a signal to stop a normal end of the block, even if it comes before uvicorn handles signals."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -51,17 +51,19 @@ class ServedIndex:
         return int(self.index.hasher.n_features_in_)
 
     def warm(self, index: Index | None = None) -> None:
-        """Ask all that can be asked, so that no caller waits for the compiler or for pages from the disk.
+        """Search in every way that can be asked for, so that no caller waits for the compiler or for the disk.
 
-        A new version of a kind that is known is only read: its kernels are compiled.
+        Of a new version that needs the same kernels as an earlier one, only the codes are read.
         """
         index = index or self.index
         if not len(index):
             return
-        kind = kind_of(index)  # this searches once, which reads the codes
+        kind = kind_of(index)
         if kind not in self._warm:
+            _log.info("%s is being warmed up; the first time, code is compiled for about a minute", self.name)
             warm_up(index, max_queries=max(self._limits.vectors, VECTORS_TOGETHER))
             self._warm.add(kind)
+            _log.info("%s is warm", self.name)
 
     def refresh(self) -> bool:
         """Go to the newest version, if there is one that can be opened; otherwise all stays as it is."""
@@ -96,7 +98,7 @@ class Shelf(Mapping[str, Index]):
     indexes : mapping
         An index, or the folder of one, for each name.
     limits : Limits, optional
-        How much may be asked, and so what has to be warm.
+        How much may be asked, which decides what is warmed up.
     """
 
     def __init__(self, indexes: Mapping[str, Index | str | os.PathLike[str]], limits: Limits | None = None) -> None:

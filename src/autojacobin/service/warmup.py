@@ -1,16 +1,17 @@
-"""Ask an index everything once that is compiled for itself, before the first request has to wait for the compiler.
+"""Search an index in every way that has compiled code of its own, so that no request waits for the compiler.
 
-Kernels are compiled for types of arrays, never for a value of k. But k, the candidates and the number of queries decide
-which kernels run. Seen on indexes of every dtype, these are the edges:
+Kernels are compiled for the types of their arrays, never for a value of k. But k, the candidates and the number of
+queries decide which kernels run:
 
-- from 32 queries on, tiles are turned into slices;
-- from 64 queries a core on, the candidates of a re-ranked search are collected; from 256 a core on, each core scans
-  the whole base and guesses its radii there;
-- above 512 queries, their codes come in several parts, whose union is another type to the compiler;
-- from 2^18 numbers on, those of all the candidates of a block, float32 estimates come before the exact distances;
-- whole numbers are measured otherwise than others in an index of bytes;
-- a recall is learned with kernels of its own, some of them for a base of more than one block, and with queries of the
-  dtype of the index.
+- With 32 queries or more, tiles are turned into slices.
+- With 64 queries per core or more, a re-ranked search collects its candidates. With 256 per core or more, each core
+  scans the whole base and guesses its own radii.
+- With more than 512 queries, their codes are concatenated from parts, and the result is writable, which is another
+  type to the compiler.
+- When a block of candidates has 2^18 numbers or more, float32 estimates come before the exact distances.
+- An index of bytes measures whole numbers with another kernel than other numbers.
+- Learning a recall has kernels of its own. Some of them run only if the base has more than one block, and its queries
+  have the dtype of the index.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _COLLECTED_PER_CORE = 64
 _IN_ONE_PART = 512
 _ESTIMATED_NUMBERS = 2**18
 _DEFAULT_CANDIDATES = 100
-_COMPARISONS = 2**30  # of codes, in one search: some tenths of a second
-_STAND_IN_ROWS, _STAND_IN_NUMBERS = 10_000, 2**23  # more than a block of the search for true neighbours
+_COMPARISONS = 2**30  # of codes in one search, which take some tenths of a second
+_ROWS_TO_LEARN_FROM, _NUMBERS_TO_LEARN_FROM = 10_000, 2**23  # more than one block of the exact search
 
 
 def kind_of(index: Index) -> Hashable:
-    """What decides which kernels an index needs, found with one query by each distance; it must not be empty."""
+    """Give what decides which kernels an index needs. This searches once by each distance; the index has vectors."""
     figures = index.info()
     found = [index.search(_queries(index, 1), 1, distance=distance, rerank=False)[1] for distance in _DISTANCES]
     dtype = index.vectors(found[0][0]).dtype.str if figures["vectors_kept"] else None
@@ -44,7 +45,7 @@ def kind_of(index: Index) -> Hashable:
 
 
 def warm_up(index: Index, *, max_queries: int) -> None:
-    """Search an index that is not empty in each way that has kernels of its own.
+    """Search an index, which must not be empty, in every way that has kernels of its own.
 
     Parameters
     ----------
@@ -65,14 +66,14 @@ def warm_up(index: Index, *, max_queries: int) -> None:
 
 
 def _numbers_of_queries(n_vectors: int, max_queries: int) -> list[int]:
-    """Numbers beyond each edge; of a large index those alone that take no minutes."""
+    """Give one number of queries for each set of kernels; few of them for a large index, where many take minutes."""
     collected = _COLLECTED_PER_CORE * usable_cores()
     most = min(max_queries, max(collected, _COMPARISONS // n_vectors))
     return sorted({1, *(n for n in (_SLICED, collected, _IN_ONE_PART) if n < most), most})
 
 
 def _warm_up_measures(index: Index) -> None:
-    """Re-rank so many that they are estimated first, and for a query of the dtype of the index."""
+    """Re-rank enough candidates for estimates, and search for a query of the dtype of the index."""
     width = int(index.hasher.n_features_in_)
     candidates = min(len(index), max(_DEFAULT_CANDIDATES, -(-_ESTIMATED_NUMBERS // (_SLICED * width))))
     needed = -(-_ESTIMATED_NUMBERS // (candidates * width))
@@ -82,12 +83,12 @@ def _warm_up_measures(index: Index) -> None:
 
 
 def _warm_up_recall(index: Index) -> None:
-    """Learn a recall on a small index of the same kind: on the index itself it may take minutes."""
+    """Learn a recall on a small index of the same kind, because learning on the index itself may take minutes."""
     dtype, width = index.vectors(index.search(_queries(index, 1), 1)[1][0]).dtype, int(index.hasher.n_features_in_)
-    rows = max(2, min(_STAND_IN_ROWS, _STAND_IN_NUMBERS // width))
-    stand_in = Index(index.hasher)
-    stand_in.add(np.random.default_rng(0).integers(0, 100, size=(rows, width)).astype(dtype))
-    stand_in.calibrated(1, 0.5)
+    rows = max(2, min(_ROWS_TO_LEARN_FROM, _NUMBERS_TO_LEARN_FROM // width))
+    small = Index(index.hasher)
+    small.add(np.random.default_rng(0).integers(0, 100, size=(rows, width)).astype(dtype))
+    small.calibrated(1, 0.5)
 
 
 def _queries(index: Index, n: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
