@@ -23,7 +23,7 @@ from autojacobin.evaluation.ties import (
     expected_precision_curve,
     expected_recall_curve,
 )
-from autojacobin.evaluation.truth import ground_truth
+from autojacobin.search.truth import ground_truth
 
 __all__ = [
     "Measured",

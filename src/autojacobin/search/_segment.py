@@ -19,7 +19,6 @@ import numpy.typing as npt
 from autojacobin._parallel import run_tasks, usable_cores
 from autojacobin.codes import Codes
 from autojacobin.search._manifest import SegmentRecord
-from autojacobin.search._topk import NONE_DEAD
 from autojacobin.search.storage import ArrayFile, Store, Stored, damaged, open_array
 from autojacobin.search.tiles import Tiles, n_words, shape_of
 
@@ -28,6 +27,7 @@ __all__ = ["ROWS_PER_BLOCK", "Part", "Segment", "most_rows", "open_segment", "wr
 ROWS_PER_BLOCK = 2**16  # a whole number of tiles
 _MOST_ROWS = 2**22
 _MOST_CODE_BYTES = 2**28
+NONE_DEAD = np.empty(0, dtype=np.uint8)
 
 Ids = npt.NDArray[np.int64]
 

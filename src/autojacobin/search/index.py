@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from autojacobin.codes import Codes
 from autojacobin.errors import DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher
 from autojacobin.hashers._vectors import as_floats, as_matrix
-from autojacobin.search._arguments import checked_candidates, checked_k, refuse_other_distances
+from autojacobin.search._arguments import checked_candidates, checked_k
 from autojacobin.search._calibration import Calibration, Calibrator, checked_recall
 from autojacobin.search._home import Home
 from autojacobin.search._manifest import Manifest
@@ -32,12 +32,12 @@ from autojacobin.search._many_segments import (
 )
 from autojacobin.search._segment import Part, Segment, most_rows, write_segments
 from autojacobin.search._stream import checked_ids, checked_new_ids, encoded_parts
+from autojacobin.search.distances import DistanceName, check_distance
 from autojacobin.search.storage import MemoryStore, Store
 
 __all__ = ["Index"]
 
 Segments = tuple[Segment, ...]
-Distance = Literal["hamming", "asymmetric"]
 
 
 class Index:
@@ -264,7 +264,7 @@ class Index:
         *,
         candidates: SupportsIndex | None = None,
         recall: float | None = None,
-        distance: Distance = "hamming",
+        distance: DistanceName = "hamming",
         rerank: bool = True,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
         """Find the ``k`` nearest vectors of each query.
@@ -296,7 +296,7 @@ class Index:
         segments = self._segments
         n = sum(segment.n_live for segment in segments)
         wanted = checked_k(k, n, "the index")
-        refuse_other_distances(distance)
+        check_distance(distance)
         if rerank:
             self._refuse_without_vectors()
         elif candidates is not None:
@@ -314,7 +314,7 @@ class Index:
         return nearest(prepared, segments, number)
 
     def calibrated(
-        self, k: SupportsIndex, recall: float, *, distance: Distance = "hamming", queries: Any = None
+        self, k: SupportsIndex, recall: float, *, distance: DistanceName = "hamming", queries: Any = None
     ) -> Calibration:
         """Choose how many candidates a search for ``k`` neighbours needs to find a wanted share of them.
 
@@ -354,7 +354,7 @@ class Index:
         self._refuse_closed()
         segments = self._segments
         wanted = checked_k(k, sum(segment.n_live for segment in segments), "the index")
-        refuse_other_distances(distance)
+        check_distance(distance)
         self._refuse_without_vectors()
         share = checked_recall(recall)
         if queries is not None:
@@ -363,7 +363,7 @@ class Index:
             self._calibrator.ask_with(matrix, share)
         return self._chosen(segments, wanted, share, distance)
 
-    def _chosen(self, segments: Segments, k: int, recall: float, distance: Distance) -> Calibration:
+    def _chosen(self, segments: Segments, k: int, recall: float, distance: DistanceName) -> Calibration:
         def nearest_codes(queries: Any, number: int) -> tuple[Any, Any]:
             return nearest(prepared_queries(self._hasher, queries, distance), segments, number)
 

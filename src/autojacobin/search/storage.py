@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from autojacobin.errors import FormatError, StorageError
 from autojacobin.search._checksum import Checksum
-from autojacobin.search._lines import empty_at_line
 from autojacobin.search._lock import LOCK_NAME
+from autojacobin.search.kernels.simd import empty_aligned
 
 __all__ = [
     "FORMAT_VERSION", "MANIFEST_NAME", "ArrayFile", "Files", "Folder", "MemoryStore", "Store",
@@ -123,7 +123,7 @@ class _MemoryWriter:
     def finish(self) -> Stored:
         """Put the parts together at a whole cache line, so that a vector of 128 bytes lies on two and not on three."""
         first = self._parts[0]
-        whole = empty_at_line((sum(map(len, self._parts)), *first.shape[1:]), first.dtype)
+        whole = empty_aligned((sum(map(len, self._parts)), *first.shape[1:]), first.dtype)
         return np.concatenate(self._parts, out=whole), None
 
 
