@@ -152,11 +152,11 @@ def _collect(
                 _write_positions(bits, first + _CODES_PER_WORD * g, positions, q, count)
                 count += np.int64(popcount(bits))
                 if count > capacity:
-                    _measure(words, t, queries, planes, q, positions, first, measured, count, distances)
+                    _measure(words, t, queries, planes, sliced.lists, q, positions, first, measured, count, distances)
                     radius = keep_nearest(positions, distances, q, count, k, table)
                     set_start(starts, q, radius + constants[q])
                     count = measured = k
-            _measure(words, t, queries, planes, q, positions, first, measured, count, distances)
+            _measure(words, t, queries, planes, sliced.lists, q, positions, first, measured, count, distances)
             counts[q] = count
     for q in range(positions.shape[0]):
         if counts[q] > k:
@@ -165,13 +165,13 @@ def _collect(
 
 @kernel(inline=True)
 def _measure(
-    words: Any, t: int, queries: Any, planes: Any, q: int, positions: Any, first: int, start: int, end: int,
-    distances: Any,
+    words: Any, t: int, queries: Any, planes: Any, lists: Any, q: int, positions: Any, first: int, start: int,
+    end: int, distances: Any,
 ) -> None:  # fmt: skip
     """Write the distances of codes ``start`` to ``end`` of query ``q``, all of them in tile ``t``."""
     for c in range(start, end):
         p = np.int64(positions[q, c]) - first
-        distances[q, c] = code_distance(words, t, p >> 6, p & 63, queries, planes, q)
+        distances[q, c] = code_distance(words, t, p >> 6, p & 63, queries, planes, q, lists)
 
 
 @kernel(inline=True)

@@ -165,27 +165,30 @@ def _any_short_below(sums: Any, radius: int) -> bool:
 
 
 @kernel(inline=True)
-def code_distance(words: Any, t: int, g: Any, bit: Any, queries: Any, planes: Any, q: int) -> Any:
-    """Distance of code 64 g + ``bit`` of tile ``t`` to query ``q``."""
+def code_distance(words: Any, t: int, g: Any, bit: Any, queries: Any, planes: Any, q: int, lists: Any) -> Any:
+    """Distance of code 64 g + ``bit`` of tile ``t`` to query ``q``.
+
+    ``lists`` is a tuple with an entry for each plane, or with one entry for the Hamming distance. The compiler knows
+    its length and leaves out what is not needed.
+    """
     by_eights = words.shape[2] == 8  # or by fours; a division by a number unknown to the compiler would be slow
     lane = bit >> 3 if by_eights else bit >> 4
     step = bit & 7 if by_eights else bit & 15
     column = step * (words.shape[2] * words.shape[3] >> 6) + g
-    distance = _word_distance(words, t, 0, lane, column, queries, planes, q)
+    distance = _word_distance(words[t, 0, lane, column] ^ queries[q, 0], planes, q, 0, lists)
     for w in range(1, words.shape[1]):
-        distance += _word_distance(words, t, w, lane, column, queries, planes, q)
+        distance += _word_distance(words[t, w, lane, column] ^ queries[q, w], planes, q, w, lists)
     return distance
 
 
 @kernel(inline=True)
-def _word_distance(words: Any, t: int, w: int, lane: int, column: int, queries: Any, planes: Any, q: int) -> Any:
-    differing = words[t, w, lane, column] ^ queries[q, w]
-    if not planes.shape[0]:
+def _word_distance(differing: Any, planes: Any, q: int, w: int, lists: Any) -> Any:
+    if len(lists) == 1:
         return np.int64(popcount(differing))
     total = _weight(differing, planes[q, 0, w], planes[q, 1, w], planes[q, 2, w], planes[q, 3, w])
-    for p in range(PLANES, planes.shape[1], PLANES):
-        more = _weight(differing, planes[q, p, w], planes[q, p + 1, w], planes[q, p + 2, w], planes[q, p + 3, w])
-        total += more << np.uint64(p)
+    for p in range(PLANES, len(lists), PLANES):
+        m0, m1, m2, m3 = planes[q, p, w], planes[q, p + 1, w], planes[q, p + 2, w], planes[q, p + 3, w]
+        total += _weight(differing, m0, m1, m2, m3) << np.uint64(p)
     return np.int64(total)
 
 

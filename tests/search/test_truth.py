@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from autojacobin import DataError
 from autojacobin.datasets import load_set
-from autojacobin.evaluation import ground_truth, truth
-from autojacobin.evaluation._screening import Candidates, Frame, error_factor
+from autojacobin.evaluation import ground_truth
+from autojacobin.search import truth
+from autojacobin.search.truth import Candidates, Frame, error_factor
 
 
 def slow_truth(base, queries, k):
@@ -121,8 +122,8 @@ def test_points_and_queries_beyond_float32_are_found():
     assert np.array_equal(ground_truth(base, queries, 7), sorted_truth(base, queries, 7))
 
 
-def test_more_equals_than_there_is_room_for():
-    # The float path cannot tell these from each other before they are measured again, over and over.
+def test_more_equal_points_than_there_is_memory_for():
+    # Screening cannot tell these apart, so they are measured again and again.
     base = np.repeat(np.array([[0.1, 0.2], [0.3, 0.4]]), 5000, axis=0)[np.random.default_rng(0).permutation(10000)]
     queries = np.array([[0.1, 0.2], [0.3, 0.4]])
     assert np.array_equal(ground_truth(base, queries, 50), sorted_truth(base, queries, 50))
@@ -164,12 +165,12 @@ def test_a_memory_map_is_not_copied(tmp_path):
     assert peak < 2 * base.nbytes  # as float32 it would be four times as large
 
 
-def test_progress_is_told(monkeypatch):
+def test_progress_is_reported(monkeypatch):
     monkeypatch.setattr(truth, "_MOST_QUERIES", 2)
     monkeypatch.setattr(truth, "_NUMBERS_PER_BLOCK", 20)
-    told = []
-    ground_truth(np.eye(20), np.eye(20)[:3], 1, progress=lambda *step: told.append(step))
-    assert told == [("ground truth", done, 40) for done in range(1, 41)]
+    reported = []
+    ground_truth(np.eye(20), np.eye(20)[:3], 1, progress=lambda *step: reported.append(step))
+    assert reported == [("ground truth", done, 40) for done in range(1, 41)]
 
 
 @given(st.integers(0, 2**32), st.integers(1, 300), st.floats(-3, 3))

@@ -1,4 +1,4 @@
-"""Candidates in any order against the search in order: the same set, ties included, whatever the guesses were."""
+"""Candidates in any order against the search in order: the same set, ties included, whatever the estimates were."""
 
 import numpy as np
 import pytest
@@ -6,14 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, Codes, DataError, Index
-from autojacobin.search import _candidates, asymmetric_topk, hamming_topk
-from autojacobin.search._candidates import are_collected, use_candidates
-from autojacobin.search._guess import guessed_radii
-from autojacobin.search._slices import SlicedQueries
-from autojacobin.search._topk import NO_PLANES, NONE_DEAD, tiled_topk
-from autojacobin.search.asymmetric import quantise
+from autojacobin.search import asymmetric_topk, hamming_topk
+from autojacobin.search.asymmetric import asymmetric_queries
+from autojacobin.search.hamming import hamming_queries
+from autojacobin.search.kernels import candidates
+from autojacobin.search.kernels.bitslice import slice_queries
 from autojacobin.search.storage import MemoryStore
-from autojacobin.search.tiles import Tiles, code_words
+from autojacobin.search.tiles import Tiles
 
 N = 2048 * 40 + 77  # enough tiles for a sample, and a last one that is not full
 
@@ -26,11 +25,7 @@ def projections(n, n_bits, seed):
 
 
 def prepared(values, weighted):
-    if weighted:
-        query = quantise(values)
-        return query.words, query.planes, query.n_levels
-    codes = Codes.from_bits(values >= 0)
-    return code_words(codes), NO_PLANES, codes.n_bits + 1
+    return asymmetric_queries(values) if weighted else hamming_queries(Codes.from_bits(values >= 0))
 
 
 @pytest.fixture(scope="module")
@@ -38,23 +33,22 @@ def bases():
     return {n_bits: Tiles.from_codes(Codes.from_bits(projections(N, n_bits, 0) >= 0)) for n_bits in (40, 130)}
 
 
-def candidates(words, planes, base, k, n_levels, dead=NONE_DEAD):
-    """Positions of the candidates of each query, sorted, from whatever blocks they came in."""
-    assert are_collected(10**6, base, k)
-    positions = np.full((len(words), k), -1)
+def collected(base, queries, k, allowed=None):
+    """Positions of the candidates of each query, sorted, in whatever blocks they are found."""
+    assert base.collects(10**6, k)
+    positions = np.full((len(queries), k), -1)
 
     def keep(block, found):
         assert np.all(positions[block] == -1)
         positions[block] = found
 
-    use_candidates(words, planes, base, k, keep, n_levels=n_levels, dead=dead)
+    base.collect(queries, k, keep, allowed)
     return np.sort(positions, axis=1)
 
 
-def check(base, queries, k, dead=NONE_DEAD):
-    words, planes, n_levels = queries
-    expected = tiled_topk(words, planes, base, k, n_levels=n_levels, dead=dead)[1]
-    assert np.array_equal(candidates(words, planes, base, k, n_levels, dead), np.sort(expected, axis=1))
+def check(base, queries, k, allowed=None):
+    expected = base.nearest(queries, k, allowed)[1]
+    assert np.array_equal(collected(base, queries, k, allowed), np.sort(expected, axis=1))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -74,42 +68,57 @@ def test_small_bases(weighted, n):
 
 @given(st.integers(0, 2**32), st.booleans(), st.integers(1, 500))
 @settings(deadline=None, max_examples=15)
-def test_the_dead_are_left_out_and_ties_go_to_the_first(bases, seed, weighted, k):
+def test_only_allowed_positions_count_and_ties_go_to_the_first(bases, seed, weighted, k):
     rng = np.random.default_rng(seed)
-    dead = np.packbits(rng.random(N) < rng.random() * 0.9, bitorder="little")
+    allowed = np.packbits(rng.random(N) >= rng.random() * 0.9, bitorder="little")
     values = projections(130, 40, seed)
     values[::3] = values[0]  # and equal queries
-    check(bases[40], prepared(values, weighted), k, dead)
+    check(bases[40], prepared(values, weighted), k, allowed)
 
 
-@pytest.mark.parametrize("radius", [1, 3, 39])
+@pytest.mark.parametrize("radius", [1, 3, 39, None])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_bad_guesses_cost_time_only(bases, radius, weighted, monkeypatch):
-    asked = []
+@pytest.mark.parametrize("k", [50, 1500])
+def test_bad_estimates_cost_time_only(bases, radius, weighted, k, monkeypatch):
+    estimated = []
 
-    def guess(sliced, *_):
-        asked.append(len(sliced.rows))
-        rough = np.full(len(sliced.rows), radius)
-        rough[::2] = 8 if not weighted else 60  # some are good
-        return rough
+    def estimate(words, n, sliced, allowed, n_levels, k):
+        estimated.append(len(sliced.rows))
+        radii = np.full(len(sliced.rows), n_levels if radius is None else radius)
+        radii[::2] = 8 if not weighted else 60  # some are good
+        return radii
 
     queries = prepared(projections(150, 40, 2), weighted)
-    expected = tiled_topk(*queries[:2], bases[40], 50, n_levels=queries[2])[1]
-    monkeypatch.setattr(_candidates, "guessed_radii", guess)
-    found = candidates(*queries[:2], bases[40], 50, queries[2])
-    assert sum(asked) >= 150
-    monkeypatch.undo()
+    expected = bases[40].nearest(queries, k)[1]
+    monkeypatch.setattr(candidates, "_radius_estimates", estimate)
+    found = collected(bases[40], queries, k)
+    assert sum(estimated) == 150
     assert np.array_equal(found, np.sort(expected, axis=1))
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_too_large_a_radius_shrinks_and_no_query_is_searched_twice(bases, weighted, monkeypatch):
+    queries = prepared(projections(150, 40, 2), weighted)
+    expected = bases[40].nearest(queries, 60)[1]
+    monkeypatch.setattr(candidates, "_radius_estimates", lambda *given: np.full(len(given[2].rows), queries.n_levels))
+    monkeypatch.setattr(candidates, "topk", None)
+    assert np.array_equal(collected(bases[40], queries, 60), np.sort(expected, axis=1))
+
+
 def test_nothing_depends_on_the_number_of_threads_or_queries(bases, monkeypatch):
-    words, planes, n_levels = prepared(projections(600, 40, 3), True)
-    whole = candidates(words, planes, bases[40], 100, n_levels)
-    assert np.array_equal(candidates(words[:5], planes[:5], bases[40], 100, n_levels), whole[:5])
+    queries = prepared(projections(600, 40, 3), True)
+    whole = collected(bases[40], queries, 100)
+    assert np.array_equal(collected(bases[40], queries[:5], 100), whole[:5])
     for cores in (1, 3):
-        monkeypatch.setattr(_candidates, "usable_cores", lambda cores=cores: cores)
-        monkeypatch.setattr(_candidates, "_QUERIES_PER_TASK", 100 * cores)
-        assert np.array_equal(candidates(words, planes, bases[40], 100, n_levels), whole)
+        monkeypatch.setattr(candidates, "usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(candidates, "_QUERIES_PER_TASK", 100 * cores)
+        assert np.array_equal(collected(bases[40], queries, 100), whole)
+
+
+def radius_estimates(base, queries, allowed, k):
+    sliced = slice_queries(queries.words, queries.planes, queries.n_levels, base.codes_per_tile)
+    bitmap = candidates._allowed_words(base.words, base.n, allowed)
+    return candidates._radius_estimates(base.words, base.n, sliced, bitmap, queries.n_levels, k)
 
 
 @pytest.mark.parametrize(
@@ -119,20 +128,19 @@ def test_nothing_depends_on_the_number_of_threads_or_queries(bases, monkeypatch)
 def test_few_queries_long_codes_and_very_many_candidates_are_searched_in_order(
     n_queries, n_bits, k, expected, monkeypatch
 ):
-    monkeypatch.setattr(_candidates, "usable_cores", lambda: 1)
-    assert are_collected(n_queries, Tiles.empty(1000, n_bits), k) == expected
+    monkeypatch.setattr(candidates, "usable_cores", lambda: 1)
+    assert Tiles.empty(1000, n_bits).collects(n_queries, k) == expected
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("n_bits", [40, 130])
-@pytest.mark.parametrize(("k", "most", "chunks"), [(300, 10**6, 16), (300, 1, 32), (3000, 10**6, 16)])
-def test_the_guess_is_the_distance_of_so_many_codes_of_a_sample(bases, n_bits, weighted, k, most, chunks):
+@pytest.mark.parametrize(("k", "wanted", "chunks"), [(300, 10**6, 16), (300, 1, 32), (3000, 10**6, 16)])
+def test_the_estimate_is_the_distance_of_a_rank_in_a_sample(bases, n_bits, weighted, k, wanted, chunks, monkeypatch):
     base = bases[n_bits]
     values = projections(33, n_bits, 7)
-    words, planes, n_levels = prepared(values, weighted)
     dead = np.packbits(np.random.default_rng(0).random(N) < 0.3, bitorder="little")
-    sliced = SlicedQueries.over(base, words, planes)
-    radii = guessed_radii(sliced, base, _candidates._alive(base, dead), k, n_levels, most)
+    monkeypatch.setattr(candidates, "_capacity", lambda k: 2 * wanted)
+    radii = radius_estimates(base, prepared(values, weighted), ~dead, k)
     whole = N // 512
     sample = (512 * (np.arange(chunks) * whole // chunks)[:, None] + np.arange(512)).ravel()
     sample = sample[np.unpackbits(dead, count=N, bitorder="little")[sample] == 0]
@@ -145,12 +153,11 @@ def test_the_guess_is_the_distance_of_so_many_codes_of_a_sample(bases, n_bits, w
 
 
 @pytest.mark.parametrize("n", [1, 511, 512 * 3, 512 * 15 + 511])
-def test_a_small_base_has_no_sample(n):
+def test_in_a_small_base_all_codes_are_within_the_radius(n):
     base = Tiles.from_codes(Codes.from_bits(projections(n, 40, 4) >= 0))
-    words, planes, n_levels = prepared(projections(33, 40, 5), False)
-    alive = _candidates._alive(base, NONE_DEAD)
-    assert guessed_radii(SlicedQueries.over(base, words, planes), base, alive, 1, n_levels, 10) is None
-    assert np.bitwise_count(alive).sum() == n
+    assert np.all(radius_estimates(base, prepared(projections(33, 40, 5), False), candidates.ALL_ALLOWED, 1) == 41)
+    bitmap = candidates._allowed_words(base.words, n, candidates.ALL_ALLOWED)
+    assert np.bitwise_count(bitmap).sum() == n
 
 
 @pytest.mark.parametrize("distance", ["hamming", "asymmetric"])

@@ -1,16 +1,14 @@
 """Re-ranking against distances written out, from memory, from a memory map and through a function."""
 
-import importlib
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import DataError
-from autojacobin.search import rerank
-from autojacobin.search._byte_gaps import LONGEST
-from autojacobin.search._euclidean import measure
+from autojacobin.search import euclidean, rerank
+from autojacobin.search.euclidean import squared_distances
+from autojacobin.search.kernels.euclidean import LONGEST_UINT8
 from tests.search.candidates import by_sorting, drawn
 
 
@@ -43,8 +41,7 @@ def test_memory_map_function_and_blocks_give_the_same(tmp_path, monkeypatch):
         asked.append(ids)
         return vectors[ids]
 
-    module = importlib.import_module("autojacobin.search.rerank")
-    monkeypatch.setattr(module, "_NUMBERS_PER_BLOCK", 50 * 20 * 4)  # four queries a block
+    monkeypatch.setattr(euclidean, "_NUMBERS_PER_BLOCK", 50 * 20 * 4)  # four queries a block
     for source in (mapped, fetch):
         distances, ids = rerank(queries, candidates, source, 10)
         assert np.array_equal(distances, expected[0])
@@ -78,7 +75,7 @@ def test_no_queries_are_no_answers():
 
 @given(st.integers(0, 2**32), st.integers(1, 70))
 @settings(deadline=None, max_examples=40)
-def test_halves_are_read_as_the_numbers_they_are(seed, D):
+def test_float16_is_read_exactly(seed, D):
     rng = np.random.default_rng(seed)
     bits = rng.integers(0, 2**16, (30, D)).astype(np.uint16)
     bits[(bits & 0x7C00) == 0x7C00] &= 0x83FF  # no infinities; what is left of them is subnormal
@@ -151,7 +148,7 @@ def test_queries_that_are_not_bytes_are_not_taken_for_bytes(odd):
     assert np.array_equal(ids, expected_ids)
 
 
-@pytest.mark.parametrize("D", [LONGEST, LONGEST + 1])
+@pytest.mark.parametrize("D", [LONGEST_UINT8, LONGEST_UINT8 + 1])
 def test_long_vectors_of_bytes_do_not_overflow(D):
     vectors = np.array([[0], [255], [3]], dtype=np.uint8).repeat(D, axis=1)
     distances, ids = rerank(vectors[1:2], [[0, 1, 2]], vectors, 3)
@@ -163,7 +160,7 @@ def test_long_vectors_of_bytes_do_not_overflow(D):
 def test_rows_below_zero_are_left_out(dtype):
     vectors = np.arange(12).reshape(4, 3).astype(dtype)
     squared = np.full((1, 4), 7.0)
-    measure(np.zeros((1, 3), dtype=np.float32), vectors, np.array([[2, -1, 0, -1]]), squared)
+    squared_distances(np.zeros((1, 3), dtype=np.float32), vectors, np.array([[2, -1, 0, -1]]), squared)
     assert squared.tolist() == [[36.0 + 49 + 64, 7.0, 0.0 + 1 + 4, 7.0]]
 
 

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin.search import _estimates, _single_gaps, rerank
-from autojacobin.search._estimates import are_estimated, estimate
-from autojacobin.search._euclidean import measure
+from autojacobin.search import euclidean, rerank
+from autojacobin.search.euclidean import _are_estimated, _estimate, squared_distances
+from autojacobin.search.kernels import euclidean as kernels
 from tests.search.candidates import by_sorting, drawn
 
 
 def all_measured(queries, candidates, vectors, k):
     """Answer from the distances of all candidates, none of them estimated."""
     squared = np.empty(candidates.shape)
-    measure(queries, vectors, candidates, squared)
+    squared_distances(queries, vectors, candidates, squared)
     order = np.lexsort((candidates, squared), axis=1)[:, :k]
     return np.sqrt(np.take_along_axis(squared, order, axis=1)), np.take_along_axis(candidates, order, axis=1)
 
@@ -47,8 +47,8 @@ def test_estimates_change_no_bit_of_the_answer(seed, dtype, query_dtype, D):
     candidates = drawn(rng, 300, 200, 6)
     k = int(rng.integers(1, 51))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_estimates, "_FEWEST_NUMBERS", 0)
-        assert are_estimated(vectors, candidates, k)
+        patch.setattr(euclidean, "_FEWEST_NUMBERS", 0)
+        assert _are_estimated(vectors, candidates, k)
         distances, ids = rerank(queries, candidates, vectors, k)
     expected, expected_ids = all_measured(queries, candidates, vectors, k)
     assert np.array_equal(distances, expected)
@@ -63,13 +63,13 @@ def test_estimates_leave_hardly_more_than_is_wanted(dtype, query_dtype):
     queries = (rng.normal(size=(30, 96)) * 20 + 100).astype(query_dtype)
     candidates = drawn(rng, 2000, 500, 30)
     squared = np.empty(candidates.shape)
-    undecided = estimate(queries, vectors, candidates, 10, squared)
-    assert np.all((undecided.rows >= 0).sum(axis=1) <= 20)
+    undecided, _ = _estimate(queries, vectors, candidates, 10, squared)
+    assert np.all((undecided >= 0).sum(axis=1) <= 20)
     distances, ids = rerank(queries, candidates, vectors, 10)
     expected, expected_ids = by_sorting(queries, candidates, vectors, 10)
     assert np.array_equal(ids, expected_ids)
     assert np.allclose(distances, expected, rtol=1e-12)
-    assert all(set(near) <= set(row) for near, row in zip(ids, undecided.rows, strict=True))
+    assert all(set(near) <= set(row) for near, row in zip(ids, undecided, strict=True))
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 7, 64, 300]), st.sampled_from([-22, -18, -3, 0, 5, 16]))
@@ -79,7 +79,7 @@ def test_the_error_of_estimates_is_within_its_bound(seed, D, exponent):
     vectors = (rng.normal(size=(20, D)) * 10.0 ** (exponent + rng.uniform(-1, 1, (20, D)))).astype(np.float32)
     queries = (rng.normal(size=(1, D)) * 10.0**exponent).astype(np.float32)
     rows, squared = np.arange(20)[None], np.empty((1, 20))
-    estimate(queries, vectors, rows, 1, squared)
+    _estimate(queries, vectors, rows, 1, squared)
     for value, vector in zip(squared[0], vectors, strict=True):
         exact = sum((Fraction(float(a)) - Fraction(float(b))) ** 2 for a, b in zip(queries[0], vector, strict=True))
         # half of what is allowed for: the rest is for the roundings of float64
@@ -92,7 +92,7 @@ def test_squares_beyond_float32_are_measured_well(size):
     vectors = (rng.uniform(-3, 3, (600, 80)) * size).astype(np.float32)
     queries = vectors[:8] if size < 1 else vectors[:8] / 2
     candidates = drawn(rng, 600, 500, 8)
-    assert are_estimated(vectors, candidates, 20)
+    assert _are_estimated(vectors, candidates, 20)
     distances, ids = rerank(queries, candidates, vectors, 20)
     expected, expected_ids = by_sorting(queries, candidates, vectors, 20)
     assert np.allclose(distances, expected, rtol=1e-12, atol=0)
@@ -109,7 +109,7 @@ def test_distances_at_the_end_of_float32_are_measured_well():
     queries = np.zeros((8, 80), dtype=np.float32)
     candidates = drawn(rng, 600, 500, 8)
     squared = np.empty(candidates.shape)
-    estimate(queries, vectors, candidates, 125, squared)
+    _estimate(queries, vectors, candidates, 125, squared)
     assert 0 < np.isfinite(squared[0]).sum() < 500
     distances, ids = rerank(queries, candidates, vectors, 125)
     expected, expected_ids = all_measured(queries, candidates, vectors, 125)
@@ -122,7 +122,7 @@ def test_queries_between_the_numbers_of_float32_are_measured_from_where_they_are
     vectors = (1000 + 1e-3 * rng.normal(size=(9000, 3))).astype(np.float32)  # some ten steps of float32 apart
     queries = 1000 + 1e-3 * rng.normal(size=(100, 3))
     candidates = drawn(rng, 9000, 2000, 100)
-    assert are_estimated(vectors, candidates, 20)
+    assert _are_estimated(vectors, candidates, 20)
     distances, ids = rerank(queries, candidates, vectors, 20)
     expected, expected_ids = by_sorting(queries, candidates, vectors, 20)
     assert np.allclose(distances, expected, rtol=1e-12, atol=0)
@@ -154,10 +154,10 @@ def test_of_several_tables_each_measures_its_own_rows():
     for table, start in zip(tables, starts, strict=True):
         before = squared.copy()
         here = (ids >= start) & (ids < start + len(table))
-        measure(queries, table, np.where(here, ids - start, -1), squared, 10)
+        squared_distances(queries, table, np.where(here, ids - start, -1), squared, 10)
         assert np.array_equal(squared[~here], before[~here])
     exact = np.empty(ids.shape)
-    measure(queries, whole, ids, exact)
+    squared_distances(queries, whole, ids, exact)
     order = np.argsort(exact, axis=1)[:, :10]
     assert np.array_equal(np.argsort(squared, axis=1)[:, :10], order)
     assert np.array_equal(np.take_along_axis(squared, order, axis=1), np.take_along_axis(exact, order, axis=1))
@@ -178,27 +178,26 @@ def test_of_several_tables_each_measures_its_own_rows():
 )
 def test_estimates_are_made_where_they_can_be_and_help(dtype, order, there, wanted, expected):
     rows = np.tile(np.where(np.arange(500) < there, np.arange(500), -1), (40, 1))
-    assert are_estimated(np.zeros((500, 80), dtype=dtype, order=order), rows, wanted) == expected
-    assert not are_estimated(np.zeros((500, 4), dtype=dtype, order=order), rows, wanted)  # too little to do
+    assert _are_estimated(np.zeros((500, 80), dtype=dtype, order=order), rows, wanted) == expected
+    assert not _are_estimated(np.zeros((500, 4), dtype=dtype, order=order), rows, wanted)  # too little to do
 
 
 @pytest.mark.parametrize("instruction", [False, True])
-def test_every_half_is_subtracted_as_the_number_it_is(instruction, monkeypatch):
+def test_every_float16_is_decoded_as_the_number_it_is(instruction, monkeypatch):
     if not instruction:
-        monkeypatch.setattr(_single_gaps, "machine_has", lambda _: False)
+        monkeypatch.setattr(kernels, "machine_has", lambda _: False)
 
     @numba.njit
-    def gaps(singles, bits):
+    def decoded(bits):
         found = np.empty(len(bits), dtype=np.float32)
         for i in range(len(bits)):
-            found[i] = _single_gaps.single_gap(singles[i], bits[i])
+            found[i] = kernels.decode_float16(bits[i])
         return found
 
     bits = np.arange(2**16).astype(np.uint16)
     numbers = bits.view(np.float16).astype(np.float32)
-    singles = np.random.default_rng(0).normal(size=2**16).astype(np.float32)
     finite = np.isfinite(numbers)
-    found = gaps(singles, bits)
-    assert np.array_equal(found[finite], singles[finite] - numbers[finite])
+    found = decoded(bits)
+    assert np.array_equal(found[finite], numbers[finite])
+    assert np.array_equal(np.signbit(found[finite]), np.signbit(numbers[finite]))
     assert not np.isfinite(found[~finite]).any()
-    assert np.array_equal(gaps(np.zeros(2**16, dtype=np.float32), bits)[finite], -numbers[finite])
