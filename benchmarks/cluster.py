@@ -24,10 +24,10 @@ import numpy as np
 
 from autojacobin import ITQ
 from autojacobin.datasets import load_set, write_vectors
-from autojacobin.engines._executor import Task
-from autojacobin.engines.chunks import merge
-from autojacobin.engines.cluster import build_index, connect, encode_files, search_index, true_neighbours
-from autojacobin.engines.sampling import draw_sample
+from autojacobin.jobs.chunks import merge
+from autojacobin.jobs.cluster import build_index, connect, encode_files, search_index, true_neighbours
+from autojacobin.jobs.executor import Task
+from autojacobin.jobs.sampling import draw_sample
 
 BITS, K, QUERIES = 64, 10, 1000
 FILES = 8

@@ -31,8 +31,8 @@ import numba  # noqa: E402
 import numpy as np  # noqa: E402
 
 from autojacobin import ITQ, Codes  # noqa: E402
-from autojacobin._compile import popcount, use_wide_registers  # noqa: E402
-from autojacobin._parallel import run_tasks  # noqa: E402
+from autojacobin.core.compilation import popcount, use_wide_registers  # noqa: E402
+from autojacobin.core.parallel import run_tasks  # noqa: E402
 from autojacobin.search import Index, asymmetric_topk, hamming_topk  # noqa: E402
 from autojacobin.search.hamming import hamming_queries  # noqa: E402
 from autojacobin.search.tiles import Tiles, code_words, tiles_of  # noqa: E402

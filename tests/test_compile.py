@@ -7,7 +7,7 @@ import sys
 import pytest
 
 CALLER = """
-from autojacobin._compile import kernel
+from autojacobin.core.compilation import kernel
 from callee import inner
 
 @kernel
@@ -18,7 +18,7 @@ def main():
     print(outer(1), *outer.stats.cache_hits.values())
 """
 CALLEE = """
-from autojacobin._compile import kernel
+from autojacobin.core.compilation import kernel
 
 @kernel
 def inner(number):

@@ -13,8 +13,8 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import namespace, on_device, to_host
-from autojacobin._files import write_atomically
+from autojacobin.core.arrays import namespace, on_device, to_host
+from autojacobin.core.files import write_atomically
 from autojacobin.errors import DataError, DataTypeError, FormatError
 
 __all__ = ["Codes"]
@@ -229,7 +229,8 @@ def _plain_arrays(content: bytes) -> dict[str, npt.NDArray[Any]]:
 
 
 def _first_sentence(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0] or type(error).__name__
+    text = (str(error).splitlines() or [""])[0] or type(error).__name__
+    return text if len(text) <= 200 else text[:197] + "..."
 
 
 def _checked_length(n_bits: SupportsIndex) -> int:

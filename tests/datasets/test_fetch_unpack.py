@@ -69,6 +69,11 @@ def test_archives_of_the_usual_programs_come_out(tmp_path):
     assert tree(tmp_path / "out") == {"in/one.txt": b"one.txt", "in/two.txt": b"two.txt"}
 
 
+@pytest.mark.parametrize("name", ["x" * 256, "ä" * 128, "folder/" * 200 + "x"])
+def test_names_that_no_file_can_have_are_refused(tmp_path, name):
+    refused(zip_of(tmp_path / "a.zip", {name: b"1"}), "has a longer name than a file can have")
+
+
 def test_a_single_compressed_file_comes_out_under_its_name(tmp_path):
     with gzip.open(tmp_path / "base.fvecs.gz", "wb") as stream:
         stream.write(b"vectors")

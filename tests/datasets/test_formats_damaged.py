@@ -5,6 +5,7 @@ import io
 import os
 import struct
 import sys
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -42,6 +43,7 @@ ROW = struct.pack("<i3f", 3, 1, 2, 3)
         ("a.npy", b"NUMPY, but not quite", "expected b'\\x93NUMPY'"),
         ("a.npy", b"\x93NUMPY\x07\x00" + bytes(60), "npy version 7.0"),
         ("a.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\x7f", "a header of 2147483647 bytes at byte 8"),
+        ("a.npy", b"\x93NUMPY\x02\x00\x11\x27\0\0" + b"-" * 10_001, "a header of 10001 bytes at byte 8"),
         ("a.npy", b"\x93NUMPY\x01\x00\x02\x00[}", "is no npy file"),
         ("a.npz", b"PK\x03\x04 and nothing more", "is no npz file"),
         ("a.hdf5", b"\x89HDF\r\n\x1a\n and nothing more", "is no HDF5 file"),
@@ -114,6 +116,22 @@ def test_lines_without_an_end_are_named(tmp_path, monkeypatch, scan):
         path.write_bytes(content)
         with pytest.raises(FormatError, match=f"without the end of line {line}, from byte {byte} on"):
             open_vectors(path)
+
+
+@pytest.mark.parametrize(("separator", "ending"), [(b",", "csv"), (b" ", "txt")])
+def test_a_line_of_too_many_fields_is_not_taken_apart(tmp_path, monkeypatch, separator, ending):
+    monkeypatch.setattr("autojacobin.datasets._formats.text.LARGEST_DIMENSION", 100)
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(separator.join(100 * [b"1"]))
+    assert open_vectors(path).shape == (1, 100)
+    path.write_bytes(separator.join(10**6 * [b"1"]))
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="more than 100 fields in line 1 at byte 0, expected 1 to 100"):
+            open_vectors(path)
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20  # a million fields take 34
+    finally:
+        tracemalloc.stop()
 
 
 def test_lines_that_grow_beyond_measure_are_refused(tmp_path, monkeypatch):
@@ -236,6 +254,22 @@ def test_lists_with_holes_are_named(tmp_path, rows, message, group):
         np.asarray(open_vectors(tmp_path / "a.parquet"))
     _is_one_sentence(error.value, tmp_path / "a.parquet")
     assert message in str(error.value)
+
+
+def test_more_rows_than_a_file_can_hold_are_refused(tmp_path):
+    path = foreign_file(tmp_path / "a.parquet", variant=1)
+    content, rows = (
+        path.read_bytes(),
+        struct.pack("<2B", 0x16, 2 * 8),
+    )  # a zigzag number of 64 bits: 8 rows, the last group
+    assert content.count(rows) >= 1
+    at = content.rindex(rows)
+    footer = content[-8 - int.from_bytes(content[-8:-4], "little") : -8]
+    start = len(content) - 8 - len(footer)
+    forged = footer[: at - start] + b"\x16" + b"\x80" * 8 + b"\x20" + footer[at - start + 2 :]  # 2**60
+    path.write_bytes(content[:start] + forged + struct.pack("<I", len(forged)) + b"PAR1")
+    with pytest.raises(FormatError, match=rf"{2**60 + 32} rows in a file of \d+ bytes, more than it can hold"):
+        open_vectors(path)
 
 
 def test_holes_in_lists_of_fixed_size_are_named(tmp_path):

@@ -14,7 +14,7 @@ from autojacobin.datasets import open_vectors, write_vectors
 from autojacobin.datasets._formats import reader
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth
-from autojacobin.search.index import Index
+from autojacobin.index.index import Index
 from tests.datasets.vector_files import MAPPED, WHOLE, foreign_file
 
 KEYS = st.one_of(

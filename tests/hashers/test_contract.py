@@ -12,8 +12,8 @@ from sklearn.preprocessing import StandardScaler
 
 import autojacobin
 from autojacobin import ITQ, LSH, AutoBin, AutoJacoBin, Codes, DataError, NotFittedError
+from autojacobin.core import vectors as _vectors
 from autojacobin.evaluation import ground_truth, m_recall
-from autojacobin.hashers import _vectors
 from tests.hashers.methods import AUTO_ENCODERS, LEARNED, LINEAR, METHODS, digits, fitted
 
 
@@ -70,7 +70,7 @@ def test_an_iterator_with_nothing_or_a_bad_row_in_it_is_named():
     bad[7, 3] = np.nan
     with pytest.raises(DataError, match="NaN in row 57, column 3"):
         hasher.encode(iter([X, bad]))
-    with pytest.raises(DataError, match="goes over the data several times, got an iterator"):
+    with pytest.raises(DataError, match="reads the data several times, got an iterator"):
         ITQ(4).fit(iter([X]))
 
 
@@ -205,6 +205,7 @@ def test_copies_and_pickles_give_the_same_codes(name):
         ({"alpha": -1}, "alpha of AutoJacoBin must be .auto. or a finite number of at least 0, got -1"),
         ({"alpha": float("nan")}, "got nan"),
         ({"alpha": "auto!"}, "got 'auto!'"),
+        ({"alpha": 10**400}, "a finite number of at least 0, got 1000"),
         ({"epsilon": 0}, "a finite number above 0, got 0"),
         ({"energy": 1.5}, "a number above 0 and at most 1, got 1.5"),
         ({"n_neighbors": 1}, "None or an integer of at least 2, got 1"),

@@ -1,8 +1,7 @@
 """Saved hashers: bit-identical codes, golden files, and files that are not what they should be."""
 
-import hashlib
 import json
-import struct
+import math
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,8 @@ from hypothesis import strategies as st
 import autojacobin
 from autojacobin import ITQ, LSH, AutoJacoBin, Codes, FormatError
 from autojacobin.hashers._persistence import FORMAT_VERSION
+from tests.fuzz.model_files import model_file, sealed_model, taken_apart
+from tests.fuzz.mutations import DEEP
 from tests.hashers.methods import METHODS, digits, fitted
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -52,6 +53,18 @@ def test_a_loaded_model_is_the_saved_one(name, tmp_path):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["again.safetensors", "model.safetensors"]
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_model_fitted_in_double_precision_is_loaded(name, tmp_path):
+    model = METHODS[name]().fit(digits()[:300].astype(np.float64))
+    model.save(tmp_path / "model")
+    assert autojacobin.load(tmp_path / "model").encode(digits()) == model.encode(digits())
+
+
+def test_a_model_without_an_epoch_is_loaded(tmp_path):
+    METHODS["AutoBin1"]().set_params(n_epochs=0).fit(digits()[:300]).save(tmp_path / "model")
+    assert autojacobin.load(tmp_path / "model").history_ == {}
+
+
 def test_a_loaded_model_can_be_fitted_again(tmp_path):
     model = autojacobin.load(saved("AutoJacoBin", tmp_path))
     assert model.fit(digits()[:300]).encode(digits()) == fitted("AutoJacoBin").encode(digits())
@@ -71,7 +84,7 @@ def print_nothing(*_):
     pass
 
 
-def test_what_a_file_loads_as_does_not_depend_on_what_was_imported(tmp_path):
+def test_what_a_file_loads_as_does_not_depend_on_other_subclasses(tmp_path):
     path = saved("ITQ", tmp_path)
 
     class ITQ(autojacobin.ITQ):
@@ -80,7 +93,7 @@ def test_what_a_file_loads_as_does_not_depend_on_what_was_imported(tmp_path):
             return -A, -c
 
     assert type(autojacobin.load(path)) is autojacobin.ITQ
-    with pytest.raises(autojacobin.DataError, match="not a class of this library"):
+    with pytest.raises(autojacobin.DataError, match="class ITQ is not registered.* rename the class"):
         ITQ(8, random_state=0).fit(digits()[:100]).save(tmp_path / "own")
     assert not (tmp_path / "own").exists()
 
@@ -126,22 +139,19 @@ def test_the_golden_file_of_format_2_tells_what_was_chosen():
 def written_by_another_program(header, arrays):
     """A model file made from the description in docs/formats.md, with none of this library's code."""
     entries, data = {}, b""
-    kinds = {"float32": "F32", "float64": "F64", "int64": "I64"}
+    kinds = {"float32": "F32", "float64": "F64", "int64": "I64", "float16": "F16", "uint8": "U8"}
     for key, array in arrays.items():
         raw = array.tobytes()
-        entries[key] = {
-            "dtype": kinds[str(array.dtype)],
-            "shape": list(array.shape),
-            "data_offsets": [len(data), len(data) + len(raw)],
-        }
+        offsets = [len(data), len(data) + len(raw)]
+        entries[key] = {"dtype": kinds[str(array.dtype)], "shape": list(array.shape), "data_offsets": offsets}
         data += raw
-    entries["__metadata__"] = {"autojacobin": json.dumps({"checksum": "0" * 64, **header})}
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    blank = struct.pack("<Q", len(text)) + text + data
-    return blank.replace(b"0" * 64, hashlib.sha256(blank).hexdigest().encode(), 1)
+    return model_file(entries, {"checksum": "0" * 64, **header}, data)
 
 
+DISPENSABLE = [
+    f"history_.{name}" for name in ("binary", "contraction", "cost_before", "epoch", "evaluations", "jacobian")
+]
+DISPENSABLE += ["history_.reconstruction", "history_.step"]  # which terms there are depends on the method
 HEADER = {
     "format_version": 2,
     "library_version": "0.1.0",
@@ -235,20 +245,119 @@ def test_newer_files_ask_for_a_newer_library(tmp_path, changes, what):
         ({}, {**ARRAYS, "extra_": ARRAYS["mean_"]}),
         ({}, {**ARRAYS, "mean_": np.zeros(4, np.float32)}),
         ({}, {**ARRAYS, "mean_": np.zeros(3, np.int64)}),
+        ({}, {**ARRAYS, "mean_": np.zeros(3, np.float16)}),
+        ({}, {**ARRAYS, "mean_": np.zeros(3, np.float64)}),  # beside weights_ of float32
+        ({}, {**ARRAYS, "mean_": np.zeros((3, 1), np.float32)}),
+        ({}, {**ARRAYS, "mean_": np.zeros((3, 0), np.float32)}),
+        ({}, {**ARRAYS, "mean_": np.array([0, np.nan, 0], np.float32)}),
+        ({}, {**ARRAYS, "mean_": np.array([0, -np.inf, 0], np.float32)}),
+        ({}, {"weights_": np.full((2, 3), 3e38, np.float32), "mean_": np.full(3, 3e38, np.float32)}),
         ({}, {**ARRAYS, "weights_": np.zeros((3, 3), np.float32)}),
-        ({"parameters": {"n_bits": 2, "unknown": 1}}, ARRAYS),
-        ({"parameters": {"n_bits": "2"}}, ARRAYS),
-        ({"parameters": []}, ARRAYS),
-        ({"n_features_in": 4}, ARRAYS),
-        ({"n_features_in": None}, ARRAYS),
-        ({"format_version": "one"}, ARRAYS),
+        ({}, {}),
+        ({"n_features_in": 0}, {"weights_": np.zeros((2, 0), np.float32), "mean_": np.zeros(0, np.float32)}),
+        ({"parameters": {"n_bits": 0}}, {**ARRAYS, "weights_": np.zeros((0, 3), np.float32)}),
+        *(({"parameters": {"n_bits": 2, **wrong}}, ARRAYS) for wrong in (
+            {"unknown": 1}, {"device": "cpu"}, {"progress": None}, {"center": 1}, {"center": [True]}, {"center": DEEP},
+            {"random_state": -1}, {"random_state": 1.5}, {"random_state": 10**400}, {"random_state": {}},
+        )),
+        *(({"parameters": {"n_bits": wrong}}, ARRAYS) for wrong in (
+            "2", 2.0, True, None, -2, 3, 2**62, 10**400, [2], float("nan"), "\ud800",
+        )),
+        *(({"parameters": wrong}, ARRAYS) for wrong in ([], None, "n_bits", 2, {})),
+        *(({"n_features_in": wrong}, ARRAYS) for wrong in (
+            4, None, "3", 3.0, -3, 2**64, 10**400, float("inf"), float("nan"), [3],
+        )),
+        *(({"feature_names_in": wrong}, ARRAYS) for wrong in (
+            ["a"], ["a", "b", 3], ["a", "b", "c", "d"], "abc", None, {"a": 1}, [[], [], []], DEEP,
+        )),
+        *(({"format_version": wrong}, ARRAYS) for wrong in ("one", "2", 2.0, True, None, 0, -1, 10**4000)),
+        *(({"class": wrong}, ARRAYS) for wrong in (None, 3, ["LSH"], "", "L S H", "\ud800", "\n", "L" * 101)),
+        ({"format_version": 3, "class": "\ud800"}, ARRAYS),
+        ({"format_version": 3, "class": "\n"}, ARRAYS),
+    ],
+)  # fmt: skip
+def test_files_whose_parts_do_not_fit_are_refused(tmp_path, header, arrays):
+    is_refused(tmp_path / "wrong", written_by_another_program({**HEADER, **header}, arrays))
+
+
+@pytest.mark.parametrize("header", ["", "null", "[]", "{", "{'a': 1}", '{"checksum": 1}', "[" * 100_000, "\ud800"])
+def test_headers_that_are_not_what_they_should_be_are_refused(tmp_path, header):
+    digest = r'{"checksum": "' + "0" * 64 + '"}'  # found by the reader wherever it stands in the file
+    entries = {"weights_": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}, "x": digest}
+    is_refused(tmp_path / "wrong", model_file({"__metadata__": {"autojacobin": header, "x": digest}}, header, b""))
+    is_refused(tmp_path / "wrong", model_file(entries, header, b""))
+    is_refused(tmp_path / "wrong", model_file([digest], header, b""))
+    is_refused(tmp_path / "wrong", sealed_model(model_file({}, {"checksum": "0" * 64}, b"")[:-3] + b"\xff\xfe}"))
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("hashers-2/*.safetensors")), ids=lambda path: path.stem)
+def test_arrays_that_are_not_as_declared_are_refused(tmp_path, path):
+    entries, header, data = taken_apart(path.read_bytes())
+
+    def forged(name, *replaced):
+        """The same model with another type, shape and content in place of one array, or without it."""
+        new, parts, start = {}, [], 0
+        for key, entry in entries.items():
+            first, last = entry["data_offsets"]
+            kind, shape, raw = (
+                replaced or (None,) * 3 if key == name else (entry["dtype"], entry["shape"], data[first:last])
+            )
+            if kind is not None:
+                new[key] = {"dtype": kind, "shape": shape, "data_offsets": [start, start + len(raw)]}
+                parts.append(raw)
+                start += len(raw)
+        return model_file(new, header, b"".join(parts))
+
+    (tmp_path / "right").write_bytes(model_file(entries, header, data))
+    assert autojacobin.load(tmp_path / "right").n_bits == 12
+    for name, entry in entries.items():
+        (first, last), kind, shape = entry["data_offsets"], entry["dtype"], entry["shape"]
+        raw = data[first:last]
+        for wrong in (
+            forged(name, "I8", [len(raw)], raw),
+            forged(name, "F16", shape, bytes(2 * math.prod(shape))),
+            forged(name, "BF16", shape, bytes(2 * math.prod(shape))),
+            forged(name, kind, [*shape, 1], raw),
+            forged(name, kind, [1, *shape], raw),
+            forged(name, kind, [0], b""),
+            forged(name, kind, [0, 2**64 - 1], b""),
+            forged(name, kind, [0] * 40, b""),
+            *([] if name in DISPENSABLE else [forged(name)]),
+        ):
+            is_refused(tmp_path / "wrong", wrong)
+        if kind in ("F32", "F64") and "." not in name:
+            number = np.array(np.nan, "<f4" if kind == "F32" else "<f8").tobytes()
+            is_refused(tmp_path / "wrong", forged(name, kind, shape, raw[: -len(number)] + number))
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "value", "message"),
+    [
+        ("SpectralHashing", "axis_", np.int64(12), "axis_"),
+        ("SpectralHashing", "axis_", np.int64(-1), "axis_"),
+        ("SpectralHashing", "axis_", np.int64(-(2**63)), "axis_"),
+        ("SpectralHashing", "range_", np.float32(0), "frequencies"),
+        ("SpectralHashing", "range_", np.float32(1e-45), "frequencies"),
+        ("AutoBin", "scale_", np.float64(1e300), "hyperplanes"),
+        ("AutoJacoBin", "search_results_.init", np.uint8(255), "utf-8"),
     ],
 )
-def test_files_whose_parts_do_not_fit_are_refused(tmp_path, header, arrays):
-    path = tmp_path / "wrong"
-    path.write_bytes(written_by_another_program({**HEADER, **header}, arrays))
-    with pytest.raises(FormatError, match="is damaged"):
+def test_numbers_that_nothing_can_be_encoded_with_are_refused(tmp_path, name, array, value, message):
+    entries, header, data = taken_apart((GOLDEN / "hashers-2" / f"{name}.safetensors").read_bytes())
+    start = entries[array]["data_offsets"][0]
+    raw = value.tobytes()
+    is_refused(tmp_path / "wrong", model_file(entries, header, data[:start] + raw + data[start + len(raw) :]), message)
+
+
+def is_refused(path, content, message=""):
+    path.write_bytes(content)
+    with pytest.raises(
+        FormatError, match=f"is damaged or is not a model saved by autojacobin, got: .*{message}"
+    ) as error:
         autojacobin.load(path)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 450 + len(str(path))
+    str(error.value).encode()
 
 
 def test_a_failed_save_leaves_the_old_model(tmp_path, monkeypatch):

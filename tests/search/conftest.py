@@ -2,8 +2,8 @@
 
 import pytest
 
-from autojacobin.search.index import Index
-from tests.search.index_model import small_hasher, vectors
+from autojacobin.index.index import Index
+from tests.index.index_model import small_hasher, vectors
 
 
 @pytest.fixture

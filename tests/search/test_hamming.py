@@ -113,7 +113,7 @@ def test_a_base_in_an_order_that_misleads_the_sample(order):
 def test_the_number_of_threads_and_of_queries_does_not_matter(cores, monkeypatch):
     base, queries = correlated(50_000, 96, 0), correlated(70, 96, 1)
     expected = hamming_topk(queries, base, 30)
-    monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda: cores)
+    monkeypatch.setattr("autojacobin.core.parallel.usable_cores", lambda: cores)
     monkeypatch.setattr("autojacobin.search.kernels.scan.usable_cores", lambda: cores)
     for start, stop in ((0, 70), (0, 1), (3, 5)):
         found = hamming_topk(queries[start:stop], base, 30)

@@ -10,7 +10,7 @@ import typer
 
 from autojacobin import __version__
 from autojacobin.cli import cluster, data, export, index
-from autojacobin.cli._failures import told_in_sentences
+from autojacobin.cli._failures import Group, told_in_sentences
 from autojacobin.cli._options import Debug
 from autojacobin.cli.bench import bench
 from autojacobin.cli.demo import demo
@@ -46,6 +46,7 @@ _LEARN, _SEARCH = "Learn and encode", "Index and search"
 _SERVE, _MEASURE = "Serve and move elsewhere", "Measure and look"
 
 app = typer.Typer(
+    cls=Group,
     help=_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from autojacobin import AutoJacoBin
 from autojacobin.cli._progress import Tell
 from autojacobin.evaluation import ground_truth, recall_curve
+from autojacobin.index.index import Index
 from autojacobin.reproduction.settings import cut
-from autojacobin.search.index import Index
 
 if TYPE_CHECKING:
     from autojacobin.datasets import VectorSet

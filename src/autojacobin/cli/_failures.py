@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from autojacobin.cli._stopping import stoppable
+from autojacobin.core.addresses import redacted_message
 from autojacobin.errors import AutoJacobinError
 
-__all__ = ["told_in_sentences", "want_tracebacks"]
+__all__ = ["Group", "told_in_sentences", "want_tracebacks"]
+
+_GIVEN = "autojacobin.arguments"
+_UsageError: Any = typer.BadParameter.__mro__[1]  # which typer has from click, or from a copy of it
 
 _OPTIONS = {
     "expected part= to name": "expected PATH::PART to name",
@@ -46,10 +52,39 @@ def told_in_sentences() -> Iterator[None]:
     except typer.Exit as end:  # of a signal, which finds the program anywhere
         sys.exit(end.exit_code)
     except Exception as error:
-        if _traceback_wanted:
-            raise
-        typer.echo(f"autojacobin: {_sentence(error)}", err=True)
+        told = "".join(traceback.format_exception(error)) if _traceback_wanted else f"autojacobin: {_sentence(error)}"
+        typer.echo(_without_secrets(told).rstrip("\n"), err=True)
         sys.exit(1)
+
+
+class Group(TyperGroup):
+    """Commands whose wrong use is told without the passwords of addresses among their arguments."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Read the arguments of the program."""
+        given = list(args)  # which are taken out of it as they are read
+        with _usage_without_secrets(given):
+            context = super().make_context(info_name, args, parent, **extra)
+        context.meta[_GIVEN] = given
+        return context
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read the arguments of the command, and run it."""
+        with _usage_without_secrets(ctx.meta[_GIVEN]):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _usage_without_secrets(arguments: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except _UsageError as error:
+        error.message = redacted_message(error.message, *arguments)
+        raise
+
+
+def _without_secrets(text: str) -> str:
+    return redacted_message(text, *sys.argv[1:])
 
 
 def _sentence(error: Exception) -> str:
@@ -76,4 +111,4 @@ def _in_commands(sentence: str) -> str:
 
 
 def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    typer.echo(f"autojacobin: note: {' '.join(str(message).split())}", err=True)
+    typer.echo(f"autojacobin: note: {_without_secrets(' '.join(str(message).split()))}", err=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from autojacobin._files import _sync_folder
+from autojacobin.core.files import _sync_folder
 from autojacobin.errors import StorageError
 
 __all__ = ["whole_folder"]

@@ -2,53 +2,39 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from autojacobin.errors import DataError
+from autojacobin.hashers import Hasher, methods
+from autojacobin.hashers.parameters import check_parameters
 
-if TYPE_CHECKING:
-    from autojacobin.hashers import Hasher
-
-__all__ = ["Method", "make_hasher", "move_to", "settable"]
+__all__ = ["make_hasher", "method_names", "move_to", "settable"]
 
 # set by options of their own, or by the program
 _RESERVED = {"n_bits": "--bits", "random_state": "--seed", "device": "--device", "progress": "--quiet"}
 _WORDS: dict[str, Any] = {"none": None, "true": True, "false": False}
 
 
-class Method(str, Enum):
-    """What learns the codes: the methods of the paper and those that it is measured against."""
-
-    autojacobin = "autojacobin"
-    autojacobin_published = "autojacobin-published"
-    autobin = "autobin"
-    autobin2 = "autobin2"
-    dautobin = "dautobin"
-    cautobin = "cautobin"
-    itq = "itq"
-    okmeans = "okmeans"
-    nokmeans = "nokmeans"
-    spectral = "spectral"
-    lsh = "lsh"
+def method_names() -> list[str]:
+    """Names of the registered methods on the command line."""
+    return [method.command for method in methods()]
 
 
-def make_hasher(method: Method, bits: int, given: list[str], seed: int, device: str) -> Hasher:
+def make_hasher(name: str, bits: int, given: list[str], seed: int, device: str) -> Hasher:
     """Make an unfitted hasher; what its own limits refuse is wrong use of ``--set``."""
-    from autojacobin.hashers._parameters import check_parameters
-
-    hasher = _made(method, bits)
+    by_name = {method.command: method for method in methods()}
+    if name not in by_name:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(by_name)}", param_hint="'--method'")
+    hasher = by_name[name].make(bits, seed=seed)
     known = settable(hasher)
-    for name, value in map(_parsed, given):
-        if name in _RESERVED:
-            raise _wrong(f"{name} has an option of its own, {_RESERVED[name]}")
-        if name not in known:
-            raise _wrong(f"{method.value} has no parameter {name!r}; it has {', '.join(known) or 'none'}")
-        hasher.set_params(**{name: value})
-    if "random_state" in hasher.get_params():
-        hasher.set_params(random_state=seed)
+    for parameter, value in map(_parsed, given):
+        if parameter in _RESERVED:
+            raise _wrong(f"{parameter} has an option of its own, {_RESERVED[parameter]}")
+        if parameter not in known:
+            raise _wrong(f"{name} has no parameter {parameter!r}; it has {', '.join(known) or 'none'}")
+        hasher.set_params(**{parameter: value})
     move_to(hasher, device)
     try:
         check_parameters(hasher, hasher._limits)
@@ -69,28 +55,6 @@ def move_to(hasher: Hasher, device: str) -> None:
     elif device != "cpu":
         name = type(hasher).__name__
         raise typer.BadParameter(f"{name} computes on the CPU alone; leave it out", param_hint="'--device'")
-
-
-def _made(method: Method, bits: int) -> Hasher:
-    from autojacobin import hashers
-
-    if method is Method.autobin2:
-        return hashers.AutoBin(bits, batch_size=None, n_epochs=50)  # the paper's steps over the whole training set
-    if method is Method.autojacobin_published:
-        return hashers.AutoJacoBin.as_published(bits)
-    classes: dict[Method, Any] = {
-        Method.autojacobin: hashers.AutoJacoBin,
-        Method.autobin: hashers.AutoBin,
-        Method.dautobin: hashers.DAutoBin,
-        Method.cautobin: hashers.CAutoBin,
-        Method.itq: hashers.ITQ,
-        Method.okmeans: hashers.OKMeans,
-        Method.nokmeans: hashers.NOKMeans,
-        Method.spectral: hashers.SpectralHashing,
-        Method.lsh: hashers.LSH,
-    }
-    chosen: Hasher = classes[method](bits)
-    return chosen
 
 
 def _parsed(setting: str) -> tuple[str, Any]:

@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from autojacobin._files import atomic_writer
 from autojacobin.cli._inputs import STREAM, split_part
 from autojacobin.codes import Codes
+from autojacobin.core.files import atomic_writer
 from autojacobin.errors import MissingExtraError
 
 __all__ = ["check_output", "is_stream", "write_codes", "write_neighbours"]

@@ -44,7 +44,7 @@ def bench(
 
     Example: autojacobin bench --points 5000 --queries 20 --rounds 2
     """
-    from autojacobin._parallel import usable_cores
+    from autojacobin.core.parallel import usable_cores
 
     if k > points:
         raise typer.BadParameter(f"{k} is more than the {points} points", param_hint="'-k'")
@@ -88,7 +88,7 @@ def _works(base: Any, asked: Any, bits: int, k: int, seed: int) -> dict[str, Wor
         return works
     if bits % 8:  # FAISS has codes of whole bytes only
         return works
-    from autojacobin._parallel import usable_cores
+    from autojacobin.core.parallel import usable_cores
 
     faiss.omp_set_num_threads(usable_cores())
     peer = faiss.IndexBinaryFlat(bits)

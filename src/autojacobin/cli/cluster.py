@@ -65,7 +65,7 @@ def build(
 
     Example: autojacobin cluster build model.safetensors 'base/*.fbin' my-index --cluster local:4
     """
-    from autojacobin.engines.cluster import build_index, connect
+    from autojacobin.jobs.cluster import build_index, connect
 
     hasher = load_model(model)
     comfort = f"what is done is kept in {index}.building, and the same command goes on from there"
@@ -100,7 +100,7 @@ def encode(
 
     Example: autojacobin cluster encode model.safetensors 'base/*.npy' codes --cluster tcp://scheduler:8786
     """
-    from autojacobin.engines.cluster import connect, encode_files
+    from autojacobin.jobs.cluster import connect, encode_files
 
     hasher = load_model(model)
     comfort = f"what is done is kept in {out}, and the same command goes on from there"
@@ -138,7 +138,7 @@ def search(
 
     Example: autojacobin cluster search my-index queries.npy found.npz -k 10 --cluster local:4
     """
-    from autojacobin.engines.cluster import connect, search_index
+    from autojacobin.jobs.cluster import connect, search_index
 
     check_output(out, "OUT", inputs=[queries])
     if candidates is not None and not rerank:
@@ -174,7 +174,7 @@ def truth(
     Example: autojacobin cluster truth 'base/*.fbin' queries.fbin truth.ivecs -k 100 --cluster local:4
     """
     from autojacobin.datasets import write_vectors
-    from autojacobin.engines.cluster import connect, true_neighbours
+    from autojacobin.jobs.cluster import connect, true_neighbours
 
     check_output(out, "OUT", inputs=[*base, queries], endings=_TRUTH_ENDINGS)
     with opened(queries) as asked, progress_bar(quiet=quiet or as_json) as tell:

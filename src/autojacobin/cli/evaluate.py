@@ -163,7 +163,7 @@ def _from_model(path: Path, asked: Vectors, base: str, wanted: _Wanted, distance
 
 
 def _from_index(path: Path, asked: Vectors, wanted: _Wanted, options: SearchOptions, tell: Tell) -> _Found:
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     with Index.open(path) as index:
         ks = wanted.ks(len(index), (_K_OF_SEARCH,))  # more would be searched for with more candidates

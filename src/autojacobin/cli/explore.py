@@ -14,7 +14,7 @@ from autojacobin.cli._stopping import stoppable
 from autojacobin.errors import DataError
 
 if TYPE_CHECKING:
-    from autojacobin.web.explorer import Bundle
+    from autojacobin.explorer import Bundle
 
 __all__ = ["explore"]
 
@@ -48,9 +48,9 @@ def explore(
     Example: autojacobin explore --set photos --static page
     """
     from autojacobin.datasets import load_set  # here and not above: other commands should not wait for numba
-    from autojacobin.web.explorer import build_bundle, explorer_settings, export_page, open_run
-    from autojacobin.web.explorer.bundle import SHOWN
-    from autojacobin.web.explorer.export import prepare_folder
+    from autojacobin.explorer import build_bundle, explorer_settings, export_page, open_run
+    from autojacobin.explorer.bundle import SHOWN
+    from autojacobin.explorer.export import prepare_folder
 
     besides = {"--set": name, "--bits": bits, "--neighbours": neighbours, "--train": train}
     refused = [option for option, value in besides.items() if value is not None]
@@ -77,14 +77,16 @@ def explore(
 
 
 def _serve(build: Callable[[], Bundle], port: int) -> None:
-    from autojacobin.web.explorer import export_page
-    from autojacobin.web.explorer.server import page_server
+    from autojacobin.explorer import export_page
+    from autojacobin.explorer.server import WHAT, page_app
+    from autojacobin.service.limits import Limits
+    from autojacobin.service.server import HttpServer
 
     with (
         stoppable("--static OUT keeps a page"),
         tempfile.TemporaryDirectory(prefix="autojacobin-") as folder,
-        page_server(folder, port) as server,
+        HttpServer(page_app(folder), "127.0.0.1", port, limits=Limits(), what=WHAT) as server,
     ):
         export_page(build(), folder)
-        typer.echo(f"The page is at http://127.0.0.1:{server.server_port}/ until you press Ctrl-C.")
-        server.serve_forever()
+        typer.echo(f"The page is at {server.address}/ until you press Ctrl-C.")
+        server.run()

@@ -19,7 +19,7 @@ from autojacobin.errors import DataError, StorageError
 if TYPE_CHECKING:
     from autojacobin.codes import Codes
     from autojacobin.engines import Engine
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
 __all__ = ["app"]
 
@@ -65,7 +65,7 @@ def faiss(
     Example: autojacobin export faiss my-index codes.faiss
     """
     from autojacobin.engines.faiss import hasher_to_faiss, to_faiss, write_faiss
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     with _opened(source) as origin, progress_bar(quiet=quiet or as_json) as tell:
         if kind is Kind.hasher:
@@ -167,7 +167,7 @@ def lancedb(
 @contextmanager
 def _opened(source: Path) -> Iterator[Index | Codes]:
     from autojacobin.codes import Codes
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     if source.is_dir():
         with Index.open(source) as index:

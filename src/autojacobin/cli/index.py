@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -49,7 +50,7 @@ def build(
 
     Example: autojacobin index build model.safetensors base.npy my-index
     """
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     _refuse_two_streams(vectors, ids)
     hasher = load_model(model)
@@ -82,7 +83,7 @@ def add(
 
     Example: autojacobin index add my-index more.npy
     """
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     _refuse_two_streams(vectors, ids)
     chosen = None if ids is None else read_ids(ids)
@@ -109,7 +110,7 @@ def remove(
 
     Example: autojacobin index remove my-index 3 14 15
     """
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     if bool(ids) == (listed is not None):
         raise typer.BadParameter("give the ids either as arguments or by --ids FILE", param_hint="'ID'")
@@ -130,7 +131,7 @@ def compact(
 
     Example: autojacobin index compact my-index
     """
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     with Index.open(index) as opened:
         before = opened.info()
@@ -146,7 +147,7 @@ def verify(path: _Path, quiet: Quiet = False, as_json: AsJson = False, _debug: D
 
     Example: autojacobin index verify my-index
     """
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     with Index.open(path) as index:
         index.verify()
@@ -156,12 +157,42 @@ def verify(path: _Path, quiet: Quiet = False, as_json: AsJson = False, _debug: D
 
 
 @app.command()
+def repair(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Folder of the damaged index; it stays as it is.")],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="Folder to make; not there yet, or empty.")],
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", metavar="MODEL", help="Model of the index, in case its own copy is damaged."),
+    ] = None,
+    _threads: Threads = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    _debug: Debug = False,
+) -> None:
+    """Save what is whole of a damaged index into a new one, and report what was lost.
+
+    Example: autojacobin index repair my-index repaired
+    """
+    from autojacobin.index.repair import repair as repair_index
+
+    report = repair_index(source, target, None if model is None else load_model(model))
+    sentence = f"Saved {report.saved:,} vectors of {source} to {target}; {report.lost:,} were lost."
+    if report.renumbered:
+        sentence += f" {report.renumbered:,} lost their ids and got new ones."
+    if report.revived:
+        sentence += f" {report.revived:,} that were removed may be back."
+    print_sentence(
+        "\n".join([*report.problems, sentence]), {"target": target, **asdict(report)}, quiet=quiet, as_json=as_json
+    )
+
+
+@app.command()
 def info(path: _Path, as_json: AsJson = False, _debug: Debug = False) -> None:
     """Print the figures of an index: vectors, bits, segments, bytes.
 
     Example: autojacobin index info my-index
     """
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     with Index.open(path) as index:
         print_facts(index.info(), as_json=as_json)

@@ -64,7 +64,7 @@ def _described(name: str) -> dict[str, Any]:
 
 
 def _index(path: Path) -> dict[str, Any]:
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     with Index.open(path) as index:
         return {"kind": "index", **index.info()}
@@ -130,7 +130,7 @@ def _vectors(name: str) -> dict[str, Any]:
 
 def _installation() -> dict[str, Any]:
     from autojacobin import __version__
-    from autojacobin._parallel import usable_cores
+    from autojacobin.core.parallel import usable_cores
 
     facts: dict[str, Any] = {"autojacobin": __version__, "python": platform.python_version()}
     facts |= {package: importlib.metadata.version(package) for package in _CORE}

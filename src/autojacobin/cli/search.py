@@ -21,7 +21,7 @@ from autojacobin.cli._settings import write_settings
 
 if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
 __all__ = ["ByDistance", "Candidates", "Distance", "Recall", "Rerank", "SearchOptions", "search"]
 
@@ -75,7 +75,7 @@ class SearchOptions:
 
     def run(self, index: Index, asked: Vectors, k: int, tell: Tell) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
         """Search for all queries, some at a time; ``candidates`` becomes what ``recall`` chose."""
-        from autojacobin.hashers._vectors import as_floats
+        from autojacobin.core.vectors import as_floats
 
         if self.recall is not None:
             tell("choosing candidates", 0, 0)
@@ -128,7 +128,7 @@ def search(
 
     Example: autojacobin search my-index queries.npy - -k 3 --no-rerank
     """
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     check_output(out, "OUT", inputs=[queries])
     options = SearchOptions(distance, candidates, recall, rerank)

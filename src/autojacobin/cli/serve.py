@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +11,9 @@ from typing import Annotated
 import typer
 
 from autojacobin.cli._options import Config, Debug, Threads
-from autojacobin.web.access import TOKEN_VARIABLE, Access, read_token
-from autojacobin.web.limits import Limits
-from autojacobin.web.server import DEFAULT_PORT
+from autojacobin.service.access import TOKEN_VARIABLE, Access, read_token
+from autojacobin.service.limits import Limits
+from autojacobin.service.server import DEFAULT_PORT
 
 __all__ = ["serve"]
 
@@ -37,7 +38,7 @@ def serve(
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="Origin whose pages may ask, such as https://example.org."),
     ] = None,
-    queue: Annotated[int, typer.Option(min=1, help="Requests under way at once.")] = _DEFAULTS.requests,
+    queue: Annotated[int, typer.Option(min=1, help="Requests that wait or are answered at once.")] = _DEFAULTS.requests,
     queue_vectors: Annotated[int, typer.Option(min=1, help="Vectors that wait at once.")] = _DEFAULTS.waiting_vectors,
     max_vectors: Annotated[int, typer.Option(min=1, help="Vectors in a request.")] = _DEFAULTS.vectors,
     max_k: Annotated[int, typer.Option(min=1, help="Neighbours a query.")] = _DEFAULTS.k,
@@ -60,8 +61,9 @@ def serve(
 
     Example: autojacobin serve my-index photos=other/index --port 8571
     """
-    from autojacobin.web.server import serve as run
-    from autojacobin.web.shelf import named_paths
+    from autojacobin.service.background import any_unfinished
+    from autojacobin.service.server import serve as run
+    from autojacobin.service.shelf import named_paths
 
     limits = Limits(
         body_bytes=max_body,
@@ -78,11 +80,15 @@ def serve(
     access = Access(read_token(token_file), tuple(allow_host or ()), tuple(cors or ()))
     paths = named_paths(indexes)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("autojacobin.web").setLevel(logging.INFO)
+    logging.getLogger("autojacobin.service").setLevel(logging.INFO)
 
     def announce(address: str) -> None:
         typer.echo(f"serving {', '.join(paths)} at {address} (Ctrl-C stops)")
         sys.stdout.flush()  # whoever started the service may be waiting for this line in a pipe
 
     run(paths, host=host, port=port, access=access, limits=limits, poll_seconds=poll_seconds, announce=announce)
-    typer.echo("stopped; what was begun has been finished", err=True)
+    typer.echo("stopped; every request that was accepted has been answered", err=True)
+    if any_unfinished():  # the interpreter would wait for the threads that share out the work
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

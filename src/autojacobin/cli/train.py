@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from autojacobin.cli._inputs import STREAM, opened, split_part
-from autojacobin.cli._methods import Method, make_hasher, settable
+from autojacobin.cli._methods import make_hasher, method_names, settable
 from autojacobin.cli._options import AsJson, Config, Debug, Device, Format, OnDevice, Quiet, Seed, Threads
 from autojacobin.cli._outputs import check_output
 from autojacobin.cli._progress import Tell, progress_bar
@@ -18,7 +18,7 @@ from autojacobin.cli._settings import write_settings
 
 __all__ = ["train"]
 
-_METHODS = ", ".join(method.value for method in Method)
+_METHODS = ", ".join(method_names())
 
 
 def train(
@@ -31,8 +31,15 @@ def train(
     ],
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model to write, a .safetensors file.")],
     method: Annotated[
-        Method, typer.Option("--method", "-m", metavar="METHOD", help=f"What learns the codes: {_METHODS}.")
-    ] = Method.autojacobin,
+        str,
+        typer.Option(
+            "--method",
+            "-m",
+            metavar="METHOD",
+            help=f"What learns the codes: {_METHODS}.",
+            autocompletion=method_names,
+        ),
+    ] = "autojacobin",
     bits: Annotated[int, typer.Option("--bits", "-b", min=1, help="Length of a code.")] = 64,
     parameters: Annotated[
         list[str] | None,
@@ -88,16 +95,16 @@ def train(
     chosen = _chosen(hasher)
     if chosen:
         facts["chosen"] = chosen
-    learned = f"{method.value}, {bits} bits, from {shape[0]:,} vectors of {shape[1]:,} numbers in {seconds:.1f} s"
+    learned = f"{method}, {bits} bits, from {shape[0]:,} vectors of {shape[1]:,} numbers in {seconds:.1f} s"
     settings = f" It chose {', '.join(f'{name} {value}' for name, value in chosen.items())}." if chosen else ""
     print_sentence(f"Wrote {model}: {learned}, seed {seed}.{settings}", facts, quiet=quiet, as_json=as_json)
 
 
-def _fit(hasher: Any, matrix: Any, method: Method, tell: Tell) -> tuple[int, int]:
+def _fit(hasher: Any, matrix: Any, method: str, tell: Tell) -> tuple[int, int]:
     if "progress" in hasher.get_params():
         hasher.set_params(progress=tell)
     else:
-        tell(f"training {method.value}", 0, 0)
+        tell(f"training {method}", 0, 0)
     hasher.fit(matrix)
     return int(matrix.shape[0]), int(matrix.shape[1])
 
@@ -110,7 +117,7 @@ def _chosen(hasher: Any) -> dict[str, Any]:
 
 
 def _drawn(names: list[str], sample: int, seed: int, format: str | None, tell: Tell) -> Any:
-    from autojacobin.engines.sampling import draw_sample
+    from autojacobin.jobs.sampling import draw_sample
 
     if format is not None or any(name == STREAM or split_part(name)[1] is not None for name in names):
         raise typer.BadParameter(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._files import _sync_folder
+from autojacobin.core.files import _sync_folder
 from autojacobin.datasets._formats.npy import map_npy
 from autojacobin.errors import AutoJacobinError, FormatError, StorageError
 

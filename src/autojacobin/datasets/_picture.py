@@ -18,6 +18,7 @@ __all__ = ["as_picture", "as_square", "grey_levels", "opencv", "read_picture"]
 
 MOST_PIXELS = 2**21
 MOST_BYTES = 2**29
+_PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
 
 def opencv(purpose: str) -> Any:
@@ -41,6 +42,7 @@ def read_picture(path: Path) -> npt.NDArray[np.uint8]:
         if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:  # a pipe would be waited for
             raise DataError(f"cannot read {path}: it is no file of at most {MOST_BYTES:,} bytes; leave it out")
         content = np.fromfile(path, dtype=np.uint8)  # cv2.imread cannot open every name on Windows
+        _refuse_long_chunks(content, path)
         picture = cv2.imdecode(content, cv2.IMREAD_COLOR) if len(content) else None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}; check its permissions") from error
@@ -55,6 +57,26 @@ def read_picture(path: Path) -> npt.NDArray[np.uint8]:
         height, width = (max(1, math.floor(side * shrink)) for side in picture.shape[:2])
         picture = cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA)
     return np.ascontiguousarray(picture[:, :, ::-1])
+
+
+def _refuse_long_chunks(content: npt.NDArray[np.uint8], path: Path) -> None:
+    """Refuse a PNG file with a chunk that ends beyond it: OpenCV takes memory for whatever length stands there."""
+    if content[:8].tobytes() != _PNG_MAGIC:
+        return
+    start = 8
+    while start + 8 <= len(content):
+        length, kind = (
+            int.from_bytes(content[start : start + 4].tobytes(), "big"),
+            content[start + 4 : start + 8].tobytes(),
+        )
+        if start + 12 + length > len(content):
+            raise DataError(
+                f"cannot decode {path}: it is damaged, got a chunk of {length} bytes at byte {start} of "
+                f"{len(content)}; leave it out, or copy it again"
+            )
+        if kind == b"IEND":
+            return
+        start += 12 + length
 
 
 def as_picture(image: Any) -> npt.NDArray[np.uint8]:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
-from autojacobin._files import atomic_writer
+from autojacobin.core.files import atomic_writer
 from autojacobin.datasets._formats.gz import unpacked
 from autojacobin.datasets._formats.outgoing import CallersError, Matrix, as_dtype, outgoing
 from autojacobin.datasets._formats.registry import (

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, SupportsIndex, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import to_host
 from autojacobin.codes import Codes
+from autojacobin.core.arrays import to_host
+from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.hashers._vectors import as_floats, as_matrix
+from autojacobin.index.encoding import checked_ids, checked_new_ids
 from autojacobin.search._arguments import checked_count, checked_k
-from autojacobin.search._stream import checked_ids, checked_new_ids
 from autojacobin.search.euclidean import rerank
 
 __all__ = ["Distances", "Engine", "Floats", "Ids"]

@@ -8,14 +8,14 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from autojacobin._arrays import to_host
 from autojacobin.codes import Codes
+from autojacobin.core.arrays import to_host
 from autojacobin.engines._contract import Ids
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError
 from autojacobin.hashers import Hasher
-from autojacobin.hashers._base import LinearHasher
+from autojacobin.hashers.base import LinearHasher
+from autojacobin.index.index import Index
 from autojacobin.search._arguments import checked_count
-from autojacobin.search.index import Index
 
 __all__ = ["faiss_package", "hasher_to_faiss", "to_faiss"]
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._files import atomic_writer
 from autojacobin.codes import Codes
+from autojacobin.core.files import atomic_writer
 from autojacobin.datasets._formats.source import as_path
 from autojacobin.engines._contract import Distances, Engine, Floats, Ids
 from autojacobin.engines._faiss_indexes import faiss_package, hasher_to_faiss, to_faiss

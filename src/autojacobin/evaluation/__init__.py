@@ -1,7 +1,6 @@
-"""Evaluation: ground truth, the measures of the paper and others, their statistics, and the paper's protocol."""
+"""Evaluation: ground truth, the measures of the paper and others, and their statistics."""
 
 from autojacobin.evaluation.measures import evaluate, measure
-from autojacobin.evaluation.protocol import Trial, run_trial
 from autojacobin.evaluation.recall import (
     leave_one_out_m_recall,
     m_recall,
@@ -29,7 +28,6 @@ __all__ = [
     "Measured",
     "OverSeeds",
     "PairedTest",
-    "Trial",
     "evaluate",
     "expected_evaluate",
     "expected_m_recall",
@@ -45,5 +43,4 @@ __all__ = [
     "paired_test",
     "precision_curve",
     "recall_curve",
-    "run_trial",
 ]

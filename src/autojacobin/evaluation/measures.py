@@ -19,7 +19,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._compile import kernel
+from autojacobin.core.compilation import kernel
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.evaluation.places import Places, places_in_list
 from autojacobin.evaluation.statistics import Measured

@@ -13,8 +13,8 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._compile import kernel
-from autojacobin._parallel import run_tasks
+from autojacobin.core.compilation import kernel
+from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search._arguments import checked_count
 

@@ -18,9 +18,9 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._compile import kernel, popcount, use_wide_registers
-from autojacobin._parallel import run_tasks
 from autojacobin.codes import Codes
+from autojacobin.core.compilation import kernel, popcount, use_wide_registers
+from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError
 from autojacobin.evaluation.measures import evaluate_places, precision_of, recall_of
 from autojacobin.evaluation.places import Places, checked_truth

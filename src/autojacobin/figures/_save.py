@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autojacobin._files import write_atomically
+from autojacobin.core.files import write_atomically
 from autojacobin.errors import DataError, DataTypeError, StorageError
 
 if TYPE_CHECKING:

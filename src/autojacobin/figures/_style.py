@@ -6,11 +6,13 @@ readers with protanopia or deuteranopia. No two methods share a marker, so that 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from autojacobin.errors import DataError, MissingExtraError
+from autojacobin.hashers import find_method, methods
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,43 +103,60 @@ class MethodStyle:
         }
 
 
-METHOD_STYLES: dict[str, MethodStyle] = {
-    "LSH": MethodStyle("LSH", "#000000", "v", _DOTTED),
-    "SpectralHashing": MethodStyle("SH", "#56B4E9", "^", _DASH_DOT),
-    "ITQ": MethodStyle("ITQ", "#0072B2", "s", _DASHED),
-    "OKMeans": MethodStyle("OKMeans", "#009E73", "D", _LONG),
-    "NOKMeans": MethodStyle("NOKMeans", "#CC79A7", "P", _SOLID),
-    "AutoBin1": MethodStyle("AutoBin1", "#332288", "<", _DASHED),
-    "AutoBin2": MethodStyle("AutoBin2", "#5A3A00", ">", _DOTTED),
-    "DAutoBin": MethodStyle("DAutoBin", "#7887FF", "X", _DASH_DOT),
-    "CAutoBin": MethodStyle("CAutoBin", "#882255", "h", _LONG),
-    "AutoJacoBin": MethodStyle("Auto-JacoBin", "#D55E00", "o", _SOLID, 1.8),
-    "AutoJacoBin (chosen)": MethodStyle("Auto-JacoBin (chosen)", "#E69F00", "*", _LONG, 1.8),
+_LOOKS: dict[str, tuple[Any, ...]] = {
+    "LSH": ("#000000", "v", _DOTTED),
+    "SpectralHashing": ("#56B4E9", "^", _DASH_DOT),
+    "ITQ": ("#0072B2", "s", _DASHED),
+    "OKMeans": ("#009E73", "D", _LONG),
+    "NOKMeans": ("#CC79A7", "P", _SOLID),
+    "AutoBin1": ("#332288", "<", _DASHED),
+    "AutoBin2": ("#5A3A00", ">", _DOTTED),
+    "DAutoBin": ("#7887FF", "X", _DASH_DOT),
+    "CAutoBin": ("#882255", "h", _LONG),
+    "AutoJacoBin": ("#D55E00", "o", _SOLID, 1.8),
+    "AutoJacoBin (chosen)": ("#E69F00", "*", _LONG, 1.8),
 }
-"""A style for each method, in the order of legends. A method of your own is added by assignment."""
+METHOD_STYLES: dict[str, MethodStyle] = {
+    name: MethodStyle(find_method(name).label, *look) for name, look in _LOOKS.items()
+}
+"""A style for each method of the library, in the order of legends.
+
+A registered method without a style is drawn in grey, with a marker of its own; assign a style for another look.
+"""
+_SPARE_MARKERS = "dpH8"
 
 
 def style_of(method: str) -> MethodStyle:
     """Look up a method by its name or by its label."""
-    if method in METHOD_STYLES:
-        return METHOD_STYLES[method]
-    for style in METHOD_STYLES.values():
+    styles = _all_styles()
+    if method in styles:
+        return styles[method]
+    for style in styles.values():
         if style.label == method:
             return style
     raise DataError(
-        f"no style is known for the method {method!r}, expected one of: {', '.join(METHOD_STYLES)}; "
-        "for a method of your own set autojacobin.figures.METHOD_STYLES[name] = MethodStyle(label, colour, marker)"
+        f"no style is known for the method {method!r}, expected one of: {', '.join(styles)}; for a method of your own "
+        "set autojacobin.figures.METHOD_STYLES[name] = MethodStyle(label, colour, marker), or register it"
     )
 
 
-def in_order(methods: Iterable[str]) -> list[str]:
+def in_order(names: Iterable[str]) -> list[str]:
     """Sort methods as legends list them, whatever order they were measured in."""
     by_label: dict[str, str] = {}
-    for method in methods:
+    for method in names:
         other = by_label.setdefault(style_of(method).label, method)
         if other != method:
             raise DataError(f"{other!r} and {method!r} are names of one method, expected it once; leave one out")
-    return [by_label[style.label] for style in METHOD_STYLES.values() if style.label in by_label]
+    return [by_label[style.label] for style in _all_styles().values() if style.label in by_label]
+
+
+def _all_styles() -> dict[str, MethodStyle]:
+    others = [method for method in methods() if method.name not in METHOD_STYLES]
+    markers = itertools.cycle(_SPARE_MARKERS)
+    return METHOD_STYLES | {
+        method.name: MethodStyle(method.label, "#707070", marker, _DASHED)
+        for method, marker in zip(others, markers, strict=False)
+    }
 
 
 def require_matplotlib() -> None:

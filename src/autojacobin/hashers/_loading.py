@@ -4,25 +4,11 @@ from __future__ import annotations
 
 import os
 
-from autojacobin.hashers._base import Hasher
 from autojacobin.hashers._persistence import read_model
-from autojacobin.hashers.autobin import AutoBin
-from autojacobin.hashers.autojacobin import AutoJacoBin
-from autojacobin.hashers.cautobin import CAutoBin
-from autojacobin.hashers.dautobin import DAutoBin
-from autojacobin.hashers.itq import ITQ
-from autojacobin.hashers.lsh import LSH
-from autojacobin.hashers.nokmeans import NOKMeans
-from autojacobin.hashers.okmeans import OKMeans
-from autojacobin.hashers.spectral import SpectralHashing
+from autojacobin.hashers.base import Hasher
+from autojacobin.hashers.registry import classes
 
 __all__ = ["load"]
-
-# A table, not a search for subclasses: what a file loads as must not depend on what else was imported.
-_CLASSES: dict[str, type[Hasher]] = {
-    cls.__name__: cls
-    for cls in (AutoBin, AutoJacoBin, CAutoBin, DAutoBin, ITQ, LSH, NOKMeans, OKMeans, SpectralHashing)
-}
 
 
 def load(path: str | os.PathLike[str]) -> Hasher:
@@ -36,5 +22,5 @@ def load(path: str | os.PathLike[str]) -> Hasher:
     FormatError
         If the file is damaged or foreign, or if it needs a newer library.
     """
-    model: Hasher = read_model(path, _CLASSES)
+    model: Hasher = read_model(path, classes())
     return model

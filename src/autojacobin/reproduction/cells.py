@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autojacobin.reproduction.settings import COMPARED, EVERY, VARIANTS, Settings
+from autojacobin.reproduction.settings import COMPARED, VARIANTS, Settings, every_method
 from autojacobin.reproduction.trials import Cell
 
 __all__ = [
@@ -31,7 +31,7 @@ def compared_cells(settings: Settings) -> list[Cell]:
 
 def every_cell(settings: Settings) -> list[Cell]:
     """Trials of all methods with their defaults: those that are compared, the variants, and the one that chooses."""
-    others = [method for method in EVERY if method not in COMPARED]
+    others = [method for method in every_method() if method not in COMPARED]
     return compared_cells(settings) + [
         Cell(method, bits, seed) for seed in range(settings.seeds) for bits in settings.bits for method in others
     ]

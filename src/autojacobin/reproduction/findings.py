@@ -13,7 +13,7 @@ from autojacobin.reproduction.cells import alpha_cell
 from autojacobin.reproduction.paper_figures import alpha_m_recall, k_of_figure_8, models, pictured, typical
 from autojacobin.reproduction.paper_tables import PAPER_SECONDS, label, points_for_90
 from autojacobin.reproduction.results import Results, counted, surely_better
-from autojacobin.reproduction.settings import CHOSEN, COMPARED, EVERY
+from autojacobin.reproduction.settings import CHOSEN, COMPARED, every_method
 from autojacobin.reproduction.trials import N_PICTURED
 
 __all__ = [
@@ -48,7 +48,7 @@ def m_recalls(results: Results) -> str:
 
 def every_m_recall(results: Results) -> str:
     """In how many rows Auto-JacoBin that chooses is best, where it is not, and how it stands to the paper's own."""
-    rows = {(k, bits): results.level_with_best(EVERY, bits, k) for k, bits in _rows(results)}
+    rows = {(k, bits): results.level_with_best(every_method(), bits, k) for k, bits in _rows(results)}
     lost = {row: best for row, (best, near) in rows.items() if CHOSEN not in (best, *near)}
     pairs = {row: results.level_with_best((_OWN, CHOSEN), row[1], row[0]) for row in rows}
     ahead = sum(best == CHOSEN and not near for best, near in pairs.values())

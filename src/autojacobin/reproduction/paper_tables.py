@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from autojacobin import figures
 from autojacobin.datasets import CATALOGUE
+from autojacobin.hashers import find_method
 from autojacobin.reproduction.cells import PAPER_ALPHA, longest_bits
 from autojacobin.reproduction.paper_figures import models
 from autojacobin.reproduction.results import Results, counted
-from autojacobin.reproduction.settings import COMPARED, EVERY
+from autojacobin.reproduction.settings import COMPARED, every_method
 from autojacobin.reproduction.tables import Table
 
 __all__ = [
@@ -58,7 +58,7 @@ def m_recalls(results: Results) -> Table:
 def every_m_recall(results: Results) -> Table:
     """Table II with all ten methods, and with Auto-JacoBin that chooses its settings."""
     title = f"m-Recall of all methods on {results.data.name}, K = {results.settings.depth:,}"
-    return _compared(results, "quality", title, EVERY)
+    return _compared(results, "quality", title, every_method())
 
 
 def _compared(results: Results, name: str, title: str, methods: tuple[str, ...]) -> Table:
@@ -166,4 +166,4 @@ def _by_k_and_bits(results: Results, name: str, title: str, text: Callable[[str,
 
 def label(method: str) -> str:
     """Name of a method as tables and legends have it."""
-    return figures.METHOD_STYLES[method].label
+    return find_method(method).label

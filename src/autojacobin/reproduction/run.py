@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from autojacobin import __version__, figures
-from autojacobin._parallel import usable_cores
+from autojacobin.core.parallel import usable_cores
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth

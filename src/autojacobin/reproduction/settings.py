@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,21 +9,10 @@ import numpy as np
 
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
-from autojacobin.hashers import (
-    ITQ,
-    LSH,
-    AutoBin,
-    AutoJacoBin,
-    CAutoBin,
-    DAutoBin,
-    Hasher,
-    NOKMeans,
-    OKMeans,
-    SpectralHashing,
-)
+from autojacobin.hashers import Hasher, find_method, methods
 from autojacobin.search._arguments import checked_count
 
-__all__ = ["CHOSEN", "COMPARED", "EVERY", "GRIDS", "VARIANTS", "Settings", "cut", "make_hasher"]
+__all__ = ["CHOSEN", "COMPARED", "EVERY", "GRIDS", "VARIANTS", "Settings", "cut", "every_method", "make_hasher"]
 
 COMPARED = ("LSH", "SpectralHashing", "ITQ", "OKMeans", "NOKMeans", "AutoJacoBin")
 VARIANTS = ("AutoBin1", "AutoBin2", "DAutoBin", "CAutoBin")
@@ -44,31 +32,18 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
 }
 """What the paper searches for the variants of its method."""
 
-_MAKERS: dict[str, tuple[Callable[..., Hasher], dict[str, Any]]] = {
-    "LSH": (LSH, {}),
-    "SpectralHashing": (SpectralHashing, {}),
-    "ITQ": (ITQ, {}),
-    "OKMeans": (OKMeans, {}),
-    "NOKMeans": (NOKMeans, {}),
-    "AutoJacoBin": (AutoJacoBin.as_published, {}),
-    CHOSEN: (AutoJacoBin, {}),
-    "AutoBin1": (AutoBin, {}),
-    "AutoBin2": (AutoBin, {"batch_size": None, "n_epochs": 50}),
-    "DAutoBin": (DAutoBin, {}),
-    "CAutoBin": (CAutoBin, {}),
-}
-
 _HIGH_DIMENSION = 256
 _DEEPEST, _SHALLOWEST = 10_000, 1_000
 
 
 def make_hasher(method: str, bits: int, seed: int, parameters: dict[str, Any]) -> Hasher:
-    """Make an unfitted hasher by the name it has in the paper."""
-    maker, fixed = _MAKERS[method]
-    given: dict[str, Any] = {**fixed, **parameters}
-    if "random_state" in maker(bits).get_params():
-        given["random_state"] = seed
-    return maker(bits, **given)
+    """Make an unfitted hasher by the name that its method has in the registry."""
+    return find_method(method).make(bits, parameters, seed)
+
+
+def every_method() -> tuple[str, ...]:
+    """Names of all registered methods: those of ``EVERY``, then those from outside the library."""
+    return (*EVERY, *(method.name for method in methods() if method.name not in EVERY))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._files import write_atomically
+from autojacobin.core.files import write_atomically
 from autojacobin.errors import StorageError
 from autojacobin.reproduction.trials import Outcome
 

@@ -18,9 +18,9 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import namespace, to_host
-from autojacobin._parallel import run_tasks
 from autojacobin.codes import Codes
+from autojacobin.core.arrays import namespace, to_host
+from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search._arguments import checked_k, checked_subset
 from autojacobin.search.gpu import gpu_asymmetric_topk

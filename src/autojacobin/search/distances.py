@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
-from autojacobin._arrays import adopt, to_host
 from autojacobin.codes import Codes
+from autojacobin.core.arrays import adopt, to_host
 from autojacobin.errors import DataError
 from autojacobin.search.asymmetric import asymmetric_queries, asymmetric_topk
 from autojacobin.search.hamming import hamming_queries, hamming_topk

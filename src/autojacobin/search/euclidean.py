@@ -24,9 +24,9 @@ from typing import Any, Protocol, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._parallel import run_tasks
+from autojacobin.core.parallel import run_tasks
+from autojacobin.core.vectors import as_floats, as_matrix, refuse_non_finite
 from autojacobin.errors import DataError
-from autojacobin.hashers._vectors import as_floats, as_matrix, refuse_non_finite
 from autojacobin.search._arguments import checked_k
 from autojacobin.search.kernels.euclidean import (
     LONGEST_UINT8,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from autojacobin._arrays import namespace
 from autojacobin.codes import Codes
+from autojacobin.core.arrays import namespace
 
 __all__ = ["gpu_asymmetric_topk", "gpu_hamming_topk"]
 

@@ -8,9 +8,9 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import namespace
-from autojacobin._parallel import run_tasks
 from autojacobin.codes import Codes
+from autojacobin.core.arrays import namespace
+from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search._arguments import checked_codes, checked_k, checked_subset
 from autojacobin.search.gpu import gpu_hamming_topk

@@ -29,10 +29,10 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import to_host
-from autojacobin._parallel import run_tasks, usable_cores
+from autojacobin.core.arrays import to_host
+from autojacobin.core.parallel import run_tasks, usable_cores
+from autojacobin.core.vectors import as_matrix, refuse_non_finite
 from autojacobin.errors import DataError
-from autojacobin.hashers._vectors import as_matrix, refuse_non_finite
 from autojacobin.search._arguments import checked_k
 from autojacobin.search.kernels.euclidean import keep_near, remove_far
 from autojacobin.search.kernels.selection import smallest

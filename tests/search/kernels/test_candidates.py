@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, Codes, DataError, Index
+from autojacobin.index.storage import MemoryStore
 from autojacobin.search import asymmetric_topk, hamming_topk
 from autojacobin.search.asymmetric import asymmetric_queries
 from autojacobin.search.hamming import hamming_queries
 from autojacobin.search.kernels import candidates
 from autojacobin.search.kernels.bitslice import slice_queries
-from autojacobin.search.storage import MemoryStore
 from autojacobin.search.tiles import Tiles
 
 N = 2048 * 40 + 77  # enough tiles for a sample, and a last one that is not full

@@ -76,7 +76,9 @@ def _opened(source: Source, file: Any, label: str, name: str) -> Reader:
         raise FormatError(f"{source.path} keeps the data of {label!r} in other files; copy them into one with h5repack")
     dtype, size = dataset.dtype, n * width * dataset.dtype.itemsize
     offset = dataset.id.get_offset()
-    if offset is not None and dataset.id.get_storage_size() == size and dtype.kind != "b":
+    # an integer that fills only some bits of its bytes, say, has to be converted by HDF5
+    as_in_memory = dataset.id.get_type().equal(_h5py("reading HDF5").h5t.py_create(dtype))
+    if offset is not None and dataset.id.get_storage_size() == size and as_in_memory and dtype.kind != "b":
         if offset + size > len(source):
             what = f"{label!r} of {size} bytes from byte {offset} on in a file of {len(source)} bytes"
             raise damaged(source.path, name, f"{what}: the file was cut off")

@@ -20,7 +20,7 @@ from autojacobin.errors import FormatError
 __all__ = ["MAGIC", "Header", "map_npy", "npy_header", "open_npy", "read_header", "write_npy"]
 
 MAGIC = np.lib.format.MAGIC_PREFIX
-_LARGEST_HEADER = 2**16
+_LARGEST_HEADER = 10_000  # as numpy.load has it: Python's parser, which reads it, may crash on a longer one
 # NumPy reads the header by Python's own parser, which in Python 3.11 takes a sound one for a damaged one if another
 # thread parses at the same time (python/cpython#106905).
 _PARSING = threading.Lock()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import adopt, to_host
+from autojacobin.core.arrays import adopt, to_host
 from autojacobin.datasets._formats.reader import rows_per_block, steps
 from autojacobin.datasets._formats.source import spooled
 from autojacobin.datasets._formats.vectors import Vectors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -17,6 +18,7 @@ from autojacobin.errors import FormatError, MissingExtraError
 __all__ = ["MAGIC", "open_parquet", "write_parquet"]
 
 MAGIC = b"PAR1"
+_LARGEST_RATIO = 100_000  # of decoded bytes to those of the file; columns of zeros and ones come to a third of it
 _LARGEST_GROUP_KEPT = 2**28  # bytes; files with larger groups are decoded to a temporary file, block by block
 
 
@@ -60,7 +62,7 @@ class _ParquetReader(LazyReader):
         self._arrow = _pyarrow("pyarrow", "reading Parquet")
         self._file, self._label, self._name = file, label, name
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-        self._starts = np.cumsum([0, *(group.num_rows for group in groups)]).tolist()
+        self._starts = [0, *itertools.accumulate(group.num_rows for group in groups)]
         self._kept: tuple[int, npt.NDArray[Any] | None] = (-1, None)
         self._largest_group = max((group.num_rows for group in groups), default=0)
         n = self._starts[-1]
@@ -68,6 +70,10 @@ class _ParquetReader(LazyReader):
             raise FormatError(f"{source.path} holds no vectors, got {n} rows; write it again")
         value = _number_type(self._arrow, file.schema_arrow.field(label).type)
         dtype = np.dtype(value.to_pandas_dtype())
+        # of columns nothing is asked here: pyarrow 26 ends the process if what a footer says of one is wrong
+        if n * dtype.itemsize > max(_LARGEST_GROUP_KEPT, _LARGEST_RATIO * len(source)):
+            what = f"{n} rows in a file of {len(source)} bytes"
+            raise damaged(source.path, name, f"{what}, more than it can hold")
         super().__init__(source.path, (n, self._first_length(source)), dtype)
 
     def _first_length(self, source: Source) -> int:

@@ -50,7 +50,8 @@ def open_text(source: Source, name: str) -> Reader:
     separator = _separator(line, name)
     width = len(_fields(line, separator))
     if not 1 <= width <= LARGEST_DIMENSION:
-        what = f"{width} fields in line {1 + skipped} at byte {start}"
+        number = width if width <= LARGEST_DIMENSION else f"more than {LARGEST_DIMENSION}"
+        what = f"{number} fields in line {1 + skipped} at byte {start}"
         raise damaged(source.path, name, f"{what}, expected 1 to {LARGEST_DIMENSION}")
     if names and (len(names) == width - 1 or not names[0].strip(b' \t\r"')):  # as pandas and R write data frames
         raise FormatError(
@@ -184,7 +185,8 @@ def _separator(line: bytes, name: str) -> bytes | None:
 
 
 def _fields(line: bytes, separator: bytes | None) -> list[bytes]:
-    return line.split(separator) if separator is None else line.rstrip(b"\r").split(separator)
+    """Fields of a line; of more than may be, the last holds the rest."""
+    return (line if separator is None else line.rstrip(b"\r")).split(separator, LARGEST_DIMENSION)
 
 
 def _is_number(field: bytes) -> bool:

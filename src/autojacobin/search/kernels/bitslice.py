@@ -37,7 +37,7 @@ import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 
-from autojacobin._compile import intrinsic, kernel, trailing_zeros, use_wide_registers
+from autojacobin.core.compilation import intrinsic, kernel, trailing_zeros, use_wide_registers
 from autojacobin.search.kernels.popcount import PLANES
 from autojacobin.search.kernels.simd import (
     INT32,

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._compile import kernel, popcount, trailing_zeros, use_wide_registers
-from autojacobin._parallel import run_tasks, usable_cores
+from autojacobin.core.compilation import kernel, popcount, trailing_zeros, use_wide_registers
+from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.search.kernels.bitslice import (
     CODES_PER_CHUNK,
     SlicedQueries,

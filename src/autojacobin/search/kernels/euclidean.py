@@ -24,7 +24,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from autojacobin._compile import intrinsic, kernel, use_wide_registers
+from autojacobin.core.compilation import intrinsic, kernel, use_wide_registers
 from autojacobin.search.kernels.selection import upper_limit
 from autojacobin.search.kernels.simd import (
     CACHE_LINE,

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin._compile import kernel, popcount, use_wide_registers
+from autojacobin.core.compilation import kernel, popcount, use_wide_registers
 
 __all__ = [
     "PLANES", "code_distance", "near_bitmap", "row_distances", "table_sums", "tile_distances", "write_tiles",

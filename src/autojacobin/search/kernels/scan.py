@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._compile import kernel, trailing_zeros, use_wide_registers
-from autojacobin._parallel import run_tasks, usable_cores
+from autojacobin.core.compilation import kernel, trailing_zeros, use_wide_registers
+from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.search.kernels.bitslice import can_be_sliced, mark_near, set_start, slice_queries, slice_tile
 from autojacobin.search.kernels.popcount import code_distance, near_bitmap, tile_distances
 from autojacobin.search.kernels.selection import (

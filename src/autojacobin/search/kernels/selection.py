@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._compile import kernel, use_wide_registers
+from autojacobin.core.compilation import kernel, use_wide_registers
 
 __all__ = [
     "BELOW", "COUNT", "RADIUS", "Selection", "admit", "capacity_for", "empty_selection", "finish", "keep_nearest",

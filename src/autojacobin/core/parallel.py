@@ -1,0 +1,118 @@
+"""Work over points on every core, with the BLAS library held to one thread meanwhile.
+
+On thousands of small matrices the threads of a BLAS library cost more than they bring (15 times more, with
+two threads and 128×128 eigenproblems), while the points themselves are independent and share out well.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from autojacobin.core.arrays import namespace
+
+__all__ = ["map_points", "one_blas_thread", "run_tasks", "usable_cores"]
+
+T = TypeVar("T")
+
+
+def map_points(work: Callable[[slice], T], array: Any, per_task: int) -> Iterator[T]:
+    """Give ``work(rows)`` for slices of ``per_task`` rows of ``array``, in order, whoever finishes first.
+
+    The slices do not depend on the number of cores, so neither does a sum over the results. On a GPU the
+    slices run one after another: the device is what works in parallel there.
+    """
+    tasks = [slice(start, min(start + per_task, len(array))) for start in range(0, len(array), per_task)]
+    cores = min(usable_cores(), len(tasks))
+    if namespace(array) is not np or cores <= 1:
+        yield from map(work, tasks)
+        return
+    with one_blas_thread(), ThreadPoolExecutor(cores) as pool:
+        yield from pool.map(work, tasks)
+
+
+def run_tasks(work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
+    """Give ``work(*task)`` for every task, in order, on all cores; for kernels that release the GIL.
+
+    The calling thread works too. It would only wait otherwise, and waking it up again costs as much as a search for
+    one query.
+    """
+    cores = min(usable_cores(), len(tasks))
+    results: list[Any] = [None] * len(tasks)
+    numbers = itertools.count()  # a next() on it is atomic
+
+    def drain() -> None:
+        while (number := next(numbers)) < len(tasks):
+            results[number] = work(*tasks[number])
+
+    helpers = [_pool().submit(drain) for _ in range(cores - 1)]
+    try:
+        drain()
+    finally:
+        for helper in helpers:
+            if not helper.cancel():  # one that has not begun has nothing left to do, and may wait for this very thread
+                helper.result()
+    return results
+
+
+def usable_cores() -> int:
+    """Count the cores that the scheduler lets this process run on, or that ``OMP_NUM_THREADS`` grants it."""
+    try:
+        available = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS and Windows
+        available = os.cpu_count() or 1
+    granted = os.environ.get("OMP_NUM_THREADS", "")
+    return min(available, int(granted)) if granted.isdigit() and int(granted) > 0 else available
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    # kept, because starting threads takes as long as a search for one query
+    return ThreadPoolExecutor(usable_cores(), thread_name_prefix="autojacobin")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
+
+
+_blas_lock = threading.Lock()
+_blas_held = False
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Hold BLAS to one thread, unless somebody does so already.
+
+    Held around a whole training, not only around the work over points: after a product on several threads those of
+    OpenBLAS keep their cores busy with waiting for some 20 ms, and the points want these cores.
+
+    The number of threads belongs to the process. Holds of several threads that each restored what they had found would
+    restore each other's limit and leave BLAS on one thread for good; so only one hold counts at a time, and the
+    thread that set it takes it back.
+    """
+    global _blas_held
+    with _blas_lock:
+        first, _blas_held = not _blas_held, True
+        limit = _controller().limit(limits=1, user_api="blas") if first else None
+    try:
+        yield
+    finally:
+        if limit is not None:
+            with _blas_lock:
+                limit.restore_original_limits()
+                _blas_held = False
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    # finding the loaded libraries takes milliseconds, too long for every step of a training
+    return ThreadpoolController()

@@ -1,0 +1,122 @@
+"""The page as a folder of plain files that opens from a disk, with no server and no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from autojacobin.core.files import write_atomically
+from autojacobin.errors import StorageError
+from autojacobin.explorer._script import ASSETS, as_one_script
+from autojacobin.explorer.bundle import Bundle
+
+__all__ = ["export_page", "prepare_folder", "script_hash"]
+
+_MODULE = '<script type="module" src="explorer/main.js"></script>'
+_STYLES = '<link rel="stylesheet" href="explorer/explorer.css">'
+_ICON = 'href="explorer/icon.svg"'
+_MODE = 'data-mode="service"'
+_PAGE, _DATA, _ABOUT = "index.html", "data", "about.js"
+_MARK = b"autojacobin-explorer"
+
+
+def export_page(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
+    """Write the page and its data into ``folder`` and give the path of ``index.html``, which is written last.
+
+    Parameters
+    ----------
+    bundle : Bundle
+        From :func:`build_bundle`.
+    folder : path
+        A new or empty folder, or one that holds an earlier page, whose data are replaced.
+    """
+    target = prepare_folder(folder)
+    page = target / _PAGE
+    try:
+        # an old page with new data, or the other way round, would show wrong numbers
+        page.unlink(missing_ok=True)
+        shutil.rmtree(target / _DATA, ignore_errors=True)
+        (target / _DATA).mkdir()
+        for name, content in _data_files(bundle):
+            write_atomically(target / _DATA / name, content)
+        write_atomically(page, _html().encode())
+    except OSError as error:
+        raise _cannot_write(target, error) from error
+    return page
+
+
+def prepare_folder(folder: str | os.PathLike[str]) -> Path:
+    """Make the folder, or refuse one that holds anything but a page; to be told before a long computation."""
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=target):
+            pass  # a folder that is there may still be one to read only
+        others = sorted(path.name for path in target.iterdir() if not _is_of_a_page(path))
+    except OSError as error:
+        raise _cannot_write(target, error) from error
+    if others:
+        raise StorageError(
+            f"{target} holds other files, such as {others[0]}, expected a new or empty folder or an earlier page; "
+            "choose another one with --static"
+        )
+    return target
+
+
+def _is_of_a_page(path: Path) -> bool:
+    if path.name == _DATA:
+        return (path / _ABOUT).exists() or not any(path.iterdir())
+    return path.name == _PAGE and _MARK in path.read_bytes()[:400]
+
+
+def _cannot_write(target: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"cannot write the page to {target}: {error.strerror or error}; choose another folder with --static"
+    )
+
+
+def _data_files(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
+    yield _ABOUT, _as_script("about", bundle.about)
+    if bundle.wall is not None:
+        yield f"wall.{bundle.wall.ending}", bundle.wall.content
+    for number, record in enumerate(bundle.queries):
+        yield f"query-{number}.js", _as_script(f"query-{number}", record)
+    for number, sprite in enumerate(bundle.pictures):
+        yield f"query-{number}.{sprite.ending}", sprite.content
+
+
+def _as_script(name: str, content: Any) -> bytes:
+    """Wrap JSON into a call: a page from a disk may load scripts but not fetch."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return f'autojacobinReceive("{name}",{text});\n'.encode()
+
+
+def _html() -> str:
+    html = (ASSETS / "index.html").read_text(encoding="utf-8")
+    styles = (ASSETS / "explorer.css").read_text(encoding="utf-8")
+    icon = base64.b64encode((ASSETS / "icon.svg").read_bytes()).decode()
+    for part, instead in (
+        (_ICON, f'href="data:image/svg+xml;base64,{icon}"'),
+        (_STYLES, f"<style>\n{styles}</style>"),
+        (_MODULE, f"<script>{_inline_script()}</script>"),
+        (_MODE, 'data-mode="files"'),
+    ):
+        html = html.replace(part, instead)
+    return html
+
+
+def script_hash() -> str:
+    """Hash of the script in an exported page, as a Content-Security-Policy names it."""
+    digest = hashlib.sha256(_inline_script().encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _inline_script() -> str:
+    return f"\n{as_one_script()}"

@@ -1,0 +1,116 @@
+"""The page in the search service: for each index a table of what it retrieves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from autojacobin.errors import DataError, MissingExtraError
+from autojacobin.explorer._script import ASSETS
+from autojacobin.service.middleware import page_policy
+
+if TYPE_CHECKING:
+    from autojacobin.index.index import Index
+
+__all__ = ["explorer_routes"]
+
+_MOST_CODES = 1000
+_SAMPLE = 24
+_FEW = 1_000_000  # ids that are listed in no time
+_PROBLEM = "application/problem+json"
+_TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+def explorer_routes(indexes: Mapping[str, Index]) -> list[Any]:
+    """Give Starlette routes for the page at ``/``, its files under ``/explorer/`` and what it asks of the indexes.
+
+    The page searches through the service's ``POST /v1/search``. Besides, ``GET /explorer/ids?index=NAME`` gives some
+    ids to start from, and ``GET /explorer/codes?index=NAME&ids=1,2,3`` codes as hexadecimal digits.
+
+    Parameters
+    ----------
+    indexes : mapping of name to Index
+        Looked at anew for every request, so that an index which is replaced there is seen.
+    """
+    try:
+        from starlette.concurrency import run_in_threadpool
+        from starlette.responses import JSONResponse, Response
+        from starlette.routing import Route
+    except ImportError as error:
+        raise MissingExtraError("starlette", "web", "the explorer page in a service") from error
+
+    files = {path.name: path for path in ASSETS.iterdir() if path.suffix in _TYPES}
+    headers = {"Content-Security-Policy": page_policy(), "Cache-Control": "no-cache"}
+
+    def file(name: str) -> Any:
+        path = files.get(name)  # a name of the list, so that no path of a request reaches the disk
+        if path is None:
+            return JSONResponse(_problem(404, "there is no such file"), 404, media_type=_PROBLEM)
+        return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=headers)
+
+    async def page(_: Any) -> Any:
+        return file("index.html")
+
+    async def asset(request: Any) -> Any:
+        return file(request.path_params["name"])
+
+    def answering(answer: Callable[[Index, Mapping[str, str]], dict[str, Any]]) -> Callable[[Any], Awaitable[Any]]:
+        async def endpoint(request: Any) -> Any:
+            asked = request.query_params
+            try:
+                return JSONResponse(await run_in_threadpool(lambda: answer(_named(indexes, asked), asked)))
+            except DataError as error:
+                return JSONResponse(_problem(400, str(error)), 400, media_type=_PROBLEM)
+
+        return endpoint
+
+    return [
+        Route("/", page),
+        Route("/explorer/ids", answering(_SomeIds())),
+        Route("/explorer/codes", answering(_codes)),
+        Route("/explorer/{name}", asset),
+    ]
+
+
+def _problem(status: int, detail: str) -> dict[str, Any]:
+    return {"title": "Not Found" if status == 404 else "Bad Request", "status": status, "detail": detail}
+
+
+def _named(indexes: Mapping[str, Index], asked: Mapping[str, str]) -> Index:
+    name = asked.get("index", "")
+    if name not in indexes:
+        raise DataError(f"there is no index {name[:80]!r}, expected one of: {', '.join(indexes)}; see /v1/indexes")
+    return indexes[name]
+
+
+class _SomeIds:
+    """Some ids of each index, looked for once for each of its versions, because that sorts all there are."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Index, int, list[int]]] = {}
+        self._looking = threading.Lock()
+
+    def __call__(self, index: Index, asked: Mapping[str, str]) -> dict[str, Any]:
+        name, n = asked["index"], len(index)
+        with self._looking:  # whoever asks the same meanwhile finds it done
+            known = self._known.get(name)
+            if known is None or known[0] is not index or known[1] != n:
+                known = self._known[name] = (index, n, _some_ids(index))
+        return {"ids": known[2]}
+
+
+def _some_ids(index: Index) -> list[int]:
+    """Ids that are evenly spread; of a large index those that are there among the ones that usually are."""
+    if len(index) <= _FEW:
+        ids: list[int] = index.ids.tolist()
+        return ids[:: -(-len(ids) // _SAMPLE) or 1]
+    return [id for id in range(0, len(index), len(index) // _SAMPLE) if id in index]
+
+
+def _codes(index: Index, asked: Mapping[str, str]) -> dict[str, Any]:
+    words = asked.get("ids", "").split(",")
+    if not all(word.isascii() and word.isdigit() and len(word) < 19 for word in words) or len(words) > _MOST_CODES:
+        raise DataError(f"ids must be 1 to {_MOST_CODES} whole numbers separated by commas, such as ids=1,2,3")
+    found = index.codes([int(word) for word in words])
+    return {"bits": found.n_bits, "codes": [row.tobytes().hex() for row in found.packed]}

@@ -1,0 +1,6 @@
+"""Work over more data than one machine holds: build, search and ground truth, on this machine or on a cluster."""
+
+from autojacobin.jobs.build import build_index, encode_files
+from autojacobin.jobs.search import search_index, true_neighbours
+
+__all__ = ["build_index", "encode_files", "search_index", "true_neighbours"]

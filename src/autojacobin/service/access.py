@@ -1,0 +1,117 @@
+"""Who may ask: a token, the hosts that a request may name, the origins of other pages."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import ipaddress
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autojacobin.errors import DataError, StorageError
+from autojacobin.service.problems import Problem
+
+__all__ = ["PUBLIC_PATHS", "TOKEN_VARIABLE", "Access", "is_loopback", "read_token"]
+
+TOKEN_VARIABLE = "AUTOJACOBIN_TOKEN"
+PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})  # probes carry no token, and learn nothing but yes or no
+
+_FEWEST_CHARACTERS = 16
+_TOKEN = re.compile(r"[!-~]+")
+_ORIGIN = re.compile(r"https?://[^/\s*]+")
+_CHALLENGE = 'Bearer realm="autojacobin", Basic realm="autojacobin", charset="UTF-8"'
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may ask.
+
+    Parameters
+    ----------
+    token : str, optional
+        What a request has to bring along, as a bearer token or as the password of HTTP Basic, which browsers ask for.
+        It is required as soon as the service listens beyond this machine.
+    hosts : tuple of str
+        Names under which the service may be asked without a token, besides those of this machine. Without this
+        check, a page elsewhere that gets its own name to point at this machine could read the answers.
+    origins : tuple of str
+        Origins, such as ``https://example.org``, whose pages may ask from a browser; none by default.
+    """
+
+    token: str | None = field(default=None, repr=False)
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.token is not None and (len(self.token) < _FEWEST_CHARACTERS or not _TOKEN.fullmatch(self.token)):
+            raise DataError(
+                f"a token must be {_FEWEST_CHARACTERS} or more ASCII characters without spaces, got one that is not; "
+                "make one with: openssl rand -hex 32"
+            )
+        for origin in self.origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise DataError(f"an origin must look like https://example.org, got {origin!r}; name each one")
+
+    def check_place(self, host: str) -> None:
+        """Refuse to listen beyond this machine without a token."""
+        if self.token is None and not is_loopback(host):
+            raise DataError(
+                f"a token is required to listen on {host!r}, which others may reach, got none; put one into a file "
+                f"for --token-file or into {TOKEN_VARIABLE}, or listen on 127.0.0.1"
+            )
+
+    def check(self, path: str, headers: dict[bytes, bytes]) -> None:
+        """Refuse a request that may not be answered."""
+        if path in PUBLIC_PATHS:
+            return
+        if self.token is None:
+            self._check_host(headers.get(b"host", b"").decode("latin-1"))
+        elif not hmac.compare_digest(_given_token(headers.get(b"authorization", b"")), self.token.encode()):
+            detail = "a token is required, got none or a wrong one; send it as Authorization: Bearer TOKEN"
+            raise Problem(401, "unauthorized", detail, {"WWW-Authenticate": _CHALLENGE})
+
+    def _check_host(self, host: str) -> None:
+        name = host.lower().rpartition("]")[0] + "]" if host.startswith("[") else host.lower().partition(":")[0]
+        if not is_loopback(name.strip("[]")) and name not in self.hosts:
+            shown = name[:80]
+            detail = f"this service is not known as {shown!r}; ask it by the name of this machine, or start it with "
+            raise Problem(421, "unknown-host", detail + "--allow-host")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_token(file: str | os.PathLike[str] | None = None) -> str | None:
+    """Give the token in a file, else the one in the environment, else none."""
+    if file is None:
+        return os.environ.get(TOKEN_VARIABLE, "").strip() or None
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise StorageError(f"the token file {file} cannot be read: {reason}; give a file that holds it") from None
+    if not token:
+        raise DataError(f"the token file {file} is empty, expected a token; make one with: openssl rand -hex 32")
+    return token
+
+
+def _given_token(authorization: bytes) -> bytes:
+    scheme, _, value = authorization.partition(b" ")
+    if scheme.lower() == b"bearer":
+        return value.strip()
+    if scheme.lower() == b"basic":
+        try:
+            return base64.b64decode(value.strip(), validate=True).partition(b":")[2]
+        except binascii.Error:
+            return b""
+    return b""

@@ -1,0 +1,210 @@
+"""The OpenAPI 3.1 document of the service, made for the indexes and limits that it has."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from autojacobin.service.answers import GENERATION
+from autojacobin.service.limits import Limits
+from autojacobin.service.problems import MEDIA_TYPE
+from autojacobin.service.questions import JSON, RAW, SHAPE
+from autojacobin.service.shelf import Shelf
+
+__all__ = ["document"]
+
+_REFUSALS = {
+    "400": "The request cannot be understood, or asks for what cannot be.",
+    "401": "A token is required.",
+    "404": "There is no such index or id.",
+    "408": "The body came too slowly.",
+    "413": "The body is too large.",
+    "415": "The body is neither JSON nor raw float32.",
+    "421": "The service is not known under this name.",
+    "500": "A mistake of the service.",
+    "503": "The service is busy; ask again after Retry-After.",
+}
+
+
+def document(shelf: Shelf, limits: Limits) -> dict[str, Any]:
+    """Describe the service."""
+    options = _options(shelf, limits)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "autojacobin",
+            "version": version("autojacobin"),
+            "summary": "Nearest neighbours by learned binary codes.",
+            "license": {"name": "BSD-3-Clause"},
+        },
+        "paths": {
+            "/v1/search": {"post": _search(shelf, limits, options)},
+            "/v1/encode": {"post": _encode(shelf, limits, options["index"])},
+            "/v1/indexes": {"get": _read("listIndexes", "What is served, and the limits.", JSON, "Indexes")},
+            "/openapi.json": {"get": _read("describe", "This document.", JSON, None)},
+            "/metrics": {"get": _read("metrics", "Counters for Prometheus.", "text/plain", None)},
+            "/healthz": {"get": _probe("healthz", "Whether the process runs.", _refusals())},
+            "/readyz": {"get": _probe("readyz", "Whether all indexes are ready.", _refusals("503"))},
+        },
+        "components": {
+            "schemas": _schemas(),
+            "responses": {code: _refusal(code, text) for code, text in _REFUSALS.items()},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}, {}],
+    }
+
+
+def _search(shelf: Shelf, limits: Limits, options: dict[str, Any]) -> dict[str, Any]:
+    ids = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+    content = {
+        "vectors": _matrix(shelf, limits),
+        "id": {**ids, "description": "Search for the neighbours of a vector in the index."},
+        "ids": {"type": "array", "items": ids, "minItems": 1, "maxItems": limits.vectors},
+    }
+    return _operation(
+        "search",
+        "Find the k nearest vectors of each query. Equal distances are in order of id.",
+        options,
+        {**_object({**options, **content}), "oneOf": [{"required": [name]} for name in content]},
+        "Neighbours",
+        "All distances as float64, then all ids as int64, little-endian, row by row.",
+    )
+
+
+def _encode(shelf: Shelf, limits: Limits, index: dict[str, Any]) -> dict[str, Any]:
+    options = {"index": index, "encoding": {"enum": ["base64", "hex"], "default": "base64"}}
+    return _operation(
+        "encode",
+        "Give the binary code of each vector: bit j is bit j % 8, least significant first, of byte j // 8.",
+        options,
+        _object({**options, "vectors": _matrix(shelf, limits)}, ["vectors"]),
+        "Codes",
+        "The bytes of one code after the other.",
+    )
+
+
+def _options(shelf: Shelf, limits: Limits) -> dict[str, Any]:
+    hint = "May be left out where one index is served."
+    return {
+        "index": {"type": "string", "enum": list(shelf), "description": hint},
+        "k": {"type": "integer", "minimum": 1, "maximum": limits.k, "default": 10},
+        "candidates": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": limits.candidates,
+            "description": "How many of the nearest codes to re-rank, at least k; by default 10 k and at least 100.",
+        },
+        "distance": {"type": "string", "enum": ["hamming", "asymmetric"], "default": "hamming"},
+        "rerank": {
+            "type": "boolean",
+            "default": True,
+            "description": "Whether to order the candidates by the Euclidean distance of the vectors.",
+        },
+        "recall": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "maximum": 0.999,
+            "description": "Instead of candidates, the mean share of the true neighbours to find.",
+        },
+    }
+
+
+def _matrix(shelf: Shelf, limits: Limits) -> dict[str, Any]:
+    widths = [served.n_features for served in shelf.served.values()]
+    row = {"type": "array", "items": {"type": "number"}, "minItems": min(widths), "maxItems": max(widths)}
+    return {"type": "array", "items": row, "minItems": 1, "maxItems": limits.vectors}
+
+
+def _operation(
+    name: str, summary: str, options: dict[str, Any], request: dict[str, Any], answer: str, raw: str
+) -> dict[str, Any]:
+    answers = {
+        "description": "The answer; raw if Accept asks for it and not for JSON.",
+        "headers": {
+            SHAPE: {"description": "Rows and columns of a raw answer.", "schema": {"type": "string"}},
+            GENERATION: {"description": "State of the index, for a raw answer.", "schema": {"type": "integer"}},
+        },
+        "content": {JSON: _schema(answer), RAW: {"schema": {"description": raw}}},
+    }
+    hint = " (for a raw body; a JSON body says it itself)"
+    shape = {
+        "name": SHAPE,
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string", "pattern": "^[0-9]{1,9},[0-9]{1,9}$"},
+        "description": "ROWS,COLUMNS of a raw body, which is refused without it or if COLUMNS is not the number of "
+        "features of the index; a JSON body must come without.",
+    }
+    return {
+        "operationId": name,
+        "summary": summary,
+        "parameters": [
+            *(
+                {"name": key, "in": "query", "required": False, "schema": schema, "description": key + hint}
+                for key, schema in options.items()
+            ),
+            shape,
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {
+                JSON: {"schema": request},
+                RAW: {"schema": {"description": f"Little-endian float32 numbers, row by row; {SHAPE} tells how many."}},
+            },
+        },
+        "responses": {"200": answers, **_refusals(*_REFUSALS)},
+    }
+
+
+def _read(name: str, summary: str, media: str, schema: str | None) -> dict[str, Any]:
+    content = {media: _schema(schema) if schema else {}}
+    responses = {"200": {"description": summary, "content": content}, **_refusals("401", "421", "500")}
+    return {"operationId": name, "summary": summary, "responses": responses}
+
+
+def _probe(name: str, summary: str, refusals: dict[str, Any]) -> dict[str, Any]:
+    answer = {"description": summary, "content": {JSON: {"schema": _object({"status": {"type": "string"}})}}}
+    return {"operationId": name, "summary": summary, "security": [], "responses": {"200": answer, **refusals}}
+
+
+def _schemas() -> dict[str, Any]:
+    text, number, whole = {"type": "string"}, {"type": "number"}, {"type": "integer"}
+    state = {"index": text, "generation": {"type": ["integer", "null"]}}
+    figures = {
+        "name": text, "vectors": whole, "hasher": text, "bits": whole, "features": whole,
+        "vectors_kept": {"type": "boolean"}, "generation": {"type": ["integer", "null"]},
+    }  # fmt: skip
+    limits = dict.fromkeys(("vectors", "k", "candidates", "work", "body_bytes"), whole)
+    neighbours = {**state, "distances": _list(_list(number)), "ids": _list(_list(whole))}
+    codes = {**state, "bits": whole, "encoding": {"enum": ["base64", "hex"]}, "codes": _list(text)}
+    return {
+        "Neighbours": _object(neighbours, list(neighbours)),
+        "Codes": _object(codes, list(codes)),
+        "Indexes": _object({"indexes": _list(_object(figures, list(figures))), "limits": _object(limits)}),
+        "Problem": _object({"type": text, "title": text, "status": whole, "detail": text}, ["type", "status"]),
+    }
+
+
+def _refusal(code: str, text: str) -> dict[str, Any]:
+    refusal: dict[str, Any] = {"description": text, "content": {MEDIA_TYPE: _schema("Problem")}}
+    if code == "503":
+        refusal["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "required": True}}
+    return refusal
+
+
+def _refusals(*codes: str) -> dict[str, Any]:
+    return {code: {"$ref": f"#/components/responses/{code}"} for code in codes}
+
+
+def _schema(name: str) -> dict[str, Any]:
+    return {"schema": {"$ref": f"#/components/schemas/{name}"}}
+
+
+def _list(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _object(properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:
+    described: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+    return described if required is None else {**described, "required": required}

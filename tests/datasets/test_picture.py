@@ -1,0 +1,24 @@
+"""Picture files that are not what they say."""
+
+import cv2
+import numpy as np
+import pytest
+
+from autojacobin.datasets._picture import read_picture
+from autojacobin.errors import DataError
+
+PNG = cv2.imencode(".png", np.arange(7 * 9 * 3, dtype=np.uint8).reshape(7, 9, 3))[1].tobytes()
+
+
+def test_a_chunk_longer_than_its_file_is_refused_before_it_takes_memory(tmp_path):
+    path = tmp_path / "a.png"
+    start = PNG.index(b"IDAT") - 4
+    path.write_bytes(PNG[:start] + b"\xff\x7f\0\x36" + PNG[start + 4 :])  # for which OpenCV takes four gigabytes
+    with pytest.raises(DataError, match=f"got a chunk of 4286513206 bytes at byte {start} of {len(PNG)}"):
+        read_picture(path)
+
+
+@pytest.mark.parametrize("behind", [b"", b"\xff" * 100])
+def test_what_is_behind_the_end_of_a_picture_does_no_harm(tmp_path, behind):
+    (tmp_path / "a.png").write_bytes(PNG + behind)
+    assert read_picture(tmp_path / "a.png").shape == (7, 9, 3)
