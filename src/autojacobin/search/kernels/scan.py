@@ -46,7 +46,10 @@ ALL_ALLOWED = np.empty(0, dtype=np.uint8)
 
 
 class _Problem(NamedTuple):
-    """Tiles with ``n`` codes, a block of queries, and the bitmap of positions that count (or an empty array)."""
+    """Tiles with ``n`` codes, a block of queries, and the bitmap of positions that count (or an empty array).
+
+    Compiled functions take it as a plain tuple, which numba unpacks faster.
+    """
 
     words: npt.NDArray[np.uint64]
     n: int
@@ -144,7 +147,7 @@ class _Scan:
         if out is None or wanted < self.k:
             shape = (len(problem.queries), wanted)
             out = np.empty(shape, dtype=np.int32), np.empty(shape, dtype=np.int64)
-        finish(wanted, selection, *out)
+        finish(wanted, tuple(selection), *out)
         return out
 
     def estimate_radii(self, first_tile: int, last_tile: int) -> Any:
@@ -163,16 +166,17 @@ class _Scan:
         # spread over the whole base, since its order often has a meaning
         sample = first_tile + np.arange(sampled) * n_tiles // sampled
         if rank <= self.codes_per_tile:  # otherwise all codes of the first tile are accepted
-            _set_radii_by_tile(problem, sample[0], rank, self.sums, self.lanes, selection)
+            _set_radii_by_tile(tuple(problem), sample[0], rank, self.sums, self.lanes, tuple(selection))
         self.scan(sample, rank, selection)
         return np.minimum(selection.counters[:, RADIUS] + 1, self.n_levels)
 
     def scan(self, tiles: Any, k: int, selection: Selection) -> None:
         """Add the codes of some tiles to a selection of the ``k`` nearest."""
+        problem, found = tuple(self.problem), tuple(selection)
         if self.sliced is None:
-            _scan_words(self.problem, tiles, k, self.sums, self.lanes, self.near, selection)
+            _scan_words(problem, tiles, k, self.sums, self.lanes, self.near, found)
         else:
-            _scan_slices(self.problem, self.sliced, tiles, k, self.near, selection)
+            _scan_slices(problem, self.sliced, tiles, k, self.near, found)
 
 
 @kernel
@@ -195,7 +199,7 @@ def _set_radii_by_tile(problem: Any, t: int, rank: int, sums: Any, lanes: Any, s
 @kernel
 def _scan_words(problem: Any, tiles: Any, k: int, sums: Any, lanes: Any, near: Any, selection: Any) -> None:
     words, n, queries, planes, allowed = problem
-    counters = selection.counters
+    counters, _, _, _ = selection
     codes = words.shape[2] * words.shape[3]
     for t in tiles:
         valid = min(codes, n - t * codes)
@@ -244,8 +248,9 @@ def _offer_sums(
 @kernel
 def _scan_slices(problem: Any, sliced: Any, tiles: Any, k: int, near: Any, selection: Any) -> None:
     use_wide_registers()
-    words, n, queries = problem.words, problem.n, problem.queries
-    starts, constants, counters = sliced.starts, sliced.constants, selection.counters
+    words, n, queries, _, _ = problem
+    counters, _, _, _ = selection
+    starts, constants = sliced.starts, sliced.constants
     codes = words.shape[2] * words.shape[3]
     chunks = sliced.slices.shape[0]
     for q in range(queries.shape[0]):

@@ -28,7 +28,7 @@ _STRIPES_PER_WANTED = 4
 
 
 class Selection(NamedTuple):
-    """The nearest codes so far of a block of queries. Compiled functions take it whole.
+    """The nearest codes so far of a block of queries. Compiled functions take it as a plain tuple.
 
     Attributes
     ----------
