@@ -92,7 +92,7 @@ class SearchOptions:
 
     def facts(self, k: int, n: int) -> dict[str, Any]:
         """Give what was asked for, and what was chosen for it, in a search for ``k`` among ``n`` vectors."""
-        from autojacobin.search._arguments import checked_candidates
+        from autojacobin.search.arguments import checked_candidates
 
         used = min(checked_candidates(self.candidates, k), n) if self.rerank else None
         asked = {"distance": self.distance, "rerank": self.rerank, "recall": self.recall, "candidates": used}

@@ -25,22 +25,8 @@ from autojacobin.evaluation.ties import (
 from autojacobin.search.truth import ground_truth
 
 __all__ = [
-    "Measured",
-    "OverSeeds",
-    "PairedTest",
-    "evaluate",
-    "expected_evaluate",
-    "expected_m_recall",
-    "expected_precision_curve",
-    "expected_recall_curve",
-    "ground_truth",
-    "leave_one_out_m_recall",
-    "m_recall",
-    "mean_and_error",
-    "mean_average_precision",
-    "measure",
-    "over_seeds",
-    "paired_test",
-    "precision_curve",
+    "Measured", "OverSeeds", "PairedTest", "evaluate", "expected_evaluate", "expected_m_recall",
+    "expected_precision_curve", "expected_recall_curve", "ground_truth", "leave_one_out_m_recall", "m_recall",
+    "mean_and_error", "mean_average_precision", "measure", "over_seeds", "paired_test", "precision_curve",
     "recall_curve",
-]
+]  # fmt: skip

@@ -23,7 +23,7 @@ from autojacobin.core.compilation import kernel
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.evaluation.places import Places, places_in_list
 from autojacobin.evaluation.statistics import Measured
-from autojacobin.search._arguments import checked_count
+from autojacobin.search.arguments import checked_count
 
 __all__ = ["average_precision_of", "evaluate", "evaluate_places", "measure", "precision_of", "recall_of"]
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from autojacobin.core.compilation import kernel
 from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.search._arguments import checked_count
+from autojacobin.search.arguments import checked_count
 
 __all__ = ["Places", "checked_truth", "places_in_list"]
 

@@ -12,7 +12,7 @@ from autojacobin.errors import DataError
 from autojacobin.evaluation.measures import average_precision_of, precision_of, recall_of
 from autojacobin.evaluation.places import places_in_list
 from autojacobin.search import hamming_topk
-from autojacobin.search._arguments import checked_count
+from autojacobin.search.arguments import checked_count
 from autojacobin.search.truth import ground_truth
 
 __all__ = ["leave_one_out_m_recall", "m_recall", "mean_average_precision", "precision_curve", "recall_curve"]

@@ -13,7 +13,7 @@ import scipy.special
 from sklearn.utils import check_random_state
 
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.search._arguments import checked_count
+from autojacobin.search.arguments import checked_count
 
 __all__ = ["Measured", "OverSeeds", "PairedTest", "mean_and_error", "over_seeds", "paired_test"]
 

@@ -25,7 +25,7 @@ from autojacobin.errors import DataError
 from autojacobin.evaluation.measures import evaluate_places, precision_of, recall_of
 from autojacobin.evaluation.places import Places, checked_truth
 from autojacobin.evaluation.statistics import Measured
-from autojacobin.search._arguments import checked_codes, checked_count
+from autojacobin.search.arguments import checked_codes, checked_count
 from autojacobin.search.tiles import code_words
 
 __all__ = ["expected_evaluate", "expected_m_recall", "expected_precision_curve", "expected_recall_curve", "tied_places"]

@@ -37,19 +37,6 @@ from autojacobin.figures._save import save
 from autojacobin.figures._style import METHOD_STYLES, MethodStyle, require_matplotlib
 
 __all__ = [
-    "METHOD_STYLES",
-    "MethodStyle",
-    "alpha",
-    "choice",
-    "cost",
-    "denoising",
-    "network",
-    "patches",
-    "proof",
-    "recall",
-    "recall_grid",
-    "require_matplotlib",
-    "retrieval",
-    "save",
-    "toy",
-]
+    "METHOD_STYLES", "MethodStyle", "alpha", "choice", "cost", "denoising", "network", "patches", "proof", "recall",
+    "recall_grid", "require_matplotlib", "retrieval", "save", "toy",
+]  # fmt: skip

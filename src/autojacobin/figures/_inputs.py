@@ -15,15 +15,9 @@ from autojacobin.errors import DataError, DataTypeError
 from autojacobin.figures._style import in_order
 
 __all__ = [
-    "checked_curves",
-    "checked_measurement",
-    "checked_patch",
-    "checked_patches",
-    "checked_seed",
-    "filled_dict",
-    "number_keys",
-    "numbers",
-]
+    "checked_curves", "checked_measurement", "checked_patch", "checked_patches", "checked_seed", "filled_dict",
+    "number_keys", "numbers",
+]  # fmt: skip
 
 
 def filled_dict(value: Any, name: str, holds: str) -> dict[Any, Any]:

@@ -38,7 +38,7 @@ __all__ = [
     "new_figure",
     "require_matplotlib",
     "style_of",
-]
+]  # fmt: skip
 
 # Widths of a column and of a page in inches, and sizes of letters in points, as journals print them.
 COLUMN = 3.5

@@ -6,15 +6,9 @@ from autojacobin.reproduction.settings import COMPARED, VARIANTS, Settings, ever
 from autojacobin.reproduction.trials import Cell
 
 __all__ = [
-    "PAPER_ALPHA",
-    "alpha_cell",
-    "alpha_cells",
-    "compared_cells",
-    "every_cell",
-    "first_seed",
-    "longest_bits",
+    "PAPER_ALPHA", "alpha_cell", "alpha_cells", "compared_cells", "every_cell", "first_seed", "longest_bits",
     "variant_cells",
-]
+]  # fmt: skip
 
 PAPER_ALPHA = 0.1
 

@@ -17,18 +17,9 @@ from autojacobin.reproduction.settings import CHOSEN, COMPARED, every_method
 from autojacobin.reproduction.trials import N_PICTURED
 
 __all__ = [
-    "alphas",
-    "cost",
-    "depth_for_90",
-    "every_m_recall",
-    "m_recalls",
-    "recall_at_1000",
-    "recall_grid",
-    "retrieval",
-    "training_times",
-    "variant_m_recalls",
-    "variants",
-]
+    "alphas", "cost", "depth_for_90", "every_m_recall", "m_recalls", "recall_at_1000", "recall_grid", "retrieval",
+    "training_times", "variant_m_recalls", "variants",
+]  # fmt: skip
 
 _OWN, _OTHERS = COMPARED[-1], COMPARED[:-1]
 _SETTLED = 20  # steps after which the paper sees hardly any change of the cost

@@ -17,19 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "alpha_m_recall",
-    "alphas",
-    "cost",
-    "k_of_figure_8",
-    "models",
-    "patches",
-    "pictured",
-    "recall_grid",
-    "retrieval",
-    "stretched",
-    "typical",
-    "variants",
-]
+    "alpha_m_recall", "alphas", "cost", "k_of_figure_8", "models", "patches", "pictured", "recall_grid", "retrieval",
+    "stretched", "typical", "variants",
+]  # fmt: skip
 
 _K_OF_FIGURE_8 = 100
 

@@ -15,17 +15,9 @@ from autojacobin.reproduction.settings import COMPARED, every_method
 from autojacobin.reproduction.tables import Table
 
 __all__ = [
-    "PAPER_SECONDS",
-    "data_sets",
-    "depth_for_90",
-    "every_m_recall",
-    "label",
-    "m_recalls",
-    "points_for_90",
-    "recall_at_1000",
-    "training_times",
-    "variant_m_recalls",
-]
+    "PAPER_SECONDS", "data_sets", "depth_for_90", "every_m_recall", "label", "m_recalls", "points_for_90",
+    "recall_at_1000", "training_times", "variant_m_recalls",
+]  # fmt: skip
 
 # Seconds that the paper reports for SIFT1M, 10,000 points of 128 dimensions, 64 bits.
 PAPER_SECONDS = {"NOKMeans": 15.18, "OKMeans": 3.67, "ITQ": 1.79, "SpectralHashing": 1.229, "AutoJacoBin": 480.0}

@@ -10,7 +10,7 @@ import numpy as np
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
 from autojacobin.hashers import Hasher, find_method, methods
-from autojacobin.search._arguments import checked_count
+from autojacobin.search.arguments import checked_count
 
 __all__ = ["CHOSEN", "COMPARED", "EVERY", "GRIDS", "VARIANTS", "Settings", "cut", "every_method", "make_hasher"]
 
