@@ -4,7 +4,7 @@ import traceback
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from autojacobin.core.addresses import redacted_address, redacted_message, safe_cause
@@ -15,6 +15,7 @@ odd = st.text(st.sampled_from("/@:?#&=%;,'\"\\ []{}ab1.*$\n") | st.characters(),
 secrets = odd | st.from_regex(r"[A-Za-z0-9+/]{8,40}={0,2}", fullmatch=True)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(SCHEMES), st.sampled_from(["me", "", "a.b"]), secrets)
 @example("https", "me", "sesame/open@home:1#x?y=z")
 @example("https", "me", "x://a@b:1/")
@@ -23,17 +24,19 @@ def test_a_password_before_a_host_leaves_nothing_behind(scheme, user, secret):
     assert shown in (f"{scheme}://***@host:1/base.npy", f"{scheme}://***")
 
 
+@settings(deadline=None)
 @given(st.sampled_from(SCHEMES), secrets)
 def test_a_token_in_the_place_of_a_user_leaves_nothing_behind(scheme, secret):
     shown = redacted_address(f"{scheme}://{secret}@host/base.npy")
     assert shown in (f"{scheme}://***@host/base.npy", f"{scheme}://***")
 
 
+@settings(deadline=None)
 @given(st.sampled_from(SCHEMES), st.sampled_from(QUERIES), secrets)
 @example("https", "?sig=", "a@b")
 @example("https", ";password=", "a@b")
 def test_a_signature_after_the_path_leaves_nothing_behind(scheme, query, secret):
-    shown = redacted_address(f"{scheme}://host:1/base.npy{query}{secret}")
+    shown = "".join(redacted_address(f"{scheme}://host:1/base.npy{query}{secret}").split())
     assert shown in (
         f"{scheme}://host:1/base.npy{query[0]}***",
         f"{scheme}://***",
@@ -41,6 +44,7 @@ def test_a_signature_after_the_path_leaves_nothing_behind(scheme, query, secret)
     )
 
 
+@settings(deadline=None)
 @given(st.sampled_from(["password", "PASSWORD", "pass", "sslpassword", "AccountKey", "secret_access_key"]), secrets)
 @example("password", "a:b@c")
 @example("password", "'x://u:p@h y'")
@@ -50,6 +54,7 @@ def test_a_password_of_a_connection_string_leaves_nothing_behind(name, secret):
         assert " ".join(shown.split()) in (f"host=h user=u {name}{between}***", f"host=h user=u {name}{between} ***")
 
 
+@settings(deadline=None)
 @given(secrets)
 @example("a://b")
 def test_a_password_without_a_scheme_leaves_nothing_behind(secret):
@@ -57,6 +62,7 @@ def test_a_password_without_a_scheme_leaves_nothing_behind(secret):
     assert redacted_address(f"me:{secret}@host:1/x") in ("***@host:1/x", "***")
 
 
+@settings(deadline=None)
 @given(secrets.filter(lambda secret: not set(secret) & set("@?#:,") and "=" not in secret))
 def test_a_password_without_a_host_leaves_nothing_behind(secret):
     assume(not secret.partition("/")[0].isdigit() and secret[0] != "/")  # or else it is a port and a path
@@ -112,6 +118,7 @@ def test_paths_and_bytes_are_addresses_too():
     assert redacted_address(b"https://me:sesame@host/x") == "https://***@host/x"
 
 
+@settings(deadline=None)
 @given(st.sampled_from(SCHEMES), secrets, st.sampled_from(["{}", "{!r}", "bad port {}", "<{!r}>", "'{!s}', line 1"]))
 @example("https", "two words", "{!r}")
 def test_a_message_that_quotes_an_address_or_its_password_has_no_password(scheme, secret, template):
@@ -125,6 +132,7 @@ def test_a_message_that_quotes_an_address_or_its_password_has_no_password(scheme
         assert repr(secret)[1:-1] not in told
 
 
+@settings(deadline=None)
 @given(secrets)
 def test_a_message_has_no_token(secret):
     assume(len(secret) >= 4 and "*" not in secret and secret not in "the token  is refused")
@@ -158,6 +166,10 @@ def test_parts_of_a_password_that_a_parser_tells_of_are_hidden():
     assert redacted_message("Port could not be cast to integer value as 'open'", address).endswith("as '***'")
     assert redacted_message("no file sesame@host:1/x", address) == "no file ***@host:1/x"
     assert redacted_message("got open%2Fsesame", address) == "got ***"
+
+
+def test_parts_of_a_token_are_hidden():
+    assert redacted_message("neither open:sesame nor open nor sesame", secrets=("open:sesame",)).count("***") == 3
 
 
 def test_a_cause_is_kept_if_it_says_nothing_secret():

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import StorageError
@@ -291,6 +291,7 @@ def test_scopes(address, scope):
     assert scope_of(address) is scope
 
 
+@settings(deadline=None)
 @given(st.ip_addresses(v=4))
 def test_an_address_has_one_scope_however_it_is_written(ip):
     number = int(ip)

@@ -80,6 +80,19 @@ def test_only_the_blocks_that_are_read_are_checked(copied):
             segment.vectors_at(near)
 
 
+def test_the_middle_of_a_long_vector_is_checked_when_its_neighbours_were(tmp_path):
+    """Its first and its last block are theirs too."""
+    n_features = 9_420  # a vector takes 2.3 blocks
+    X = np.random.default_rng(0).normal(size=(9, n_features)).astype(np.float32)
+    with Index.create(tmp_path / "index", LSH(8, random_state=0).fit(X)) as index:
+        index.add(X)
+    flip(file_of(tmp_path / "index", "vectors"), 4096 + 10 * BLOCK_BYTES + 99)
+    with Index.open(tmp_path / "index") as index:
+        np.testing.assert_array_equal(index.vectors([3, 5]), X[[3, 5]])
+        with pytest.raises(FormatError, match="does not match its checksum"):
+            index.vectors([4])
+
+
 @pytest.mark.parametrize("kind", ["codes", "ids", "rows", "vectors"])
 @pytest.mark.parametrize("work", ["compact", "save"])
 def test_damage_is_not_copied(copied, tmp_path, kind, work):

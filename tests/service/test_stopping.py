@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from autojacobin.service import Client, ServiceError
-from autojacobin.service.background import BackgroundThread, any_unfinished
+from autojacobin.service.recalls import BackgroundThread, any_unfinished
 
 ENDLESS = """
 import threading

@@ -78,8 +78,8 @@ def explore(
 
 def _serve(build: Callable[[], Bundle], port: int) -> None:
     from autojacobin.explorer import export_page
-    from autojacobin.explorer.server import WHAT, page_app
-    from autojacobin.service.limits import Limits
+    from autojacobin.explorer.routes import WHAT, page_app
+    from autojacobin.service.access import Limits
     from autojacobin.service.server import HttpServer
 
     with (

@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from autojacobin.cli._options import Config, Debug, Threads
-from autojacobin.service.access import TOKEN_VARIABLE, Access, read_token
-from autojacobin.service.limits import Limits
+from autojacobin.service.access import TOKEN_VARIABLE, Access, Limits, read_token
 from autojacobin.service.server import DEFAULT_PORT
 
 __all__ = ["serve"]
@@ -61,9 +60,10 @@ def serve(
 
     Example: autojacobin serve my-index photos=other/index --port 8571
     """
-    from autojacobin.service.background import any_unfinished
+    from autojacobin.explorer import explorer_routes
+    from autojacobin.service.recalls import any_unfinished
+    from autojacobin.service.registry import named_paths
     from autojacobin.service.server import serve as run
-    from autojacobin.service.shelf import named_paths
 
     limits = Limits(
         body_bytes=max_body,
@@ -86,7 +86,16 @@ def serve(
         typer.echo(f"serving {', '.join(paths)} at {address} (Ctrl-C stops)")
         sys.stdout.flush()  # whoever started the service may be waiting for this line in a pipe
 
-    run(paths, host=host, port=port, access=access, limits=limits, poll_seconds=poll_seconds, announce=announce)
+    run(
+        paths,
+        host=host,
+        port=port,
+        access=access,
+        limits=limits,
+        poll_seconds=poll_seconds,
+        pages=explorer_routes,
+        announce=announce,
+    )
     typer.echo("stopped; every request that was accepted has been answered", err=True)
     if any_unfinished():  # the interpreter would wait for the threads that share out the work
         sys.stdout.flush()

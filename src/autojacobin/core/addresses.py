@@ -122,7 +122,7 @@ def _redacted_rest(scheme: str, rest: str) -> str:
     if scheme.lower() in _LOCAL_SCHEMES and "://" not in rest:
         return rest
     user, mark, place = rest.rpartition("@")
-    if mark and (_begins_secret(user) is not None):
+    if mark and _begins_secret(user) is not None:
         return _HIDDEN  # a password with a ? in it, or a query with an @ in it
     shown = _hide_from(place)
     parts = [shown] if mark else re.split(r"::(?:[A-Za-z][A-Za-z0-9+.-]*://)?", shown)  # as fsspec chains them
@@ -157,15 +157,16 @@ def _begins_secret(text: str) -> int | None:
 
 
 def _secrets_of(address: str) -> Iterator[str]:
+    shown = redacted_address(address)
+    if shown == address:
+        return
     scheme = _SCHEME.search(address)
     rest = address if scheme is None else address[scheme.end() :]
-    if scheme is not None and scheme[0].lower() in _LOCAL_SCHEMES and "://" not in rest:
-        return
     user, mark, _ = rest.rpartition("@")
     if mark and (scheme is not None or ":" in user):
         yield user
-        yield from _parts(user)
-    elif scheme is not None and redacted_address(address).endswith(f"://{_HIDDEN}"):
+        yield from _parts(user.partition(":")[2] or user)
+    elif shown.endswith(f"://{_HIDDEN}"):
         yield from _parts(rest)
     for sign in "?#":
         query = rest.partition(sign)[2]
@@ -180,10 +181,9 @@ def _secrets_of(address: str) -> Iterator[str]:
 
 
 def _parts(secret: str) -> Iterator[str]:
-    """A password, and what a parser may take for one part of it: ``sesame`` of ``me:open/sesame``."""
-    password = secret.partition(":")[2] or secret
-    yield password
-    yield from (part for part in re.split(r"[/@:?#&\s]+", password) if len(part) >= _SHORTEST)
+    """A secret, and what a parser may take for one part of it: ``sesame`` of ``open/sesame``."""
+    yield secret
+    yield from (part for part in re.split(r"[/@:?#&\s]+", secret) if len(part) >= _SHORTEST)
 
 
 def _forms(text: str) -> set[str]:

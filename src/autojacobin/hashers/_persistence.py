@@ -97,7 +97,7 @@ def read_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:
         format_version, name = _field(header, "format_version", int), _field(header, "class", str)
         is_name = name.isidentifier() and len(name) <= _LONGEST_NAME
         if is_name and 1 <= format_version < 2**31 and (format_version > FORMAT_VERSION or name not in classes):
-            raise _too_new(path, f"format {format_version}, class {name}")
+            raise _too_new(path, format_version, name)
         model = _unfitted(classes, header)
         _attach(model, entries)
         model._check_learned()
@@ -217,8 +217,10 @@ def _damaged(path: str | os.PathLike[str], what: str) -> FormatError:
     )
 
 
-def _too_new(path: str | os.PathLike[str], what: str) -> FormatError:
+def _too_new(path: str | os.PathLike[str], format_version: int, name: str) -> FormatError:
+    register = f", or import the module that registers {name}" if format_version <= FORMAT_VERSION else ""
     return FormatError(
-        f"{Path(path)} needs a newer library, got {what}, while autojacobin {version('autojacobin')} reads formats "
-        f"up to {FORMAT_VERSION}; upgrade with: pip install --upgrade autojacobin"
+        f"{Path(path)} needs a newer library, got format {format_version}, class {name}, while autojacobin "
+        f"{version('autojacobin')} reads formats up to {FORMAT_VERSION}; upgrade with: "
+        f"pip install --upgrade autojacobin{register}"
     )

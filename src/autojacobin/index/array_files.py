@@ -35,7 +35,6 @@ _FIELDS = struct.Struct("<8sI8s8sI4QQ")  # magic, version, kind, dtype, dimensio
 _LABEL = struct.Struct("<8sqQI")  # segment, first id, codes, bits; directly behind the fields
 _SUM = struct.Struct("<Q")  # the last bytes of the page
 _DTYPES = {np.dtype(code).str.encode(): np.dtype(code) for code in "BHIQbhiqefd"}  # little-endian numbers
-_HASHED_AT_ONCE = 2**24
 _READ_AT_ONCE = 2**15
 
 Problem = Callable[[npt.NDArray[Any]], str | None]
@@ -119,8 +118,9 @@ class CheckedArray:
         starts = rows.ravel().astype(np.int64) * row_bytes  # row numbers in 32 bits would overflow
         first = starts // self._block_bytes
         last = (starts + row_bytes - 1) // self._block_bytes
-        if not (self._checked[first].all() and self._checked[last].all()):
-            blocks = np.unique(np.concatenate([first + step for step in range(int((last - first).max()) + 1)]))
+        most_between = int((last - first).max(initial=0))
+        if most_between > 1 or not (self._checked[first].all() and self._checked[last].all()):
+            blocks = np.unique(np.concatenate([first + step for step in range(most_between + 1)]))
             blocks = blocks[blocks < len(self._checked)]
             self._check_blocks(blocks[~self._checked[blocks]])
             self._all_checked = self._problem is None and bool(self._checked.all())
@@ -132,25 +132,20 @@ class CheckedArray:
 
     def damaged_blocks(self) -> list[slice]:
         """Find the damaged blocks, as byte ranges of the array."""
-        return [self._bytes_of(block) for block in range(len(self._checksums)) if not self._is_whole(block)]
+        starts = self._block_bytes * np.flatnonzero(~self._are_whole(np.arange(len(self._checksums))))
+        return [slice(start, min(start + self._block_bytes, self.array.nbytes)) for start in starts.tolist()]
 
     def _check_blocks(self, blocks: npt.NDArray[np.int64]) -> None:
-        for block in blocks:
-            if not self._is_whole(int(block)):
-                raise damaged(self._path, "content that does not match its checksum")
-            self._checked[block] = True
+        whole = self._are_whole(blocks)
+        self._checked[blocks[whole]] = True
+        if not whole.all():
+            raise damaged(self._path, "content that does not match its checksum")
 
-    def _is_whole(self, block: int) -> bool:
-        content = self.array.reshape(-1).view(np.uint8)[self._bytes_of(block)]
-        if len(content) <= BLOCK_BYTES:
-            return bool(xxhash.xxh64_intdigest(content.data) == self._checksums[block])
-        digest = xxhash.xxh64()  # a file of format 1 is one block; its pages are not all wanted in memory at once
-        for start in range(0, len(content), _HASHED_AT_ONCE):
-            digest.update(content[start : start + _HASHED_AT_ONCE].data)
-        return bool(digest.intdigest() == self._checksums[block])
-
-    def _bytes_of(self, block: int) -> slice:
-        return slice(block * self._block_bytes, min((block + 1) * self._block_bytes, self.array.nbytes))
+    def _are_whole(self, blocks: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        content, size = self.array.reshape(-1).view(np.uint8).data, self._block_bytes
+        hashes = (xxhash.xxh64_intdigest(content[start : start + size]) for start in (blocks * size).tolist())
+        found: npt.NDArray[np.bool_] = np.fromiter(hashes, np.uint64, len(blocks)) == self._checksums[blocks]
+        return found
 
     def _refuse_problem(self) -> None:
         found = None if self._problem is None else self._problem(self.array)

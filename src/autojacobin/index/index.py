@@ -37,7 +37,7 @@ from autojacobin.index.searching import (
 from autojacobin.index.segment import Part, Segment, most_rows, write_segments
 from autojacobin.index.storage import MANIFEST_NAME, MemoryStore, Store
 from autojacobin.search._arguments import checked_candidates, checked_k
-from autojacobin.search.distances import DistanceName, check_distance
+from autojacobin.search.distances import check_distance
 
 __all__ = ["Index"]
 
@@ -324,7 +324,7 @@ class Index:
         *,
         candidates: SupportsIndex | None = None,
         recall: float | None = None,
-        distance: DistanceName = "hamming",
+        distance: str = "hamming",
         rerank: bool = True,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
         """Find the ``k`` nearest vectors of each query.
@@ -372,7 +372,7 @@ class Index:
         return nearest(prepared, state.segments, number)
 
     def calibrated(
-        self, k: SupportsIndex, recall: float, *, distance: DistanceName = "hamming", queries: Any = None
+        self, k: SupportsIndex, recall: float, *, distance: str = "hamming", queries: Any = None
     ) -> Calibration:
         """Choose how many candidates a search for ``k`` neighbours needs to find a wanted share of them.
 
@@ -420,7 +420,7 @@ class Index:
             self._calibrator.ask_with(matrix, share)
         return self._chosen(state, wanted, share, distance)
 
-    def _chosen(self, state: _State, k: int, recall: float, distance: DistanceName) -> Calibration:
+    def _chosen(self, state: _State, k: int, recall: float, distance: str) -> Calibration:
         def nearest_codes(queries: Any, number: int) -> tuple[Any, Any]:
             return nearest(prepared_queries(state.hasher, queries, distance), state.segments, number)
 

@@ -30,7 +30,7 @@ from autojacobin.jobs.chunks import (
 from autojacobin.jobs.executor import Executor, Progress, Task
 from autojacobin.jobs.inputs import Patterns, survey
 from autojacobin.search._arguments import checked_candidates, checked_k
-from autojacobin.search.distances import DISTANCES, DistanceName, check_distance
+from autojacobin.search.distances import DISTANCES, check_distance
 from autojacobin.search.kernels.selection import merge_topk
 
 __all__ = ["search_index", "true_neighbours"]
@@ -45,7 +45,7 @@ def search_index(
     executor: Executor,
     *,
     candidates: SupportsIndex | None = None,
-    distance: DistanceName = "hamming",
+    distance: str = "hamming",
     rerank: bool = True,
     progress: Progress | None = None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:

@@ -56,7 +56,7 @@ def asymmetric_queries(projections: Any) -> Queries:
     weights = np.rint(magnitudes / steps[:, None]).astype(np.uint8)
     planes = [code_words(Codes.from_bits(weights >> plane & 1)) for plane in range(PLANES)]
     return Queries(
-        words=code_words(Codes.from_bits(values >= 0)),
+        words=np.array(code_words(Codes.from_bits(values >= 0))),
         n_levels=_LARGEST_WEIGHT * values.shape[1] + 1,
         planes=np.stack(planes, axis=1),
         scales=scales,

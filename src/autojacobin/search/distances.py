@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import adopt, to_host
@@ -21,9 +21,7 @@ from autojacobin.errors import DataError
 if TYPE_CHECKING:
     from autojacobin.search.queries import Queries
 
-__all__ = ["DISTANCES", "CodeDistance", "DistanceName", "Encoder", "check_distance"]
-
-DistanceName = Literal["hamming", "asymmetric"]
+__all__ = ["DISTANCES", "CodeDistance", "Encoder", "check_distance"]
 
 
 class Encoder(Protocol):

@@ -28,7 +28,8 @@ def hamming_queries(codes: Codes) -> Queries:
             f"a Hamming search takes codes of at most {LARGEST_DISTANCE:,} bits, got {codes.n_bits:,}; "
             "use shorter codes"
         )
-    return Queries(code_words(codes), codes.n_bits + 1)
+    # a copy, because a read-only array is another type to the compiler, and the kernels would be compiled twice
+    return Queries(np.array(code_words(codes)), codes.n_bits + 1)
 
 
 def hamming_topk(

@@ -10,8 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from autojacobin.service.access import Access
-from autojacobin.service.limits import Limits
+from autojacobin.service.access import Access, Limits
 from autojacobin.service.metrics import Metrics
 from autojacobin.service.problems import MEDIA_TYPE, Problem, busy
 

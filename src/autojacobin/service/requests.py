@@ -1,28 +1,136 @@
-"""What a request says, checked in every part: JSON, or raw float32 with the shape in a header and a query string."""
+"""Read requests, and check every part of them: JSON, or raw float32 with its shape in a header."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
 
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.service.limits import Limits
-from autojacobin.service.numbers import matrix_of, raw_matrix, whole
+from autojacobin.search.distances import DISTANCES
+from autojacobin.service.access import Limits
+from autojacobin.service.operations import Encoding, Options, Searching
 from autojacobin.service.problems import Problem
-from autojacobin.service.shelf import ServedIndex, Shelf
-from autojacobin.service.work import Encoding, Options, Searching
+from autojacobin.service.registry import IndexRegistry, ServedIndex
+from autojacobin.service.responses import JSON, RAW, SHAPE
 
-__all__ = ["JSON", "RAW", "SHAPE", "checked_work", "encoding_asked", "searching_asked"]
+__all__ = ["ClientGone", "check_cost", "client_gone", "read_body", "read_encode_request", "read_search_request"]
 
-JSON = "application/json"
-RAW = "application/octet-stream"
-SHAPE = "Autojacobin-Shape"  # of a raw body, in both directions: ROWS,COLUMNS
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+class ClientGone(Exception):  # noqa: N818 (nobody's error)
+    """The other side hung up, so nobody waits for an answer."""
+
+
+async def read_body(receive: Receive, headers: dict[bytes, bytes], limits: Limits) -> bytes:
+    """Read a body to its end."""
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        detail = "a body must come as it is, got one with a Content-Encoding; leave the compression out"
+        raise Problem(415, "unsupported-media-type", detail)
+    if int(headers.get(b"content-length", b"0")) > limits.body_bytes:  # h11 has checked that it is a number
+        raise _too_large(limits, asked_first=b"expect" in headers)
+    try:
+        return await asyncio.wait_for(_read(receive, limits), limits.body_seconds)
+    except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
+        detail = f"a body must arrive within {limits.body_seconds:g} s, got less than all of it; send it faster"
+        raise Problem(408, "slow-body", detail, {"Connection": "close"}) from None
+
+
+async def client_gone(receive: Receive) -> None:
+    """Come back when the other side has hung up."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _read(receive: Receive, limits: Limits) -> bytes:
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part, more = message.get("body", b""), message.get("more_body", False)
+        size += len(part)
+        if size > limits.body_bytes:
+            raise _too_large(limits, asked_first=False)
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large(limits: Limits, *, asked_first: bool) -> Problem:
+    detail = f"a body may have {limits.body_bytes} bytes, got more; send fewer vectors at once, or send them as float32"
+    # One who asked before sending will not send. Of others the connection stays open, and takes in and forgets the
+    # rest: were it cut while they still send, they would never see the answer.
+    return Problem(413, "body-too-large", detail, {"Connection": "close"} if asked_first else None)
+
+
+Matrix = npt.NDArray[np.float32]
+
+
+def whole(name: str, value: Any, least: int, most: int, what: str) -> int:
+    """Give a JSON number as an integer within limits; 10.0 is the integer 10, as JSON Schema has it."""
+    number = int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
+        raise _invalid(f"{name} must be an integer from {least} to {most}, {what}, got {_shown(value)}")
+    return number
+
+
+def raw_matrix(body: bytes, rows: int, columns: int, most: int) -> Matrix:
+    """Read little-endian float32 numbers, a vector after the other."""
+    if not 1 <= rows <= most:
+        raise _invalid(f"a raw body must have 1 to {most} vectors, the limit of this service, got {rows}")
+    if len(body) != 4 * rows * columns:
+        raise _invalid(
+            f"a raw body of {rows} vectors of {columns} little-endian float32 numbers must have {4 * rows * columns} "
+            f"bytes, got {len(body)}; send all of the vectors, or tell the shape that they have"
+        )
+    # Copied, because a read-only array is another type to the compiler, and the kernels would be compiled twice.
+    matrix = np.frombuffer(body, dtype="<f4").astype(np.float32, copy=True).reshape(rows, columns)
+    _refuse_non_finite(matrix)
+    return matrix
+
+
+def matrix_of(value: Any, width: int, most: int) -> Matrix:
+    """Read a list of lists of numbers."""
+    if not isinstance(value, list) or not 1 <= len(value) <= most:
+        shown = f"a list of {len(value)}" if isinstance(value, list) else _shown(value)
+        raise _invalid(f"vectors must be a list of 1 to {most} vectors, got {shown}")
+    for row, vector in enumerate(value):
+        if not isinstance(vector, list) or len(vector) != width:
+            shown = f"a list of {len(vector)}" if isinstance(vector, list) else _shown(vector)
+            raise _invalid(f"each of vectors must be a list of {width} numbers, got {shown} in row {row}")
+        kinds = set(map(type, vector))
+        if not kinds <= {int, float}:
+            wrong = next(column for column, number in enumerate(vector) if type(number) not in (int, float))
+            raise _invalid(
+                f"each of vectors must be a list of {width} numbers, got {_shown(vector[wrong])} in row {row}, "
+                f"column {wrong}"
+            )
+    try:
+        with np.errstate(over="ignore"):  # what does not fit becomes Inf, and is told as such
+            matrix = np.array(value, dtype=np.float64).astype(np.float32)
+    except OverflowError:  # of integers beyond float64
+        raise _invalid("each number of vectors must fit into float32, got one that is too large; rescale it") from None
+    _refuse_non_finite(matrix)
+    return matrix
+
+
+def _refuse_non_finite(matrix: Matrix) -> None:
+    finite = np.isfinite(matrix)
+    if not finite.all():
+        row, column = divmod(int(np.argmin(finite)), matrix.shape[1])
+        raise _invalid(
+            f"each number of vectors must be finite and fit into float32, got {matrix[row, column]} in row {row}, "
+            f"column {column}; leave such vectors out, or rescale them"
+        )
+
 
 _SHAPE_KEY = SHAPE.lower().encode()
 _SHAPE_FORM = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
@@ -31,16 +139,18 @@ _ENCODINGS = ("base64", "hex")
 _OPTIONS = ("k", "candidates", "distance", "rerank", "recall")
 
 
-def searching_asked(body: bytes, headers: dict[bytes, bytes], query: bytes, shelf: Shelf, limits: Limits) -> Searching:
+def read_search_request(
+    body: bytes, headers: dict[bytes, bytes], query: bytes, registry: IndexRegistry, limits: Limits
+) -> Searching:
     """Read a request for neighbours."""
     fields, raw = _fields(body, headers, query, ("index", *_OPTIONS), ("vectors", "id", "ids"))
-    served = _served(fields, shelf)
+    served = _served(fields, registry)
     options = _options(fields, limits)
     vectors, ids = _rows(fields, body if raw else None, headers, served, limits, with_ids=True)
-    return checked_work(Searching(served, vectors, ids, options), limits)
+    return check_cost(Searching(served, vectors, ids, options), limits)
 
 
-def checked_work(work: Searching, limits: Limits) -> Searching:
+def check_cost(work: Searching, limits: Limits) -> Searching:
     """Refuse what would take too long."""
     if work.cost > limits.work:
         raise _invalid(
@@ -50,12 +160,12 @@ def checked_work(work: Searching, limits: Limits) -> Searching:
     return work
 
 
-def encoding_asked(
-    body: bytes, headers: dict[bytes, bytes], query: bytes, shelf: Shelf, limits: Limits
+def read_encode_request(
+    body: bytes, headers: dict[bytes, bytes], query: bytes, registry: IndexRegistry, limits: Limits
 ) -> tuple[Encoding, str]:
     """Read a request for codes, and how a JSON answer is to write them."""
     fields, raw = _fields(body, headers, query, ("index", "encoding"), ("vectors",))
-    served = _served(fields, shelf)
+    served = _served(fields, registry)
     encoding = _one_of("encoding", fields.get("encoding", "base64"), _ENCODINGS)
     vectors, _ = _rows(fields, body if raw else None, headers, served, limits, with_ids=False)
     return Encoding(served, vectors), encoding
@@ -121,17 +231,17 @@ def _word(text: str) -> Any:
         return text
 
 
-def _served(fields: Mapping[str, Any], shelf: Shelf) -> ServedIndex:
-    names = list(shelf)
+def _served(fields: Mapping[str, Any], registry: IndexRegistry) -> ServedIndex:
+    names = list(registry)
     name = fields.get("index", names[0] if len(names) == 1 else None)
     if name is None:
         raise _invalid(f"index must be named where several are served, got none, expected one of {', '.join(names)}")
     if not isinstance(name, str):
         raise _invalid(f"index must be a name, got {_shown(name)}, expected one of {', '.join(names)}")
-    if name not in shelf.served:  # a look into a dictionary: names never become paths
+    if name not in registry.served:  # a look into a dictionary: names never become paths
         detail = f"there is no index {_shown(name)}, expected one of {', '.join(names)}; see /v1/indexes"
         raise Problem(404, "unknown-index", detail)
-    return shelf.served[name]
+    return registry.served[name]
 
 
 def _options(fields: Mapping[str, Any], limits: Limits) -> Options:
@@ -147,7 +257,7 @@ def _options(fields: Mapping[str, Any], limits: Limits) -> Options:
         raise _invalid(f"recall must be a number above 0 and below 1, got {_shown(recall)}")
     if recall is not None and (candidates is not None or not rerank):
         raise _invalid("recall chooses the candidates to re-rank, got it besides candidates or without re-ranking")
-    distance = _one_of("distance", fields.get("distance", "hamming"), ("hamming", "asymmetric"))
+    distance = _one_of("distance", fields.get("distance", "hamming"), tuple(DISTANCES))
     return Options(k, candidates, distance, rerank, None if recall is None else float(recall))
 
 

@@ -1,4 +1,4 @@
-"""Answers as bytes: JSON with exact, finite numbers, or the arrays as they lie in memory."""
+"""Write responses: neighbours and codes, as JSON with exact and finite numbers, or as raw arrays."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.service.questions import JSON, RAW, SHAPE
-from autojacobin.service.work import Answer
+from autojacobin.service.operations import Answer
 
-__all__ = ["GENERATION", "SHAPE", "codes_answer", "neighbours_answer", "wants_raw"]
+__all__ = ["GENERATION", "JSON", "RAW", "SHAPE", "codes_response", "neighbours_response", "wants_raw"]
+
+JSON = "application/json"
+RAW = "application/octet-stream"
+SHAPE = "Autojacobin-Shape"  # of a raw body, in both directions: ROWS,COLUMNS
 
 GENERATION = "Autojacobin-Generation"
 
@@ -26,7 +29,7 @@ def wants_raw(headers: dict[bytes, bytes]) -> bool:
     return RAW in accepted and JSON not in accepted
 
 
-def neighbours_answer(name: str, answer: Answer, *, raw: bool) -> Payload:
+def neighbours_response(name: str, answer: Answer, *, raw: bool) -> Payload:
     """Distances and ids; raw: all distances as float64, then all ids as int64, little-endian, row by row."""
     distances, ids = answer.arrays
     if raw:
@@ -37,7 +40,7 @@ def neighbours_answer(name: str, answer: Answer, *, raw: bool) -> Payload:
     return _document(name, answer, fields), JSON, {}
 
 
-def codes_answer(name: str, answer: Answer, encoding: str, *, raw: bool) -> Payload:
+def codes_response(name: str, answer: Answer, encoding: str, *, raw: bool) -> Payload:
     """Packed codes; raw: the bytes of one code after the other."""
     (packed,) = answer.arrays
     if raw:

@@ -1,7 +1,7 @@
 """The indexes that are served, each under a name, and how their new versions are picked up.
 
-A new version is opened and warmed beside the one in use, then takes its place by one assignment. Searches that run
-meanwhile hold the old one, which goes when the last of them ends.
+A new version is opened and warmed up beside the one in use, then takes its place by one assignment. Searches that run
+meanwhile hold the old one, which is freed when the last of them ends.
 """
 
 from __future__ import annotations
@@ -14,13 +14,84 @@ from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from autojacobin.core.parallel import usable_cores
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
 from autojacobin.index.index import Index
 from autojacobin.index.storage import MANIFEST_NAME
-from autojacobin.service.limits import VECTORS_TOGETHER, Limits
-from autojacobin.service.warmup import kind_of, warm_up
+from autojacobin.search.distances import DISTANCES
+from autojacobin.service.access import VECTORS_TOGETHER, Limits
 
-__all__ = ["ServedIndex", "Shelf", "named_paths"]
+__all__ = ["IndexRegistry", "ServedIndex", "kind_of", "named_paths", "warm_up"]
+
+_SLICED = 32
+_COLLECTED_PER_CORE = 64
+_IN_ONE_PART = 512
+_ESTIMATED_NUMBERS = 2**18
+_DEFAULT_CANDIDATES = 100
+_COMPARISONS = 2**30  # of codes in one search, which take some tenths of a second
+_ROWS_TO_LEARN_FROM, _NUMBERS_TO_LEARN_FROM = 10_000, 2**23  # more than one block of the exact search
+
+
+def kind_of(index: Index) -> Hashable:
+    """Give what decides which kernels an index needs. This searches once by each distance; the index has vectors."""
+    figures = index.info()
+    found = [index.search(_queries(index, 1), 1, distance=distance, rerank=False)[1] for distance in DISTANCES]
+    dtype = index.vectors(found[0][0]).dtype.str if figures["vectors_kept"] else None
+    return figures["bits"], figures["features"], dtype, figures["segments"] > 1, figures["vectors"].bit_length()
+
+
+def warm_up(index: Index, *, max_queries: int) -> None:
+    """Search an index, which must not be empty, in every way that has kernels of its own.
+
+    Parameters
+    ----------
+    index : Index
+        What will be asked.
+    max_queries : int
+        Most vectors that are searched for in one call.
+    """
+    kept = index.info()["vectors_kept"]
+    for n_queries in _numbers_of_queries(len(index), max_queries):
+        for distance in DISTANCES:
+            index.search(_queries(index, n_queries), 1, distance=distance, rerank=False)
+            if kept:
+                index.search(_queries(index, n_queries), 1, distance=distance)
+    if kept:
+        _warm_up_measures(index)
+        _warm_up_recall(index)
+
+
+def _numbers_of_queries(n_vectors: int, max_queries: int) -> list[int]:
+    """Give one number of queries for each set of kernels; few of them for a large index, where many take minutes."""
+    collected = _COLLECTED_PER_CORE * usable_cores()
+    most = min(max_queries, max(collected, _COMPARISONS // n_vectors))
+    return sorted({1, *(n for n in (_SLICED, collected, _IN_ONE_PART) if n < most), most})
+
+
+def _warm_up_measures(index: Index) -> None:
+    """Re-rank enough candidates for estimates, and search for a query of the dtype of the index."""
+    width = int(index.hasher.n_features_in_)
+    candidates = min(len(index), max(_DEFAULT_CANDIDATES, -(-_ESTIMATED_NUMBERS // (_SLICED * width))))
+    needed = -(-_ESTIMATED_NUMBERS // (candidates * width))
+    n_queries = max(_SLICED, min(needed, _COLLECTED_PER_CORE * usable_cores() - 1))
+    _, ids = index.search(_queries(index, n_queries), 1, candidates=candidates)
+    index.search(index.vectors(ids[0]), 1)
+
+
+def _warm_up_recall(index: Index) -> None:
+    """Learn a recall on a small index of the same kind, because learning on the index itself may take minutes."""
+    dtype, width = index.vectors(index.search(_queries(index, 1), 1)[1][0]).dtype, int(index.hasher.n_features_in_)
+    rows = max(2, min(_ROWS_TO_LEARN_FROM, _NUMBERS_TO_LEARN_FROM // width))
+    small = Index(index.hasher)
+    small.add(np.random.default_rng(0).integers(0, 100, size=(rows, width)).astype(dtype))
+    small.calibrated(1, 0.5)
+
+
+def _queries(index: Index, n: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    return np.full((n, int(index.hasher.n_features_in_)), 0.5, dtype=np.float32)
+
 
 _log = logging.getLogger("autojacobin.service")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -90,7 +161,7 @@ class ServedIndex:
         return True
 
 
-class Shelf(Mapping[str, Index]):
+class IndexRegistry(Mapping[str, Index]):
     """All served indexes; as a mapping it gives the newest version of each.
 
     Parameters
