@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from autojacobin import ITQ, LSH, Codes, Index
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth
-from autojacobin.jobs.chunks import cut_into_chunks, encode_chunk, merge
+from autojacobin.jobs.chunks import cut_into_chunks, encode_chunk
 from autojacobin.jobs.cluster import build_index, search_index, true_neighbours
 from autojacobin.jobs.executor import InProcess
 from autojacobin.jobs.inputs import survey
+from autojacobin.search.kernels.selection import merge_topk
 from tests.jobs.cut_files import BLOCK, N, cut_into_files
 
 here = InProcess()
@@ -127,7 +128,7 @@ def test_merging_in_any_grouping_is_sorting_the_whole(data):
     while len(answers) > 1:
         answers = data.draw(st.permutations(answers))
         taken = data.draw(st.integers(2, len(answers)))
-        answers = [merge(answers[:taken], k), *answers[taken:]]
+        answers = [merge_topk(answers[:taken], k), *answers[taken:]]
     assert np.array_equal(answers[0][1][0], order)
     assert np.array_equal(answers[0][0][0], distances[order])
 

@@ -1,12 +1,11 @@
 """The table of distances: what prepares queries and what searches codes give the same, for any object that encodes."""
 
-from typing import get_args
-
 import numpy as np
 import pytest
 
-from autojacobin import Codes, DataError
-from autojacobin.search.distances import DISTANCES, DistanceName, check_distance
+from autojacobin import Codes, DataError, search
+from autojacobin.cli.search import Distance
+from autojacobin.search.distances import DISTANCES, check_distance
 from autojacobin.search.tiles import tiles_of
 
 
@@ -20,9 +19,18 @@ class Signs:
         return X
 
 
-def test_the_names_are_those_of_the_type():
-    assert tuple(DISTANCES) == get_args(DistanceName) == ("hamming", "asymmetric")
+def test_every_entry_says_what_it_is():
+    assert tuple(DISTANCES) == ("hamming", "asymmetric")
     assert all(entry.name == name and entry.summary and entry.unit for name, entry in DISTANCES.items())
+
+
+def test_the_command_line_offers_the_same():
+    assert [choice.value for choice in Distance] == list(DISTANCES)
+
+
+def test_functions_of_the_package_are_found_by_name():
+    assert all(callable(getattr(search, name)) and name in dir(search) for name in search.__all__)
+    assert not hasattr(search, "nearest")
 
 
 @pytest.mark.parametrize("name", DISTANCES)

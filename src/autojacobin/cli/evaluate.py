@@ -17,6 +17,7 @@ from autojacobin.cli._progress import Tell, progress_bar, told_blocks
 from autojacobin.cli._report import print_json, print_table
 from autojacobin.cli.search import ByDistance, Candidates, Distance, Recall, Rerank, SearchOptions
 from autojacobin.errors import DataError
+from autojacobin.search.distances import DISTANCES
 
 if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
@@ -145,19 +146,15 @@ def evaluate(
 
 
 def _from_model(path: Path, asked: Vectors, base: str, wanted: _Wanted, distance: Distance, tell: Tell) -> _Found:
-    from autojacobin.search import asymmetric_topk, hamming_topk
-
     hasher = load_model(path)
+    comparison = DISTANCES[distance.value]
     with opened(base) as vectors:
         ks = wanted.ks(len(vectors), _USUAL_KS)
         retrieved = wanted.retrieved(len(vectors), max(len(vectors) // _SHARE_RETRIEVED, 10 * ks[-1]))
         true = _truth(vectors, asked, ks[-1], wanted.truth, tell)
         codes = hasher.encode(told_blocks(vectors.blocks(), len(vectors), tell, "encoding"))
         tell("searching", 0, 0)
-        if distance is Distance.hamming:
-            _, ids = hamming_topk(hasher.encode(asked), codes, retrieved)
-        else:
-            _, ids = asymmetric_topk(hasher.project(asked), codes, retrieved)
+        _, ids = comparison.topk(comparison.encode(hasher, asked), codes, retrieved)
     about = {"model": path, "method": type(hasher).__name__, "bits": hasher.n_bits, "vectors": len(codes)}
     return _Found(ids, true, ks, retrieved, {**about, "distance": distance})
 

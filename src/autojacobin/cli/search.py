@@ -18,6 +18,7 @@ from autojacobin.cli._outputs import check_output, is_stream, write_neighbours
 from autojacobin.cli._progress import Tell, progress_bar, told_blocks
 from autojacobin.cli._report import print_sentence
 from autojacobin.cli._settings import write_settings
+from autojacobin.search.distances import DISTANCES
 
 if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
@@ -28,15 +29,23 @@ __all__ = ["ByDistance", "Candidates", "Distance", "Recall", "Rerank", "SearchOp
 _QUERIES_AT_A_TIME = 1024
 
 
-class Distance(str, Enum):
-    """How codes are compared."""
+if TYPE_CHECKING:  # mypy takes no computed Enum
 
-    hamming = "hamming"
-    asymmetric = "asymmetric"
+    class Distance(str, Enum):
+        """How codes are compared."""
 
+        hamming = "hamming"
+
+else:
+    Distance = Enum("Distance", {name: name for name in DISTANCES}, type=str)
 
 ByDistance = Annotated[
-    Distance, typer.Option("--distance", "-d", help="Compare codes as bits, or with the query's real projections.")
+    Distance,
+    typer.Option(
+        "--distance",
+        "-d",
+        help=f"Compare codes {', or '.join(f'{entry.summary} ({name})' for name, entry in DISTANCES.items())}.",
+    ),
 ]
 Candidates = Annotated[
     int | None,

@@ -14,7 +14,7 @@ from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.index.encoding import checked_ids, checked_new_ids
-from autojacobin.search.arguments import checked_count, checked_k
+from autojacobin.search.arguments import checked_candidates, checked_count, checked_k
 from autojacobin.search.euclidean import rerank
 
 __all__ = ["Distances", "Engine", "Floats", "Ids", "by_lower_id"]
@@ -214,11 +214,7 @@ class Engine(ABC):
             )
         checked, wanted = self._checked_queries(queries, k)
         rows = self._checked_vectors(vectors, len(checked), "queries")
-        number = max(10 * wanted, 100) if candidates is None else checked_count("candidates", candidates)
-        if number < wanted:
-            raise DataError(
-                f"candidates must be at least k = {wanted}, got {number}; ask for more of them or a smaller k"
-            )
+        number = checked_candidates(candidates, wanted)
         if rows is None or not len(checked):
             return np.empty((0, wanted)), np.empty((0, wanted), dtype=np.int64)
         distances, ids = self._search_vectors(checked, rows, wanted, min(number, self._count_up_to(number)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -31,16 +31,16 @@ from autojacobin.index.storage import Folder
 from autojacobin.jobs.inputs import Inputs, Piece, naming, opened
 from autojacobin.search.arguments import checked_count
 from autojacobin.search.euclidean import measure_fetched
+from autojacobin.search.kernels.selection import merge_topk
 from autojacobin.search.queries import Queries
-from autojacobin.search.truth import ground_truth
+from autojacobin.search.truth import LARGEST_EXPONENT, exact_squared_distances, ground_truth
 
 __all__ = [
-    "ROWS_PER_CHUNK", "Answers", "Chunk", "SegmentFiles", "cut_into_chunks", "encode_chunk", "measure_chunk", "merge",
+    "ROWS_PER_CHUNK", "Answers", "Chunk", "SegmentFiles", "cut_into_chunks", "encode_chunk", "measure_chunk",
     "search_chunk", "truth_chunk", "write_chunk",
 ]  # fmt: skip
 
 ROWS_PER_CHUNK = 2**20
-_USUAL_EXPONENTS = 400  # squares of numbers up to 2^±400 neither overflow nor vanish in float64
 _PAIRS_AT_ONCE = 2**16
 
 Answers = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
@@ -151,21 +151,7 @@ def truth_chunk(chunk: Chunk, queries: npt.NDArray[Any], k: int) -> Answers:
             distances = [_exactly(vectors[near], query) for near, query in zip(rows, queries, strict=True)]
         answers.append((np.stack(distances), rows + first_id))
         first_id += len(vectors)
-    return merge(answers, k)
-
-
-def merge(answers: Sequence[Answers], k: int) -> Answers:
-    """Put answers over several parts of the data together: the ``k`` nearest, equal distances by the lower id."""
-    if len(answers) == 1:
-        return answers[0]
-    distances = np.concatenate([part[0] for part in answers], axis=1)
-    ids = np.concatenate([part[1] for part in answers], axis=1)
-    order = np.argsort(ids, axis=1)
-    # a stable sort rather than lexsort, which does not know Python's integers
-    order = np.take_along_axis(
-        order, np.argsort(np.take_along_axis(distances, order, axis=1), axis=1, kind="stable")[:, :k], axis=1
-    )
-    return np.take_along_axis(distances, order, axis=1), np.take_along_axis(ids, order, axis=1)
+    return merge_topk(answers, k)
 
 
 def _parts(chunk: Chunk, model: str, keep_vectors: bool) -> Iterator[Part]:
@@ -206,21 +192,15 @@ def _blocks(chunk: Chunk) -> Iterator[npt.NDArray[Any]]:
 
 def _exactly(points: npt.NDArray[Any], query: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Squared distances in the numbers by which ``ground_truth`` compares, so that chunks can be compared too."""
-    if points.dtype.kind in "biu" and query.dtype.kind in "biu":
-        whole = points.astype(np.int64) - query.astype(np.int64)
-        if whole.shape[1] * int(np.abs(whole).max(initial=0)) ** 2 >= 2**63:
-            whole = whole.astype(object)  # Python's integers have no end
-        squared: npt.NDArray[Any] = (whole * whole).sum(axis=1)
-        return squared
-    largest = max(float(np.abs(points).max(initial=0.0)), float(np.abs(query).max(initial=0.0)))
-    if abs(int(np.frexp(largest)[1])) > _USUAL_EXPONENTS:
-        raise DataError(
-            f"ground truth over chunks takes numbers whose squares float64 holds, got {largest:.3g}; "
-            f"divide base and queries by {largest:.3g}"
-        )
-    gaps = points.astype(np.float64) - query.astype(np.float64)
-    squared = (gaps * gaps).sum(axis=1)
-    return squared
+    if points.dtype.kind == "f" or query.dtype.kind == "f":
+        # Numbers beyond are divided by a power of two, which would be another one for each chunk.
+        largest = max(float(np.abs(points).max(initial=0.0)), float(np.abs(query).max(initial=0.0)))
+        if abs(int(np.frexp(largest)[1])) > LARGEST_EXPONENT:
+            raise DataError(
+                f"ground truth over chunks takes numbers whose squares float64 holds, got {largest:.3g}; "
+                f"divide base and queries by {largest:.3g}"
+            )
+    return exact_squared_distances(points, query)
 
 
 @lru_cache(maxsize=4)

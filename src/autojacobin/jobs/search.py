@@ -24,14 +24,14 @@ from autojacobin.jobs.chunks import (
     SegmentFiles,
     cut_into_chunks,
     measure_chunk,
-    merge,
     search_chunk,
     truth_chunk,
 )
 from autojacobin.jobs.executor import Executor, Progress, Task
 from autojacobin.jobs.inputs import Patterns, survey
-from autojacobin.search.arguments import checked_count, checked_k
+from autojacobin.search.arguments import checked_candidates, checked_k
 from autojacobin.search.distances import DISTANCES, check_distance
+from autojacobin.search.kernels.selection import merge_topk
 
 __all__ = ["search_index", "true_neighbours"]
 
@@ -81,7 +81,7 @@ def search_index(
         for block in _query_blocks(len(matrix), number):
             shared = executor.share(DISTANCES[distance].queries(hasher, matrix[block]))
             tasks = [Task(search_chunk, (segment, shared, number), where) for segment in files]
-            found = executor.merged("searching", tasks, merge, number, progress)
+            found = executor.merged("searching", tasks, merge_topk, number, progress)
             if rerank:
                 found = _in_euclidean_order(matrix[block], found[1], segments, files, wanted, executor, progress)
             answers.append(found)
@@ -131,7 +131,7 @@ def true_neighbours(
     for block in _query_blocks(len(matrix), wanted) if len(matrix) else ():
         shared = executor.share(np.ascontiguousarray(matrix[block]))
         tasks = [Task(truth_chunk, (chunk, shared, wanted), str(chunk)) for chunk in chunks]
-        ids[block] = executor.merged("ground truth", tasks, merge, wanted, progress)[1]
+        ids[block] = executor.merged("ground truth", tasks, merge_topk, wanted, progress)[1]
     return ids
 
 
@@ -145,10 +145,7 @@ def _checked(index: Index, k: Any, candidates: Any, distance: Any, rerank: bool)
         return wanted, wanted
     if not index.info()["vectors_kept"]:
         raise DataError("this index keeps no vectors to re-rank by; pass rerank=False, or build it with its vectors")
-    number = max(10 * wanted, 100) if candidates is None else checked_count("candidates", candidates)
-    if number < wanted:
-        raise DataError(f"candidates must be at least k = {wanted}, got {number}; ask for more of them or a smaller k")
-    return wanted, min(number, len(index))
+    return wanted, min(checked_candidates(candidates, wanted), len(index))
 
 
 def _query_blocks(n: int, k: int) -> Iterator[slice]:

@@ -1,16 +1,33 @@
 """Search over codes and vectors."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from autojacobin.search.asymmetric import asymmetric_topk
-from autojacobin.search.euclidean import rerank
-from autojacobin.search.hamming import hamming_radius, hamming_topk
+if TYPE_CHECKING:
+    from autojacobin.search.asymmetric import asymmetric_topk
+    from autojacobin.search.euclidean import rerank
+    from autojacobin.search.hamming import hamming_radius, hamming_topk
 
 __all__ = ["asymmetric_topk", "hamming_radius", "hamming_topk", "rerank"]
 
+_MODULES = {
+    "asymmetric_topk": "autojacobin.search.asymmetric",
+    "hamming_radius": "autojacobin.search.hamming",
+    "hamming_topk": "autojacobin.search.hamming",
+    "rerank": "autojacobin.search.euclidean",
+    "Calibration": "autojacobin.index",  # moved there; programs may know these two by this name
+    "Index": "autojacobin.index",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name in ("Calibration", "Index"):  # which moved to autojacobin.index; programs may know them by this name
-        return getattr(import_module("autojacobin.index"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # The searches import numba, which those who only need the names of the distances should not wait for.
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -2,6 +2,9 @@
 
 Everything that offers a choice of distances takes it from here: the index, the cluster jobs, the service, the command
 line and the explorer. A new distance is one more entry.
+
+The functions import the compiled searches when they are called, so that those who only need the names, such as the
+command line, do not wait for numba.
 """
 
 from __future__ import annotations
@@ -9,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import adopt, to_host
 from autojacobin.errors import DataError
-from autojacobin.search.asymmetric import asymmetric_queries, asymmetric_topk
-from autojacobin.search.hamming import hamming_queries, hamming_topk
-from autojacobin.search.queries import Queries
+
+if TYPE_CHECKING:
+    from autojacobin.search.queries import Queries
 
 __all__ = ["DISTANCES", "CodeDistance", "Encoder", "check_distance"]
 
@@ -64,22 +67,54 @@ class CodeDistance:
         return self.prepare(self.encode(hasher, vectors))
 
 
+def _encode(hasher: Encoder, vectors: Any) -> Codes:
+    return hasher.encode(vectors)
+
+
+def _hamming_queries(codes: Codes) -> Queries:
+    from autojacobin.search.hamming import hamming_queries
+
+    return hamming_queries(codes)
+
+
+def _hamming_topk(codes: Codes, base: Codes, k: int) -> tuple[Any, Any]:
+    from autojacobin.search.hamming import hamming_topk
+
+    return hamming_topk(codes, base, k)
+
+
+def _project(hasher: Encoder, vectors: Any) -> Any:
+    return to_host(adopt(hasher.project(vectors)))
+
+
+def _asymmetric_queries(projections: Any) -> Queries:
+    from autojacobin.search.asymmetric import asymmetric_queries
+
+    return asymmetric_queries(projections)
+
+
+def _asymmetric_topk(projections: Any, base: Codes, k: int) -> tuple[Any, Any]:
+    from autojacobin.search.asymmetric import asymmetric_topk
+
+    return asymmetric_topk(projections, base, k)
+
+
 _TABLE = (
     CodeDistance(
         name="hamming",
         summary="bit by bit",
         unit="the number of bits that differ",
-        encode=lambda hasher, vectors: hasher.encode(vectors),
-        prepare=hamming_queries,
-        topk=hamming_topk,
+        encode=_encode,
+        prepare=_hamming_queries,
+        topk=_hamming_topk,
     ),
     CodeDistance(
         name="asymmetric",
         summary="with the real values of the query's projection",
         unit="the sum of |projection| over the bits that differ",
-        encode=lambda hasher, vectors: to_host(adopt(hasher.project(vectors))),
-        prepare=asymmetric_queries,
-        topk=asymmetric_topk,
+        encode=_project,
+        prepare=_asymmetric_queries,
+        topk=_asymmetric_topk,
     ),
 )
 

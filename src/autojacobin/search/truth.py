@@ -37,7 +37,9 @@ from autojacobin.search.arguments import checked_k
 from autojacobin.search.kernels.euclidean import keep_near, remove_far
 from autojacobin.search.kernels.selection import smallest
 
-__all__ = ["Candidates", "Frame", "error_factor", "exact_squared_distances", "ground_truth"]
+__all__ = ["LARGEST_EXPONENT", "Candidates", "Frame", "error_factor", "exact_squared_distances", "ground_truth"]
+
+LARGEST_EXPONENT = 400  # squares of numbers up to 2^±400 neither overflow nor underflow in float64
 
 _DISTANCES_PER_BLOCK = 2**22
 _NUMBERS_PER_BLOCK = 2**22
@@ -50,7 +52,6 @@ _UNIT = 2.0**-24  # the largest relative error of rounding to float32
 _EXACT_BELOW = 2.0**24  # float32 holds all whole numbers up to here
 _TOO_FAR_ABOVE = 2.0**100  # squared norms, in units of the frame; float32 ends at 2^128
 _LARGEST_WHOLE = 2**52
-_LARGEST_EXPONENT = 400  # squares of numbers up to 2^±400 neither overflow nor underflow in float64
 
 
 def ground_truth(
@@ -120,7 +121,7 @@ def exact_squared_distances(points: npt.NDArray[Any], query: npt.NDArray[Any]) -
     points, query = points.astype(np.float64), query.astype(np.float64)
     largest = max(float(np.abs(points).max(initial=0.0)), float(np.abs(query).max(initial=0.0)))
     exponent = int(np.frexp(largest)[1])
-    if abs(exponent) > _LARGEST_EXPONENT:
+    if abs(exponent) > LARGEST_EXPONENT:
         points, query = np.ldexp(points, -exponent), np.ldexp(query, -exponent)
     gaps = points - query
     squared = (gaps * gaps).sum(axis=1)

@@ -11,6 +11,7 @@ of these minima is a limit that at least k values do not exceed, and few more do
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,7 +142,7 @@ def keep_nearest(positions: Any, distances: Any, q: int, count: int, k: int, cou
     return radius
 
 
-def merge_topk(parts: list[tuple[Any, Any]], k: int) -> tuple[Any, Any]:
+def merge_topk(parts: Sequence[tuple[Any, Any]], k: int) -> tuple[Any, Any]:
     """Merge (distances, ids) over several parts of a base: the ``k`` nearest, equal distances by the lower id."""
     if len(parts) == 1:
         return parts[0]
