@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from autojacobin import __version__
 from autojacobin.datasets import VectorSet
-from autojacobin.evaluation.places import places_in_list
+from autojacobin.evaluation.ranks import ranks_in_list
 from autojacobin.reproduction.settings import CHOSEN, make_hasher
 from autojacobin.search import hamming_topk, rerank
 
@@ -121,7 +121,7 @@ def run_cell(cell: Cell, data: VectorSet, truth: npt.NDArray[np.int64], depth: i
         start = time.perf_counter()
         _, ids = hamming_topk(queries[block], base, depth)
         seconds["search"] += time.perf_counter() - start
-        before.append(places_in_list(ids, truth[block], truth.shape[1], depth).before.astype(np.int32))
+        before.append(ranks_in_list(ids, truth[block], truth.shape[1], depth).before.astype(np.int32))
         if cell.pictured and depth >= N_PICTURED:
             _, nearest = rerank(data.queries[block], ids[:, :looked_at], data.base, N_PICTURED)
             pictured.append(nearest.astype(np.int32))
