@@ -8,8 +8,8 @@ import pytest
 import typer
 
 from autojacobin.cli import main
-from autojacobin.cli._progress import single_bar
-from autojacobin.cli._stopping import stoppable
+from autojacobin.cli.console import single_bar
+from autojacobin.cli.failures import stoppable
 
 
 def run(monkeypatch, capsys, *arguments):

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.datasets._building import GrowingArray, map_arrays, whole_folder
+from autojacobin.core.files import whole_folder
+from autojacobin.datasets._building import GrowingArray, map_arrays
 from autojacobin.datasets._cache import cache_folder
 from autojacobin.datasets._formats.npy import map_npy
 from autojacobin.datasets._formats.source import clear_os_errors

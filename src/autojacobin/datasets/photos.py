@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
-from autojacobin.datasets._building import map_arrays, whole_folder
+from autojacobin.core.files import whole_folder
+from autojacobin.datasets._building import map_arrays
 from autojacobin.datasets._cache import cache_folder
 from autojacobin.datasets._picture import opencv, read_picture
 from autojacobin.datasets._sift import SiftFeatures, cut_patches, sift

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
-from autojacobin.datasets._building import GrowingArray, copy_rows, whole_folder
+from autojacobin.core.files import whole_folder
+from autojacobin.datasets._building import GrowingArray, copy_rows
 from autojacobin.datasets._formats.source import as_path, clear_os_errors
 from autojacobin.datasets._picture import as_square, opencv, read_picture
 from autojacobin.datasets._sift import PLACE, cut_patches, sift

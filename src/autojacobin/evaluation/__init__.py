@@ -13,14 +13,7 @@ from autojacobin.evaluation.measures import (
     precision_curve,
     recall_curve,
 )
-from autojacobin.evaluation.statistics import (
-    Measured,
-    OverSeeds,
-    PairedTest,
-    mean_and_error,
-    over_seeds,
-    paired_test,
-)
+from autojacobin.evaluation.statistics import Measured, OverSeeds, PairedTest, mean_and_error, over_seeds, paired_test
 from autojacobin.evaluation.truth import ground_truth
 
 __all__ = [

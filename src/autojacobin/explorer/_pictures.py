@@ -39,7 +39,7 @@ def make_sprite(patches: Any) -> Sprite:
 
     Where OpenCV is installed, tiles that blocks of JPEG do not straddle become a JPEG, a third of the size of a PNG.
     """
-    from autojacobin.reproduction.paper_figures import stretched
+    from autojacobin.reproduction.paper import stretched
 
     tiles = _shrunk(stretched(patches))
     n, height, width = tiles.shape[:3]

@@ -1,4 +1,4 @@
-"""The figure of appendix I: where the points O, A, B, C, D and E of the proof of Theorem 1 lie."""
+"""The figure of appendix I: the points O, A, B, C, D and E in the proof of Theorem 1."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.figures._style import COLUMN, INK, LABEL_SIZE, SMALL_SIZE, new_figure
+from autojacobin.figures.style import COLUMN, INK, LABEL_SIZE, SMALL_SIZE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,12 +20,12 @@ _POINT = (1.15, 1.5)
 
 
 def manifold(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Height of the curve that stands for the manifold; its tangent at 0 is the x-axis."""
+    """Height of the curve that represents the manifold; its tangent at 0 is the x-axis."""
     return _BEND * x**2
 
 
 def positions() -> dict[str, npt.NDArray[np.float64]]:
-    """Where the points are: O = m, A = m + t, B = f(A), C and D below A and B on the tangent, E with EB = CD.
+    """Coordinates of the points: O = m, A = m + t, B = f(A), C and D below A and B on the tangent, E with EB = CD.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def _right_angle(axes: Axes, corner: npt.NDArray[np.float64], x_side: int, y_sid
     axes.plot([along, along, x], [y, up, up], color=INK, linewidth=0.6)
 
 
-# shift of the label in points, and what it says
+# shift of the label in points, and its text
 _LABELS = {
     "O": (-4, -9, "$O = m$"),
     "A": (2, 9, "$A = m + t$"),

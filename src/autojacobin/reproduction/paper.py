@@ -1,32 +1,57 @@
-"""The tables of the paper, and the figures in its text as tables."""
+"""The tables and figures of the paper that show results, made from the outcomes of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from autojacobin import figures
 from autojacobin.datasets import CATALOGUE
 from autojacobin.hashers import find_method
-from autojacobin.reproduction.cells import PAPER_ALPHA, longest_bits
-from autojacobin.reproduction.paper_figures import models
-from autojacobin.reproduction.results import Results, counted
+from autojacobin.reproduction.report import Table
+from autojacobin.reproduction.results import Results, count_of
 from autojacobin.reproduction.settings import COMPARED, every_method
-from autojacobin.reproduction.tables import Table
+from autojacobin.reproduction.trials import (
+    N_PICTURED,
+    PAPER_ALPHA,
+    Outcome,
+    alpha_cell,
+    longest_bits,
+    n_looked_at,
+    variant_cells,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = [
     "PAPER_SECONDS",
+    "alpha_m_recall",
+    "alphas",
+    "cost",
     "data_sets",
     "depth_for_90",
     "every_m_recall",
+    "k_of_figure_8",
     "label",
     "m_recalls",
+    "models",
+    "patches",
+    "pictured",
     "points_for_90",
     "recall_at_1000",
+    "recall_grid",
+    "retrieval",
+    "stretched",
     "training_times",
+    "typical",
     "variant_m_recalls",
+    "variants",
 ]
 
+_K_OF_FIGURE_8 = 100
 # Seconds that the paper reports for SIFT1M, 10,000 points of 128 dimensions, 64 bits.
 PAPER_SECONDS = {"NOKMeans": 15.18, "OKMeans": 3.67, "ITQ": 1.79, "SpectralHashing": 1.229, "AutoJacoBin": 480.0}
 
@@ -78,14 +103,14 @@ def _compared(results: Results, name: str, title: str, methods: tuple[str, ...])
         ("(k, bits)", *map(label, methods)),
         tuple(rows),
         frozenset(bold),
-        note=f"{results.seeds_in_words.capitalize()}; {counted(len(results.data.queries), 'query', 'queries')}. "
+        note=f"{results.seeds_in_words.capitalize()}; {count_of(len(results.data.queries), 'query', 'queries')}. "
         "Best in bold. ≈: level with it, by a paired test over the queries at 5 %, or within the spread of the seeds.",
         level=frozenset(near),
     )
 
 
 def training_times(results: Results) -> Table:
-    """Seconds of training, beside those in the text of the paper."""
+    """Training times, beside those in the text of the paper."""
     rows = []
     for method in COMPARED:
         times = [
@@ -109,7 +134,7 @@ def recall_at_1000(results: Results) -> Table | str:
     """Recall@1000, which the text of the paper quotes for NUS-WIDE."""
     depth = results.settings.depth
     if depth < 1000:
-        return f"only {counted(depth, 'point was', 'points were')} retrieved"
+        return f"only {count_of(depth, 'point was', 'points were')} retrieved"
     return _by_k_and_bits(
         results,
         "recall-at-1000",
@@ -131,7 +156,7 @@ def depth_for_90(results: Results) -> Table:
 
 
 def points_for_90(results: Results, method: str, bits: int, k: int) -> int | None:
-    """Points to retrieve for a recall of 0.9; None if all that were retrieved are too few."""
+    """Number of points to retrieve for a recall of 0.9; None if the retrieved ones do not reach it."""
     enough = results.curve(method, bits, k) >= 0.9
     return int(enough.argmax()) + 1 if enough.any() else None
 
@@ -165,5 +190,113 @@ def _by_k_and_bits(results: Results, name: str, title: str, text: Callable[[str,
 
 
 def label(method: str) -> str:
-    """Name of a method as tables and legends have it."""
+    """Name of a method in tables and legends."""
     return find_method(method).label
+
+
+def patches(results: Results) -> Figure | str:
+    """Figure 4."""
+    if results.data.base_patches is None:
+        return "the set has no pictures"
+    return figures.patches.draw(
+        stretched(_some(results.data.base_patches)), title=f"random patches of {results.data.name}"
+    )
+
+
+def retrieval(results: Results) -> Figure | str:
+    """Figure 5."""
+    data, settings = results.data, results.settings
+    if data.base_patches is None or data.query_patches is None:
+        return "the set has no pictures"
+    if min(settings.depth, results.truth.shape[1]) < N_PICTURED:
+        return f"fewer than {N_PICTURED} points were retrieved"
+    found, hits = pictured(results)
+    query, truth = typical([mask.sum(axis=1) for mask in hits.values()]), results.truth[:, :N_PICTURED]
+    shown = {method: (stretched(data.base_patches[ids[query]]), hits[method][query]) for method, ids in found.items()}
+    looked_at = n_looked_at(len(data.base), settings.depth)
+    return figures.retrieval.draw(
+        stretched(data.query_patches[query][None])[0],
+        stretched(data.base_patches[truth[query]]),
+        shown,
+        title=f"{data.name}, {longest_bits(settings)} bits, query {query}: "
+        f"the nearest {N_PICTURED} of {looked_at:,} retrieved",
+    )
+
+
+def pictured(results: Results) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Points that figure 5 shows for each method and query, and which of them are true neighbours."""
+    truth, bits = results.truth[:, :N_PICTURED], longest_bits(results.settings)
+    outcomes = {method: results.of(method, bits)[0] for method in COMPARED}
+    found: dict[str, Any] = {method: outcome.pictured for method, outcome in outcomes.items()}
+    return found, {method: (ids[:, :, None] == truth[:, None, :]).any(axis=2) for method, ids in found.items()}
+
+
+def cost(results: Results) -> Figure:
+    """Figure 6."""
+    bits = results.settings.bits[0]
+    return figures.cost.draw(
+        results.of("AutoJacoBin", bits)[0].history, title=f"{results.data.name}, {bits} bits, α = {PAPER_ALPHA}"
+    )
+
+
+def alphas(results: Results) -> Figure:
+    """Figure 7."""
+    settings, k = results.settings, results.settings.ks[0]
+    values = {
+        bits: {alpha: (alpha_m_recall(results, bits, alpha, k), 0.0) for alpha in settings.alphas}
+        for bits in settings.bits
+    }
+    reference = {bits: (float(results.of("NOKMeans", bits)[0].m_recall(k).mean()), 0.0) for bits in settings.bits}
+    return figures.alpha.draw(values, reference, title=f"{results.data.name}, k = {k}, seed 0")
+
+
+def alpha_m_recall(results: Results, bits: int, alpha: float, k: int) -> float:
+    """m-Recall of Auto-JacoBin with a weight α and seed 0."""
+    return float(results.outcomes[alpha_cell(bits, alpha, results.settings)].m_recall(k).mean())
+
+
+def variants(results: Results) -> Figure:
+    """Figure 8."""
+    bits, k = longest_bits(results.settings), k_of_figure_8(results)
+    curves = {method: outcome.recall_curve(k) for method, outcome in models(results).items()}
+    return figures.recall.draw(curves, title=f"{results.data.name}, {bits} bits, k = {k}, seed 0")
+
+
+def k_of_figure_8(results: Results) -> int:
+    """The largest k up to the paper's 100."""
+    return max((k for k in results.settings.ks if k <= _K_OF_FIGURE_8), default=results.settings.ks[0])
+
+
+def models(results: Results) -> dict[str, Outcome]:
+    """Outcomes of the auto-encoder models with seed 0."""
+    own = {"AutoJacoBin": results.of("AutoJacoBin", longest_bits(results.settings))[0]}
+    return own | {cell.method: results.outcomes[cell] for cell in variant_cells(results.settings, results.chosen)}
+
+
+def recall_grid(results: Results) -> Figure:
+    """Figures 9 and 10."""
+    settings = results.settings
+    curves = {
+        (k, bits): {method: results.curve(method, bits, k) for method in COMPARED}
+        for k in settings.ks
+        for bits in settings.bits
+    }
+    return figures.recall_grid.draw(curves, title=f"{results.data.name}: mean over {results.averaged_over}")
+
+
+def _some(patches: Any) -> Any:
+    return patches[np.sort(np.random.default_rng(0).permutation(len(patches))[:1000])]
+
+
+def stretched(patches: Any) -> Any:
+    """Stretch each patch from black to white; descriptors do not depend on contrast either."""
+    floats = np.asarray(patches, dtype=np.float32)
+    axes = tuple(range(1, floats.ndim))
+    low, high = floats.min(axis=axes, keepdims=True), floats.max(axis=axes, keepdims=True)
+    return (255 * (floats - low) / np.where(high > low, high - low, 1)).astype(np.uint8)
+
+
+def typical(counts: Sequence[Any]) -> int:
+    """Median query by the hits of all methods together, so that the picture favours none of them."""
+    total = np.sum(counts, axis=0)
+    return int(np.argsort(total, kind="stable")[len(total) // 2])
