@@ -19,6 +19,8 @@ __all__ = ["draw"]
 Measurement = tuple[float, float]
 
 _BAR_WIDTH = 0.17
+_ERROR_BAR = {"elinewidth": 0.7, "capthick": 0.7, "capsize": 2, "ecolor": INK}
+_NUMBER = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 5.5, "rotation": 90}
 _PALEST = 0.75  # share of white in the bar of the smallest α
 
 
@@ -66,30 +68,12 @@ def draw(
     return figure
 
 
-def _bars(axes: Any, places: Any, pairs: list[Measurement], *, colour: str, hatch: str = "") -> Any:
+def _bars(axes: Any, centres: Any, pairs: list[Measurement], *, colour: str, hatch: str = "") -> Any:
     means, spreads = zip(*pairs, strict=True)
-    bars = axes.bar(
-        places,
-        means,
-        _BAR_WIDTH,
-        yerr=spreads if any(spreads) else None,
-        color=colour,
-        edgecolor=INK,
-        linewidth=0.5,
-        hatch=hatch,
-        error_kw={"elinewidth": 0.7, "capthick": 0.7, "capsize": 2, "ecolor": INK},
-    )
-    for place, mean, spread in zip(places, means, spreads, strict=True):
-        axes.annotate(
-            f"{mean:.3f}".removeprefix("0"),
-            (place, mean + spread),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            fontsize=5.5,
-            rotation=90,
-        )
+    look = {"color": colour, "edgecolor": INK, "linewidth": 0.5, "hatch": hatch, "error_kw": _ERROR_BAR}
+    bars = axes.bar(centres, means, _BAR_WIDTH, yerr=spreads if any(spreads) else None, **look)
+    for centre, mean, spread in zip(centres, means, spreads, strict=True):
+        axes.annotate(f"{mean:.3f}".removeprefix("0"), (centre, mean + spread), xytext=(0, 3), **_NUMBER)
     return bars
 
 

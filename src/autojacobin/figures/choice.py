@@ -43,16 +43,9 @@ def draw(results: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
     lines: dict[str, Any] = {}
     for init, weight, rows in _candidates(table):
         label, colour, marker = _INITS.get(init, (init, INK, "o"))
-        (line,) = axes.plot(
-            table["n_epochs"][rows],
-            table["m_recall"][rows],
-            color=colour,
-            marker=marker,
-            markersize=4,
-            linewidth=1.0,
-            linestyle="dashed" if weight > 0 else "solid",
-            alpha=0.85,
-        )
+        look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.0, "alpha": 0.85}
+        dashes = "dashed" if weight > 0 else "solid"
+        (line,) = axes.plot(table["n_epochs"][rows], table["m_recall"][rows], linestyle=dashes, **look)
         lines.setdefault(f"from {label}", line)
         if weight > 0:
             lines["dashed: with the Jacobian term"] = axes.plot([], [], color=INK, linestyle="dashed", linewidth=1.0)[0]

@@ -44,18 +44,11 @@ def draw(history: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
     lines: dict[str, Any] = {}
     (lines["cost"],) = whole.plot(steps, cost, color=INK, linewidth=1.6)
     every = max(1, len(cost) // _MARKERS_PER_LINE)
-    for place, (name, values) in enumerate(terms.items()):
+    for number, (name, values) in enumerate(terms.items()):
         label, colour, dashes, marker = _TERMS[name]
-        (lines[label],) = parts.plot(
-            steps,
-            values,
-            color=colour,
-            linestyle=dashes,
-            linewidth=1.2,
-            marker=marker,
-            markersize=3.5,
-            markevery=(place * every // len(terms), every),
-        )
+        look: dict[str, Any] = {"color": colour, "linestyle": dashes, "linewidth": 1.2, "marker": marker}
+        shift = (number * every // len(terms), every)
+        (lines[label],) = parts.plot(steps, values, markersize=3.5, markevery=shift, **look)
     format_axes(whole, y="cost of the batch", title=title)
     format_axes(parts, x="iteration", y="terms of the cost")
     # The terms differ by orders of magnitude. A logarithmic axis shows how each of them falls.

@@ -27,6 +27,7 @@ _TRAINING_POINTS = 200
 _TRAINING_NOISE = 0.01
 _SHOWN = 40
 _SHOWN_NOISE = 0.09
+_ARROW = {"arrowstyle": "->", "linewidth": 0.9, "shrinkA": 0, "shrinkB": 1.5, "mutation_scale": 5}
 
 
 @dataclass(frozen=True)
@@ -115,20 +116,7 @@ def _draw_points(axes: Axes, noisy: Points, moved: Points | None, colours: Any) 
         axes.scatter(noisy[:, 0], noisy[:, 1], c=colours, marker="*", s=36, linewidths=0.3, edgecolors=INK, zorder=3)
         return
     for start, end, colour in zip(noisy, moved, colours, strict=True):
-        axes.annotate(
-            "",
-            end,
-            xytext=start,
-            arrowprops={
-                "arrowstyle": "->",
-                "color": colour,
-                "linewidth": 0.9,
-                "shrinkA": 0,
-                "shrinkB": 1.5,
-                "mutation_scale": 5,
-            },
-            zorder=1,
-        )
+        axes.annotate("", end, xytext=start, arrowprops={**_ARROW, "color": colour}, zorder=1)
     axes.scatter(noisy[:, 0], noisy[:, 1], c=colours, marker="*", s=7, linewidths=0, zorder=1)
     axes.scatter(moved[:, 0], moved[:, 1], c=colours, marker="o", s=11, linewidths=0.4, edgecolors=INK, zorder=3)
 

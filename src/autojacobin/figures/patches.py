@@ -68,17 +68,8 @@ def draw_border(axes: Axes, number: int, columns: int, size: tuple[int, int], co
 
     y, x = _corner(number, columns, *size)
     margin = _gap(size[0]) / 6
-    axes.add_patch(
-        Rectangle(
-            (x - 0.5 - margin, y - 0.5 - margin),
-            size[1] + 2 * margin,
-            size[0] + 2 * margin,
-            fill=False,
-            edgecolor=colour,
-            linewidth=1.2,
-            clip_on=False,
-        )
-    )
+    corner, (height, width) = (x - 0.5 - margin, y - 0.5 - margin), (length + 2 * margin for length in size)
+    axes.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=colour, linewidth=1.2, clip_on=False))
 
 
 def _gap(height: int) -> int:

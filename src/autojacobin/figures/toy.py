@@ -62,15 +62,9 @@ def draw(seed: int = 2) -> Figure:
     handles: dict[str, Any] = {}
     for number in used:
         signs = " ".join("+" if number >> bit & 1 else "−" for bit in (2, 1, 0))
-        look = {
-            "linestyle": "none",
-            "marker": _MARKERS[number],
-            "color": CODE_COLOURS[number],
-            "markersize": 3.0,
-            "markeredgewidth": 0,
-        }
+        look = {"marker": _MARKERS[number], "color": CODE_COLOURS[number], "markersize": 3.0, "markeredgewidth": 0}
         for axes, points in ((plane, toy.points), (cube, toy.hidden)):
-            (handles[signs],) = axes.plot(*points[numbers == number].T, **look)
+            (handles[signs],) = axes.plot(*points[numbers == number].T, linestyle="none", **look)
     legend_below(figure, handles, columns=8, handle=1.0, title="code, the signs of $y_1\\,y_2\\,y_3$")
     return figure
 

@@ -9,16 +9,8 @@ from collections import Counter
 
 import numpy as np
 
-from autojacobin.reproduction.paper import (
-    PAPER_SECONDS,
-    alpha_m_recall,
-    k_of_figure_8,
-    label,
-    models,
-    pictured,
-    points_for_90,
-    typical,
-)
+from autojacobin.reproduction import paper
+from autojacobin.reproduction.paper import PAPER_SECONDS, label
 from autojacobin.reproduction.results import Results, count_of, surely_better
 from autojacobin.reproduction.settings import CHOSEN, COMPARED, every_method
 from autojacobin.reproduction.trials import N_PICTURED, alpha_cell
@@ -109,9 +101,9 @@ def recall_grid(results: Results) -> str:
 
 def retrieval(results: Results) -> str:
     """Figure 5: how many true neighbours each method shows, for the query of the picture and on average."""
-    _, hits = pictured(results)
+    _, hits = paper.pictured(results)
     counts = {method: mask.sum(axis=1) for method, mask in hits.items()}
-    query = typical(list(counts.values()))
+    query = paper.typical(list(counts.values()))
     shown = _listed({method: values[query] for method, values in counts.items()}, "d")
     average = _listed({method: values.mean() for method, values in counts.items()}, ".1f")
     n = count_of(len(results.data.queries), "query", "queries")
@@ -150,7 +142,7 @@ def alphas(results: Results) -> str:
     settings, k = results.settings, results.settings.ks[0]
     reach, above, below = 0.0, 0, 0
     for bits in settings.bits:
-        means = [alpha_m_recall(results, bits, alpha, k) for alpha in settings.alphas]
+        means = [paper.alpha_m_recall(results, bits, alpha, k) for alpha in settings.alphas]
         reach = max(reach, max(means) - min(means))
         noise = _seed_noise(results, (_OWN, "NOKMeans"), bits, k)
         other = results.of("NOKMeans", bits)[0].m_recall(k)
@@ -167,8 +159,8 @@ def alphas(results: Results) -> str:
 
 def variants(results: Results) -> str:
     """Figure 8: the ranking, and for which share of i Auto-JacoBin is highest."""
-    k = k_of_figure_8(results)
-    tried = models(results)
+    k = paper.k_of_figure_8(results)
+    tried = paper.models(results)
     values = {method: outcome.m_recall(k) for method, outcome in tried.items()}
     ranked = sorted(values, key=lambda method: -values[method].mean())
     level = [label(method) for method in ranked[1:] if not surely_better(values[ranked[0]], values[method])]
@@ -183,7 +175,7 @@ def variants(results: Results) -> str:
 
 def variant_m_recalls(results: Results) -> str:
     """The order of DAutoBin, AutoBin1 and CAutoBin."""
-    tried = models(results)
+    tried = paper.models(results)
     names = ("DAutoBin", "AutoBin1", "CAutoBin")
     means = {method: [tried[method].m_recall(k).mean() for k in results.settings.ks] for method in names}
     first = [a > b for a, b in zip(means["DAutoBin"], means["AutoBin1"], strict=True)]
@@ -209,7 +201,7 @@ def recall_at_1000(results: Results) -> str:
 def depth_for_90(results: Results) -> str:
     """Points for a recall of 0.9 with the longest codes, as the paper quotes them."""
     k, bits, depth = results.settings.ks[0], results.settings.bits[-1], results.settings.depth
-    needed = {method: points_for_90(results, method, bits, k) for method in COMPARED}
+    needed = {method: paper.points_for_90(results, method, bits, k) for method in COMPARED}
     other = min(_OTHERS, key=lambda method: needed[method] or depth + 1)
     own, best = (f"more than {depth:,}" if needed[m] is None else f"{needed[m]:,}" for m in (_OWN, other))
     return f"With {bits} bits and k = {k} Auto-JacoBin needs {own}, and {label(other)}, the best of the others, {best}."
@@ -220,10 +212,10 @@ def training_times(results: Results) -> str:
     bits = results.settings.bits[0]
     seconds = {method: np.mean([o.seconds["fit"] for o in results.of(method, bits)]) for method in COMPARED}
     slowest = max(_OTHERS, key=lambda method: seconds[method])
-    paper = PAPER_SECONDS[_OWN] / max(PAPER_SECONDS[method] for method in _OTHERS if method in PAPER_SECONDS)
+    ratio = PAPER_SECONDS[_OWN] / max(PAPER_SECONDS[method] for method in _OTHERS if method in PAPER_SECONDS)
     return (
         f"With {bits} bits Auto-JacoBin takes {seconds[_OWN]:.2f} s, {seconds[_OWN] / seconds[slowest]:.1f} times as "
-        f"long as {label(slowest)}, the slowest of the others; in the paper it is {paper:.0f} times."
+        f"long as {label(slowest)}, the slowest of the others; in the paper it is {ratio:.0f} times."
     )
 
 

@@ -10,18 +10,10 @@ import numpy as np
 from autojacobin import figures
 from autojacobin.datasets import CATALOGUE
 from autojacobin.hashers import find_method
+from autojacobin.reproduction import trials
 from autojacobin.reproduction.report import Table
 from autojacobin.reproduction.results import Results, count_of
 from autojacobin.reproduction.settings import COMPARED, every_method
-from autojacobin.reproduction.trials import (
-    N_PICTURED,
-    PAPER_ALPHA,
-    Outcome,
-    alpha_cell,
-    longest_bits,
-    n_looked_at,
-    variant_cells,
-)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -163,10 +155,10 @@ def points_for_90(results: Results, method: str, bits: int, k: int) -> int | Non
 
 def variant_m_recalls(results: Results) -> Table:
     """m-Recall of the auto-encoder models of figure 8."""
-    bits, rows = longest_bits(results.settings), []
+    bits, rows = trials.longest_bits(results.settings), []
     for method, outcome in models(results).items():
         values = (f"{outcome.m_recall(k).mean():.3f}" for k in results.settings.ks)
-        chosen = results.chosen.get(method, {"alpha": PAPER_ALPHA})
+        chosen = results.chosen.get(method, {"alpha": trials.PAPER_ALPHA})
         rows.append((label(method), *values, ", ".join(f"{name} = {value:g}" for name, value in chosen.items())))
     grids = "The grids are the paper's." if results.settings.full_grids else "Of the paper's grids only α was searched."
     return Table(
@@ -208,24 +200,24 @@ def retrieval(results: Results) -> Figure | str:
     data, settings = results.data, results.settings
     if data.base_patches is None or data.query_patches is None:
         return "the set has no pictures"
-    if min(settings.depth, results.truth.shape[1]) < N_PICTURED:
-        return f"fewer than {N_PICTURED} points were retrieved"
+    if min(settings.depth, results.truth.shape[1]) < trials.N_PICTURED:
+        return f"fewer than {trials.N_PICTURED} points were retrieved"
     found, hits = pictured(results)
-    query, truth = typical([mask.sum(axis=1) for mask in hits.values()]), results.truth[:, :N_PICTURED]
+    query, truth = typical([mask.sum(axis=1) for mask in hits.values()]), results.truth[:, : trials.N_PICTURED]
     shown = {method: (stretched(data.base_patches[ids[query]]), hits[method][query]) for method, ids in found.items()}
-    looked_at = n_looked_at(len(data.base), settings.depth)
+    looked_at = trials.n_looked_at(len(data.base), settings.depth)
     return figures.retrieval.draw(
         stretched(data.query_patches[query][None])[0],
         stretched(data.base_patches[truth[query]]),
         shown,
-        title=f"{data.name}, {longest_bits(settings)} bits, query {query}: "
-        f"the nearest {N_PICTURED} of {looked_at:,} retrieved",
+        title=f"{data.name}, {trials.longest_bits(settings)} bits, query {query}: "
+        f"the nearest {trials.N_PICTURED} of {looked_at:,} retrieved",
     )
 
 
 def pictured(results: Results) -> tuple[dict[str, Any], dict[str, Any]]:
     """Points that figure 5 shows for each method and query, and which of them are true neighbours."""
-    truth, bits = results.truth[:, :N_PICTURED], longest_bits(results.settings)
+    truth, bits = results.truth[:, : trials.N_PICTURED], trials.longest_bits(results.settings)
     outcomes = {method: results.of(method, bits)[0] for method in COMPARED}
     found: dict[str, Any] = {method: outcome.pictured for method, outcome in outcomes.items()}
     return found, {method: (ids[:, :, None] == truth[:, None, :]).any(axis=2) for method, ids in found.items()}
@@ -235,7 +227,7 @@ def cost(results: Results) -> Figure:
     """Figure 6."""
     bits = results.settings.bits[0]
     return figures.cost.draw(
-        results.of("AutoJacoBin", bits)[0].history, title=f"{results.data.name}, {bits} bits, α = {PAPER_ALPHA}"
+        results.of("AutoJacoBin", bits)[0].history, title=f"{results.data.name}, {bits} bits, α = {trials.PAPER_ALPHA}"
     )
 
 
@@ -252,12 +244,12 @@ def alphas(results: Results) -> Figure:
 
 def alpha_m_recall(results: Results, bits: int, alpha: float, k: int) -> float:
     """m-Recall of Auto-JacoBin with a weight α and seed 0."""
-    return float(results.outcomes[alpha_cell(bits, alpha, results.settings)].m_recall(k).mean())
+    return float(results.outcomes[trials.alpha_cell(bits, alpha, results.settings)].m_recall(k).mean())
 
 
 def variants(results: Results) -> Figure:
     """Figure 8."""
-    bits, k = longest_bits(results.settings), k_of_figure_8(results)
+    bits, k = trials.longest_bits(results.settings), k_of_figure_8(results)
     curves = {method: outcome.recall_curve(k) for method, outcome in models(results).items()}
     return figures.recall.draw(curves, title=f"{results.data.name}, {bits} bits, k = {k}, seed 0")
 
@@ -267,10 +259,12 @@ def k_of_figure_8(results: Results) -> int:
     return max((k for k in results.settings.ks if k <= _K_OF_FIGURE_8), default=results.settings.ks[0])
 
 
-def models(results: Results) -> dict[str, Outcome]:
+def models(results: Results) -> dict[str, trials.Outcome]:
     """Outcomes of the auto-encoder models with seed 0."""
-    own = {"AutoJacoBin": results.of("AutoJacoBin", longest_bits(results.settings))[0]}
-    return own | {cell.method: results.outcomes[cell] for cell in variant_cells(results.settings, results.chosen)}
+    own = {"AutoJacoBin": results.of("AutoJacoBin", trials.longest_bits(results.settings))[0]}
+    return own | {
+        cell.method: results.outcomes[cell] for cell in trials.variant_cells(results.settings, results.chosen)
+    }
 
 
 def recall_grid(results: Results) -> Figure:
