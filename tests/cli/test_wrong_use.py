@@ -1,6 +1,7 @@
 """Wrong use of every option, and bad input: an exit code, one sentence, nothing written, no traceback."""
 
 import os
+import re
 
 import numpy as np
 import pytest
@@ -159,14 +160,15 @@ def test_no_command_shows_the_help(command):
     assert result.code in (0, 2)  # as the version of typer has it
 
 
-def test_debug_shows_the_traceback_and_is_forgotten_afterwards(command, monkeypatch):
+def test_debug_shows_the_traceback_and_is_forgotten_afterwards(command):
     for arguments in (["encode", "missing", "base.npy", "c.npz", "--debug"], ["--debug", "index", "info", "nowhere"]):
-        monkeypatch.setattr("sys.argv", ["autojacobin", *arguments])
-        from autojacobin.cli import main
-
-        with pytest.raises(OSError, match="nowhere|missing"):
-            main()
-    assert command("encode", "missing", "base.npy", "c.npz").code == 1
+        result = command(*arguments)
+        assert result.code == 1
+        assert result.err.startswith("Traceback")
+        assert re.search("StorageError: .*(nowhere|missing).*\n$", result.err)
+    result = command("encode", "missing", "base.npy", "c.npz")
+    assert result.code == 1
+    assert "Traceback" not in result.err
 
 
 @pytest.mark.parametrize(

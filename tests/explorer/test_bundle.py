@@ -12,9 +12,9 @@ from autojacobin import Index
 from autojacobin.datasets import load_set
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.evaluation import ground_truth, recall_curve
-from autojacobin.explorer import _script, build_bundle, explorer_settings, export_page, open_run
-from autojacobin.explorer._pictures import encode_png, make_sprite
-from autojacobin.explorer._script import as_one_script
+from autojacobin.explorer import build_bundle, explorer_settings, export, export_page, open_run
+from autojacobin.explorer.export import as_one_script
+from autojacobin.explorer.retrieved import encode_png, make_sprite
 from autojacobin.reproduction import Settings, reproduce
 from autojacobin.reproduction.settings import cut
 from autojacobin.reproduction.trials import Cell, run_cell
@@ -203,7 +203,7 @@ def test_an_earlier_page_is_replaced_and_nothing_else_is(bundle, tmp_path):
 
 
 def test_modules_that_cannot_be_joined_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(_script, "ASSETS", tmp_path)
+    monkeypatch.setattr(export, "ASSETS", tmp_path)
     (tmp_path / "a.js").write_text('import { b } from "./b.js";\nexport const a = 1;\n')
     (tmp_path / "b.js").write_text('import { a } from "./a.js";\nexport const b = 2;\n')
     with pytest.raises(FormatError, match="a → b → a import each other in a circle"):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from autojacobin.explorer import export_page
-from autojacobin.explorer.server import page_app
-from autojacobin.service.limits import Limits
+from autojacobin.explorer.routes import page_app
+from autojacobin.service.access import Limits
 from autojacobin.service.server import HttpServer
 from tests.explorer.browser import BITS, METHODS, ByHand, K, chromium, small_bundle, watched
 

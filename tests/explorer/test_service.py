@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from autojacobin import ITQ, Index
+from autojacobin.explorer import explorer_routes
 from autojacobin.service import serving
 from tests.explorer.browser import chromium, watched
 from tests.reproduction.small import small_set
@@ -32,7 +33,7 @@ def address(index, vectors):
     codes_only.add(vectors[:10])
     two = Index(index.hasher)
     two.add(vectors[:2], ids=[5, 9])
-    with serving({"digits": index, "codes": codes_only, "two": two}) as found:
+    with serving({"digits": index, "codes": codes_only, "two": two}, pages=explorer_routes) as found:
         yield found
 
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import autojacobin
-from autojacobin import DataError
+from autojacobin import DataError, FormatError
 from autojacobin.cli import app
 from autojacobin.figures import METHOD_STYLES, MethodStyle, recall
 from autojacobin.hashers import LinearHasher, Method, Tensor, find_method, methods, registry
@@ -76,6 +76,15 @@ def test_a_registered_hasher_is_saved_and_loaded(tmp_path):
     assert type(model) is Quantiles
     assert model.get_params() == {"n_bits": 16, "share": 0.25}
     assert model.encode(digits()) == hasher.encode(digits())
+
+
+def test_a_file_of_an_unregistered_hasher_names_the_class(tmp_path, monkeypatch):
+    with monkeypatch.context() as registered:
+        registered.setattr(registry, "_METHODS", dict(registry._METHODS))
+        autojacobin.register(Quantiles)
+        Quantiles(8).fit(digits()[:100]).save(tmp_path / "model.safetensors")
+    with pytest.raises(FormatError, match="class Quantiles,.* or import the module that registers Quantiles"):
+        autojacobin.load(tmp_path / "model.safetensors")
 
 
 def test_an_unregistered_hasher_is_not_saved(tmp_path):

@@ -69,7 +69,7 @@ def test_the_recall_seen_is_that_of_searching_for_the_held_out_points(index, X):
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 200))
 @settings(deadline=None, max_examples=30)
-def test_places_are_those_in_the_list_of_all_codes(seed, k, depth):
+def test_ranks_are_those_in_the_list_of_all_codes(seed, k, depth):
     rng = np.random.default_rng(seed)
     X = rng.integers(0, 4, (150, 4)).astype(np.float32)  # many equal vectors, distances and codes
     index = Index(LSH(6, random_state=0).fit(X))
@@ -84,13 +84,13 @@ def test_places_are_those_in_the_list_of_all_codes(seed, k, depth):
         others = ids[ids != own]
         near = exact_neighbours(index.vectors(others), index.vectors([own]), k)[0]
         assert set(sample.truth[row]) == set(others[near])
-    places = sample.places(lambda queries, wanted: index.search(queries, min(wanted, 130), rerank=False), depth)
+    ranks = sample.ranks(lambda queries, wanted: index.search(queries, min(wanted, 130), rerank=False), depth)
     codes = index.hasher.encode(vectors).to_bits()
     for row, own in enumerate(sample.own_ids):
         distances = (codes != codes[ids == own]).sum(axis=1)
         listed = [i for _, i in sorted(zip(distances, ids, strict=True)) if i != own]
         expected = sorted(listed.index(i) for i in sample.truth[row])
-        assert places[row].tolist() == [place if place < depth else _held_out.NOT_FOUND for place in expected]
+        assert ranks[row].tolist() == [rank if rank < depth else _held_out.NOT_FOUND for rank in expected]
 
 
 @pytest.mark.parametrize("chance", [0.8, 0.95, 0.99])

@@ -5,6 +5,8 @@ signal handlers, which is at the start of functions and after calls, in every fu
 """
 
 import dis
+import errno
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -13,8 +15,10 @@ import numpy as np
 import pytest
 
 from autojacobin.errors import DataError, IndexLockedError, StorageError
-from autojacobin.index import storage
+from autojacobin.index.folder import Home
 from autojacobin.index.index import Index
+from autojacobin.index.lock import WriterLock
+from autojacobin.search import _lock, storage
 from tests.index.faults import Faults, Interrupt
 from tests.index.index_model import contents, small_hasher
 from tests.index.test_crash import CHANGES, names_on_disk, opened, replacement, state_on_disk, vectors
@@ -27,7 +31,7 @@ pytestmark = [
 
 FILES = {"index.py", "_home.py", "storage.py", "_lock.py"}
 FUNCTIONS = {
-    "_change", "_change_on_disk", "_settle", "_read_again", "_written_to", "commit", "check_writable", "settle",
+    "_change", "_change_on_disk", "_settle", "_read_again", "_write_state", "commit", "check_writable", "settle",
     "take_lock", "acquire", "release", "write_whole", "prepare", "_write_file", "mark_unfinished", "create", "save",
 }  # fmt: skip
 
@@ -275,3 +279,71 @@ def test_saving_interrupted_at_any_file_operation(states, tmp_path, monkeypatch)
         assert state_on_disk(path) == contents(new)
         assert np.all(Index.open(path).ids == new.ids)
         shutil.rmtree(path)
+
+
+def test_an_interrupt_between_the_lock_and_the_reading_of_a_new_state(states, tmp_path):
+    """An object that is behind takes the lock, is interrupted, and goes on: what others wrote meanwhile stays."""
+
+    def behind(path):
+        shutil.copytree(states[0][0], path)
+        index = Index.open(path)
+        with Index.open(path) as other:
+            other.add(vectors(7, 1))
+            other.compact()  # deletes all files that the first object knows
+            return index, contents(other)
+
+    index, _ = behind(tmp_path / "counted")
+    with index, InterruptAtCall() as counting:
+        index.add(vectors(2, 2))
+    assert counting.count > 40
+    for at in range(1, counting.count):
+        index, written = behind(tmp_path / str(at))
+        try:
+            with InterruptAtCall(at):
+                index.add(vectors(2, 2))
+        except Interrupt:
+            pass
+        index.add(vectors(3, 3))
+        assert written.items() <= contents(index).items(), at
+        assert state_on_disk(index.path) == contents(index)
+        index.close()
+        shutil.rmtree(tmp_path / str(at))
+
+
+def test_a_state_that_could_not_be_read_is_read_before_the_next_change(tmp_path, monkeypatch):
+    path = tmp_path / "index"
+    Index.create(path, small_hasher()).close()
+    index = Index.open(path)
+    with Index.open(path) as other:
+        other.add(vectors(7, 1))
+
+    def out_of_descriptors(*arguments, **options):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Home, "read_segments", out_of_descriptors)
+        with pytest.raises(StorageError, match="too many open files; allow more with ulimit -n"):
+            index.add(vectors(1, 2))
+    index.add(vectors(1, 2))
+    assert len(index) == len(state_on_disk(path)) == 8
+    index.close()
+
+
+def test_a_lock_whose_release_is_interrupted_is_not_thought_to_be_held(tmp_path, monkeypatch):
+    lock, unlock = WriterLock(tmp_path), _lock._unlock
+
+    def unlock_and_interrupt(descriptor):
+        unlock(descriptor)
+        raise Interrupt
+
+    lock.acquire()
+    with monkeypatch.context() as patch:
+        patch.setattr(_lock, "_unlock", unlock_and_interrupt)
+        with pytest.raises(Interrupt):
+            lock.release()
+    assert not lock.held
+    other = WriterLock(tmp_path)
+    other.acquire()
+    with pytest.raises(IndexLockedError):
+        lock.acquire()
+    other.release()

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from autojacobin import AutoJacobinError, DataError
 from autojacobin.datasets import write_vectors
-from autojacobin.engines._addresses import without_secrets
 from autojacobin.errors import FormatError, MissingExtraError, StorageError
+from autojacobin.jobs.chunks import cut_into_chunks
+from autojacobin.jobs.executor import Task
 from autojacobin.jobs.inputs import Piece, opened, survey
 from autojacobin.jobs.sampling import draw_sample
 
 from .cut_files import cut_into_files
+from .printed import printed
 
 ENDINGS = ("npy", "fvecs", "fbin", "parquet", "csv", "npz", "hdf5", "npy.gz")
 numbers = itertools.count()
@@ -211,26 +213,54 @@ def test_without_fsspec_an_address_names_the_line_to_install_it(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "address", ["ftp://me:sesame@127.0.0.1:9/x.npy", "ftp://me:ses/same@127.0.0.1:9/x.npy", "no://me:sesame@host/x.npy"]
+    "address",
+    [
+        "ftp://me:sesame@127.0.0.1:9/x.npy",
+        "ftp://me:ses/same@127.0.0.1:9/x.npy",
+        "ftp://me:ses@same@127.0.0.1:9/x.npy",
+        "ftp://me:ses#same@127.0.0.1:9/x.npy",
+        "ftp://me:ses?same@127.0.0.1:9/x.npy",
+        "no://me:sesame@host/x.npy",
+        "no://host/x.npy?sig=ses=same",
+        "memory://host/x.npy?token=ses@same",
+        "memory://host/missing.npy?X-Amz-Signature=sesame",
+    ],
 )
-def test_passwords_of_addresses_are_not_shown(address):
-    with pytest.raises(StorageError, match=r"cannot read (ftp://127\.0\.0\.1:9|no://host)/x\.npy") as told:
+def test_passwords_and_signatures_of_addresses_are_shown_nowhere(address):
+    with pytest.raises(StorageError, match=r"(cannot read|no file matches) (ftp|no|memory)://") as told:
         draw_sample(address, 3)
-    assert "same" not in str(told.value)
+    assert "same" not in printed(told.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("path", "pattern", "shown"),
     [
-        ("https://host/x.npy?signature=sesame", "https://host/x.npy?…"),
-        ("cannot read https://me:sesame@host:80/x: gone", "cannot read https://host:80/x: gone"),
-        ("s3://bucket/name@home/x.npy", "s3://bucket/name@home/x.npy"),
-        ("http://host:80/name@home", "http://host:80/name@home"),
-        ("memory://x/part-?.npy", "memory://x/part-?.npy"),
+        ("/damaged.npy?sig=sesame", "damaged.npy[?]sig=sesame", r"/?damaged\.npy\?\*\*\*"),
+        ("/me:open/sesame@box.npy", "me:open/sesame@box.npy", r"\*\*\*@box\.npy"),
+        ("/me:open/sesame@box", "me:open/sesame@box", r"\*\*\*@box"),
     ],
 )
-def test_only_secrets_are_left_out_of_addresses(text, shown):
-    assert without_secrets(text) == shown
+def test_a_damaged_file_is_named_without_the_secrets_of_its_address(memory, path, pattern, shown):
+    memory.pipe_file(path, b"\x93NUMPY and nothing more")
+    with pytest.raises(FormatError, match=rf"memory://{shown} .*damaged") as told:
+        draw_sample(f"memory://{pattern}", 3)
+    assert "sesame" not in printed(told.value)
+
+
+def test_a_signed_address_tells_its_format_by_the_name_before_the_signature(memory, tmp_path):
+    write_vectors(tmp_path / "a.fvecs", numbered(9))
+    memory.pipe_file("/a.fvecs?sig=sesame", (tmp_path / "a.fvecs").read_bytes())
+    assert len(draw_sample("memory://a.fvecs[?]sig=sesame", 9)) == 9
+
+
+def test_what_is_written_into_logs_has_no_password(memory, tmp_path):
+    write_vectors(tmp_path / "a.npy", numbered(9))
+    memory.pipe_file("/me:sesame@box/a.npy", (tmp_path / "a.npy").read_bytes())
+    inputs = survey("memory://me:sesame@box/a.npy")
+    chunks = cut_into_chunks(inputs)
+    for shown in (inputs, chunks, inputs.pieces(0, 9), Task(len, tuple(chunks), str(chunks[0]))):
+        assert "a.npy" in repr(shown)
+        assert "sesame" not in repr(shown) + str(shown)
 
 
 def test_a_seed_that_is_none_is_named(tmp_path):

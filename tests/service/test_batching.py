@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin.errors import DataError
-from autojacobin.service.batching import Batcher
-from autojacobin.service.limits import Limits
+from autojacobin.service.access import Limits
+from autojacobin.service.operations import Answer, Batcher, Encoding, Options, Searching, run_together
 from autojacobin.service.problems import Problem
-from autojacobin.service.shelf import ServedIndex
-from autojacobin.service.work import Answer, Encoding, Options, Searching, run_together
+from autojacobin.service.registry import ServedIndex
 from tests.service.conftest import WIDTH
 
 

@@ -1,7 +1,7 @@
-"""A stop is not held up by what nobody waits for: a recall that is being learned, an index that is being warmed up.
+"""A service that is told to stop does not wait for a recall that is being learned, nor for an index to warm up.
 
-Both are made to last for ever here, on the thread that began them and on those among which the library shares out its
-work. A service that waited for them would never end.
+Both never end here, on the thread that began them and on the threads of the library's pool. A service that waited for
+them would never exit.
 """
 
 import asyncio
@@ -10,14 +10,14 @@ import threading
 import pytest
 
 from autojacobin.service import Client, ServiceError
-from autojacobin.service.background import BackgroundThread, any_unfinished
+from autojacobin.service.recalls import BackgroundThread, any_unfinished
 
 ENDLESS = """
 import threading
 from autojacobin.core.parallel import run_tasks
 from autojacobin.index.index import Index
 
-def last_for_ever():
+def never_end():
     print("begun", flush=True)
     run_tasks(threading.Event().wait, [(), (), ()])
 
@@ -26,10 +26,10 @@ ENDLESS_LEARNING = (
     ENDLESS
     + """
 calibrated = Index.calibrated
-Index.calibrated = lambda self, k, *args, **kwargs: last_for_ever() if k == 3 else calibrated(self, k, *args, **kwargs)
+Index.calibrated = lambda self, k, *args, **kwargs: never_end() if k == 3 else calibrated(self, k, *args, **kwargs)
 """
 )
-ENDLESS_SEARCH = ENDLESS + "Index.search = lambda *args, **kwargs: last_for_ever()\n"
+ENDLESS_SEARCH = ENDLESS + "Index.search = lambda *args, **kwargs: never_end()\n"
 TWO_CORES = {"OMP_NUM_THREADS": "2"}
 
 
@@ -53,6 +53,7 @@ def test_a_stop_does_not_wait_for_a_recall_that_is_being_learned(folder, points,
     code, log = service.stop()
     asking.join()
     assert code == 0
+    assert "points is warm" in log
     assert "stopped; every request that was accepted has been answered" in log
     assert "Traceback" not in log
     assert [(error.status, error.kind) for error in refusals] == [(503, "busy")]

@@ -11,7 +11,7 @@ from autojacobin.index.index import Index
 from autojacobin.service import Client, serving
 from autojacobin.service.problems import Problem
 from autojacobin.service.recalls import Recalls
-from autojacobin.service.shelf import ServedIndex, Shelf, named_paths
+from autojacobin.service.registry import IndexRegistry, ServedIndex, named_paths
 from tests.service.conftest import WIDTH
 from tests.service.service_process import eventually
 
@@ -92,7 +92,7 @@ def test_a_broken_version_is_left_alone_until_it_is_mended(home, points):
 def test_a_mistake_with_one_index_keeps_no_other_from_its_new_version(home, points, monkeypatch):
     other = home.parent / "other"
     Index.open(home).save(other)
-    shelf, opened = Shelf({"index": home, "other": other}), Index.open
+    registry, opened = IndexRegistry({"index": home, "other": other}), Index.open
     for path in (home, other):
         with opened(path) as writer:
             writer.add(points[100:])
@@ -103,8 +103,8 @@ def test_a_mistake_with_one_index_keeps_no_other_from_its_new_version(home, poin
         return opened(path)
 
     monkeypatch.setattr(Index, "open", forgetful)
-    shelf.refresh()
-    assert (len(shelf["index"]), len(shelf["other"])) == (100, 500)
+    registry.refresh()
+    assert (len(registry["index"]), len(registry["other"])) == (100, 500)
 
 
 def test_an_empty_index_can_be_served_and_filled(points, tmp_path):
@@ -118,16 +118,16 @@ def test_an_empty_index_can_be_served_and_filled(points, tmp_path):
 
 def test_what_cannot_be_served_is_told(home, tmp_path):
     with pytest.raises(DataError, match="there is nothing to serve"):
-        Shelf({})
+        IndexRegistry({})
     with pytest.raises(DataError, match="the name of an index must be"):
-        Shelf({"../up": home})
+        IndexRegistry({"../up": home})
     with pytest.raises(DataError, match="must be an Index or the path of one, got int"):
-        Shelf({"index": 3})
+        IndexRegistry({"index": 3})
     with pytest.raises(StorageError, match="there is no index"):
-        Shelf({"index": tmp_path / "nowhere"})
+        IndexRegistry({"index": tmp_path / "nowhere"})
     (home / "MANIFEST.json").write_text("{}")
     with pytest.raises(FormatError, match=r"MANIFEST\.json"):
-        Shelf({"index": home})
+        IndexRegistry({"index": home})
 
 
 def test_names_of_indexes(tmp_path):

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from autojacobin import LSH, Index
-from autojacobin.service.shelf import ServedIndex
-from autojacobin.service.warmup import kind_of
+from autojacobin.service.registry import ServedIndex, kind_of
 
 
 @pytest.mark.parametrize("cores", [1, 2])

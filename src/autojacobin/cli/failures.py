@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +14,15 @@ from types import FrameType
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
+from autojacobin.core.addresses import redacted_message
 from autojacobin.errors import AutoJacobinError
 
-__all__ = ["report_failures", "show_tracebacks", "stoppable"]
+__all__ = ["Group", "report_failures", "show_tracebacks", "stoppable"]
+
+_GIVEN = "autojacobin.arguments"
+_UsageError: Any = typer.BadParameter.__mro__[1]  # typer takes it from click, or from a copy of click
 
 _OPTIONS = {
     "expected part= to name": "expected PATH::PART to name",
@@ -31,7 +37,7 @@ _tracebacks_shown = False
 
 
 def show_tracebacks() -> None:
-    """Do not catch errors, for ``--debug``."""
+    """Print the traceback of an error, for ``--debug``."""
     global _tracebacks_shown
     _tracebacks_shown = True
 
@@ -48,10 +54,39 @@ def report_failures() -> Iterator[None]:
     except typer.Exit as end:  # after a signal
         sys.exit(end.exit_code)
     except Exception as error:
-        if _tracebacks_shown:
-            raise
-        typer.echo(f"autojacobin: {_sentence(error)}", err=True)
+        text = "".join(traceback.format_exception(error)) if _tracebacks_shown else f"autojacobin: {_sentence(error)}"
+        typer.echo(_without_secrets(text).rstrip("\n"), err=True)
         sys.exit(1)
+
+
+class Group(TyperGroup):
+    """Commands that report wrong use without the passwords in addresses among their arguments."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Parse the arguments of the program."""
+        given = list(args)  # parsing removes them from the list
+        with _usage_without_secrets(given):
+            context = super().make_context(info_name, args, parent, **extra)
+        context.meta[_GIVEN] = given
+        return context
+
+    def invoke(self, ctx: Any) -> Any:
+        """Parse the arguments of the command, and run it."""
+        with _usage_without_secrets(ctx.meta[_GIVEN]):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _usage_without_secrets(arguments: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except _UsageError as error:
+        error.message = redacted_message(error.message, *arguments)
+        raise
+
+
+def _without_secrets(text: str) -> str:
+    return redacted_message(text, *sys.argv[1:])
 
 
 def _sentence(error: Exception) -> str:
@@ -78,7 +113,7 @@ def _in_commands(sentence: str) -> str:
 
 
 def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    typer.echo(f"autojacobin: note: {' '.join(str(message).split())}", err=True)
+    typer.echo(f"autojacobin: note: {_without_secrets(' '.join(str(message).split()))}", err=True)
 
 
 class _Stopped(BaseException):

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.cli.console import Progress, report_blocks
+from autojacobin.core.addresses import redacted_address
 from autojacobin.errors import DataError, FormatError, StorageError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def load_model(path: Path) -> Hasher:
 
     if not path.is_file():
         what = "it is a folder" if path.is_dir() else "there is no such file"
-        raise StorageError(f"cannot read the model {path}: {what}; make one with: autojacobin train")
+        raise StorageError(f"cannot read the model {redacted_address(path)}: {what}; make one with: autojacobin train")
     return load(path)
 
 
@@ -87,21 +88,22 @@ def open_index(path: Path) -> Index:
 
 def read_ids(path: str) -> npt.NDArray[np.int64]:
     """Read ids from an npy file, or from text with one whole number per line."""
+    shown = redacted_address(path)
     try:
         if path.endswith(".npy"):
-            return _whole_numbers(path, np.load(path, allow_pickle=False))
+            return _whole_numbers(shown, np.load(path, allow_pickle=False))
         text = sys.stdin.read() if path == STREAM else Path(path).read_text(encoding="utf-8")
         return np.array([int(word) for word in text.split()], dtype=np.int64)
     except OSError as error:
-        raise StorageError(f"cannot read the ids in {path}: {(error.strerror or str(error)).lower()}") from None
+        raise StorageError(f"cannot read the ids in {shown}: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, OverflowError, EOFError) as error:
         raise FormatError(
-            f"the ids in {path} cannot be read: {error}; expected whole numbers from 0 to 2^63 - 1, one per line, "
+            f"the ids in {shown} cannot be read: {error}; expected whole numbers from 0 to 2^63 - 1, one per line, "
             "or an npy file of them"
         ) from None
 
 
-def _whole_numbers(path: str, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _whole_numbers(shown: str, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     if array.dtype.kind not in "iu" or array.size != max(array.shape, default=0):
-        raise DataError(f"the ids in {path} must be a row of whole numbers, got {array.dtype} of shape {array.shape}")
+        raise DataError(f"the ids in {shown} must be a row of whole numbers, got {array.dtype} of shape {array.shape}")
     return array.reshape(-1)

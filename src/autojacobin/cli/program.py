@@ -10,7 +10,7 @@ import typer
 
 from autojacobin import __version__
 from autojacobin.cli import cluster, data, export, index
-from autojacobin.cli.failures import report_failures
+from autojacobin.cli.failures import Group, report_failures
 from autojacobin.cli.info import bench, info
 from autojacobin.cli.models import encode, train
 from autojacobin.cli.options import Debug
@@ -42,6 +42,7 @@ _PANELS = {_LEARN: (train, encode), _SEARCH: (search,), _MEASURE: (evaluate, ben
 _GROUPS = {"data": (data, _LEARN), "index": (index, _SEARCH), "cluster": (cluster, _SERVE), "export": (export, _SERVE)}
 
 app = typer.Typer(
+    cls=Group,
     help=_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

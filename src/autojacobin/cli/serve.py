@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,8 +16,7 @@ from autojacobin.cli.console import single_bar
 from autojacobin.cli.failures import stoppable
 from autojacobin.cli.options import Config, DataFolder, Debug, Threads
 from autojacobin.errors import DataError
-from autojacobin.service.access import TOKEN_VARIABLE, Access, read_token
-from autojacobin.service.limits import Limits
+from autojacobin.service.access import TOKEN_VARIABLE, Access, Limits, read_token
 from autojacobin.service.server import DEFAULT_PORT
 
 if TYPE_CHECKING:
@@ -68,9 +67,10 @@ def serve(
 
     Example: autojacobin serve my-index photos=other/index --port 8571
     """
-    from autojacobin.service.background import any_unfinished
+    from autojacobin.explorer import explorer_routes
+    from autojacobin.service.recalls import any_unfinished
+    from autojacobin.service.registry import named_paths
     from autojacobin.service.server import serve as run
-    from autojacobin.service.shelf import named_paths
 
     limits = Limits(
         body_bytes=max_body,
@@ -93,7 +93,8 @@ def serve(
         typer.echo(f"serving {', '.join(paths)} at {address} (Ctrl-C stops)")
         sys.stdout.flush()  # another program may be waiting for this line
 
-    run(paths, host=host, port=port, access=access, limits=limits, poll_seconds=poll_seconds, announce=announce)
+    address: dict[str, Any] = {"host": host, "port": port, "access": access, "limits": limits}
+    run(paths, **address, poll_seconds=poll_seconds, pages=explorer_routes, announce=announce)
     typer.echo("stopped; every request that was accepted has been answered", err=True)
     if any_unfinished():  # the interpreter would wait for their threads
         sys.stdout.flush()
@@ -158,8 +159,7 @@ def explore(
 
 def _serve_page(build: Callable[[], Bundle], port: int) -> None:
     from autojacobin.explorer import export_page
-    from autojacobin.explorer.server import WHAT, page_app
-    from autojacobin.service.limits import Limits
+    from autojacobin.explorer.routes import WHAT, page_app
     from autojacobin.service.server import HttpServer
 
     with (

@@ -24,6 +24,7 @@ from typing import Any
 
 import typer
 
+from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.core.files import write_atomically
 
 __all__ = ["as_toml", "use_settings", "write_settings"]
@@ -58,12 +59,12 @@ def write_settings(context: typer.Context, output: Path, **instead: Any) -> None
 
 
 def _shown(value: Any) -> Any:
-    """Give a value without the passwords that addresses of inputs may contain."""
-    from autojacobin.engines._addresses import without_secrets
-
+    """Give a value without the passwords that addresses may contain."""
+    if isinstance(value, Mapping):
+        return {key: _shown(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_shown(entry) for entry in value]
-    return without_secrets(value) if isinstance(value, str) and not isinstance(value, Enum) else value
+    return redacted_address(value) if isinstance(value, str | Path) and not isinstance(value, Enum) else value
 
 
 def as_toml(document: Mapping[str, Any], above: tuple[str, ...] = ()) -> str:
@@ -137,7 +138,7 @@ def _as_typed(param: Any, key: str, value: Any) -> Any:
     if isinstance(value, bool) and getattr(param, "is_flag", False):
         return value
     if not isinstance(value, bool | int | float | str):
-        raise _wrong(f"{key!r} must be one value, got {value!r}")
+        raise _wrong(f"{key!r} must be one value, got {redacted_message(repr(value))}")
     return [str(value)] if several else str(value)
 
 

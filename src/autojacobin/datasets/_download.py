@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
+from autojacobin.core.addresses import redacted_message
 from autojacobin.datasets._checksums import verify
 from autojacobin.datasets._entries import RemoteFile
+from autojacobin.datasets._network import Network, RedirectError
 from autojacobin.datasets._part import Part, open_part
 from autojacobin.errors import FormatError, StorageError
 
@@ -45,6 +47,7 @@ def download(
     tries: int = 5,
     timeout: float = 30.0,
     pause: float = 1.0,
+    network: Network | None = None,
 ) -> None:
     """Download a file to ``target``, or raise an error that says in one sentence what went wrong.
 
@@ -62,9 +65,12 @@ def download(
         Seconds without a byte after which a connection counts as broken.
     pause : float
         Seconds to wait before the next attempt; doubled for each one in a row that got no further.
+    network : Network, optional
+        What opens addresses.
     """
+    _refuse_other_addresses(remote)
     with open_part(target) as part:
-        transfer = _Transfer(remote, part, target, progress, timeout)
+        transfer = _Transfer(remote, part, target, progress, timeout, network or Network())
         fruitless, furthest = 0, len(part)
         while True:
             try:
@@ -81,7 +87,7 @@ def download(
             furthest = max(furthest, len(part))
             if fruitless >= tries:
                 raise StorageError(
-                    f"cannot fetch {remote.url}: {reason}, {tries} times without getting further; "
+                    f"cannot fetch {remote.shown}: {reason}, {tries} times without getting further; "
                     f"{len(part):,} bytes are kept, so run it again later, or put the file at {target} by hand"
                 ) from None
             time.sleep(pause * 2**fruitless)
@@ -104,9 +110,10 @@ class _Transfer:
         target: Path,
         progress: Callable[[str, int, int], None] | None,
         timeout: float,
+        network: Network,
     ) -> None:
         self._remote, self._part, self._target = remote, part, target
-        self._progress, self._timeout = progress, timeout
+        self._progress, self._timeout, self._network = progress, timeout, network
 
     def attempt(self) -> None:
         """Ask for what is missing and write it down; returns when all of it is here."""
@@ -127,15 +134,18 @@ class _Transfer:
         except StorageError:
             raise
         except (http.client.HTTPException, OSError) as error:
-            raise _BrokenOffError(f"the connection broke off ({_reason(error)})") from None
+            raise _BrokenOffError(f"the connection broke off ({self._reason(error)})") from None
 
     def _open(self, headers: dict[str, str], start: int) -> Any:
         """Give the answer of the server, or None if it says that all of the file is here."""
-        if urlsplit(self._remote.url).scheme not in ("http", "https", "ftp"):
-            raise StorageError(f"cannot fetch {self._remote.url}: expected an address with http, https or ftp")
         try:
             request = urllib.request.Request(self._remote.url, headers=headers)
-            return urllib.request.urlopen(request, timeout=self._timeout)
+            return self._network.open(request, self._timeout)
+        except RedirectError as error:
+            raise StorageError(
+                f"cannot fetch {self._remote.shown}: {error}; look for {self._remote.name} by hand and put it at "
+                f"{self._target}"
+            ) from None
         except urllib.error.HTTPError as error:
             with error:
                 if error.code == 416 and error.headers.get("Content-Range") == f"bytes */{start}":
@@ -143,21 +153,26 @@ class _Transfer:
                 self._refused(error)
         except urllib.error.URLError as error:
             if isinstance(error.reason, ConnectionResetError | BrokenPipeError):
-                raise _BrokenOffError(f"the connection broke off ({_reason(error)})") from None
-            if re.search(r"ftp error.*\b5[0-9][0-9]\b", _reason(error)):
-                raise StorageError(self._not_given(_reason(error))) from None
-            raise _UnreachableError(_reason(error)) from None
+                raise _BrokenOffError(f"the connection broke off ({self._reason(error)})") from None
+            if re.search(r"ftp error.*\b5[0-9][0-9]\b", self._reason(error)):
+                raise StorageError(self._not_given(self._reason(error))) from None
+            raise _UnreachableError(self._reason(error)) from None
 
     def _refused(self, error: urllib.error.HTTPError) -> NoReturn:
         if error.code == 416:  # what is here is longer than the file: it is another one by now
             self._part.clear()
         elif error.code not in _LATER:
-            raise StorageError(self._not_given(f"{error.code} {error.reason}"))
-        raise _BrokenOffError(f"the server answered {error.code} {error.reason}")
+            raise StorageError(self._not_given(f"{error.code} {self._reason(error)}"))
+        raise _BrokenOffError(f"the server answered {error.code} {self._reason(error)}")
+
+    def _reason(self, error: Exception) -> str:
+        inner = getattr(error, "reason", error)
+        reason = str(getattr(inner, "strerror", None) or inner or type(inner).__name__)
+        return redacted_message(" ".join(reason.split()), self._remote.url)
 
     def _not_given(self, answer: str) -> str:
         return (
-            f"cannot fetch {self._remote.url}: the server answered {answer}; the file may have moved, "
+            f"cannot fetch {self._remote.shown}: the server answered {answer}; the file may have moved, "
             f"so look for {self._remote.name} by hand and put it at {self._target}"
         )
 
@@ -204,7 +219,7 @@ class _Transfer:
     def _refuse_length(self, got: int, expected: str) -> NoReturn:
         self._part.discard()
         raise FormatError(
-            f"the file at {self._remote.url} is not the right one: it has {got:,} bytes or more where {expected} are "
+            f"the file at {self._remote.shown} is not the right one: it has {got:,} bytes or more where {expected} are "
             f"expected; look for {self._remote.name} by hand and put it at {self._target}"
         )
 
@@ -221,10 +236,18 @@ def _content_length(answer: Any) -> int:
 def _no_network(remote: RemoteFile, target: Path, error: Exception) -> str:
     return (
         f"cannot reach {urlsplit(remote.url).hostname} ({error}): there is no network, or the server is down; "
-        f"fetch {remote.url} by other means, put it at {target}, and run this again"
+        f"fetch {remote.shown} by other means, put it at {target}, and run this again"
     )
 
 
-def _reason(error: Exception) -> str:
-    inner = getattr(error, "reason", error)
-    return str(getattr(inner, "strerror", None) or inner or type(inner).__name__)
+def _refuse_other_addresses(remote: RemoteFile) -> None:
+    try:
+        parts = urlsplit(remote.url)
+        _ = parts.port
+        known = parts.scheme == "ftp" or (parts.scheme in ("http", "https") and "@" not in parts.netloc)
+    except ValueError:  # which quotes a port that is none, and may be part of a password
+        known = False
+    if not known or not parts.hostname:
+        raise StorageError(
+            f"cannot fetch {remote.shown}: expected an address with http, https or ftp, without a user and a password"
+        )

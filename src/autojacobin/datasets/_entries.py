@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autojacobin.core.addresses import redacted_address
+
 __all__ = ["CATALOGUE", "Entry", "RemoteFile", "Split"]
 
 _MB, _GB = 10**6, 10**9
@@ -22,8 +24,8 @@ class RemoteFile:
     size : int, optional
         Its exact size in bytes, where that is published.
     checksum : str, optional
-        ``"md5:…"`` or ``"sha256:…"``, where a published one is known to us. Without one, the SHA-256 of the first
-        download is kept beside the file, and later downloads are compared with it.
+        ``"md5:…"`` or ``"sha256:…"``, where one is published. Without one, the SHA-256 of the first download is kept
+        beside the file, and a later download with another one is refused.
     unpacked_bytes : int, optional
         For an archive, the most that it may unpack to; a file without it is kept as it is.
     inner : str, optional
@@ -37,6 +39,14 @@ class RemoteFile:
     checksum: str | None = None
     unpacked_bytes: int | None = None
     inner: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """The address as messages have it."""
+        return redacted_address(self.url)
+
+    def __repr__(self) -> str:
+        return f"RemoteFile({self.shown!r}, {self.name!r})"
 
 
 @dataclass(frozen=True)
@@ -108,7 +118,9 @@ _PQ_PAPER = (
 )
 
 
-def _texmex(name: str, archive: str, what: str, dimension: int, sizes: tuple[int, Split], download: str) -> Entry:
+def _texmex(
+    name: str, archive: str, what: str, dimension: int, sizes: tuple[int, Split], download: str, md5: str
+) -> Entry:
     learn, split = sizes
     rows = learn + split.base + split.queries
     truth_bytes = split.queries * (4 + 4 * 100)
@@ -130,6 +142,7 @@ def _texmex(name: str, archive: str, what: str, dimension: int, sizes: tuple[int
                 url=f"{_TEXMEX_FTP}{archive}.tar.gz",
                 name=f"{archive}.tar.gz",
                 most_bytes=unpacked,  # gzip never makes such a file larger
+                checksum=f"md5:{md5}",  # of the file MD5SUM beside it
                 unpacked_bytes=unpacked + _MB,
             ),
         ),
@@ -192,6 +205,7 @@ _ENTRIES = (
         128,
         (25_000, Split(train=None, base=10_000, queries=100)),
         "5.1 MB",
+        "0b8324a7a82d7f2663d7dcbd57642df7",
     ),
     _texmex(
         "sift1m",
@@ -200,6 +214,7 @@ _ENTRIES = (
         128,
         (100_000, Split(train=10_000, base=1_000_000, queries=10_000)),
         "161 MB",
+        "b23d1b3b2ee8469d819b61ca900ef0ed",
     ),
     _texmex(
         "gist1m",
@@ -208,6 +223,7 @@ _ENTRIES = (
         960,
         (500_000, Split(train=10_000, base=1_000_000, queries=1_000)),
         "2.6 GB",
+        "31185e0f00854f74d27e8ad8d52628a9",
     ),
     Entry(
         name="sift10m",

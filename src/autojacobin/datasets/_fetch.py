@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from autojacobin.datasets._checksums import keep_checksum, verify
+from autojacobin.datasets._checksums import first_checksum, keep_checksum, verify
 from autojacobin.datasets._download import download
 from autojacobin.datasets._entries import Entry, RemoteFile
 from autojacobin.datasets._unpack import unpack
@@ -41,6 +41,8 @@ def fetch(
             continue
         target = home / remote.name
         try:
+            if remote.checksum is None:
+                first_checksum(target)  # or a damaged one would be found out after hours of fetching
             if os.path.isfile(target):
                 verify(remote, target, target, progress)
             else:

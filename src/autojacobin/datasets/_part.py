@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
+from autojacobin.core.addresses import redacted_address
 from autojacobin.core.files import write_atomically
 from autojacobin.errors import StorageError
 
@@ -41,7 +42,7 @@ class Part:
     def begin(self, url: str, headers: Mapping[str, str]) -> None:
         """Forget what was there and remember what the server says of the file that now begins."""
         self.clear()
-        known = {"url": url, **{name: headers[name] for name in _VALIDATORS if headers.get(name)}}
+        known = {"url": redacted_address(url), **{name: headers[name] for name in _VALIDATORS if headers.get(name)}}
         with self._clear_errors():
             write_atomically(self._state, json.dumps(known).encode())
 
@@ -49,7 +50,7 @@ class Part:
         """Give what If-Range can be asked with: a strong ETag or a time; empty if there is neither."""
         known = self._known()
         etag = known.get("ETag", "")
-        if known.get("url") != url:
+        if known.get("url") != redacted_address(url):
             return ""
         return etag if etag and not etag.startswith("W/") else known.get("Last-Modified", "")
 

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+from autojacobin.core.addresses import redacted_address
 from autojacobin.datasets._cache import cache_place
 from autojacobin.datasets._entries import CATALOGUE, Entry
 from autojacobin.datasets._fetch import fetch
@@ -49,7 +50,9 @@ def load_set(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None
         if text and os.path.exists(place):  # which takes any text, as Path.exists does not
             return open_local(place)
     where = f"nor is there such a file or folder here{f' or in {home}' if home is not None else ''}"
-    raise DataError(f"no data set is called {text!r}, expected one of: {', '.join(CATALOGUE)}; {where}")
+    raise DataError(
+        f"no data set is called {redacted_address(text)!r}, expected one of: {', '.join(CATALOGUE)}; {where}"
+    )
 
 
 def fetch_set(
@@ -99,7 +102,8 @@ def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
 
 def _entry(name: str) -> Entry:
     if not isinstance(name, str) or name not in CATALOGUE:
-        raise DataError(f"no data set is called {name!r}, expected one of: {', '.join(CATALOGUE)}")
+        shown = redacted_address(name) if isinstance(name, str) else name
+        raise DataError(f"no data set is called {shown!r}, expected one of: {', '.join(CATALOGUE)}")
     return CATALOGUE[name]
 
 

@@ -18,7 +18,7 @@ from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.index.encoding import checked_ids, checked_new_ids
 from autojacobin.search._arguments import checked_count, checked_k
-from autojacobin.search.rerank import rerank
+from autojacobin.search.euclidean import rerank
 
 __all__ = ["Distances", "Engine", "Floats", "Ids"]
 

@@ -9,11 +9,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from autojacobin.engines._addresses import without_secrets
+from autojacobin.core.addresses import redacted_address, redacted_message, safe_cause
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
 
 __all__ = ["checked_name", "checked_uri", "fixed_lists", "open_table", "told"]
 
+_ADDRESS = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^\s/?#@]*@)?(?:\[[0-9A-Fa-f:.]+\]|[\w.~%-]*)(?::[0-9]{0,5})?(?:[/?#]|$)"
+)
 _LONGEST_LIST = 2**31 - 1
 _LONGEST_REASON = 300
 
@@ -25,8 +28,14 @@ def checked_uri(uri: Any) -> str:
     except TypeError:
         address = None
     if not isinstance(address, str) or not address:
+        given = "nothing" if address == "" else type(uri).__name__
         raise DataTypeError(
-            f"uri must be a path or text, got {uri!r}; pass a folder, or an address such as s3://bucket"
+            f"uri must be a path or text, got {given}; pass a folder, or an address such as s3://bucket"
+        )
+    if "://" in address and not _ADDRESS.match(address):  # of which LanceDB would make a folder with this name
+        raise DataError(
+            f"uri is no address, got {redacted_address(address)!r}; write special characters of a user name and a "
+            "password percent-encoded, or pass keys as storage_options"
         )
     return address
 
@@ -48,7 +57,7 @@ def open_table(
         raise MissingExtraError(error.name or "lancedb", "lancedb", "LanceDB") from None
     expected = _schema(n_bits, n_features)
     options = _checked_options(storage_options)
-    with told(uri, name, "open"):
+    with told(uri, name, "open", options):
         home = lancedb.connect(
             uri,
             read_consistency_interval=timedelta(0),  # every read looks for a newer version, as others may write
@@ -73,20 +82,22 @@ def fixed_lists(matrix: Any) -> Any:
 
 
 @contextmanager
-def told(uri: str, name: str, doing: str) -> Iterator[None]:
+def told(uri: str, name: str, doing: str, options: Mapping[str, str] | None = None) -> Iterator[None]:
     """Turn an error of LanceDB within the block into one of ours that says what was being done."""
     import pyarrow as pa
 
+    keys = tuple((options or {}).values())
     try:
         yield
     except (RuntimeError, ValueError, OSError, OverflowError, pa.ArrowException) as error:
         # what follows is the place in LanceDB's own source
         reason = re.split(r", (?:location: )?/", (str(error).splitlines() or [""])[0])[0] or type(error).__name__
-        reason = without_secrets(reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}…")
+        reason = redacted_message(reason, uri, secrets=keys)
+        reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}…"
         raise StorageError(
-            f"LanceDB at {without_secrets(uri)} failed to {doing} the table {name!r}, got: {reason}; "
+            f"LanceDB at {redacted_address(uri)} failed to {doing} the table {name!r}, got: {reason}; "
             f"{_mend(reason.lower())}"
-        ) from error
+        ) from safe_cause(error, uri, secrets=keys)
 
 
 def _checked_options(options: Any) -> dict[str, str] | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from autojacobin.engines._addresses import without_secrets
+from autojacobin.core.addresses import redacted_address, redacted_message, safe_cause
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
 
 __all__ = ["Connection"]
@@ -47,7 +47,8 @@ class Connection:
         if token is not None and not isinstance(token, str):
             raise DataTypeError(f"token must be text such as user:password, got {type(token).__name__}")
         self.is_file = address.endswith(".db")
-        self.shown = address if self.is_file else without_secrets(address)
+        self._address, self._token = address, token
+        self.shown = address if self.is_file else redacted_address(address)
         try:
             from pymilvus import MilvusClient
         except ImportError:
@@ -72,7 +73,9 @@ class Connection:
         try:
             yield
         except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
-            raise StorageError(f"Milvus at {self.shown} failed to {doing}, got: {_reason(error, heard)}") from error
+            reason = redacted_message(_reason(error, heard), self._address, secrets=(self._token,))
+            cause = safe_cause(error, self._address, secrets=(self._token,))
+            raise StorageError(f"Milvus at {self.shown} failed to {doing}, got: {reason}") from cause
         finally:
             _heard.reset(before)
 
@@ -98,16 +101,17 @@ def _checked_uri(uri: Any) -> str:
     if address.lower().startswith(_SCHEMES):
         try:
             _ = urlsplit(address).port
-        except ValueError as error:
+        except ValueError:  # which quotes what may be part of a password
             raise DataError(
-                f"uri is no address, got {without_secrets(address)!r}: {error}; try http://localhost:19530"
+                f"uri is no address, got {redacted_address(address)!r}, expected a host and a port, with special "
+                "characters of a password percent-encoded; try http://localhost:19530"
             ) from None
         return address
     path = Path(address).expanduser().absolute()
     if path.suffix != ".db" or not _FILE_NAME.fullmatch(path.name):
         raise DataError(
             "uri must be the address of a server, such as http://localhost:19530, or a file name of at most 36 "
-            f"letters, digits, '.', '-' and '_' that ends in .db, got {without_secrets(address)!r}"
+            f"letters, digits, '.', '-' and '_' that ends in .db, got {redacted_address(address)!r}"
         )
     if not path.parent.is_dir():
         raise StorageError(f"cannot open {path}: the folder {path.parent} does not exist; make it first")

@@ -60,6 +60,7 @@ class LanceDB(Engine):
         super().__init__(n_bits, n_features)
         self._where = checked_uri(uri)
         self.table = checked_name(table)
+        self._options = storage_options
         self._table = open_table(self._where, self.table, self.n_bits, self.n_features, storage_options)
         self._schema = self._table.schema
 
@@ -204,7 +205,7 @@ class LanceDB(Engine):
             yield found
 
     def _told(self, doing: str) -> AbstractContextManager[None]:
-        return told(self._where, self.table, doing)
+        return told(self._where, self.table, doing, self._options)
 
 
 def _among(ids: Ids) -> str:

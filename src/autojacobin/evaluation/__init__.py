@@ -14,7 +14,7 @@ from autojacobin.evaluation.measures import (
     recall_curve,
 )
 from autojacobin.evaluation.statistics import Measured, OverSeeds, PairedTest, mean_and_error, over_seeds, paired_test
-from autojacobin.evaluation.truth import ground_truth
+from autojacobin.search.truth import ground_truth
 
 __all__ = [
     "Measured",

@@ -26,9 +26,9 @@ from autojacobin.core.compilation import kernel
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.evaluation.ranks import Ranks, ranks_in_list, ranks_with_ties
 from autojacobin.evaluation.statistics import Measured
-from autojacobin.evaluation.truth import ground_truth
 from autojacobin.search import hamming_topk
 from autojacobin.search._arguments import checked_count
+from autojacobin.search.truth import ground_truth
 
 __all__ = [
     "evaluate",

@@ -1,28 +1,30 @@
-"""All that the page shows, computed beforehand: what each method retrieves, at every length and with both distances."""
+"""What the explorer shows: methods, codes and pictures of a run, in memory or from a finished one."""
 
 from __future__ import annotations
 
 import base64
+import json
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from autojacobin import __version__
-from autojacobin.datasets import VectorSet
-from autojacobin.errors import DataError
+from autojacobin.datasets import VectorSet, load_set
+from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.evaluation import ground_truth
-from autojacobin.explorer._pictures import Sprite, make_sprite
-from autojacobin.explorer._retrieved import DISTANCES, Retrieved, ranks_of, retrieve
+from autojacobin.explorer.retrieved import DISTANCES, Retrieved, Sprite, make_sprite, ranks_of, retrieve
 from autojacobin.figures import METHOD_STYLES
 from autojacobin.figures.toy import train_toy
 from autojacobin.reproduction.settings import CHOSEN, COMPARED, EVERY, Settings, cut, make_hasher
 from autojacobin.search import rerank
 from autojacobin.search._arguments import checked_count
 
-__all__ = ["SHOWN", "Bundle", "build_bundle", "explorer_settings"]
+__all__ = ["SHOWN", "Bundle", "build_bundle", "explorer_settings", "open_run"]
 
 SHOWN = (*COMPARED, CHOSEN)
 
@@ -249,3 +251,38 @@ def _base64(packed: npt.NDArray[np.uint8]) -> str:
 def _short(values: npt.NDArray[Any]) -> list[float]:
     """Numbers with the five digits that a page can show."""
     return [float(f"{value:.5g}") for value in values.tolist()]
+
+
+def open_run(folder: str | os.PathLike[str], data: str | os.PathLike[str] | None = None) -> tuple[VectorSet, Settings]:
+    """Give the set and the settings that a run in ``folder`` had.
+
+    A run keeps measures and not models. Fits are repeatable, so training again with these settings and seed 0 gives
+    the models that were measured.
+
+    Parameters
+    ----------
+    folder : path
+        What ``autojacobin reproduce --out`` wrote.
+    data : path, optional
+        The folder of data sets, as for :func:`autojacobin.datasets.load_set`.
+    """
+    path = Path(folder) / "results.json"
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        name, source = str(record["set"]["name"]), str(record["set"]["source"])
+        settings = replace(Settings(**record["settings"]), seeds=1)
+    except OSError as error:
+        raise StorageError(
+            f"{folder} holds no finished run: {path.name} cannot be read ({error.strerror or error}); "
+            "give the folder that autojacobin reproduce wrote"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            f"{path} is damaged or was not written by autojacobin reproduce, got: {error}; run it again"
+        ) from error
+    try:
+        return load_set(name, data), settings
+    except DataError:
+        if not Path(source).exists():
+            raise
+        return load_set(source, data), settings  # a set of one's own is not known by its name

@@ -1,4 +1,4 @@
-"""The page as a folder of plain files that opens from a disk, with no server and no network."""
+"""Write the explorer as one HTML file that opens without a server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -13,11 +14,39 @@ from pathlib import Path
 from typing import Any
 
 from autojacobin.core.files import write_atomically
-from autojacobin.errors import StorageError
-from autojacobin.explorer._script import ASSETS, as_one_script
+from autojacobin.errors import FormatError, StorageError
 from autojacobin.explorer.bundle import Bundle
 
-__all__ = ["export_page", "prepare_folder", "script_hash"]
+__all__ = ["ASSETS", "as_one_script", "export_page", "prepare_folder", "script_hash"]
+
+ASSETS = Path(__file__).parent / "assets"
+
+_IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
+_LEFT_OVER = re.compile(r"^(?:import|export)\b.*$", re.MULTILINE)
+
+
+def as_one_script(first: str = "main") -> str:
+    """Join the module ``first`` and all that it imports, each once and after what it needs itself."""
+    done: dict[str, str] = {}
+    _add(first, done, ())
+    return '"use strict";\n(() => {\n' + "\n".join(done.values()) + "\n})();\n"
+
+
+def _add(name: str, done: dict[str, str], waiting: tuple[str, ...]) -> None:
+    if name in done:
+        return
+    if name in waiting:
+        raise FormatError(f"the modules {' → '.join((*waiting, name))} import each other in a circle; break it")
+    source = (ASSETS / f"{name}.js").read_text(encoding="utf-8")
+    for match in _IMPORT.finditer(source):
+        _add(match[2], done, (*waiting, name))
+    exported = [match[1] for match in _EXPORT.finditer(source)]
+    body = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = module_\2;", source))
+    if left_over := _LEFT_OVER.search(body):
+        raise FormatError(f"{name}.js has a line that cannot be joined into one script: {left_over[0]}")
+    done[name] = f"const module_{name} = (() => {{\n{body}\nreturn {{ {', '.join(exported)} }};\n}})();"
+
 
 _MODULE = '<script type="module" src="explorer/main.js"></script>'
 _STYLES = '<link rel="stylesheet" href="explorer/explorer.css">'

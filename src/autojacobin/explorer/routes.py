@@ -1,19 +1,21 @@
-"""The page in the search service: for each index a table of what it retrieves."""
+"""The routes of the explorer page, and the server of the page alone."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from autojacobin.errors import DataError, MissingExtraError
-from autojacobin.explorer._script import ASSETS
-from autojacobin.service.middleware import page_policy
+from autojacobin.explorer.export import ASSETS, script_hash
+from autojacobin.service.access import Access
+from autojacobin.service.middleware import Asgi, SecurityMiddleware, page_policy, problem_app
 
 if TYPE_CHECKING:
     from autojacobin.index.index import Index
 
-__all__ = ["explorer_routes"]
+__all__ = ["WHAT", "explorer_routes", "page_app"]
 
 _MOST_CODES = 1000
 _SAMPLE = 24
@@ -114,3 +116,29 @@ def _codes(index: Index, asked: Mapping[str, str]) -> dict[str, Any]:
         raise DataError(f"ids must be 1 to {_MOST_CODES} whole numbers separated by commas, such as ids=1,2,3")
     found = index.codes([int(word) for word in words])
     return {"bits": found.n_bits, "codes": [row.tobytes().hex() for row in found.packed]}
+
+
+WHAT = "serving the page (--static OUT writes it to disk instead)"
+
+
+def page_app(folder: str | os.PathLike[str]) -> Asgi:
+    """Make an ASGI application that serves the files in ``folder`` to this machine alone.
+
+    It looks for the files at each request, so the page may be written later. It does not follow symbolic links out of
+    the folder.
+    """
+    try:
+        from starlette.routing import Mount
+        from starlette.staticfiles import StaticFiles
+    except ImportError as error:
+        raise MissingExtraError("starlette", "web", WHAT) from error
+    headers = {"Content-Security-Policy": page_policy(script_hash()), "Cache-Control": "no-cache"}
+
+    class Files(StaticFiles):
+        def file_response(self, *args: Any, **kwargs: Any) -> Any:
+            response = super().file_response(*args, **kwargs)
+            response.headers.update(headers)
+            return response
+
+    files = Files(directory=folder, html=True, follow_symlink=False)
+    return SecurityMiddleware(problem_app([Mount("/", files)], hint="the page is at /"), Access())

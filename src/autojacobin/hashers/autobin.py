@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,18 +23,26 @@ _FEWEST_POINTS_TO_WARN = 100
 _ROWS_PER_BLOCK = 2**14
 
 
+@dataclass(eq=False, repr=False)
 class AutoEncoderHasher(LinearHasher):
     """Base of the auto-encoder methods: scaling, initialisation, Algorithm 1, and the hyperplanes of the hidden layer.
 
     The methods differ in their objective and in the inputs of the network.
     """
 
-    W1_: npt.NDArray[Any]
-    b1_: npt.NDArray[Any]
-    W2_: npt.NDArray[Any]
-    b2_: npt.NDArray[Any]
-    scale_: float
-    history_: dict[str, npt.NDArray[Any]]
+    n_bits: int = 64
+    _: KW_ONLY
+    alpha: float | str = 0.1
+    epsilon: float = 1e-4
+    batch_size: int | None = 1000
+    n_epochs: int = 5
+    scale: float = 0.8
+    threshold: str = "bias"
+    init: str = "random"
+    tol: float = 0.0
+    random_state: Any = None
+    device: str = "cpu"
+    progress: Callable[[str, int, int], None] | None = None
 
     _limits: ClassVar[dict[str, Limit]] = {
         "n_bits": Whole(1),
@@ -58,35 +66,6 @@ class AutoEncoderHasher(LinearHasher):
         "scale_": Tensor("f"),
         "history_": Tensor("f", ("steps",), columns=True, required={"cost": "f", "n_points": "i"}),
     }
-
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        alpha: float | str = 0.1,
-        epsilon: float = 1e-4,
-        batch_size: int | None = 1000,
-        n_epochs: int = 5,
-        scale: float = 0.8,
-        threshold: str = "bias",
-        init: str = "random",
-        tol: float = 0.0,
-        random_state: Any = None,
-        device: str = "cpu",
-        progress: Callable[[str, int, int], None] | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.alpha = alpha
-        self.epsilon = epsilon
-        self.batch_size = batch_size
-        self.n_epochs = n_epochs
-        self.scale = scale
-        self.threshold = threshold
-        self.init = init
-        self.tol = tol
-        self.random_state = random_state
-        self.device = device
-        self.progress = progress
 
     # What a method may override
 
@@ -186,6 +165,7 @@ class AutoBin(AutoEncoderHasher):
     """
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class DAutoBin(AutoEncoderHasher):
     """AutoBin as a denoising auto-encoder: Σᵢ ‖z(x̃ᵢ) − xᵢ‖² + α ‖ỸỸ' − nI‖₁ᵋ.
 
@@ -217,40 +197,9 @@ class DAutoBin(AutoEncoderHasher):
     Codes(1797 codes of 32 bits)
     """
 
-    _limits: ClassVar[dict[str, Limit]] = {**AutoEncoderHasher._limits, "corruption": Number(0, 1, below_high=True)}
+    corruption: float = 0.1
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        corruption: float = 0.1,
-        alpha: float = 0.1,
-        epsilon: float = 1e-4,
-        batch_size: int | None = 1000,
-        n_epochs: int = 5,
-        scale: float = 0.8,
-        threshold: str = "bias",
-        init: str = "random",
-        tol: float = 0.0,
-        random_state: Any = None,
-        device: str = "cpu",
-        progress: Callable[[str, int, int], None] | None = None,
-    ) -> None:
-        super().__init__(
-            n_bits,
-            alpha=alpha,
-            epsilon=epsilon,
-            batch_size=batch_size,
-            n_epochs=n_epochs,
-            scale=scale,
-            threshold=threshold,
-            init=init,
-            tol=tol,
-            random_state=random_state,
-            device=device,
-            progress=progress,
-        )
-        self.corruption = corruption
+    _limits: ClassVar[dict[str, Limit]] = {**AutoEncoderHasher._limits, "corruption": Number(0, 1, below_high=True)}
 
     def _corruption(self, rng: np.random.RandomState) -> Callable[[Any], Any]:
         def corrupt(X: Any) -> Any:
@@ -260,6 +209,7 @@ class DAutoBin(AutoEncoderHasher):
         return corrupt
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CAutoBin(AutoEncoderHasher):
     """AutoBin as a contractive auto-encoder: Σᵢ ‖zᵢ − xᵢ‖² + λ Σᵢ ‖∂yᵢ/∂xᵢ‖² + α ‖YY' − nI‖₁ᵋ.
 
@@ -291,40 +241,10 @@ class CAutoBin(AutoEncoderHasher):
     Codes(1797 codes of 32 bits)
     """
 
-    _limits: ClassVar[dict[str, Limit]] = {**AutoEncoderHasher._limits, "contraction": Number(0)}
+    contraction: float = 0.01
+    alpha: float = 0.01
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        contraction: float = 0.01,
-        alpha: float = 0.01,
-        epsilon: float = 1e-4,
-        batch_size: int | None = 1000,
-        n_epochs: int = 5,
-        scale: float = 0.8,
-        threshold: str = "bias",
-        init: str = "random",
-        tol: float = 0.0,
-        random_state: Any = None,
-        device: str = "cpu",
-        progress: Callable[[str, int, int], None] | None = None,
-    ) -> None:
-        super().__init__(
-            n_bits,
-            alpha=alpha,
-            epsilon=epsilon,
-            batch_size=batch_size,
-            n_epochs=n_epochs,
-            scale=scale,
-            threshold=threshold,
-            init=init,
-            tol=tol,
-            random_state=random_state,
-            device=device,
-            progress=progress,
-        )
-        self.contraction = contraction
+    _limits: ClassVar[dict[str, Limit]] = {**AutoEncoderHasher._limits, "contraction": Number(0)}
 
     def _objective(self) -> Objective:
         return replace(super()._objective(), contraction_weight=float(self.contraction))

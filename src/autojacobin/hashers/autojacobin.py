@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from autojacobin.autoencoder import Network, Objective, TangentsOnDemand, TangentSpaces, tangents_for_training, train
@@ -37,6 +37,7 @@ _MOST_TO_CHOOSE = 10_000
 Tangents = TangentSpaces | TangentsOnDemand
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class AutoJacoBin(AutoEncoderHasher):
     """Auto-encoder Jacobian binary hashing.
 
@@ -141,8 +142,14 @@ class AutoJacoBin(AutoEncoderHasher):
     ['alpha', 'energy', 'init', 'jacobian_weight', 'n_epochs']
     """
 
-    tangent_rank_: npt.NDArray[np.int32]
-    search_results_: dict[str, npt.NDArray[Any]]
+    alpha: float | str = "auto"
+    energy: float | str = "auto"
+    n_neighbors: int | None = None
+    tangent_sample: int | None = 100_000
+    jacobian_weight: float | str = "auto"
+    init: str = "auto"
+    selection_k: int = 10
+    selection_depth: int | None = None
 
     _limits: ClassVar[dict[str, Limit]] = {
         **AutoEncoderHasher._limits,
@@ -160,49 +167,6 @@ class AutoJacoBin(AutoEncoderHasher):
         "tangent_rank_": Tensor("i", ("n_samples",), optional=True),
         "search_results_": Tensor("f", ("tried",), columns=True, optional=True, required=_RESULTS),
     }
-
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        alpha: float | str = "auto",
-        epsilon: float = 1e-4,
-        energy: float | str = "auto",
-        n_neighbors: int | None = None,
-        tangent_sample: int | None = 100_000,
-        batch_size: int | None = 1000,
-        n_epochs: int = 5,
-        jacobian_weight: float | str = "auto",
-        scale: float = 0.8,
-        threshold: str = "bias",
-        init: str = "auto",
-        selection_k: int = 10,
-        selection_depth: int | None = None,
-        tol: float = 0.0,
-        random_state: Any = None,
-        device: str = "cpu",
-        progress: Callable[[str, int, int], None] | None = None,
-    ) -> None:
-        super().__init__(
-            n_bits,
-            alpha=alpha,
-            epsilon=epsilon,
-            batch_size=batch_size,
-            n_epochs=n_epochs,
-            scale=scale,
-            threshold=threshold,
-            init=init,
-            tol=tol,
-            random_state=random_state,
-            device=device,
-            progress=progress,
-        )
-        self.energy = energy
-        self.n_neighbors = n_neighbors
-        self.tangent_sample = tangent_sample
-        self.jacobian_weight = jacobian_weight
-        self.selection_k = selection_k
-        self.selection_depth = selection_depth
 
     @classmethod
     def as_published(cls, n_bits: int = 64, **parameters: Any) -> AutoJacoBin:

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,11 @@ import xxhash
 
 from autojacobin.errors import FormatError
 from autojacobin.index.files import Files, clear_os_errors
+from autojacobin.search.kernels.simd import empty_aligned
 
 __all__ = [
     "FORMAT_VERSION", "ArrayFile", "ArrayFileWriter", "CheckedArray", "SegmentLabel", "damaged", "open_array",
-    "read_label", "too_new",
+    "read_label", "salvage_array", "salvage_label", "too_new",
 ]  # fmt: skip
 
 FORMAT_VERSION = 2  # format 1 has one checksum for the whole array, and no label
@@ -35,6 +36,7 @@ _LABEL = struct.Struct("<8sqQI")  # segment, first id, codes, bits; directly beh
 _SUM = struct.Struct("<Q")  # the last bytes of the page
 _DTYPES = {np.dtype(code).str.encode(): np.dtype(code) for code in "BHIQbhiqefd"}  # little-endian numbers
 _HASHED_AT_ONCE = 2**24
+_READ_AT_ONCE = 2**15
 
 Problem = Callable[[npt.NDArray[Any]], str | None]
 
@@ -114,8 +116,9 @@ class CheckedArray:
         if self._all_checked or not self.array.size:
             return
         row_bytes = self.array.nbytes // len(self.array)
-        first = rows.ravel() * row_bytes // self._block_bytes
-        last = (rows.ravel() * row_bytes + row_bytes - 1) // self._block_bytes
+        starts = rows.ravel().astype(np.int64) * row_bytes  # row numbers in 32 bits would overflow
+        first = starts // self._block_bytes
+        last = (starts + row_bytes - 1) // self._block_bytes
         if not (self._checked[first].all() and self._checked[last].all()):
             blocks = np.unique(np.concatenate([first + step for step in range(int((last - first).max()) + 1)]))
             blocks = blocks[blocks < len(self._checked)]
@@ -225,7 +228,7 @@ def open_array(
     files: Files, file: ArrayFile, kind: str, shape: tuple[int, ...], dtype: npt.DTypeLike | None = None,
     *, check: bool = True, problem: Problem | None = None,
 ) -> CheckedArray:  # fmt: skip
-    """Memory-map an array after a check of its header, its size and its table of checksums.
+    """Memory-map an array (or read a small one) after a check of its header, its size and its table of checksums.
 
     Codes are mapped as private pages that could be written. NumPy then calls the array writable, as one in memory is,
     and the kernels need not be compiled twice.
@@ -246,9 +249,52 @@ def open_array(
             if xxhash.xxh64_intdigest(table) != header.digest:
                 raise damaged(path, "a table of checksums that does not match its own checksum")
             checksums, block_bytes = np.frombuffer(table, dtype="<u8"), BLOCK_BYTES
-        mode: Any = "c" if kind == "codes" else "r"
-        array = np.asarray(np.memmap(stream, dtype=header.dtype, mode=mode, offset=_HEADER_BYTES, shape=shape))
+        array = _mapped(stream, header, writable=kind == "codes")
     return CheckedArray.mapped(array, file, header.label, path, checksums, block_bytes, check, problem)
+
+
+def salvage_array(
+    files: Files, file: ArrayFile, kind: str, shape: tuple[int, ...], dtype: npt.DTypeLike | None
+) -> CheckedArray:
+    """Map an array of which the header or the table of checksums is damaged.
+
+    Each block is still compared with its own entry in the table, so that nothing passes that was not written. A file
+    that is another one, with a header that is whole, is refused, and so is one that lost a part of its array.
+    """
+    path = files.path / file.name
+    with files.open(file.name) as stream:
+        page, size = stream.read(_HEADER_BYTES), os.fstat(stream.fileno()).st_size
+        page_is_whole = xxhash.xxh64_intdigest(page[: -_SUM.size]).to_bytes(_SUM.size, "little") == page[-_SUM.size :]
+        if page_is_whole:
+            _read_header(page, path, file, kind)  # refuses another file
+        _, version, _, dtype_name, *_ = _FIELDS.unpack_from(page.ljust(_HEADER_BYTES, b"\0"))
+        found = np.dtype(dtype) if dtype is not None else _DTYPES.get(dtype_name.rstrip(b"\0"))
+        if found is None or version == 1:
+            raise damaged(path, "a header that cannot be read")
+        header = _Header(FORMAT_VERSION, found, shape, 0, None)
+        if size < _HEADER_BYTES + header.n_bytes:
+            raise damaged(path, f"{size} bytes, which is less than its array has")
+        n_blocks = -(-header.n_bytes // BLOCK_BYTES)
+        stream.seek(_HEADER_BYTES + header.n_bytes)
+        table = stream.read(8 * n_blocks).ljust(8 * n_blocks, b"\0")
+        array = _mapped(stream, header, writable=False)
+    checksums = np.frombuffer(table, dtype="<u8")
+    return CheckedArray.mapped(array, file, None, path, checksums, BLOCK_BYTES, True, None)
+
+
+def _mapped(stream: BinaryIO, header: _Header, *, writable: bool) -> npt.NDArray[Any]:
+    """The array of a file. Small ones are read: each map keeps a descriptor, and processes have a limit on these."""
+    if header.n_bytes <= _READ_AT_ONCE:
+        array = empty_aligned(header.shape, header.dtype)
+        stream.seek(_HEADER_BYTES)
+        content = np.frombuffer(stream.read(header.n_bytes), dtype=np.uint8)
+        if len(content) != header.n_bytes:
+            raise damaged(Path(stream.name), "fewer bytes than a moment ago")
+        array.reshape(-1).view(np.uint8)[:] = content
+        array.flags.writeable = writable
+        return array
+    mode: Any = "c" if writable else "r"
+    return np.asarray(np.memmap(stream, dtype=header.dtype, mode=mode, offset=_HEADER_BYTES, shape=header.shape))
 
 
 def read_label(files: Files, name: str) -> tuple[str, tuple[int, ...], np.dtype[Any], SegmentLabel | None, ArrayFile]:
@@ -260,6 +306,14 @@ def read_label(files: Files, name: str) -> tuple[str, tuple[int, ...], np.dtype[
     file = ArrayFile(name, size, digest)
     header = _read_header(page, path, file, name.split("-")[0])
     return name.split("-")[0], header.shape, header.dtype, header.label, file
+
+
+def salvage_label(files: Files, name: str) -> tuple[bytes, ArrayFile]:
+    """Read which segment a file with a damaged header says it belongs to."""
+    with files.open(name) as stream:
+        page, size = stream.read(_HEADER_BYTES).ljust(_HEADER_BYTES, b"\0"), os.fstat(stream.fileno()).st_size
+    segment: bytes = _LABEL.unpack_from(page, _FIELDS.size)[0]
+    return segment, ArrayFile(name, size, "")
 
 
 @dataclass(frozen=True)

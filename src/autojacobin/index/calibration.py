@@ -1,7 +1,7 @@
-"""How many candidates a wanted recall takes.
+"""How many candidates a wanted recall needs.
 
-Of queries whose true neighbours are known (``_held_out.py``), each true neighbour has a place: the number of codes
-that come before it. A search with more candidates than that finds it. The number that is chosen does not just meet the
+For queries whose true neighbours are known (``_held_out.py``), each true neighbour has a rank: the number of codes that
+are nearer to the query. A search with more candidates than that finds it. The chosen number does not only reach the
 wanted recall on the sample: a lower confidence bound of the mean over all such queries does.
 """
 
@@ -20,32 +20,33 @@ import numpy.typing as npt
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.index.held_out import NOT_FOUND, HeldOut, Nearest
 from autojacobin.index.segment import Segment
+from autojacobin.search._arguments import default_candidates
 
 __all__ = ["Calibration", "Calibrator", "checked_recall", "recall_bound"]
 
 _LARGEST_RECALL = 0.999
 _FEWEST_QUERIES = 500
-_QUERIES_PER_MISS = 6  # twice what a sample needs to show a recall if it has no miss at all
+_QUERIES_PER_MISS = 6  # twice what a sample without a miss needs to show a recall
 _DEVIATIONS = 1.645  # the bound holds for 95 samples in 100
 _CHANGED_SHARE = 0.1
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A number of candidates and what it rests on. It passes as ``candidates`` itself.
+    """A number of candidates and how it was found. It can be passed as ``candidates`` itself.
 
     Attributes
     ----------
     k : int
-        Neighbours a query.
+        Neighbours of each query.
     recall : float
-        What is wanted: the mean share of the k true neighbours that a search finds.
+        The wanted mean share of the k true neighbours that a search finds.
     distance : str
         How codes are compared.
     candidates : int
         How many of the nearest codes to re-rank.
     seen : float
-        Recall on the sample with so many candidates.
+        Recall on the sample with this number of candidates.
     at_least : float
         Lower confidence bound (95 %) of the recall; 1 if all vectors are re-ranked.
     n_queries : int
@@ -65,30 +66,34 @@ class Calibration:
 
 
 class Calibrator:
-    """What an index has learned about its candidates, kept until a tenth of it has changed."""
+    """Finds numbers of candidates for an index, and keeps what it learned until a tenth of the index has changed."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # searches may come from several threads
+        self._lock = threading.RLock()  # several threads may search
         self._given: npt.NDArray[Any] | None = None
         self._n = 0
         self._changed = 0
         self._samples: dict[int, HeldOut] = {}
-        self._places: dict[tuple[int, str], tuple[npt.NDArray[np.int64], int]] = {}
+        self._ranks: dict[tuple[int, str], tuple[npt.NDArray[np.int64], int]] = {}
+
+    def renew_lock(self) -> None:
+        """Make a new lock in a forked child; another thread of the parent may have held the old one."""
+        self._lock = threading.RLock()
 
     def forget(self) -> None:
-        """Learn everything anew when it is next asked for."""
+        """Forget everything that was learned."""
         with self._lock:
-            self._samples, self._places, self._changed = {}, {}, 0
+            self._samples, self._ranks, self._changed = {}, {}, 0
 
     def count_changes(self, changed: int) -> None:
-        """Take note that so many vectors came or went."""
+        """Record that this number of vectors was added or removed."""
         with self._lock:
             self._changed += changed
             if self._changed > _CHANGED_SHARE * self._n:
                 self.forget()
 
     def ask_with(self, queries: npt.NDArray[Any], recall: float) -> None:
-        """Learn from these queries from now on, rather than from stored vectors, if they are enough."""
+        """Learn from these queries from now on, instead of from stored vectors, if they are enough."""
         _refuse_too_few(queries, recall)
         with self._lock:
             self._given = queries
@@ -97,32 +102,32 @@ class Calibrator:
     def choose(
         self, segments: Sequence[Segment], k: int, recall: float, distance: str, nearest: Nearest
     ) -> Calibration:
-        """Choose the candidates; ``nearest(queries, k)`` searches the codes of the segments."""
+        """Choose the number of candidates; ``nearest(queries, k)`` searches the codes of the segments."""
         n = sum(segment.n_live for segment in segments)
         with self._lock:
             sample = self._sample(segments, n, k, recall)
-            places, candidates = self._enough_places(sample, n, k, recall, distance, nearest)
+            ranks, candidates = self._ranks_for(sample, n, k, recall, distance, nearest)
         candidates = max(k, candidates)
         if candidates >= n:
-            return Calibration(k, recall, distance, n, 1.0, 1.0, len(places))
-        seen, at_least = recall_bound(np.mean(places < candidates, axis=1))
-        return Calibration(k, recall, distance, candidates, seen, at_least, len(places))
+            return Calibration(k, recall, distance, n, 1.0, 1.0, len(ranks))
+        seen, at_least = recall_bound(np.mean(ranks < candidates, axis=1))
+        return Calibration(k, recall, distance, candidates, seen, at_least, len(ranks))
 
-    def _enough_places(
+    def _ranks_for(
         self, sample: HeldOut, n: int, k: int, recall: float, distance: str, nearest: Nearest
     ) -> tuple[npt.NDArray[np.int64], int]:
-        """Places to a depth that shows the recall, and the number of candidates that it takes."""
-        places, depth = self._places.get((k, distance), (None, max(10 * k, 100)))
+        """Ranks to a depth that shows the recall, and the number of candidates that it needs."""
+        ranks, depth = self._ranks.get((k, distance), (None, default_candidates(k)))
         while True:
-            if places is None:
-                places = sample.places(nearest, min(depth, n))
-                self._places[k, distance] = places, depth
-            candidates = _fewest(places, recall)
+            if ranks is None:
+                ranks = sample.ranks(nearest, min(depth, n))
+                self._ranks[k, distance] = ranks, depth
+            candidates = _fewest(ranks, recall)
             if candidates is not None:
-                return places, candidates
-            if depth >= n or places.max() < NOT_FOUND:
-                return places, n
-            places, depth = None, 4 * depth
+                return ranks, candidates
+            if depth >= n or ranks.max() < NOT_FOUND:
+                return ranks, n
+            ranks, depth = None, 4 * depth
 
     def _sample(self, segments: Sequence[Segment], n: int, k: int, recall: float) -> HeldOut:
         if self._given is not None:
@@ -135,15 +140,15 @@ class Calibrator:
             given = self._given
             sample = HeldOut.stored(segments, size, k) if given is None else HeldOut.given(segments, given, k)
             self._samples[k] = sample
-            self._places = {key: places for key, places in self._places.items() if key[0] != k}
+            self._ranks = {key: ranks for key, ranks in self._ranks.items() if key[0] != k}
         return sample
 
 
 def recall_bound(shares: npt.NDArray[np.float64]) -> tuple[float, float]:
     """Mean of the recalls of single queries, and its lower confidence bound.
 
-    Queries are what is drawn at random, so the spread is the one between them, whatever k. One more query that found
-    nothing enters the bound, so that a sample without a miss promises no certainty.
+    Queries are drawn at random, so the spread is the one between queries, whatever k is. The bound counts one more
+    query that found nothing, so that a sample without a miss does not promise certainty.
     """
     with_a_miss = np.append(shares, 0.0)
     spread = float(with_a_miss.std()) / math.sqrt(len(shares))
@@ -159,17 +164,17 @@ def _refuse_too_few(queries: npt.NDArray[Any], recall: float) -> None:
     if len(queries) < fewest:
         raise DataError(
             f"a recall of {recall} needs at least {fewest} queries to learn from, got {len(queries)}; "
-            "give more of them, or ask for a lower recall"
+            "pass more of them, or ask for a lower recall"
         )
 
 
-def _fewest(places: npt.NDArray[np.int64], recall: float) -> int | None:
-    """Smallest number of candidates whose bound is at least ``recall``; nothing if no known place is enough."""
-    steps = np.unique(places[places < NOT_FOUND]) + 1
+def _fewest(ranks: npt.NDArray[np.int64], recall: float) -> int | None:
+    """Smallest number of candidates whose bound is at least ``recall``; None if no known rank is enough."""
+    steps = np.unique(ranks[ranks < NOT_FOUND]) + 1
     low, high = 0, len(steps)
     while low < high:
         middle = (low + high) // 2
-        met = recall_bound(np.mean(places < steps[middle], axis=1))[1] >= recall
+        met = recall_bound(np.mean(ranks < steps[middle], axis=1))[1] >= recall
         low, high = (low, middle) if met else (middle + 1, high)
     return int(steps[low]) if low < len(steps) else None
 

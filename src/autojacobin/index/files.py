@@ -6,19 +6,26 @@ meanwhile or another one takes its path.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from autojacobin.errors import StorageError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 __all__ = ["Files", "clear_os_errors", "same_file"]
 
 _BINARY = getattr(os, "O_BINARY", 0)
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0)  # a pipe under the name of a file must not block the reader
+F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _HAS_FOLDER_DESCRIPTORS = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
 
 
@@ -32,7 +39,8 @@ class Files:
 
     def hold(self) -> None:
         """Keep to the folder that is at the path now, wherever it is moved."""
-        if _HAS_FOLDER_DESCRIPTORS and self._folder is None:
+        self.release()
+        if _HAS_FOLDER_DESCRIPTORS:
             self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
 
     def release(self) -> None:
@@ -59,7 +67,7 @@ class Files:
 
     def sync(self, descriptor: int) -> None:
         """Bring a file's content to the disk."""
-        os.fsync(descriptor)
+        _sync(descriptor)
 
     def rename(self, source: str, target: str) -> None:
         """Give a file another's name, in one step."""
@@ -74,11 +82,11 @@ class Files:
         if not _HAS_FOLDER_DESCRIPTORS:  # Windows cannot open a folder, and brings names to the disk by itself
             return
         if self._folder is not None:
-            os.fsync(self._folder)
+            _sync(self._folder)
             return
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
-            os.fsync(descriptor)
+            _sync(descriptor)
         finally:
             os.close(descriptor)
 
@@ -118,6 +126,14 @@ def same_file(one: os.stat_result, other: os.stat_result) -> bool:
     return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 
 
+def _sync(descriptor: int) -> None:
+    if F_FULLFSYNC is not None:  # on macOS, fsync leaves the data in the memory of the disk itself
+        with suppress(OSError):  # of a file system that has no such operation
+            fcntl.fcntl(descriptor, F_FULLFSYNC)
+            return
+    os.fsync(descriptor)
+
+
 def _write_at(descriptor: int, content: memoryview, offset: int) -> int:
     if hasattr(os, "pwrite"):
         return os.pwrite(descriptor, content, offset)
@@ -136,6 +152,8 @@ def clear_os_errors(path: Path, doing: str) -> Iterator[None]:
         reason = (error.strerror or str(error)).lower()
         where = f" at {Path(error.filename).name}" if isinstance(error.filename, str) else ""
         advice = "; nothing was changed; make room or fix the access, and repeat" if doing == "write to" else ""
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            advice = "; allow more with ulimit -n, and join the segments of the index with compact"
         clear = StorageError(f"cannot {doing} the index {path}: {reason}{where}{advice}")
         clear.errno = error.errno
         raise clear from error

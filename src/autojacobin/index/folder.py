@@ -28,8 +28,9 @@ T = TypeVar("T")
 class Home:
     """The folder of an index with its lock.
 
-    ``settled`` is False from the beginning of a change until its end is known: after an exception it says that the
-    state on the disk has to be read again before the next change.
+    ``settled`` is False while the newest state on the disk may be another than the one in memory: from the moment the
+    lock is taken until the state has been read, and from the beginning of a change until its end is known. The next
+    change then begins by reading the state.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -48,10 +49,12 @@ class Home:
                 )
             if not self.path.is_dir():
                 self.path.mkdir()
+            with suppress(PermissionError):  # the parent of a folder that was there need not be readable
                 Folder(self.path.parent).files.sync_folder()
             self._refuse_other_content()
             self.take_lock()
             try:
+                self.settle()
                 if self.folder.read_manifest() is None:
                     self._refuse_other_content()  # once more, now that nobody else writes here
                     self.folder.mark_unfinished()
@@ -60,25 +63,28 @@ class Home:
                 raise
 
     def take_lock(self) -> None:
-        """Become the writer; what an earlier one left behind in a crash is removed."""
+        """Become the writer. The state in the folder may be a new one, so it is not settled."""
         with clear_os_errors(self.path, "write to"):
+            self.settled = False
             self.lock.acquire()
             try:
                 self.folder.files.hold()
                 self._check_place()
-                self.settle()
             except BaseException:
                 self.release()
                 raise
 
     def release(self) -> None:
         """Give up the right to write."""
-        self.lock.release()
-        self.folder.files.release()
+        try:
+            self.lock.release()
+        finally:
+            self.folder.files.release()
 
     def settle(self) -> None:
         """Bring the state in the folder to the disk for good, then delete what it does not name."""
         self.folder.files.sync_folder()  # a rename that was interrupted reaches the disk now
+        self._check_place()  # without the lock, these may be the files that another writer is about to commit
         with suppress(FormatError):  # with a manifest that cannot be read, nothing is known to be superfluous
             content = self.folder.read_manifest()
             if content is not None:
@@ -142,13 +148,21 @@ class Home:
         """Make ``manifest`` the state of the index, if the folder is still the one that was locked."""
         self.folder.commit(manifest.to_bytes(), self._check_place)
 
+    def sweep(self, manifest: Manifest) -> None:
+        """Delete what a committed manifest does not name; what cannot be deleted waits for the next time."""
+        with suppress(OSError):
+            self._check_place()
+            self.folder.sweep(manifest.names())
+
     def write_whole(self, make: Callable[[], Manifest]) -> Manifest:
         """Write a whole state and commit it; if that fails, delete what was written."""
         self.settled = False
         try:
             manifest = make()
             self.commit(manifest)
-            self.folder.sweep(manifest.names())
+            self.sweep(manifest)
+            with suppress(OSError):
+                self.folder.files.sync_folder()  # or a power cut could bring the mark of an unfinished index back
             self.settled = True
         except BaseException:
             with suppress(OSError):

@@ -1,8 +1,8 @@
-"""Queries whose true neighbours are known, and how many codes come before each of these.
+"""Queries whose true neighbours are known, and the ranks of these neighbours among the codes.
 
-Where the base is large, the true neighbours are those within a sample of it, with k cut down by the same share s: the
-k·s nearest of the sample stand for the k nearest of all. Where k·s is less than one, the nearest of the sample is
-farther away than they are on average, and what is learned from it errs on the safe side.
+In a large base, true neighbours are looked for in a sample only, with k reduced by the share s of the sample: the k·s
+nearest of the sample stand for the k nearest of all. If k·s is less than one, the nearest of the sample is farther away
+than these on average, so the estimate is on the safe side.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from autojacobin.core.compilation import kernel
 from autojacobin.core.vectors import as_floats
 from autojacobin.index.searching import fetch, measure_of
 from autojacobin.index.segment import Segment
-from autojacobin.search.rerank import nearest_candidates
+from autojacobin.search.euclidean import nearest_candidates
+from autojacobin.search.truth import ground_truth
 
 __all__ = ["NOT_FOUND", "HeldOut", "drawn"]
 
@@ -35,7 +36,7 @@ Nearest = Callable[[Any, int], tuple[Any, Ids]]
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Queries and their true neighbours; ``own_ids`` are those of the queries themselves, or -1."""
+    """Queries and their true neighbours; ``own_ids`` are the ids of the queries themselves, or -1."""
 
     queries: npt.NDArray[Any]
     own_ids: Ids
@@ -43,7 +44,7 @@ class HeldOut:
 
     @classmethod
     def stored(cls, segments: Sequence[Segment], size: int, k: int) -> HeldOut:
-        """Take ``size`` stored vectors, the same ones each time; each looks for its neighbours among the others."""
+        """Take ``size`` stored vectors as queries, always the same ones; their neighbours are among the others."""
         ids = drawn(segments, size, seed=0)
         queries = fetch(segments, ids)
         near = _true_neighbours(segments, queries, min(k + 1, _n_live(segments)), k)
@@ -52,27 +53,27 @@ class HeldOut:
 
     @classmethod
     def given(cls, segments: Sequence[Segment], queries: npt.NDArray[Any], k: int) -> HeldOut:
-        """Take queries of the user's own."""
+        """Take the user's own queries."""
         return cls(queries, np.full(len(queries), -1, dtype=np.int64), _true_neighbours(segments, queries, k, k))
 
-    def places(self, nearest: Nearest, depth: int) -> Ids:
+    def ranks(self, nearest: Nearest, depth: int) -> Ids:
         """Count the codes before each true neighbour, in ascending order; NOT_FOUND from ``depth`` on.
 
-        ``nearest(queries, k)`` searches the codes, and may give fewer than k where there are fewer.
+        ``nearest(queries, k)`` searches the codes, and may give fewer than k if there are fewer.
         """
-        before = np.full(self.truth.shape, NOT_FOUND)
+        ranks = np.full(self.truth.shape, NOT_FOUND)
         step = max(1, _IDS_PER_BLOCK // (depth + 1))
-        for start in range(0, len(before), step):
+        for start in range(0, len(ranks), step):
             block = slice(start, start + step)
-            _, found = nearest(self.queries[block], depth + 1)  # one more, for the query itself may be among them
+            _, found = nearest(self.queries[block], depth + 1)  # one more, because the query itself may be found
             truth = np.sort(self.truth[block], axis=1)
-            _count_before(found, self.own_ids[block], truth, before[block])
-        before[before >= depth] = NOT_FOUND
-        return np.sort(before, axis=1)
+            _write_ranks(found, self.own_ids[block], truth, ranks[block])
+        ranks[ranks >= depth] = NOT_FOUND
+        return np.sort(ranks, axis=1)
 
 
 def drawn(segments: Sequence[Segment], size: int, seed: int) -> Ids:
-    """Ids of ``size`` live vectors at random, in ascending order."""
+    """Ids of ``size`` random vectors, in ascending order."""
     edges = np.cumsum([0, *(segment.n_live for segment in segments)])
     numbers = np.sort(np.random.default_rng(seed).choice(int(edges[-1]), size, replace=False, shuffle=False))
     parts = []
@@ -87,9 +88,7 @@ def _n_live(segments: Sequence[Segment]) -> int:
 
 
 def _true_neighbours(segments: Sequence[Segment], queries: npt.NDArray[Any], most: int, k: int) -> Ids:
-    """Ids of the ``most`` nearest stored vectors of each query, or of as many fewer as a sample has of them."""
-    from autojacobin.evaluation import ground_truth  # stands above search; the one look upwards here
-
+    """Ids of the ``most`` nearest stored vectors of each query, or of proportionally fewer in a sample."""
     n = _n_live(segments)
     rows = min(n, max(_FEWEST_ROWS, _PRODUCTS // (len(queries) * queries.shape[1])))
     wanted = min(math.ceil(k * rows / n) + most - k, rows)
@@ -102,14 +101,14 @@ def _true_neighbours(segments: Sequence[Segment], queries: npt.NDArray[Any], mos
 
 
 @kernel
-def _count_before(found: Any, own: Any, truth: Any, before: Any) -> None:
-    """Write the places of the true neighbours, whose ids ascend, in a list in which the query itself does not count.
+def _write_ranks(found: Any, own: Any, truth: Any, ranks: Any) -> None:
+    """Write the ranks of the true neighbours, whose ids ascend, in a list in which the query itself does not count.
 
-    What is not in the list is left as it is.
+    The ranks of those that are not in the list are left as they are.
     """
     k = truth.shape[1]
     for q in range(found.shape[0]):
-        place = 0
+        rank = 0
         for c in range(found.shape[1]):
             id = found[q, c]
             if id == own[q]:
@@ -122,5 +121,5 @@ def _count_before(found: Any, own: Any, truth: Any, before: Any) -> None:
                 else:
                     high = middle
             if low < k and truth[q, low] == id:
-                before[q, low] = place
-            place += 1
+                ranks[q, low] = rank
+            rank += 1

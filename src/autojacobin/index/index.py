@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -36,12 +36,12 @@ from autojacobin.index.searching import (
 )
 from autojacobin.index.segment import Part, Segment, most_rows, write_segments
 from autojacobin.index.storage import MANIFEST_NAME, MemoryStore, Store
-from autojacobin.search._arguments import checked_candidates, checked_k, refuse_other_distances
+from autojacobin.search._arguments import checked_candidates, checked_k
+from autojacobin.search.distances import check_distance
 
 __all__ = ["Index"]
 
 Segments = tuple[Segment, ...]
-Distance = Literal["hamming", "asymmetric"]
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,20 @@ class Index:
     @classmethod
     def create(cls, path: str | os.PathLike[str], hasher: Hasher, *, keep_vectors: bool = True) -> Index:
         """Make an empty index in a new or empty folder; the parameters are those of the class."""
+        return cls._created(path, hasher, keep_vectors, iter(()), 0)
+
+    @classmethod
+    def _created(
+        cls, path: str | os.PathLike[str], hasher: Hasher, keep_vectors: bool, parts: Iterator[Part], next_id: int
+    ) -> Index:
+        """Make an index of parts that are encoded already, which ``repair`` has, all of it or nothing."""
         index = cls(hasher, keep_vectors=keep_vectors)
         home = Home(path)
         try:
             home.prepare()
             if home.folder.read_manifest() is not None:
                 raise StorageError(f"{home.path} holds an index already; open it with Index.open, or give another path")
-            index._state = index._written_to(home)
+            index._state = _write_state(replace(index._state, next_id=next_id), home, parts)
         except BaseException:
             home.release()
             raise
@@ -176,8 +183,7 @@ class Index:
     @property
     def ids(self) -> npt.NDArray[np.int64]:
         """All ids, ascending."""
-        self._refuse_closed()
-        parts = [segment.ids_at(segment.live_positions()) for segment in self._state.segments]
+        parts = [segment.ids_at(segment.live_positions()) for segment in self._open_state().segments]
         return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
 
     def codes(self, ids: npt.ArrayLike) -> Codes:
@@ -200,20 +206,18 @@ class Index:
         The walk shows the state at its start, whatever is added or removed meanwhile. The vectors are None if the
         index keeps none.
         """
-        self._refuse_closed()
-        segments = self._state.segments
+        segments = self._open_state().segments
         return in_id_order(segments) if segments else iter(())
 
     def __len__(self) -> int:
-        self._refuse_closed()
-        return self._state.n_live
+        return self._open_state().n_live
 
     def __contains__(self, id: object) -> bool:
-        self._refuse_closed()
+        state = self._open_state()
         if not isinstance(id, int | np.integer) or not 0 <= int(id) < 2**63:
             return False
         wanted = np.array([id], dtype=np.int64)
-        return any(len(segment.find(wanted)[0]) for segment in self._state.segments)
+        return any(len(segment.find(wanted)[0]) for segment in state.segments)
 
     def __repr__(self) -> str:
         if self._closed:
@@ -223,8 +227,7 @@ class Index:
 
     def info(self) -> dict[str, Any]:
         """Give the figures of the index: sizes, segments, what is dead, bytes on disk, the generation of its state."""
-        self._refuse_closed()
-        state = self._state
+        state = self._open_state()
         files = [file for segment in state.segments for file in segment.files.values()]
         if state.manifest is not None:
             files.append(state.manifest.hasher)
@@ -302,13 +305,13 @@ class Index:
 
         Everything is compared with its checksums first, so that damage is not copied.
         """
-        self._refuse_closed()
+        state = self._open_state()
         home = Home(path)
         if self._home is not None and home.path.is_dir() and home.path.samefile(self._home.path):
             return
         try:
             home.prepare()
-            self._written_to(home)
+            _write_state(state, home, iter(()))
         finally:
             home.release()
 
@@ -321,7 +324,7 @@ class Index:
         *,
         candidates: SupportsIndex | None = None,
         recall: float | None = None,
-        distance: Distance = "hamming",
+        distance: str = "hamming",
         rerank: bool = True,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
         """Find the ``k`` nearest vectors of each query.
@@ -349,10 +352,9 @@ class Index:
         distances, ids : arrays of shape (n_queries, k)
             In order of distance; equal distances in order of id.
         """
-        self._refuse_closed()
-        state = self._state
+        state = self._open_state()
         wanted = checked_k(k, state.n_live, "the index")
-        refuse_other_distances(distance)
+        check_distance(distance)
         if rerank:
             _refuse_without_vectors(state)
         elif candidates is not None:
@@ -370,7 +372,7 @@ class Index:
         return nearest(prepared, state.segments, number)
 
     def calibrated(
-        self, k: SupportsIndex, recall: float, *, distance: Distance = "hamming", queries: Any = None
+        self, k: SupportsIndex, recall: float, *, distance: str = "hamming", queries: Any = None
     ) -> Calibration:
         """Choose how many candidates a search for ``k`` neighbours needs to find a wanted share of them.
 
@@ -407,10 +409,9 @@ class Index:
         >>> chosen.at_least >= 0.9, 100 < chosen.candidates < 1000
         (True, True)
         """
-        self._refuse_closed()
-        state = self._state
+        state = self._open_state()
         wanted = checked_k(k, state.n_live, "the index")
-        refuse_other_distances(distance)
+        check_distance(distance)
         _refuse_without_vectors(state)
         share = checked_recall(recall)
         if queries is not None:
@@ -419,7 +420,7 @@ class Index:
             self._calibrator.ask_with(matrix, share)
         return self._chosen(state, wanted, share, distance)
 
-    def _chosen(self, state: _State, k: int, recall: float, distance: Distance) -> Calibration:
+    def _chosen(self, state: _State, k: int, recall: float, distance: str) -> Calibration:
         def nearest_codes(queries: Any, number: int) -> tuple[Any, Any]:
             return nearest(prepared_queries(state.hasher, queries, distance), state.segments, number)
 
@@ -434,7 +435,8 @@ class Index:
         """
         self._refuse_closed()
         if self._home is not None:
-            self._home.newest(self._home.verify)
+            home = Home(self._home.path)  # another one: this one's folder may be let go by another thread meanwhile
+            home.newest(home.verify)
 
     def refresh(self) -> None:
         """Go to the newest state on disk; an index in memory has no other."""
@@ -446,10 +448,12 @@ class Index:
     def close(self) -> None:
         """Let go of files and of the right to write; the index cannot be used afterwards."""
         with self._mutex:
-            self._closed = True
-            self._state = replace(self._state, segments=())
-            if self._home is not None:
-                self._home.release()
+            try:
+                self._closed = True  # first: who reads the empty state afterwards learns that it is none
+                self._state = replace(self._state, segments=())
+            finally:
+                if self._home is not None:
+                    self._home.release()
 
     def __enter__(self) -> Index:
         self._refuse_closed()
@@ -473,15 +477,6 @@ class Index:
 
     # How it is done
 
-    def _add_parts(self, parts: Iterator[Part], next_id: int) -> None:
-        """Add parts that are encoded already, with ids that the index does not have; for ``repair``."""
-
-        def change(state: _State, store: Store) -> _Change:
-            new = tuple(write_segments(parts, store, most_rows(int(state.hasher.n_bits))))
-            return _Change(state.segments + new, next_id, sum(segment.n for segment in new))
-
-        self._change(change)
-
     def _new_mutex(self) -> None:
         self._mutex = threading.RLock()
         self._changing = False
@@ -489,10 +484,15 @@ class Index:
 
     def _present(self, ids: npt.ArrayLike) -> tuple[_State, npt.NDArray[np.int64]]:
         """The state, and the ids as an array, all of which live in it."""
-        self._refuse_closed()
-        state, wanted = self._state, checked_ids(ids)
+        state, wanted = self._open_state(), checked_ids(ids)
         _refuse_unknown(wanted, _find(state.segments, wanted), "read")
         return state, wanted
+
+    def _open_state(self) -> _State:
+        """The state now, after a check that it is not the empty one of a closed index."""
+        state = self._state
+        self._refuse_closed()
+        return state
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -530,7 +530,6 @@ class Index:
     def _change_on_disk(self, home: Home, change: Callable[[_State, Store], _Change | None]) -> None:
         if not home.lock.held:
             home.take_lock()
-            self._read_again(home)
         home.check_writable()
         if not home.settled:
             self._settle(home)
@@ -545,7 +544,7 @@ class Index:
                 new = replace(state, segments=made.segments, next_id=made.next_id, manifest=manifest)
                 home.commit(manifest)
                 self._state = new
-                home.folder.sweep(manifest.names())
+                home.sweep(manifest)
                 self._calibrator.count_changes(made.n_changed)
             home.settled = True
         except BaseException:
@@ -554,7 +553,7 @@ class Index:
             raise
 
     def _settle(self, home: Home) -> None:
-        """Adopt the state that is on the disk after a change that ended in an exception."""
+        """Adopt the state on the disk, after a change that ended in an exception or when the lock was just taken."""
         with clear_os_errors(home.path, "write to"):
             home.folder.files.sync_folder()
             self._read_again(home)
@@ -577,25 +576,6 @@ class Index:
             self._calibrator.forget()
         self._state = state
 
-    def _written_to(self, home: Home) -> _State:
-        """Write the whole state into a folder of which the lock is held, and give it as it is there."""
-        state = self._state
-        segments: Segments = ()
-
-        def write() -> Manifest:
-            nonlocal segments
-            content = home.folder.read_manifest()
-            before = 0 if content is None else Manifest.from_bytes(content, home.path / MANIFEST_NAME).generation
-            hasher = home.write_hasher(state.hasher)
-            segments = tuple(segment.copied_to(home.folder) for segment in state.segments)
-            return Manifest(
-                before + 1, int(state.hasher.n_bits), int(state.hasher.n_features_in_), state.keep_vectors,
-                state.next_id, hasher, tuple(segment.record for segment in segments),
-            )  # fmt: skip
-
-        manifest = home.write_whole(write)
-        return replace(state, segments=segments, manifest=manifest)
-
 
 _INDEXES: weakref.WeakSet[Index] = weakref.WeakSet()
 
@@ -604,10 +584,31 @@ def _renew_mutexes() -> None:
     """Give a forked child mutexes of its own; another thread of the parent may have held the old ones."""
     for index in list(_INDEXES):
         index._new_mutex()
+        index._calibrator.renew_lock()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_mutexes)
+
+
+def _write_state(state: _State, home: Home, parts: Iterator[Part]) -> _State:
+    """Write a whole state and more parts into a folder of which the lock is held, and give it as it is there."""
+    segments: Segments = ()
+
+    def write() -> Manifest:
+        nonlocal segments
+        content = home.folder.read_manifest()
+        before = 0 if content is None else Manifest.from_bytes(content, home.path / MANIFEST_NAME).generation
+        hasher = home.write_hasher(state.hasher)
+        copies = tuple(segment.copied_to(home.folder) for segment in state.segments)
+        segments = copies + tuple(write_segments(parts, home.folder, most_rows(int(state.hasher.n_bits))))
+        return Manifest(
+            before + 1, int(state.hasher.n_bits), int(state.hasher.n_features_in_), state.keep_vectors,
+            state.next_id, hasher, tuple(segment.record for segment in segments),
+        )  # fmt: skip
+
+    manifest = home.write_whole(write)
+    return replace(state, segments=segments, manifest=manifest)
 
 
 def _added(state: _State, store: Store, parts: Iterator[Part], ids: npt.NDArray[np.int64] | None) -> _Change:

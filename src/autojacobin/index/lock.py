@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 from autojacobin.errors import IndexLockedError, StorageError
@@ -44,6 +45,7 @@ class WriterLock:
 
     def acquire(self) -> None:
         """Take the lock, or say at once who has it."""
+        _LOCKS.add(self)  # before there is anything that a fork could inherit
         for _ in range(_MOST_TRIES):
             self.release()  # the rest of an interrupted attempt
             try:
@@ -52,7 +54,6 @@ class WriterLock:
                 if self._is_in_place():
                     os.ftruncate(self._descriptor, 0)
                     os.write(self._descriptor, f"{os.getpid()}\n".encode())
-                    _HELD.add(self)
                     self.held = True
                     return
             except BlockingIOError:
@@ -81,9 +82,12 @@ class WriterLock:
 
     def release(self) -> None:
         """Give the lock back; nothing happens if it is not held."""
-        if self.held and fcntl is not None and self._descriptor is not None:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # closing alone would leave it to a fork that is just starting
-        self.forget()
+        self.held = False  # first: an exception from outside must not leave it set without the lock
+        try:
+            if self._descriptor is not None:
+                _unlock(self._descriptor)
+        finally:
+            self.forget()
 
     def forget(self) -> None:
         """Close this process's copy of the lock, which leaves it to the process that has another one."""
@@ -137,12 +141,22 @@ def _lock(descriptor: int) -> None:
         os.lseek(descriptor, 0, os.SEEK_SET)
 
 
-_HELD: weakref.WeakSet[WriterLock] = weakref.WeakSet()
+def _unlock(descriptor: int) -> None:
+    """Give the lock back now: closing would leave it to a fork that is just starting, or on Windows for a while."""
+    if fcntl is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        return
+    with suppress(OSError):  # it was not locked
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+
+
+_LOCKS: weakref.WeakSet[WriterLock] = weakref.WeakSet()
 
 
 def _let_go() -> None:
     """Close a forked child's copies of the locks, which would outlive the parent that holds them."""
-    for lock in list(_HELD):
+    for lock in list(_LOCKS):
         lock.forget()
 
 

@@ -15,9 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.errors import FormatError, StorageError
+from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.hashers import Hasher, load
-from autojacobin.index.array_files import ArrayFile, CheckedArray, damaged, open_array, read_label
+from autojacobin.index.array_files import (
+    ArrayFile,
+    CheckedArray,
+    damaged,
+    open_array,
+    read_label,
+    salvage_array,
+    salvage_label,
+)
 from autojacobin.index.files import clear_os_errors
 from autojacobin.index.folder import Home
 from autojacobin.index.index import Index
@@ -27,6 +35,8 @@ from autojacobin.index.storage import MANIFEST_NAME, is_array_name, is_hasher_na
 from autojacobin.search.tiles import Tiles, shape_of
 
 __all__ = ["Repair", "repair"]
+
+_IN_ORDER = 0.9  # share of vectors with the codes that stand for them; another machine may round a few differently
 
 Ids = npt.NDArray[np.int64]
 
@@ -73,20 +83,24 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
     report : Repair
         How many vectors were saved and lost, and why.
     """
-    home, report = Home(source), Repair()
+    home = Home(source)
     if not home.path.is_dir():
         raise StorageError(f"there is no folder {home.path}, expected that of an index; give its path")
-    if Path(os.path.abspath(target)) == home.path:
+    if os.path.realpath(target) == os.path.realpath(home.path):
         raise StorageError(f"the repaired index needs a folder of its own, got {target} for both; give a new path")
     with clear_os_errors(home.path, "read"):
-        manifest = _manifest(home, report)
-        used = hasher if hasher is not None else _hasher(home, manifest, report)
-        records = _records(home, report) if manifest is None else list(manifest.segments)
-        keep_vectors = manifest.keep_vectors if manifest is not None else all("vectors" in r.files for r in records)
-        segments = [_Salvage(home, record, used, report) for record in records]
+        content: object = home  # of the manifest, other than any so far
+        while home.folder.read_manifest() != content:  # a writer may delete files meanwhile: then once more
+            report, content = Repair(), home.folder.read_manifest()
+            manifest = _manifest(home, report)
+            used = hasher if hasher is not None else _hasher(home, manifest, report)
+            _refuse_other_hasher(used, manifest)
+            records = _records(home, report) if manifest is None else list(manifest.segments)
+            keep_vectors = manifest.keep_vectors if manifest is not None else any("vectors" in r.files for r in records)
+            segments = [_Salvage(home, record, used, keep_vectors, manifest is None, report) for record in records]
         next_id = _number(segments, 0 if manifest is None else manifest.next_id, report)
-        with Index.create(target, used, keep_vectors=keep_vectors) as index:
-            index._add_parts((part for segment in segments for part in segment.parts()), next_id)
+        parts = (part for segment in segments for part in segment.parts())
+        with Index._created(target, used, keep_vectors, parts, next_id) as index:
             report.saved = len(index)
     return report
 
@@ -113,8 +127,12 @@ def _number(segments: list[_Salvage], next_id: int, report: Repair) -> int:
 class _Salvage:
     """What can be read of one segment."""
 
-    def __init__(self, home: Home, record: SegmentRecord, hasher: Hasher, report: Repair) -> None:
+    def __init__(
+        self, home: Home, record: SegmentRecord, hasher: Hasher, keep_vectors: bool, guessed: bool, report: Repair
+    ) -> None:
         self._home, self._record, self._hasher, self._report = home, record, hasher, report
+        self._guessed = guessed  # whether the record was put together without a manifest, and may lack a file
+        self._content = "vectors" if keep_vectors else "codes"
         n = record.n
         shapes: dict[str, tuple[tuple[int, ...], Any]] = {
             "codes": (shape_of(n, int(hasher.n_bits)), np.uint64),
@@ -136,6 +154,9 @@ class _Salvage:
             return open_array(self._home.folder.files, file, kind, shape, dtype)
         except (FormatError, OSError) as error:
             self._report.problems.append(_sentence(self._home.path / file.name, error))
+        try:
+            return salvage_array(self._home.folder.files, file, kind, shape, dtype)
+        except (FormatError, OSError):
             return None
 
     def _salvaged(self) -> tuple[Ids, Ids]:
@@ -143,15 +164,14 @@ class _Salvage:
         n = self._record.n
         ids, has_id = self._ids()
         alive = ~self._dead()
-        content = "vectors" if "vectors" in self._record.files else "codes"
         whole = np.zeros(n, dtype=bool)
-        if content == "vectors" and "vectors" in self._arrays:
+        if self._content == "vectors" and "vectors" in self._arrays:
             self._order, has_row = self._rows()
             whole, has_id = self._whole_rows("vectors", n)[self._order], has_id & has_row
-        elif content == "codes" and "codes" in self._arrays:
-            words = self._arrays["codes"].array
-            tiles = self._whole_rows("codes", len(words))
-            whole = np.repeat(tiles, Tiles(words, n, int(self._hasher.n_bits)).codes_per_tile)[:n]
+            self._report.revived += int((~alive & ~has_row).sum())  # removed were positions, not these rows
+            alive |= ~has_row
+        elif self._content == "codes" and "codes" in self._arrays:
+            whole = self._whole_codes()
         self._report.lost += int((alive & ~whole).sum())
         keep = np.flatnonzero(alive & whole)
         return keep, np.where(has_id, ids, -1)[keep]
@@ -161,7 +181,7 @@ class _Salvage:
         n_bits = int(self._hasher.n_bits)
         for start in range(0, len(self.keep), ROWS_PER_BLOCK):
             block = slice(start, start + ROWS_PER_BLOCK)
-            if "vectors" in self._arrays:
+            if self._content == "vectors":
                 vectors = np.asarray(self._arrays["vectors"].array[self._order[self.keep[block]]])
                 yield Part(self.ids[block], self._hasher.encode(vectors), vectors)
             else:
@@ -181,7 +201,7 @@ class _Salvage:
         """Row of each position, and whether it is known; positions whose row is lost get the rows that are left."""
         n = self._record.n
         if "rows" not in self._record.files:
-            return np.arange(n), np.ones(n, dtype=bool)
+            return np.arange(n), self._in_order() if self._guessed else np.ones(n, dtype=bool)
         if "rows" not in self._arrays:
             return np.arange(n), np.zeros(n, dtype=bool)
         rows = self._arrays["rows"].array.astype(np.int64)
@@ -190,14 +210,39 @@ class _Salvage:
         rows[~known] = left[: int((~known).sum())]
         return rows, known
 
-    def _dead(self) -> Any:
+    def _in_order(self) -> Any:
+        """Positions that have the code of the vector in the same row; none if most have not, and a file is missing."""
         n = self._record.n
+        same = np.ones(n, dtype=bool)
+        if "codes" not in self._arrays:
+            return same
+        codes = Tiles(self._arrays["codes"].array, n, int(self._hasher.n_bits))
+        checked = np.flatnonzero(self._whole_codes() & self._whole_rows("vectors", n))
+        for start in range(0, len(checked), ROWS_PER_BLOCK):
+            rows = checked[start : start + ROWS_PER_BLOCK]
+            vectors = np.asarray(self._arrays["vectors"].array[rows])
+            same[rows] = (codes.take(rows).packed == self._hasher.encode(vectors).packed).all(axis=1)
+        return same & (same[checked].sum() >= _IN_ORDER * len(checked))
+
+    def _dead(self) -> Any:
+        """Positions that were removed; those of damaged blocks may be alive, and come back."""
+        n = self._record.n
+        known = dead = np.zeros(n, dtype=bool)
         if "dead" not in self._record.files:
-            return np.zeros(n, dtype=bool)
-        if "dead" not in self._arrays or not self._whole_rows("dead", -(-n // 8)).all():
-            self._report.revived += self._record.n_dead
-            return np.zeros(n, dtype=bool)
-        return np.unpackbits(self._arrays["dead"].array, count=n, bitorder="little").astype(bool)
+            return dead
+        if "dead" in self._arrays:
+            known = np.repeat(self._whole_rows("dead", -(-n // 8)), 8)[:n]
+            dead = known & np.unpackbits(self._arrays["dead"].array, count=n, bitorder="little").astype(bool)
+        n_unknown = int((~known).sum())
+        # without the manifest nobody knows how many were removed
+        self._report.revived += min(n_unknown, self._record.n_dead - int(dead.sum()) if self._record.n_dead else n)
+        return dead
+
+    def _whole_codes(self) -> Any:
+        """Codes that lie in whole blocks."""
+        words, n = self._arrays["codes"].array, self._record.n
+        tiles = self._whole_rows("codes", len(words))
+        return np.repeat(tiles, Tiles(words, n, int(self._hasher.n_bits)).codes_per_tile)[:n]
 
     def _whole_rows(self, kind: str, n: int) -> Any:
         """Rows of an array that lie in whole blocks."""
@@ -209,8 +254,21 @@ class _Salvage:
             for block in wrong:
                 whole[block.start // row_bytes : -(-block.stop // row_bytes)] = False
             path = self._home.path / array.file.name
-            self._report.problems.append(f"{path}: {len(wrong)} blocks do not match their checksums.")
+            problem = f"{path}: {len(wrong)} blocks do not match their checksums."
+            if problem not in self._report.problems:
+                self._report.problems.append(problem)
         return whole
+
+
+def _refuse_other_hasher(hasher: Hasher, manifest: Manifest | None) -> None:
+    if manifest is None:
+        return
+    got, expected = (int(hasher.n_bits), int(hasher.n_features_in_)), (manifest.n_bits, manifest.n_features)
+    if got != expected:
+        raise DataError(
+            f"the hasher makes codes of {got[0]} bits from {got[1]} features, but the index has {expected[0]} bits and "
+            f"{expected[1]} features; give the model that the index was built with"
+        )
 
 
 def _manifest(home: Home, report: Repair) -> Manifest | None:
@@ -244,13 +302,14 @@ def _records(home: Home, report: Repair) -> list[SegmentRecord]:
     """Find out which files belong together, without a manifest."""
     groups: dict[Any, dict[str, ArrayFile]] = {}
     labels: dict[Any, Any] = {}
-    for name in home.folder.files.names():
-        if not is_array_name(name):
-            continue
+    unread: list[tuple[str, Exception]] = []
+    files = home.folder.files
+    names = [name for name in files.names() if is_array_name(name)]
+    for name in sorted(names, key=lambda name: files.status(name).st_mtime_ns):  # of two with one id the later counts
         try:
-            kind, shape, _, label, file = read_label(home.folder.files, name)
+            kind, shape, _, label, file = read_label(files, name)
         except (FormatError, OSError) as error:
-            report.problems.append(_sentence(home.path / name, error))
+            unread.append((name, error))
             continue
         if label is None:  # format 1: only vectors say by themselves what they are
             if kind == "vectors":
@@ -259,23 +318,31 @@ def _records(home: Home, report: Repair) -> list[SegmentRecord]:
             continue
         group = groups.setdefault(label.segment, {})
         labels[label.segment] = (label.first_id, label.n)
-        group[kind] = _more_dead(home, group.get(kind), file) if kind == "dead" else file
+        if kind != "dead" or kind not in group or _n_dead(home, file) > _n_dead(home, group[kind]):
+            group[kind] = file
+    for name, reason in unread:
+        kind = name.split("-")[0]
+        segment, file = salvage_label(files, name)
+        if segment in groups and kind not in groups[segment]:
+            groups[segment][kind] = file
+        else:
+            report.problems.append(_sentence(home.path / name, reason))
     records = []
-    for key, files in groups.items():
+    for key, group in groups.items():
         first_id, n = labels[key]
-        content = {"codes", "vectors"} & files.keys()
-        if content and 1 <= n < 2**32:
-            records.append(SegmentRecord(n, 0, first_id, files))
+        if {"codes", "vectors"} & group.keys() and 1 <= n < 2**32:
+            records.append(SegmentRecord(n, 0, first_id, group))
     return records
 
 
-def _more_dead(home: Home, one: ArrayFile | None, other: ArrayFile) -> ArrayFile:
-    """Of two bitmaps of one segment the later one, which has more dead codes."""
-    if one is None:
-        return other
-    kind, shape, dtype, *_ = read_label(home.folder.files, other.name)
-    arrays = [open_array(home.folder.files, file, kind, shape, dtype).array for file in (one, other)]
-    return one if np.bitwise_count(arrays[0]).sum() >= np.bitwise_count(arrays[1]).sum() else other
+def _n_dead(home: Home, file: ArrayFile) -> int:
+    """Number of dead codes in a bitmap, of which the later one has more; -1 if it is damaged."""
+    try:
+        kind, shape, dtype, *_ = read_label(home.folder.files, file.name)
+        bitmap = open_array(home.folder.files, file, kind, shape, dtype).check()
+    except (FormatError, OSError):
+        return -1
+    return int(np.bitwise_count(bitmap).sum())
 
 
 def _sentence(path: Path, error: Exception) -> str:

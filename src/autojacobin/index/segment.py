@@ -23,7 +23,6 @@ from autojacobin.index.array_files import ArrayFile, CheckedArray, SegmentLabel,
 from autojacobin.index.files import Files
 from autojacobin.index.manifest import SegmentRecord
 from autojacobin.index.storage import Store
-from autojacobin.search._topk import NONE_DEAD
 from autojacobin.search.tiles import Tiles, n_words, shape_of
 
 __all__ = ["ROWS_PER_BLOCK", "Part", "Segment", "check_ids", "most_rows", "open_segment", "write_segments"]
@@ -31,6 +30,7 @@ __all__ = ["ROWS_PER_BLOCK", "Part", "Segment", "check_ids", "most_rows", "open_
 ROWS_PER_BLOCK = 2**16  # a whole number of tiles
 _MOST_ROWS = 2**22
 _MOST_CODE_BYTES = 2**28
+NONE_DEAD = np.empty(0, dtype=np.uint8)
 
 Ids = npt.NDArray[np.int64]
 
@@ -214,7 +214,8 @@ def open_segment(
     for kind, file in record.files.items():
         shape, dtype, problem = expected[kind]
         arrays[kind] = open_array(files, file, kind, shape, dtype, check=check, problem=problem)
-    label = arrays["codes"].label or SegmentLabel.new(record.first_id, n, n_bits)
+    labels = [array.label for array in arrays.values() if array.label is not None]  # files of format 1 have none
+    label = labels[0] if labels else SegmentLabel.new(record.first_id, n, n_bits)
     for array in arrays.values():
         if array.file is not None and array.label not in (
             None,

@@ -22,9 +22,9 @@ from autojacobin.errors import StorageError
 from autojacobin.index.array_files import ArrayFile, ArrayFileWriter, CheckedArray, SegmentLabel, new_name
 from autojacobin.index.files import Files, clear_os_errors
 from autojacobin.index.lock import LOCK_NAME
-from autojacobin.search._lines import empty_at_line
+from autojacobin.search.kernels.simd import empty_aligned
 
-__all__ = ["MANIFEST_NAME", "Folder", "MemoryStore", "Store", "Writer", "is_array_name"]
+__all__ = ["MANIFEST_NAME", "Folder", "MemoryStore", "Store", "Writer", "is_array_name", "is_hasher_name"]
 
 MANIFEST_NAME = "MANIFEST.json"
 _MANIFEST_PART = MANIFEST_NAME + ".part"
@@ -68,7 +68,7 @@ class _MemoryWriter:
     def finish(self, label: SegmentLabel) -> CheckedArray:  # noqa: ARG002
         """Put the parts together at a whole cache line, so that a vector of 128 bytes lies on two and not on three."""
         first = self._parts[0]
-        whole = empty_at_line((sum(map(len, self._parts)), *first.shape[1:]), first.dtype)
+        whole = empty_aligned((sum(map(len, self._parts)), *first.shape[1:]), first.dtype)
         return CheckedArray(np.concatenate(self._parts, out=whole))
 
 
@@ -145,11 +145,11 @@ class Folder:
         self.files.sync_folder()
 
     def may_be_lost(self) -> list[str]:
-        """Array files in a folder without a manifest, unless they are the rest of an index that was never finished."""
+        """Parts of an index in a folder without a manifest, unless they are the rest of one that was never finished."""
         names = self.files.names()
         if MANIFEST_NAME in names or _UNFINISHED in names:
             return []
-        return [name for name in names if is_array_name(name)]
+        return [name for name in names if is_array_name(name) or is_hasher_name(name)]
 
     def sweep(self, named: set[str]) -> None:
         """Delete files of an index that are not among ``named``; those that cannot be deleted wait for the next time.
@@ -157,7 +157,7 @@ class Folder:
         Only for the holder of the lock, and only when the manifest with these names has reached the disk.
         """
         with suppress(OSError):
-            own = [name for name in self.files.names() if is_array_name(name) or _HASHER_NAME.fullmatch(name)]
+            own = [name for name in self.files.names() if is_array_name(name) or is_hasher_name(name)]
             # the mark last: as long as there are files without a manifest, it says that they may be deleted
             for name in [*(name for name in own if name not in named), _MANIFEST_PART, _UNFINISHED]:
                 with suppress(OSError):
@@ -170,7 +170,7 @@ class Folder:
         return [
             name
             for name in self.files.names()
-            if name not in own and not is_array_name(name) and not _HASHER_NAME.fullmatch(name)
+            if name not in own and not is_array_name(name) and not is_hasher_name(name)
         ]
 
 

@@ -21,17 +21,18 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError, StorageError
-from autojacobin.evaluation.truth import ground_truth
 from autojacobin.hashers import Hasher, load
 from autojacobin.index.encoding import encoded_parts
 from autojacobin.index.files import Files
 from autojacobin.index.manifest import SegmentRecord
-from autojacobin.index.searching import Queries, Search, fetch, measure_of, nearest
+from autojacobin.index.searching import fetch, measure_of, nearest
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, most_rows, open_segment, write_segments
 from autojacobin.index.storage import Folder
 from autojacobin.jobs.inputs import Inputs, Piece, naming, opened
 from autojacobin.search._arguments import checked_count
-from autojacobin.search.rerank import measure_fetched
+from autojacobin.search.euclidean import measure_fetched
+from autojacobin.search.queries import Queries
+from autojacobin.search.truth import ground_truth
 
 __all__ = [
     "ROWS_PER_CHUNK", "Answers", "Chunk", "SegmentFiles", "cut_into_chunks", "encode_chunk", "measure_chunk", "merge",
@@ -117,7 +118,7 @@ def write_chunk(chunk: Chunk, model: str, folder: str, keep_vectors: bool) -> tu
     return tuple(segment.record for segment in segments)
 
 
-def search_chunk(segment: SegmentFiles, queries: Queries | Search, k: int) -> Answers:
+def search_chunk(segment: SegmentFiles, queries: Queries, k: int) -> Answers:
     """Nearest codes in one segment, or all of them if they are fewer than ``k``."""
     opened_segment = segment.open()
     return nearest(queries, (opened_segment,), min(k, opened_segment.n_live))

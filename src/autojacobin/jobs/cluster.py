@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from autojacobin.engines._addresses import without_secrets
+from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.errors import AutoJacobinError, DataError, MissingExtraError, StorageError
 from autojacobin.jobs.build import build_index, encode_files
 from autojacobin.jobs.executor import Progress, Task
@@ -18,7 +21,10 @@ from autojacobin.jobs.search import search_index, true_neighbours
 __all__ = ["DaskCluster", "build_index", "connect", "encode_files", "search_index", "true_neighbours"]
 
 _LOCAL = re.compile(r"local:([1-9][0-9]{0,3})")
-_SCHEDULER = re.compile(r"(tcp|tls|ws|wss|ucx)://\S+")
+# A host and a port and nothing else: Dask writes addresses into its logs, so none with a password may get there.
+_HOST_AND_PORT = r"(?:\[[0-9A-Za-z:.%]+\]|[^\s:/@?#\[\]]+):[0-9]{1,5}"
+_SCHEDULER = re.compile(rf"(tcp|tls|ucx)://{_HOST_AND_PORT}|(ws|wss)://{_HOST_AND_PORT}(/[^\s@?#]*)?")
+_ENCRYPTED = ("tls://", "wss://")
 _RETRIES = 2  # of a task that failed, as the network to a store may
 _DEATHS = 10  # of workers under one task, before the task is thought to kill them; a cluster may be preempted
 _MERGED_AT_ONCE = 8
@@ -44,18 +50,21 @@ def connect(address: str) -> Iterator[DaskCluster]:
     local = _LOCAL.fullmatch(str(address))
     if local is None and not _SCHEDULER.fullmatch(str(address)):
         raise DataError(
-            "a cluster is local:N with N processes, or the address of a scheduler, got "
-            f"{without_secrets(str(address))!r}; give for example local:4 or tcp://scheduler:8786"
+            "a cluster is local:N with N processes, or the address of a scheduler with its port and without a "
+            f"password, got {redacted_address(address)!r}; give for example local:4 or tcp://scheduler:8786"
         )
     try:
         distributed = importlib.import_module("distributed")
         dask = importlib.import_module("dask")
     except ImportError:
         raise MissingExtraError("distributed", "cluster", "work on a cluster") from None
-    with dask.config.set(_settings()):
+    if local is None:
+        _refuse_without_certificates(distributed, str(address))
+    with dask.config.set(_settings()), _event_loop() as loop:
         if local is not None:
             with (
                 distributed.LocalCluster(
+                    loop=loop,
                     n_workers=int(local[1]),
                     threads_per_worker=1,
                     processes=True,
@@ -65,29 +74,73 @@ def connect(address: str) -> Iterator[DaskCluster]:
                     silence_logs=logging.CRITICAL,
                     preload=["autojacobin.jobs.worker"],
                 ) as started,
-                distributed.Client(started) as client,
+                distributed.Client(started, loop=loop) as client,
             ):
                 yield DaskCluster(client)
             return
-        with _client(distributed, str(address)) as client:
+        with _client(distributed, str(address), loop) as client:
             yield DaskCluster(client)
 
 
-def _client(distributed: Any, address: str) -> Any:
-    shown = without_secrets(address)
+@contextmanager
+def _event_loop() -> Iterator[Any]:
+    """Run an event loop in a thread for as long as the block lasts.
+
+    Dask would start one by itself, and give up if that takes more than ten seconds, as on a busy machine it may.
+    """
+    tornado = importlib.import_module("tornado.ioloop")
+    started: Future[tuple[Any, asyncio.Event]] = Future()
+
+    async def run() -> None:
+        end = asyncio.Event()
+        started.set_result((tornado.IOLoop.current(), end))
+        await end.wait()
+
+    def work() -> None:
+        try:
+            asyncio.run(run())
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)  # there is no loop to be had, and somebody waits for one
+
+    thread = threading.Thread(target=work, name="loop of a Dask client", daemon=True)
+    thread.start()
+    loop, end = started.result()
     try:
-        return distributed.Client(address, timeout=_SECONDS_TO_CONNECT)
+        yield loop
+    finally:
+        loop.add_callback(end.set)
+        thread.join()
+
+
+def _refuse_without_certificates(distributed: Any, address: str) -> None:
+    if not address.startswith(_ENCRYPTED):
+        return
+    try:
+        certificates = distributed.Security().get_connection_args("client").get("ssl_context")
+        reason = "TLS needs certificates, got none"
+    except (OSError, ValueError, TypeError) as error:  # files that are not there, or are something else
+        certificates, reason = None, f"the certificates for TLS cannot be read: {' '.join(str(error).split())}"
+    if certificates is None:
+        raise DataError(
+            f"{address} cannot be used as the address of a scheduler: {reason}; name them in Dask's configuration, as "
+            "distributed.comm.tls"
+        )
+
+
+def _client(distributed: Any, address: str, loop: Any) -> Any:
+    try:
+        return distributed.Client(address, timeout=_SECONDS_TO_CONNECT, loop=loop)
     except OSError as error:
         raise StorageError(
-            f"no scheduler answers at {shown} within {_SECONDS_TO_CONNECT} s; start one with `dask scheduler`, and "
+            f"no scheduler answers at {address} within {_SECONDS_TO_CONNECT} s; start one with `dask scheduler`, and "
             "workers with `dask worker`"
         ) from error
-    except (TypeError, ValueError, RuntimeError, ImportError) as error:  # no port, no certificates, no such transport
-        place, shown_place = (text.partition("://")[2] for text in (address, shown))
-        reason = " ".join(str(error).split()).replace(place, shown_place)
+    except (TypeError, ValueError, RuntimeError, ImportError) as error:  # a transport that is not installed
         raise DataError(
-            f"{shown} cannot be used as the address of a scheduler: {reason}; give for example tcp://scheduler:8786, "
-            "and for tls:// the certificates in Dask's configuration"
+            f"{address} cannot be used as the address of a scheduler: {' '.join(str(error).split())}; give for example "
+            "tcp://scheduler:8786"
         ) from None
 
 
@@ -198,5 +251,5 @@ def _told(future: Any, about: str) -> AutoJacobinError:
         return AutoJacobinError(
             f"worker after worker died while it worked on {about}; give them more memory, or make chunks smaller"
         )
-    reason = " ".join(str(error).split()) or type(error).__name__
+    reason = redacted_message(" ".join(str(error).split())) or type(error).__name__
     return AutoJacobinError(f"the work on {about} failed: {type(error).__name__}: {reason}")

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.core.addresses import redacted_address
 from autojacobin.datasets import open_vectors
 from autojacobin.datasets._formats.source import as_path
-from autojacobin.engines._addresses import without_secrets
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.jobs.remote import describe, expand, fetched, is_remote
 
@@ -40,7 +40,10 @@ class Piece:
     stop: int
 
     def __str__(self) -> str:
-        return without_secrets(self.path)
+        return redacted_address(self.path)
+
+    def __repr__(self) -> str:  # which Dask writes into the logs of its workers
+        return f"Piece({redacted_address(self.path)!r}, {self.start}, {self.stop})"
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,10 @@ class InputFile:
     stamp: str
 
     def __str__(self) -> str:
-        return without_secrets(self.path)
+        return redacted_address(self.path)
+
+    def __repr__(self) -> str:
+        return f"InputFile({redacted_address(self.path)!r}, {self.rows}, {self.width}, {self.dtype!r})"
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ def find_files(patterns: Patterns) -> list[str]:
             matches = _here(os.fspath(as_path(_without_protocol(pattern))))
         if not matches:
             raise StorageError(
-                f"no file matches {without_secrets(str(pattern))}, expected at least one; look at the spelling"
+                f"no file matches {redacted_address(pattern)}, expected at least one; look at the spelling"
             )
         found.update(matches)
     return sorted(found)

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from autojacobin.core.addresses import redacted_address, redacted_message, safe_cause
 from autojacobin.datasets import Vectors, open_vectors
 from autojacobin.datasets._formats.npy import npy_header, read_header
 from autojacobin.datasets._formats.registry import by_name
 from autojacobin.datasets._formats.source import Source
-from autojacobin.engines._addresses import without_secrets
 from autojacobin.errors import AutoJacobinError, FormatError, MissingExtraError, StorageError
 
 __all__ = ["describe", "expand", "fetched", "is_remote"]
@@ -64,7 +64,7 @@ def fetched(url: str, start: int, stop: int) -> Iterator[tuple[Vectors, int]]:
         layout = _layout(url, system.read_block(path, 0, _HEAD_BYTES), int(system.size(path)))
     if layout is not None and stop > layout.rows:
         raise FormatError(
-            f"{without_secrets(url)} has {layout.rows} vectors, expected at least {stop}; it was changed meanwhile"
+            f"{redacted_address(url)} has {layout.rows} vectors, expected at least {stop}; it was changed meanwhile"
         )
     with _opened(url, layout, start, stop) as vectors:
         yield vectors, 0 if layout is None else start
@@ -109,12 +109,14 @@ def _layout(url: str, head: bytes, size: int) -> _Layout | None:
 
 
 def _name(url: str) -> str:
-    return PurePosixPath(url.partition("::")[0]).name
+    """Name of the file, which tells its format: without the query, where signatures are."""
+    path = url.partition("::")[0].partition("?")[0]
+    return PurePosixPath(path.partition("#")[0] if path.startswith("http") else path).name
 
 
 def _source(url: str, head: bytes) -> Source:
     # the address is for messages, and a Path would eat a slash of it
-    return Source(without_secrets(url), np.frombuffer(head, dtype=np.uint8))  # type: ignore[arg-type]
+    return Source(redacted_address(url), np.frombuffer(head, dtype=np.uint8))  # type: ignore[arg-type]
 
 
 def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
@@ -124,7 +126,8 @@ def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
 @contextmanager
 def _opened(url: str, layout: _Layout | None, start: int, stop: int) -> Iterator[Vectors]:
     with tempfile.TemporaryDirectory(prefix="autojacobin-") as folder:
-        copy = Path(folder) / _name(url)
+        format, packed = by_name(Path(_name(url)))  # the name itself may have a part of a password in it
+        copy = Path(folder) / f"copy{format.extensions[0] if format else ''}{'.gz' if packed else ''}"
         with _clear_errors(url):
             system, path = _file_system(url)
             if layout is None:
@@ -137,23 +140,23 @@ def _opened(url: str, layout: _Layout | None, start: int, stop: int) -> Iterator
                         block = system.read_block(path, at, min(_BYTES_AT_A_TIME, end - at))
                         if not block:
                             raise FormatError(
-                                f"{without_secrets(url)} ends at byte {at}, expected {end}; it was changed meanwhile"
+                                f"{redacted_address(url)} ends at byte {at}, expected {end}; it was changed meanwhile"
                             )
                         stream.write(block)
                         at += len(block)
-        where = without_secrets(url) + ("" if layout is None else f" (from row {start} on)")
+        where = redacted_address(url) + ("" if layout is None else f" (from row {start} on)")
         try:
             with open_vectors(copy) as vectors:
                 yield vectors
         except FormatError as error:
-            raise FormatError(str(error).replace(str(copy), where)) from error
+            raise FormatError(str(error).replace(str(copy), where)) from safe_cause(error, url)
 
 
 def _file_system(url: str) -> tuple[Any, str]:
     try:
         fsspec = importlib.import_module("fsspec")
     except ImportError:
-        raise MissingExtraError("fsspec", "cluster", f"reading {without_secrets(url)}") from None
+        raise MissingExtraError("fsspec", "cluster", f"reading {redacted_address(url)}") from None
     system, path = fsspec.core.url_to_fs(url)
     return system, str(path)
 
@@ -161,13 +164,15 @@ def _file_system(url: str) -> tuple[Any, str]:
 @contextmanager
 def _clear_errors(url: str) -> Iterator[None]:
     """Tell in one sentence what a remote store says; each has errors of its own, so all are caught."""
-    shown = without_secrets(url)
+    shown = redacted_address(url)
     try:
         yield
     except AutoJacobinError:
         raise
     except FileNotFoundError as error:
-        raise StorageError(f"cannot read {shown}: there is no such file; look at the spelling") from error
+        cause = safe_cause(error, url)
+        raise StorageError(f"cannot read {shown}: there is no such file; look at the spelling") from cause
     except Exception as error:
-        reason = without_secrets(" ".join(str(error).split())) or type(error).__name__
-        raise StorageError(f"cannot read {shown}: {reason}; look at the address and at your rights to it") from error
+        reason = redacted_message(" ".join(str(error).split()), url) or type(error).__name__
+        cause = safe_cause(error, url)
+        raise StorageError(f"cannot read {shown}: {reason}; look at the address and at your rights to it") from cause

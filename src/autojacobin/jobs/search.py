@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,6 @@ from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.datasets._formats.source import as_path
 from autojacobin.errors import DataError
 from autojacobin.index.index import Index
-from autojacobin.index.searching import asymmetric_queries, hamming_queries
 from autojacobin.index.segment import Segment
 from autojacobin.jobs.chunks import (
     ROWS_PER_CHUNK,
@@ -32,6 +31,7 @@ from autojacobin.jobs.chunks import (
 from autojacobin.jobs.executor import Executor, Progress, Task
 from autojacobin.jobs.inputs import Patterns, survey
 from autojacobin.search._arguments import checked_count, checked_k
+from autojacobin.search.distances import DISTANCES, check_distance
 
 __all__ = ["search_index", "true_neighbours"]
 
@@ -45,7 +45,7 @@ def search_index(
     executor: Executor,
     *,
     candidates: SupportsIndex | None = None,
-    distance: Literal["hamming", "asymmetric"] = "hamming",
+    distance: str = "hamming",
     rerank: bool = True,
     progress: Progress | None = None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
@@ -77,10 +77,9 @@ def search_index(
             for segment in segments
         ]
         matrix = to_host(as_matrix(queries, type(hasher).__name__))
-        prepare = hamming_queries if distance == "hamming" else asymmetric_queries
         answers = []
         for block in _query_blocks(len(matrix), number):
-            shared = executor.share(prepare(hasher, matrix[block]))
+            shared = executor.share(DISTANCES[distance].queries(hasher, matrix[block]))
             tasks = [Task(search_chunk, (segment, shared, number), where) for segment in files]
             found = executor.merged("searching", tasks, merge, number, progress)
             if rerank:
@@ -139,8 +138,7 @@ def true_neighbours(
 def _checked(index: Index, k: Any, candidates: Any, distance: Any, rerank: bool) -> tuple[int, int]:
     """Neighbours wanted, and how many codes to look for, as ``Index.search`` has them."""
     wanted = checked_k(k, len(index), "the index")
-    if distance not in ("hamming", "asymmetric"):
-        raise DataError(f"distance must be 'hamming' or 'asymmetric', got {distance!r}")
+    check_distance(distance)
     if not rerank:
         if candidates is not None:
             raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")

@@ -1,12 +1,11 @@
-"""Search: codes and queries in, neighbours out."""
+"""Search over codes and vectors."""
 
 from importlib import import_module
 from typing import Any
 
 from autojacobin.search.asymmetric import asymmetric_topk
-from autojacobin.search.hamming import hamming_topk
-from autojacobin.search.radius import hamming_radius
-from autojacobin.search.rerank import rerank
+from autojacobin.search.euclidean import rerank
+from autojacobin.search.hamming import hamming_radius, hamming_topk
 
 __all__ = ["asymmetric_topk", "hamming_radius", "hamming_topk", "rerank"]
 

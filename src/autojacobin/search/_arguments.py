@@ -1,4 +1,4 @@
-"""What the searches ask of their arguments, told in one grammar."""
+"""Checks of the arguments of the searches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = [
     "checked_count",
     "checked_k",
     "checked_subset",
-    "refuse_other_distances",
+    "default_candidates",
 ]
 
 
@@ -53,7 +53,7 @@ def checked_count(name: str, value: SupportsIndex, most: int | None = None, what
 
 
 def checked_subset(subset: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
-    """Rows named by numbers or by a mask, in ascending order."""
+    """Give rows, named by numbers or by a mask, as numbers in ascending order."""
     rows = np.asarray(subset)
     if rows.dtype == np.bool_:
         if rows.shape != (n,):
@@ -68,15 +68,14 @@ def checked_subset(subset: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
     return unique
 
 
+def default_candidates(k: int) -> int:
+    """How many of the nearest codes are re-ranked by default in a search for ``k`` neighbours."""
+    return max(10 * k, 100)
+
+
 def checked_candidates(candidates: SupportsIndex | None, k: int) -> int:
-    """Give how many of the nearest codes are re-ranked: at least ``k``, by default ten times that and 100."""
-    number = max(10 * k, 100) if candidates is None else checked_count("candidates", candidates)
+    """Give how many of the nearest codes are re-ranked: at least ``k``."""
+    number = default_candidates(k) if candidates is None else checked_count("candidates", candidates)
     if number < k:
         raise DataError(f"candidates must be at least k = {k}, got {number}; ask for more of them or a smaller k")
     return number
-
-
-def refuse_other_distances(distance: str) -> None:
-    """Refuse what is no distance between codes."""
-    if distance not in ("hamming", "asymmetric"):
-        raise DataError(f"distance must be 'hamming' or 'asymmetric', got {distance!r}")

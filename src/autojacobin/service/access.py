@@ -1,4 +1,4 @@
-"""Who may ask: a token, the hosts that a request may name, the origins of other pages."""
+"""Who may ask, and for how much: the token, hosts and origins, and the limits of the service."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import base64
 import binascii
 import hmac
 import ipaddress
+import math
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from autojacobin.errors import DataError, StorageError
 from autojacobin.service.problems import Problem
 
-__all__ = ["PUBLIC_PATHS", "TOKEN_VARIABLE", "Access", "is_loopback", "read_token"]
+__all__ = ["PUBLIC_PATHS", "TOKEN_VARIABLE", "VECTORS_TOGETHER", "Access", "Limits", "is_loopback", "read_token"]
 
 TOKEN_VARIABLE = "AUTOJACOBIN_TOKEN"
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})  # probes carry no token, and learn nothing but yes or no
@@ -115,3 +116,60 @@ def _given_token(authorization: bytes) -> bytes:
         except binascii.Error:
             return b""
     return b""
+
+
+VECTORS_TOGETHER = 512  # of several requests, that are searched for in one call
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of the service; what goes beyond them is refused before it costs anything.
+
+    Parameters
+    ----------
+    body_bytes : int
+        Length of a request's body.
+    vectors : int
+        Vectors or ids in a request.
+    k : int
+        Neighbours a query.
+    candidates : int
+        Candidates a query.
+    work : int
+        Vectors of a request times their candidates, or times k where nothing is re-ranked.
+    requests : int
+        Requests that wait or are being answered at once; further ones are answered with 503. A request counts when
+        its body is whole, so that clients who send slowly keep nobody out. As many bodies may be half-sent, but no
+        more than half of ``connections``; one more takes the place of the one that has been silent longest.
+    waiting_vectors : int
+        Vectors that wait for their turn, of all requests together; this bounds how long the last of them waits. A
+        request that finds nobody waiting is always let in.
+    request_seconds : float
+        Time from the last byte of a request to its answer.
+    body_seconds : float
+        Time for a request's head to arrive, and again for its body, and for each tenth of an answer to be taken.
+    connections : int
+        Connections that are open at once. One more takes the place of the one that has been without a request
+        longest. Half of the files that the process may open is the most there can be.
+    """
+
+    body_bytes: int = 8 * 2**20
+    vectors: int = 1024
+    k: int = 1000
+    candidates: int = 10_000
+    work: int = 1_000_000
+    requests: int = 128
+    waiting_vectors: int = 2048
+    request_seconds: float = 10.0
+    body_seconds: float = 10.0
+    connections: int = 512
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            whole = limit.type == "int"
+            if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+                raise DataError(f"{limit.name} must be {'an integer' if whole else 'a number'}, got {value!r}")
+            if not (value >= 1 if whole else 0 < value < math.inf):
+                expected = "at least 1" if whole else "a finite number of seconds above 0"
+                raise DataError(f"{limit.name} must be {expected}, got {value!r}")

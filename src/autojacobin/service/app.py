@@ -15,26 +15,31 @@ from typing import TYPE_CHECKING, Any
 from autojacobin.errors import DataError, MissingExtraError
 from autojacobin.index.index import Index
 from autojacobin.service import metrics as counting
-from autojacobin.service.access import Access
-from autojacobin.service.answers import GENERATION, SHAPE, codes_answer, neighbours_answer, wants_raw
-from autojacobin.service.background import BackgroundThread
-from autojacobin.service.batching import Batcher
-from autojacobin.service.bodies import ClientGone, gone, read_body
-from autojacobin.service.limits import Limits
+from autojacobin.service.access import Access, Limits
 from autojacobin.service.middleware import Asgi, MetricsMiddleware, QueueMiddleware, SecurityMiddleware, problem_app
 from autojacobin.service.openapi import document
+from autojacobin.service.operations import Answer, Batcher, Searching, Work, run_together
 from autojacobin.service.problems import Problem, busy
-from autojacobin.service.questions import checked_work, encoding_asked, searching_asked
-from autojacobin.service.recalls import Recalls
-from autojacobin.service.shelf import Shelf
-from autojacobin.service.work import Answer, Searching, Work, run_together
+from autojacobin.service.recalls import BackgroundThread, Recalls
+from autojacobin.service.registry import IndexRegistry
+from autojacobin.service.requests import (
+    ClientGone,
+    check_cost,
+    client_gone,
+    read_body,
+    read_encode_request,
+    read_search_request,
+)
+from autojacobin.service.responses import GENERATION, SHAPE, codes_response, neighbours_response, wants_raw
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
-__all__ = ["create_app"]
+__all__ = ["Pages", "create_app"]
+
+Pages = Callable[[Mapping[str, Index]], "list[BaseRoute]"]
 
 _log = logging.getLogger("autojacobin.service")
 _NUMBERS_WRITTEN_AT_ONCE = 2**12  # a larger answer is written aside, while other requests go on
@@ -46,6 +51,7 @@ def create_app(
     access: Access | None = None,
     limits: Limits | None = None,
     poll_seconds: float = 1.0,
+    pages: Pages | None = None,
 ) -> Asgi:
     """Make the service as an ASGI application, for a server of one's own; :func:`serve` runs it with uvicorn.
 
@@ -59,12 +65,14 @@ def create_app(
         How much may be asked.
     poll_seconds : float
         How often folders are looked at.
+    pages : callable, optional
+        Gives further routes for the served indexes, such as :func:`autojacobin.explorer.explorer_routes`.
     """
-    return Service(indexes, access or Access(), limits or Limits(), poll_seconds).app
+    return Service(indexes, access or Access(), limits or Limits(), poll_seconds, pages).app
 
 
 class Service:
-    """The search service: ``app`` is the ASGI application, and ``stop_waiting`` is for a server that shuts down."""
+    """The search service. ``app`` is the ASGI application; a server that shuts down calls ``stop_waiting``."""
 
     def __init__(
         self,
@@ -72,8 +80,10 @@ class Service:
         access: Access,
         limits: Limits,
         poll_seconds: float,
+        pages: Pages | None = None,
     ) -> None:
-        self.shelf = Shelf(indexes, limits)
+        self._pages = pages
+        self.registry = IndexRegistry(indexes, limits)
         self.limits = limits
         self.metrics = counting.Metrics()
         self._poll_seconds = poll_seconds
@@ -86,7 +96,7 @@ class Service:
         self.app = _with_cors(MetricsMiddleware(SecurityMiddleware(self._queue, access), self.metrics), access)
 
     def stop_waiting(self) -> None:
-        """Let go of what takes long: a shutdown waits for searches, and not for what is being learned or warmed up."""
+        """Give up learning and warming up, so that a shutdown waits for nothing but searches."""
         self._ready = False
         self._recalls.close()
         self._watcher.close()
@@ -105,11 +115,7 @@ class Service:
             Route("/healthz", self.healthy, methods=["GET"]),
             Route("/readyz", self.ready, methods=["GET"]),
         ]
-        with suppress(ImportError):
-            from autojacobin.explorer import explorer_routes
-
-            found += explorer_routes(self.shelf)
-        return found
+        return found + (self._pages(self.registry) if self._pages is not None else [])
 
     @asynccontextmanager
     async def lifespan(self, _: Any) -> AsyncIterator[None]:
@@ -128,7 +134,7 @@ class Service:
     async def _watch(self) -> None:
         while True:
             try:
-                await self._watcher.run(self.shelf.refresh if self._ready else self.shelf.warm)
+                await self._watcher.run(self.registry.refresh if self._ready else self.registry.warm)
                 self._ready = True
             except Exception:  # what fails once may work the next time, and until then all stays as it is
                 _log.exception("warming the indexes or looking for new versions failed")
@@ -140,33 +146,35 @@ class Service:
         headers = dict(request.scope["headers"])
         try:
             body = await read_body(request.receive, headers, self.limits)
-            work = searching_asked(body, headers, request.scope["query_string"], self.shelf, self.limits)
+            work = read_search_request(body, headers, request.scope["query_string"], self.registry, self.limits)
             if work.options.recall is not None:
                 work = await self._aimed(work, work.options.recall)
             answer = await self._answer(work, request.receive)
         except ClientGone:
             return _nothing()
-        write = partial(neighbours_answer, work.served.name, answer, raw=wants_raw(headers))
+        write = partial(neighbours_response, work.served.name, answer, raw=wants_raw(headers))
         return await _written(write, answer)
 
     async def encode(self, request: Request) -> Response:
         headers = dict(request.scope["headers"])
         try:
             body = await read_body(request.receive, headers, self.limits)
-            work, encoding = encoding_asked(body, headers, request.scope["query_string"], self.shelf, self.limits)
+            work, encoding = read_encode_request(
+                body, headers, request.scope["query_string"], self.registry, self.limits
+            )
             answer = await self._answer(work, request.receive)
         except ClientGone:
             return _nothing()
-        write = partial(codes_answer, work.served.name, answer, encoding, raw=wants_raw(headers))
+        write = partial(codes_response, work.served.name, answer, encoding, raw=wants_raw(headers))
         return await _written(write, answer)
 
     async def indexes(self, _: Request) -> Response:
-        described = [{"name": name, **_figures(index)} for name, index in self.shelf.items()]
+        described = [{"name": name, **_figures(index)} for name, index in self.registry.items()]
         limits = {name: getattr(self.limits, name) for name in ("vectors", "k", "candidates", "work", "body_bytes")}
         return _json({"indexes": described, "limits": limits})
 
     async def openapi(self, _: Request) -> Response:
-        return _json(document(self.shelf, self.limits))
+        return _json(document(self.registry, self.limits))
 
     async def count(self, _: Request) -> Response:
         from starlette.responses import Response
@@ -196,14 +204,14 @@ class Service:
             detail = f"a recall of {recall:g} takes {candidates} candidates here, expected at most {limit}, the limit "
             raise Problem(400, "invalid-request", detail + "of this service; ask for a lower recall or a smaller k")
         aimed = replace(options, candidates=candidates, recall=None)
-        return checked_work(replace(work, options=aimed), self.limits)
+        return check_cost(replace(work, options=aimed), self.limits)
 
     async def _answer(self, work: Work, receive: Any) -> Answer:
         """Wait for an answer, as long as the other side does and the time allows."""
         if self._batcher is None:
             raise busy("the service has not been started; run it with a server that knows the lifespan protocol")
         job = self._batcher.submit(work)
-        listener: asyncio.Future[Any] = asyncio.ensure_future(gone(receive))
+        listener: asyncio.Future[Any] = asyncio.ensure_future(client_gone(receive))
         try:
             await asyncio.wait(
                 (job.future, listener), timeout=self.limits.request_seconds, return_when=asyncio.FIRST_COMPLETED
@@ -231,7 +239,7 @@ class Service:
                 self._queue.n_inside,
             ),
         ]
-        indexes = [((("index", name),), served) for name, served in self.shelf.served.items()]
+        indexes = [((("index", name),), served) for name, served in self.registry.served.items()]
         samples += [
             ("autojacobin_index_vectors", "gauge", "Vectors in an index.", labels, len(served.index))
             for labels, served in indexes

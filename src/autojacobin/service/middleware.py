@@ -1,7 +1,7 @@
-"""What every request passes before it is answered, in the search service and on the server of the explorer page.
+"""Middleware of the search service and of the explorer's server: access, security headers, problems, queue, metrics.
 
-Plain ASGI around Starlette, so that a request that is refused costs next to nothing: a service that is asked for twice
-what it can do needs its time for the half that it does.
+It is plain ASGI around Starlette, so that refusing a request costs next to nothing. A service under twice the load that
+it can take needs its time for the half that it answers.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from autojacobin.service.access import Access
-from autojacobin.service.limits import Limits
+from autojacobin.service.access import Access, Limits
 from autojacobin.service.metrics import Metrics
 from autojacobin.service.problems import MEDIA_TYPE, Problem, busy
 
@@ -31,7 +30,7 @@ _SEARCH_PATHS = frozenset({"/v1/search", "/v1/encode"})
 _QUEUED_PATHS = _SEARCH_PATHS | {"/explorer/ids", "/explorer/codes"}
 _ENDPOINTS = _SEARCH_PATHS | {"/v1/indexes", "/openapi.json", "/metrics", "/healthz", "/readyz", "/"}
 
-# An answer that is no page loads nothing and is kept nowhere; a page brings headers of its own.
+# Set on every response that does not set them itself. They suit data, which load nothing and must not be cached.
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -43,9 +42,9 @@ _HEADERS = (
 
 
 def page_policy(script_hash: str = "") -> str:
-    """Content-Security-Policy of a page: its own scripts, styles and pictures, and nothing from elsewhere.
+    """Give the Content-Security-Policy of a page: it may load its own files, and nothing from elsewhere.
 
-    ``script_hash``, such as ``'sha256-…'``, allows the one script that is written into the page.
+    ``script_hash``, such as ``'sha256-…'``, allows one inline script.
     """
     scripts = f"script-src 'self' {script_hash}; " if script_hash else ""
     return (
@@ -55,14 +54,14 @@ def page_policy(script_hash: str = "") -> str:
 
 
 class SecurityMiddleware:
-    """Refuses requests that may not be answered, and puts the headers of safety on every answer.
+    """Refuses requests without access, and sets the security headers of every response.
 
     Parameters
     ----------
     app : ASGI application
-        What answers the others. A ``Problem`` that it raises is sent as its answer.
+        Answers the requests. If it raises a ``Problem``, that is the response.
     access : Access
-        Who may ask, and under which names.
+        Who may ask.
     """
 
     def __init__(self, app: Asgi, access: Access) -> None:
@@ -70,7 +69,7 @@ class SecurityMiddleware:
         self._access = access
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Answer a request, or pass it on."""
+        """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -90,17 +89,17 @@ class SecurityMiddleware:
 
 
 class QueueMiddleware:
-    """Bounds the requests under way that need an index.
+    """Bounds the number of requests that need an index.
 
-    A request takes its place when its body is whole: one that is still being sent holds nobody up. Where there is no
-    place, a request is refused as soon as its head is read.
+    A request takes its place in the queue when its body is whole, so that clients who send slowly keep nobody out.
+    While the queue is full, a request is refused as soon as its head is read.
 
     Parameters
     ----------
     app : ASGI application
-        What answers.
+        Answers the requests.
     limits : Limits
-        How many requests may be under way.
+        How many requests there may be.
     """
 
     def __init__(self, app: Asgi, limits: Limits) -> None:
@@ -109,7 +108,7 @@ class QueueMiddleware:
         self.n_inside = 0
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Answer a request when there is a place for it."""
+        """Pass a request on, or refuse it if the queue is full."""
         if scope["type"] != "http" or scope["path"] not in _QUEUED_PATHS:
             await self._app(scope, receive, send)
             return
@@ -130,7 +129,7 @@ class QueueMiddleware:
 
         if scope["method"] == "POST":
             self._refuse_if_full()
-        else:  # no body to wait for
+        else:  # it has no body
             enter()
         try:
             await self._app(scope, receive_and_enter, send)
@@ -146,14 +145,14 @@ class QueueMiddleware:
 
 
 class MetricsMiddleware:
-    """Counts every answer, also those of other middleware; the outermost.
+    """Counts every response, including those of the other middleware, around which it goes.
 
     Parameters
     ----------
     app : ASGI application
-        What answers.
+        Answers the requests.
     metrics : Metrics
-        Where to count.
+        Takes the counts.
     """
 
     def __init__(self, app: Asgi, metrics: Metrics) -> None:
@@ -161,7 +160,7 @@ class MetricsMiddleware:
         self._metrics = metrics
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Have a request answered, and count it."""
+        """Pass a request on, and count its response."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -181,16 +180,16 @@ class MetricsMiddleware:
 
 
 def problem_app(routes: Sequence[BaseRoute], *, hint: str, lifespan: Callable[[Any], Any] | None = None) -> Asgi:
-    """Make a Starlette application of routes that answers whatever goes wrong with problem+json.
+    """Make a Starlette application that answers every error with problem+json.
 
-    A client learns neither a traceback nor a path; those go to the log.
+    The client sees no traceback and no path of a file. The log has them.
 
     Parameters
     ----------
     routes : sequence of routes
-        What there is.
+        The endpoints.
     hint : str
-        Where to look, for those who ask for what there is not.
+        What to tell clients who ask for something that is not there.
     lifespan : callable, optional
         As Starlette takes it.
     """

@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
-from autojacobin.service.answers import GENERATION
-from autojacobin.service.limits import Limits
+from autojacobin.search.distances import DISTANCES
+from autojacobin.service.access import Limits
 from autojacobin.service.problems import MEDIA_TYPE
-from autojacobin.service.questions import JSON, RAW, SHAPE
-from autojacobin.service.shelf import Shelf
+from autojacobin.service.registry import IndexRegistry
+from autojacobin.service.responses import GENERATION, JSON, RAW, SHAPE
 
 __all__ = ["document"]
 
@@ -26,9 +26,9 @@ _REFUSALS = {
 }
 
 
-def document(shelf: Shelf, limits: Limits) -> dict[str, Any]:
+def document(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
     """Describe the service."""
-    options = _options(shelf, limits)
+    options = _options(registry, limits)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -38,8 +38,8 @@ def document(shelf: Shelf, limits: Limits) -> dict[str, Any]:
             "license": {"name": "BSD-3-Clause"},
         },
         "paths": {
-            "/v1/search": {"post": _search(shelf, limits, options)},
-            "/v1/encode": {"post": _encode(shelf, limits, options["index"])},
+            "/v1/search": {"post": _search(registry, limits, options)},
+            "/v1/encode": {"post": _encode(registry, limits, options["index"])},
             "/v1/indexes": {"get": _read("listIndexes", "What is served, and the limits.", JSON, "Indexes")},
             "/openapi.json": {"get": _read("describe", "This document.", JSON, None)},
             "/metrics": {"get": _read("metrics", "Counters for Prometheus.", "text/plain", None)},
@@ -55,10 +55,10 @@ def document(shelf: Shelf, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _search(shelf: Shelf, limits: Limits, options: dict[str, Any]) -> dict[str, Any]:
+def _search(registry: IndexRegistry, limits: Limits, options: dict[str, Any]) -> dict[str, Any]:
     ids = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
     content = {
-        "vectors": _matrix(shelf, limits),
+        "vectors": _matrix(registry, limits),
         "id": {**ids, "description": "Search for the neighbours of a vector in the index."},
         "ids": {"type": "array", "items": ids, "minItems": 1, "maxItems": limits.vectors},
     }
@@ -72,22 +72,22 @@ def _search(shelf: Shelf, limits: Limits, options: dict[str, Any]) -> dict[str, 
     )
 
 
-def _encode(shelf: Shelf, limits: Limits, index: dict[str, Any]) -> dict[str, Any]:
+def _encode(registry: IndexRegistry, limits: Limits, index: dict[str, Any]) -> dict[str, Any]:
     options = {"index": index, "encoding": {"enum": ["base64", "hex"], "default": "base64"}}
     return _operation(
         "encode",
         "Give the binary code of each vector: bit j is bit j % 8, least significant first, of byte j // 8.",
         options,
-        _object({**options, "vectors": _matrix(shelf, limits)}, ["vectors"]),
+        _object({**options, "vectors": _matrix(registry, limits)}, ["vectors"]),
         "Codes",
         "The bytes of one code after the other.",
     )
 
 
-def _options(shelf: Shelf, limits: Limits) -> dict[str, Any]:
+def _options(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
     hint = "May be left out where one index is served."
     return {
-        "index": {"type": "string", "enum": list(shelf), "description": hint},
+        "index": {"type": "string", "enum": list(registry), "description": hint},
         "k": {"type": "integer", "minimum": 1, "maximum": limits.k, "default": 10},
         "candidates": {
             "type": "integer",
@@ -95,7 +95,7 @@ def _options(shelf: Shelf, limits: Limits) -> dict[str, Any]:
             "maximum": limits.candidates,
             "description": "How many of the nearest codes to re-rank, at least k; by default 10 k and at least 100.",
         },
-        "distance": {"type": "string", "enum": ["hamming", "asymmetric"], "default": "hamming"},
+        "distance": {"type": "string", "enum": list(DISTANCES), "default": "hamming"},
         "rerank": {
             "type": "boolean",
             "default": True,
@@ -110,8 +110,8 @@ def _options(shelf: Shelf, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _matrix(shelf: Shelf, limits: Limits) -> dict[str, Any]:
-    widths = [served.n_features for served in shelf.served.values()]
+def _matrix(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
+    widths = [served.n_features for served in registry.served.values()]
     row = {"type": "array", "items": {"type": "number"}, "minItems": min(widths), "maxItems": max(widths)}
     return {"type": "array", "items": row, "minItems": 1, "maxItems": limits.vectors}
 

@@ -1,4 +1,4 @@
-"""What went wrong with a request, told as problem+json (RFC 9457) in the library's grammar."""
+"""What went wrong with a request, as problem+json (RFC 9457), in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the service, and the page of the explorer, with uvicorn: binds, announces, stops gracefully."""
+"""Run the service, and the page of the explorer, with uvicorn: bind, announce, stop gracefully."""
 
 from __future__ import annotations
 
@@ -7,23 +7,129 @@ import logging
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from autojacobin.errors import MissingExtraError, StorageError
-from autojacobin.service.access import Access
-from autojacobin.service.limits import Limits
+from autojacobin.service.access import Access, Limits
 
 if TYPE_CHECKING:
     from autojacobin.index.index import Index
     from autojacobin.service.middleware import Asgi
 
-__all__ = ["DEFAULT_PORT", "HttpServer", "serve", "serving"]
+if TYPE_CHECKING:
+    from autojacobin.service.app import Pages
+
+__all__ = ["DEFAULT_PORT", "HttpServer", "connection_class", "serve", "serving"]
+
+_AT_ONCE = struct.pack("ii" if os.name == "posix" else "hh", 1, 0)  # linger, but for no time
+_SHARE_TAKEN = 0.1  # of an answer that waits for its reader, each time one looks
+
+
+def connection_class(limits: Limits) -> type[asyncio.Protocol]:
+    """Make uvicorn's connection with a time for the head of a request, one for its reader, and a number of them."""
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    idle: dict[Any, None] = {}  # the longest first
+    half_sent: dict[Any, None] = {}  # the one that has been silent longest first
+    most_half_sent = max(1, min(limits.requests, limits.connections // 2))
+
+    class Connection(H11Protocol):
+        """Closed when a head does not arrive, or an answer is not taken, within the time."""
+
+        _patience: asyncio.TimerHandle | None = None
+        _reading: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._await_head()
+            idle[self] = None
+            if len(self.connections) > limits.connections:
+                next((other for other in chain(idle, half_sent) if other is not self), self)._make_room()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            half_sent.pop(self, None)
+            if self._is_idle():
+                if self._patience is None:
+                    self._await_head()
+                return
+            self._stop_waiting()
+            if self.conn.their_state is h11.SEND_BODY:
+                half_sent[self] = None
+                if len(half_sent) > most_half_sent:
+                    next(iter(half_sent))._make_room()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self._is_idle():  # and no other request came along with the first
+                half_sent.pop(self, None)
+                idle[self] = None
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            half_sent.pop(self, None)
+            self._stop_waiting()
+            self._stop_looking()
+            super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            size = self.transport.get_write_buffer_size()
+            self._reading = self.loop.call_later(limits.body_seconds, self._look_at_reader, size, size)
+
+        def resume_writing(self) -> None:
+            self._stop_looking()
+            super().resume_writing()
+
+        def _look_at_reader(self, whole: int, before: int) -> None:
+            left = self.transport.get_write_buffer_size()
+            if before - left < _SHARE_TAKEN * whole:
+                _cut(self.transport)
+            else:
+                self._reading = self.loop.call_later(limits.body_seconds, self._look_at_reader, whole, left)
+
+        def _is_idle(self) -> bool:
+            return self.cycle is None or self.cycle.response_complete
+
+        def _make_room(self) -> None:
+            idle.pop(self, None)  # now, because others may come before it is gone
+            half_sent.pop(self, None)
+            self.transport.abort()
+
+        def _await_head(self) -> None:
+            self._patience = self.loop.call_later(limits.body_seconds, self._give_up)
+
+        def _stop_waiting(self) -> None:
+            idle.pop(self, None)
+            if self._patience is not None:
+                self._patience.cancel()
+                self._patience = None
+
+        def _stop_looking(self) -> None:
+            if self._reading is not None:
+                self._reading.cancel()
+                self._reading = None
+
+        def _give_up(self) -> None:
+            self._patience = None
+            self.transport.close()
+
+    return Connection
+
+
+def _cut(transport: Any) -> None:
+    """Close without waiting for what is not taken, neither here nor in the kernel."""
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+    transport.abort()
+
 
 DEFAULT_PORT = 8571
 _KEEP_ALIVE_SECONDS = 75  # longer than the 60 s of usual proxies, so that they are the ones to close
@@ -39,6 +145,7 @@ def serve(
     access: Access | None = None,
     limits: Limits | None = None,
     poll_seconds: float = 1.0,
+    pages: Pages | None = None,
     announce: Callable[[str], object] | None = None,
 ) -> None:
     """Serve indexes over HTTP until the process is told to stop; what was begun by then is finished.
@@ -55,13 +162,18 @@ def serve(
         How much may be asked.
     poll_seconds : float
         How often folders are looked at.
+    pages : callable, optional
+        Gives further routes for the served indexes, such as :func:`autojacobin.explorer.explorer_routes`.
     announce : callable, optional
         Told the address as soon as the service can be asked.
     """
     switching = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:
-        with _service_server(indexes, host, port, access, limits, poll_seconds) as server, server.ended_by_signals():
+        with (
+            _service_server(indexes, host, port, access, limits, poll_seconds, pages) as server,
+            server.ended_by_signals(),
+        ):
             if announce is not None:
                 announce(server.address)
             server.run()
@@ -78,6 +190,7 @@ def serving(
     access: Access | None = None,
     limits: Limits | None = None,
     poll_seconds: float = 1.0,
+    pages: Pages | None = None,
 ) -> Iterator[str]:
     """Serve indexes from a thread of this process while the block runs, and give the address; for notebooks and tests.
 
@@ -97,7 +210,7 @@ def serving(
     array([0, 1])
     """
     with (
-        _service_server(indexes, host, port, access, limits, poll_seconds) as server,
+        _service_server(indexes, host, port, access, limits, poll_seconds, pages) as server,
         server.running(),
     ):
         yield server.address
@@ -110,28 +223,29 @@ def _service_server(
     access: Access | None,
     limits: Limits | None,
     poll_seconds: float,
+    pages: Pages | None,
 ) -> HttpServer:
     from autojacobin.service.app import Service
 
     access, limits = access or Access(), limits or Limits()
     access.check_place(host)
-    service = Service(indexes, access, limits, poll_seconds)
+    service = Service(indexes, access, limits, poll_seconds, pages)
     return HttpServer(service.app, host, port, limits=limits, on_stop=service.stop_waiting, what="the search service")
 
 
 class HttpServer:
-    """An ASGI application behind uvicorn; it listens from the beginning, and answers while it runs.
+    """An ASGI application behind uvicorn. It listens as soon as it is made, and answers while it runs.
 
     Parameters
     ----------
     app : ASGI application
-        What answers.
+        Answers the requests.
     host, port : str, int
         Where to listen; a port of 0 is any that is free.
     limits : Limits
         How many connections there may be, and how long each may take.
     what : str
-        What the application is, if uvicorn is missing.
+        What needs uvicorn, for the error message if it is missing.
     on_stop : callable, optional
         Called in the event loop when the server begins to stop, before it waits for what is under way.
     """
@@ -158,7 +272,7 @@ class HttpServer:
         self._listener.close()
 
     def run(self) -> None:
-        """Answer until the process is told to stop; uvicorn raises the signal again when it has finished."""
+        """Answer until the process gets a signal to stop, which uvicorn raises again when it has finished."""
         self._server.run(sockets=[self._listener])
 
     @contextmanager
@@ -176,7 +290,7 @@ class HttpServer:
 
     @contextmanager
     def ended_by_signals(self) -> Iterator[None]:
-        """Let a stop that was asked for be a normal end, also where it comes before uvicorn listens to signals."""
+        """Make a signal to stop a normal end of the block, even if it comes before uvicorn handles signals."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -199,7 +313,7 @@ def _uvicorn_server(app: Asgi, limits: Limits, what: str, on_stop: Callable[[], 
         import uvicorn
     except ImportError as error:
         raise MissingExtraError("uvicorn", "web", what) from error
-    from autojacobin.service.connection import connection_class
+    from autojacobin.service.server import connection_class
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

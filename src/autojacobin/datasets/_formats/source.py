@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.core.addresses import redacted_address
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, FormatError, StorageError
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "spooled",
 ]
 
+_ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]+://")
 DEFLATE_RATIO = 1032  # the most that deflate can shrink by; whoever promises more lies
 
 
@@ -61,7 +64,12 @@ def as_path(path: Any) -> Path:
             f"path must be the path of a file or folder, got {type(path).__name__}; pass text or a Path"
         ) from None
     if "\0" in text:
-        raise DataError(f"a path has no zero character in it, got {text!r}; leave it out")
+        raise DataError(f"a path has no zero character in it, got {redacted_address(text)!r}; leave it out")
+    if _ADDRESS.match(text) and not os.path.exists(text):
+        raise DataError(
+            f"a path on this machine is expected, got the address {redacted_address(text)}; fetch the file first, or "
+            "read it with autojacobin.engines"
+        )
     return Path(text)
 
 
