@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
+from autojacobin.core.files import whole_folder
 from autojacobin.datasets.descriptors import SiftFeatures, cut_patches, sift
 from autojacobin.datasets.images import opencv, read_picture
-from autojacobin.datasets.pictures import map_arrays, whole_folder
+from autojacobin.datasets.pictures import map_arrays
 from autojacobin.datasets.prepared import cache_folder
 from autojacobin.errors import DataError, MissingExtraError
 

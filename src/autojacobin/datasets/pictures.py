@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import csv
-import errno
 import json
 import math
 import os
-import secrets
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,42 +16,16 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
-from autojacobin.core.files import _sync_folder
+from autojacobin.core.files import whole_folder
 from autojacobin.datasets.descriptors import PLACE, checked_kind, cut_patches, describe, sift
 from autojacobin.datasets.formats.npy import map_npy
 from autojacobin.datasets.formats.source import as_path, clear_os_errors
 from autojacobin.datasets.images import as_square, opencv, read_picture
 from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError
 
-__all__ = ["PARTS", "SUFFIXES", "BuiltSet", "GrowingArray", "build_set", "copy_rows", "map_arrays", "whole_folder"]
+__all__ = ["PARTS", "SUFFIXES", "BuiltSet", "GrowingArray", "build_set", "copy_rows", "map_arrays"]
 
 _BYTES_PER_COPY = 2**24
-
-
-@contextmanager
-def whole_folder(target: Path, remedy: str) -> Iterator[Path]:
-    """Lend a new folder beside ``target`` that takes this name if all goes well, and is removed otherwise.
-
-    If somebody else has put a folder there meanwhile, that is a FileExistsError. Other trouble with the disk is a
-    StorageError that ends with ``remedy``.
-    """
-    # not mkdtemp, whose folders only their owner may read
-    temporary = target.parent / f".{target.name}-{secrets.token_hex(8)}.part"
-    try:
-        temporary.mkdir()
-        try:
-            yield temporary
-            for file in temporary.iterdir():
-                _sync_file(file)
-            _sync_folder(temporary)
-            _move(temporary, target)
-            _sync_folder(target.parent)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    except (FileExistsError, StorageError):
-        raise
-    except OSError as error:
-        raise StorageError(f"cannot write {target}: {error.strerror or error}; {remedy}") from error
 
 
 class GrowingArray:
@@ -122,22 +93,6 @@ def _damaged(folder: Path) -> FormatError:
         f"the set in {folder} is damaged: files are missing or are not what was written; remove this folder, "
         "and it is built again"
     )
-
-
-def _sync_file(file: Path) -> None:
-    with file.open("rb+") as stream:
-        os.fsync(stream.fileno())
-
-
-def _move(temporary: Path, target: Path) -> None:
-    try:
-        if target.is_dir():
-            target.rmdir()  # an empty one may be there already, and Windows would not rename over it
-        os.rename(temporary, target)
-    except OSError as error:
-        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-            raise FileExistsError(errno.EEXIST, "something is there already", str(target)) from error
-        raise
 
 
 PARTS = ("learn", "base", "query")

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.core.files import whole_folder
 from autojacobin.datasets.formats.npy import map_npy
 from autojacobin.datasets.formats.source import clear_os_errors
-from autojacobin.datasets.pictures import GrowingArray, map_arrays, whole_folder
+from autojacobin.datasets.pictures import GrowingArray, map_arrays
 from autojacobin.errors import FormatError, StorageError
 
 __all__ = ["cache_folder", "cache_place", "draw", "open_prepared", "scatter_rows"]

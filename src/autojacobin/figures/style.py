@@ -1,17 +1,22 @@
-"""How every figure looks: one style for each method, sizes for print, and empty figures to draw on.
+"""How figures look and how they are saved: one style for each method, sizes for print, labels, legends, files.
 
-The colours are those of Okabe and Ito where they reach, and were completed so that any two of the eleven stay apart for
-readers with protanopia or deuteranopia. No two methods share a marker, so that a grey print can be read as well.
+The first colours are those of Okabe and Ito. The others were chosen so that readers with protanopia or deuteranopia can
+distinguish any two of the eleven. No two methods share a marker, so that a grey print can be read as well.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
+import os
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from autojacobin.errors import DataError, MissingExtraError
+from autojacobin.core.files import write_atomically
+from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
 from autojacobin.hashers import find_method, methods
 
 if TYPE_CHECKING:
@@ -19,56 +24,42 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "BIASES",
-    "CODE_COLOURS",
     "COLUMN",
     "FAINT",
     "INK",
     "LABEL_SIZE",
     "METHOD_STYLES",
     "PAGE",
-    "QUERY",
     "SMALL_SIZE",
     "TITLE_SIZE",
-    "TRUE_NEIGHBOUR",
     "MethodStyle",
-    "dress",
-    "in_order",
+    "format_axes",
     "legend_below",
+    "legend_order",
     "new_figure",
     "require_matplotlib",
+    "save",
     "style_of",
 ]  # fmt: skip
 
-# Widths of a column and of a page in inches, and sizes of letters in points, as journals print them.
-COLUMN = 3.5
-PAGE = 7.16
-TITLE_SIZE = 9.0
-LABEL_SIZE = 8.0
-SMALL_SIZE = 7.0
-
-INK = "#222222"
-FAINT = "#B0B0B0"
-TRUE_NEIGHBOUR = "#E69F00"  # the paper's orange border
-QUERY = "#CC0000"  # the paper's red border
-BIASES = "#8E44AD"  # the paper's purple
-# Okabe and Ito, with wine for their yellow, which white paper swallows; for the eight codes of three bits.
-CODE_COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#882255", "#0072B2", "#D55E00", "#CC79A7")
+COLUMN, PAGE = 3.5, 7.16  # widths in inches, as journals print them
+TITLE_SIZE, LABEL_SIZE, SMALL_SIZE = 9.0, 8.0, 7.0  # of letters, in points
+INK, FAINT = "#222222", "#B0B0B0"
 
 Grid = Literal["both", "x", "y", "none"]
 
 _SOLID: tuple[float, ...] = ()
-_DASHED = (5.0, 2.0)
-_DOTTED = (1.2, 1.5)
-_DASH_DOT = (5.0, 1.5, 1.2, 1.5)
-_LONG = (9.0, 2.0)
-# The other markers fill less of their square, and are drawn larger to be seen as well.
-_FULL_MARKERS = "osDh"
+_DASHED, _DOTTED = (5.0, 2.0), (1.2, 1.5)
+_DASH_DOT, _LONG = (5.0, 1.5, 1.2, 1.5), (9.0, 2.0)
+_FULL_MARKERS = "osDh"  # the other markers fill less of their square and are drawn larger
+_SPARE_MARKERS = "dpH8"
+_DOTS_PER_INCH = 300
+_svg_salt = threading.Lock()
 
 
 @dataclass(frozen=True)
 class MethodStyle:
-    """How a method looks in every figure.
+    """Style of a method in all figures.
 
     Attributes
     ----------
@@ -77,9 +68,9 @@ class MethodStyle:
     colour : str
         Hexadecimal.
     marker : str
-        As matplotlib calls it.
+        A marker of matplotlib.
     dashes : tuple of float
-        Lengths of dashes and gaps in line widths; empty for a solid line.
+        Lengths of dashes and gaps, in line widths; empty for a solid line.
     width : float
         Of the line, in points.
     """
@@ -121,13 +112,12 @@ METHOD_STYLES: dict[str, MethodStyle] = {
 }
 """A style for each method of the library, in the order of legends.
 
-A registered method without a style is drawn in grey, with a marker of its own; assign a style for another look.
+A registered method without a style is drawn in grey, with a marker of its own. Assign a style to change that.
 """
-_SPARE_MARKERS = "dpH8"
 
 
 def style_of(method: str) -> MethodStyle:
-    """Look up a method by its name or by its label."""
+    """Find the style of a method by its name or by its label."""
     styles = _all_styles()
     if method in styles:
         return styles[method]
@@ -140,8 +130,8 @@ def style_of(method: str) -> MethodStyle:
     )
 
 
-def in_order(names: Iterable[str]) -> list[str]:
-    """Sort methods as legends list them, whatever order they were measured in."""
+def legend_order(names: Iterable[str]) -> list[str]:
+    """Sort methods into the order of legends."""
     by_label: dict[str, str] = {}
     for method in names:
         other = by_label.setdefault(style_of(method).label, method)
@@ -160,7 +150,7 @@ def _all_styles() -> dict[str, MethodStyle]:
 
 
 def require_matplotlib() -> None:
-    """Say how to install matplotlib if it is missing."""
+    """Raise MissingExtraError if matplotlib is not installed."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
@@ -168,15 +158,15 @@ def require_matplotlib() -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Make an empty figure of so many inches, which lays itself out and needs no display."""
+    """Make an empty figure. Sizes are in inches; the layout is automatic and no display is needed."""
     require_matplotlib()
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def dress(axes: Axes, *, x: str = "", y: str = "", title: str = "", grid: Grid = "both") -> None:
-    """Give a panel its labels, letters of print size, and the thin frame that all panels have."""
+def format_axes(axes: Axes, *, x: str = "", y: str = "", title: str = "", grid: Grid = "both") -> None:
+    """Set the labels, letter sizes, frame and grid of a panel."""
     axes.set_xlabel(x, fontsize=LABEL_SIZE)
     axes.set_ylabel(y, fontsize=LABEL_SIZE)
     axes.set_title(title, fontsize=TITLE_SIZE)
@@ -191,7 +181,7 @@ def dress(axes: Axes, *, x: str = "", y: str = "", title: str = "", grid: Grid =
 def legend_below(
     figure: Figure, handles: dict[str, Any], columns: int, *, title: str = "", handle: float = 3.2
 ) -> None:
-    """Put one legend for all panels under them, where it covers nothing; ``handle`` is the length of its lines."""
+    """Put one legend for all panels below them; ``handle`` is the length of its lines."""
     figure.legend(
         list(handles.values()),
         list(handles),
@@ -204,3 +194,56 @@ def legend_below(
         handlelength=handle,
         columnspacing=1.4,
     )
+
+
+def save(figure: Figure, folder: str | os.PathLike[str], name: str) -> tuple[Path, Path]:
+    """Write ``figure`` as ``name.png`` and ``name.svg`` into ``folder``, which is made if it does not exist.
+
+    Both are drawn before either is written, and each replaces an older file in one step. They contain no date and no
+    version, so the same data give the same bytes, and version control shows only real changes.
+
+    Returns
+    -------
+    png, svg : Path
+    """
+    if not hasattr(figure, "savefig"):
+        raise DataTypeError(
+            f"only a matplotlib Figure can be saved, got {type(figure).__name__}; pass what draw() gave"
+        )
+    if not isinstance(folder, str | os.PathLike):
+        raise DataTypeError(f"folder must be a path, got {type(folder).__name__}")
+    if not isinstance(name, str) or "\0" in name or name != Path(name).name or name in ("", ".", ".."):
+        raise DataError(
+            f"name must be a plain file name without a folder or an ending, such as 'figure-8', got {name!r}"
+        )
+    contents = {
+        "png": _rendered(figure, "png", {"Software": None}),
+        "svg": _rendered(figure, "svg", {"Date": None, "Creator": None}),
+    }
+    paths = {ending: Path(folder) / f"{name}.{ending}" for ending in contents}
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for ending, content in contents.items():
+            write_atomically(paths[ending], content)
+    except OSError as error:
+        raise StorageError(
+            f"the figure {name!r} cannot be written to {os.fspath(folder)!r}: {error.strerror or error}; "
+            "choose a folder that can be written to"
+        ) from error
+    return paths["png"], paths["svg"]
+
+
+def _rendered(figure: Figure, ending: str, metadata: dict[str, Any]) -> bytes:
+    from matplotlib import rcParams
+
+    stream = io.BytesIO()
+    # By default the ids inside an SVG depend on a random salt. The setting is global, so one thread at a time changes
+    # it, and restores it afterwards.
+    with _svg_salt:
+        salt = rcParams["svg.hashsalt"]
+        rcParams["svg.hashsalt"] = "autojacobin"
+        try:
+            figure.savefig(stream, format=ending, dpi=_DOTS_PER_INCH, metadata=metadata)
+        finally:
+            rcParams["svg.hashsalt"] = salt
+    return stream.getvalue()

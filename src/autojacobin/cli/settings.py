@@ -1,6 +1,6 @@
-"""Settings of a command as a TOML file: read for ``--config``, and written beside what a run makes.
+"""Settings of a command as a TOML file: read for ``--config``, and written beside the output of a run.
 
-The file has a table a command, so that one file can serve a whole pipeline; its keys are the long names of options:
+The file has one table per command, so that one file can serve a whole pipeline. Its keys are the long names of options:
 
     [train]
     method = "itq"
@@ -9,7 +9,7 @@ The file has a table a command, so that one file can serve a whole pipeline; its
     [index.build]
     vectors = false
 
-A file that a run wrote has a table ``[run]`` besides, which says what the run was and is not read.
+A file that a run wrote also has a table ``[run]``, which describes the run and is not read.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from autojacobin.core.files import write_atomically
 
 __all__ = ["as_toml", "use_settings", "write_settings"]
 
-_NOT_SETTINGS = ("config", "quiet", "json", "debug", "help")  # how a run is watched changes nothing of what it makes
+_NOT_SETTINGS = ("config", "quiet", "json", "debug", "help")  # they do not change the output
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def use_settings(context: typer.Context, path: Path | None) -> Path | None:
-    """Make the settings of the file the defaults of the command."""
+    """Use the settings of the file as the defaults of the command."""
     if path is not None and not context.resilient_parsing:
         known = _settings_of(context)
         table = _table(context, path)
@@ -59,7 +59,7 @@ def write_settings(context: typer.Context, output: Path, **instead: Any) -> None
 
 
 def _shown(value: Any) -> Any:
-    """A value as a file may keep it: addresses may have passwords in them."""
+    """Give a value without the passwords that addresses may contain."""
     if isinstance(value, Mapping):
         return {key: _shown(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -76,7 +76,7 @@ def as_toml(document: Mapping[str, Any], above: tuple[str, ...] = ()) -> str:
 
 
 def _settings_of(context: typer.Context) -> dict[str, Any]:
-    """Options of the command by the key that they have in a file."""
+    """Options of the command by their key in a file."""
     keys = {_long_name(param): param for param in _parameters(context, "option")}
     return {key: param for key, param in keys.items() if key not in _NOT_SETTINGS}
 
@@ -100,7 +100,7 @@ def _names(context: typer.Context) -> list[str]:
 
 
 def _table(context: typer.Context, path: Path) -> dict[str, Any]:
-    """The table of this command in the file."""
+    """Read the table of this command from the file."""
     table: Any = _parsed(path)
     names = _names(context)
     root: Any = context.find_root().command
@@ -109,7 +109,7 @@ def _table(context: typer.Context, path: Path) -> dict[str, Any]:
             raise _wrong(f"{path} has {key!r} outside of a command's table; put it below [{'.'.join(names)}]")
     for depth, name in enumerate(names, 1):
         if not isinstance(table, dict) or not isinstance(table.get(name), dict):
-            raise _wrong(f"{path} has no table [{'.'.join(names[:depth])}], where settings for this command stand")
+            raise _wrong(f"{path} has no table [{'.'.join(names[:depth])}], which holds the settings of this command")
         table = table[name]
     return dict(table)
 
@@ -125,11 +125,11 @@ def _parsed(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise _wrong(f"{path} is no TOML file: {error}") from None
+        raise _wrong(f"{path} is not a TOML file: {error}") from None
 
 
 def _as_typed(param: Any, key: str, value: Any) -> Any:
-    """Give a value as if it had been typed at the command line, so that it is judged by the same rules."""
+    """Give a value as typed on the command line, so that it is checked by the same rules."""
     several = bool(getattr(param, "multiple", False))
     if several and isinstance(value, dict):
         value = [f"{name}={part}" for name, part in value.items()]

@@ -1,4 +1,4 @@
-"""Vectors and ids as the command line names them: a path, ``PATH::PART``, or ``-`` for the standard input."""
+"""Inputs as the command line names them: a path, ``PATH::PART``, or ``-`` for the standard input."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.cli._progress import Tell, told_blocks
+from autojacobin.cli.console import Progress, report_blocks
 from autojacobin.core.addresses import redacted_address
 from autojacobin.errors import DataError, FormatError, StorageError
 
 if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
     from autojacobin.hashers import Hasher
+    from autojacobin.index.index import Index
 
-__all__ = ["STREAM", "chained", "load_model", "opened", "read_ids", "split_part"]
+__all__ = ["STREAM", "chained", "load_model", "open_index", "opened", "read_ids", "split_part"]
 
 STREAM = "-"
 _PART_MARK = "::"
 
 
 def split_part(name: str) -> tuple[str, str | None]:
-    """Give the path and the part that ``PATH::PART`` names; a file that really has such a name comes first."""
+    """Split ``PATH::PART`` into path and part, unless there is a file of this name."""
     path, mark, part = name.rpartition(_PART_MARK)
     plain = not mark or not path or "://" in part or os.path.exists(name)  # fsspec chains addresses by :: too
     return (name, None) if plain else (path, part)
@@ -37,7 +38,7 @@ def split_part(name: str) -> tuple[str, str | None]:
 
 @contextmanager
 def opened(name: str, format: str | None = None) -> Iterator[Vectors]:
-    """Open vectors; those of the standard input are kept in a temporary file until the block ends."""
+    """Open vectors. Those of the standard input are copied to a temporary file until the block ends."""
     from autojacobin.datasets import open_vectors
 
     path, part = split_part(name)
@@ -58,18 +59,18 @@ def opened(name: str, format: str | None = None) -> Iterator[Vectors]:
 
 @contextmanager
 def chained(
-    names: list[str], format: str | None, tell: Tell, stage: str
+    names: list[str], format: str | None, progress: Progress, stage: str
 ) -> Iterator[tuple[Iterator[npt.NDArray[Any]], int]]:
-    """Open several files, and give their vectors as one stream of blocks, and how many there are."""
+    """Open several files, and give their vectors as one stream of blocks, and their number."""
     with ExitStack() as stack:
         files = [stack.enter_context(opened(name, format)) for name in names]
         total = sum(map(len, files))
         blocks = (block for file in files for block in file.blocks())
-        yield told_blocks(blocks, total, tell, stage), total
+        yield report_blocks(blocks, total, progress, stage), total
 
 
 def load_model(path: Path) -> Hasher:
-    """Load a hasher; a path without one is told in a sentence."""
+    """Load a hasher, or raise StorageError if the path is not a file."""
     from autojacobin import load
 
     if not path.is_file():
@@ -78,8 +79,15 @@ def load_model(path: Path) -> Hasher:
     return load(path)
 
 
+def open_index(path: Path) -> Index:
+    """Open an index. It is imported only here, since loading numba takes a second."""
+    from autojacobin.index.index import Index
+
+    return Index.open(path)
+
+
 def read_ids(path: str) -> npt.NDArray[np.int64]:
-    """Read ids from an npy file, or from text with a whole number a line."""
+    """Read ids from an npy file, or from text with one whole number per line."""
     shown = redacted_address(path)
     try:
         if path.endswith(".npy"):
@@ -90,7 +98,7 @@ def read_ids(path: str) -> npt.NDArray[np.int64]:
         raise StorageError(f"cannot read the ids in {shown}: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, OverflowError, EOFError) as error:
         raise FormatError(
-            f"the ids in {shown} cannot be read: {error}; expected whole numbers from 0 to 2^63 - 1, one a line, "
+            f"the ids in {shown} cannot be read: {error}; expected whole numbers from 0 to 2^63 - 1, one per line, "
             "or an npy file of them"
         ) from None
 

@@ -1,18 +1,19 @@
-"""Codes and neighbours on their way out: npz, npy, Parquet, CSV or JSON lines by the ending, or the standard output.
+"""Files of codes and neighbours: npz, npy, Parquet, CSV or JSON lines by their ending, or the standard output.
 
 | ending | codes | neighbours |
 |---|---|---|
 | ``.npz`` | as ``Codes.load`` reads it | arrays ``ids`` and ``distances`` |
 | ``.npy`` | the packed bytes | the ids |
 | ``.parquet`` | column ``code``, lists of bytes | columns ``ids`` and ``distances``, lists |
-| ``.csv`` | ``row,code``, bytes as hexadecimal digits | ``query,rank,id,distance``, a line a neighbour |
+| ``.csv`` | ``row,code``, bytes as hexadecimal digits | ``query,rank,id,distance``, one line per neighbour |
 | ``.jsonl`` | ``{"row": 0, "code": "0f…"}`` | ``{"query": 0, "ids": […], "distances": […]}`` |
 
-The standard output takes JSON lines.
+The standard output gets JSON lines.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -23,23 +24,16 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from autojacobin.cli._inputs import STREAM, split_part
+from autojacobin.cli.inputs import STREAM, split_part
 from autojacobin.codes import Codes
 from autojacobin.core.files import atomic_writer
 from autojacobin.errors import MissingExtraError
 
 __all__ = ["check_output", "is_stream", "write_codes", "write_neighbours"]
 
-_KINDS = {
-    ".npz": "npz",
-    ".npy": "npy",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-}
-_LINES_AT_A_TIME = 10_000
+_KINDS = {f".{kind}": kind for kind in ("npz", "npy", "parquet", "csv", "jsonl")}
+_KINDS |= {".pq": "parquet", ".ndjson": "jsonl"}
+_LINES_PER_BATCH = 10_000
 
 
 def is_stream(output: Path) -> bool:
@@ -48,13 +42,13 @@ def is_stream(output: Path) -> bool:
 
 
 def check_output(output: Path, name: str, *, inputs: Iterable[str] = (), endings: Iterable[str] = _KINDS) -> None:
-    """Refuse, before any work is done, an output that cannot be written, or that would take the place of an input."""
+    """Raise BadParameter, before any work, if an output cannot be written or would replace an input."""
     hint = f"'{name}'"
     if is_stream(output):
         return
     if output.suffix.lower() not in tuple(endings):
         expected = ", ".join(endings)
-        raise typer.BadParameter(f"{output} must end in one of {expected}, which tells its format", param_hint=hint)
+        raise typer.BadParameter(f"{output} must end in one of {expected}, which gives its format", param_hint=hint)
     if output.is_dir():
         raise typer.BadParameter(f"{output} is a folder, expected the path of a file", param_hint=hint)
     if not output.parent.is_dir():
@@ -68,7 +62,7 @@ def check_output(output: Path, name: str, *, inputs: Iterable[str] = (), endings
 
 
 def write_codes(output: Path, codes: Codes) -> None:
-    """Write codes in the format that the ending names."""
+    """Write codes in the format that the ending gives."""
     kind = "jsonl" if is_stream(output) else _KINDS[output.suffix.lower()]
     if kind == "npz":
         codes.save(output)
@@ -81,7 +75,7 @@ def write_codes(output: Path, codes: Codes) -> None:
 
 
 def write_neighbours(output: Path, distances: npt.NDArray[Any], ids: npt.NDArray[np.int64]) -> None:
-    """Write what a search found in the format that the ending names."""
+    """Write the result of a search in the format that the ending gives."""
     kind = "jsonl" if is_stream(output) else _KINDS[output.suffix.lower()]
     if kind in ("csv", "jsonl"):
         _write_lines(output, _neighbour_lines(distances, ids, kind))
@@ -105,31 +99,26 @@ def _neighbour_lines(distances: npt.NDArray[Any], ids: npt.NDArray[np.int64], ki
     if kind == "csv":
         yield "query,rank,id,distance"
     for query, (near, far) in enumerate(zip(ids, distances, strict=True)):
-        told = far.astype(str)  # the shortest digits that give the number back, in float32 too
+        digits = far.astype(str)  # the shortest that give the number back, in float32 too
         if kind == "csv":
-            for rank, (id, distance) in enumerate(zip(near, told, strict=True), 1):
+            for rank, (id, distance) in enumerate(zip(near, digits, strict=True), 1):
                 yield f"{query},{rank},{id},{distance}"
         else:
-            yield f'{{"query": {query}, "ids": {near.tolist()}, "distances": [{", ".join(told)}]}}'
+            yield f'{{"query": {query}, "ids": {near.tolist()}, "distances": [{", ".join(digits)}]}}'
 
 
 def _write_lines(output: Path, lines: Iterator[str]) -> None:
     if is_stream(output):
-        _pour(sys.stdout.buffer, lines)
+        _write_batches(sys.stdout.buffer, lines)
         sys.stdout.buffer.flush()
     else:
         with atomic_writer(output) as stream:
-            _pour(stream, lines)
+            _write_batches(stream, lines)
 
 
-def _pour(stream: BinaryIO, lines: Iterator[str]) -> None:
-    batch: list[str] = []
-    for line in lines:
-        batch.append(line + "\n")
-        if len(batch) == _LINES_AT_A_TIME:
-            stream.write("".join(batch).encode())
-            batch.clear()
-    stream.write("".join(batch).encode())
+def _write_batches(stream: BinaryIO, lines: Iterator[str]) -> None:
+    while batch := list(itertools.islice(lines, _LINES_PER_BATCH)):
+        stream.write("".join(f"{line}\n" for line in batch).encode())
 
 
 def _write_parquet(output: Path, columns: dict[str, npt.NDArray[Any]]) -> None:

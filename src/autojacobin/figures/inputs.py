@@ -1,4 +1,4 @@
-"""What the figures ask of their data, told in one grammar."""
+"""Checks of the data that figures are drawn from, and their conversion to arrays."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.figures._style import in_order
+from autojacobin.figures.style import legend_order
 
-__all__ = [
-    "checked_curves", "checked_measurement", "checked_patch", "checked_patches", "checked_seed", "filled_dict",
-    "number_keys", "numbers",
-]  # fmt: skip
+__all__ = ["as_curves", "as_dict", "as_measurement", "as_numbers", "as_patches", "as_random_state", "sorted_keys"]
 
 
-def filled_dict(value: Any, name: str, holds: str) -> dict[Any, Any]:
-    """Give ``value`` as a dict that is not empty; ``holds`` says what it should map to what."""
+def as_dict(value: Any, name: str, holds: str) -> dict[Any, Any]:
+    """Give ``value`` as a dict that is not empty. ``holds`` says in messages what it should contain."""
     if not isinstance(value, Mapping):
         raise DataTypeError(f"{name} must be a dict of {holds}, got {type(value).__name__}")
     if not value:
@@ -29,16 +26,16 @@ def filled_dict(value: Any, name: str, holds: str) -> dict[Any, Any]:
     return dict(value)
 
 
-def number_keys(value: dict[Any, Any], name: str, of: str) -> list[Any]:
-    """Give the keys of a dict in ascending order, which have to be numbers of at least 0: lengths or weights."""
+def sorted_keys(value: dict[Any, Any], name: str, of: str) -> list[Any]:
+    """Give the keys of a dict in ascending order. They must be numbers of at least 0."""
     for key in value:
         if isinstance(key, bool) or not isinstance(key, Real) or not 0 <= float(key) < math.inf:
             raise DataError(f"the keys of {name} must be {of}, got {key!r}")
     return sorted(value)
 
 
-def numbers(value: Any, name: str) -> npt.NDArray[np.float64]:
-    """Give ``value`` as a row of finite numbers, at least one."""
+def as_numbers(value: Any, name: str) -> npt.NDArray[np.float64]:
+    """Give ``value`` as a row of at least one finite number."""
     try:
         row = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -52,12 +49,12 @@ def numbers(value: Any, name: str) -> npt.NDArray[np.float64]:
     return row
 
 
-def checked_curves(curves: Any, name: str) -> dict[str, npt.NDArray[np.float64]]:
+def as_curves(curves: Any, name: str) -> dict[str, npt.NDArray[np.float64]]:
     """Give curves of Recall@1, Recall@2, … by method, in the order of legends."""
-    by_method = filled_dict(curves, name, "methods to arrays of Recall@1, Recall@2, …")
+    by_method = as_dict(curves, name, "methods to arrays of Recall@1, Recall@2, …")
     checked = {}
-    for method in in_order(by_method):
-        curve = numbers(by_method[method], f"{name}[{method!r}]")
+    for method in legend_order(by_method):
+        curve = as_numbers(by_method[method], f"{name}[{method!r}]")
         if curve.min() < 0 or curve.max() > 1:
             worst = curve[np.abs(curve - 0.5).argmax()]
             raise DataError(
@@ -67,9 +64,9 @@ def checked_curves(curves: Any, name: str) -> dict[str, npt.NDArray[np.float64]]
     return checked
 
 
-def checked_measurement(value: Any, name: str) -> tuple[float, float]:
-    """Give a pair of a mean from 0 to 1 and its spread, which may not be negative."""
-    pair = numbers(value, name)
+def as_measurement(value: Any, name: str) -> tuple[float, float]:
+    """Give a pair of a mean from 0 to 1 and its spread, which must not be negative."""
+    pair = as_numbers(value, name)
     if len(pair) != 2:
         raise DataError(f"{name} must be a pair of a mean and its spread, got {len(pair)} numbers")
     if not 0 <= pair[0] <= 1 or pair[1] < 0:
@@ -79,23 +76,15 @@ def checked_measurement(value: Any, name: str) -> tuple[float, float]:
     return float(pair[0]), float(pair[1])
 
 
-def checked_patches(patches: Any, name: str) -> npt.NDArray[np.uint8]:
-    """Give pictures of one size as bytes of shape (n, height, width, 3); grey ones have three equal channels.
+def as_patches(pictures: Any, name: str, *, single: bool = False) -> npt.NDArray[np.uint8]:
+    """Give pictures of one size, or a ``single`` one, as bytes with three channels; grey ones get three equal channels.
 
-    Whole numbers are taken as 0 to 255, fractions as 0 to 1.
+    Whole numbers must be from 0 to 255, fractions from 0 to 1.
     """
-    return _as_bytes(
-        patches, name, "pictures of one size, of shape (n, height, width) or (n, height, width, 3)", grey=3
-    )
-
-
-def checked_patch(patch: Any, name: str) -> npt.NDArray[np.uint8]:
-    """Give one picture as bytes of shape (height, width, 3)."""
-    return _as_bytes(patch, name, "a picture of shape (height, width) or (height, width, 3)", grey=2)
-
-
-def _as_bytes(pictures: Any, name: str, expected: str, grey: int) -> npt.NDArray[np.uint8]:
-    """Check pictures that have ``grey`` dimensions without colour and one more with it."""
+    if single:
+        grey, expected = 2, "a picture of shape (height, width) or (height, width, 3)"
+    else:
+        grey, expected = 3, "pictures of one size, of shape (n, height, width) or (n, height, width, 3)"
     try:
         array = np.asarray(pictures)
     except (TypeError, ValueError):
@@ -106,7 +95,7 @@ def _as_bytes(pictures: Any, name: str, expected: str, grey: int) -> npt.NDArray
     if not (array.ndim == grey or coloured) or not array.size:
         raise DataError(f"{name} must be {expected}, got shape {array.shape}")
     most = 1 if array.dtype.kind == "f" else 255
-    if not (array.min() >= 0 and array.max() <= most):  # so written, NaN is refused too
+    if not (array.min() >= 0 and array.max() <= most):  # NaN fails this test too
         raise DataError(
             f"{name} must hold fractions from 0 to 1 or whole numbers from 0 to 255, "
             f"got {array.dtype} from {array.min():g} to {array.max():g}; rescale them"
@@ -115,8 +104,8 @@ def _as_bytes(pictures: Any, name: str, expected: str, grey: int) -> npt.NDArray
     return levels if coloured else np.repeat(levels[..., None], 3, axis=-1)
 
 
-def checked_seed(seed: Any) -> np.random.RandomState:
-    """Give the random numbers that ``seed`` stands for."""
+def as_random_state(seed: Any) -> np.random.RandomState:
+    """Give the random number generator for ``seed``."""
     try:
         number = operator.index(seed)
     except TypeError:
