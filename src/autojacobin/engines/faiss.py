@@ -34,15 +34,6 @@ _ROWS_PER_BLOCK = 2**16
 _TRAINING_CODES_PER_LIST = 64
 
 
-def faiss_package() -> Any:
-    """Give the package ``faiss``, or say how to install it."""
-    try:
-        import faiss
-    except ImportError as error:
-        raise MissingExtraError("faiss", "faiss", "an index of FAISS") from error
-    return faiss
-
-
 def to_faiss(
     source: Index | Codes,
     kind: Literal["flat", "ivf", "hnsw"] = "flat",
@@ -154,88 +145,18 @@ def hasher_to_faiss(hasher: Hasher, source: Index | Codes | None = None) -> Any:
     return named
 
 
-def _checked_options(kind: Any, options: dict[str, Any]) -> dict[str, int]:
-    if not isinstance(kind, str) or kind not in _OPTIONS:
-        raise DataError(f"kind must be 'flat', 'ivf' or 'hnsw', got {kind!r}")
-    limits = _OPTIONS[kind]
-    for name in options:
-        if name not in limits:
-            known = ", ".join(limits) or "none"
-            raise DataError(f"{name} is no option of a FAISS index of kind {kind!r}, expected: {known}; leave it out")
-    links = options.get("M", 2)
-    if isinstance(links, int) and links < 2:  # FAISS divides by the logarithm of 1, and the process ends
-        raise DataError(f"M must be an integer from 2 to {_MOST_LINKS}, got {links!r}; ask for more links")
-    return {
-        name: checked_count(name, value, limits[name], "the most that an index of FAISS is made with")
-        for name, value in options.items()
-    }
-
-
-def _hyperplanes(faiss: Any, hasher: Any) -> Any:
-    if not isinstance(hasher, Hasher):
-        raise DataTypeError(f"a fitted hasher is needed, got {type(hasher).__name__}; pass for example an ITQ")
-    check_is_fitted(hasher)
-    hasher._refuse_changes_after_fit()
-    if not isinstance(hasher, LinearHasher):
-        raise DataError(
-            f"FAISS can only hash by hyperplanes, and {type(hasher).__name__} has none; export its codes with "
-            "to_faiss, or use another method, such as ITQ"
-        )
-    with np.errstate(over="ignore"):
-        weights, offsets = (np.ascontiguousarray(to_host(part), dtype=np.float32) for part in hasher.hyperplanes())
-    if not (np.isfinite(weights).all() and np.isfinite(offsets).all()):
-        raise DataError(
-            f"FAISS hashes in single precision, which cannot hold the hyperplanes of this {type(hasher).__name__}; fit "
-            "it on vectors of smaller numbers, or export its codes with to_faiss"
-        )
-    transform = faiss.LinearTransform(weights.shape[1], weights.shape[0], True)
-    faiss.copy_array_to_vector(weights.ravel(), transform.A)
-    faiss.copy_array_to_vector(offsets, transform.b)
-    transform.is_trained = True
-    return transform
-
-
-def _inverted_lists(faiss: Any, source: Index | Codes, n: int, width: int, chosen: dict[str, int]) -> Any:
-    nlist = chosen.get("nlist", max(1, round(n**0.5)))
-    if not n:
-        raise DataError("inverted lists are learned from the codes, got none; use kind='flat', or add codes first")
-    if n < nlist:
-        raise DataError(f"{nlist} lists need at least as many codes to be learned from, got {n}; ask for fewer lists")
-    coarse = faiss.IndexBinaryFlat(8 * width)
-    index = faiss.IndexBinaryIVF(coarse, 8 * width, nlist)
-    coarse.this.disown()
-    index.own_fields = True
-    index.cp.min_points_per_centroid = 1  # or FAISS prints a warning, and then goes on all the same
-    index.nprobe = min(nlist, chosen.get("nprobe", max(1, nlist // 16)))
-    rows = np.linspace(0, n - 1, min(n, _TRAINING_CODES_PER_LIST * nlist)).astype(np.int64)
-    sample = source[rows].to_device("cpu") if isinstance(source, Codes) else source.codes(source.ids[rows])
-    index.train(sample.packed)
-    return index
-
-
-def _graph(faiss: Any, width: int, chosen: dict[str, int]) -> Any:
-    index = faiss.IndexBinaryHNSW(8 * width, chosen.get("M", 32))
-    index.hnsw.efConstruction = chosen.get("ef_construction", 40)
-    index.hnsw.efSearch = chosen.get("ef_search", 64)
-    return index
-
-
-def _size_of(source: Any) -> tuple[int, int]:
-    """Number of codes, and bytes of one."""
-    if isinstance(source, Codes):
-        return len(source), source.packed.shape[1]
-    if isinstance(source, Index):
-        return len(source), -(-int(source.hasher.n_bits) // 8)
-    raise DataTypeError(f"an Index or Codes are needed, got {type(source).__name__}; use hasher.encode(X)")
-
-
-def _blocks(source: Index | Codes) -> Iterator[tuple[Ids, Codes]]:
-    if isinstance(source, Index):
-        yield from ((part.ids, part.codes) for part in source.parts())
-        return
-    for start in range(0, len(source), _ROWS_PER_BLOCK):
-        block = source[start : start + _ROWS_PER_BLOCK].to_device("cpu")
-        yield np.arange(start, start + len(block), dtype=np.int64), block
+def write_faiss(index: Any, path: str | os.PathLike[str]) -> None:
+    """Write a FAISS index, binary or not, so that the path holds either the old file or all of the new one."""
+    faiss, target = faiss_package(), as_path(path)
+    if not isinstance(index, faiss.Index | faiss.IndexBinary):
+        raise DataTypeError(f"an index of FAISS is needed, got {type(index).__name__}; make one with to_faiss")
+    write = faiss.write_index_binary if isinstance(index, faiss.IndexBinary) else faiss.write_index
+    try:
+        with atomic_writer(target) as stream:
+            write(index, stream.name)
+    except (OSError, RuntimeError) as error:  # RuntimeError is what FAISS makes of a full disk
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise StorageError(f"{target} cannot be written: {reason}") from error
 
 
 class FaissEngine(Engine):
@@ -391,15 +312,94 @@ class FaissEngine(Engine):
         self._changed = False
 
 
-def write_faiss(index: Any, path: str | os.PathLike[str]) -> None:
-    """Write a FAISS index, binary or not, so that the path holds either the old file or all of the new one."""
-    faiss, target = faiss_package(), as_path(path)
-    if not isinstance(index, faiss.Index | faiss.IndexBinary):
-        raise DataTypeError(f"an index of FAISS is needed, got {type(index).__name__}; make one with to_faiss")
-    write = faiss.write_index_binary if isinstance(index, faiss.IndexBinary) else faiss.write_index
+def faiss_package() -> Any:
+    """Give the package ``faiss``, or say how to install it."""
     try:
-        with atomic_writer(target) as stream:
-            write(index, stream.name)
-    except (OSError, RuntimeError) as error:  # RuntimeError is what FAISS makes of a full disk
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise StorageError(f"{target} cannot be written: {reason}") from error
+        import faiss
+    except ImportError as error:
+        raise MissingExtraError("faiss", "faiss", "an index of FAISS") from error
+    return faiss
+
+
+def _checked_options(kind: Any, options: dict[str, Any]) -> dict[str, int]:
+    if not isinstance(kind, str) or kind not in _OPTIONS:
+        raise DataError(f"kind must be 'flat', 'ivf' or 'hnsw', got {kind!r}")
+    limits = _OPTIONS[kind]
+    for name in options:
+        if name not in limits:
+            known = ", ".join(limits) or "none"
+            raise DataError(f"{name} is no option of a FAISS index of kind {kind!r}, expected: {known}; leave it out")
+    links = options.get("M", 2)
+    if isinstance(links, int) and links < 2:  # FAISS divides by the logarithm of 1, and the process ends
+        raise DataError(f"M must be an integer from 2 to {_MOST_LINKS}, got {links!r}; ask for more links")
+    return {
+        name: checked_count(name, value, limits[name], "the most that an index of FAISS is made with")
+        for name, value in options.items()
+    }
+
+
+def _hyperplanes(faiss: Any, hasher: Any) -> Any:
+    if not isinstance(hasher, Hasher):
+        raise DataTypeError(f"a fitted hasher is needed, got {type(hasher).__name__}; pass for example an ITQ")
+    check_is_fitted(hasher)
+    hasher._refuse_changes_after_fit()
+    if not isinstance(hasher, LinearHasher):
+        raise DataError(
+            f"FAISS can only hash by hyperplanes, and {type(hasher).__name__} has none; export its codes with "
+            "to_faiss, or use another method, such as ITQ"
+        )
+    with np.errstate(over="ignore"):
+        weights, offsets = (np.ascontiguousarray(to_host(part), dtype=np.float32) for part in hasher.hyperplanes())
+    if not (np.isfinite(weights).all() and np.isfinite(offsets).all()):
+        raise DataError(
+            f"FAISS hashes in single precision, which cannot hold the hyperplanes of this {type(hasher).__name__}; fit "
+            "it on vectors of smaller numbers, or export its codes with to_faiss"
+        )
+    transform = faiss.LinearTransform(weights.shape[1], weights.shape[0], True)
+    faiss.copy_array_to_vector(weights.ravel(), transform.A)
+    faiss.copy_array_to_vector(offsets, transform.b)
+    transform.is_trained = True
+    return transform
+
+
+def _inverted_lists(faiss: Any, source: Index | Codes, n: int, width: int, chosen: dict[str, int]) -> Any:
+    nlist = chosen.get("nlist", max(1, round(n**0.5)))
+    if not n:
+        raise DataError("inverted lists are learned from the codes, got none; use kind='flat', or add codes first")
+    if n < nlist:
+        raise DataError(f"{nlist} lists need at least as many codes to be learned from, got {n}; ask for fewer lists")
+    coarse = faiss.IndexBinaryFlat(8 * width)
+    index = faiss.IndexBinaryIVF(coarse, 8 * width, nlist)
+    coarse.this.disown()
+    index.own_fields = True
+    index.cp.min_points_per_centroid = 1  # or FAISS prints a warning, and then goes on all the same
+    index.nprobe = min(nlist, chosen.get("nprobe", max(1, nlist // 16)))
+    rows = np.linspace(0, n - 1, min(n, _TRAINING_CODES_PER_LIST * nlist)).astype(np.int64)
+    sample = source[rows].to_device("cpu") if isinstance(source, Codes) else source.codes(source.ids[rows])
+    index.train(sample.packed)
+    return index
+
+
+def _graph(faiss: Any, width: int, chosen: dict[str, int]) -> Any:
+    index = faiss.IndexBinaryHNSW(8 * width, chosen.get("M", 32))
+    index.hnsw.efConstruction = chosen.get("ef_construction", 40)
+    index.hnsw.efSearch = chosen.get("ef_search", 64)
+    return index
+
+
+def _size_of(source: Any) -> tuple[int, int]:
+    """Number of codes, and bytes of one."""
+    if isinstance(source, Codes):
+        return len(source), source.packed.shape[1]
+    if isinstance(source, Index):
+        return len(source), -(-int(source.hasher.n_bits) // 8)
+    raise DataTypeError(f"an Index or Codes are needed, got {type(source).__name__}; use hasher.encode(X)")
+
+
+def _blocks(source: Index | Codes) -> Iterator[tuple[Ids, Codes]]:
+    if isinstance(source, Index):
+        yield from ((part.ids, part.codes) for part in source.parts())
+        return
+    for start in range(0, len(source), _ROWS_PER_BLOCK):
+        block = source[start : start + _ROWS_PER_BLOCK].to_device("cpu")
+        yield np.arange(start, start + len(block), dtype=np.int64), block

@@ -53,52 +53,6 @@ _REPLACE = """
     INSERT INTO {table} ({columns}) SELECT {columns} FROM pg_temp.autojacobin_incoming ORDER BY id
     ON CONFLICT (id) DO UPDATE SET {changes}
 """
-
-
-class Statements:
-    """Statements for one table, composed once."""
-
-    def __init__(self, table: Table, connection: Any) -> None:
-        sql = self._sql = psycopg_package().sql
-        columns = [sql.Identifier(name) for name in table.columns]
-        changed = [sql.SQL("{0} = EXCLUDED.{0}").format(column) for column in columns[1:]]
-        self._parts = {
-            "table": table.identifier,
-            "table_name": sql.Literal(table.identifier.as_string(connection)),
-            "columns": sql.SQL(", ").join(columns),
-            "changes": sql.SQL(", ").join(changed),
-            "layout": table.column_list(),
-            "n_bits": sql.Literal(table.n_bits),
-            "n_features": sql.Literal(table.n_features),
-        }
-        # Without the cast the planner might take an approximate index for an exact search.
-        operator = "bit_count(t.code # q.code)" if table.plain else "(t.code <~> q.code)::integer"
-        self.nearest = self._composed(_NEAREST.replace("{distance}", operator))
-        self.nearest_by_index = self._composed(_NEAREST_BY_INDEX)
-        self.reranked = self._composed(_RERANKED.replace("{distance}", operator).replace("{euclidean}", _EUCLIDEAN))
-        self.count = self._composed("SELECT count(*) FROM {table}")
-        self.count_up_to = self._composed("SELECT count(*) FROM (SELECT FROM {table} LIMIT %s) AS first")
-        self.known = self._composed("SELECT id FROM {table} WHERE id = ANY(%s)")
-        self.read = self._composed("SELECT id, code FROM {table} WHERE id = ANY(%s) ORDER BY id")
-        self.delete = self._composed("DELETE FROM {table} WHERE id = ANY(%s)")
-        self.any_between = self._composed("SELECT 1 FROM {table} WHERE id BETWEEN %s AND %s LIMIT 1")
-        self.copy_in = self._composed("COPY {table} ({columns}) FROM STDIN (FORMAT binary)")
-        self.make_incoming = self._composed("CREATE TEMP TABLE autojacobin_incoming ({layout}) ON COMMIT DROP")
-        self.copy_incoming = self._composed("COPY pg_temp.autojacobin_incoming ({columns}) FROM STDIN (FORMAT binary)")
-        self.replace = self._composed(_REPLACE)
-        self.empty_incoming = self._composed("TRUNCATE pg_temp.autojacobin_incoming")
-        self.look_farther = self._sql.SQL(_LOOK_FARTHER)
-        self.has_index = self._composed(_HAS_INDEX)
-
-    def make_index(self, m: int, ef_construction: int) -> Any:
-        """Give the statement that makes an HNSW index over the codes."""
-        options = f"m = {m:d}, ef_construction = {ef_construction:d}"
-        return self._composed(f"CREATE INDEX ON {{table}} USING hnsw (code bit_hamming_ops) WITH ({options})")
-
-    def _composed(self, text: str) -> Any:
-        return self._sql.SQL(text).format(**self._parts)
-
-
 _OLDEST_SERVER = 140_000  # the first with bit_count
 _OLDEST_EXTENSION = (0, 7)  # the first with distances of bits
 _MOST_FEATURES = 16_000
@@ -227,3 +181,47 @@ def _see_to_extension(connection: Any) -> None:
             f"pgvector 0.7 or newer is needed to compare bits, got {found[0]}; run ALTER EXTENSION vector UPDATE, or "
             "pass plain=True to do without"
         )
+
+
+class Statements:
+    """Statements for one table, composed once."""
+
+    def __init__(self, table: Table, connection: Any) -> None:
+        sql = self._sql = psycopg_package().sql
+        columns = [sql.Identifier(name) for name in table.columns]
+        changed = [sql.SQL("{0} = EXCLUDED.{0}").format(column) for column in columns[1:]]
+        self._parts = {
+            "table": table.identifier,
+            "table_name": sql.Literal(table.identifier.as_string(connection)),
+            "columns": sql.SQL(", ").join(columns),
+            "changes": sql.SQL(", ").join(changed),
+            "layout": table.column_list(),
+            "n_bits": sql.Literal(table.n_bits),
+            "n_features": sql.Literal(table.n_features),
+        }
+        # Without the cast the planner might take an approximate index for an exact search.
+        operator = "bit_count(t.code # q.code)" if table.plain else "(t.code <~> q.code)::integer"
+        self.nearest = self._composed(_NEAREST.replace("{distance}", operator))
+        self.nearest_by_index = self._composed(_NEAREST_BY_INDEX)
+        self.reranked = self._composed(_RERANKED.replace("{distance}", operator).replace("{euclidean}", _EUCLIDEAN))
+        self.count = self._composed("SELECT count(*) FROM {table}")
+        self.count_up_to = self._composed("SELECT count(*) FROM (SELECT FROM {table} LIMIT %s) AS first")
+        self.known = self._composed("SELECT id FROM {table} WHERE id = ANY(%s)")
+        self.read = self._composed("SELECT id, code FROM {table} WHERE id = ANY(%s) ORDER BY id")
+        self.delete = self._composed("DELETE FROM {table} WHERE id = ANY(%s)")
+        self.any_between = self._composed("SELECT 1 FROM {table} WHERE id BETWEEN %s AND %s LIMIT 1")
+        self.copy_in = self._composed("COPY {table} ({columns}) FROM STDIN (FORMAT binary)")
+        self.make_incoming = self._composed("CREATE TEMP TABLE autojacobin_incoming ({layout}) ON COMMIT DROP")
+        self.copy_incoming = self._composed("COPY pg_temp.autojacobin_incoming ({columns}) FROM STDIN (FORMAT binary)")
+        self.replace = self._composed(_REPLACE)
+        self.empty_incoming = self._composed("TRUNCATE pg_temp.autojacobin_incoming")
+        self.look_farther = self._sql.SQL(_LOOK_FARTHER)
+        self.has_index = self._composed(_HAS_INDEX)
+
+    def make_index(self, m: int, ef_construction: int) -> Any:
+        """Give the statement that makes an HNSW index over the codes."""
+        options = f"m = {m:d}, ef_construction = {ef_construction:d}"
+        return self._composed(f"CREATE INDEX ON {{table}} USING hnsw (code bit_hamming_ops) WITH ({options})")
+
+    def _composed(self, text: str) -> Any:
+        return self._sql.SQL(text).format(**self._parts)

@@ -82,75 +82,6 @@ def connect(address: str) -> Iterator[DaskCluster]:
             yield DaskCluster(client)
 
 
-@contextmanager
-def _event_loop() -> Iterator[Any]:
-    """Run an event loop in a thread for as long as the block lasts.
-
-    Dask would start one by itself, and give up if that takes more than ten seconds, as on a busy machine it may.
-    """
-    tornado = importlib.import_module("tornado.ioloop")
-    started: Future[tuple[Any, asyncio.Event]] = Future()
-
-    async def run() -> None:
-        end = asyncio.Event()
-        started.set_result((tornado.IOLoop.current(), end))
-        await end.wait()
-
-    def work() -> None:
-        try:
-            asyncio.run(run())
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)  # there is no loop to be had, and somebody waits for one
-
-    thread = threading.Thread(target=work, name="loop of a Dask client", daemon=True)
-    thread.start()
-    loop, end = started.result()
-    try:
-        yield loop
-    finally:
-        loop.add_callback(end.set)
-        thread.join()
-
-
-def _refuse_without_certificates(distributed: Any, address: str) -> None:
-    if not address.startswith(_ENCRYPTED):
-        return
-    try:
-        certificates = distributed.Security().get_connection_args("client").get("ssl_context")
-        reason = "TLS needs certificates, got none"
-    except (OSError, ValueError, TypeError) as error:  # files that are not there, or are something else
-        certificates, reason = None, f"the certificates for TLS cannot be read: {' '.join(str(error).split())}"
-    if certificates is None:
-        raise DataError(
-            f"{address} cannot be used as the address of a scheduler: {reason}; name them in Dask's configuration, as "
-            "distributed.comm.tls"
-        )
-
-
-def _client(distributed: Any, address: str, loop: Any) -> Any:
-    try:
-        return distributed.Client(address, timeout=_SECONDS_TO_CONNECT, loop=loop)
-    except OSError as error:
-        raise StorageError(
-            f"no scheduler answers at {address} within {_SECONDS_TO_CONNECT} s; start one with `dask scheduler`, and "
-            "workers with `dask worker`"
-        ) from error
-    except (TypeError, ValueError, RuntimeError, ImportError) as error:  # a transport that is not installed
-        raise DataError(
-            f"{address} cannot be used as the address of a scheduler: {' '.join(str(error).split())}; give for example "
-            "tcp://scheduler:8786"
-        ) from None
-
-
-def _settings() -> dict[str, Any]:
-    return {
-        "distributed.scheduler.allowed-failures": _DEATHS,
-        "distributed.admin.large-graph-warning-threshold": "1GB",  # queries are in it, once
-    }
-
-
 class DaskCluster:
     """Runs tasks through a ``distributed.Client``; see :class:`~autojacobin.jobs.executor.Executor`.
 
@@ -220,6 +151,75 @@ class DaskCluster:
                     progress(stage, number, total)
         finally:
             completed.clear()  # what nobody waits for any more is given up
+
+
+@contextmanager
+def _event_loop() -> Iterator[Any]:
+    """Run an event loop in a thread for as long as the block lasts.
+
+    Dask would start one by itself, and give up if that takes more than ten seconds, as on a busy machine it may.
+    """
+    tornado = importlib.import_module("tornado.ioloop")
+    started: Future[tuple[Any, asyncio.Event]] = Future()
+
+    async def run() -> None:
+        end = asyncio.Event()
+        started.set_result((tornado.IOLoop.current(), end))
+        await end.wait()
+
+    def work() -> None:
+        try:
+            asyncio.run(run())
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)  # there is no loop to be had, and somebody waits for one
+
+    thread = threading.Thread(target=work, name="loop of a Dask client", daemon=True)
+    thread.start()
+    loop, end = started.result()
+    try:
+        yield loop
+    finally:
+        loop.add_callback(end.set)
+        thread.join()
+
+
+def _refuse_without_certificates(distributed: Any, address: str) -> None:
+    if not address.startswith(_ENCRYPTED):
+        return
+    try:
+        certificates = distributed.Security().get_connection_args("client").get("ssl_context")
+        reason = "TLS needs certificates, got none"
+    except (OSError, ValueError, TypeError) as error:  # files that are not there, or are something else
+        certificates, reason = None, f"the certificates for TLS cannot be read: {' '.join(str(error).split())}"
+    if certificates is None:
+        raise DataError(
+            f"{address} cannot be used as the address of a scheduler: {reason}; name them in Dask's configuration, as "
+            "distributed.comm.tls"
+        )
+
+
+def _client(distributed: Any, address: str, loop: Any) -> Any:
+    try:
+        return distributed.Client(address, timeout=_SECONDS_TO_CONNECT, loop=loop)
+    except OSError as error:
+        raise StorageError(
+            f"no scheduler answers at {address} within {_SECONDS_TO_CONNECT} s; start one with `dask scheduler`, and "
+            "workers with `dask worker`"
+        ) from error
+    except (TypeError, ValueError, RuntimeError, ImportError) as error:  # a transport that is not installed
+        raise DataError(
+            f"{address} cannot be used as the address of a scheduler: {' '.join(str(error).split())}; give for example "
+            "tcp://scheduler:8786"
+        ) from None
+
+
+def _settings() -> dict[str, Any]:
+    return {
+        "distributed.scheduler.allowed-failures": _DEATHS,
+        "distributed.admin.large-graph-warning-threshold": "1GB",  # queries are in it, once
+    }
 
 
 def _named(argument: Any) -> Any:
