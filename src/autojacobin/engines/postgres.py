@@ -87,6 +87,44 @@ def translated_errors(connection: Any, dsn: str, table: str) -> Iterator[None]:
         raise StorageError(message) from safe_cause(error, secrets=_secrets(parts))
 
 
+def as_copy_rows(ids: Ids, codes: Codes, vectors: Floats | None, vector_type: str) -> bytes:
+    """Convert rows to the input of COPY (FORMAT binary): the columns id, code and, if there are vectors, vector."""
+    columns: list[tuple[Any, ...]] = [("columns", ">i2"), ("id size", ">i4"), ("id", ">i8"), ("code size", ">i4")]
+    columns.append(("code", _bits(codes.n_bits)))
+    if vectors is not None:
+        columns += [("vector size", ">i4"), ("vector", _vector(vectors.shape[1], vector_type))]
+    rows = np.zeros(len(ids), dtype=columns)
+    rows["columns"] = 2 if vectors is None else 3
+    rows["id size"], rows["id"] = 8, ids
+    rows["code size"] = rows.dtype["code"].itemsize
+    rows["code"] = _as_bits(codes)
+    if vectors is not None:
+        rows["vector size"] = rows.dtype["vector"].itemsize
+        _fill_vectors(rows["vector"], vectors)
+    return _COPY_HEADER + rows.tobytes() + _COPY_TRAILER
+
+
+def as_bit_array(codes: Codes) -> _BitArray:
+    """Convert codes to a value of type ``bit(n)[]``."""
+    return _BitArray(_as_array(1560, _as_bits(codes)))
+
+
+def as_float_array(vectors: Floats) -> _FloatArray:
+    """Convert vectors to one value of type ``real[]``, one vector after the other."""
+    return _FloatArray(_as_array(_FLOAT4, vectors.ravel().astype(">f4")))
+
+
+def as_id_array(ids: Ids) -> _IdArray:
+    """Convert ids to a value of type ``bigint[]``."""
+    return _IdArray(_as_array(20, ids.astype(">i8")))
+
+
+def as_codes(values: list[bytes], n_bits: int) -> Codes:
+    """Convert received values of type ``bit(n)`` to codes."""
+    received = np.frombuffer(b"".join(values), dtype=_bits(n_bits))
+    return Codes(_REVERSED[received["bits"]], n_bits)
+
+
 def _server(dsn: str) -> str:
     """The user, server and database of a DSN, without its password."""
     given = {name: redacted_address(part) for name, part in _parts(dsn).items()}  # a dbname may be a DSN itself
@@ -138,76 +176,37 @@ def _dumper(psycopg: Any, number: int) -> Any:
     return Unchanged
 
 
-class _BitArray(bytes):
-    """A value of type ``bit(n)[]``."""
+# Values in the binary format of PostgreSQL, with the numbers of their types: bit(n)[], real[] and bigint[].
 
+
+class _BitArray(bytes):
     type_number = 1561
 
 
 class _FloatArray(bytes):
-    """A value of type ``real[]``."""
-
     type_number = 1021
 
 
 class _IdArray(bytes):
-    """A value of type ``bigint[]``."""
-
     type_number = 1016
-
-
-def as_copy_rows(ids: Ids, codes: Codes, vectors: Floats | None, vector_type: str) -> bytes:
-    """Convert rows to the input of COPY (FORMAT binary): the columns id, code and, if there are vectors, vector."""
-    columns: list[tuple[Any, ...]] = [("columns", ">i2"), ("id size", ">i4"), ("id", ">i8"), ("code size", ">i4")]
-    columns.append(("code", _bits(codes.n_bits)))
-    if vectors is not None:
-        columns += [("vector size", ">i4"), ("vector", _vector(vectors.shape[1], vector_type))]
-    rows = np.zeros(len(ids), dtype=columns)
-    rows["columns"] = 2 if vectors is None else 3
-    rows["id size"], rows["id"] = 8, ids
-    rows["code size"] = rows.dtype["code"].itemsize
-    _fill_bits(rows["code"], codes)
-    if vectors is not None:
-        rows["vector size"] = rows.dtype["vector"].itemsize
-        _fill_vectors(rows["vector"], vectors)
-    return _COPY_HEADER + rows.tobytes() + _COPY_TRAILER
-
-
-def as_bit_array(codes: Codes) -> _BitArray:
-    """Convert codes to a value of type ``bit(n)[]``."""
-    items = np.zeros(len(codes), dtype=[("size", ">i4"), ("code", _bits(codes.n_bits))])
-    items["size"] = items.dtype["code"].itemsize
-    _fill_bits(items["code"], codes)
-    return _BitArray(_array_header(1560, len(items)).tobytes() + items.tobytes())
-
-
-def as_float_array(vectors: Floats) -> _FloatArray:
-    """Convert vectors to one value of type ``real[]``, one vector after the other."""
-    items = np.zeros(vectors.size, dtype=[("size", ">i4"), ("value", ">f4")])
-    items["size"], items["value"] = 4, vectors.ravel()
-    return _FloatArray(_array_header(_FLOAT4, vectors.size).tobytes() + items.tobytes())
-
-
-def as_id_array(ids: Ids) -> _IdArray:
-    """Convert ids to a value of type ``bigint[]``."""
-    items = np.zeros(len(ids), dtype=[("size", ">i4"), ("value", ">i8")])
-    items["size"], items["value"] = 8, ids
-    return _IdArray(_array_header(20, len(ids)).tobytes() + items.tobytes())
-
-
-def as_codes(values: list[bytes], n_bits: int) -> Codes:
-    """Convert received values of type ``bit(n)`` to codes."""
-    received = np.frombuffer(b"".join(values), dtype=_bits(n_bits))
-    return Codes(_REVERSED[received["bits"]], n_bits)
 
 
 def _bits(n_bits: int) -> np.dtype[Any]:
     return np.dtype([("length", ">i4"), ("bits", np.uint8, (-(-n_bits // 8),))])
 
 
-def _fill_bits(column: npt.NDArray[Any], codes: Codes) -> None:
-    column["length"] = codes.n_bits
-    column["bits"] = _REVERSED[codes.packed]
+def _as_bits(codes: Codes) -> npt.NDArray[Any]:
+    """Values of type ``bit(n)``: a length, and the bits with the most significant first in a byte."""
+    values = np.empty(len(codes), dtype=_bits(codes.n_bits))
+    values["length"], values["bits"] = codes.n_bits, _REVERSED[codes.packed]
+    return values
+
+
+def _as_array(type_number: int, values: npt.NDArray[Any]) -> bytes:
+    """An array of values of one type, each with its size before it."""
+    items = np.empty(len(values), dtype=[("size", ">i4"), ("value", values.dtype)])
+    items["size"], items["value"] = values.dtype.itemsize, values
+    return _array_header(type_number, len(values)).tobytes() + items.tobytes()
 
 
 def _vector(n_features: int, vector_type: str) -> np.dtype[Any]:
