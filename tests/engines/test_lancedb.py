@@ -192,9 +192,9 @@ def test_a_table_with_these_columns_made_by_others_is_taken(tmp_path):
 def test_places_that_cannot_be_used_are_named(tmp_path, monkeypatch, uri, table, error, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("something else")
-    with pytest.raises(error, match=message) as told:
+    with pytest.raises(error, match=message) as caught:
         LanceDB(uri, table, 64)
-    assert "sesame" not in printed(told.value)
+    assert "sesame" not in printed(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -211,9 +211,9 @@ def test_places_that_cannot_be_used_are_named(tmp_path, monkeypatch, uri, table,
     ],
 )
 def test_arguments_that_make_no_sense(tmp_path, options, message):
-    with pytest.raises(DataError, match=message) as told:
+    with pytest.raises(DataError, match=message) as caught:
         LanceDB(**{"uri": tmp_path, "table": "codes", "n_bits": 64, **options})
-    assert "sesame" not in str(told.value)
+    assert "sesame" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 

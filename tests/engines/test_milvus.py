@@ -152,7 +152,7 @@ def test_a_foreign_collection_is_refused_and_left_alone(new_location, field, ind
     client.close()
 
 
-def test_a_length_that_shares_its_bytes_with_another_is_told_apart(new_location):
+def test_a_length_that_shares_its_bytes_with_another_is_distinguished(new_location):
     location = new_location()
     open_engine(location, 61).close()
     with pytest.raises(DataError, match="for codes of 61 bits, expected .* for codes of 64 bits"):
@@ -162,7 +162,7 @@ def test_a_length_that_shares_its_bytes_with_another_is_told_apart(new_location)
 
 
 @pytest.mark.skipif(OLD_SERVER, reason="keeps one vector a row")
-def test_vectors_of_another_width_are_told_apart(new_location):
+def test_vectors_of_another_width_are_distinguished(new_location):
     location = new_location()
     with open_engine(location, 64, 5) as engine:
         engine.write(clustered(2, 64, 0), [1, 2], whole_vectors(2, 0))
@@ -171,7 +171,7 @@ def test_vectors_of_another_width_are_told_apart(new_location):
             open_engine(location, 64, width)
 
 
-def test_a_collection_that_vanishes_is_told_without_a_traceback_beside_it(new_location):
+def test_a_collection_that_vanishes_is_reported_without_a_traceback_beside_it(new_location):
     location = new_location()
     uri, _, name = location.rpartition("#")
     seen = []
@@ -249,7 +249,7 @@ def test_a_file_that_is_none_of_milvus_is_refused_and_left_alone(tmp_path, capfd
 
 
 @only_in_a_file
-def test_a_server_that_dies_is_told(tmp_path):
+def test_a_server_that_dies_is_reported(tmp_path):
     engine = Milvus(tmp_path / "codes.db", "codes", 64)
     engine.write(clustered(3, 64, 0), [1, 2, 3])
     servers._servers[str(tmp_path / "codes.db")]._p.kill()
@@ -282,9 +282,9 @@ def test_a_server_that_dies_is_told(tmp_path):
 )
 def test_addresses_that_lead_nowhere_are_named_without_their_password(uri, error, message, monkeypatch):
     monkeypatch.setattr(milvus_client, "_SECONDS_TO_CONNECT", 1.0)
-    with pytest.raises(error, match=message) as told:
+    with pytest.raises(error, match=message) as caught:
         Milvus(uri, "codes", 64, token="a:secret")
-    assert "secret" not in printed(told.value)
+    assert "secret" not in printed(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -303,9 +303,9 @@ def test_addresses_that_lead_nowhere_are_named_without_their_password(uri, error
     ],
 )
 def test_arguments_that_make_no_sense(home, options, message):
-    with pytest.raises(DataError, match=message) as told:
+    with pytest.raises(DataError, match=message) as caught:
         Milvus(**{"uri": home[0], "collection": "codes", "n_bits": 64, **options})
-    assert "sesame" not in str(told.value)
+    assert "sesame" not in str(caught.value)
 
 
 @only_in_a_file

@@ -1,4 +1,4 @@
-"""What can go wrong with a PostgreSQL server, a table or an argument is told in a sentence."""
+"""What can go wrong with a PostgreSQL server, a table or an argument is reported in a sentence."""
 
 import sys
 import time
@@ -122,7 +122,7 @@ def _reload(dsn):
     before = loaded()
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("SELECT pg_reload_conf()")
-    while loaded() == before:  # what a new connection is told is what the server goes by
+    while loaded() == before:  # a new connection shows the settings that the server uses
         time.sleep(0.01)
 
 

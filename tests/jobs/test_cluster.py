@@ -32,9 +32,8 @@ from autojacobin.jobs.cluster import (
 )
 from autojacobin.jobs.executor import InProcess, Task
 from autojacobin.search.kernels.selection import merge_topk
-
-from .cut_files import cut_into_files
-from .printed import printed
+from tests.engines.printed import printed
+from tests.jobs.cut_files import cut_into_files
 
 BLOCK = 2**16
 N = 7 * BLOCK + 1000
@@ -129,9 +128,9 @@ def same_as_single(path, single, queries, cluster):
 
 
 def test_a_cluster_gives_what_a_single_machine_gives(cluster, tmp_path, X, pattern, hasher, single):
-    told = []
-    build_index(pattern, hasher, tmp_path / "index", cluster, rows_per_chunk=1, progress=lambda *t: told.append(t))
-    assert told == [("building", done, 8) for done in range(1, 9)]
+    reported = []
+    build_index(pattern, hasher, tmp_path / "index", cluster, rows_per_chunk=1, progress=lambda *t: reported.append(t))
+    assert reported == [("building", done, 8) for done in range(1, 9)]
     same_as_single(tmp_path / "index", single, X[5:25], cluster)
     truth = true_neighbours(pattern, X[:9], 30, cluster, rows_per_chunk=1)
     assert np.array_equal(truth, ground_truth(X, X[:9], 30))
@@ -198,9 +197,9 @@ def test_a_damaged_file_ends_the_job_and_is_named_and_what_was_done_is_kept(clus
     records = tmp_path / "index.building"
     wait_until(lambda: len(list(records.glob("chunk-*.json"))) == 2)
     damaged.write_bytes(whole)
-    told = []
-    build_index(files, hasher, tmp_path / "index", cluster, rows_per_chunk=1, progress=lambda *t: told.append(t))
-    assert told == [("building", 3, 3)]
+    reported = []
+    build_index(files, hasher, tmp_path / "index", cluster, rows_per_chunk=1, progress=lambda *t: reported.append(t))
+    assert reported == [("building", 3, 3)]
     with Index.open(tmp_path / "index") as index:
         assert np.array_equal(index.vectors(np.arange(3 * BLOCK)), X[: 3 * BLOCK])
 
@@ -293,20 +292,20 @@ def test_keys_are_the_same_in_every_run(address):
 def test_addresses_that_are_none_are_shown_without_their_password_and_never_reach_dask(wrong, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     expected = "with its port and without a password, got .*give for example local:4 or tcp://scheduler:8786"
-    with pytest.raises(DataError, match=expected) as told, connect(wrong):
+    with pytest.raises(DataError, match=expected) as caught, connect(wrong):
         pass
-    assert "sesame" not in printed(told.value)
+    assert "sesame" not in printed(caught.value)
 
 
-def test_a_scheduler_that_does_not_answer_is_told(monkeypatch):
+def test_a_scheduler_that_does_not_answer_is_reported(monkeypatch):
     monkeypatch.setattr("autojacobin.jobs.cluster._SECONDS_TO_CONNECT", 1)
-    told = "no scheduler answers at tcp://127.0.0.1:9 within 1 s"
-    with pytest.raises(StorageError, match=told), connect("tcp://127.0.0.1:9"):
+    reported = "no scheduler answers at tcp://127.0.0.1:9 within 1 s"
+    with pytest.raises(StorageError, match=reported), connect("tcp://127.0.0.1:9"):
         pass
 
 
 @pytest.mark.parametrize("scheme", ["tls", "wss"])
-def test_certificates_that_are_missing_are_told_before_anything_is_started(scheme, tmp_path, monkeypatch):
+def test_certificates_that_are_missing_are_reported_before_anything_is_started(scheme, tmp_path, monkeypatch):
     monkeypatch.setattr("autojacobin.jobs.cluster._event_loop", None)
     expected = "cannot be used as the address of a scheduler: TLS needs certificates, got none; name them in Dask's"
     with pytest.raises(DataError, match=expected), connect(f"{scheme}://127.0.0.1:9"):

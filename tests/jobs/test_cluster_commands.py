@@ -14,8 +14,7 @@ import psutil
 from autojacobin import LSH, Index
 from autojacobin.jobs.cluster import build_index
 from autojacobin.jobs.executor import InProcess
-
-from .cut_files import cut_into_files
+from tests.jobs.cut_files import cut_into_files
 
 BLOCK = 2**16
 CHUNKS = 16
@@ -71,9 +70,11 @@ def test_ctrl_c_ends_the_workers_too_and_the_job_goes_on_later(tmp_path):
     chunks = len(X) // BLOCK
     done = len(list(folder.glob("index.building/chunk-*.json")))
     assert 1 <= done <= chunks
-    told = []
-    build_index(pattern, hasher, folder / "index", InProcess(), rows_per_chunk=1, progress=lambda *t: told.append(t))
-    assert told == [("building", number, chunks) for number in range(done + 1, chunks + 1)]
+    reported = []
+    build_index(
+        pattern, hasher, folder / "index", InProcess(), rows_per_chunk=1, progress=lambda *t: reported.append(t)
+    )
+    assert reported == [("building", number, chunks) for number in range(done + 1, chunks + 1)]
     single = Index(hasher)
     single.add(X)
     with Index.open(folder / "index") as index:

@@ -43,10 +43,10 @@ def test_an_interrupted_build_goes_on_and_leaves_no_index_meanwhile(tmp_path, pa
         build_index(pattern, hasher, path, Interrupted(after), rows_per_chunk=1)
     with pytest.raises(StorageError, match="there is no index"):
         Index.open(path)
-    told, again = [], Interrupted(None)
-    build_index(pattern, hasher, path, again, rows_per_chunk=1, progress=lambda *what: told.append(what))
+    reported, again = [], Interrupted(None)
+    build_index(pattern, hasher, path, again, rows_per_chunk=1, progress=lambda *what: reported.append(what))
     assert again.asked == 4 - after
-    assert told == [("building", done, 4) for done in range(after + 1, 5)]
+    assert reported == [("building", done, 4) for done in range(after + 1, 5)]
     with Index.open(path) as index:
         index.verify()
         assert index.codes(np.arange(N)) == single.codes(np.arange(N))
@@ -214,7 +214,7 @@ def test_queries_of_a_ground_truth_are_checked_before_the_files_are_blamed(patte
     assert true_neighbours(pattern, X[:0], 3, InProcess()).shape == ground_truth(X, X[:0], 3).shape == (0, 3)
 
 
-def test_a_nan_is_told_with_file_and_row(tmp_path, X):
+def test_a_nan_is_reported_with_file_and_row(tmp_path, X):
     Y = X[: BLOCK + 100].astype(np.float32)
     Y[BLOCK + 50, 3] = np.nan
     files = cut_into_files(tmp_path / "files", Y, [100, BLOCK], ("fbin",))
@@ -245,6 +245,6 @@ def test_a_file_that_shrinks_under_the_work_is_named(tmp_path, X):
         ({"candidates": 2.5}, "candidates must be an integer of at least 1, got 2.5"),
     ],
 )
-def test_wrong_arguments_of_a_search_are_told(built, X, options, message):
+def test_wrong_arguments_of_a_search_are_reported(built, X, options, message):
     with pytest.raises(DataError, match=message):
         search_index(built, X[:2], **({"k": 5} | options), executor=here)

@@ -17,9 +17,8 @@ from autojacobin.jobs.chunks import cut_into_chunks
 from autojacobin.jobs.executor import Task
 from autojacobin.jobs.inputs import Piece, open_piece, survey
 from autojacobin.jobs.sampling import draw_sample
-
-from .cut_files import cut_into_files
-from .printed import printed
+from tests.engines.printed import printed
+from tests.jobs.cut_files import cut_into_files
 
 ENDINGS = ("npy", "fvecs", "fbin", "parquet", "csv", "npz", "hdf5", "npy.gz")
 numbers = itertools.count()
@@ -183,14 +182,14 @@ def test_what_is_wrong_with_a_file_is_said_with_its_name(tmp_path, make):
         ("nonsense://bucket/x.npy", "cannot read nonsense://"),
     ],
 )
-def test_what_is_not_there_is_told(patterns, message):
+def test_what_is_not_there_is_reported(patterns, message):
     with pytest.raises(AutoJacobinError, match=message) as caught:
         draw_sample(patterns, 1)
     assert isinstance(caught.value, DataError | StorageError)
 
 
 @pytest.mark.parametrize("ending", ["fvecs", "npy", "fbin"])
-def test_damage_of_a_remote_file_is_told_with_its_address(tmp_path, memory, ending):
+def test_damage_of_a_remote_file_is_reported_with_its_address(tmp_path, memory, ending):
     write_vectors(tmp_path / f"x.{ending}", numbered(50))
     content = (tmp_path / f"x.{ending}").read_bytes()
     memory.pipe_file(f"/cut.{ending}", content[:-3])
@@ -227,9 +226,9 @@ def test_without_fsspec_an_address_names_the_line_to_install_it(monkeypatch):
     ],
 )
 def test_passwords_and_signatures_of_addresses_are_shown_nowhere(address):
-    with pytest.raises(StorageError, match=r"(cannot read|no file matches) (ftp|no|memory)://") as told:
+    with pytest.raises(StorageError, match=r"(cannot read|no file matches) (ftp|no|memory)://") as caught:
         draw_sample(address, 3)
-    assert "same" not in printed(told.value)
+    assert "same" not in printed(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -242,9 +241,9 @@ def test_passwords_and_signatures_of_addresses_are_shown_nowhere(address):
 )
 def test_a_damaged_file_is_named_without_the_secrets_of_its_address(memory, path, pattern, shown):
     memory.pipe_file(path, b"\x93NUMPY and nothing more")
-    with pytest.raises(FormatError, match=rf"memory://{shown} .*damaged") as told:
+    with pytest.raises(FormatError, match=rf"memory://{shown} .*damaged") as caught:
         draw_sample(f"memory://{pattern}", 3)
-    assert "sesame" not in printed(told.value)
+    assert "sesame" not in printed(caught.value)
 
 
 def test_a_signed_address_tells_its_format_by_the_name_before_the_signature(memory, tmp_path):
@@ -271,6 +270,6 @@ def test_a_seed_that_is_none_is_named(tmp_path):
 
 
 def test_progress_counts_files(tmp_path):
-    told = []
-    draw_sample(cut_into_files(tmp_path, numbered(9), [3, 6]), 2, progress=lambda *what: told.append(what))
-    assert told == [("sampling", number, 3) for number in (1, 2, 3)]
+    reported = []
+    draw_sample(cut_into_files(tmp_path, numbered(9), [3, 6]), 2, progress=lambda *what: reported.append(what))
+    assert reported == [("sampling", number, 3) for number in (1, 2, 3)]

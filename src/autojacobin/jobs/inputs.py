@@ -28,6 +28,7 @@ __all__ = ["InputFile", "Inputs", "Patterns", "Piece", "naming_file", "open_piec
 
 Patterns = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """A path, a pattern such as ``base/*.npy`` or ``s3://bucket/*.parquet``, or several of them."""
+
 _HEAD_BYTES = 2**17
 _BYTES_AT_A_TIME = 2**24
 _FILES_AT_ONCE = 16  # reading a header is mostly waiting for a disk or a network
