@@ -56,7 +56,7 @@ __all__ = [
     "__version__",
     "load",
     "register",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

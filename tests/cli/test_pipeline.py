@@ -10,7 +10,7 @@ import pytest
 
 import autojacobin
 from autojacobin import AutoBin, AutoJacoBin, Codes, Index
-from autojacobin.cli._methods import method_names
+from autojacobin.cli.models import method_names
 from autojacobin.datasets import open_vectors, write_vectors
 
 
@@ -49,7 +49,7 @@ def test_every_method_is_trained_by_its_name(done, method, folder):
 
 
 def test_names_that_stand_for_settings():
-    from autojacobin.cli._methods import make_hasher
+    from autojacobin.cli.models import make_hasher
 
     second = make_hasher("autobin2", 8, [], 0, "cpu")
     assert (type(second), second.batch_size, second.n_epochs) == (AutoBin, None, 50)

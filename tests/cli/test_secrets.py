@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from autojacobin.cli._failures import told_in_sentences
+from autojacobin.cli.failures import report_failures
 
 ADDRESSES = [
     "https://me:sesame@host/x.npy",
@@ -68,7 +68,7 @@ def test_a_settings_file_with_a_password_is_not_quoted(command, folder):
 
 
 def test_a_warning_is_printed_without_passwords(capsys):
-    with told_in_sentences():
+    with report_failures():
         warnings.simplefilter("always")
         warnings.warn("slow: https://me:sesame@host/x", stacklevel=1)
     assert capsys.readouterr().err == "autojacobin: note: slow: https://***@host/x\n"

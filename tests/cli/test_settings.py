@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import autojacobin
-from autojacobin.cli._settings import as_toml
+from autojacobin.cli.settings import as_toml
 
 tomllib = pytest.importorskip("tomllib", reason="which Python has from 3.11 on")
 
@@ -92,8 +92,8 @@ def test_one_file_serves_a_pipeline(done, folder):
         ("[train]\nbits = [8, 9]", "'bits' must be one value, got [8, 9]"),
         ("[train]\nseed = 1979-05-27", "'seed' must be one value"),
         ("[train]\nquiet = true", "sets 'quiet', which is unknown here"),
-        ("[train", "is no TOML file"),
-        ("\udcff", "is no TOML file"),
+        ("[train", "is not a TOML file"),
+        ("\udcff", "is not a TOML file"),
     ],
 )
 def test_wrong_settings_are_wrong_use(command, folder, text, message):

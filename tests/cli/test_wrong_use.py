@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from autojacobin.cli._failures import told_in_sentences
+from autojacobin.cli.failures import report_failures
 
 TRAIN = ["train", "base.npy", "new.safetensors"]
 ENCODE = ["encode", "model.safetensors", "base.npy"]
@@ -182,7 +182,7 @@ def test_debug_shows_the_traceback_and_is_forgotten_afterwards(command):
     ],
 )
 def test_foreign_errors_are_told_in_a_sentence_too(error, sentence, capsys):
-    with pytest.raises(SystemExit) as end, told_in_sentences():
+    with pytest.raises(SystemExit) as end, report_failures():
         raise error
     assert end.value.code == 1
     assert capsys.readouterr().err.startswith(f"autojacobin: {sentence}")
@@ -191,7 +191,7 @@ def test_foreign_errors_are_told_in_a_sentence_too(error, sentence, capsys):
 def test_warnings_are_notes_of_one_line(capsys):
     import warnings
 
-    with told_in_sentences():
+    with report_failures():
         warnings.simplefilter("always")
         warnings.warn("two\nlines", stacklevel=1)
     assert capsys.readouterr().err == "autojacobin: note: two lines\n"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from autojacobin import DataError, StorageError
 from autojacobin.datasets import CATALOGUE, data_folder, fetch_set, is_here, load_set
-from autojacobin.datasets._entries import Split
-from autojacobin.datasets._prepared import draw
+from autojacobin.datasets.entries import Split
+from autojacobin.datasets.prepared import draw
 
 
 @pytest.fixture(autouse=True)

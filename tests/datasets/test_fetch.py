@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import FormatError, StorageError
-from autojacobin.datasets._download import download
-from autojacobin.datasets._entries import RemoteFile
+from autojacobin.datasets.download import download
+from autojacobin.datasets.entries import RemoteFile
 from tests.datasets import fetch_server as serve
 
 CONTENT = bytes(range(256)) * 800  # several reads of the client, and of every byte
@@ -353,8 +353,8 @@ def test_a_killed_process_leaves_what_the_next_one_goes_on_with(server, tmp_path
 
     server.acts = [stop_in_the_middle]
     code = (
-        "import sys; from pathlib import Path; from autojacobin.datasets._download import download\n"
-        "from autojacobin.datasets._entries import RemoteFile\n"
+        "import sys; from pathlib import Path; from autojacobin.datasets.download import download\n"
+        "from autojacobin.datasets.entries import RemoteFile\n"
         "tell = lambda stage, done, total: print(done, flush=True)\n"
         "remote = RemoteFile(sys.argv[1], 'file.bin', most_bytes=10**6)\n"
         "download(remote, Path(sys.argv[2]) / 'file.bin', tell, timeout=86400)"

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import StorageError
-from autojacobin.datasets._download import download
-from autojacobin.datasets._entries import RemoteFile
-from autojacobin.datasets._network import Network, Scope, scope_of
+from autojacobin.datasets.download import download
+from autojacobin.datasets.entries import RemoteFile
+from autojacobin.datasets.network import Network, Scope, scope_of
 from tests.datasets import fetch_server
 
 CONTENT = b"the file"

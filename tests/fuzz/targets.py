@@ -22,9 +22,9 @@ import numpy as np
 import autojacobin
 from autojacobin.codes import Codes
 from autojacobin.datasets import open_vectors
-from autojacobin.datasets._idx import read_idx
-from autojacobin.datasets._picture import read_picture
-from autojacobin.datasets._unpack import unpack
+from autojacobin.datasets.images import read_picture
+from autojacobin.datasets.sources import read_idx
+from autojacobin.datasets.unpack import unpack
 from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError
 from autojacobin.index.index import Index
 from autojacobin.index.repair import repair

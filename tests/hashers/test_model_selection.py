@@ -5,7 +5,7 @@ import pytest
 
 from autojacobin.evaluation import ground_truth
 from autojacobin.hashers import model_selection
-from autojacobin.hashers.initialisation import initial_network
+from autojacobin.hashers.autobin import initial_network
 from autojacobin.hashers.model_selection import Options, Recipe, held_out_score, select_recipe, split
 from tests.hashers.methods import digits
 

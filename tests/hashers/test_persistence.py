@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import autojacobin
 from autojacobin import ITQ, LSH, AutoJacoBin, Codes, FormatError
-from autojacobin.hashers._persistence import FORMAT_VERSION
+from autojacobin.hashers.persistence import FORMAT_VERSION
 from tests.fuzz.model_files import model_file, sealed_model, taken_apart
 from tests.fuzz.mutations import DEEP
 from tests.hashers.methods import METHODS, digits, fitted

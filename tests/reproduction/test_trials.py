@@ -12,9 +12,8 @@ from autojacobin import ITQ, DataError, StorageError
 from autojacobin.evaluation import ground_truth, m_recall, measure, recall_curve
 from autojacobin.hashers import find_method, registry
 from autojacobin.reproduction import Settings
-from autojacobin.reproduction.results import Results
+from autojacobin.reproduction.results import Results, Store
 from autojacobin.reproduction.settings import COMPARED, VARIANTS, cut, make_hasher
-from autojacobin.reproduction.store import Store
 from autojacobin.reproduction.trials import Cell, Outcome, fingerprint, n_looked_at, run_cell
 from autojacobin.search import hamming_topk
 from tests.reproduction.small import SETTINGS, small_set

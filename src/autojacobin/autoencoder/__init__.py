@@ -10,15 +10,6 @@ from autojacobin.autoencoder.tangent import TangentsOnDemand, TangentSpaces, tan
 from autojacobin.autoencoder.training import train
 
 __all__ = [
-    "Batch",
-    "LinePoint",
-    "LineSearchResult",
-    "Network",
-    "Objective",
-    "TangentSpaces",
-    "TangentsOnDemand",
-    "strong_wolfe",
-    "tangent_spaces",
-    "tangents_for_training",
-    "train",
-]
+    "Batch", "LinePoint", "LineSearchResult", "Network", "Objective", "TangentSpaces", "TangentsOnDemand",
+    "strong_wolfe", "tangent_spaces", "tangents_for_training", "train",
+]  # fmt: skip

@@ -1,15 +1,20 @@
-"""Whole files or nothing: a reader never sees half of one, not even after a crash."""
+"""Whole files and folders or nothing: a reader never sees half of one, not even after a crash."""
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["atomic_writer", "write_atomically"]
+from autojacobin.errors import StorageError
+
+__all__ = ["atomic_writer", "whole_folder", "write_atomically"]
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
@@ -42,6 +47,48 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         Path(temporary).unlink(missing_ok=True)
         raise
     _sync_folder(target.parent)
+
+
+@contextmanager
+def whole_folder(target: Path, remedy: str) -> Iterator[Path]:
+    """Give a new folder beside ``target``, which is renamed to it if the block succeeds, and removed otherwise.
+
+    ``target`` may be an empty folder. If it is anything else by then, that is a FileExistsError. Other errors of the
+    disk are a StorageError that ends with ``remedy``.
+    """
+    # not mkdtemp, whose folders only their owner may read
+    temporary = target.parent / f".{target.name}-{secrets.token_hex(8)}.part"
+    try:
+        temporary.mkdir()
+        try:
+            yield temporary
+            for file in temporary.rglob("*"):
+                _sync_folder(file) if file.is_dir() else _sync_file(file)
+            _sync_folder(temporary)
+            _move(temporary, target)
+            _sync_folder(target.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    except (FileExistsError, StorageError):
+        raise
+    except OSError as error:
+        raise StorageError(f"cannot write {target}: {error.strerror or error}; {remedy}") from error
+
+
+def _move(temporary: Path, target: Path) -> None:
+    try:
+        if target.is_dir():
+            target.rmdir()  # Windows does not rename over an empty folder
+        os.rename(temporary, target)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise FileExistsError(errno.EEXIST, "something is there already", str(target)) from error
+        raise
+
+
+def _sync_file(file: Path) -> None:
+    with file.open("rb+") as stream:
+        os.fsync(stream.fileno())
 
 
 def _usual_mode() -> int:

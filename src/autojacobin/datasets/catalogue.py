@@ -1,4 +1,4 @@
-"""The named sets, and sets of one's own by their path."""
+"""Named data sets: where they are kept, how they are fetched and loaded."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autojacobin.core.addresses import redacted_address
-from autojacobin.datasets._cache import cache_place
-from autojacobin.datasets._entries import CATALOGUE, Entry
-from autojacobin.datasets._fetch import fetch
-from autojacobin.datasets._sources import LAYOUTS
-from autojacobin.datasets._vector_set import VectorSet
-from autojacobin.datasets.local import open_local
+from autojacobin.datasets.download import fetch
+from autojacobin.datasets.entries import CATALOGUE, Entry
+from autojacobin.datasets.local import VectorSet, open_local
+from autojacobin.datasets.prepared import cache_place
+from autojacobin.datasets.sources import LAYOUTS
 from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError
 
-__all__ = ["CATALOGUE", "Entry", "VectorSet", "data_folder", "fetch_set", "is_here", "load_set"]
+__all__ = [
+    "CATALOGUE", "Entry", "VectorSet", "data_folder", "fetch_set", "is_here",
+    "load_set",
+]  # fmt: skip
 
-VARIABLE = "AUTOJACOBIN_DATA"
+
+_DATA_VARIABLE = "AUTOJACOBIN_DATA"
 
 
 def load_set(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> VectorSet:
@@ -44,7 +47,7 @@ def load_set(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None
     if isinstance(name, str) and name in CATALOGUE:
         entry = CATALOGUE[name]
         return LAYOUTS[entry.layout].read(entry, _files_of(entry, folder))
-    home = data_folder(folder) if folder is not None or os.environ.get(VARIABLE) else None
+    home = data_folder(folder) if folder is not None or os.environ.get(_DATA_VARIABLE) else None
     places = [Path(text)] if home is None else [home / text, Path(text)]
     for place in places:
         if text and os.path.exists(place):  # which takes any text, as Path.exists does not
@@ -94,7 +97,7 @@ def is_here(name: str, folder: str | os.PathLike[str] | None = None) -> bool:
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     """Give the folder that sets are kept in: ``folder``, or ``$AUTOJACOBIN_DATA``, or ``sets`` in the cache."""
-    chosen = _as_text(folder, "the data folder") if folder is not None else os.environ.get(VARIABLE, "")
+    chosen = _as_text(folder, "the data folder") if folder is not None else os.environ.get(_DATA_VARIABLE, "")
     if chosen:
         return Path(chosen).expanduser()
     return cache_place() / "sets"

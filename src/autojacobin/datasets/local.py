@@ -3,20 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.datasets._formats.npy import map_npy
-from autojacobin.datasets._formats.registry import FORMATS, by_name
-from autojacobin.datasets._prepared import draw, open_prepared, scatter_rows
-from autojacobin.datasets._vector_set import VectorSet
-from autojacobin.datasets.formats import open_vectors
+from autojacobin.datasets.formats.npy import map_npy
+from autojacobin.datasets.formats.registry import FORMATS, by_name
+from autojacobin.datasets.prepared import draw, open_prepared, scatter_rows
+from autojacobin.datasets.vector_files import open_vectors
 from autojacobin.errors import DataError, FormatError, StorageError
 
-__all__ = ["find_parts", "open_local", "open_parts"]
+__all__ = ["VectorSet", "find_parts", "open_local", "open_parts"]
+
+
+@dataclass(frozen=True)
+class VectorSet:
+    """Vectors split for an experiment: ``train`` to learn from, ``base`` to search in, ``queries`` to ask with.
+
+    Attributes
+    ----------
+    name, description : str
+        What the set is called, and one sentence on what it holds.
+    train, base, queries : array-like of shape (n, dimension)
+        The vectors as they are stored, not scaled; memory-mapped where their files allow it.
+    truth : array-like of int of shape (n_queries, k), optional
+        Ids of the true neighbours in ``base``, nearest first, if they came with the set.
+    base_patches, query_patches : array-like of uint8 of shape (n, height, width) or (n, height, width, 3), optional
+        The pictures that the vectors describe, in the same order.
+    source, licence, citation : str
+        Where the set is from, under what terms it may be used, and what to cite; empty where that is not known.
+    """
+
+    name: str
+    description: str
+    train: Any
+    base: Any
+    queries: Any
+    truth: Any = None
+    base_patches: Any = None
+    query_patches: Any = None
+    source: str = ""
+    licence: str = ""
+    citation: str = ""
+
 
 _ROLES = {
     "train": ("learn", "train"),

@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
-from autojacobin.datasets._building import map_arrays, whole_folder
-from autojacobin.datasets._cache import cache_folder
-from autojacobin.datasets._picture import opencv, read_picture
-from autojacobin.datasets._sift import SiftFeatures, cut_patches, sift
+from autojacobin.core.files import whole_folder
+from autojacobin.datasets.descriptors import SiftFeatures, cut_patches, sift
+from autojacobin.datasets.images import opencv, read_picture
+from autojacobin.datasets.pictures import map_arrays
+from autojacobin.datasets.prepared import cache_folder
 from autojacobin.errors import DataError, MissingExtraError
 
 __all__ = ["PHOTOS", "Recipe", "build_photos", "open_photos"]

@@ -10,20 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.engines._contract import Distances, Engine, Floats, Ids
-from autojacobin.engines._milvus_client import Connection
-from autojacobin.engines._milvus_collection import (
+from autojacobin.engines.contract import Distances, Engine, Floats, Ids, by_lower_id
+from autojacobin.engines.milvus_client import (
     INDEXES,
     LISTS,
+    Connection,
     checked_features,
     checked_name,
     create,
     refuse_other_index,
     refuse_other_layout,
 )
-from autojacobin.engines._ties import by_lower_id
 from autojacobin.errors import DataError, StorageError
-from autojacobin.search._arguments import checked_count
+from autojacobin.search.arguments import checked_count
 
 __all__ = ["Milvus"]
 

@@ -11,13 +11,20 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.engines._contract import Distances, Engine, Floats, Ids
-from autojacobin.engines._pg_connection import connected, psycopg_package, told
-from autojacobin.engines._pg_statements import Statements
-from autojacobin.engines._pg_table import Table
-from autojacobin.engines._pg_wire import bit_array, codes_from, copied_rows, float_array, id_array
+from autojacobin.engines.contract import Distances, Engine, Floats, Ids
+from autojacobin.engines.postgres import (
+    bit_array,
+    codes_from,
+    connected,
+    copied_rows,
+    float_array,
+    id_array,
+    psycopg_package,
+    told,
+)
+from autojacobin.engines.postgres_table import Statements, Table
 from autojacobin.errors import DataError, StorageError
-from autojacobin.search._arguments import checked_count
+from autojacobin.search.arguments import checked_count
 
 __all__ = ["PgVector"]
 

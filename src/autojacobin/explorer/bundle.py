@@ -22,7 +22,7 @@ from autojacobin.figures import METHOD_STYLES
 from autojacobin.figures.toy import train_toy
 from autojacobin.reproduction.settings import CHOSEN, COMPARED, EVERY, Settings, cut, make_hasher
 from autojacobin.search import rerank
-from autojacobin.search._arguments import checked_count
+from autojacobin.search.arguments import checked_count
 
 __all__ = ["SHOWN", "Bundle", "build_bundle", "explorer_settings", "open_run"]
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.evaluation.places import places_in_list
+from autojacobin.evaluation.ranks import ranks_in_list
 from autojacobin.hashers import Hasher
 from autojacobin.search import asymmetric_topk, hamming_topk, rerank
 from autojacobin.search.distances import DISTANCES
@@ -45,7 +45,7 @@ def make_sprite(patches: Any) -> Sprite:
 
     Where OpenCV is installed, tiles that blocks of JPEG do not straddle become a JPEG, a third of the size of a PNG.
     """
-    from autojacobin.reproduction.paper_figures import stretched
+    from autojacobin.reproduction.paper import stretched
 
     tiles = _shrunk(stretched(patches))
     n, height, width = tiles.shape[:3]
@@ -148,7 +148,7 @@ def retrieve(
     }
     found = {}
     for distance, ids in answers.items():
-        before = places_in_list(ids, truth, truth.shape[1]).before
+        before = ranks_in_list(ids, truth, truth.shape[1]).before
         found[distance] = np.stack([(before < stop).sum(axis=0) for stop in stops], axis=1)
     kept = {distance: ids[wall] for distance, ids in answers.items()}
     return Retrieved(kept, found, codes, query_codes[wall], projections[wall])

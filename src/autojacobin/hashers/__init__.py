@@ -1,7 +1,5 @@
 """The methods: vectors in, codes out, and the registry that names them all."""
 
-from autojacobin.hashers._loading import load
-from autojacobin.hashers._persistence import Tensor
 from autojacobin.hashers.autobin import AutoBin, CAutoBin, DAutoBin
 from autojacobin.hashers.autojacobin import AutoJacoBin
 from autojacobin.hashers.base import Hasher, LinearHasher
@@ -9,7 +7,8 @@ from autojacobin.hashers.itq import ITQ
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
-from autojacobin.hashers.registry import Method, find_method, methods, register
+from autojacobin.hashers.persistence import Tensor
+from autojacobin.hashers.registry import Method, find_method, load, methods, register
 from autojacobin.hashers.spectral import SpectralHashing
 
 __all__ = [
@@ -30,4 +29,4 @@ __all__ = [
     "load",
     "methods",
     "register",
-]
+]  # fmt: skip

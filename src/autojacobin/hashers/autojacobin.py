@@ -14,12 +14,11 @@ from autojacobin.autoencoder import Network, Objective, TangentsOnDemand, Tangen
 from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.parallel import one_blas_thread
 from autojacobin.errors import DataError
-from autojacobin.hashers._persistence import Tensor
-from autojacobin.hashers.autobin import AutoEncoderHasher
+from autojacobin.hashers.autobin import AutoEncoderHasher, initial_network, possible_inits
 from autojacobin.hashers.base import warn_caller
-from autojacobin.hashers.initialisation import initial_network, possible_inits
 from autojacobin.hashers.model_selection import Options, Recipe, held_out_score, select_recipe, split
 from autojacobin.hashers.parameters import Limit, Number, OrAuto, OrNone, Whole
+from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["PUBLISHED", "AutoJacoBin"]
 

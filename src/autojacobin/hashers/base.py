@@ -21,8 +21,8 @@ from autojacobin.codes import Codes
 from autojacobin.core.arrays import give_back, namespace, on_device, to_host
 from autojacobin.core.vectors import as_floats, as_matrix, float_blocks, refuse_non_finite
 from autojacobin.errors import DataError
-from autojacobin.hashers._persistence import Tensor, write_model
 from autojacobin.hashers.parameters import Limit, Whole, check_parameters
+from autojacobin.hashers.persistence import Tensor, write_model
 
 __all__ = ["Hasher", "LinearHasher", "non_empty", "warn_caller"]
 

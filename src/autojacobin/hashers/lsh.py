@@ -11,9 +11,9 @@ import numpy.typing as npt
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, float_blocks
 from autojacobin.errors import DataError
-from autojacobin.hashers._persistence import Tensor
 from autojacobin.hashers.base import LinearHasher, non_empty
 from autojacobin.hashers.parameters import Choice, Limit, Seed, Whole
+from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["LSH"]
 

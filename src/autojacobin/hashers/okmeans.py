@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from autojacobin.core.linear_algebra import centre, corners, nearest_frame, principal_frame, random_rotation
 from autojacobin.core.parallel import map_points, one_blas_thread
-from autojacobin.hashers._persistence import Tensor
 from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.parameters import Limit, Seed, Whole
+from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["OKMeans"]
 

@@ -1,13 +1,9 @@
-"""The registry of methods: what each is called, and how its hasher is made.
-
-:func:`load`, the command line, the reproduction and the figures take their methods from here. :func:`register` adds a
-method, also one that is defined outside this library. A package that declares an entry point in the group
-``autojacobin.methods`` is imported when the methods are listed, so that the command line finds what it registers.
-"""
+"""The methods by name, also those from outside the library, and how a saved one is loaded."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,9 +17,10 @@ from autojacobin.hashers.itq import ITQ
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
+from autojacobin.hashers.persistence import read_model
 from autojacobin.hashers.spectral import SpectralHashing
 
-__all__ = ["Method", "check_registered", "classes", "find_method", "methods", "register"]
+__all__ = ["Method", "check_registered", "classes", "find_method", "load", "methods", "register"]
 
 H = TypeVar("H", bound=Hasher)
 
@@ -206,3 +203,18 @@ register(DAutoBin)
 register(CAutoBin)
 register(AutoJacoBin, label="Auto-JacoBin", command="autojacobin-published", parameters=vars(PUBLISHED))
 register(AutoJacoBin, "AutoJacoBin (chosen)", label="Auto-JacoBin (chosen)", command="autojacobin")
+
+
+def load(path: str | os.PathLike[str]) -> Hasher:
+    """Read a hasher that ``save`` wrote.
+
+    The codes it gives are the same bit for bit. Nothing in the file is executed: it holds a JSON header and
+    plain arrays. The hasher computes on the CPU until ``set_params(device="cuda")`` says otherwise.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged or foreign, or if it needs a newer library.
+    """
+    model: Hasher = read_model(path, classes())
+    return model

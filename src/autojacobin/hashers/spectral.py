@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.linear_algebra import coordinates, mean_row, principal_frame
-from autojacobin.hashers._persistence import Tensor
 from autojacobin.hashers.base import Hasher
 from autojacobin.hashers.parameters import Limit, Whole
+from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["SpectralHashing"]
 

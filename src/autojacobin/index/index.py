@@ -36,7 +36,7 @@ from autojacobin.index.searching import (
 )
 from autojacobin.index.segment import Part, Segment, most_rows, write_segments
 from autojacobin.index.storage import MANIFEST_NAME, MemoryStore, Store
-from autojacobin.search._arguments import checked_candidates, checked_k
+from autojacobin.search.arguments import checked_candidates, checked_k
 from autojacobin.search.distances import check_distance
 
 __all__ = ["Index"]

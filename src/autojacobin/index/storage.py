@@ -2,7 +2,7 @@
 
 What crash safety rests on: every file is written under a name that was never used before and reaches the disk before
 the manifest that names it does, and the manifest is replaced by a rename, which is atomic. A file is deleted only when
-no manifest on the disk names it. ``docs/storage.md`` describes the files.
+no manifest on the disk names it. docs/storage.md describes the files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Encode and build over data that one machine does not hold, chunk by chunk, going on where an earlier run stopped.
+"""Encode and build over more data than one machine holds, chunk by chunk; an interrupted job goes on where it stopped.
 
 What is written is what a single machine would write that has all files one below the other, to the last bit, whatever
 runs the tasks and on however many workers.
@@ -6,28 +6,125 @@ runs the tasks and on however many workers.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import xxhash
 from sklearn.utils.validation import check_is_fitted
 
-from autojacobin.datasets._formats.source import as_path
+from autojacobin.core.files import write_atomically
+from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher
 from autojacobin.index.files import Files, clear_os_errors
 from autojacobin.index.folder import Home
+from autojacobin.index.lock import WriterLock
 from autojacobin.index.manifest import Manifest, SegmentRecord
 from autojacobin.index.segment import open_segment
 from autojacobin.jobs.chunks import ROWS_PER_CHUNK, Chunk, cut_into_chunks, encode_chunk, write_chunk
 from autojacobin.jobs.executor import Executor, Progress, Task
-from autojacobin.jobs.folder import JobFolder, read_record, write_record
 from autojacobin.jobs.inputs import Inputs, Patterns, survey
 
-__all__ = ["build_index", "encode_files"]
+__all__ = ["JobFolder", "build_index", "encode_files", "read_record", "write_record"]
+
+_JOB_NAME = "JOB.json"
+
+
+class JobFolder:
+    """A folder on a path that every worker sees."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(os.path.abspath(path))
+        self.model = self.path
+
+    @contextmanager
+    def held(self, hasher: Hasher, **settings: Any) -> Iterator[None]:
+        """Make the folder or go on in it, with no other process at the same job meanwhile."""
+        lock = WriterLock(self.path)
+        with clear_os_errors(self.path, "write to"):
+            if not self.path.parent.is_dir():
+                raise StorageError(f"cannot make {self.path}: the folder {self.path.parent} does not exist")
+            self.path.mkdir(exist_ok=True)
+            lock.acquire()
+            try:
+                model = _saved(hasher)
+                self.model = self.path / f"hasher-{xxhash.xxh64_hexdigest(model)}.safetensors"
+                self._claim({"model": xxhash.xxh64_hexdigest(model)} | settings)
+                if not self.model.exists():
+                    write_atomically(self.model, model)
+            except BaseException:
+                lock.release()
+                raise
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def record_of(self, chunk: Chunk) -> Path:
+        """Where the record of a chunk is, once it is done."""
+        return self.path / f"chunk-{chunk.first_id:015d}.json"
+
+    def done(self, chunk: Chunk) -> dict[str, Any] | None:
+        """Give the record of a chunk if it was done before, from the same rows of the same files."""
+        record = read_record(self.record_of(chunk))
+        return record if record is not None and record.get("chunk") == chunk.digest else None
+
+    def clear_away(self) -> None:
+        """Delete the folder with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _claim(self, identity: dict[str, Any]) -> None:
+        path = self.path / _JOB_NAME
+        if path.exists():
+            found = read_record(path)
+            different = [name for name in identity if found is None or found.get(name) != identity[name]]
+            if different:
+                raise StorageError(
+                    f"{self.path} holds the beginning of another job, with other {' and '.join(different)}; delete it "
+                    "to begin anew, or give another path"
+                )
+            return
+        others = sorted(entry.name for entry in self.path.iterdir() if entry.name != "LOCK")
+        others = [name for name in others if not name.startswith(".")]
+        if others:
+            raise StorageError(
+                f"cannot work in {self.path}: it holds {others[0]}, which is no part of a job, expected an empty "
+                "folder or a new path; give another path"
+            )
+        write_record(path, identity)
+
+
+def write_record(path: Path, record: dict[str, Any]) -> None:
+    """Write a record, whole or not at all."""
+    content = json.dumps(record, indent=1).encode()
+    write_atomically(path, xxhash.xxh64_hexdigest(content).encode() + b"\n" + content)
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """Give a record, or nothing if it is not there or not whole."""
+    try:
+        digest, _, content = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    if digest != xxhash.xxh64_hexdigest(content).encode():
+        return None
+    record: dict[str, Any] = json.loads(content)
+    return record
+
+
+def _saved(hasher: Hasher) -> bytes:
+    with tempfile.TemporaryDirectory() as elsewhere:
+        copy = Path(elsewhere) / "hasher.safetensors"
+        hasher.save(copy)
+        return copy.read_bytes()
+
 
 Records = tuple[SegmentRecord, ...]
 

@@ -29,7 +29,7 @@ from autojacobin.index.searching import fetch, measure_of, nearest
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, most_rows, open_segment, write_segments
 from autojacobin.index.storage import Folder
 from autojacobin.jobs.inputs import Inputs, Piece, naming, opened
-from autojacobin.search._arguments import checked_count
+from autojacobin.search.arguments import checked_count
 from autojacobin.search.euclidean import measure_fetched
 from autojacobin.search.kernels.selection import merge_topk
 from autojacobin.search.queries import Queries

@@ -72,7 +72,7 @@ def connect(address: str) -> Iterator[DaskCluster]:
                     scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # or a second job would warn of a taken port
                     memory_limit=None,  # arrays are mapped, and mapped pages look like memory in use
                     silence_logs=logging.CRITICAL,
-                    preload=["autojacobin.jobs.worker"],
+                    preload=["autojacobin.jobs.executor"],
                 ) as started,
                 distributed.Client(started, loop=loop) as client,
             ):

@@ -1,12 +1,13 @@
-"""What a job asks of whatever runs its tasks, and the simplest thing that does: this process, one after another."""
+"""Where the tasks of a job run: in this process, or on a cluster."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Executor", "InProcess", "Progress", "Task"]
+__all__ = ["Executor", "InProcess", "Progress", "Task", "dask_setup"]
 
 Progress = Callable[[str, int, int], None]
 
@@ -77,3 +78,8 @@ class InProcess:
         for _, answer in self.each(stage, tasks, progress):
             together = [merge([*together, answer], k)]
         return together[0]
+
+
+def dask_setup(_: Any) -> None:
+    """Leave Ctrl-C, which a terminal sends to every process, to the one that waits for the answers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -13,7 +13,7 @@ from sklearn.utils.random import sample_without_replacement
 from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError
 from autojacobin.jobs.inputs import Patterns, Piece, naming, opened, survey
-from autojacobin.search._arguments import checked_count
+from autojacobin.search.arguments import checked_count
 
 __all__ = ["draw_sample"]
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
-from autojacobin.datasets._formats.source import as_path
+from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import DataError
 from autojacobin.index.index import Index
 from autojacobin.index.segment import Segment
@@ -29,7 +29,7 @@ from autojacobin.jobs.chunks import (
 )
 from autojacobin.jobs.executor import Executor, Progress, Task
 from autojacobin.jobs.inputs import Patterns, survey
-from autojacobin.search._arguments import checked_candidates, checked_k
+from autojacobin.search.arguments import checked_candidates, checked_k
 from autojacobin.search.distances import DISTANCES, check_distance
 from autojacobin.search.kernels.selection import merge_topk
 

@@ -22,7 +22,7 @@ from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.search._arguments import checked_k, checked_subset
+from autojacobin.search.arguments import checked_k, checked_subset
 from autojacobin.search.gpu import gpu_asymmetric_topk
 from autojacobin.search.kernels.popcount import PLANES, table_sums
 from autojacobin.search.kernels.selection import smallest

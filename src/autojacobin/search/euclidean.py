@@ -27,7 +27,7 @@ import numpy.typing as npt
 from autojacobin.core.parallel import run_tasks
 from autojacobin.core.vectors import as_floats, as_matrix, refuse_non_finite
 from autojacobin.errors import DataError
-from autojacobin.search._arguments import checked_k
+from autojacobin.search.arguments import checked_k
 from autojacobin.search.kernels.euclidean import (
     LONGEST_UINT8,
     estimate_rows,

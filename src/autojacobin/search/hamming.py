@@ -12,7 +12,7 @@ from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace
 from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.search._arguments import checked_codes, checked_k, checked_subset
+from autojacobin.search.arguments import checked_codes, checked_k, checked_subset
 from autojacobin.search.gpu import gpu_hamming_topk
 from autojacobin.search.kernels.popcount import row_distances
 from autojacobin.search.queries import LARGEST_DISTANCE, Queries

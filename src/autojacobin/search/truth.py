@@ -33,7 +33,7 @@ from autojacobin.core.arrays import to_host
 from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.core.vectors import as_matrix, refuse_non_finite
 from autojacobin.errors import DataError
-from autojacobin.search._arguments import checked_k
+from autojacobin.search.arguments import checked_k
 from autojacobin.search.kernels.euclidean import keep_near, remove_far
 from autojacobin.search.kernels.selection import smallest
 
