@@ -16,7 +16,7 @@ from autojacobin.index.array_files import BLOCK_BYTES
 from autojacobin.index.files import Files
 from autojacobin.index.index import Index
 from autojacobin.index.repair import repair
-from autojacobin.index.storage import Folder
+from autojacobin.index.storage import FolderStore
 from tests.index.faults import Faults
 from tests.index.index_model import N_FEATURES, contents, small_hasher
 from tests.index.test_damage import file_of, flip, vectors
@@ -177,16 +177,16 @@ def test_a_repair_that_fails_leaves_no_index_and_can_be_repeated(copied, tmp_pat
 
 
 def test_an_index_that_is_written_meanwhile_is_repaired_as_it_is_then(copied, tmp_path, monkeypatch):
-    writer, read = Index.open(copied), Folder.read_manifest
+    writer, read = Index.open(copied), FolderStore.read_manifest
     changes = [writer.compact, lambda: writer.add(vectors(4, seed=8))]
 
     def read_and_write(self):
         content = read(self)
-        if changes and self.path == copied and self is not writer._home.folder:
+        if changes and self.path == copied and self is not writer._folder.store:
             changes.pop()()
         return content
 
-    monkeypatch.setattr(Folder, "read_manifest", read_and_write)
+    monkeypatch.setattr(FolderStore, "read_manifest", read_and_write)
     report = repair(copied, tmp_path / "repaired")
     assert not changes
     assert (report.lost, report.problems) == (0, [])

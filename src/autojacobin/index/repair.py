@@ -27,7 +27,7 @@ from autojacobin.index.array_files import (
     salvage_label,
 )
 from autojacobin.index.files import clear_os_errors
-from autojacobin.index.folder import Home
+from autojacobin.index.folder import IndexFolder
 from autojacobin.index.index import Index
 from autojacobin.index.manifest import Manifest, SegmentRecord
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part
@@ -83,21 +83,21 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
     report : Repair
         How many vectors were saved and lost, and why.
     """
-    home = Home(source)
-    if not home.path.is_dir():
-        raise StorageError(f"there is no folder {home.path}, expected that of an index; give its path")
-    if os.path.realpath(target) == os.path.realpath(home.path):
+    folder = IndexFolder(source)
+    if not folder.path.is_dir():
+        raise StorageError(f"there is no folder {folder.path}, expected that of an index; give its path")
+    if os.path.realpath(target) == os.path.realpath(folder.path):
         raise StorageError(f"the repaired index needs a folder of its own, got {target} for both; give a new path")
-    with clear_os_errors(home.path, "read"):
-        content: object = home  # of the manifest, other than any so far
-        while home.folder.read_manifest() != content:  # a writer may delete files meanwhile: then once more
-            report, content = Repair(), home.folder.read_manifest()
-            manifest = _manifest(home, report)
-            used = hasher if hasher is not None else _hasher(home, manifest, report)
+    with clear_os_errors(folder.path, "read"):
+        content: object = folder  # of the manifest, other than any so far
+        while folder.store.read_manifest() != content:  # a writer may delete files meanwhile: then once more
+            report, content = Repair(), folder.store.read_manifest()
+            manifest = _manifest(folder, report)
+            used = hasher if hasher is not None else _hasher(folder, manifest, report)
             _refuse_other_hasher(used, manifest)
-            records = _records(home, report) if manifest is None else list(manifest.segments)
+            records = _records(folder, report) if manifest is None else list(manifest.segments)
             keep_vectors = manifest.keep_vectors if manifest is not None else any("vectors" in r.files for r in records)
-            segments = [_Salvage(home, record, used, keep_vectors, manifest is None, report) for record in records]
+            segments = [_Salvage(folder, record, used, keep_vectors, manifest is None, report) for record in records]
         next_id = _number(segments, 0 if manifest is None else manifest.next_id, report)
         parts = (part for segment in segments for part in segment.parts())
         with Index._created(target, used, keep_vectors, parts, next_id) as index:
@@ -128,9 +128,15 @@ class _Salvage:
     """What can be read of one segment."""
 
     def __init__(
-        self, home: Home, record: SegmentRecord, hasher: Hasher, keep_vectors: bool, guessed: bool, report: Repair
+        self,
+        folder: IndexFolder,
+        record: SegmentRecord,
+        hasher: Hasher,
+        keep_vectors: bool,
+        guessed: bool,
+        report: Repair,
     ) -> None:
-        self._home, self._record, self._hasher, self._report = home, record, hasher, report
+        self._folder, self._record, self._hasher, self._report = folder, record, hasher, report
         self._guessed = guessed  # whether the record was put together without a manifest, and may lack a file
         self._content = "vectors" if keep_vectors else "codes"
         n = record.n
@@ -151,11 +157,11 @@ class _Salvage:
 
     def _opened(self, file: ArrayFile, kind: str, shape: tuple[int, ...], dtype: Any) -> CheckedArray | None:
         try:
-            return open_array(self._home.folder.files, file, kind, shape, dtype)
+            return open_array(self._folder.store.files, file, kind, shape, dtype)
         except (FormatError, OSError) as error:
-            self._report.problems.append(_sentence(self._home.path / file.name, error))
+            self._report.problems.append(_sentence(self._folder.path / file.name, error))
         try:
-            return salvage_array(self._home.folder.files, file, kind, shape, dtype)
+            return salvage_array(self._folder.store.files, file, kind, shape, dtype)
         except (FormatError, OSError):
             return None
 
@@ -253,7 +259,7 @@ class _Salvage:
             row_bytes = array.array.nbytes // n
             for block in wrong:
                 whole[block.start // row_bytes : -(-block.stop // row_bytes)] = False
-            path = self._home.path / array.file.name
+            path = self._folder.path / array.file.name
             problem = f"{path}: {len(wrong)} blocks do not match their checksums."
             if problem not in self._report.problems:
                 self._report.problems.append(problem)
@@ -271,39 +277,39 @@ def _refuse_other_hasher(hasher: Hasher, manifest: Manifest | None) -> None:
         )
 
 
-def _manifest(home: Home, report: Repair) -> Manifest | None:
-    content = home.folder.read_manifest()
+def _manifest(folder: IndexFolder, report: Repair) -> Manifest | None:
+    content = folder.store.read_manifest()
     if content is None:
-        report.problems.append(f"{home.path / MANIFEST_NAME} is missing.")
+        report.problems.append(f"{folder.path / MANIFEST_NAME} is missing.")
         return None
     try:
-        return Manifest.from_bytes(content, home.path / MANIFEST_NAME)
+        return Manifest.from_bytes(content, folder.path / MANIFEST_NAME)
     except FormatError as error:
-        report.problems.append(_sentence(home.path / MANIFEST_NAME, error))
+        report.problems.append(_sentence(folder.path / MANIFEST_NAME, error))
         return None
 
 
-def _hasher(home: Home, manifest: Manifest | None, report: Repair) -> Hasher:
+def _hasher(folder: IndexFolder, manifest: Manifest | None, report: Repair) -> Hasher:
     names = (
-        [manifest.hasher.name] if manifest is not None else [n for n in home.folder.files.names() if is_hasher_name(n)]
+        [manifest.hasher.name] if manifest is not None else [n for n in folder.store.files.names() if is_hasher_name(n)]
     )
     for name in names:
         try:
-            return home.read_hasher(manifest) if manifest is not None else load(home.path / name)
+            return folder.read_hasher(manifest) if manifest is not None else load(folder.path / name)
         except (FormatError, OSError) as error:
-            report.problems.append(_sentence(home.path / name, error))
+            report.problems.append(_sentence(folder.path / name, error))
     raise StorageError(
-        f"the hasher of {home.path} is damaged or gone, and without it there are no codes; "
+        f"the hasher of {folder.path} is damaged or gone, and without it there are no codes; "
         "give the model file that the index was built with, by --model or hasher="
     )
 
 
-def _records(home: Home, report: Repair) -> list[SegmentRecord]:
+def _records(folder: IndexFolder, report: Repair) -> list[SegmentRecord]:
     """Find out which files belong together, without a manifest."""
     groups: dict[Any, dict[str, ArrayFile]] = {}
     labels: dict[Any, Any] = {}
     unread: list[tuple[str, Exception]] = []
-    files = home.folder.files
+    files = folder.store.files
     names = [name for name in files.names() if is_array_name(name)]
     for name in sorted(names, key=lambda name: files.status(name).st_mtime_ns):  # of two with one id the later counts
         try:
@@ -318,7 +324,7 @@ def _records(home: Home, report: Repair) -> list[SegmentRecord]:
             continue
         group = groups.setdefault(label.segment, {})
         labels[label.segment] = (label.first_id, label.n)
-        if kind != "dead" or kind not in group or _n_dead(home, file) > _n_dead(home, group[kind]):
+        if kind != "dead" or kind not in group or _n_dead(folder, file) > _n_dead(folder, group[kind]):
             group[kind] = file
     for name, reason in unread:
         kind = name.split("-")[0]
@@ -326,7 +332,7 @@ def _records(home: Home, report: Repair) -> list[SegmentRecord]:
         if segment in groups and kind not in groups[segment]:
             groups[segment][kind] = file
         else:
-            report.problems.append(_sentence(home.path / name, reason))
+            report.problems.append(_sentence(folder.path / name, reason))
     records = []
     for key, group in groups.items():
         first_id, n = labels[key]
@@ -335,11 +341,11 @@ def _records(home: Home, report: Repair) -> list[SegmentRecord]:
     return records
 
 
-def _n_dead(home: Home, file: ArrayFile) -> int:
+def _n_dead(folder: IndexFolder, file: ArrayFile) -> int:
     """Number of dead codes in a bitmap, of which the later one has more; -1 if it is damaged."""
     try:
-        kind, shape, dtype, *_ = read_label(home.folder.files, file.name)
-        bitmap = open_array(home.folder.files, file, kind, shape, dtype).check()
+        kind, shape, dtype, *_ = read_label(folder.store.files, file.name)
+        bitmap = open_array(folder.store.files, file, kind, shape, dtype).check()
     except (FormatError, OSError):
         return -1
     return int(np.bitwise_count(bitmap).sum())

@@ -24,7 +24,7 @@ from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher
 from autojacobin.index.files import Files, clear_os_errors
-from autojacobin.index.folder import Home
+from autojacobin.index.folder import IndexFolder
 from autojacobin.index.lock import WriterLock
 from autojacobin.index.manifest import Manifest, SegmentRecord
 from autojacobin.index.segment import open_segment
@@ -167,7 +167,7 @@ def build_index(
     n : int
         Number of vectors in the index.
     """
-    home = Home(os.path.abspath(as_path(path)))
+    home = IndexFolder(os.path.abspath(as_path(path)))
     inputs, chunks = _planned(patterns, hasher, rows_per_chunk)
     job = JobFolder(Path(f"{home.path}.building"))
     if _is_finished(home, job):
@@ -277,9 +277,9 @@ def _done_records(job: JobFolder, chunk: Chunk, hasher: Hasher) -> Records | Non
     return segments
 
 
-def _is_finished(home: Home, job: JobFolder) -> bool:
+def _is_finished(home: IndexFolder, job: JobFolder) -> bool:
     """Whether an earlier run came as far as the index and did not come to clear its work away."""
-    if home.folder.read_manifest() is None:
+    if home.store.read_manifest() is None:
         return False
     named = home.newest(Manifest.names)
     records = [read_record(path) for path in sorted(job.path.glob("chunk-*.json"))] if job.path.is_dir() else []
@@ -291,7 +291,7 @@ def _is_finished(home: Home, job: JobFolder) -> bool:
 
 
 def _commit(
-    home: Home, job: JobFolder, hasher: Hasher, keep_vectors: bool, n: int, segments: Sequence[SegmentRecord]
+    home: IndexFolder, job: JobFolder, hasher: Hasher, keep_vectors: bool, n: int, segments: Sequence[SegmentRecord]
 ) -> None:
     """Make the segments an index.
 
