@@ -16,12 +16,11 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.errors import AutoJacobinError, DataError, StorageError
 from autojacobin.service.access import Access
+from autojacobin.service.responses import JSON, RAW, SHAPE
 
 __all__ = ["Client", "ServiceError"]
 
-_RAW = "application/octet-stream"
-_SHAPE = "Autojacobin-Shape"  # of what is sent raw, and of what comes back
-_MOST_WAITED = 30.0
+_LONGEST_PAUSE = 30.0
 
 
 class ServiceError(AutoJacobinError):
@@ -116,9 +115,7 @@ class Client:
         if vectors is None:
             asked = np.asarray(ids)
             body = json.dumps({**options, "ids": np.atleast_1d(asked).tolist()}).encode()
-            answer, headers = self._ask(
-                "POST", "/v1/search", body, {"Content-Type": "application/json", "Accept": _RAW}
-            )
+            answer, headers = self._ask("POST", "/v1/search", body, {"Content-Type": JSON, "Accept": RAW})
         else:
             answer, headers = self._ask_raw(_with_query("/v1/search", options), vectors)
         shape = _shape(headers)
@@ -159,7 +156,7 @@ class Client:
 
     def _ask_raw(self, path: str, vectors: npt.ArrayLike) -> tuple[bytes, http.client.HTTPMessage]:
         matrix = _floats(vectors)
-        headers = {"Content-Type": _RAW, "Accept": _RAW, _SHAPE: f"{matrix.shape[0]},{matrix.shape[1]}"}
+        headers = {"Content-Type": RAW, "Accept": RAW, SHAPE: f"{matrix.shape[0]},{matrix.shape[1]}"}
         return self._ask("POST", path, matrix.tobytes(), headers)
 
     def _ask(
@@ -208,7 +205,7 @@ def _split(address: str) -> tuple[SplitResult, int | None]:
 
 def _pause(retry_after: str) -> float:
     """Seconds to wait; a proxy may also name a date, or nothing."""
-    return min(float(retry_after), _MOST_WAITED) if retry_after.isascii() and retry_after.isdigit() else 1.0
+    return min(float(retry_after), _LONGEST_PAUSE) if retry_after.isascii() and retry_after.isdigit() else 1.0
 
 
 def _floats(vectors: npt.ArrayLike) -> npt.NDArray[np.float32]:
@@ -235,7 +232,7 @@ def _with_query(path: str, options: dict[str, Any]) -> str:
 
 
 def _shape(headers: http.client.HTTPMessage) -> tuple[int, int]:
-    rows, _, columns = headers.get(_SHAPE, "").partition(",")
+    rows, _, columns = headers.get(SHAPE, "").partition(",")
     if not (rows.isdigit() and columns.isdigit()):
         raise _foreign("this address")
     return int(rows), int(columns)

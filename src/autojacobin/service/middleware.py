@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autojacobin.service.access import Access, Limits
-from autojacobin.service.metrics import Metrics
 from autojacobin.service.problems import MEDIA_TYPE, Problem, busy
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import BaseRoute
+
+    from autojacobin.service.metrics import Metrics
 
 __all__ = ["Asgi", "MetricsMiddleware", "QueueMiddleware", "SecurityMiddleware", "page_policy", "problem_app"]
 
@@ -176,7 +177,7 @@ class MetricsMiddleware:
             await self._app(scope, receive, send_counted)
         finally:
             endpoint = path if path in _ENDPOINTS else "page" if path.startswith("/explorer/") else "other"
-            self._metrics.request(endpoint, status, time.perf_counter() - start)
+            self._metrics.count_request(endpoint, status, time.perf_counter() - start)
 
 
 def problem_app(routes: Sequence[BaseRoute], *, hint: str, lifespan: Callable[[Any], Any] | None = None) -> Asgi:

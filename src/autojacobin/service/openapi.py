@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the service, made for the indexes and limits that it has."""
+"""The OpenAPI 3.1 document of the service, which names its indexes and limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autojacobin.service.problems import MEDIA_TYPE
 from autojacobin.service.registry import IndexRegistry
 from autojacobin.service.responses import GENERATION, JSON, RAW, SHAPE
 
-__all__ = ["document"]
+__all__ = ["openapi_document"]
 
 _REFUSALS = {
     "400": "The request cannot be understood, or asks for what cannot be.",
@@ -26,8 +26,8 @@ _REFUSALS = {
 }
 
 
-def document(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
-    """Describe the service."""
+def openapi_document(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
+    """Give the document for the indexes that are served and the limits of the service."""
     options = _options(registry, limits)
     return {
         "openapi": "3.1.0",
