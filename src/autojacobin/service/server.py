@@ -129,7 +129,7 @@ def _service_server(
         raise MissingExtraError(error.name or "starlette", "web", "the search service") from error
 
     access, limits = access or Access(), limits or Limits()
-    access.check_place(host)
+    access.check_address(host)
     service = Service(indexes, access, limits, poll_seconds, pages)
     return HttpServer(service.app, host, port, limits=limits, on_stop=service.stop_waiting, what="the search service")
 

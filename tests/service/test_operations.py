@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autojacobin.errors import DataError
 from autojacobin.service.access import Limits
-from autojacobin.service.operations import Result, Batcher, EncodeOperation, Options, SearchOperation, run_batch
+from autojacobin.service.operations import Batcher, EncodeOperation, Options, Result, SearchOperation, run_batch
 from autojacobin.service.problems import Problem
 from autojacobin.service.registry import ServedIndex
 from tests.service.conftest import WIDTH
