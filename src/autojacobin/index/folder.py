@@ -133,7 +133,7 @@ class IndexFolder:
         self._check_hasher_file(manifest)
         segments = self.read_segments(manifest)
         for segment in segments:
-            segment.verify()
+            segment.verify_files(self.store.files)
         check_ids(segments, manifest.next_id, self.path / MANIFEST_NAME)
 
     def write_hasher(self, hasher: Hasher) -> ArrayFile:
