@@ -30,7 +30,8 @@ __all__ = [
     "open_prepared", "scatter_rows",
 ]  # fmt: skip
 
-CACHE_REMEDY = "free some space, or set AUTOJACOBIN_CACHE to a folder that can be written to"
+_OTHER_FOLDER = "set AUTOJACOBIN_CACHE to a folder that can be written to"
+CACHE_REMEDY = f"free some space, or {_OTHER_FOLDER}"
 _SEED = 0
 _RECORD = "prepared.json"
 _RECIPE_VERSION = 2  # raise it when the same sources would be split or written in another way
@@ -172,10 +173,10 @@ class GrowingArray:
 def cache_folder() -> Path:
     """Give the cache folder, made if it was not there."""
     folder = cache_path()
-    with clear_os_errors(f"make the cache folder {folder}", CACHE_REMEDY):
+    with clear_os_errors(f"make the cache folder {folder}", _OTHER_FOLDER):
         folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise StorageError(f"cannot write to the cache folder {folder}: no permission; {CACHE_REMEDY}")
+        raise StorageError(f"cannot write to the cache folder {folder}: no permission; {_OTHER_FOLDER}")
     return folder
 
 
@@ -189,7 +190,7 @@ def cache_path() -> Path:
     try:
         return Path(chosen).expanduser().absolute() if chosen else _system_cache() / "autojacobin"
     except (OSError, RuntimeError) as error:  # the home folder is not known, or the current folder is gone
-        raise StorageError(f"cannot find the cache folder: {error}; {CACHE_REMEDY}") from error
+        raise StorageError(f"cannot find the cache folder: {error}; {_OTHER_FOLDER}") from error
 
 
 def _system_cache() -> Path:
