@@ -1,5 +1,11 @@
 """Metrics: each service counts its own, also with others in the same process."""
 
+import sys
+
+import pytest
+
+from autojacobin.errors import MissingExtraError
+from autojacobin.service import serving
 from autojacobin.service.metrics import Metrics
 from autojacobin.service.registry import IndexRegistry
 
@@ -41,3 +47,12 @@ def test_buckets_gauges_and_indexes_are_written(index):
     ):
         assert line in written
     assert not any("_created" in line for line in written)
+
+
+def test_a_missing_package_is_named_with_its_extra(index, monkeypatch):
+    for module in ("autojacobin.service.app", "autojacobin.service.metrics"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    expected = r"the search service needs the package 'prometheus_client'.*pip install 'autojacobin\[web\]'"
+    with pytest.raises(MissingExtraError, match=expected), serving({"points": index}):
+        pass

@@ -19,8 +19,8 @@ from starlette.routing import BaseRoute, Route
 
 from autojacobin.errors import DataError
 from autojacobin.index.index import Index
-from autojacobin.service import metrics
 from autojacobin.service.access import Access, Limits
+from autojacobin.service.metrics import MEDIA_TYPE, Metrics
 from autojacobin.service.middleware import Asgi, MetricsMiddleware, QueueMiddleware, SecurityMiddleware, problem_app
 from autojacobin.service.openapi import openapi_document
 from autojacobin.service.operations import Batcher, Operation, Result, SearchOperation, run_batch
@@ -78,7 +78,7 @@ class Service:
         ]
         app = problem_app(routes, hint="see /openapi.json for what there is", lifespan=self._lifespan)
         queue = QueueMiddleware(app, limits)
-        self._metrics = metrics.Metrics(
+        self._metrics = Metrics(
             self._registry,
             n_waiting=lambda: 0 if self._batcher is None else self._batcher.waiting_vectors,
             n_inside=lambda: queue.n_inside,
@@ -148,7 +148,7 @@ class Service:
         return _json(openapi_document(self._registry, self._limits))
 
     async def _write_metrics(self, _: Request) -> Response:
-        return Response(self._metrics.text(), media_type=metrics.MEDIA_TYPE)
+        return Response(self._metrics.text(), media_type=MEDIA_TYPE)
 
     async def _healthz(self, _: Request) -> Response:
         return _json({"status": "ok"})

@@ -120,10 +120,10 @@ def _operation(
     name: str, summary: str, options: dict[str, Any], request: dict[str, Any], schema: str, raw: str
 ) -> dict[str, Any]:
     success = {
-        "description": "The answer; raw if Accept asks for it and not for JSON.",
+        "description": "The response; raw if Accept asks for it and not for JSON.",
         "headers": {
-            SHAPE: {"description": "Rows and columns of a raw answer.", "schema": {"type": "string"}},
-            GENERATION: {"description": "State of the index, for a raw answer.", "schema": {"type": "integer"}},
+            SHAPE: {"description": "Rows and columns of a raw response.", "schema": {"type": "string"}},
+            GENERATION: {"description": "State of the index, for a raw response.", "schema": {"type": "integer"}},
         },
         "content": {JSON: _schema(schema), RAW: {"schema": {"description": raw}}},
     }

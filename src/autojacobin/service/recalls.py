@@ -1,6 +1,6 @@
 """Recalls: how many candidates each index needs for a recall, learned once in a background thread.
 
-Learning takes seconds, because it looks for exact neighbours. A client who waits too long for it is asked to repeat
+Learning takes seconds, because it looks for exact neighbours. A client who waits too long for it has to repeat
 the request later, when it is learned.
 """
 
