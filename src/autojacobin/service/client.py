@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
+from autojacobin.core.addresses import redacted_address
 from autojacobin.errors import AutoJacobinError, DataError, StorageError
 from autojacobin.service.access import Access
 from autojacobin.service.responses import JSON, RAW, SHAPE
@@ -186,7 +187,8 @@ class Client:
                 return self._exchange(method, path, body, headers)
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise StorageError(
-                f"the service at {self._address} cannot be reached: {reason}; start it with: autojacobin serve INDEX"
+                f"the service at {redacted_address(self._address)} cannot be reached: {reason}; "
+                "start it with: autojacobin serve INDEX"
             ) from error
 
 
@@ -197,7 +199,7 @@ def _split(address: str) -> tuple[SplitResult, int | None]:
             return parts, parts.port
     except ValueError:  # for a port that is not a number, or brackets without an address
         pass
-    raise DataError(f"an address must look like http://127.0.0.1:8571, got {address!r}")
+    raise DataError(f"an address must look like http://127.0.0.1:8571, got {redacted_address(address)!r}")
 
 
 def _pause(retry_after: str) -> float:
@@ -241,8 +243,12 @@ def _refusal(status: int, content: bytes, address: str) -> ServiceError:
         kind = str(problem["type"]).rpartition(":")[2]
         return ServiceError(str(problem["detail"]), status, kind)
     except (ValueError, KeyError, TypeError):
-        return ServiceError(f"{address} answered {status} without a reason; is it a service of autojacobin?", status)
+        return ServiceError(
+            f"{redacted_address(address)} answered {status} without a reason; is it a service of autojacobin?", status
+        )
 
 
 def _not_a_service(address: str) -> ServiceError:
-    return ServiceError(f"{address} answered what no service of autojacobin would; check the address", 200)
+    return ServiceError(
+        f"{redacted_address(address)} answered what no service of autojacobin would; check the address", 200
+    )
