@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from autojacobin.errors import DataError, IndexLockedError, StorageError
+from autojacobin.index import lock, storage
 from autojacobin.index.folder import IndexFolder
 from autojacobin.index.index import Index
 from autojacobin.index.lock import WriterLock
-from autojacobin.search import _lock, storage
 from tests.index.faults import Faults, Interrupt
 from tests.index.index_model import contents, small_hasher
 from tests.index.test_crash import CHANGES, names_on_disk, opened, replacement, state_on_disk, vectors
@@ -330,7 +330,7 @@ def test_a_state_that_could_not_be_read_is_read_before_the_next_change(tmp_path,
 
 
 def test_a_lock_whose_release_is_interrupted_is_not_thought_to_be_held(tmp_path, monkeypatch):
-    lock, unlock = WriterLock(tmp_path), _lock._unlock
+    lock, unlock = WriterLock(tmp_path), lock._unlock
 
     def unlock_and_interrupt(descriptor):
         unlock(descriptor)
@@ -338,7 +338,7 @@ def test_a_lock_whose_release_is_interrupted_is_not_thought_to_be_held(tmp_path,
 
     lock.acquire()
     with monkeypatch.context() as patch:
-        patch.setattr(_lock, "_unlock", unlock_and_interrupt)
+        patch.setattr(lock, "_unlock", unlock_and_interrupt)
         with pytest.raises(Interrupt):
             lock.release()
     assert not lock.held

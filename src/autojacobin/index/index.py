@@ -371,7 +371,7 @@ class Index:
         --------
         >>> import numpy as np
         >>> from autojacobin import LSH
-        >>> from autojacobin.search import Index
+        >>> from autojacobin import Index
         >>> X = np.random.default_rng(0).normal(size=(1000, 16)).astype(np.float32)
         >>> index = Index(LSH(32, random_state=0).fit(X))
         >>> index.add(X)
