@@ -330,20 +330,20 @@ def test_a_state_that_could_not_be_read_is_read_before_the_next_change(tmp_path,
 
 
 def test_a_lock_whose_release_is_interrupted_is_not_thought_to_be_held(tmp_path, monkeypatch):
-    lock, unlock = WriterLock(tmp_path), lock._unlock
+    held, unlock = WriterLock(tmp_path), lock._unlock
 
     def unlock_and_interrupt(descriptor):
         unlock(descriptor)
         raise Interrupt
 
-    lock.acquire()
+    held.acquire()
     with monkeypatch.context() as patch:
         patch.setattr(lock, "_unlock", unlock_and_interrupt)
         with pytest.raises(Interrupt):
-            lock.release()
-    assert not lock.held
+            held.release()
+    assert not held.held
     other = WriterLock(tmp_path)
     other.acquire()
     with pytest.raises(IndexLockedError):
-        lock.acquire()
+        held.acquire()
     other.release()
