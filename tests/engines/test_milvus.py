@@ -266,7 +266,7 @@ def test_a_server_that_dies_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("uri", "error", "message"),
     [
-        (5, DataTypeError, "uri must be text or a path, got int"),
+        (5, DataTypeError, "uri must be a path or text, got int"),
         (b"codes.db", DataTypeError, "got bytes"),
         ("codes", DataError, "that ends in .db, got 'codes'"),
         ("co des.db", DataError, "that ends in .db, got 'co des.db'"),

@@ -22,7 +22,6 @@ from autojacobin.cli import app
 from autojacobin.datasets import open_vectors, write_vectors
 from autojacobin.errors import AutoJacobinError, FormatError, MissingExtraError, StorageError
 from autojacobin.evaluation import ground_truth
-from autojacobin.jobs.chunks import merge
 from autojacobin.jobs.cluster import (
     DaskCluster,
     build_index,
@@ -32,6 +31,7 @@ from autojacobin.jobs.cluster import (
     true_neighbours,
 )
 from autojacobin.jobs.executor import InProcess, Task
+from autojacobin.search.kernels.selection import merge_topk
 
 from .cut_files import cut_into_files
 from .printed import printed
@@ -264,7 +264,7 @@ def answer_of(number, base):
 def test_the_tree_of_answers_has_all_leaves(cluster, n):
     shared = cluster.share(3)
     tasks = [Task(answer_of, (number, shared), "x") for number in range(n)]
-    distances, ids = cluster.merged("test", tasks, merge, 20)
+    distances, ids = cluster.merged("test", tasks, merge_topk, 20)
     order = sorted(range(n), key=lambda number: ((number * 7) % 5, number))[:20]
     assert ids[0].tolist() == order
     assert distances[0].tolist() == [(number * 7) % 5 + 3 for number in order]

@@ -101,7 +101,7 @@ def test_a_crash_before_the_commit_loses_no_segment(tmp_path, pattern, hasher, m
 def test_a_crash_after_the_commit_is_tidied_up_by_the_next_run(tmp_path, pattern, hasher, monkeypatch):
     path = tmp_path / "index"
     with monkeypatch.context() as patched:
-        patched.setattr("autojacobin.jobs.build.JobFolder.clear_away", lambda self: None)
+        patched.setattr("autojacobin.jobs.build.JobFolder.delete", lambda self: None)
         build_index(pattern, hasher, path, here, rows_per_chunk=1)
     assert os.path.exists(f"{path}.building")
     again = Interrupted(None)

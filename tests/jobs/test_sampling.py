@@ -15,7 +15,7 @@ from autojacobin.datasets import write_vectors
 from autojacobin.errors import FormatError, MissingExtraError, StorageError
 from autojacobin.jobs.chunks import cut_into_chunks
 from autojacobin.jobs.executor import Task
-from autojacobin.jobs.inputs import Piece, opened, survey
+from autojacobin.jobs.inputs import Piece, open_piece, survey
 from autojacobin.jobs.sampling import draw_sample
 
 from .cut_files import cut_into_files
@@ -113,7 +113,7 @@ def test_of_flat_remote_files_only_the_rows_between_the_drawn_ones_travel(memory
 
     monkeypatch.setattr(type(memory), "read_block", watched)
     piece = Piece(f"memory://x.{ending}", 50_000, 50_100)
-    with opened(piece) as (rows, first):
+    with open_piece(piece) as (rows, first):
         assert np.array_equal(rows(slice(50_000 - first, 50_100 - first)), X[50_000:50_100])
     assert sum(read) < 200_000 < X.nbytes
 

@@ -1,4 +1,4 @@
-"""FAISS: binary indexes and hashers, exported and searched."""
+"""FAISS: export of codes and hashers to FAISS indexes, and an engine on a file of FAISS."""
 
 from __future__ import annotations
 
@@ -8,39 +8,28 @@ from typing import Any, ClassVar, Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.files import atomic_writer
 from autojacobin.datasets.formats.source import as_path
-from autojacobin.engines.contract import Distances, Engine, Floats, Ids, by_lower_id
+from autojacobin.engines.contract import Engine, Floats, Hits, Ids, blocks, by_lower_id
 from autojacobin.errors import DataError, DataTypeError, FormatError, MissingExtraError, StorageError
-from autojacobin.hashers import Hasher
-from autojacobin.hashers.base import LinearHasher
+from autojacobin.hashers import Hasher, LinearHasher, check_fitted
 from autojacobin.index.index import Index
 from autojacobin.search.arguments import checked_count
 
-__all__ = ["FaissEngine", "faiss_package", "hasher_to_faiss", "to_faiss", "write_faiss"]
+__all__ = ["FaissEngine", "hasher_to_faiss", "to_faiss", "write_faiss"]
 
-_MOST_LINKS = 2**11  # that other engines take too; the memory of a graph is in proportion
-_MOST_IN_VIEW = 2**20  # FAISS sets aside room for as many in every search
-_OPTIONS: dict[str, dict[str, int | None]] = {  # and the largest value of each
+_MOST_LINKS = 2**11  # as in other engines; the memory of a graph is proportional to it
+_MOST_IN_VIEW = 2**20  # FAISS allocates memory for so many codes in every search
+_OPTIONS: dict[str, dict[str, int | None]] = {  # the options of each kind and their largest values
     "flat": {},
     "ivf": {"nlist": None, "nprobe": None},
     "hnsw": {"M": _MOST_LINKS, "ef_construction": _MOST_IN_VIEW, "ef_search": _MOST_IN_VIEW},
 }
 _ROWS_PER_BLOCK = 2**16
 _TRAINING_CODES_PER_LIST = 64
-
-
-def faiss_package() -> Any:
-    """Give the package ``faiss``, or say how to install it."""
-    try:
-        import faiss
-    except ImportError as error:
-        raise MissingExtraError("faiss", "faiss", "an index of FAISS") from error
-    return faiss
 
 
 def to_faiss(
@@ -58,7 +47,7 @@ def to_faiss(
     Parameters
     ----------
     source : Index or Codes
-        An index passes through in blocks.
+        An index is read in blocks.
     kind : {"flat", "ivf", "hnsw"}
         An ``IndexBinaryIDMap2`` of an ``IndexBinaryFlat``, an ``IndexBinaryIVF``, or an ``IndexBinaryIDMap2`` of an
         ``IndexBinaryHNSW``.
@@ -66,8 +55,8 @@ def to_faiss(
         ``progress(stage, done, total)``, called after each block of codes.
     **options : int
         For ``ivf``: ``nlist``, the number of lists (by default the root of the number of codes), and ``nprobe``, how
-        many of them a search looks at (by default a sixteenth of them). For ``hnsw``: ``M``, links a code, from 2
-        to 2048 (32), ``ef_construction`` (40) and ``ef_search`` (64), how many codes are kept in view.
+        many of them a search looks at (by default a sixteenth of them). For ``hnsw``: ``M``, links per code, from 2
+        to 2048 (32), ``ef_construction`` (40) and ``ef_search`` (64), the lengths of the candidate lists.
 
     Returns
     -------
@@ -83,15 +72,15 @@ def to_faiss(
     >>> distances, ids
     (array([[0, 1]], dtype=int32), array([[2, 1]]))
     """
-    faiss = faiss_package()
-    chosen = _checked_options(kind, options)
-    n, width = _size_of(source)
+    faiss = _faiss_package()
+    chosen = _as_options(kind, options)
+    n, width = _n_and_width(source)
     if kind == "ivf":
         index = _inverted_lists(faiss, source, n, width, chosen)
     else:
         inner = faiss.IndexBinaryFlat(8 * width) if kind == "flat" else _graph(faiss, width, chosen)
         index = faiss.IndexBinaryIDMap2(inner)
-    for ids, codes in _blocks(source):
+    for ids, codes in _parts(source):
         index.add_with_ids(codes.packed, ids)
         if progress is not None:
             progress("adding codes", int(index.ntotal), n)
@@ -99,7 +88,7 @@ def to_faiss(
 
 
 def hasher_to_faiss(hasher: Hasher, source: Index | Codes | None = None) -> Any:
-    """Make a FAISS index that hashes by itself: vectors go in, and are searched by their codes.
+    """Make a FAISS index that hashes by itself: it takes vectors, and searches them by their codes.
 
     It is an ``IndexPreTransform`` of a ``LinearTransform`` with the hyperplanes of the hasher and an ``IndexLSH`` that
     takes their signs. Saved with ``faiss.write_index``, it encodes (``index.sa_encode``), adds and searches with no
@@ -127,22 +116,22 @@ def hasher_to_faiss(hasher: Hasher, source: Index | Codes | None = None) -> Any:
     >>> bool((index.sa_encode(X) == hasher.encode(X).packed).all())
     True
     """
-    faiss = faiss_package()
-    transform = _hyperplanes(faiss, hasher)
+    faiss = _faiss_package()
+    transform = _as_transform(faiss, hasher)
     signs = faiss.IndexLSH(transform.d_out, transform.d_out, False, False)
     index = faiss.IndexPreTransform(transform, signs)
     if source is None:
         return index
-    _size_of(source)
+    _n_and_width(source)
     n_bits = source.n_bits if isinstance(source, Codes) else int(source.hasher.n_bits)
     if n_bits != transform.d_out:
         raise DataError(
             f"the codes must have the {transform.d_out} bits of the hasher, got {n_bits} bits; "
             "pass codes that this hasher made"
         )
-    named = faiss.IndexIDMap2(index) if isinstance(source, Index) else None  # which takes only an empty one
+    named = faiss.IndexIDMap2(index) if isinstance(source, Index) else None  # it wraps only an empty index
     all_ids = []
-    for ids, codes in _blocks(source):
+    for ids, codes in _parts(source):
         signs.add_sa_codes(codes.packed)
         all_ids.append(ids)
     index.ntotal = signs.ntotal
@@ -154,7 +143,174 @@ def hasher_to_faiss(hasher: Hasher, source: Index | Codes | None = None) -> Any:
     return named
 
 
-def _checked_options(kind: Any, options: dict[str, Any]) -> dict[str, int]:
+def write_faiss(index: Any, path: str | os.PathLike[str]) -> None:
+    """Write a FAISS index, binary or not; the path then holds the whole new file, or on an error the old one."""
+    faiss, target = _faiss_package(), as_path(path)
+    if not isinstance(index, faiss.Index | faiss.IndexBinary):
+        raise DataTypeError(f"an index of FAISS is needed, got {type(index).__name__}; make one with to_faiss")
+    write = faiss.write_index_binary if isinstance(index, faiss.IndexBinary) else faiss.write_index
+    try:
+        with atomic_writer(target) as stream:
+            write(index, stream.name)
+    except (OSError, RuntimeError) as error:  # FAISS raises RuntimeError when the disk is full
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise StorageError(f"{target} cannot be written: {reason}") from error
+
+
+class FaissEngine(Engine):
+    """Codes in a file of FAISS that holds an ``IndexBinaryIDMap2`` of an ``IndexBinaryFlat``.
+
+    FAISS works in memory: changes reach the file with :meth:`save`, with :meth:`close` and at the end of a ``with``
+    block, whole or not at all. A ``with`` block that ends in an error leaves the file as it was. Two processes that
+    change one file do not see each other's changes, and the last to save wins.
+
+    FAISS stores whole bytes and does not know the length of a code, so ``n_bits`` is given when a file is opened. It
+    stores no vectors with the codes.
+
+    Parameters
+    ----------
+    path : path
+        The file; if it does not exist yet, the first :meth:`save` makes it.
+    n_bits : int
+        Length of the codes.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from autojacobin import Codes
+    >>> from autojacobin.engines import FaissEngine
+    >>> codes = Codes.from_bits([[0, 0, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]])
+    >>> with tempfile.TemporaryDirectory() as folder, FaissEngine(f"{folder}/codes.faiss", n_bits=4) as engine:
+    ...     engine.write(codes, ids=[30, 20, 10])
+    ...     engine.search(codes[:1], k=2)
+    (array([[0, 3]], dtype=int32), array([[30, 20]]))
+    """
+
+    _noun: ClassVar[str] = "the FAISS index"
+
+    def __init__(self, path: str | os.PathLike[str], n_bits: SupportsIndex) -> None:
+        super().__init__(n_bits)
+        self._faiss = _faiss_package()
+        self.path = as_path(path)
+        self._width = -(-self.n_bits // 8)
+        self._ordered: tuple[Ids, Ids] | None = None
+        self._changed = not self.path.exists()
+        if self._changed:
+            if not self.path.parent.is_dir():
+                raise StorageError(f"{self.path} cannot be made: there is no folder {self.path.parent}; make it first")
+            self._index = self._faiss.IndexBinaryIDMap2(self._faiss.IndexBinaryFlat(8 * self._width))
+        else:
+            self._index = self._read_file()
+            self._check_layout(self._index)
+
+    def save(self) -> None:
+        """Write the index to its file, if it has changed since it was read or written."""
+        self._check_open()
+        if self._changed:
+            write_faiss(self._index, self.path)
+            self._changed = False
+
+    def __exit__(self, *exception: object) -> None:
+        self._changed = self._changed and exception[0] is None
+        self.close()
+
+    def _write(self, codes: Codes, ids: Ids, vectors: Floats | None) -> None:  # noqa: ARG002
+        replaced = ids[self._known(ids)]
+        if len(replaced):
+            self._index.remove_ids(replaced)
+        self._index.add_with_ids(codes.packed, ids)
+        self._has_changed()
+
+    def _search(self, queries: Codes, k: int) -> Hits:
+        return by_lower_id(
+            lambda rows, depth: self._index.search(queries.packed[rows], depth), len(queries), k, self._count()
+        )
+
+    def _delete(self, ids: Ids) -> None:
+        self._index.remove_ids(ids)
+        self._has_changed()
+
+    def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        ordered, _ = self._ids_in_order()
+        known: npt.NDArray[np.bool_] = np.searchsorted(ordered, ids, side="right") > np.searchsorted(ordered, ids)
+        return known
+
+    def _read(self, ids: Ids) -> Codes:
+        ordered, positions = self._ids_in_order()
+        return Codes(self._packed()[positions[np.searchsorted(ordered, ids)]], self.n_bits)
+
+    def _count(self) -> int:
+        return int(self._index.ntotal)
+
+    def _close(self) -> None:
+        self.save()
+
+    def _has_changed(self) -> None:
+        self._changed, self._ordered = True, None
+
+    def _ids_in_order(self) -> tuple[Ids, Ids]:
+        """All ids, ascending, and the position of each."""
+        if self._ordered is None:
+            ids = self._faiss.vector_to_array(self._index.id_map)
+            positions = np.argsort(ids)
+            self._ordered = ids[positions], positions
+        return self._ordered
+
+    def _packed(self) -> npt.NDArray[np.uint8]:
+        """The memory of FAISS with the codes; it is valid until the index changes."""
+        flat = self._faiss.downcast_IndexBinary(self._index.index)
+        if not self._count():
+            return np.empty((0, self._width), dtype=np.uint8)
+        memory: npt.NDArray[np.uint8] = self._faiss.rev_swig_ptr(flat.xb.data(), self._count() * self._width)
+        return memory.reshape(-1, self._width)
+
+    def _read_file(self) -> Any:
+        try:
+            self.path.open("rb").close()
+        except OSError as error:
+            raise StorageError(f"{self.path} cannot be read: {error.strerror or error}") from error
+        try:
+            return self._faiss.read_index_binary(os.fspath(self.path))
+        except Exception as error:  # FAISS raises RuntimeError, MemoryError and others for a damaged file
+            raise FormatError(
+                f"{self.path} is damaged or holds no binary FAISS index; expected a file that FaissEngine or "
+                "faiss.write_index_binary wrote"
+            ) from error
+
+    def _check_layout(self, index: Any) -> None:
+        faiss = self._faiss
+        named = isinstance(index, faiss.IndexBinaryIDMap2)
+        inner = faiss.downcast_IndexBinary(index.index) if named else index
+        if not named or not isinstance(inner, faiss.IndexBinaryFlat):
+            kinds = type(index).__name__ + (f" of an {type(inner).__name__}" if named else "")
+            raise DataError(
+                f"{self.path} holds an {kinds}, expected an IndexBinaryIDMap2 of an IndexBinaryFlat, as to_faiss makes "
+                "it; search it with FAISS itself, or export the codes again with kind='flat'"
+            )
+        if index.d != 8 * self._width:
+            raise DataError(
+                f"{self.path} holds codes of {index.d} bits, expected {self.n_bits}; open it with their length"
+            )
+        padding = 8 * self._width - self.n_bits
+        if padding and (self._packed()[:, -1] >> (8 - padding)).any():
+            raise DataError(
+                f"{self.path} holds codes of more than {self.n_bits} bits; open it with their length, up to {index.d}"
+            )
+        ordered, _ = self._ids_in_order()
+        if len(ordered) and (ordered[0] < 0 or (ordered[1:] == ordered[:-1]).any()):
+            raise DataError(f"{self.path} has ids that are negative or not unique; expected each once, from 0 on")
+
+
+def _faiss_package() -> Any:
+    """Give the package ``faiss``, or say how to install it."""
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingExtraError("faiss", "faiss", "an index of FAISS") from error
+    return faiss
+
+
+def _as_options(kind: Any, options: dict[str, Any]) -> dict[str, int]:
     if not isinstance(kind, str) or kind not in _OPTIONS:
         raise DataError(f"kind must be 'flat', 'ivf' or 'hnsw', got {kind!r}")
     limits = _OPTIONS[kind]
@@ -163,7 +319,7 @@ def _checked_options(kind: Any, options: dict[str, Any]) -> dict[str, int]:
             known = ", ".join(limits) or "none"
             raise DataError(f"{name} is no option of a FAISS index of kind {kind!r}, expected: {known}; leave it out")
     links = options.get("M", 2)
-    if isinstance(links, int) and links < 2:  # FAISS divides by the logarithm of 1, and the process ends
+    if isinstance(links, int) and links < 2:  # FAISS would divide by the logarithm of 1 and crash the process
         raise DataError(f"M must be an integer from 2 to {_MOST_LINKS}, got {links!r}; ask for more links")
     return {
         name: checked_count(name, value, limits[name], "the most that an index of FAISS is made with")
@@ -171,11 +327,10 @@ def _checked_options(kind: Any, options: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def _hyperplanes(faiss: Any, hasher: Any) -> Any:
+def _as_transform(faiss: Any, hasher: Any) -> Any:
     if not isinstance(hasher, Hasher):
         raise DataTypeError(f"a fitted hasher is needed, got {type(hasher).__name__}; pass for example an ITQ")
-    check_is_fitted(hasher)
-    hasher._refuse_changes_after_fit()
+    check_fitted(hasher)
     if not isinstance(hasher, LinearHasher):
         raise DataError(
             f"FAISS can only hash by hyperplanes, and {type(hasher).__name__} has none; export its codes with "
@@ -205,7 +360,7 @@ def _inverted_lists(faiss: Any, source: Index | Codes, n: int, width: int, chose
     index = faiss.IndexBinaryIVF(coarse, 8 * width, nlist)
     coarse.this.disown()
     index.own_fields = True
-    index.cp.min_points_per_centroid = 1  # or FAISS prints a warning, and then goes on all the same
+    index.cp.min_points_per_centroid = 1  # FAISS would print a warning otherwise
     index.nprobe = min(nlist, chosen.get("nprobe", max(1, nlist // 16)))
     rows = np.linspace(0, n - 1, min(n, _TRAINING_CODES_PER_LIST * nlist)).astype(np.int64)
     sample = source[rows].to_device("cpu") if isinstance(source, Codes) else source.codes(source.ids[rows])
@@ -220,7 +375,7 @@ def _graph(faiss: Any, width: int, chosen: dict[str, int]) -> Any:
     return index
 
 
-def _size_of(source: Any) -> tuple[int, int]:
+def _n_and_width(source: Any) -> tuple[int, int]:
     """Number of codes, and bytes of one."""
     if isinstance(source, Codes):
         return len(source), source.packed.shape[1]
@@ -229,177 +384,11 @@ def _size_of(source: Any) -> tuple[int, int]:
     raise DataTypeError(f"an Index or Codes are needed, got {type(source).__name__}; use hasher.encode(X)")
 
 
-def _blocks(source: Index | Codes) -> Iterator[tuple[Ids, Codes]]:
+def _parts(source: Index | Codes) -> Iterator[tuple[Ids, Codes]]:
+    """Blocks of ids and codes."""
     if isinstance(source, Index):
         yield from ((part.ids, part.codes) for part in source.parts())
         return
-    for start in range(0, len(source), _ROWS_PER_BLOCK):
-        block = source[start : start + _ROWS_PER_BLOCK].to_device("cpu")
-        yield np.arange(start, start + len(block), dtype=np.int64), block
-
-
-class FaissEngine(Engine):
-    """Codes in an ``IndexBinaryIDMap2`` of an ``IndexBinaryFlat``, which is read from a file and written back to it.
-
-    FAISS works in memory: changes reach the file with :meth:`save`, with :meth:`close` and at the end of a ``with``
-    block, whole or not at all. A ``with`` block that ends in an error leaves the file as it was. Two processes that
-    change one file do not see each other, and the last to save wins.
-
-    FAISS keeps whole bytes and does not know how long a code is, so ``n_bits`` is to be told when a file is opened. It
-    keeps no vectors beside codes.
-
-    Parameters
-    ----------
-    path : path
-        The file; if there is none yet, it is made when the engine is saved.
-    n_bits : int
-        Length of the codes.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from autojacobin import Codes
-    >>> from autojacobin.engines import FaissEngine
-    >>> codes = Codes.from_bits([[0, 0, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]])
-    >>> with tempfile.TemporaryDirectory() as folder, FaissEngine(f"{folder}/codes.faiss", n_bits=4) as engine:
-    ...     engine.write(codes, ids=[30, 20, 10])
-    ...     engine.search(codes[:1], k=2)
-    (array([[0, 3]], dtype=int32), array([[30, 20]]))
-    """
-
-    _called: ClassVar[str] = "the FAISS index"
-
-    def __init__(self, path: str | os.PathLike[str], n_bits: SupportsIndex) -> None:
-        super().__init__(n_bits)
-        self._faiss = faiss_package()
-        self.path = as_path(path)
-        self._width = -(-self.n_bits // 8)
-        self._ordered: tuple[Ids, Ids] | None = None
-        self._changed = not self.path.exists()
-        if self._changed:
-            if not self.path.parent.is_dir():
-                raise StorageError(f"{self.path} cannot be made: there is no folder {self.path.parent}; make it first")
-            self._index = self._faiss.IndexBinaryIDMap2(self._faiss.IndexBinaryFlat(8 * self._width))
-        else:
-            self._index = self._opened()
-            self._refuse_another_layout(self._index)
-
-    def save(self) -> None:
-        """Write the index to its file, if it has changed since it was read or written."""
-        self._refuse_closed()
-        self._saved()
-
-    def __exit__(self, *exception: object) -> None:
-        self._changed = self._changed and exception[0] is None
-        self.close()
-
-    def _write(self, codes: Codes, ids: Ids, vectors: Floats | None) -> None:  # noqa: ARG002
-        replaced = ids[self._known(ids)]
-        if len(replaced):
-            self._index.remove_ids(replaced)
-        self._index.add_with_ids(codes.packed, ids)
-        self._has_changed()
-
-    def _search(self, queries: Codes, k: int) -> tuple[Distances, Ids]:
-        def ask(rows: Ids, depth: int) -> tuple[Any, Any]:
-            found: tuple[Any, Any] = self._index.search(queries.packed[rows], depth)
-            return found
-
-        return by_lower_id(ask, len(queries), k, self._count())
-
-    def _delete(self, ids: Ids) -> None:
-        self._index.remove_ids(ids)
-        self._has_changed()
-
-    def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        ordered, _ = self._ids_in_order()
-        if not len(ordered):
-            return np.zeros(len(ids), dtype=bool)
-        places = np.minimum(np.searchsorted(ordered, ids), len(ordered) - 1)
-        known: npt.NDArray[np.bool_] = ordered[places] == ids
-        return known
-
-    def _read(self, ids: Ids) -> Codes:
-        ordered, positions = self._ids_in_order()
-        return Codes(self._packed()[positions[np.searchsorted(ordered, ids)]], self.n_bits)
-
-    def _count(self) -> int:
-        return int(self._index.ntotal)
-
-    def _close(self) -> None:
-        self._saved()
-
-    def _has_changed(self) -> None:
-        self._changed, self._ordered = True, None
-
-    def _ids_in_order(self) -> tuple[Ids, Ids]:
-        """All ids, ascending, and the position of each."""
-        if self._ordered is None:
-            ids = self._faiss.vector_to_array(self._index.id_map)
-            positions = np.argsort(ids)
-            self._ordered = ids[positions], positions
-        return self._ordered
-
-    def _packed(self) -> npt.NDArray[np.uint8]:
-        """The codes as they lie in FAISS, to be looked at before the index changes, and not to be kept."""
-        flat = self._faiss.downcast_IndexBinary(self._index.index)
-        if not self._count():
-            return np.empty((0, self._width), dtype=np.uint8)
-        memory: npt.NDArray[np.uint8] = self._faiss.rev_swig_ptr(flat.xb.data(), self._count() * self._width)
-        return memory.reshape(-1, self._width)
-
-    def _opened(self) -> Any:
-        try:
-            self.path.open("rb").close()
-        except OSError as error:
-            raise StorageError(f"{self.path} cannot be read: {error.strerror or error}") from error
-        try:
-            return self._faiss.read_index_binary(os.fspath(self.path))
-        except Exception as error:  # FAISS tells a damaged file by RuntimeError, MemoryError and what else C++ throws
-            raise FormatError(
-                f"{self.path} is damaged or holds no binary FAISS index; expected a file that FaissEngine or "
-                "faiss.write_index_binary wrote"
-            ) from error
-
-    def _refuse_another_layout(self, index: Any) -> None:
-        faiss = self._faiss
-        named = isinstance(index, faiss.IndexBinaryIDMap2)
-        inner = faiss.downcast_IndexBinary(index.index) if named else index
-        if not named or not isinstance(inner, faiss.IndexBinaryFlat):
-            kinds = type(index).__name__ + (f" of an {type(inner).__name__}" if named else "")
-            raise DataError(
-                f"{self.path} holds an {kinds}, expected an IndexBinaryIDMap2 of an IndexBinaryFlat, as to_faiss makes "
-                "it; search it with FAISS itself, or export the codes again with kind='flat'"
-            )
-        if index.d != 8 * self._width:
-            raise DataError(
-                f"{self.path} holds codes of {index.d} bits, expected {self.n_bits}; open it with their length"
-            )
-        padding = 8 * self._width - self.n_bits
-        if padding and (self._packed()[:, -1] >> (8 - padding)).any():
-            raise DataError(
-                f"{self.path} holds codes of more than {self.n_bits} bits; open it with their length, up to {index.d}"
-            )
-        ordered, _ = self._ids_in_order()
-        if len(ordered) and (ordered[0] < 0 or (ordered[1:] == ordered[:-1]).any()):
-            raise DataError(f"{self.path} has ids that are negative or not unique; expected each once, from 0 on")
-
-    def _saved(self) -> None:
-        if not self._changed:
-            return
-        write_faiss(self._index, self.path)
-        self._changed = False
-
-
-def write_faiss(index: Any, path: str | os.PathLike[str]) -> None:
-    """Write a FAISS index, binary or not, so that the path holds either the old file or all of the new one."""
-    faiss, target = faiss_package(), as_path(path)
-    if not isinstance(index, faiss.Index | faiss.IndexBinary):
-        raise DataTypeError(f"an index of FAISS is needed, got {type(index).__name__}; make one with to_faiss")
-    write = faiss.write_index_binary if isinstance(index, faiss.IndexBinary) else faiss.write_index
-    try:
-        with atomic_writer(target) as stream:
-            write(index, stream.name)
-    except (OSError, RuntimeError) as error:  # RuntimeError is what FAISS makes of a full disk
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise StorageError(f"{target} cannot be written: {reason}") from error
+    for block in blocks(len(source), _ROWS_PER_BLOCK):
+        codes = source[block].to_device("cpu")
+        yield np.arange(block.start, block.start + len(codes), dtype=np.int64), codes

@@ -1,4 +1,4 @@
-"""The connection to PostgreSQL, and values in the form in which it reads and writes them."""
+"""The connection to PostgreSQL, the translation of its errors, and its binary formats."""
 
 from __future__ import annotations
 
@@ -14,40 +14,81 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.core.addresses import redacted_address, redacted_message, safe_cause
 from autojacobin.engines.contract import Floats, Ids
-from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, MissingExtraError, StorageError
+from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
 
 __all__ = [
-    "BitArray", "FloatArray", "IdArray", "bit_array", "codes_from", "connected", "copied_rows", "float_array",
-    "id_array", "psycopg_package", "told", "where",
+    "as_bit_array", "as_codes", "as_copy_rows", "as_float_array", "as_id_array", "connect", "psycopg_package",
+    "translated_errors",
 ]  # fmt: skip
 
+_SECONDS_TO_CONNECT = 10
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _COPY_TRAILER = b"\xff\xff"
 _FLOAT4 = 700
 _EVERY_BYTE = np.arange(256, dtype=np.uint8)[:, np.newaxis]
-_TURNED = np.packbits(np.unpackbits(_EVERY_BYTE, axis=1, bitorder="little"), axis=1)[:, 0]
+_REVERSED = np.packbits(np.unpackbits(_EVERY_BYTE, axis=1, bitorder="little"), axis=1)[:, 0]  # the bits of each byte
 
 
-class BitArray(bytes):
-    """A value of type ``bit(n)[]`` as it is sent."""
-
-    type_number = 1561
-
-
-class FloatArray(bytes):
-    """A value of type ``real[]`` as it is sent."""
-
-    type_number = 1021
+def psycopg_package() -> Any:
+    """Give the package ``psycopg``, or say how to install it."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise MissingExtraError("psycopg", "pgvector", "a table in PostgreSQL") from error
+    return psycopg
 
 
-class IdArray(bytes):
-    """A value of type ``bigint[]`` as it is sent."""
+def connect(dsn: str) -> Any:
+    """Connect to a server; libpq reads missing parts of the DSN from its environment variables and files."""
+    psycopg = psycopg_package()
+    parts = _parts(dsn)
+    timeout = {} if "connect_timeout" in parts else {"connect_timeout": _SECONDS_TO_CONNECT}
+    try:
+        # prepared statements do not work through poolers that share connections
+        connection = psycopg.connect(dsn, autocommit=True, prepare_threshold=None, **timeout)
+    except psycopg.Error as error:
+        raise StorageError(
+            f"cannot connect to PostgreSQL at {_server(dsn)}: {_reason(error, parts)}; check that the server runs "
+            "there, and the user and the password"
+        ) from None
+    for kind in (_BitArray, _FloatArray, _IdArray):
+        connection.adapters.register_dumper(kind, _dumper(psycopg, kind.type_number))
+    return connection
 
-    type_number = 1016
+
+@contextmanager
+def translated_errors(connection: Any, dsn: str, table: str) -> Iterator[None]:
+    """Translate errors of PostgreSQL within the block into errors of this library."""
+    psycopg = psycopg_package()
+    try:
+        yield
+    except psycopg.Error as error:
+        parts = _parts(dsn)
+        server, reason = _server(dsn), _reason(error, parts)
+        if isinstance(error, psycopg.errors.UndefinedTable):
+            message = f"the table {table} at {server} is gone; open it again to make a new one"
+        elif isinstance(error, psycopg.errors.InsufficientPrivilege):
+            message = (
+                f"PostgreSQL at {server} does not permit that: {reason}; ask its administrator to grant the right, or "
+                "connect as another user"
+            )
+        elif isinstance(error, psycopg.errors.NotNullViolation):
+            message = (
+                f"the table {table} at {server} has a column of its own that has to be filled: {reason}; give that "
+                "column a default and repeat the call, of which nothing was kept"
+            )
+        elif connection.closed:
+            message = f"the connection to PostgreSQL at {server} is lost: {reason}; open it again and repeat the call"
+        else:
+            message = (
+                f"PostgreSQL at {server} could not do that with the table {table}: {reason}; fix that and repeat the "
+                "call, of which nothing was kept"
+            )
+        raise StorageError(message) from safe_cause(error, secrets=_secrets(parts))
 
 
-def copied_rows(ids: Ids, codes: Codes, vectors: Floats | None, vector_type: str) -> bytes:
-    """Give what COPY (FORMAT binary) takes for the columns id, code and, if there are vectors, vector."""
+def as_copy_rows(ids: Ids, codes: Codes, vectors: Floats | None, vector_type: str) -> bytes:
+    """Convert rows to the input of COPY (FORMAT binary): the columns id, code and, if there are vectors, vector."""
     columns: list[tuple[Any, ...]] = [("columns", ">i2"), ("id size", ">i4"), ("id", ">i8"), ("code size", ">i4")]
     columns.append(("code", _bits(codes.n_bits)))
     if vectors is not None:
@@ -56,48 +97,116 @@ def copied_rows(ids: Ids, codes: Codes, vectors: Floats | None, vector_type: str
     rows["columns"] = 2 if vectors is None else 3
     rows["id size"], rows["id"] = 8, ids
     rows["code size"] = rows.dtype["code"].itemsize
-    _fill_bits(rows["code"], codes)
+    rows["code"] = _as_bits(codes)
     if vectors is not None:
         rows["vector size"] = rows.dtype["vector"].itemsize
         _fill_vectors(rows["vector"], vectors)
     return _COPY_HEADER + rows.tobytes() + _COPY_TRAILER
 
 
-def bit_array(codes: Codes) -> BitArray:
-    """Give codes as a value of type ``bit(n)[]``."""
-    items = np.zeros(len(codes), dtype=[("size", ">i4"), ("code", _bits(codes.n_bits))])
-    items["size"] = items.dtype["code"].itemsize
-    _fill_bits(items["code"], codes)
-    return BitArray(_array_header(1560, len(items)).tobytes() + items.tobytes())
+def as_bit_array(codes: Codes) -> _BitArray:
+    """Convert codes to a value of type ``bit(n)[]``."""
+    return _BitArray(_as_array(1560, _as_bits(codes)))
 
 
-def float_array(vectors: Floats) -> FloatArray:
-    """Give vectors as one value of type ``real[]``, one after the other."""
-    items = np.zeros(vectors.size, dtype=[("size", ">i4"), ("value", ">f4")])
-    items["size"], items["value"] = 4, vectors.ravel()
-    return FloatArray(_array_header(_FLOAT4, vectors.size).tobytes() + items.tobytes())
+def as_float_array(vectors: Floats) -> _FloatArray:
+    """Convert vectors to one value of type ``real[]``, one vector after the other."""
+    return _FloatArray(_as_array(_FLOAT4, vectors.ravel().astype(">f4")))
 
 
-def id_array(ids: Ids) -> IdArray:
-    """Give ids as a value of type ``bigint[]``."""
-    items = np.zeros(len(ids), dtype=[("size", ">i4"), ("value", ">i8")])
-    items["size"], items["value"] = 8, ids
-    return IdArray(_array_header(20, len(ids)).tobytes() + items.tobytes())
+def as_id_array(ids: Ids) -> _IdArray:
+    """Convert ids to a value of type ``bigint[]``."""
+    return _IdArray(_as_array(20, ids.astype(">i8")))
 
 
-def codes_from(values: list[bytes], n_bits: int) -> Codes:
-    """Codes from values of type ``bit(n)`` as they are received."""
+def as_codes(values: list[bytes], n_bits: int) -> Codes:
+    """Convert received values of type ``bit(n)`` to codes."""
     received = np.frombuffer(b"".join(values), dtype=_bits(n_bits))
-    return Codes(_TURNED[received["bits"]], n_bits)
+    return Codes(_REVERSED[received["bits"]], n_bits)
+
+
+def _server(dsn: str) -> str:
+    """The user, server and database of a DSN, without its password."""
+    given = {name: redacted_address(part) for name, part in _parts(dsn).items()}  # a dbname may be a DSN itself
+    host = given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST") or "the default host"
+    port = f":{given['port']}" if given.get("port") else ""
+    user = f"{given['user']}@" if given.get("user") else ""
+    return f"{user}{host}{port}/{given.get('dbname') or ''}".rstrip("/")
+
+
+def _parts(dsn: Any) -> dict[str, Any]:
+    psycopg = psycopg_package()
+    if not isinstance(dsn, str):
+        raise DataTypeError(f"dsn must be a string such as 'postgresql://user@host/database', got {type(dsn).__name__}")
+    unreadable = DataError(
+        "dsn cannot be read; expected 'host=… port=… dbname=… user=…' or 'postgresql://host:5432/database', with "
+        "special characters of an address percent-encoded"
+    )
+    # A NUL would end the text. With / or @ in a password, libpq would read a part of it as the host, and show it.
+    host = re.sub("^postgres(?:ql)?://(?:[^@/]*@)?", "", dsn)
+    if "\0" in dsn or (host != dsn and "@" in host.partition("?")[0]):
+        raise unreadable
+    try:
+        parts: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(dsn)
+    except (psycopg.Error, UnicodeError):  # its message quotes the DSN with the password
+        raise unreadable from None
+    if not re.fullmatch("[0-9,]*", str(parts.get("port") or "")):
+        raise unreadable  # part of a password that no @ follows
+    return parts
+
+
+def _reason(error: Any, parts: dict[str, Any]) -> str:
+    # only the first part of the message, for the details quote whole rows
+    text = " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
+    return redacted_message(text, secrets=_secrets(parts)).rstrip(".")
+
+
+def _secrets(parts: dict[str, Any]) -> tuple[Any, ...]:
+    return parts.get("password"), parts.get("sslpassword"), os.environ.get("PGPASSWORD")
+
+
+def _dumper(psycopg: Any, number: int) -> Any:
+    class Unchanged(psycopg.adapt.Dumper):
+        format = psycopg.pq.Format.BINARY
+        oid = number
+
+        def dump(self, value: bytes) -> bytes:
+            return value
+
+    return Unchanged
+
+
+# Values in the binary format of PostgreSQL, with the numbers of their types: bit(n)[], real[] and bigint[].
+
+
+class _BitArray(bytes):
+    type_number = 1561
+
+
+class _FloatArray(bytes):
+    type_number = 1021
+
+
+class _IdArray(bytes):
+    type_number = 1016
 
 
 def _bits(n_bits: int) -> np.dtype[Any]:
     return np.dtype([("length", ">i4"), ("bits", np.uint8, (-(-n_bits // 8),))])
 
 
-def _fill_bits(column: npt.NDArray[Any], codes: Codes) -> None:
-    column["length"] = codes.n_bits
-    column["bits"] = _TURNED[codes.packed]
+def _as_bits(codes: Codes) -> npt.NDArray[Any]:
+    """Values of type ``bit(n)``: a length, and the bits with the most significant first in a byte."""
+    values = np.empty(len(codes), dtype=_bits(codes.n_bits))
+    values["length"], values["bits"] = codes.n_bits, _REVERSED[codes.packed]
+    return values
+
+
+def _as_array(type_number: int, values: npt.NDArray[Any]) -> bytes:
+    """An array of values of one type, each with its size before it."""
+    items = np.empty(len(values), dtype=[("size", ">i4"), ("value", values.dtype)])
+    items["size"], items["value"] = values.dtype.itemsize, values
+    return _array_header(type_number, len(values)).tobytes() + items.tobytes()
 
 
 def _vector(n_features: int, vector_type: str) -> np.dtype[Any]:
@@ -118,124 +227,5 @@ def _fill_vectors(column: npt.NDArray[Any], vectors: Floats) -> None:
 
 
 def _array_header(type_number: int, length: int) -> npt.NDArray[Any]:
-    """One dimension, no nulls, the type of the items, how many there are, counted from 1."""
+    """One dimension, no nulls, the type of the items, their number, and the first subscript."""
     return np.array([1, 0, type_number, length, 1], dtype=">i4")
-
-
-_SECONDS_TO_CONNECT = 10
-
-
-def psycopg_package() -> Any:
-    """Give the package ``psycopg``, or say how to install it."""
-    try:
-        import psycopg
-    except ImportError as error:
-        raise MissingExtraError("psycopg", "pgvector", "a table in PostgreSQL") from error
-    return psycopg
-
-
-def connected(dsn: str) -> Any:
-    """Connect to a server; what the DSN leaves out comes from the variables and files that libpq knows."""
-    psycopg = psycopg_package()
-    given = _parts(dsn)
-    timeout = {} if "connect_timeout" in given else {"connect_timeout": _SECONDS_TO_CONNECT}
-    try:
-        # statements that are prepared on the way do not get through poolers that share connections
-        connection = psycopg.connect(dsn, autocommit=True, prepare_threshold=None, **timeout)
-    except psycopg.Error as error:
-        raise StorageError(
-            f"cannot connect to PostgreSQL at {where(dsn)}: {_reason(error, given)}; check that the server runs there, "
-            "and the user and the password"
-        ) from None
-    for kind in (BitArray, FloatArray, IdArray):
-        connection.adapters.register_dumper(kind, _as_it_is(psycopg, kind.type_number))
-    return connection
-
-
-def where(dsn: str) -> str:
-    """Say which server, database and user a DSN names, and leave out its password."""
-    given = {name: redacted_address(part) for name, part in _parts(dsn).items()}  # a dbname may be a DSN itself
-    host = given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST") or "the default host"
-    port = f":{given['port']}" if given.get("port") else ""
-    user = f"{given['user']}@" if given.get("user") else ""
-    return f"{user}{host}{port}/{given.get('dbname') or ''}".rstrip("/")
-
-
-@contextmanager
-def told(connection: Any, dsn: str, table: str) -> Iterator[None]:
-    """Turn what PostgreSQL complains of into errors of this library."""
-    psycopg = psycopg_package()
-    try:
-        yield
-    except AutoJacobinError:
-        raise
-    except psycopg.errors.UndefinedTable as error:
-        raise StorageError(f"the table {table} at {where(dsn)} is gone; open it again to make a new one") from _cause(
-            error, dsn
-        )
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise StorageError(
-            f"PostgreSQL at {where(dsn)} does not permit that: {_reason(error, _parts(dsn))}; ask its administrator to "
-            "grant the right, or connect as another user"
-        ) from _cause(error, dsn)
-    except psycopg.errors.NotNullViolation as error:
-        raise StorageError(
-            f"the table {table} at {where(dsn)} has a column of its own that has to be filled: "
-            f"{_reason(error, _parts(dsn))}; give that column a default and repeat the call, of which nothing was kept"
-        ) from _cause(error, dsn)
-    except psycopg.Error as error:
-        if connection.closed:
-            raise StorageError(
-                f"the connection to PostgreSQL at {where(dsn)} is lost: {_reason(error, _parts(dsn))}; open it again "
-                "and repeat the call"
-            ) from _cause(error, dsn)
-        raise StorageError(
-            f"PostgreSQL at {where(dsn)} could not do that with the table {table}: {_reason(error, _parts(dsn))}; "
-            "fix that and repeat the call, of which nothing was kept"
-        ) from _cause(error, dsn)
-
-
-def _parts(dsn: Any) -> dict[str, Any]:
-    psycopg = psycopg_package()
-    if not isinstance(dsn, str):
-        raise DataTypeError(f"dsn must be a string such as 'postgresql://user@host/database', got {type(dsn).__name__}")
-    unreadable = DataError(
-        "dsn cannot be read; expected 'host=… port=… dbname=… user=…' or 'postgresql://host:5432/database', with "
-        "special characters of an address percent-encoded"
-    )
-    # a zero would end the text, and libpq would take a part of a password with / or @ in it for the host, and show it
-    place = re.sub("^postgres(?:ql)?://(?:[^@/]*@)?", "", dsn)
-    if "\0" in dsn or (place != dsn and "@" in place.partition("?")[0]):
-        raise unreadable
-    try:
-        parts: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(dsn)
-    except (psycopg.Error, UnicodeError):  # its message repeats the DSN, password and all
-        raise unreadable from None
-    if not re.fullmatch("[0-9,]*", str(parts.get("port") or "")):
-        raise unreadable  # a password without the @ after it
-    return parts
-
-
-def _reason(error: Any, given: dict[str, Any]) -> str:
-    # of what the server says only the first part, for its details quote whole rows
-    text = " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
-    return redacted_message(text, secrets=_secrets(given)).rstrip(".")
-
-
-def _cause(error: BaseException, dsn: str) -> BaseException | None:
-    return safe_cause(error, secrets=_secrets(_parts(dsn)))
-
-
-def _secrets(given: dict[str, Any]) -> tuple[Any, ...]:
-    return given.get("password"), given.get("sslpassword"), os.environ.get("PGPASSWORD")
-
-
-def _as_it_is(psycopg: Any, number: int) -> Any:
-    class AsItIs(psycopg.adapt.Dumper):
-        format = psycopg.pq.Format.BINARY
-        oid = number
-
-        def dump(self, value: bytes) -> bytes:
-            return value
-
-    return AsItIs

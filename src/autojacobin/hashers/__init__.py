@@ -2,7 +2,7 @@
 
 from autojacobin.hashers.autobin import AutoBin, CAutoBin, DAutoBin
 from autojacobin.hashers.autojacobin import AutoJacoBin
-from autojacobin.hashers.base import Hasher, LinearHasher
+from autojacobin.hashers.base import Hasher, LinearHasher, check_fitted
 from autojacobin.hashers.itq import ITQ
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
@@ -25,6 +25,7 @@ __all__ = [
     "OKMeans",
     "SpectralHashing",
     "Tensor",
+    "check_fitted",
     "find_method",
     "load",
     "methods",

@@ -24,7 +24,7 @@ from autojacobin.errors import DataError
 from autojacobin.hashers.parameters import Limit, Whole, check_parameters
 from autojacobin.hashers.persistence import Tensor, write_model
 
-__all__ = ["Hasher", "LinearHasher", "non_empty", "warn_caller"]
+__all__ = ["Hasher", "LinearHasher", "check_fitted", "non_empty", "warn_caller"]
 
 # The squares of numbers between these limits neither overflow nor underflow.
 _LARGEST = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e145}
@@ -335,3 +335,9 @@ def warn_caller(message: str) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, stacklevel=level)
+
+
+def check_fitted(hasher: Hasher) -> None:
+    """Raise a NotFittedError if the hasher is not fitted, or a DataError if a parameter was set after the fit."""
+    check_is_fitted(hasher)
+    hasher._refuse_changes_after_fit()

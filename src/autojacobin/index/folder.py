@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,11 +16,11 @@ from autojacobin.hashers import Hasher, load
 from autojacobin.index.array_files import ArrayFile, damaged
 from autojacobin.index.files import clear_os_errors
 from autojacobin.index.lock import LOCK_NAME, WriterLock
-from autojacobin.index.manifest import Manifest
+from autojacobin.index.manifest import Manifest, SegmentRecord
 from autojacobin.index.segment import Segment, check_ids, open_segment
 from autojacobin.index.storage import MANIFEST_NAME, FolderStore
 
-__all__ = ["IndexFolder"]
+__all__ = ["IndexFolder", "adopt_segments", "hasher_bytes", "index_files", "locked_folder", "read_index"]
 
 T = TypeVar("T")
 
@@ -133,16 +133,12 @@ class IndexFolder:
         self._check_hasher_file(manifest)
         segments = self.read_segments(manifest)
         for segment in segments:
-            segment.verify()
+            segment.verify_files(self.store.files)
         check_ids(segments, manifest.next_id, self.path / MANIFEST_NAME)
 
     def write_hasher(self, hasher: Hasher) -> ArrayFile:
         """Write a hasher's file."""
-        with tempfile.TemporaryDirectory() as elsewhere:  # hashers write themselves, but not through our file layer
-            copy = Path(elsewhere) / "hasher.safetensors"
-            hasher.save(copy)
-            content = copy.read_bytes()
-        return self.store.add_file("hasher", "safetensors", content)
+        return self.store.add_file("hasher", "safetensors", hasher_bytes(hasher))
 
     def commit(self, manifest: Manifest) -> None:
         """Make ``manifest`` the state of the index, if the folder is still the one that was locked."""
@@ -209,3 +205,67 @@ class IndexFolder:
                 f"{MANIFEST_NAME} from a copy, or save the vectors with: "
                 f"autojacobin index repair {self.path} NEW_FOLDER"
             )
+
+
+def read_index(path: str | os.PathLike[str]) -> tuple[Hasher, Manifest, tuple[Segment, ...]]:
+    """Hasher, manifest and segments of the newest state of an index."""
+    home = IndexFolder(path)
+    return home.newest(lambda manifest: (home.read_hasher(manifest), manifest, home.read_segments(manifest)))
+
+
+def index_files(path: str | os.PathLike[str]) -> set[str] | None:
+    """Names of the files that an index consists of, or None if there is no index at the path."""
+    home = IndexFolder(path)
+    return None if home.store.read_manifest() is None else home.newest(Manifest.names)
+
+
+@contextmanager
+def locked_folder(path: str | os.PathLike[str]) -> Iterator[IndexFolder]:
+    """Make the folder of a new index if it does not exist, and hold its lock within the block."""
+    home = IndexFolder(path)
+    try:
+        home.prepare()
+        yield home
+    finally:
+        home.release()
+
+
+def adopt_segments(
+    home: IndexFolder, source: Path, records: Sequence[SegmentRecord], hasher: Hasher, keep_vectors: bool
+) -> None:
+    """Make an index of segments whose files are in ``source`` and whose ids count up from 0.
+
+    Where the file system has links, the files keep their names in ``source`` too, so that no crash loses one.
+    """
+
+    def write() -> Manifest:
+        with clear_os_errors(home.path, "write to"):
+            for file in (file for record in records for file in record.files.values()):
+                _link(source / file.name, home.path / file.name)
+        manifest = Manifest(
+            1, int(hasher.n_bits), int(hasher.n_features_in_), keep_vectors, sum(record.n for record in records),
+            home.write_hasher(hasher), tuple(records),
+        )  # fmt: skip
+        home.read_segments(manifest)
+        return manifest
+
+    home.write_whole(write)
+
+
+def hasher_bytes(hasher: Hasher) -> bytes:
+    """The file of a hasher, as ``Hasher.save`` writes it."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "hasher.safetensors"
+        hasher.save(copy)
+        return copy.read_bytes()
+
+
+def _link(source: Path, target: Path) -> None:
+    if not source.exists():
+        raise StorageError(
+            f"a worker wrote {source}, which cannot be found from here; give the index a path that every worker sees"
+        )
+    with suppress(OSError):
+        os.link(source, target)
+        return
+    os.replace(source, target)  # on file systems without links

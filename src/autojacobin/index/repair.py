@@ -147,11 +147,12 @@ class _Salvage:
             "vectors": ((n, int(hasher.n_features_in_)), None),
             "dead": ((-(-n // 8),), np.uint8),
         }
-        self._arrays = {
-            kind: array
-            for kind, file in record.files.items()
-            if kind in shapes and (array := self._opened(file, kind, *shapes[kind])) is not None
-        }
+        self._arrays: dict[str, npt.NDArray[Any]] = {}
+        self._whole: dict[str, Any] = {}
+        for kind, file in record.files.items():
+            array = self._opened(file, kind, *shapes[kind]) if kind in shapes else None
+            if array is not None:
+                self._arrays[kind], self._whole[kind] = self._read(kind, array)
         self._order: Ids = np.arange(n)
         self.keep, self.ids = self._salvaged()
 
@@ -173,7 +174,7 @@ class _Salvage:
         whole = np.zeros(n, dtype=bool)
         if self._content == "vectors" and "vectors" in self._arrays:
             self._order, has_row = self._rows()
-            whole, has_id = self._whole_rows("vectors", n)[self._order], has_id & has_row
+            whole, has_id = self._whole["vectors"][self._order], has_id & has_row
             self._report.revived += int((~alive & ~has_row).sum())  # removed were positions, not these rows
             alive |= ~has_row
         elif self._content == "codes" and "codes" in self._arrays:
@@ -188,10 +189,10 @@ class _Salvage:
         for start in range(0, len(self.keep), ROWS_PER_BLOCK):
             block = slice(start, start + ROWS_PER_BLOCK)
             if self._content == "vectors":
-                vectors = np.asarray(self._arrays["vectors"].array[self._order[self.keep[block]]])
+                vectors = np.asarray(self._arrays["vectors"][self._order[self.keep[block]]])
                 yield Part(self.ids[block], self._hasher.encode(vectors), vectors)
             else:
-                tiles = Tiles(self._arrays["codes"].array, self._record.n, n_bits)
+                tiles = Tiles(self._arrays["codes"], self._record.n, n_bits)
                 yield Part(self.ids[block], tiles.take(self.keep[block]), None)
 
     def _ids(self) -> tuple[Ids, Any]:
@@ -200,8 +201,8 @@ class _Salvage:
             return np.arange(self._record.first_id, self._record.first_id + n), np.ones(n, dtype=bool)
         if "ids" not in self._arrays:
             return np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=bool)
-        ids = np.array(self._arrays["ids"].array)
-        return ids, self._whole_rows("ids", n) & (ids >= 0)
+        ids = self._arrays["ids"]
+        return ids, self._whole["ids"] & (ids >= 0)
 
     def _rows(self) -> tuple[Ids, Any]:
         """Row of each position, and whether it is known; positions whose row is lost get the rows that are left."""
@@ -210,8 +211,8 @@ class _Salvage:
             return np.arange(n), self._in_order() if self._guessed else np.ones(n, dtype=bool)
         if "rows" not in self._arrays:
             return np.arange(n), np.zeros(n, dtype=bool)
-        rows = self._arrays["rows"].array.astype(np.int64)
-        known = self._whole_rows("rows", n) & (rows < n)
+        rows = self._arrays["rows"].astype(np.int64)
+        known = self._whole["rows"] & (rows < n)
         left = np.setdiff1d(np.arange(n), rows[known])
         rows[~known] = left[: int((~known).sum())]
         return rows, known
@@ -222,11 +223,11 @@ class _Salvage:
         same = np.ones(n, dtype=bool)
         if "codes" not in self._arrays:
             return same
-        codes = Tiles(self._arrays["codes"].array, n, int(self._hasher.n_bits))
-        checked = np.flatnonzero(self._whole_codes() & self._whole_rows("vectors", n))
+        codes = Tiles(self._arrays["codes"], n, int(self._hasher.n_bits))
+        checked = np.flatnonzero(self._whole_codes() & self._whole["vectors"])
         for start in range(0, len(checked), ROWS_PER_BLOCK):
             rows = checked[start : start + ROWS_PER_BLOCK]
-            vectors = np.asarray(self._arrays["vectors"].array[rows])
+            vectors = np.asarray(self._arrays["vectors"][rows])
             same[rows] = (codes.take(rows).packed == self._hasher.encode(vectors).packed).all(axis=1)
         return same & (same[checked].sum() >= _IN_ORDER * len(checked))
 
@@ -237,8 +238,8 @@ class _Salvage:
         if "dead" not in self._record.files:
             return dead
         if "dead" in self._arrays:
-            known = np.repeat(self._whole_rows("dead", -(-n // 8)), 8)[:n]
-            dead = known & np.unpackbits(self._arrays["dead"].array, count=n, bitorder="little").astype(bool)
+            known = np.repeat(self._whole["dead"], 8)[:n]
+            dead = known & np.unpackbits(self._arrays["dead"], count=n, bitorder="little").astype(bool)
         n_unknown = int((~known).sum())
         # without the manifest nobody knows how many were removed
         self._report.revived += min(n_unknown, self._record.n_dead - int(dead.sum()) if self._record.n_dead else n)
@@ -246,24 +247,26 @@ class _Salvage:
 
     def _whole_codes(self) -> Any:
         """Codes that lie in whole blocks."""
-        words, n = self._arrays["codes"].array, self._record.n
-        tiles = self._whole_rows("codes", len(words))
-        return np.repeat(tiles, Tiles(words, n, int(self._hasher.n_bits)).codes_per_tile)[:n]
+        words, n = self._arrays["codes"], self._record.n
+        return np.repeat(self._whole["codes"], Tiles(words, n, int(self._hasher.n_bits)).codes_per_tile)[:n]
 
-    def _whole_rows(self, kind: str, n: int) -> Any:
-        """Rows of an array that lie in whole blocks."""
-        array = self._arrays[kind]
-        whole = np.ones(n, dtype=bool)
-        wrong = array.damaged_blocks()
-        if wrong and array.file is not None:
-            row_bytes = array.array.nbytes // n
-            for block in wrong:
-                whole[block.start // row_bytes : -(-block.stop // row_bytes)] = False
+    def _read(self, kind: str, array: CheckedArray) -> tuple[npt.NDArray[Any], Any]:
+        """An array and its rows that lie in whole blocks. All but vectors are in memory, with zeros for the others."""
+        whole, n_wrong = np.ones(len(array.array), dtype=bool), 0
+        content = np.zeros(array.array.nbytes if kind != "vectors" else 0, dtype=np.uint8)
+        row_bytes = array.array.nbytes // len(array.array)
+        for place, stream, is_whole in array.blocks_of_file(self._folder.store.files):
+            if not is_whole:
+                whole[place.start // row_bytes : -(-place.stop // row_bytes)] = False
+                n_wrong += 1
+            elif kind != "vectors":
+                content[place] = np.frombuffer(stream.read(place.stop - place.start), dtype=np.uint8)
+        if n_wrong and array.file is not None:
             path = self._folder.path / array.file.name
-            problem = f"{path}: {len(wrong)} blocks do not match their checksums."
-            if problem not in self._report.problems:
-                self._report.problems.append(problem)
-        return whole
+            self._report.problems.append(f"{path}: {n_wrong} blocks do not match their checksums or cannot be read.")
+        if kind == "vectors":
+            return array.array, whole
+        return content.view(array.array.dtype).reshape(array.array.shape), whole
 
 
 def _refuse_other_hasher(hasher: Hasher, manifest: Manifest | None) -> None:

@@ -1,8 +1,7 @@
-"""What a cluster does to a part of the data: pure functions of paths, so that any executor can run them anywhere.
+"""Functions over one chunk of the data, or one segment of an index, that any executor can run anywhere.
 
-A chunk is a run of rows of the whole, in one file or over several. Chunks begin where a single machine's blocks do: the
-rounding of a matrix product depends on how many rows it has, so the codes are the same to the last bit only if the
-products are.
+A chunk is a run of consecutive rows, in one file or over several. Chunks begin where the blocks of a single machine do:
+the rounding of a matrix product depends on its number of rows, so equal codes need equal blocks.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from autojacobin.index.manifest import SegmentRecord
 from autojacobin.index.searching import fetch, measure_of, nearest
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, most_rows, open_segment, write_segments
 from autojacobin.index.storage import FolderStore
-from autojacobin.jobs.inputs import Inputs, Piece, naming, opened
+from autojacobin.jobs.inputs import Inputs, Piece, naming_file, open_piece
 from autojacobin.search.arguments import checked_count
 from autojacobin.search.euclidean import measure_fetched
 from autojacobin.search.kernels.selection import merge_topk
@@ -36,23 +35,22 @@ from autojacobin.search.queries import Queries
 from autojacobin.search.truth import LARGEST_EXPONENT, exact_squared_distances, ground_truth
 
 __all__ = [
-    "ROWS_PER_CHUNK", "Answers", "Chunk", "SegmentFiles", "cut_into_chunks", "encode_chunk", "measure_chunk",
+    "ROWS_PER_CHUNK", "Chunk", "Neighbours", "SegmentFiles", "cut_into_chunks", "encode_chunk", "measure_chunk",
     "search_chunk", "truth_chunk", "write_chunk",
 ]  # fmt: skip
 
 ROWS_PER_CHUNK = 2**20
 _PAIRS_AT_ONCE = 2**16
 
-Answers = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
-"""Distances and ids, a row a query, in order of distance and then of id."""
+Neighbours = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
+"""Distances and ids, one row per query, sorted by distance and then by id."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows that are in ``pieces``, the first of which has the id ``first_id``; to be read as numbers of ``dtype``.
+    """The rows in ``pieces``, converted to ``dtype``, with ids from ``first_id`` on.
 
-    ``digest`` is another one if anything of this is, or if a file was changed: what was made of the same chunk before
-    is good still.
+    ``digest`` differs if any of these does, or if a file has changed. So results of the same digest can be kept.
     """
 
     pieces: tuple[Piece, ...]
@@ -72,7 +70,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class SegmentFiles:
-    """A segment of an index on a path that all workers see, and what it takes to open it."""
+    """A segment of an index on a path that every worker sees, and what is needed to open it."""
 
     folder: str
     record: SegmentRecord
@@ -87,7 +85,7 @@ class SegmentFiles:
         except FileNotFoundError as error:
             raise StorageError(
                 f"{error.filename} cannot be found from here: the index was changed meanwhile, or is not on a path "
-                "that every worker sees; search again, or put it on a shared one"
+                "that every worker sees; search again, or put it on a shared path"
             ) from error
 
 
@@ -105,12 +103,12 @@ def cut_into_chunks(inputs: Inputs, rows: int = ROWS_PER_CHUNK) -> list[Chunk]:
 
 
 def encode_chunk(chunk: Chunk, model: str) -> Codes:
-    """Codes of a chunk by the hasher at the path ``model``."""
+    """Encode a chunk with the hasher at the path ``model``."""
     return Codes.concatenate(part.codes for part in _parts(chunk, model, keep_vectors=False))
 
 
 def write_chunk(chunk: Chunk, model: str, folder: str, keep_vectors: bool) -> tuple[SegmentRecord, ...]:
-    """Write the segments of an index that a chunk makes, under names that were never used, and give their records."""
+    """Write the segments of a chunk to files with new names, and return their records."""
     limit = most_rows(int(_hasher(model).n_bits))
     target = FolderStore(Path(folder))
     segments = write_segments(_parts(chunk, model, keep_vectors), target, limit)
@@ -118,18 +116,18 @@ def write_chunk(chunk: Chunk, model: str, folder: str, keep_vectors: bool) -> tu
     return tuple(segment.record for segment in segments)
 
 
-def search_chunk(segment: SegmentFiles, queries: Queries, k: int) -> Answers:
-    """Nearest codes in one segment, or all of them if they are fewer than ``k``."""
-    opened_segment = segment.open()
-    return nearest(queries, (opened_segment,), min(k, opened_segment.n_live))
+def search_chunk(segment: SegmentFiles, queries: Queries, k: int) -> Neighbours:
+    """The ``k`` nearest codes in one segment, or all of them if there are fewer."""
+    found = segment.open()
+    return nearest(queries, (found,), min(k, found.n_live))
 
 
 def measure_chunk(
     segment: SegmentFiles, queries: npt.NDArray[Any], pairs: npt.NDArray[np.int64], dtype: str | None
 ) -> npt.NDArray[np.float64]:
-    """Squared Euclidean distances of pairs (number of a query, id that lives in the segment), for re-ranking.
+    """Squared Euclidean distances of pairs (number of a query, id in the segment), for re-ranking.
 
-    ``dtype`` is the type to compare in where the segments of the index have several.
+    ``dtype`` is the common type of the vectors where the segments of the index have different ones.
     """
     here = (segment.open(),)
     converted = partial(measure_fetched, lambda ids: fetch(here, ids).astype(dtype))
@@ -141,17 +139,17 @@ def measure_chunk(
     return squared[:, 0]
 
 
-def truth_chunk(chunk: Chunk, queries: npt.NDArray[Any], k: int) -> Answers:
-    """Squared Euclidean distances and ids of the nearest vectors of a chunk, or of all if they are fewer than ``k``."""
-    answers, first_id = [], chunk.first_id
+def truth_chunk(chunk: Chunk, queries: npt.NDArray[Any], k: int) -> Neighbours:
+    """Squared distances and ids of the ``k`` nearest vectors in a chunk, or of all of them if there are fewer."""
+    neighbours, first_id = [], chunk.first_id
     for piece in chunk.pieces:
-        with naming(piece), opened(piece) as (read, first):
+        with naming_file(piece), open_piece(piece) as (read, first):
             vectors = read(slice(piece.start - first, piece.stop - first)).astype(chunk.dtype, copy=False)
             rows = ground_truth(vectors, queries, min(k, len(vectors)))
-            distances = [_exactly(vectors[near], query) for near, query in zip(rows, queries, strict=True)]
-        answers.append((np.stack(distances), rows + first_id))
+            distances = [_squared_distances(vectors[near], query) for near, query in zip(rows, queries, strict=True)]
+        neighbours.append((np.stack(distances), rows + first_id))
         first_id += len(vectors)
-    return merge_topk(answers, k)
+    return merge_topk(neighbours, k)
 
 
 def _parts(chunk: Chunk, model: str, keep_vectors: bool) -> Iterator[Part]:
@@ -160,29 +158,29 @@ def _parts(chunk: Chunk, model: str, keep_vectors: bool) -> Iterator[Part]:
     except StorageError:
         raise
     except DataError as error:
-        _name_the_culprit(chunk)
+        _check_finite(chunk)
         raise type(error)(f"in the {chunk.rows} vectors of {chunk}: {error}") from error
 
 
-def _name_the_culprit(chunk: Chunk) -> None:
-    """Raise an error that names the file and the row of a NaN or Inf, if that is what is wrong."""
+def _check_finite(chunk: Chunk) -> None:
+    """Raise a DataError that names the file and the row of a NaN or Inf, if there is one."""
     for piece in chunk.pieces:
-        with naming(piece), opened(piece) as (read, first):
+        with naming_file(piece), open_piece(piece) as (read, first):
             for start in range(piece.start, piece.stop, ROWS_PER_BLOCK):
                 as_floats(read(slice(start - first, min(piece.stop, start + ROWS_PER_BLOCK) - first)), start)
 
 
 def _blocks(chunk: Chunk) -> Iterator[npt.NDArray[Any]]:
-    """Blocks of 65,536 rows, the last one shorter, whatever files these are in."""
+    """Blocks of 65,536 rows, the last one shorter, across the borders of files."""
     kept: list[npt.NDArray[Any]] = []
     missing = ROWS_PER_BLOCK
     for piece in chunk.pieces:
-        with opened(piece) as (read, first):
-            at = piece.start
-            while at < piece.stop:
-                rows = read(slice(at - first, min(piece.stop, at + missing) - first))
+        with open_piece(piece) as (read, first):
+            start = piece.start
+            while start < piece.stop:
+                rows = read(slice(start - first, min(piece.stop, start + missing) - first))
                 kept.append(rows.astype(chunk.dtype, copy=False))
-                at, missing = at + len(rows), missing - len(rows)
+                start, missing = start + len(rows), missing - len(rows)
                 if not missing:
                     yield kept[0] if len(kept) == 1 else np.concatenate(kept)
                     kept, missing = [], ROWS_PER_BLOCK
@@ -190,10 +188,10 @@ def _blocks(chunk: Chunk) -> Iterator[npt.NDArray[Any]]:
         yield np.concatenate(kept)
 
 
-def _exactly(points: npt.NDArray[Any], query: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Squared distances in the numbers by which ``ground_truth`` compares, so that chunks can be compared too."""
+def _squared_distances(points: npt.NDArray[Any], query: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Squared distances exactly as ``ground_truth`` compares them, so that chunks can be merged by them."""
     if points.dtype.kind == "f" or query.dtype.kind == "f":
-        # Numbers beyond are divided by a power of two, which would be another one for each chunk.
+        # ground_truth divides larger numbers by a power of two, which would differ between chunks.
         largest = max(float(np.abs(points).max(initial=0.0)), float(np.abs(query).max(initial=0.0)))
         if abs(int(np.frexp(largest)[1])) > LARGEST_EXPONENT:
             raise DataError(
@@ -205,5 +203,5 @@ def _exactly(points: npt.NDArray[Any], query: npt.NDArray[Any]) -> npt.NDArray[A
 
 @lru_cache(maxsize=4)
 def _hasher(model: str) -> Hasher:
-    # a worker has many chunks and few models; the path of a model has its checksum in it, so it never changes
+    # the path of a model contains its checksum, so a cached one never goes stale
     return load(model)

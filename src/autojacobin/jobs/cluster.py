@@ -1,4 +1,4 @@
-"""A Dask cluster that runs the tasks of a job: workers on this machine, or those of a scheduler that is running."""
+"""A Dask cluster that runs the tasks of a job: new workers on this machine, or those of a running scheduler."""
 
 from __future__ import annotations
 
@@ -21,24 +21,28 @@ from autojacobin.jobs.search import search_index, true_neighbours
 __all__ = ["DaskCluster", "build_index", "connect", "encode_files", "search_index", "true_neighbours"]
 
 _LOCAL = re.compile(r"local:([1-9][0-9]{0,3})")
-# A host and a port and nothing else: Dask writes addresses into its logs, so none with a password may get there.
+# A host and a port only: Dask writes addresses to its logs, so an address with a password is refused.
 _HOST_AND_PORT = r"(?:\[[0-9A-Za-z:.%]+\]|[^\s:/@?#\[\]]+):[0-9]{1,5}"
 _SCHEDULER = re.compile(rf"(tcp|tls|ucx)://{_HOST_AND_PORT}|(ws|wss)://{_HOST_AND_PORT}(/[^\s@?#]*)?")
 _ENCRYPTED = ("tls://", "wss://")
-_RETRIES = 2  # of a task that failed, as the network to a store may
-_DEATHS = 10  # of workers under one task, before the task is thought to kill them; a cluster may be preempted
+_RETRIES = 2  # of a task that raises, for example because of the network
+_DEATHS = 10  # of workers that run one task, before the task is blamed; workers may be preempted
 _MERGED_AT_ONCE = 8
+_SETTINGS = {
+    "distributed.scheduler.allowed-failures": _DEATHS,
+    "distributed.admin.large-graph-warning-threshold": "1GB",  # the graph holds the queries, once
+}
 _SECONDS_TO_CONNECT = 30
 
 
 @contextmanager
 def connect(address: str) -> Iterator[DaskCluster]:
-    """Lend a cluster.
+    """Connect to a cluster, or start one, for the length of a ``with`` block.
 
     Parameters
     ----------
     address : str
-        ``local:N`` for N new processes on this machine, of one thread each, which end with the block; or the address
+        ``local:N`` for N new processes of one thread each on this machine, which end with the block; or the address
         of a Dask scheduler, such as ``tcp://scheduler:8786``, whose workers have this library installed.
 
     Examples
@@ -59,8 +63,8 @@ def connect(address: str) -> Iterator[DaskCluster]:
     except ImportError:
         raise MissingExtraError("distributed", "cluster", "work on a cluster") from None
     if local is None:
-        _refuse_without_certificates(distributed, str(address))
-    with dask.config.set(_settings()), _event_loop() as loop:
+        _check_certificates(distributed, str(address))
+    with dask.config.set(_SETTINGS), _event_loop() as loop:
         if local is not None:
             with (
                 distributed.LocalCluster(
@@ -69,8 +73,10 @@ def connect(address: str) -> Iterator[DaskCluster]:
                     threads_per_worker=1,
                     processes=True,
                     dashboard_address=None,
-                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # or a second job would warn of a taken port
-                    memory_limit=None,  # arrays are mapped, and mapped pages look like memory in use
+                    scheduler_kwargs={
+                        "dashboard_address": "127.0.0.1:0"
+                    },  # a free port; with the default one, a second job would warn
+                    memory_limit=None,  # mapped arrays would count as used memory
                     silence_logs=logging.CRITICAL,
                     preload=["autojacobin.jobs.executor"],
                 ) as started,
@@ -78,15 +84,85 @@ def connect(address: str) -> Iterator[DaskCluster]:
             ):
                 yield DaskCluster(client)
             return
-        with _client(distributed, str(address), loop) as client:
+        with _connect(distributed, str(address), loop) as client:
             yield DaskCluster(client)
+
+
+class DaskCluster:
+    """Runs tasks through a ``distributed.Client``; see :class:`~autojacobin.jobs.executor.Executor`.
+
+    If a worker dies, another one repeats its task. A task that raises is repeated twice before it ends the job. Tasks
+    write files completely or not at all, so repetition does not change the result.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._stages = 0
+
+    def share(self, value: Any) -> Any:
+        """Send a value to the cluster once; if its worker dies, the scheduler restores it."""
+        return self._submit("share", _identity, (value,))
+
+    def each(self, stage: str, tasks: Sequence[Task], progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
+        """Yield the number and the result of each task, as they finish."""
+        futures = self._leaves(stage, tasks)
+        numbers = {future.key: number for number, future in enumerate(futures)}
+        for future in self._finished(stage, futures, tasks, progress):
+            yield numbers[future.key], future.result()
+
+    def merged(
+        self,
+        stage: str,
+        tasks: Sequence[Task],
+        merge: Callable[[Sequence[Any], int], Any],
+        k: int,
+        progress: Progress | None = None,
+    ) -> Any:
+        """Merge the results of all tasks on the workers, as a tree, and return the one result."""
+        leaves = self._leaves(stage, tasks)
+        level = list(leaves)
+        while len(level) > 1:
+            groups = [level[start : start + _MERGED_AT_ONCE] for start in range(0, len(level), _MERGED_AT_ONCE)]
+            level = [self._submit("merge", merge, (group, k)) for group in groups]
+        for _ in self._finished(stage, leaves, tasks, progress):
+            pass
+        (whole,) = self._finished(stage, level, (Task(merge, (), "the results of all chunks"),), None)
+        return whole.result()
+
+    def _leaves(self, stage: str, tasks: Sequence[Task]) -> list[Any]:
+        self._stages += 1  # part of the key: after a file has changed, the same job must not get its old results
+        return [self._submit(stage, task.function, task.arguments) for task in tasks]
+
+    def _submit(self, stage: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        # The key depends on the task alone, so a repeated job joins the one that the scheduler still runs.
+        digest = importlib.import_module("dask.base").tokenize(function, *map(_by_key, arguments))
+        key = f"{stage.replace(' ', '-')}-{self._stages}-{digest}"
+        return self._client.submit(_run, function, *arguments, key=key, retries=_RETRIES)
+
+    def _finished(
+        self, stage: str, futures: list[Any], tasks: Sequence[Task], progress: Progress | None
+    ) -> Iterator[Any]:
+        """Yield futures as they finish and release each; raise the error of the first that failed."""
+        about = {future.key: task.about for future, task in zip(futures, tasks, strict=True)}
+        completed = importlib.import_module("distributed").as_completed(futures)
+        total = len(futures)
+        futures.clear()
+        try:
+            for number, future in enumerate(completed, 1):
+                if future.status != "finished":
+                    raise _error_of(future, about[future.key])
+                yield future
+                if progress is not None:
+                    progress(stage, number, total)
+        finally:
+            completed.clear()  # cancels what nobody waits for
 
 
 @contextmanager
 def _event_loop() -> Iterator[Any]:
-    """Run an event loop in a thread for as long as the block lasts.
+    """Run an event loop in a thread within the block.
 
-    Dask would start one by itself, and give up if that takes more than ten seconds, as on a busy machine it may.
+    Dask would start one itself, but gives up after ten seconds, which a busy machine may exceed.
     """
     tornado = importlib.import_module("tornado.ioloop")
     started: Future[tuple[Any, asyncio.Event]] = Future()
@@ -96,15 +172,15 @@ def _event_loop() -> Iterator[Any]:
         started.set_result((tornado.IOLoop.current(), end))
         await end.wait()
 
-    def work() -> None:
+    def target() -> None:
         try:
             asyncio.run(run())
         except BaseException as error:
             if started.done():
                 raise
-            started.set_exception(error)  # there is no loop to be had, and somebody waits for one
+            started.set_exception(error)  # the caller waits for the loop
 
-    thread = threading.Thread(target=work, name="loop of a Dask client", daemon=True)
+    thread = threading.Thread(target=target, name="loop of a Dask client", daemon=True)
     thread.start()
     loop, end = started.result()
     try:
@@ -114,13 +190,13 @@ def _event_loop() -> Iterator[Any]:
         thread.join()
 
 
-def _refuse_without_certificates(distributed: Any, address: str) -> None:
+def _check_certificates(distributed: Any, address: str) -> None:
     if not address.startswith(_ENCRYPTED):
         return
     try:
         certificates = distributed.Security().get_connection_args("client").get("ssl_context")
         reason = "TLS needs certificates, got none"
-    except (OSError, ValueError, TypeError) as error:  # files that are not there, or are something else
+    except (OSError, ValueError, TypeError) as error:  # files that are missing or hold no certificates
         certificates, reason = None, f"the certificates for TLS cannot be read: {' '.join(str(error).split())}"
     if certificates is None:
         raise DataError(
@@ -129,7 +205,7 @@ def _refuse_without_certificates(distributed: Any, address: str) -> None:
         )
 
 
-def _client(distributed: Any, address: str, loop: Any) -> Any:
+def _connect(distributed: Any, address: str, loop: Any) -> Any:
     try:
         return distributed.Client(address, timeout=_SECONDS_TO_CONNECT, loop=loop)
     except OSError as error:
@@ -144,92 +220,14 @@ def _client(distributed: Any, address: str, loop: Any) -> Any:
         ) from None
 
 
-def _settings() -> dict[str, Any]:
-    return {
-        "distributed.scheduler.allowed-failures": _DEATHS,
-        "distributed.admin.large-graph-warning-threshold": "1GB",  # queries are in it, once
-    }
-
-
-class DaskCluster:
-    """Runs tasks through a ``distributed.Client``; see :class:`~autojacobin.jobs.executor.Executor`.
-
-    A task of a worker that died is run again by another; a task that raises is tried twice more, and then ends the
-    job. What is written by tasks is written whole or not at all, so neither changes what comes out.
-    """
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self._stages = 0
-
-    def share(self, value: Any) -> Any:
-        """Give the scheduler a value, once, for the workers that ask; it outlives every one of them."""
-        return self._submit("share", _same, (value,))
-
-    def each(self, stage: str, tasks: Sequence[Task], progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
-        """Give the number and the answer of each task, as they finish."""
-        futures = self._leaves(stage, tasks)
-        numbers = {future.key: number for number, future in enumerate(futures)}
-        for future in self._finished(stage, futures, tasks, progress):
-            yield numbers[future.key], future.result()
-
-    def merged(
-        self,
-        stage: str,
-        tasks: Sequence[Task],
-        merge: Callable[[Sequence[Any], int], Any],
-        k: int,
-        progress: Progress | None = None,
-    ) -> Any:
-        """Give the answers of all tasks put together on the workers, as a tree; one answer travels here."""
-        leaves = self._leaves(stage, tasks)
-        level = list(leaves)
-        while len(level) > 1:
-            groups = [level[start : start + _MERGED_AT_ONCE] for start in range(0, len(level), _MERGED_AT_ONCE)]
-            level = [self._submit("merge", merge, (group, k)) for group in groups]
-        for _ in self._finished(stage, leaves, tasks, progress):
-            pass
-        (whole,) = self._finished(stage, level, (Task(merge, (), "the answers of all chunks"),), None)
-        return whole.result()
-
-    def _leaves(self, stage: str, tasks: Sequence[Task]) -> list[Any]:
-        self._stages += 1  # or a job that is repeated because a file has changed would be given its old answers
-        return [self._submit(stage, task.function, task.arguments) for task in tasks]
-
-    def _submit(self, stage: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        # The key says what is done, and is the same in every run: a job that is begun again while the scheduler still
-        # works on it joins in.
-        digest = importlib.import_module("dask.base").tokenize(function, *map(_named, arguments))
-        key = f"{stage.replace(' ', '-')}-{self._stages}-{digest}"
-        return self._client.submit(_run, function, *arguments, key=key, retries=_RETRIES)
-
-    def _finished(
-        self, stage: str, futures: list[Any], tasks: Sequence[Task], progress: Progress | None
-    ) -> Iterator[Any]:
-        """Give futures as they finish, and let go of each, so that the workers can; the first that failed raises."""
-        about = {future.key: task.about for future, task in zip(futures, tasks, strict=True)}
-        completed = importlib.import_module("distributed").as_completed(futures)
-        total = len(futures)
-        futures.clear()
-        try:
-            for number, future in enumerate(completed, 1):
-                if future.status != "finished":
-                    raise _told(future, about[future.key])
-                yield future
-                if progress is not None:
-                    progress(stage, number, total)
-        finally:
-            completed.clear()  # what nobody waits for any more is given up
-
-
-def _named(argument: Any) -> Any:
-    """Futures by their keys, which say all; as objects they differ from run to run."""
+def _by_key(argument: Any) -> Any:
+    """Replace futures by their keys, which are the same in every run."""
     if isinstance(argument, list):
-        return [_named(part) for part in argument]
+        return [_by_key(part) for part in argument]
     return getattr(argument, "key", argument)
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
@@ -237,11 +235,11 @@ def _run(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except MissingExtraError as error:
-        raise AutoJacobinError(str(error)) from None  # an error with three arguments does not travel
+        raise AutoJacobinError(str(error)) from None  # an error with three arguments cannot be unpickled
 
 
-def _told(future: Any, about: str) -> AutoJacobinError:
-    """Error of a task that failed for good, as one of this library."""
+def _error_of(future: Any, about: str) -> AutoJacobinError:
+    """The error of a failed task, as one of this library."""
     if future.status == "cancelled":
         return AutoJacobinError(f"the work on {about} was cancelled by the scheduler; look at its log, and begin again")
     error = future.exception()

@@ -14,14 +14,14 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Task:
-    """A call of a pure function; the same task may run twice, and then does the same.
+    """A call of a function that may run twice with the same result.
 
     Attributes
     ----------
     function : callable
         Importable by name, so that any process can find it.
     arguments : tuple
-        Small things: paths and numbers. What is large is shared once (:meth:`Executor.share`).
+        Small values: paths and numbers. Large values are shared once (:meth:`Executor.share`).
     about : str
         What the task works on, for messages: the path of a file.
     """
@@ -32,13 +32,13 @@ class Task:
 
 
 class Executor(Protocol):
-    """Runs tasks somewhere. Another way to run them is another class with these three methods."""
+    """Runs tasks. A class with these three methods can run them in another way."""
 
     def share(self, value: Any) -> Any:
-        """Put a value where every task can have it, and give what stands for it among a task's arguments."""
+        """Make a value available to all tasks, and return what stands for it in the arguments of a task."""
 
     def each(self, stage: str, tasks: Sequence[Task], progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
-        """Give the number and the answer of each task, as they finish."""
+        """Yield the number and the result of each task, as they finish."""
 
     def merged(
         self,
@@ -48,18 +48,18 @@ class Executor(Protocol):
         k: int,
         progress: Progress | None = None,
     ) -> Any:
-        """Give the answers of all tasks put together by ``merge(answers, k)``, a few at a time, in any grouping."""
+        """Merge the results of all tasks with ``merge(results, k)``, a few at a time, in any grouping."""
 
 
 class InProcess:
-    """Runs tasks here, one after another."""
+    """Runs tasks in this process, one after another."""
 
     def share(self, value: Any) -> Any:
-        """Give the value itself."""
+        """Return the value itself."""
         return value
 
     def each(self, stage: str, tasks: Sequence[Task], progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
-        """Give the number and the answer of each task."""
+        """Yield the number and the result of each task."""
         for number, task in enumerate(tasks):
             yield number, task.function(*task.arguments)
             if progress is not None:
@@ -73,13 +73,13 @@ class InProcess:
         k: int,
         progress: Progress | None = None,
     ) -> Any:
-        """Give the answers of all tasks put together."""
-        together: list[Any] = []
-        for _, answer in self.each(stage, tasks, progress):
-            together = [merge([*together, answer], k)]
-        return together[0]
+        """Merge the results of all tasks."""
+        merged: list[Any] = []
+        for _, result in self.each(stage, tasks, progress):
+            merged = [merge([*merged, result], k)]
+        return merged[0]
 
 
 def dask_setup(_: Any) -> None:
-    """Leave Ctrl-C, which a terminal sends to every process, to the one that waits for the answers."""
+    """Ignore Ctrl-C in a worker; a terminal sends it to every process, and the client handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

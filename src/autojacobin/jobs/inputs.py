@@ -1,4 +1,4 @@
-"""The files that a job reads, here or at addresses of fsspec, as one sequence of rows."""
+"""The files that a job reads, local or at addresses of fsspec, as one sequence of rows."""
 
 from __future__ import annotations
 
@@ -24,58 +24,200 @@ from autojacobin.datasets.formats.registry import by_name
 from autojacobin.datasets.formats.source import Source, as_path
 from autojacobin.errors import AutoJacobinError, DataError, FormatError, MissingExtraError, StorageError
 
-__all__ = [
-    "InputFile", "Inputs", "Patterns", "Piece", "describe", "expand", "fetched", "find_files", "is_remote", "naming",
-    "opened", "survey",
-]  # fmt: skip
+__all__ = ["InputFile", "Inputs", "Patterns", "Piece", "naming_file", "open_piece", "survey"]
 
+Patterns = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+"""A path, a pattern such as ``base/*.npy`` or ``s3://bucket/*.parquet``, or several of them."""
 _HEAD_BYTES = 2**17
 _BYTES_AT_A_TIME = 2**24
+_FILES_AT_ONCE = 16  # reading a header is mostly waiting for a disk or a network
 
 
-def is_remote(path: str) -> bool:
-    """Whether a path is an address for fsspec, such as ``s3://bucket/part-0.npy``."""
-    return "://" in path and not path.startswith(("file://", "local://"))
+def survey(patterns: Patterns) -> Inputs:
+    """Find the files that match patterns, and read the shape and type of each, from its header where it has one.
+
+    Parameters
+    ----------
+    patterns : path, pattern, or several of them
+        Paths and patterns such as ``base/*.npy``, local or at an address of fsspec such as ``s3://bucket/*.parquet``.
+        A file that matches several patterns counts once.
+    """
+    paths = _find_files(patterns)
+    with ThreadPoolExecutor(min(_FILES_AT_ONCE, len(paths))) as pool:
+        files = tuple(pool.map(_inspect, paths))
+    for file in files:
+        if file.width != files[0].width:
+            raise DataError(
+                f"all files must hold vectors of one dimension, got {file.width} in {file} and {files[0].width} "
+                f"in {files[0]}; leave out what does not belong"
+            )
+    offsets = np.cumsum([0, *(file.rows for file in files)], dtype=np.int64)
+    return Inputs(files, files[0].width, np.result_type(*{file.dtype for file in files}), offsets)
 
 
-def expand(pattern: str) -> list[str]:
+@contextmanager
+def open_piece(piece: Piece) -> Iterator[tuple[Callable[[Any], npt.NDArray[Any]], int]]:
+    """Open a piece for reading.
+
+    The block gets a function from row numbers, or a slice, to vectors, and the row of the file that it counts as 0.
+    """
+    if _is_remote(piece.path):
+        layout = _remote_layout(piece.path)
+        if layout is not None:
+            _check_length(piece, layout.rows)
+        with _copied(piece.path, layout, piece.start, piece.stop) as vectors:
+            first = 0 if layout is None else piece.start
+            _check_length(piece, first + len(vectors))
+            yield vectors.__getitem__, first
+    else:
+        with open_vectors(piece.path) as vectors:
+            _check_length(piece, len(vectors))
+            yield vectors.__getitem__, 0
+
+
+@contextmanager
+def naming_file(piece: Piece) -> Iterator[None]:
+    """Add the name of the file to errors within the block that lack it."""
+    try:
+        yield
+    except (FormatError, StorageError):
+        raise  # these name their file
+    except DataError as error:
+        where = f"in rows {piece.start} to {piece.stop - 1} of {piece}"
+        raise type(error)(f"{where}: {error}") from error
+    except OSError as error:
+        raise StorageError(f"cannot read {piece}: {(error.strerror or str(error)).lower()}") from error
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows ``start`` to ``stop`` of a file."""
+
+    path: str
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return redacted_address(self.path)
+
+    def __repr__(self) -> str:  # Dask writes it to the logs of its workers
+        return f"Piece({redacted_address(self.path)!r}, {self.start}, {self.stop})"
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """The properties of a file that are known without its vectors; ``stamp`` changes when the file does."""
+
+    path: str
+    rows: int
+    width: int
+    dtype: str
+    stamp: str
+
+    def __str__(self) -> str:
+        return redacted_address(self.path)
+
+    def __repr__(self) -> str:
+        return f"InputFile({redacted_address(self.path)!r}, {self.rows}, {self.width}, {self.dtype!r})"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Files of one width as one matrix; ``dtype`` can represent the numbers of all of them."""
+
+    files: tuple[InputFile, ...]
+    width: int
+    dtype: np.dtype[Any]
+    offsets: npt.NDArray[np.int64] = field(compare=False)
+
+    @property
+    def rows(self) -> int:
+        """Number of vectors in all files."""
+        return int(self.offsets[-1])
+
+    def pieces(self, start: int, stop: int) -> tuple[Piece, ...]:
+        """The pieces of files that hold the rows ``start`` to ``stop``."""
+        first = int(np.searchsorted(self.offsets, start, side="right")) - 1
+        pieces = []
+        for number in range(first, len(self.files)):
+            offset, end = int(self.offsets[number]), int(self.offsets[number + 1])
+            if offset >= stop:
+                break
+            pieces.append(Piece(self.files[number].path, max(start, offset) - offset, min(stop, end) - offset))
+        return tuple(pieces)
+
+
+def _find_files(patterns: Patterns) -> list[str]:
+    """Paths of all files that match a pattern, each once, sorted."""
+    single = isinstance(patterns, str | bytes | os.PathLike) or not isinstance(patterns, Iterable)
+    listed: list[Any] = [patterns] if single else list(patterns)  # type: ignore[arg-type]
+    if not listed:
+        raise DataError("there are no files to read, got an empty list; give at least one path or pattern")
+    found: set[str] = set()
+    for pattern in listed:
+        if isinstance(pattern, str) and _is_remote(pattern):
+            matches = _remote_matches(pattern)
+        else:
+            if isinstance(pattern, str):
+                pattern = pattern.removeprefix("file://").removeprefix("local://")
+            matches = _local_matches(os.fspath(as_path(pattern)))
+        if not matches:
+            raise StorageError(
+                f"no file matches {redacted_address(pattern)}, expected at least one; check the spelling"
+            )
+        found.update(matches)
+    return sorted(found)
+
+
+def _local_matches(pattern: str) -> list[str]:
+    # the name of an existing file is no pattern, even with brackets in it
+    named = os.path.exists(pattern) or not glob.has_magic(pattern)
+    matches = [pattern] if named else glob.glob(pattern, recursive=True)
+    return [os.path.abspath(match) for match in matches]  # workers have other working directories
+
+
+def _remote_matches(pattern: str) -> list[str]:
     """Addresses of the files that match a pattern."""
-    with _clear_errors(pattern):
+    with _translated_errors(pattern):
         system, path = _file_system(pattern)
         _, chain, outer = pattern.partition("::")  # zip://*.npy::s3://bucket/all.zip
         found = system.glob(path) if any(sign in path for sign in "*?[") else [path]
         return [system.unstrip_protocol(match) + chain + outer for match in found]
 
 
-def describe(url: str) -> tuple[tuple[int, int], np.dtype[Any], str]:
-    """Shape and type of the vectors in a file, and a stamp that changes when the file does."""
-    with _clear_errors(url):
-        system, path = _file_system(url)
-        size, stamp = int(system.size(path)), str(system.ukey(path))
-        layout = _layout(url, system.read_block(path, 0, _HEAD_BYTES), size)
+def _inspect(path: str) -> InputFile:
+    """Read the properties of a file."""
+    if not _is_remote(path):
+        with open_vectors(path) as vectors:
+            (rows, width), dtype = vectors.shape, vectors.dtype
+        status = os.stat(path)
+        return InputFile(path, rows, width, dtype.str, f"{status.st_size}-{status.st_mtime_ns}")
+    with _translated_errors(path):
+        system, name = _file_system(path)
+        stamp = str(system.ukey(name))
+    layout = _remote_layout(path)
     if layout is not None:
-        return (layout.rows, layout.width), layout.dtype, stamp
-    with _opened(url, None, 0, 0) as vectors:
-        return vectors.shape, vectors.dtype, stamp
+        return InputFile(path, layout.rows, layout.width, layout.dtype.str, stamp)
+    with _copied(path, None, 0, 0) as vectors:
+        return InputFile(path, *vectors.shape, vectors.dtype.str, stamp)
 
 
-@contextmanager
-def fetched(url: str, start: int, stop: int) -> Iterator[tuple[Vectors, int]]:
-    """Lend the vectors of a file with the number of its first row that is there; rows ``start`` to ``stop`` are."""
-    with _clear_errors(url):
-        system, path = _file_system(url)
-        layout = _layout(url, system.read_block(path, 0, _HEAD_BYTES), int(system.size(path)))
-    if layout is not None and stop > layout.rows:
+def _check_length(piece: Piece, rows: int) -> None:
+    if piece.stop > rows:
         raise FormatError(
-            f"{redacted_address(url)} has {layout.rows} vectors, expected at least {stop}; it was changed meanwhile"
+            f"{piece} holds {rows} vectors, expected {piece.stop} or more as when the job began; do not change "
+            "the file meanwhile, and begin again"
         )
-    with _opened(url, layout, start, stop) as vectors:
-        yield vectors, 0 if layout is None else start
+
+
+def _is_remote(path: str) -> bool:
+    """Whether a path is an address for fsspec, such as ``s3://bucket/part-0.npy``."""
+    return "://" in path and not path.startswith(("file://", "local://"))
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the rows of a flat file are, and the header of a file with some of them."""
+    """The layout of a flat file; ``header(n)`` is the header of a file with n of its rows."""
 
     rows: int
     width: int
@@ -85,15 +227,23 @@ class _Layout:
     header: Callable[[int], bytes]
 
 
+def _remote_layout(url: str) -> _Layout | None:
+    """Layout of a file, or None if its format, or damage, requires to read the whole file."""
+    with _translated_errors(url):
+        system, path = _file_system(url)
+        return _layout(url, system.read_block(path, 0, _HEAD_BYTES), int(system.size(path)))
+
+
 def _layout(url: str, head: bytes, size: int) -> _Layout | None:
-    """Layout of a file, unless it is one that has to be there whole to be read or even to be counted."""
     format, packed = by_name(Path(_name(url)))
     if packed or format is None:
         return None
     if format.name == "npy":
-        shape, columns_first, dtype, start = read_header(_source(url, head))
+        shape, columns_first, dtype, start = read_header(
+            Source(redacted_address(url), np.frombuffer(head, dtype=np.uint8))  # type: ignore[arg-type]
+        )  # the address is for messages; a Path would drop one of its slashes
         if columns_first or len(shape) != 2 or dtype.kind not in "biuf" or size != start + _bytes(shape, dtype):
-            return None  # opened whole, which says what is wrong with it
+            return None  # opening the whole file then reports what is wrong
         width = shape[1]
         return _Layout(shape[0], width, dtype, start, width * dtype.itemsize, lambda n: npy_header(n, width, dtype))
     if format.name in ("fvecs", "bvecs", "ivecs") and len(head) >= 4 and format.dtype is not None:
@@ -112,14 +262,9 @@ def _layout(url: str, head: bytes, size: int) -> _Layout | None:
 
 
 def _name(url: str) -> str:
-    """Name of the file, which tells its format: without the query, where signatures are."""
+    """Name of the file, which determines its format, without the query, which may hold a signature."""
     path = url.partition("::")[0].partition("?")[0]
     return PurePosixPath(path.partition("#")[0] if path.startswith("http") else path).name
-
-
-def _source(url: str, head: bytes) -> Source:
-    # the address is for messages, and a Path would eat a slash of it
-    return Source(redacted_address(url), np.frombuffer(head, dtype=np.uint8))  # type: ignore[arg-type]
 
 
 def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
@@ -127,26 +272,27 @@ def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
 
 
 @contextmanager
-def _opened(url: str, layout: _Layout | None, start: int, stop: int) -> Iterator[Vectors]:
+def _copied(url: str, layout: _Layout | None, start: int, stop: int) -> Iterator[Vectors]:
     with tempfile.TemporaryDirectory(prefix="autojacobin-") as folder:
-        format, packed = by_name(Path(_name(url)))  # the name itself may have a part of a password in it
+        format, packed = by_name(Path(_name(url)))  # the name itself may contain a part of a password
         copy = Path(folder) / f"copy{format.extensions[0] if format else ''}{'.gz' if packed else ''}"
-        with _clear_errors(url):
+        with _translated_errors(url):
             system, path = _file_system(url)
             if layout is None:
                 system.get_file(path, str(copy))
             else:
                 with open(copy, "wb") as stream:
                     stream.write(layout.header(stop - start))
-                    at, end = (layout.first_byte + row * layout.row_bytes for row in (start, stop))
-                    while at < end:
-                        block = system.read_block(path, at, min(_BYTES_AT_A_TIME, end - at))
+                    offset, end = (layout.first_byte + row * layout.row_bytes for row in (start, stop))
+                    while offset < end:
+                        block = system.read_block(path, offset, min(_BYTES_AT_A_TIME, end - offset))
                         if not block:
+                            shown = redacted_address(url)
                             raise FormatError(
-                                f"{redacted_address(url)} ends at byte {at}, expected {end}; it was changed meanwhile"
+                                f"{shown} ends at byte {offset}, expected {end}; it was changed meanwhile"
                             )
                         stream.write(block)
-                        at += len(block)
+                        offset += len(block)
         where = redacted_address(url) + ("" if layout is None else f" (from row {start} on)")
         try:
             with open_vectors(copy) as vectors:
@@ -165,8 +311,8 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def _clear_errors(url: str) -> Iterator[None]:
-    """Tell in one sentence what a remote store says; each has errors of its own, so all are caught."""
+def _translated_errors(url: str) -> Iterator[None]:
+    """Translate the errors of a remote store; each store has its own exceptions, so all are caught."""
     shown = redacted_address(url)
     try:
         yield
@@ -174,173 +320,8 @@ def _clear_errors(url: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         cause = safe_cause(error, url)
-        raise StorageError(f"cannot read {shown}: there is no such file; look at the spelling") from cause
+        raise StorageError(f"cannot read {shown}: there is no such file; check the spelling") from cause
     except Exception as error:
         reason = redacted_message(" ".join(str(error).split()), url) or type(error).__name__
         cause = safe_cause(error, url)
-        raise StorageError(f"cannot read {shown}: {reason}; look at the address and at your rights to it") from cause
-
-
-Patterns = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-"""A path, a pattern such as ``base/*.npy`` or ``s3://bucket/*.parquet``, or several of them."""
-
-_FILES_AT_ONCE = 16  # a look at a header is a wait for a disk or for a network
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Rows ``start`` to ``stop`` of a file."""
-
-    path: str
-    start: int
-    stop: int
-
-    def __str__(self) -> str:
-        return redacted_address(self.path)
-
-    def __repr__(self) -> str:  # which Dask writes into the logs of its workers
-        return f"Piece({redacted_address(self.path)!r}, {self.start}, {self.stop})"
-
-
-@dataclass(frozen=True)
-class InputFile:
-    """What is known of a file without reading its vectors; ``stamp`` changes when the file does."""
-
-    path: str
-    rows: int
-    width: int
-    dtype: str
-    stamp: str
-
-    def __str__(self) -> str:
-        return redacted_address(self.path)
-
-    def __repr__(self) -> str:
-        return f"InputFile({redacted_address(self.path)!r}, {self.rows}, {self.width}, {self.dtype!r})"
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Files one below the other, of one width; ``dtype`` is the one that holds the numbers of all of them."""
-
-    files: tuple[InputFile, ...]
-    width: int
-    dtype: np.dtype[Any]
-    offsets: npt.NDArray[np.int64] = field(compare=False)
-
-    @property
-    def rows(self) -> int:
-        """Vectors in all files."""
-        return int(self.offsets[-1])
-
-    def pieces(self, start: int, stop: int) -> tuple[Piece, ...]:
-        """Where the rows ``start`` to ``stop`` of the whole are."""
-        first = int(np.searchsorted(self.offsets, start, side="right")) - 1
-        pieces = []
-        for number in range(first, len(self.files)):
-            offset, end = int(self.offsets[number]), int(self.offsets[number + 1])
-            if offset >= stop:
-                break
-            pieces.append(Piece(self.files[number].path, max(start, offset) - offset, min(stop, end) - offset))
-        return tuple(pieces)
-
-
-def survey(patterns: Patterns) -> Inputs:
-    """Look at every file that matches a pattern: its shape and type, from its header where the format has one.
-
-    Parameters
-    ----------
-    patterns : path, pattern, or several of them
-        Paths and patterns such as ``base/*.npy``, here or at an address of fsspec such as ``s3://bucket/*.parquet``.
-        A file that matches several counts once.
-    """
-    paths = find_files(patterns)
-    with ThreadPoolExecutor(min(_FILES_AT_ONCE, len(paths))) as pool:
-        files = tuple(pool.map(_look_at, paths))
-    for file in files:
-        if file.width != files[0].width:
-            raise DataError(
-                f"all files must hold vectors of one dimension, got {file.width} in {file} and {files[0].width} "
-                f"in {files[0]}; leave out what does not belong"
-            )
-    offsets = np.cumsum([0, *(file.rows for file in files)], dtype=np.int64)
-    return Inputs(files, files[0].width, np.result_type(*{file.dtype for file in files}), offsets)
-
-
-def find_files(patterns: Patterns) -> list[str]:
-    """Paths of all files that match a pattern, each once and in order."""
-    single = isinstance(patterns, str | bytes | os.PathLike) or not isinstance(patterns, Iterable)
-    listed: list[Any] = [patterns] if single else list(patterns)  # type: ignore[arg-type]
-    if not listed:
-        raise DataError("there are no files to read, got an empty list; give at least one path or pattern")
-    found: set[str] = set()
-    for pattern in listed:
-        if isinstance(pattern, str) and is_remote(pattern):
-            matches = expand(pattern)
-        else:
-            matches = _here(os.fspath(as_path(_without_protocol(pattern))))
-        if not matches:
-            raise StorageError(
-                f"no file matches {redacted_address(pattern)}, expected at least one; look at the spelling"
-            )
-        found.update(matches)
-    return sorted(found)
-
-
-def _without_protocol(pattern: Any) -> Any:
-    if not isinstance(pattern, str):
-        return pattern
-    return pattern.removeprefix("file://").removeprefix("local://")
-
-
-def _here(pattern: str) -> list[str]:
-    # a name with brackets in it is a name if there is such a file
-    named = os.path.exists(pattern) or not glob.has_magic(pattern)
-    matches = [pattern] if named else glob.glob(pattern, recursive=True)
-    return [os.path.abspath(match) for match in matches]  # workers have other working folders
-
-
-def _look_at(path: str) -> InputFile:
-    if is_remote(path):
-        (rows, width), dtype, stamp = describe(path)
-    else:
-        with open_vectors(path) as vectors:
-            (rows, width), dtype = vectors.shape, vectors.dtype
-        status = os.stat(path)
-        stamp = f"{status.st_size}-{status.st_mtime_ns}"
-    return InputFile(path, rows, width, dtype.str, stamp)
-
-
-@contextmanager
-def opened(piece: Piece) -> Iterator[tuple[Callable[[Any], npt.NDArray[Any]], int]]:
-    """Lend a function from rows (numbers, or a slice of them) to vectors, and the row of the file that is its row 0."""
-    if is_remote(piece.path):
-        with fetched(piece.path, piece.start, piece.stop) as (vectors, first):
-            _refuse_shortened(piece, first + len(vectors))
-            yield vectors.__getitem__, first
-    else:
-        with open_vectors(piece.path) as vectors:
-            _refuse_shortened(piece, len(vectors))
-            yield vectors.__getitem__, 0
-
-
-def _refuse_shortened(piece: Piece, rows: int) -> None:
-    if piece.stop > rows:
-        raise FormatError(
-            f"{piece} holds {rows} vectors, expected {piece.stop} or more as when the work began; leave the file "
-            "alone meanwhile, and begin again"
-        )
-
-
-@contextmanager
-def naming(piece: Piece) -> Iterator[None]:
-    """Name the file in errors that speak of vectors and do not know where these come from."""
-    try:
-        yield
-    except (FormatError, StorageError):
-        raise  # which name their file
-    except DataError as error:
-        where = f"in rows {piece.start} to {piece.stop - 1} of {piece}"
-        raise type(error)(f"{where}: {error}") from error
-    except OSError as error:
-        raise StorageError(f"cannot read {piece}: {(error.strerror or str(error)).lower()}") from error
+        raise StorageError(f"cannot read {shown}: {reason}; check the address and your permissions") from cause

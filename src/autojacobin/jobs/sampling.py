@@ -1,8 +1,7 @@
-"""A training set out of files that are too many to read: rows drawn evenly over all of them."""
+"""Random samples of the vectors in many files, for training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -12,7 +11,8 @@ from sklearn.utils.random import sample_without_replacement
 
 from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError
-from autojacobin.jobs.inputs import Patterns, Piece, naming, opened, survey
+from autojacobin.jobs.executor import Progress
+from autojacobin.jobs.inputs import Patterns, Piece, naming_file, open_piece, survey
 from autojacobin.search.arguments import checked_count
 
 __all__ = ["draw_sample"]
@@ -23,18 +23,18 @@ def draw_sample(
     n: SupportsIndex,
     *,
     random_state: Any = 0,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> npt.NDArray[Any]:
-    """Draw ``n`` vectors out of many files, each row with the same chance and none twice.
+    """Draw ``n`` vectors from many files, uniformly and without replacement.
 
-    The rows are counted by the headers of the files and drawn before any vector is read; then each file is opened once,
-    and only the drawn rows of it are read where the format allows that. Memory is that of the sample.
+    Rows are counted by the headers of the files, and drawn before any vector is read. Then each file is opened once,
+    and only the drawn rows are read where the format allows it. So the sample alone has to fit into memory.
 
     Parameters
     ----------
     patterns : path, pattern, or several of them
         Files in any format of :func:`~autojacobin.datasets.open_vectors`: paths and patterns such as ``base/*.npy``,
-        here or at an address of fsspec such as ``s3://bucket/*.parquet``.
+        local or at an address of fsspec such as ``s3://bucket/*.parquet``.
     n : int
         Vectors to draw, from 1 to the number of all vectors.
     random_state : int, RandomState or None
@@ -68,19 +68,16 @@ def draw_sample(
             f"{random_state!r}; give for example 0"
         ) from None
     drawn = np.sort(sample_without_replacement(inputs.rows, wanted, random_state=rng).astype(np.int64))
-    sample = np.empty((wanted, inputs.width), dtype=np.float64 if _wide(inputs.dtype) else np.float32)
+    wide = inputs.dtype.kind == "f" and inputs.dtype.itemsize >= 8
+    sample = np.empty((wanted, inputs.width), dtype=np.float64 if wide else np.float32)
     edges = np.searchsorted(drawn, inputs.offsets)
     for number, file in enumerate(inputs.files):
         here = slice(edges[number], edges[number + 1])
         rows = drawn[here] - inputs.offsets[number]
         if len(rows):
             piece = Piece(file.path, int(rows[0]), int(rows[-1]) + 1)
-            with naming(piece), opened(piece) as (read, first):
+            with naming_file(piece), open_piece(piece) as (read, first):
                 sample[here] = as_floats(read(rows - first).astype(inputs.dtype, copy=False))
         if progress is not None:
             progress("sampling", number + 1, len(inputs.files))
     return sample
-
-
-def _wide(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind == "f" and dtype.itemsize >= 8

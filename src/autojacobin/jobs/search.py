@@ -1,6 +1,6 @@
-"""Search and ground truth over data that one machine does not hold: an answer a chunk, put together as a tree.
+"""Jobs that search an index, or find true neighbours, with one task per segment or chunk.
 
-The answers are those of a single machine, to the last tie, whatever runs the tasks and on however many workers.
+The results are those of a single machine, ties included, whatever runs the tasks and on however many workers.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import DataError
-from autojacobin.index.index import Index
+from autojacobin.index.folder import read_index
 from autojacobin.index.segment import Segment
 from autojacobin.jobs.chunks import (
     ROWS_PER_CHUNK,
-    Answers,
+    Neighbours,
     SegmentFiles,
     cut_into_chunks,
     measure_chunk,
@@ -35,7 +35,7 @@ from autojacobin.search.kernels.selection import merge_topk
 
 __all__ = ["search_index", "true_neighbours"]
 
-_BYTES_OF_ANSWERS = 2**26
+_BYTES_PER_RESULT = 2**26
 
 
 def search_index(
@@ -49,14 +49,14 @@ def search_index(
     rerank: bool = True,
     progress: Progress | None = None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Search an index with a task for each of its segments; the answer is that of ``Index.search``.
+    """Search an index with one task per segment; the result is that of ``Index.search``.
 
     Parameters
     ----------
     path : path
         Folder of an index on a path that every worker sees.
     executor : Executor
-        Where the work is done.
+        What runs the tasks.
     queries, k, candidates, distance, rerank
         As in :meth:`autojacobin.Index.search`.
     progress : callable, optional
@@ -67,25 +67,29 @@ def search_index(
     distances, ids : arrays of shape (n_queries, k)
     """
     where = os.path.abspath(as_path(path))
-    with Index.open(where) as index:
-        wanted, number = _checked(index, k, candidates, distance, rerank)
-        segments, hasher = index._state.segments, index.hasher
-        files = [
-            SegmentFiles(
-                where, segment.record, int(hasher.n_bits), int(hasher.n_features_in_), index._state.keep_vectors
-            )
-            for segment in segments
-        ]
-        matrix = to_host(as_matrix(queries, type(hasher).__name__))
-        answers = []
-        for block in _query_blocks(len(matrix), number):
-            shared = executor.share(DISTANCES[distance].queries(hasher, matrix[block]))
-            tasks = [Task(search_chunk, (segment, shared, number), where) for segment in files]
-            found = executor.merged("searching", tasks, merge_topk, number, progress)
-            if rerank:
-                found = _in_euclidean_order(matrix[block], found[1], segments, files, wanted, executor, progress)
-            answers.append(found)
-    return np.concatenate([part[0] for part in answers]), np.concatenate([part[1] for part in answers])
+    hasher, manifest, segments = read_index(where)
+    n = sum(segment.n_live for segment in segments)
+    wanted = checked_k(k, n, "the index")
+    check_distance(distance)
+    if not rerank and candidates is not None:
+        raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")
+    if rerank and not manifest.keep_vectors:
+        raise DataError("this index keeps no vectors to re-rank by; pass rerank=False, or build it with its vectors")
+    depth = min(checked_candidates(candidates, wanted), n) if rerank else wanted
+    files = [
+        SegmentFiles(where, segment.record, manifest.n_bits, manifest.n_features, manifest.keep_vectors)
+        for segment in segments
+    ]
+    matrix = to_host(as_matrix(queries, type(hasher).__name__))
+    results = []
+    for block in _query_blocks(len(matrix), depth):
+        shared = executor.share(DISTANCES[distance].queries(hasher, matrix[block]))
+        tasks = [Task(search_chunk, (file, shared, depth), where) for file in files]
+        found = executor.merged("searching", tasks, merge_topk, depth, progress)
+        if rerank:
+            found = _reranked(matrix[block], found[1], segments, files, wanted, executor, progress)
+        results.append(found)
+    return np.concatenate([part[0] for part in results]), np.concatenate([part[1] for part in results])
 
 
 def true_neighbours(
@@ -97,9 +101,9 @@ def true_neighbours(
     rows_per_chunk: int = ROWS_PER_CHUNK,
     progress: Progress | None = None,
 ) -> npt.NDArray[np.int64]:
-    """Exact Euclidean neighbours of queries among the vectors in many files.
+    """Find the exact Euclidean neighbours of queries among the vectors in many files.
 
-    The answer is that of :func:`~autojacobin.evaluation.ground_truth` over all files one below the other.
+    The result is that of :func:`~autojacobin.evaluation.ground_truth` over all files as one matrix.
 
     Parameters
     ----------
@@ -107,7 +111,7 @@ def true_neighbours(
         As in :func:`build_index`.
     queries : matrix of shape (n_queries, n_features)
     k : int
-        Neighbours a query, from 1 to the number of vectors.
+        Neighbours per query, from 1 to the number of vectors.
 
     Returns
     -------
@@ -124,7 +128,7 @@ def true_neighbours(
         )
     try:
         as_floats(matrix)
-    except DataError as error:  # told here, for a worker would take a NaN for one of its chunk
+    except DataError as error:  # a worker would report it as a NaN in its chunk
         raise type(error)(f"in the queries: {error}") from error
     chunks = cut_into_chunks(inputs, rows_per_chunk)
     ids = np.empty((len(matrix), wanted), dtype=np.int64)
@@ -135,26 +139,13 @@ def true_neighbours(
     return ids
 
 
-def _checked(index: Index, k: Any, candidates: Any, distance: Any, rerank: bool) -> tuple[int, int]:
-    """Neighbours wanted, and how many codes to look for, as ``Index.search`` has them."""
-    wanted = checked_k(k, len(index), "the index")
-    check_distance(distance)
-    if not rerank:
-        if candidates is not None:
-            raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")
-        return wanted, wanted
-    if not index.info()["vectors_kept"]:
-        raise DataError("this index keeps no vectors to re-rank by; pass rerank=False, or build it with its vectors")
-    return wanted, min(checked_candidates(candidates, wanted), len(index))
-
-
 def _query_blocks(n: int, k: int) -> Iterator[slice]:
-    """Blocks of queries whose answers over one segment stay small."""
-    most = max(1, _BYTES_OF_ANSWERS // (16 * k))
-    return (slice(start, start + most) for start in range(0, max(1, n), most))
+    """Blocks of queries whose results over one segment stay small."""
+    step = max(1, _BYTES_PER_RESULT // (16 * k))
+    return (slice(start, start + step) for start in range(0, max(1, n), step))
 
 
-def _in_euclidean_order(
+def _reranked(
     queries: npt.NDArray[Any],
     ids: npt.NDArray[np.int64],
     segments: Sequence[Segment],
@@ -162,21 +153,21 @@ def _in_euclidean_order(
     k: int,
     executor: Executor,
     progress: Progress | None,
-) -> Answers:
-    """Order candidates by distances that are measured where their vectors are."""
+) -> Neighbours:
+    """Sort candidates by Euclidean distances, which the tasks compute per segment."""
     dtypes = {segment.vectors.dtype for segment in segments}
     dtype = None if len(dtypes) == 1 else np.result_type(*dtypes).str
     shared = executor.share(as_floats(queries))
-    places, tasks = [], []
+    positions, tasks = [], []
     for segment, file in zip(segments, files, strict=True):
         here, _ = segment.find(ids.ravel())
         if len(here):
             pairs = np.stack([here // ids.shape[1], ids.ravel()[here]], axis=1)
-            places.append(here)
+            positions.append(here)
             tasks.append(Task(measure_chunk, (file, shared, pairs, dtype), file.folder))
     squared: Any = np.empty(ids.size)
-    for number, measured in executor.each("re-ranking", tasks, progress):
-        squared[places[number]] = measured
+    for number, distances in executor.each("re-ranking", tasks, progress):
+        squared[positions[number]] = distances
     squared = squared.reshape(ids.shape)
     order = np.lexsort((ids, squared), axis=1)[:, :k]
     return np.sqrt(np.take_along_axis(squared, order, axis=1)), np.take_along_axis(ids, order, axis=1)

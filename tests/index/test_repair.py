@@ -1,6 +1,7 @@
 """Repair loses no more than it must, whatever is damaged, and leaves a whole index or none."""
 
 import errno
+import io
 import itertools
 import os
 import shutil
@@ -227,6 +228,34 @@ def test_a_file_that_cannot_be_read_costs_what_is_in_it(copied, tmp_path, monkey
     assert bad.name in report.problems[0]
     with pytest.raises((FormatError, StorageError)):
         Index.open(copied)
+
+
+@pytest.mark.parametrize("kind", ["codes", "ids", "rows", "vectors"])
+def test_a_bad_sector_costs_one_block(copied, tmp_path, monkeypatch, kind):
+    """The system reports an error when it is read; a memory map would end the process."""
+    with Index.open(copied) as index:
+        before = contents(index)
+    bad, read = max(copied.glob(f"{kind}-*"), key=lambda file: file.stat().st_size), Files.open
+
+    class BadSector(io.BufferedReader):
+        def read(self, size=-1):
+            if self.tell() <= 4096 + 20 < self.tell() + size and self.tell():
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return super().read(size)
+
+    def open_with_it(self, name):
+        stream = read(self, name)
+        return stream if name != bad.name else BadSector(stream.detach())
+
+    monkeypatch.setattr(Files, "open", open_with_it)
+    report = repair(copied, tmp_path / "repaired")
+    assert (0 < report.lost <= BLOCK_BYTES // (4 * N_FEATURES)) if kind == "vectors" else not report.lost
+    assert bad.name in " ".join(report.problems)
+    with pytest.raises((FormatError, StorageError), match="cannot be read|input/output error"):
+        Index.open(copied).verify()
+    with Index.open(tmp_path / "repaired") as index:
+        found = contents(index)
+    assert len(set(before.values()) - set(found.values())) == report.lost
 
 
 def file_of_first(path, kind):
