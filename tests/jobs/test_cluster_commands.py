@@ -46,7 +46,7 @@ def interrupted(folder, X):
         return None
     assert len(family) >= 2
     assert process.returncode == 130, said
-    assert "what is done is kept in index.building, and the same command goes on" in said
+    assert "what is done is kept in index.building, and the same command continues" in said
     assert "Traceback" not in said
     assert "Port" not in said
     psutil.wait_procs(family)
