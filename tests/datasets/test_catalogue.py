@@ -94,7 +94,7 @@ def test_a_folder_that_cannot_be_looked_at_has_no_set_in_it(monkeypatch, tmp_pat
 
     monkeypatch.setattr(Path, "iterdir", refuse)
     assert not is_here("sift1m", tmp_path)
-    with pytest.raises(StorageError, match=r"cannot read the folder .*sift1m: Permission denied"):
+    with pytest.raises(StorageError, match=r"cannot read the folder .*sift1m: permission denied"):
         load_set("sift1m", tmp_path)
 
 

@@ -303,7 +303,7 @@ def test_a_disk_that_takes_no_more_is_told_and_what_is_there_is_gone_on_with(ser
 
 def test_trouble_with_the_disk_is_not_taken_for_trouble_with_the_network(server, tmp_path):
     (tmp_path / "file.bin.part.json").mkdir()
-    with pytest.raises(StorageError, match=r"cannot write .*file\.bin\.part: Is a directory"):
+    with pytest.raises(StorageError, match=r"cannot write .*file\.bin\.part: is a directory"):
         fetch(server, tmp_path)
     assert len(server.requests) == 1
 

@@ -211,7 +211,7 @@ def test_zips_that_promise_too_much_are_refused(tmp_path):
         open_vectors(tmp_path / "b.npz")
     with zipfile.ZipFile(tmp_path / "c.npz", "w") as archive:
         archive.writestr("readme.txt", "no array")
-    with pytest.raises(FormatError, match="has no array of numbers with a vector a row"):
+    with pytest.raises(FormatError, match="has no array of numbers with one vector per row"):
         open_vectors(tmp_path / "c.npz")
 
 
@@ -282,7 +282,7 @@ def test_holes_in_lists_of_fixed_size_are_named(tmp_path):
         with pytest.raises(FormatError, match=message):
             open_vectors(tmp_path / "a.parquet")[1]
     pyarrow.parquet.write_table(pyarrow.table({"v": ["a", "b"]}), tmp_path / "a.parquet")
-    with pytest.raises(FormatError, match="has no column of numbers with a vector a row"):
+    with pytest.raises(FormatError, match="has no column of numbers with one vector per row"):
         open_vectors(tmp_path / "a.parquet")
 
 

@@ -147,7 +147,7 @@ def test_what_cannot_be_opened_is_listed_and_not_waited_for(album, tmp_path, mon
     reasons = dict(built.skipped)
     assert "No such file" in reasons["dangling.png"]
     assert reasons["locked"] == "cannot read this folder: Permission denied"
-    assert all("is no file of at most 1,000,000 bytes" in reasons[name] for name in ("pipe.png", "vast.png"))
+    assert all("is not a file of at most 1,000,000 bytes" in reasons[name] for name in ("pipe.png", "vast.png"))
     told = json.loads((tmp_path / "set" / "build.json").read_text())
     assert told["skipped"] == [list(pair) for pair in built.skipped]
 

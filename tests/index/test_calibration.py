@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, LSH, DataError
+from autojacobin.index import Index, calibration
 from autojacobin.index.calibration import recall_bound
-from autojacobin.search import Index, _held_out
 
 K = 5
 
@@ -56,7 +56,7 @@ def test_the_promise_is_kept_on_new_queries(index, X, distance, recall):
 
 def test_the_recall_seen_is_that_of_searching_for_the_held_out_points(index, X):
     chosen = index.calibrated(K, 0.9)
-    own = _held_out.drawn(index._state.segments, chosen.n_queries, seed=0)
+    own = calibration.drawn(index._state.segments, chosen.n_queries, seed=0)
     # one more of each: the query itself is always found, and is no neighbour of its own
     _, ids = index.search(X[own], K + 1, candidates=chosen.candidates + 1)
     truth = exact_neighbours(X, X[own], K + 1)
@@ -77,7 +77,7 @@ def test_ranks_are_those_in_the_list_of_all_codes(seed, k, depth):
     index.add(X[70:])
     index.remove(rng.permutation(index.ids)[:20])
     ids, size = index.ids, int(rng.integers(1, 100))
-    sample = _held_out.HeldOut.stored(index._state.segments, size, k)
+    sample = calibration.HeldOut.stored(index._state.segments, size, k)
     vectors = index.vectors(ids)
     assert np.all(np.isin(sample.own_ids, ids))
     for row, own in enumerate(sample.own_ids):
@@ -90,7 +90,7 @@ def test_ranks_are_those_in_the_list_of_all_codes(seed, k, depth):
         distances = (codes != codes[ids == own]).sum(axis=1)
         listed = [i for _, i in sorted(zip(distances, ids, strict=True)) if i != own]
         expected = sorted(listed.index(i) for i in sample.truth[row])
-        assert ranks[row].tolist() == [rank if rank < depth else _held_out.NOT_FOUND for rank in expected]
+        assert ranks[row].tolist() == [rank if rank < depth else calibration.NOT_FOUND for rank in expected]
 
 
 @pytest.mark.parametrize("chance", [0.8, 0.95, 0.99])
@@ -109,7 +109,7 @@ def test_a_sample_without_a_miss_promises_no_certainty():
 
 def test_a_sample_of_a_large_base_asks_for_no_fewer(index, X, monkeypatch):
     whole = {k: index.calibrated(k, 0.9).candidates for k in (1, 20)}
-    monkeypatch.setattr(_held_out, "_PRODUCTS", 500 * 12 * 1500)  # half of the base
+    monkeypatch.setattr(calibration, "_PRODUCTS", 500 * 12 * 1500)  # half of the base
     index._calibrator.forget()
     sampled = index.calibrated(20, 0.9)
     assert index._calibrator._samples[20].truth.shape == (500, 10)
@@ -130,9 +130,9 @@ def test_own_queries_are_learned_from(index, X):
 
 def test_what_was_learned_is_kept_until_a_tenth_has_changed(index, tmp_path, monkeypatch):
     learned = []
-    stored = _held_out.HeldOut.stored.__func__
+    stored = calibration.HeldOut.stored.__func__
     counted = classmethod(lambda cls, *arguments: learned.append(arguments[1:]) or stored(cls, *arguments))
-    monkeypatch.setattr(_held_out.HeldOut, "stored", counted)
+    monkeypatch.setattr(calibration.HeldOut, "stored", counted)
     index.search(clusters(3, seed=5), K, recall=0.9)
     index.search(clusters(3, seed=5), K, recall=0.95, distance="asymmetric")
     assert learned == [(500, K)]

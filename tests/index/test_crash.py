@@ -59,7 +59,7 @@ def prepared(tmp_path_factory):
 
 def opened(path, faults):
     index = Index.open(path)
-    index._home.folder.files = faults.files(path)
+    index._folder.store.files = faults.files(path)
     return index
 
 
@@ -91,7 +91,7 @@ def test_a_crash_at_any_operation_leaves_a_committed_state(prepared, tmp_path, f
             for change in CHANGES:
                 change(index)
                 done += 1
-        index._home.lock.release()  # as the operating system does for the dead
+        index._folder.lock.release()  # as the operating system does for the dead
         assert state_on_disk(path) in (states[done], states[done + 1]), at
         check_that_it_can_be_written_again(path)
         shutil.rmtree(path)

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from autojacobin.errors import DataError, IndexLockedError, StorageError
-from autojacobin.index.folder import Home
+from autojacobin.index import lock, storage
+from autojacobin.index.folder import IndexFolder
 from autojacobin.index.index import Index
 from autojacobin.index.lock import WriterLock
-from autojacobin.search import _lock, storage
 from tests.index.faults import Faults, Interrupt
 from tests.index.index_model import contents, small_hasher
 from tests.index.test_crash import CHANGES, names_on_disk, opened, replacement, state_on_disk, vectors
@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-FILES = {"index.py", "_home.py", "storage.py", "_lock.py"}
+FILES = {"index.py", "folder.py", "storage.py", "lock.py"}
 FUNCTIONS = {
     "_change", "_change_on_disk", "_settle", "_read_again", "_write_state", "commit", "check_writable", "settle",
     "take_lock", "acquire", "release", "write_whole", "prepare", "_write_file", "mark_unfinished", "create", "save",
@@ -203,22 +203,22 @@ def test_an_interrupt_while_the_state_is_read_again_is_no_loss_either(states, tm
     path = Path(shutil.copytree(original, tmp_path / "index"))
     with opened(path, Faults()) as index:
         index.remove([])  # takes the lock
-        home = index._home
+        home = index._folder
 
         def interrupted(*arguments):
             raise Interrupt
 
         home.settle = interrupted
-        folder_commit = home.folder.commit
+        folder_commit = home.store.commit
 
         def commit_and_interrupt(*arguments):
             folder_commit(*arguments)
             raise Interrupt
 
-        home.folder.commit = commit_and_interrupt
+        home.store.commit = commit_and_interrupt
         with pytest.raises(Interrupt):
             CHANGES[3](index)
-        del home.settle, home.folder.commit
+        del home.settle, home.store.commit
         assert not home.settled
         index.add(vectors(1, 8))
         assert len(index) == len(after) + 1
@@ -321,7 +321,7 @@ def test_a_state_that_could_not_be_read_is_read_before_the_next_change(tmp_path,
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Home, "read_segments", out_of_descriptors)
+        patch.setattr(IndexFolder, "read_segments", out_of_descriptors)
         with pytest.raises(StorageError, match="too many open files; allow more with ulimit -n"):
             index.add(vectors(1, 2))
     index.add(vectors(1, 2))
@@ -330,20 +330,20 @@ def test_a_state_that_could_not_be_read_is_read_before_the_next_change(tmp_path,
 
 
 def test_a_lock_whose_release_is_interrupted_is_not_thought_to_be_held(tmp_path, monkeypatch):
-    lock, unlock = WriterLock(tmp_path), _lock._unlock
+    held, unlock = WriterLock(tmp_path), lock._unlock
 
     def unlock_and_interrupt(descriptor):
         unlock(descriptor)
         raise Interrupt
 
-    lock.acquire()
+    held.acquire()
     with monkeypatch.context() as patch:
-        patch.setattr(_lock, "_unlock", unlock_and_interrupt)
+        patch.setattr(lock, "_unlock", unlock_and_interrupt)
         with pytest.raises(Interrupt):
-            lock.release()
-    assert not lock.held
+            held.release()
+    assert not held.held
     other = WriterLock(tmp_path)
     other.acquire()
     with pytest.raises(IndexLockedError):
-        lock.acquire()
+        held.acquire()
     other.release()

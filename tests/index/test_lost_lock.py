@@ -176,7 +176,7 @@ def test_verify_does_not_depend_on_the_folder_that_a_writer_lets_go(tmp_path, mo
 
     def at_and_let_go(self, name):
         found = place(self, name)
-        index._home.folder.files.release()  # another thread closes the index
+        index._folder.store.files.release()  # another thread closes the index
         return found
 
     monkeypatch.setattr(Files, "_at", at_and_let_go)

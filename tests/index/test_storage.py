@@ -15,7 +15,7 @@ from autojacobin.errors import StorageError
 from autojacobin.index import array_files
 from autojacobin.index.array_files import SegmentLabel
 from autojacobin.index.index import Index
-from autojacobin.index.storage import Folder
+from autojacobin.index.storage import FolderStore
 from tests.index.index_model import N_FEATURES, contents, small_hasher
 
 
@@ -96,7 +96,7 @@ def test_a_newer_manifest_needs_a_newer_library(copied):
 def test_a_newer_array_needs_a_newer_library(copied, monkeypatch):
     with monkeypatch.context() as newer:
         newer.setattr(array_files, "FORMAT_VERSION", 3)
-        writer = Folder(copied).start("ids", np.int64)
+        writer = FolderStore(copied).start("ids", np.int64)
         writer.append(np.arange(3))
         with pytest.raises(FormatError, match="ids-.* needs a newer library, got index format 3"):
             newer_by_one(writer, newer)
@@ -153,8 +153,8 @@ def test_a_reader_that_loses_a_race_with_the_writer_reads_the_new_state(copied, 
     stale = (copied / "MANIFEST.json").read_bytes()
     writer.compact()
     answers = [stale]
-    read = Folder.read_manifest
-    monkeypatch.setattr(Folder, "read_manifest", lambda self: answers.pop() if answers else read(self))
+    read = FolderStore.read_manifest
+    monkeypatch.setattr(FolderStore, "read_manifest", lambda self: answers.pop() if answers else read(self))
     with Index.open(copied) as reader:
         assert contents(reader) == contents(writer)
     writer.close()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autojacobin import Codes, DataError, search
-from autojacobin.cli.search import Distance
+from autojacobin.cli.options import Distance
 from autojacobin.search.distances import DISTANCES, check_distance
 from autojacobin.search.tiles import tiles_of
 

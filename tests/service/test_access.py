@@ -101,9 +101,9 @@ def test_beyond_this_machine_a_token_is_required(folder, monkeypatch):
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org", ""):
         assert not is_loopback(host)
         with pytest.raises(DataError, match="a token is required"):
-            Access().check_place(host)
+            Access().check_address(host)
     for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost"):
-        Access().check_place(host)
+        Access().check_address(host)
         assert is_loopback(host)
 
 

@@ -13,8 +13,7 @@ import typer
 from autojacobin.cli import options
 from autojacobin.cli.console import Progress, print_sentence, progress_bar
 from autojacobin.cli.failures import stoppable
-from autojacobin.cli.inputs import load_model, opened
-from autojacobin.cli.outputs import check_output, is_stream, write_neighbours
+from autojacobin.cli.files import check_output, is_stream, load_model, opened, write_neighbours
 from autojacobin.cli.settings import write_settings
 
 __all__ = ["app"]

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from autojacobin.cli.console import print_facts, print_sentence, progress_bar
-from autojacobin.cli.inputs import STREAM, chained, load_model, open_index, read_ids
+from autojacobin.cli.files import STREAM, chained, load_model, open_index, read_ids
 from autojacobin.cli.options import AsJson, Config, Debug, Format, IndexPath, KeepVectors, ModelPath, Quiet, Threads
 from autojacobin.cli.settings import write_settings
 from autojacobin.core.files import whole_folder

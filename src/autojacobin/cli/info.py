@@ -18,7 +18,7 @@ import typer
 from rich.table import Table
 
 from autojacobin.cli.console import Progress, print_facts, print_json, print_table, progress_bar
-from autojacobin.cli.inputs import load_model, open_index, opened, split_part
+from autojacobin.cli.files import load_model, open_index, opened, split_part
 from autojacobin.cli.models import settable
 from autojacobin.cli.options import AsJson, Bits, Config, Debug, K, Quiet, Seed, Threads
 from autojacobin.errors import DataError, StorageError

@@ -10,8 +10,7 @@ import typer
 
 from autojacobin.cli import options
 from autojacobin.cli.console import Progress, print_sentence, progress_bar, report_blocks
-from autojacobin.cli.inputs import STREAM, load_model, opened, split_part
-from autojacobin.cli.outputs import check_output, is_stream, write_codes
+from autojacobin.cli.files import STREAM, check_output, is_stream, load_model, opened, split_part, write_codes
 from autojacobin.cli.settings import write_settings
 from autojacobin.errors import DataError
 from autojacobin.hashers import Hasher, methods

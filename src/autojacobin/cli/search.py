@@ -22,8 +22,7 @@ from autojacobin.cli.console import (
     progress_bar,
     report_blocks,
 )
-from autojacobin.cli.inputs import STREAM, load_model, open_index, opened
-from autojacobin.cli.outputs import check_output, is_stream, write_neighbours
+from autojacobin.cli.files import STREAM, check_output, is_stream, load_model, open_index, opened, write_neighbours
 from autojacobin.cli.settings import write_settings
 from autojacobin.errors import DataError
 

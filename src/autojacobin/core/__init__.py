@@ -1,1 +1,1 @@
-"""What every other package stands on: arrays and devices, vectors, linear algebra, compilation, threads, files."""
+"""What all other packages use: arrays and devices, vectors, linear algebra, compilation, threads, files, addresses."""

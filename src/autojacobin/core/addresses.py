@@ -1,9 +1,8 @@
 """Addresses and messages without the passwords, tokens and signatures in them.
 
-An address is anything that names a place on a network: a URL, a chain of URLs, a libpq connection string. Passwords are
-written into addresses unescaped, with every character that means something else there, and no parser agrees with
-another on what such an address says. So nothing is parsed here. Of what may be a secret under any reading, nothing is
-shown; when in doubt more is hidden than is secret.
+An address is a URL, a chain of URLs or a libpq connection string. People write passwords into addresses unescaped, with
+characters that have another meaning there, and parsers disagree on such addresses. So nothing is parsed here: whatever
+may be a secret under any interpretation is hidden, even if that hides more than the secret.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["redacted_address", "redacted_message", "safe_cause"]
 _HIDDEN = "***"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _BEFORE_SCHEME = re.compile(r"(?:\w+::|jdbc:)*")
-_LOCAL_SCHEMES = ("file://", "local://")  # of files on this machine, which ask for no password
+_LOCAL_SCHEMES = ("file://", "local://")  # files on this machine, which need no password
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")  # of Windows
 _HOST = r"(?:\[[^\[\]@/]*\]|[^:/]*)(?::[0-9]*)?"
 _HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*")
@@ -36,16 +35,16 @@ _SETTING_AND_VALUE = re.compile(
 )
 _HEADER = re.compile(r"(authorization[\"']?[ \t]*:[ \t]*)[^\r\n]+", re.IGNORECASE)
 _WORD = re.compile(r"""(["'`(<\[{]*)(\S*?)(["'`)>\]},.;:!]*)(?=\s|$)""")
-_SHORTEST = 4  # a shorter secret is hidden only where it is a word: it is part of many
+_SHORTEST = 4  # a shorter secret is hidden only where it is a word, as it is part of many words
 
 
 def redacted_address(address: object) -> str:
-    """Give one address as it may be shown: without what stands before an ``@``, and without its query.
+    """Give an address that may be shown: without what is before an ``@``, and without its query.
 
     Parameters
     ----------
     address : str, bytes or path
-        All of it is taken for one address, whatever characters it has. A plain path comes back as it is.
+        The whole text is one address, whatever characters it has. A plain path is given back unchanged.
 
     Examples
     --------
@@ -70,15 +69,15 @@ def redacted_address(address: object) -> str:
 
 
 def redacted_message(text: str, *addresses: object, secrets: tuple[object, ...] = ()) -> str:
-    """Give a message without the secrets of addresses that may stand in it.
+    """Give a message without the secrets of the addresses in it.
 
     Parameters
     ----------
     text : str
         What another library says, or a whole traceback.
     addresses : str or path
-        Addresses that the message may quote, whole or in part. Secrets that have spaces in them, or that stand alone,
-        are found only by these.
+        Addresses that the message may quote, whole or in part. Secrets with spaces in them, or without their address,
+        are found only with these.
     secrets : tuple of str or None
         Passwords and tokens that belong to no address.
 
@@ -107,24 +106,21 @@ def redacted_message(text: str, *addresses: object, secrets: tuple[object, ...] 
 
 
 def safe_cause(error: BaseException, *addresses: object, secrets: tuple[object, ...] = ()) -> BaseException | None:
-    """Give the error for ``raise … from``, or None if it, or one behind it, would print a secret of the addresses."""
+    """Give the error for ``raise … from``, or None if it or one of its causes would print a secret."""
     for text in _texts(error):
         if redacted_message(text, *addresses, secrets=secrets) != text:
             return None
     return error
 
 
-# Addresses
-
-
 def _redacted_rest(scheme: str, rest: str) -> str:
-    """What follows ``scheme://``."""
+    """Redact what follows ``scheme://``."""
     if scheme.lower() in _LOCAL_SCHEMES and "://" not in rest:
         return rest
-    user, mark, place = rest.rpartition("@")
+    user, mark, host = rest.rpartition("@")
     if mark and _begins_secret(user) is not None:
         return _HIDDEN  # a password with a ? in it, or a query with an @ in it
-    shown = _hide_from(place)
+    shown = _hide_from(host)
     parts = [shown] if mark else re.split(r"::(?:[A-Za-z][A-Za-z0-9+.-]*://)?", shown)  # as fsspec chains them
     if not all(_HOSTS.fullmatch(re.split(r"[/?#]", part, maxsplit=1)[0]) for part in parts):
         return _HIDDEN  # a user and a password, and the @ was forgotten
@@ -133,12 +129,12 @@ def _redacted_rest(scheme: str, rest: str) -> str:
 
 def _without_user(text: str) -> str:
     """Hide ``user:password@`` before a host that has no scheme."""
-    user, mark, place = text.rpartition("@")
+    user, mark, host = text.rpartition("@")
     colon, slash = user.find(":"), user.find("/")
     if not mark or colon < 0 or _DRIVE.match(text) or (0 <= slash < colon and not text.startswith("//")):
         query = re.search(r"\?[^?]*=", text, re.DOTALL)
         return text if query is None else f"{text[: query.start()]}?{_HIDDEN}"
-    return _HIDDEN if _begins_secret(user) is not None else f"{_HIDDEN}@{_hide_from(place)}"
+    return _HIDDEN if _begins_secret(user) is not None else f"{_HIDDEN}@{_hide_from(host)}"
 
 
 def _hide_from(text: str) -> str:
@@ -151,9 +147,6 @@ def _begins_secret(text: str) -> int | None:
     setting = _SETTING.search(text)
     starts = [text.find("?") + 1, text.find("#") + 1, 0 if setting is None else setting.end()]
     return min((start for start in starts if start), default=None)
-
-
-# What is secret in an address
 
 
 def _secrets_of(address: str) -> Iterator[str]:
@@ -181,7 +174,7 @@ def _secrets_of(address: str) -> Iterator[str]:
 
 
 def _parts(secret: str) -> Iterator[str]:
-    """A secret, and what a parser may take for one part of it: ``sesame`` of ``open/sesame``."""
+    """A secret, and what a parser may take for a part of it: ``sesame`` of ``open/sesame``."""
     yield secret
     yield from (part for part in re.split(r"[/@:?#&\s]+", secret) if len(part) >= _SHORTEST)
 
@@ -195,7 +188,7 @@ def _forms(text: str) -> set[str]:
 
 
 def _texts(error: BaseException | None) -> Iterator[str]:
-    """Everything that a traceback would print of an error and of those behind it."""
+    """Everything that a traceback would print about an error and its causes."""
     seen: list[BaseException] = []
     waiting: list[Any] = [error]
     while waiting:

@@ -1,4 +1,4 @@
-"""Where an array lives: NumPy on a CPU, CuPy on a GPU, PyTorch through DLPack without a copy.
+"""Arrays of NumPy on a CPU, of CuPy on a GPU, and of PyTorch, which are taken over without a copy.
 
 The numerical code asks :func:`namespace` for the library of its input and is then written once for both.
 """
@@ -36,7 +36,7 @@ def adopt(X: Any) -> Any:
             return np.from_dlpack(X)
         if kind == _DLPACK_CUDA:
             return _import_cupy().from_dlpack(X)
-    except (BufferError, RuntimeError, TypeError) as error:  # a dtype that the other side does not have
+    except (BufferError, RuntimeError, TypeError) as error:  # a dtype that the other library does not have
         raise DataTypeError(f"X is a PyTorch tensor that cannot be taken over: {error}; pass X.float()") from error
     raise DataTypeError(f"X lives on the device {X.device}, expected a CPU or CUDA tensor; pass X.cpu() instead")
 
@@ -49,12 +49,12 @@ def on_device(array: Any, device: str) -> Any:
 
 
 def to_host(array: Any) -> Any:
-    """Give a NumPy array with the content of ``array``, from wherever it lives."""
+    """Give a NumPy array with the content of ``array``, wherever it is stored."""
     return array.get() if _is_cupy(array) else np.asarray(array)
 
 
 def give_back(result: Any, original: Any) -> Any:
-    """Hand ``result`` out as the kind of array that the caller's ``original`` is."""
+    """Convert ``result`` to the kind of array that the caller's ``original`` is."""
     if _is_torch(original):
         return sys.modules["torch"].from_dlpack(result)
     return result if _is_cupy(original) else to_host(result)
@@ -70,7 +70,7 @@ def free_gpu_memory(array: Any) -> int | None:
 
 
 def _is_cupy(array: Any) -> bool:
-    cupy: Any = sys.modules.get("cupy")  # whoever has such an array has imported its library
+    cupy: Any = sys.modules.get("cupy")  # if there is such an array, its library has been imported
     return cupy is not None and isinstance(array, cupy.ndarray)
 
 

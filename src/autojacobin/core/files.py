@@ -1,4 +1,7 @@
-"""Whole files and folders or nothing: a reader never sees half of one, not even after a crash."""
+"""Write files and folders whole or not at all, and translate errors of the operating system into one sentence.
+
+A reader never sees half of a file or folder that is written here, not even after a crash.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from autojacobin.errors import StorageError
+from autojacobin.errors import AutoJacobinError, StorageError
 
-__all__ = ["atomic_writer", "whole_folder", "write_atomically"]
+__all__ = ["atomic_writer", "clear_os_errors", "os_reason", "whole_folder", "write_atomically"]
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
@@ -35,7 +38,7 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     if not target.parent.is_dir():
         raise FileNotFoundError(f"cannot write {target}: the folder {target.parent} does not exist; make it first")
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
-    os.close(descriptor)  # opened again by its path, which libraries that write files by themselves ask for
+    os.close(descriptor)  # it is opened again by its path, because some libraries want a path to write to
     try:
         with open(temporary, "r+b") as stream:
             yield stream
@@ -72,7 +75,34 @@ def whole_folder(target: Path, remedy: str) -> Iterator[Path]:
     except (FileExistsError, StorageError):
         raise
     except OSError as error:
-        raise StorageError(f"cannot write {target}: {error.strerror or error}; {remedy}") from error
+        raise StorageError(f"cannot write {target}: {os_reason(error)}; {remedy}") from error
+
+
+@contextmanager
+def clear_os_errors(task: str, advice: str | Callable[[OSError], str]) -> Iterator[None]:
+    """Raise an error of the operating system as a StorageError, ``cannot TASK: REASON; ADVICE``.
+
+    ``advice`` may also be a function that makes all that follows the colon from the error. Errors of this library
+    pass through.
+    """
+    try:
+        yield
+    except AutoJacobinError:
+        raise
+    except OSError as error:
+        message = f"cannot {task}: "
+        if error.strerror is None and str(error).startswith(message):  # atomic_writer has said all of it
+            message = str(error)
+        else:
+            message += f"{os_reason(error)}; {advice}" if isinstance(advice, str) else advice(error)
+        clear = StorageError(message)
+        clear.errno = error.errno
+        raise clear from error
+
+
+def os_reason(error: OSError) -> str:
+    """Give what the operating system says, without the number and the path."""
+    return (error.strerror or str(error)).lower()
 
 
 def _move(temporary: Path, target: Path) -> None:

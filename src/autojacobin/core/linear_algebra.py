@@ -15,7 +15,7 @@ _ROWS_PER_BLOCK = 2**14
 
 
 def centre(X: Any) -> tuple[Any, Any]:
-    """Mean of the rows of ``X``, and the rows with it taken off."""
+    """Mean of the rows of ``X``, and the rows minus that mean."""
     mean = mean_row(X)
     return mean, X - mean
 
@@ -24,7 +24,7 @@ def mean_row(X: Any) -> Any:
     """Mean of the rows of ``X``.
 
     Summed in double precision: NumPy adds up the rows of a float32 matrix one after the other, and after some
-    millions of them the sum no longer feels the next.
+    millions of rows the rounding would swallow the next ones.
     """
     return X.mean(axis=0, dtype="float64").astype(X.dtype)
 
@@ -33,9 +33,8 @@ def principal_frame(X: Any, mean: Any, n_directions: int) -> Any:
     """Leading principal directions of the rows of ``X`` around their ``mean``, as orthonormal rows.
 
     The covariance is summed in the precision of the points, a block at a time, so that no centred copy of
-    them is needed; it is decomposed in double precision: the D×D decomposition is cheap beside the product, and a
-    clean basis costs nothing more. The sign of each direction is fixed, so that the frame does not depend on
-    the LAPACK at hand.
+    them is needed. It is decomposed in double precision, because the D×D decomposition is cheap compared with the
+    product. The sign of each direction is fixed, so that the frame does not depend on the LAPACK library.
     """
     xp = namespace(X)
     D = X.shape[1]
@@ -80,7 +79,7 @@ def nearest_frame(matrix: Any) -> Any:
 def corners(values: Any) -> Any:
     """Signs of ``values``, 1 where they are ≥ 0 and −1 elsewhere, as floats.
 
-    A choice by a comparison takes five times as long: no processor guesses random signs.
+    A comparison takes five times as long: processors cannot predict the branches of random signs.
     """
-    values = values + values.dtype.type(0)  # −0 counts as 0, and becomes it in this sum
+    values = values + values.dtype.type(0)  # this sum makes −0 a 0
     return namespace(values).copysign(values.dtype.type(1), values)

@@ -1,7 +1,7 @@
-"""Work over points on every core, with the BLAS library held to one thread meanwhile.
+"""Work over points on all cores, while the BLAS library is held to one thread.
 
-On thousands of small matrices the threads of a BLAS library cost more than they bring (15 times more, with
-two threads and 128×128 eigenproblems), while the points themselves are independent and share out well.
+On thousands of small matrices the threads of a BLAS library cost more than they gain: 15 times as much, with two
+threads and 128×128 eigenproblems. The points themselves are independent and are easily divided among the cores.
 """
 
 from __future__ import annotations
@@ -20,16 +20,20 @@ from threadpoolctl import ThreadpoolController
 
 from autojacobin.core.arrays import namespace
 
-__all__ = ["map_points", "one_blas_thread", "run_tasks", "usable_cores"]
+__all__ = ["Progress", "map_points", "one_blas_thread", "run_tasks", "usable_cores"]
 
 T = TypeVar("T")
+Progress = Callable[[str, int, int], None]  # called as progress(stage, done, total)
+
+_blas_lock = threading.Lock()
+_blas_held = False
 
 
 def map_points(work: Callable[[slice], T], array: Any, per_task: int) -> Iterator[T]:
-    """Give ``work(rows)`` for slices of ``per_task`` rows of ``array``, in order, whoever finishes first.
+    """Give ``work(rows)`` for slices of ``per_task`` rows of ``array``, in order.
 
     The slices do not depend on the number of cores, so neither does a sum over the results. On a GPU the
-    slices run one after another: the device is what works in parallel there.
+    slices run one after another: there the device itself works in parallel.
     """
     tasks = [slice(start, min(start + per_task, len(array))) for start in range(0, len(array), per_task)]
     cores = min(usable_cores(), len(tasks))
@@ -43,8 +47,7 @@ def map_points(work: Callable[[slice], T], array: Any, per_task: int) -> Iterato
 def run_tasks(work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
     """Give ``work(*task)`` for every task, in order, on all cores; for kernels that release the GIL.
 
-    The calling thread works too. It would only wait otherwise, and waking it up again costs as much as a search for
-    one query.
+    The calling thread works too. Otherwise it would wait, and to wake it up takes as long as a search for one query.
     """
     cores = min(usable_cores(), len(tasks))
     results: list[Any] = [None] * len(tasks)
@@ -59,7 +62,7 @@ def run_tasks(work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[
         drain()
     finally:
         for helper in helpers:
-            if not helper.cancel():  # one that has not begun has nothing left to do, and may wait for this very thread
+            if not helper.cancel():  # a helper that has not begun has nothing to do, and may wait for this thread
                 helper.result()
     return results
 
@@ -76,7 +79,7 @@ def usable_cores() -> int:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    # kept, because starting threads takes as long as a search for one query
+    # kept, because it takes as long to start threads as to search for one query
     return ThreadPoolExecutor(usable_cores(), thread_name_prefix="autojacobin")
 
 
@@ -84,20 +87,15 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
 
 
-_blas_lock = threading.Lock()
-_blas_held = False
-
-
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Hold BLAS to one thread, unless somebody does so already.
+    """Hold BLAS to one thread, unless it is held already.
 
-    Held around a whole training, not only around the work over points: after a product on several threads those of
-    OpenBLAS keep their cores busy with waiting for some 20 ms, and the points want these cores.
+    Used around a whole training, not only around the work over points: after a product on several threads, the threads
+    of OpenBLAS keep their cores busy with waiting for some 20 ms, and the points need these cores.
 
-    The number of threads belongs to the process. Holds of several threads that each restored what they had found would
-    restore each other's limit and leave BLAS on one thread for good; so only one hold counts at a time, and the
-    thread that set it takes it back.
+    The number of threads belongs to the process. If several threads each set and restored it, they could restore each
+    other's limit and leave BLAS on one thread. So only the first one sets it, and the same thread restores it.
     """
     global _blas_held
     with _blas_lock:

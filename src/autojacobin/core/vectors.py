@@ -1,4 +1,4 @@
-"""Vectors as they come in: checked, told what is wrong with them, and turned into blocks of floats."""
+"""Check vectors that come from the caller, and convert them to matrices and blocks of floats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BYTES_PER_BLOCK = 2**21
 
 
 def as_matrix(X: Any, name: str) -> Any:
-    """Give ``X`` as a two-dimensional numeric array, not copied where it is one already.
+    """Convert ``X`` to a two-dimensional numeric array, without a copy if it is one already.
 
     ``name`` is the class of the estimator that asks, for the messages.
     """
@@ -37,16 +37,16 @@ def as_matrix(X: Any, name: str) -> Any:
         if array.ndim > 2:
             hint = "X.reshape(len(X), -1)"
         raise DataError(
-            f"Expected 2D array, got {array.ndim}D array instead: {name} takes a matrix with a vector a row. "
+            f"Expected 2D array, got {array.ndim}D array instead: {name} takes a matrix with one vector per row. "
             f"Reshape your data, with {hint}"
         )
     return array
 
 
 def as_floats(array: Any, first_row: int = 0) -> Any:
-    """Floats of ``array``, as float64 if it has them and as float32 otherwise; NaN and Inf are refused."""
+    """Convert to float64 if ``array`` has that type, and to float32 otherwise; NaN and Inf are an error."""
     floats = _converted(array)
-    if not math.isfinite(float(floats.sum(dtype="float64"))):  # one pass; a finite sum has no NaN nor Inf in it
+    if not math.isfinite(float(floats.sum(dtype="float64"))):  # one pass: the sum is finite only if all numbers are
         refuse_non_finite(floats, first_row)
     return floats
 
@@ -65,7 +65,7 @@ def refuse_non_finite(floats: Any, first_row: int = 0) -> None:
 
 
 def float_blocks(array: Any) -> Iterator[Any]:
-    """Walk over a matrix in blocks of rows as floats, not looked at for NaN and Inf.
+    """Give a matrix in blocks of rows as floats, without a check for NaN and Inf.
 
     A memory map of any size passes through a buffer of some megabytes. The size of the blocks depends on
     the width alone, not on the machine.
@@ -78,12 +78,12 @@ def float_blocks(array: Any) -> Iterator[Any]:
 def _converted(array: Any) -> Any:
     xp = namespace(array)
     wide = array.dtype.kind == "f" and array.dtype.itemsize >= 8
-    with np.errstate(over="ignore"):  # what does not fit becomes Inf, and is told as such
+    with np.errstate(over="ignore"):  # what does not fit becomes Inf, which is reported later
         return xp.ascontiguousarray(array, dtype=xp.float64 if wide else xp.float32)
 
 
 def _as_numpy(X: Any, name: str) -> Any:
-    advice = f"{name} takes a matrix of numbers with a vector a row"
+    advice = f"{name} takes a matrix of numbers with one vector per row"
     try:
         array = np.asarray(X)
     except (ValueError, TypeError) as error:

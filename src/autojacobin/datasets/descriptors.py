@@ -17,13 +17,65 @@ from autojacobin.datasets.images import as_picture, as_square, grey_levels, open
 from autojacobin.errors import DataError
 
 __all__ = [
-    "BANDS", "DESCRIPTORS", "LOW", "PLACE", "SiftFeatures", "checked_kind", "cut_patches", "describe", "even_out",
+    "BANDS", "DESCRIPTORS", "HIGH", "LOW", "PLACE", "SiftFeatures", "check_kind", "cut_patches", "describe", "even_out",
     "gabor_magnitudes", "gabor_transfer", "gist", "sift", "split_bands", "wavelet_texture",
 ]  # fmt: skip
 
 PLACE = np.dtype([("x", "<f4"), ("y", "<f4"), ("size", "<f4"), ("angle", "<f4"), ("response", "<f4")])
+SIDE = 128  # of the squares that GIST and wavelet texture describe
 
-WIDTHS = 6  # the 4×4 histograms of OpenCV's SIFT are 1.5 sizes wide each
+PATCH_SIZES = 6  # width of a patch in sizes of its feature: OpenCV's SIFT has 4×4 histograms, each 1.5 sizes wide
+
+# GIST
+BLOCKS = 4
+ORIENTATIONS = (8, 8, 4)  # at each scale, from the finest on
+CUTOFF = 4 / np.sqrt(np.log(2))  # cycles per picture; the low-pass filter falls to a half at 4
+EVENING_MARGIN = 5
+FILTER_MARGIN = 32
+CONTRAST_FLOOR = 0.2
+
+# Wavelet texture. The low-pass filter is Daubechies' scaling filter with 16 taps: 8 vanishing moments, extremal phase.
+LEVELS = 3
+LOW = np.array([
+    0.05441584224310426, 0.3128715909143007, 0.6756307362972903, 0.5853546836542056,
+    -0.01582910525635034, -0.2840155429615465, 0.00047248457391327634, 0.12874742662047864,
+    -0.017369301001807308, -0.044088253930795254, 0.013981027917398386, 0.008746094047405955,
+    -0.004870352993451676, -0.00039174037337694797, 0.0006754494064505816, -0.00011747678412477192,
+])  # fmt: skip
+HIGH = LOW[::-1] * (-1.0) ** np.arange(len(LOW))
+# "LH.HL.LL": the first split gave L along y and H along x, the second H along y and L along x, and so on
+BANDS = tuple(".".join(path) for path in product(("LL", "LH", "HL", "HH"), repeat=LEVELS))
+
+Floats = npt.NDArray[np.float64]
+
+
+def describe(image: Any, kind: str) -> npt.NDArray[Any]:
+    """Give the vectors of a picture, one per row.
+
+    Parameters
+    ----------
+    image : array of uint8, shape (height, width) or (height, width, 3)
+        Grey, or red, green and blue (OpenCV has blue first: pass ``image[:, :, ::-1]``).
+    kind : {"sift", "gist", "wavelet"}
+        ``"sift"`` gives a row of 128 uint8 for each feature, ``"gist"`` one row of 960 float32 and
+        ``"wavelet"`` one row of 128 float32 for the whole picture.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from autojacobin.datasets.descriptors import describe
+    >>> stripes = np.tile(np.uint8([[0, 0, 255, 255]]), (128, 32))
+    >>> describe(stripes, "gist").shape
+    (1, 960)
+    """
+    check_kind(kind)
+    return DESCRIPTORS[kind](image)
+
+
+def check_kind(kind: str) -> None:
+    """Raise an error that lists the descriptors if none is called ``kind``."""
+    if not isinstance(kind, str) or kind not in DESCRIPTORS:
+        raise DataError(f"no descriptor is called {kind!r}, expected one of: {', '.join(DESCRIPTORS)}")
 
 
 @dataclass(frozen=True)
@@ -58,7 +110,7 @@ def sift(image: Any, *, contrast: float = 0.04, layers: int = 3, limit: int | No
     contrast, layers : float, int
         OpenCV's ``contrastThreshold`` and ``nOctaveLayers``: less contrast or more layers give more features.
     limit : int, optional
-        Keep at most so many, those of the highest contrast.
+        The most features to keep, those of the highest contrast.
 
     Returns
     -------
@@ -72,7 +124,7 @@ def sift(image: Any, *, contrast: float = 0.04, layers: int = 3, limit: int | No
             raise DataError(f"{name} must be an integer of at least 1, got {count!r}")
     cv2 = opencv("SIFT")
     detector = cv2.SIFT_create(nOctaveLayers=layers, contrastThreshold=contrast, enable_precise_upscale=True)
-    keypoints, vectors = detector.detectAndCompute(grey_picture(image), None)
+    keypoints, vectors = detector.detectAndCompute(_grey(image), None)
     if not keypoints:
         return SiftFeatures(np.empty((0, 128), np.uint8), np.empty(0, PLACE))
     places = np.array([(*point.pt, point.size, point.angle, point.response) for point in keypoints], PLACE)
@@ -87,44 +139,37 @@ def sift(image: Any, *, contrast: float = 0.04, layers: int = 3, limit: int | No
 
 
 def cut_patches(image: Any, places: npt.NDArray[Any], side: int) -> npt.NDArray[np.uint8]:
-    """Cut out what each feature was made from, as grey pictures of ``side`` × ``side`` pixels.
+    """Cut out the patch that each feature describes, as grey pictures of ``side`` × ``side`` pixels.
 
-    A patch is centred on its place, as wide as the 4×4 histograms of the descriptor together (6 sizes), and turned so
-    that the place's angle points to the right: features that are near each other then look alike. Beyond the edge
-    the picture is continued by its outermost pixels. Large patches are taken from a picture that was shrunk
-    by halves, so that no pixel is skipped.
+    A patch is centred on its feature, 6 sizes wide like the histograms of the descriptor, and rotated so that the angle
+    of the feature points to the right. So the patches of similar vectors look alike. Beyond the edge of the picture,
+    its outermost pixels are repeated. Large patches are cut from a picture that was halved in size several times, so
+    that no pixel is skipped.
     """
     cv2 = opencv("cutting patches")
-    pyramid = [grey_picture(image)]
+    pyramid = [_grey(image)]
     patches = np.empty((len(places), side, side), np.uint8)
     middle = (side - 1) / 2
     for patch, place in zip(patches, places, strict=True):
-        step = WIDTHS * float(place["size"]) / side
+        step = PATCH_SIZES * float(place["size"]) / side
         level = max(0, math.floor(math.log2(step)))
         while len(pyramid) <= level:
-            pyramid.append(cv2.pyrDown(pyramid[-1]))  # which keeps pixel 2i of the picture as pixel i
+            pyramid.append(cv2.pyrDown(pyramid[-1]))  # pixel i is centred on pixel 2i of the larger one
         shrunk = 2.0**level
         angle = math.radians(float(place["angle"]))
         along, across = step / shrunk * math.cos(angle), step / shrunk * math.sin(angle)
         x, y = float(place["x"]) / shrunk, float(place["y"]) / shrunk
-        to_picture = np.array(
-            [
-                [along, -across, x - middle * (along - across)],
-                [across, along, y - middle * (across + along)],
-            ]
-        )
+        shift = (x - middle * (along - across), y - middle * (across + along))
+        to_picture = np.array([[along, -across, shift[0]], [across, along, shift[1]]])
+        flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
         patch[:] = cv2.warpAffine(
-            pyramid[level],
-            to_picture,
-            (side, side),
-            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
-            borderMode=cv2.BORDER_REPLICATE,
+            pyramid[level], to_picture, (side, side), flags=flags, borderMode=cv2.BORDER_REPLICATE
         )
     return patches
 
 
-def grey_picture(image: Any) -> npt.NDArray[np.uint8]:
-    """Grey levels as OpenCV rounds them."""
+def _grey(image: Any) -> npt.NDArray[np.uint8]:
+    """Grey levels, rounded as OpenCV does."""
     picture = as_picture(image)
     if picture.ndim == 2:
         return picture
@@ -133,22 +178,10 @@ def grey_picture(image: Any) -> npt.NDArray[np.uint8]:
     return grey
 
 
-SIDE = 128
-BLOCKS = 4
-ORIENTATIONS = (8, 8, 4)  # at each scale, from the finest on
-
-CUTOFF = 4 / np.sqrt(np.log(2))  # cycles a picture; the low-pass filter falls to a half at 4
-EVENING_MARGIN = 5
-FILTER_MARGIN = 32
-CONTRAST_FLOOR = 0.2
-
-Floats = npt.NDArray[np.float64]
-
-
 def gist(image: Any) -> npt.NDArray[np.float32]:
     """Describe a whole picture by 960 numbers.
 
-    The largest square in the middle is brought to 128×128 pixels. Grey pictures have three equal colours.
+    The largest square in the middle is scaled to 128×128 pixels. Grey pictures have three equal colours.
 
     Parameters
     ----------
@@ -159,28 +192,28 @@ def gist(image: Any) -> npt.NDArray[np.float32]:
     -------
     vector : array of float32, shape (960,)
         In the order (colour, filter, row of blocks, column of blocks). The filters go from the finest scale to the
-        coarsest with 8, 8 and 4 orientations; number j of n answers to waves that run in the direction
+        coarsest with 8, 8 and 4 orientations; number j of n responds to waves that run in the direction
         πj/n, from the x axis towards the y axis, which points down.
     """
     square = as_square(as_picture(image), SIDE)
     colours = np.stack([square] * 3) if square.ndim == 2 else np.moveaxis(square, 2, 0)
     even = even_out(colours)
-    answers = np.stack([gabor_magnitudes(colour) for colour in even])
+    responses = np.stack([gabor_magnitudes(colour) for colour in even])
     size = SIDE // BLOCKS
-    means = answers.reshape(*answers.shape[:2], BLOCKS, size, BLOCKS, size).mean(axis=(3, 5))
+    means = responses.reshape(*responses.shape[:2], BLOCKS, size, BLOCKS, size).mean(axis=(3, 5))
     vector: npt.NDArray[np.float32] = means.astype(np.float32).ravel()
     return vector
 
 
 def even_out(colours: Floats) -> Floats:
-    r"""Take off the local mean of the logarithm, and divide by the local contrast.
+    r"""Subtract the local mean of the logarithm, and divide by the local contrast.
 
     .. math::
         d_c = \ln(1 + x_c) - g * \ln(1 + x_c), \qquad
         y_c = d_c \,/\, (0.2 + \sqrt{g * \bar d^2}), \qquad \bar d = (d_1 + d_2 + d_3) / 3
 
-    with the low-pass filter g whose transfer function is exp(−|f|²/s²), s = 4/√ln 2, f in cycles a picture. The
-    picture is mirrored at its edges by 5 pixels meanwhile, so that they do not meet the opposite ones.
+    with the low-pass filter g whose transfer function is exp(−|f|²/s²), s = 4/√ln 2, f in cycles per picture. A
+    margin of 5 mirrored pixels separates opposite edges, which are neighbours for the Fourier transform.
     """
     margin = ((0, 0), (EVENING_MARGIN, EVENING_MARGIN), (EVENING_MARGIN, EVENING_MARGIN))
     logs = np.pad(np.log1p(colours), margin, mode="symmetric")
@@ -191,7 +224,7 @@ def even_out(colours: Floats) -> Floats:
 
 
 def gabor_magnitudes(channel: Floats, margin: int = FILTER_MARGIN) -> Floats:
-    """Magnitude of the answer of every filter at every pixel, of the channel mirrored by ``margin`` pixels.
+    """Magnitude of the response of every filter at every pixel; the edges are mirrored by ``margin`` pixels.
 
     Returns
     -------
@@ -199,8 +232,8 @@ def gabor_magnitudes(channel: Floats, margin: int = FILTER_MARGIN) -> Floats:
     """
     side = len(channel)
     padded = np.pad(channel, margin, mode="symmetric")
-    answers = scipy.fft.ifft2(scipy.fft.fft2(padded) * gabor_transfer(len(padded)))
-    magnitudes: Floats = np.abs(answers[:, margin : margin + side, margin : margin + side])
+    responses = scipy.fft.ifft2(scipy.fft.fft2(padded) * gabor_transfer(len(padded)))
+    magnitudes: Floats = np.abs(responses[:, margin : margin + side, margin : margin + side])
     return magnitudes
 
 
@@ -212,10 +245,10 @@ def gabor_transfer(side: int) -> Floats:
         G_{sj}(r, t) = \exp\left(-3.5 \, (r / r_s - 1)^2 - 2\pi \, (n_s / 8)^2 \, t^2\right), \qquad
         r_s = 0.3 / 1.85^s
 
-    where r is the frequency in cycles a pixel and t the angle between it and the filter's direction, from −π to π.
-    Each filter lies on one side of the origin, so that the magnitude of its answer is the envelope of the wave
-    and not the wave. Frequencies without a direction are left out: zero, and the highest of an even grid, whose
-    sign cannot be told. So a picture that is turned by 90° has the same answers, turned.
+    where r is the frequency in cycles per pixel and t the angle between it and the filter's direction, from −π to π.
+    Each filter is on one side of the origin, so that the magnitude of its response is the envelope of the wave and not
+    the wave. Frequencies without a direction are left out: zero, and the highest one of an even grid, whose sign is not
+    known. So a picture that is rotated by 90° has the same responses, rotated.
     """
     frequency = scipy.fft.fftfreq(side)
     fy, fx = np.meshgrid(frequency, frequency, indexing="ij")
@@ -225,9 +258,9 @@ def gabor_transfer(side: int) -> Floats:
     for scale, n in enumerate(ORIENTATIONS):
         centre = 0.3 / 1.85**scale
         for j in range(n):
-            away = direction - np.pi * j / n
-            away -= 2 * np.pi * np.round(away / (2 * np.pi))
-            exponent = -3.5 * (radius / centre - 1) ** 2 - 2 * np.pi * (n / 8) ** 2 * away**2
+            offset = direction - np.pi * j / n
+            offset -= 2 * np.pi * np.round(offset / (2 * np.pi))
+            exponent = -3.5 * (radius / centre - 1) ** 2 - 2 * np.pi * (n / 8) ** 2 * offset**2
             filters.append(directed * np.exp(exponent))
     transfer = np.stack(filters)
     transfer.flags.writeable = False  # it is shared by all callers
@@ -242,42 +275,13 @@ def _low_pass(images: Floats) -> Floats:
     return smooth
 
 
-LEVELS = 3
-
-# Daubechies' scaling filter with 16 taps: 8 vanishing moments, extremal phase.
-LOW = np.array(
-    [
-        0.05441584224310426,
-        0.3128715909143007,
-        0.6756307362972903,
-        0.5853546836542056,
-        -0.01582910525635034,
-        -0.2840155429615465,
-        0.00047248457391327634,
-        0.12874742662047864,
-        -0.017369301001807308,
-        -0.044088253930795254,
-        0.013981027917398386,
-        0.008746094047405955,
-        -0.004870352993451676,
-        -0.00039174037337694797,
-        0.0006754494064505816,
-        -0.00011747678412477192,
-    ]
-)
-HIGH = LOW[::-1] * (-1.0) ** np.arange(len(LOW))
-
-# "LH.HL.LL": first split L along y and H along x, that band H along y and L along x, and so on
-BANDS = tuple(".".join(path) for path in product(("LL", "LH", "HL", "HH"), repeat=LEVELS))
-
-
 def wavelet_texture(image: Any) -> npt.NDArray[np.float32]:
     """Describe the texture of a whole picture by 128 numbers.
 
-    The largest square in the middle is brought to 128×128 grey pixels with values from 0 to 255. Of the
+    The largest square in the middle is scaled to 128×128 grey pixels with values from 0 to 255. Of the
     coefficients w of each band, divided by 8 so that the band LL.LL.LL holds local means of the picture, there are
     ln(1 + mean |w|) and ln(1 + standard deviation of |w|). Without the logarithm, brightness (the lowest band) would
-    decide most distances.
+    dominate the distances.
 
     Parameters
     ----------
@@ -297,12 +301,12 @@ def wavelet_texture(image: Any) -> npt.NDArray[np.float32]:
 
 
 def split_bands(picture: Floats, levels: int) -> Floats:
-    """Split a picture into 4**levels bands; the transform is orthonormal, and the picture goes on periodically.
+    """Split a picture into 4**levels bands; the transform is orthonormal and periodic.
 
     Returns
     -------
     bands : array of shape (4**levels, height / 2**levels, width / 2**levels)
-        The four bands of a band stand where it stood, in the order LL, LH, HL, HH of (y, x).
+        Each band is replaced by its four bands, in the order LL, LH, HL, HH of (y, x).
     """
     bands = picture[None]
     for _ in range(levels):
@@ -313,7 +317,7 @@ def split_bands(picture: Floats, levels: int) -> Floats:
 
 
 def _low_and_high(signals: Floats) -> Floats:
-    """Split along the last axis; which half it is becomes the axis after the first ``ndim - 2``."""
+    """Split along the last axis; the low and the high half are stacked along a new axis, the third from the end."""
     n = signals.shape[-1]
     windows = (2 * np.arange(n // 2)[:, None] + np.arange(len(LOW))) % n
     return np.moveaxis(signals[..., windows] @ np.stack([LOW, HIGH], axis=1), -1, -3)
@@ -324,32 +328,3 @@ DESCRIPTORS: dict[str, Callable[[Any], npt.NDArray[Any]]] = {
     "gist": lambda image: gist(image)[None],
     "wavelet": lambda image: wavelet_texture(image)[None],
 }
-
-
-def describe(image: Any, kind: str) -> npt.NDArray[Any]:
-    """Give the vectors of a picture, one a row.
-
-    Parameters
-    ----------
-    image : array of uint8, shape (height, width) or (height, width, 3)
-        Grey, or red, green and blue (OpenCV has blue first: pass ``image[:, :, ::-1]``).
-    kind : {"sift", "gist", "wavelet"}
-        ``"sift"`` gives a row of 128 uint8 for each place that stands out, ``"gist"`` one row of 960 float32 and
-        ``"wavelet"`` one row of 128 float32 for the whole picture.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from autojacobin.datasets.descriptors import describe
-    >>> stripes = np.tile(np.uint8([[0, 0, 255, 255]]), (128, 32))
-    >>> describe(stripes, "gist").shape
-    (1, 960)
-    """
-    return DESCRIPTORS[checked_kind(kind)](image)
-
-
-def checked_kind(kind: str) -> str:
-    """Give the name of a descriptor, or say which there are."""
-    if not isinstance(kind, str) or kind not in DESCRIPTORS:
-        raise DataError(f"no descriptor is called {kind!r}, expected one of: {', '.join(DESCRIPTORS)}")
-    return kind

@@ -42,7 +42,7 @@ class RemoteFile:
 
     @property
     def shown(self) -> str:
-        """The address as messages have it."""
+        """The address for messages, without secrets."""
         return redacted_address(self.url)
 
     def __repr__(self) -> str:
@@ -51,7 +51,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Split:
-    """How many vectors are learned from, searched in and asked with; ``train=None`` is all that there are."""
+    """Numbers of vectors for training, in the base, and of queries; with ``train=None`` all are used for training."""
 
     train: int | None
     base: int
@@ -67,21 +67,21 @@ class Entry:
     name, description : str
         What it is called, and one sentence on what it holds.
     layout : str
-        How its files are laid out: a key of ``_sources.LAYOUTS``.
+        How its files are laid out: a key of ``sources.LAYOUTS``.
     dimension : int
         Width of a vector.
     rows : int
-        Vectors that its files must hold in all, over every part; files that hold another number are refused.
+        Number of vectors in all files together; files with another number are refused.
     split : Split
-        How they are split, as in the paper's Table I where the paper has the set.
+        How they are split; as in Table I of the paper, if the set is in it.
     source, licence, citation : str
-        Where it is from, the terms it may be used under as its owners tell them, what to cite.
+        Where it is from, the terms of use as its owners publish them, and what to cite.
     download : str
         Size of the download in words, for people.
     files : tuple of RemoteFile
         What is downloaded; empty if the set ships with something installed, or must be fetched by hand.
     by_hand : str
-        What to put into the folder of the set, and where it is to be had, for those without network.
+        What to put into the folder of the set, and where to get it, for machines without network.
     elsewhere : tuple of str
         Folders in which a package of the operating system may have put it.
     """
@@ -108,7 +108,7 @@ class Entry:
         return "by hand" if self.by_hand else "built in"
 
 
-# terms that we have not read from their owners are theirs to tell
+# for terms that are not published in a short form
 _SEE_SOURCE = "see the source"
 _TEXMEX_PAGE = "http://corpus-texmex.irisa.fr/"
 _TEXMEX_FTP = "ftp://ftp.irisa.fr/local/texmex/corpus/"

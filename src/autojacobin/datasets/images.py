@@ -1,4 +1,4 @@
-"""Read pictures from files."""
+"""Pictures: read them from files, check them, make them grey, and scale them to squares."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
 
 def opencv(purpose: str) -> Any:
-    """Give the module ``cv2``, or say how to install it."""
+    """Import ``cv2``, or say how to install it."""
     try:
         import cv2
     except ImportError as error:
@@ -39,10 +39,10 @@ def read_picture(path: Path) -> npt.NDArray[np.uint8]:
     cv2 = opencv("reading pictures")
     try:
         status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:  # a pipe would be waited for
-            raise DataError(f"cannot read {path}: it is no file of at most {MOST_BYTES:,} bytes; leave it out")
-        content = np.fromfile(path, dtype=np.uint8)  # cv2.imread cannot open every name on Windows
-        _refuse_long_chunks(content, path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:  # a pipe would block
+            raise DataError(f"cannot read {path}: it is not a file of at most {MOST_BYTES:,} bytes; leave it out")
+        content = np.fromfile(path, dtype=np.uint8)  # on Windows, cv2.imread cannot open all names
+        _check_chunks(content, path)
         picture = cv2.imdecode(content, cv2.IMREAD_COLOR) if len(content) else None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}; check its permissions") from error
@@ -50,7 +50,7 @@ def read_picture(path: Path) -> npt.NDArray[np.uint8]:
         raise DataError(f"cannot decode {path}: {error.err}; convert it to PNG or JPEG") from error
     if picture is None or not picture.size:
         raise DataError(
-            f"cannot decode {path}: it is damaged or no picture that OpenCV knows; convert it to PNG or JPEG"
+            f"cannot decode {path}: it is damaged or in no format that OpenCV knows; convert it to PNG or JPEG"
         )
     shrink = math.sqrt(MOST_PIXELS / (picture.shape[0] * picture.shape[1]))
     if shrink < 1:
@@ -59,28 +59,26 @@ def read_picture(path: Path) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(picture[:, :, ::-1])
 
 
-def _refuse_long_chunks(content: npt.NDArray[np.uint8], path: Path) -> None:
-    """Refuse a PNG file with a chunk that ends beyond it: OpenCV takes memory for whatever length stands there."""
+def _check_chunks(content: npt.NDArray[np.uint8], path: Path) -> None:
+    """Raise an error if a chunk of a PNG file is longer than the file: OpenCV would allocate memory for any length."""
     if content[:8].tobytes() != _PNG_MAGIC:
         return
     start = 8
     while start + 8 <= len(content):
-        length, kind = (
-            int.from_bytes(content[start : start + 4].tobytes(), "big"),
-            content[start + 4 : start + 8].tobytes(),
-        )
+        head = content[start : start + 8].tobytes()
+        length = int.from_bytes(head[:4], "big")
         if start + 12 + length > len(content):
             raise DataError(
                 f"cannot decode {path}: it is damaged, got a chunk of {length} bytes at byte {start} of "
                 f"{len(content)}; leave it out, or copy it again"
             )
-        if kind == b"IEND":
+        if head[4:] == b"IEND":
             return
         start += 12 + length
 
 
 def as_picture(image: Any) -> npt.NDArray[np.uint8]:
-    """Give ``image`` as a uint8 array of shape (height, width) or (height, width, 3), without its transparency."""
+    """Convert ``image`` to a uint8 array of shape (height, width) or (height, width, 3), without its transparency."""
     picture = np.asarray(image)
     if picture.dtype != np.uint8:
         hint = "np.round(255 * image).astype(np.uint8) if its values go from 0 to 1"
@@ -98,7 +96,7 @@ def as_picture(image: Any) -> npt.NDArray[np.uint8]:
 
 
 def grey_levels(picture: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Brightness from 0 to 255, as television weighs the colours (ITU-R BT.601)."""
+    """Brightness from 0 to 255, with the weights of ITU-R BT.601."""
     if picture.ndim == 2:
         return picture.astype(np.float64)
     weighted: npt.NDArray[np.float64] = picture.astype(np.float64) @ np.array([0.299, 0.587, 0.114])
@@ -106,10 +104,10 @@ def grey_levels(picture: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 
 
 def as_square(picture: npt.NDArray[Any], side: int) -> npt.NDArray[np.float64]:
-    """Cut the largest square out of the middle and bring it to ``side`` × ``side`` pixels, values not rounded.
+    """Cut the largest square out of the middle and scale it to ``side`` × ``side`` pixels, without rounding.
 
-    Each new pixel is an average under a triangle that reaches to its two neighbours, or over one old pixel
-    where the picture grows: bilinear interpolation that does not skip pixels when it shrinks.
+    This is bilinear interpolation that does not skip pixels when it shrinks: each new pixel is a weighted mean, with
+    weights that fall linearly to 0 at the two neighbouring new pixels.
     """
     whole = min(picture.shape[:2])
     top, left = ((length - whole) // 2 for length in picture.shape[:2])
@@ -118,8 +116,8 @@ def as_square(picture: npt.NDArray[Any], side: int) -> npt.NDArray[np.float64]:
         return square
     weights = _triangles(whole, side)
     flat = weights @ square.reshape(whole, -1)
-    turned = flat.reshape(side, whole, -1).transpose(1, 0, 2).reshape(whole, -1)
-    small: npt.NDArray[np.float64] = (weights @ turned).reshape(side, side, -1).transpose(1, 0, 2)
+    transposed = flat.reshape(side, whole, -1).transpose(1, 0, 2).reshape(whole, -1)
+    small: npt.NDArray[np.float64] = (weights @ transposed).reshape(side, side, -1).transpose(1, 0, 2)
     return small.reshape((side, side, *picture.shape[2:]))
 
 

@@ -1,4 +1,4 @@
-"""Where downloads may lead: every address is checked, and the connection goes to the address that was checked."""
+"""Network access of downloads: redirects are checked, and only an address that was checked is connected to."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 class RedirectError(Exception):
-    """A server redirects to where it must not; the message says where that is and why."""
+    """A server redirects to a forbidden address; the message says to which and why."""
 
 
 class Scope(IntEnum):
-    """From how far away an address can be reached, the nearest first."""
+    """From where an address can be reached; nearer scopes come first."""
 
     THIS_MACHINE = 0
     LINK_LOCAL = 1
@@ -37,7 +37,7 @@ class Scope(IntEnum):
 
 
 def scope_of(address: str) -> Scope:
-    """Tell from how far away an IP address can be reached; what no public network routes counts as private.
+    """Give the scope of an IP address; one that no public network routes counts as private.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def scope_of(address: str) -> Scope:
 
 
 class Network:
-    """Opens addresses, and follows redirects that lead no nearer than the servers on the way there are.
+    """Opens addresses, and follows redirects unless they lead to a nearer scope than that of an earlier server.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Network:
         self._resolve, self._scope_of = resolve, scope_of
 
     def open(self, request: urllib.request.Request, timeout: float) -> Any:
-        """Send a request and give the answer, as ``urllib.request.urlopen`` does, or raise a RedirectError."""
+        """Send a request and give the response, as ``urllib.request.urlopen`` does, or raise a RedirectError."""
         hops = _Hops(self._resolve, self._scope_of)
         opener = urllib.request.OpenerDirector()
         for handler in (
@@ -91,28 +91,28 @@ class Network:
 
 
 class _Hops:
-    """The servers of one request, the first one and those that it redirects to."""
+    """The servers of one request: the first one and those that it is redirected to."""
 
     def __init__(self, resolve: Callable[..., list[Any]], scope_of: Callable[[str], Scope]) -> None:
         self._resolve, self._scope_of = resolve, scope_of
         self._farthest: Scope | None = None  # of the servers so far
 
     def connection(self, kind: Any, request: urllib.request.Request) -> Callable[..., Any]:
-        """Give what makes a connection for a request: ``kind``, over sockets that are checked."""
+        """Give a function that makes a connection of the class ``kind`` over checked sockets."""
         proxied = request.has_proxy() or getattr(request, "_tunnel_host", None) is not None
 
-        def connect(place: tuple[str, int], timeout: Any, source: Any = None) -> socket.socket:
+        def connect(address: tuple[str, int], timeout: Any, source: Any = None) -> socket.socket:
             if not proxied:
-                return self._connected(place, timeout, request)
-            # the proxy, which the user chose, resolves the name and connects; what can be seen from here is checked
+                return self._connected(address, timeout, request)
+            # the proxy, which the user chose, resolves the name; the addresses that are known here are checked
             target = urlsplit(request.full_url)
             try:
                 found = self._resolve(target.hostname, target.port or 0, type=socket.SOCK_STREAM)
             except OSError:
                 found = []  # a name that only the proxy knows
-            scopes = self._checked(found, request)
+            scopes = self._check(found, request)
             self._farthest = max([self._farthest or Scope.THIS_MACHINE, *(scopes or [Scope.PUBLIC])])
-            return socket.create_connection(place, timeout, source)
+            return socket.create_connection(address, timeout, source)
 
         def make(host: str, **options: Any) -> Any:
             connection = kind(host, **options)
@@ -121,10 +121,10 @@ class _Hops:
 
         return make
 
-    def _connected(self, place: tuple[str, int], timeout: Any, request: urllib.request.Request) -> socket.socket:
-        found = self._resolve(*place, type=socket.SOCK_STREAM)
-        scopes = self._checked(found, request)
-        trouble: OSError = OSError(f"{place[0]} has no address")
+    def _connected(self, server: tuple[str, int], timeout: Any, request: urllib.request.Request) -> socket.socket:
+        found = self._resolve(*server, type=socket.SOCK_STREAM)
+        scopes = self._check(found, request)
+        trouble: OSError = OSError(f"{server[0]} has no address")
         for (family, kind, protocol, _, address), scope in zip(found, scopes, strict=True):
             channel = socket.socket(family, kind, protocol)
             try:
@@ -139,7 +139,7 @@ class _Hops:
                 return channel
         raise trouble
 
-    def _checked(self, found: list[Any], request: urllib.request.Request) -> list[Scope]:
+    def _check(self, found: list[Any], request: urllib.request.Request) -> list[Scope]:
         scopes = [self._scope_of(str(address[0])) for *_, address in found]
         if self._farthest is not None and scopes and min(scopes) < self._farthest:
             raise RedirectError(
@@ -169,9 +169,9 @@ class _HTTPSHandler(urllib.request.HTTPSHandler):
 
 class _RedirectHandler(urllib.request.HTTPRedirectHandler):
     def http_error_302(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> Any:
-        place = headers.get("Location") or headers.get("URI")
-        if place:
-            new = urljoin(req.full_url, place)
+        location = headers.get("Location") or headers.get("URI")
+        if location:
+            new = urljoin(req.full_url, location)
             before, after = (address.partition(":")[0].lower() for address in (req.full_url, new))
             if (before, after) not in _REDIRECTS:
                 raise RedirectError(
@@ -184,7 +184,7 @@ class _RedirectHandler(urllib.request.HTTPRedirectHandler):
 
 
 def _unwrapped(ip: Any) -> Any:
-    """The IPv4 address that an IPv6 address stands for, where it does."""
+    """The IPv4 address inside an IPv6 address, if there is one."""
     if not isinstance(ip, ipaddress.IPv6Address):
         return ip
     if ip in _NAT64 or (int(ip) >> 32 == 0 and int(ip) > 1):

@@ -1,12 +1,12 @@
-"""The files in which each public data set is published, and how they become vectors."""
+"""The layouts of public data sets: find the published files in a folder, and make vectors of them."""
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import math
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -16,99 +16,64 @@ import numpy.typing as npt
 from sklearn.utils import check_random_state
 
 from autojacobin.datasets.entries import Entry
+from autojacobin.datasets.formats.source import clear_read_errors
 from autojacobin.datasets.local import VectorSet, find_parts, open_local, open_parts
 from autojacobin.datasets.prepared import draw, open_prepared, scatter_rows
 from autojacobin.datasets.vector_files import open_vectors
-from autojacobin.errors import DataError, FormatError, StorageError
+from autojacobin.errors import DataError, FormatError
 
 __all__ = ["LAYOUTS", "Layout", "read_idx"]
 
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-_MOST_BYTES = 2**32  # no file of the family comes near; a header that asks for more is damaged
-_BYTES_AT_ONCE = 2**20
-
-
-def read_idx(path: Path) -> npt.NDArray[Any]:
-    """Read an IDX file whole, in the byte order of the machine.
-
-    The lengths in the header are checked against what the file holds before memory is taken for more than that.
-    """
-    with _opened(path) as stream:
-        start = stream.read(4)
-        if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _TYPES or not 1 <= start[3] <= 8:
-            raise FormatError(
-                f"{path} is not an IDX file: it begins with the bytes {start.hex(' ') or '(none)'}, "
-                "expected 00 00, a type from 08 to 0e and a number of axes from 1 to 8; fetch it anew"
-            )
-        axes = stream.read(4 * start[3])
-        if len(axes) < 4 * start[3]:
-            raise FormatError(f"{path} is cut off: it ends inside its header, at byte {4 + len(axes)}; fetch it anew")
-        shape = tuple(int(length) for length in np.frombuffer(axes, dtype=">u4"))
-        dtype = np.dtype(_TYPES[start[2]])
-        wanted = math.prod(shape) * dtype.itemsize
-        if not 0 < wanted <= _MOST_BYTES:
-            raise FormatError(f"{path} is damaged: its header announces an array of shape {shape}; fetch it anew")
-        content = _at_most(stream, wanted + 1)
-    if len(content) != wanted:
-        got = f"only {len(content):,}" if len(content) < wanted else "more"
-        raise FormatError(
-            f"{path} is damaged: expected {wanted:,} bytes of values after the header, got {got}; fetch it anew"
-        )
-    return np.frombuffer(content, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
-
-
-def _at_most(stream: IO[bytes] | gzip.GzipFile, most: int) -> bytes:
-    # piece by piece, so that memory is taken for what is there, and not for what the header says
-    pieces = []
-    while most and (piece := stream.read(min(most, _BYTES_AT_ONCE))):
-        pieces.append(piece)
-        most -= len(piece)
-    return b"".join(pieces)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    try:
-        with path.open("rb") as raw:
-            compressed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            if compressed:
-                with gzip.GzipFile(fileobj=raw) as stream:
-                    yield stream
-            else:
-                yield raw
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise FormatError(f"{path} cannot be unpacked: {error}; fetch it anew") from error
-    except OSError as error:
-        raise StorageError(
-            f"cannot read {path}: {error.strerror or error}; check the path and its permissions"
-        ) from error
-
-
-_ROWS_AT_ONCE = 2**16
+_MOST_BYTES = 2**32  # no IDX file is nearly as large; a header that announces more is damaged
+_BYTES_PER_READ = 2**20
+_ROWS_PER_BLOCK = 2**16
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A way in which files make up a set.
+    """How the files of a set are found and read.
 
-    ``find(entry, folder)`` gives the files that are needed, by what they hold, or None if they are not all there;
-    ``read(entry, files)`` makes the set of them.
+    ``find(entry, folder)`` gives the files by what they hold, or None if some are missing; ``read(entry, files)`` makes
+    the set from them.
     """
 
     find: Callable[[Entry, Path], dict[str, Path] | None]
     read: Callable[[Entry, dict[str, Path]], VectorSet]
 
 
+def read_idx(path: Path) -> npt.NDArray[Any]:
+    """Read an IDX file whole, in the byte order of the machine.
+
+    Memory is allocated for what the file holds, not for what its header announces.
+    """
+    with _opened(path) as stream:
+        start = stream.read(4)
+        if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _TYPES or not 1 <= start[3] <= 8:
+            raise FormatError(
+                f"{path} is not an IDX file: it begins with the bytes {start.hex(' ') or '(none)'}, "
+                "expected 00 00, a type from 08 to 0e and a number of axes from 1 to 8; fetch it again"
+            )
+        axes = stream.read(4 * start[3])
+        if len(axes) < 4 * start[3]:
+            raise FormatError(f"{path} is cut off: it ends inside its header, at byte {4 + len(axes)}; fetch it again")
+        shape = tuple(int(length) for length in np.frombuffer(axes, dtype=">u4"))
+        dtype = np.dtype(_TYPES[start[2]])
+        wanted = math.prod(shape) * dtype.itemsize
+        if not 0 < wanted <= _MOST_BYTES:
+            raise FormatError(f"{path} is damaged: its header announces an array of shape {shape}; fetch it again")
+        content = _at_most(stream, wanted + 1)
+    if len(content) != wanted:
+        got = f"only {len(content):,}" if len(content) < wanted else "more"
+        raise FormatError(
+            f"{path} is damaged: expected {wanted:,} bytes of values after the header, got {got}; fetch it again"
+        )
+    return np.frombuffer(content, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+
+
 def _named(entry: Entry, **parts: Any) -> VectorSet:
-    return VectorSet(
-        entry.name,
-        entry.description,
-        source=entry.source,
-        licence=entry.licence,
-        citation=entry.citation,
-        **parts,
-    )
+    origin = {"source": entry.source, "licence": entry.licence, "citation": entry.citation}
+    return VectorSet(entry.name, entry.description, **origin, **parts)
 
 
 def _ships_with_a_package(_entry: Entry, _folder: Path) -> dict[str, Path]:
@@ -116,7 +81,7 @@ def _ships_with_a_package(_entry: Entry, _folder: Path) -> dict[str, Path]:
 
 
 def _search(folder: Path, pattern: str) -> list[Path]:
-    # an unpacking that was killed may have left a hidden folder
+    # hidden folders may be left from an interrupted unpacking
     found = sorted(folder.rglob(pattern))
     return [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
 
@@ -207,13 +172,13 @@ def _find_nus_wide(_entry: Entry, folder: Path) -> dict[str, Path] | None:
 
 def _nus_wide(entry: Entry, files: dict[str, Path]) -> VectorSet:
     def fill(folder: Path) -> None:
-        texts = [open_vectors(path, format="text") for path in files.values()]  # maps, which nobody need close
+        texts = [open_vectors(path, format="text") for path in files.values()]  # memory maps, which need not be closed
         n = sum(len(text) for text in texts)
         for text in texts:
             _check(entry, n, text.shape[1], text.path)
         queries, base = draw(n, entry.split.queries, entry.split.base)
         train = base[draw(len(base), entry.split.train or len(base))[0]]
-        blocks = (block.astype(np.float32) for text in texts for block in text.blocks())  # they print six digits
+        blocks = (block.astype(np.float32) for text in texts for block in text.blocks())  # the files have six digits
         scatter_rows(blocks, {"train": train, "base": base, "queries": queries}, folder)
 
     return _named(entry, **open_prepared(entry.name, list(files.values()), _recipe(entry), fill))
@@ -250,13 +215,13 @@ def _matlab_pictures(path: Path, n: int) -> Iterator[npt.NDArray[Any]]:
             "take the file away to do without pictures"
         )
     for block in _blocks(patches):
-        yield block.reshape(-1, side, side).transpose(0, 2, 1)  # MATLAB writes out a picture column by column
+        yield block.reshape(-1, side, side).transpose(0, 2, 1)  # MATLAB stores pictures column by column
 
 
 def _matlab_rows(path: Path, length: int, *, rows_known: bool = False) -> npt.NDArray[Any]:
-    """The matrix of a MATLAB 7.3 file, a point a row, whichever way round it was saved.
+    """The matrix of a MATLAB 7.3 file, transposed if need be so that it has one point per row.
 
-    ``length`` is the length of a row, or the number of rows where that is what is known.
+    ``length`` is the length of a row, or with ``rows_known`` the number of rows.
     """
     try:
         opened = open_vectors(path, part="fea", format="hdf5")
@@ -264,44 +229,65 @@ def _matlab_rows(path: Path, length: int, *, rows_known: bool = False) -> npt.ND
         opened = open_vectors(path, format="hdf5")
     with opened:
         matrix = np.asarray(opened)
-    own = 0 if rows_known else 1
-    if matrix.shape[own] != length and matrix.shape[1 - own] == length:
+    axis = 0 if rows_known else 1
+    if matrix.shape[axis] != length and matrix.shape[1 - axis] == length:
         matrix = matrix.T
-    if matrix.shape[own] != length:
+    if matrix.shape[axis] != length:
         raise FormatError(
-            f"{path} holds a matrix of shape {matrix.shape}, expected a side of {length:,}; fetch it anew"
+            f"{path} holds a matrix of shape {matrix.shape}, expected a side of {length:,}; fetch it again"
         )
     return matrix
 
 
 def _blocks(matrix: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-    for start in range(0, len(matrix), _ROWS_AT_ONCE):
-        yield np.ascontiguousarray(matrix[start : start + _ROWS_AT_ONCE])
+    for start in range(0, len(matrix), _ROWS_PER_BLOCK):
+        yield np.ascontiguousarray(matrix[start : start + _ROWS_PER_BLOCK])
 
 
 def _recipe(entry: Entry) -> str:
     return f"{entry.layout} {entry.rows} × {entry.dimension}, {entry.split}"
 
 
-def _check(entry: Entry, n: int, width: int, place: Path) -> None:
+def _check(entry: Entry, n: int, width: int, path: Path) -> None:
     if width != entry.dimension:
         raise FormatError(
-            f"{place} is not the set {entry.name}: its vectors have {width} values, expected {entry.dimension}; "
-            "fetch it anew, or load it by its path"
+            f"{path} is not the set {entry.name}: its vectors have {width} values, expected {entry.dimension}; "
+            "fetch it again, or load it by its path"
         )
     if n != entry.rows:
         raise FormatError(
-            f"{place} is not all of the set {entry.name}: it has {n:,} vectors, expected {entry.rows:,}; "
-            "fetch it anew, or load it by its path"
+            f"{path} is not all of the set {entry.name}: it has {n:,} vectors, expected {entry.rows:,}; "
+            "fetch it again, or load it by its path"
         )
 
 
-def _check_split(entry: Entry, n_base: int, n_queries: int, place: Path) -> None:
+def _check_split(entry: Entry, n_base: int, n_queries: int, path: Path) -> None:
     if (n_base, n_queries) != (entry.split.base, entry.split.queries):
         raise FormatError(
-            f"{place} is not the set {entry.name}: it has {n_base:,} vectors in its base and {n_queries:,} queries, "
-            f"expected {entry.split.base:,} and {entry.split.queries:,}; fetch it anew, or load it by its path"
+            f"{path} is not the set {entry.name}: it has {n_base:,} vectors in its base and {n_queries:,} queries, "
+            f"expected {entry.split.base:,} and {entry.split.queries:,}; fetch it again, or load it by its path"
         )
+
+
+def _at_most(stream: IO[bytes] | gzip.GzipFile, most: int) -> bytes:
+    # in pieces, so that memory is allocated for what is there, and not for what the header says
+    pieces = []
+    while most and (piece := stream.read(min(most, _BYTES_PER_READ))):
+        pieces.append(piece)
+        most -= len(piece)
+    return b"".join(pieces)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    with clear_read_errors(path), path.open("rb") as raw:
+        compressed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        try:
+            with gzip.GzipFile(fileobj=raw) if compressed else contextlib.nullcontext(raw) as stream:
+                yield stream
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise FormatError(f"{path} cannot be unpacked: {error}; fetch it again") from error
 
 
 LAYOUTS = {

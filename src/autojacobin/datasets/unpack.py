@@ -1,28 +1,29 @@
-"""Unpack archives: only what was asked for, in bounded space, and nothing outside of the folder."""
+"""Unpack archives that are not trusted: in bounded space, and never outside the folder."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gzip
-import os
-import secrets
-import shutil
 import stat
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
+from autojacobin.core.files import os_reason, whole_folder
+from autojacobin.core.parallel import Progress
+from autojacobin.datasets.formats.source import shortened
 from autojacobin.errors import FormatError, StorageError
 
 __all__ = ["unpack"]
 
-_BYTES_AT_ONCE = 2**20
+_BYTES_PER_READ = 2**20
 _MOST_MEMBERS = 100_000
 _LONGEST_NAME = 1000  # bytes; a part of a path may have 255 on all systems
-_ERRNOS_OF_DAMAGE = (None, errno.EINVAL)  # of decoders that call bad data an OSError, of a seek to before the beginning
-_MOST_AT_ONCE = 2**26  # tarfile reads long names and extended headers in one piece, of the size that they state
+_ERRNOS_OF_DAMAGE = (None, errno.EINVAL)  # decoders raise them for damaged data
+_LARGEST_READ = 2**26  # tarfile reads long names and extended headers at once, whatever size they claim
 
 
 def unpack(
@@ -31,64 +32,60 @@ def unpack(
     most_bytes: int,
     *,
     inner: str | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Unpack a .tar, .tar.gz, .zip or .gz file into the new folder ``target``.
 
     Parameters
     ----------
     archive, target : Path
-        What is unpacked, and the folder that appears, whole, by a rename. If ``target`` is there already, it stays.
+        The archive, and the folder that appears when it is whole. If ``target`` is there already, it stays.
     most_bytes : int
-        The most that all members may have together, as they come out.
+        The most that all members may have together after unpacking.
     inner : str, optional
         Name of an archive among the members, which is unpacked in its place.
     progress : callable, optional
-        Called as ``progress(stage, done, total)`` with the bytes that came out and the most that may.
+        Called as ``progress(stage, done, total)`` with the unpacked bytes and ``most_bytes``.
 
     Raises
     ------
     FormatError
         If the archive is damaged, holds more than ``most_bytes``, or has a member that is a link or a device or whose
-        path leads out of the folder; nothing is left of it then.
+        path leads out of the folder; nothing is unpacked then.
     """
-    building = target.parent / f".{target.name}-{secrets.token_hex(8)}.part"
+    budget = _Budget(archive, most_bytes, progress)
+    # if another process is faster, its folder holds the same
+    with (
+        contextlib.suppress(FileExistsError),
+        whole_folder(target, "make room there and try again") as folder,
+        _clear_damage(archive),
+    ):
+        _extract(archive, folder, budget)
+        for nested in sorted(folder.rglob(inner)) if inner is not None else ():
+            _extract(nested, nested.parent, budget)
+            nested.unlink()
+        if not any(path.is_file() for path in folder.rglob("*")):
+            raise ValueError("no files are in it")
+
+
+@contextlib.contextmanager
+def _clear_damage(archive: Path) -> Iterator[None]:
+    """Translate the errors that tarfile, zipfile and their decoders raise on a damaged archive."""
     try:
-        building.mkdir()  # not mkdtemp, whose folders only their owner may read
-    except OSError as error:
-        raise StorageError(f"cannot write to {target.parent}: {error.strerror}; choose another folder") from error
-    try:
-        budget = _Budget(archive, most_bytes, progress)
-        _extract(archive, building, budget)
-        if inner is not None:
-            for nested in sorted(building.rglob(inner)):
-                _extract(nested, nested.parent, budget)
-                nested.unlink()
-        if not any(path.is_file() for path in building.rglob("*")):
-            raise FormatError(f"the archive {archive} is damaged: no files are in it; delete it and fetch it anew")
-        try:
-            os.rename(building, target)
-        except OSError:
-            if not target.is_dir():
-                raise
+        yield
     except (FormatError, StorageError):
         raise
-    except Exception as error:  # tarfile, zipfile and the decoders below them raise what they please
+    except Exception as error:
         if isinstance(error, OSError) and error.errno not in _ERRNOS_OF_DAMAGE:
-            raise StorageError(
-                f"cannot unpack {archive} into {target.parent}: {error.strerror}; make room there and try again"
-            ) from error
-        reason = " ".join(str(error).split()) or type(error).__name__
-        reason = reason if len(reason) <= 200 else reason[:197] + "..."
-        raise FormatError(f"the archive {archive} is damaged: {reason}; delete it and fetch it anew") from error
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
+            raise StorageError(f"cannot unpack {archive}: {os_reason(error)}; make room there and try again") from error
+        reason = shortened(" ".join(str(error).split()) or type(error).__name__, 200)
+        raise FormatError(f"the archive {archive} is damaged: {reason}; delete it and fetch it again") from error
 
 
 class _Budget:
-    """Bytes and members that may still come out of an archive."""
+    """Counts the bytes and members that come out of an archive, and stops it at the limit."""
 
-    def __init__(self, archive: Path, most_bytes: int, progress: Callable[[str, int, int], None] | None) -> None:
+    def __init__(self, archive: Path, most_bytes: int, progress: Progress | None) -> None:
         self.archive, self._most, self._progress = archive, most_bytes, progress
         self._bytes = self._members = 0
 
@@ -97,7 +94,7 @@ class _Budget:
         if self._bytes > self._most:
             raise FormatError(
                 f"the archive {self.archive} unpacks to more than the {self._most:,} bytes expected of it; "
-                "it is not the file that it should be: delete it and fetch it anew"
+                "it is not the file that it should be: delete it and fetch it again"
             )
         if self._progress is not None:
             self._progress("unpacking", self._bytes, self._most)
@@ -125,12 +122,12 @@ def _extract(archive: Path, folder: Path, budget: _Budget) -> None:
     else:
         raise FormatError(
             f"{archive} is no archive: it begins with the bytes {magic[:4].hex(' ') or '(none)'}, expected those of "
-            ".zip, .tar or .gz; delete it and fetch it anew"
+            ".zip, .tar or .gz; delete it and fetch it again"
         )
 
 
 def _extract_tar(stream: IO[bytes] | gzip.GzipFile, folder: Path, budget: _Budget) -> None:
-    with tarfile.open(fileobj=_Cautious(stream, budget), mode="r:") as tar:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=_LimitedReads(stream, budget), mode="r:") as tar:  # type: ignore[call-overload]
         for member in tar:
             path = _inside(folder, member.name, budget)
             if member.isdir():
@@ -139,15 +136,15 @@ def _extract_tar(stream: IO[bytes] | gzip.GzipFile, folder: Path, budget: _Budge
                 content = tar.extractfile(member)
                 if content is None:
                     raise FormatError(
-                        f"the archive {budget.archive} has no content for {_shown(member.name)}; fetch it anew"
+                        f"the archive {budget.archive} has no content for {_shown(member.name)}; fetch it again"
                     )
                 if _write(content, path, budget) != member.size:
                     raise FormatError(
-                        f"the archive {budget.archive} is cut off inside {_shown(member.name)}; fetch it anew"
+                        f"the archive {budget.archive} is cut off inside {_shown(member.name)}; fetch it again"
                     )
             else:
                 _refuse(budget.archive, member.name, "is a link, a device or a sparse file")
-    while piece := stream.read(_BYTES_AT_ONCE):  # to the end, where gzip keeps its checksum
+    while piece := stream.read(_BYTES_PER_READ):  # to the end, where gzip has its checksum
         budget.spend(len(piece))
 
 
@@ -168,7 +165,7 @@ def _extract_zip(archive: Path, folder: Path, budget: _Budget) -> None:
 
 
 def _inside(folder: Path, name: str, budget: _Budget) -> Path:
-    """Path of a member below ``folder``, on every operating system alike."""
+    """Path of a member below ``folder``, by the same rules on all operating systems."""
     budget.member()
     windows = PureWindowsPath(name)
     if not name or "\0" in name or "\\" in name or name.startswith("/") or windows.drive or ".." in windows.parts:
@@ -180,7 +177,7 @@ def _inside(folder: Path, name: str, budget: _Budget) -> Path:
 
 
 def _shown(name: str) -> str:
-    return repr(name if len(name) <= 100 else name[:97] + "...")
+    return repr(shortened(name, 100))
 
 
 def _refuse(archive: Path, name: str, why: str) -> None:
@@ -195,7 +192,7 @@ def _write(content: IO[bytes] | gzip.GzipFile, path: Path, budget: _Budget) -> i
     written = 0
     try:
         with path.open("xb") as stream:
-            while piece := content.read(_BYTES_AT_ONCE):
+            while piece := content.read(_BYTES_PER_READ):
                 budget.spend(len(piece))
                 stream.write(piece)
                 written += len(piece)
@@ -211,14 +208,14 @@ def _make_folder(path: Path, budget: _Budget) -> None:
         _refuse(budget.archive, path.name, "is a file and a folder at once")
 
 
-class _Cautious:
-    """A stream for tarfile that refuses reads as large as only a forged header asks for."""
+class _LimitedReads:
+    """A stream for tarfile that refuses very large reads, which only a forged header can cause."""
 
     def __init__(self, stream: IO[bytes] | gzip.GzipFile, budget: _Budget) -> None:
         self._stream, self._budget = stream, budget
 
     def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= _MOST_AT_ONCE:
+        if not 0 <= size <= _LARGEST_READ:
             raise FormatError(f"the archive {self._budget.archive} has a header of {size:,} bytes, which no set has")
         return self._stream.read(size)
 

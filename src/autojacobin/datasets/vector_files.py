@@ -7,18 +7,10 @@ import os
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
-from autojacobin.core.files import atomic_writer
-from autojacobin.datasets.formats.registry import (
-    GZIP_MAGIC,
-    Container,
-    Flat,
-    by_content,
-    by_name,
-    how_to_tell,
-    named,
-    packable,
-)
-from autojacobin.datasets.formats.source import as_path, clear_os_errors, open_source, refuse_special, unpacked
+from autojacobin.core.files import atomic_writer, clear_os_errors
+from autojacobin.datasets.formats import registry
+from autojacobin.datasets.formats.registry import Container, Flat, by_content, by_name, check_packable, named
+from autojacobin.datasets.formats.source import as_path, check_not_special, open_source, unpacked
 from autojacobin.datasets.formats.vectors import Vectors
 from autojacobin.datasets.formats.writing import CallersError, Matrix, as_dtype, outgoing
 from autojacobin.errors import DataError, DataTypeError
@@ -27,23 +19,23 @@ __all__ = ["Vectors", "open_vectors", "write_vectors"]
 
 
 def open_vectors(path: str | os.PathLike[str], *, part: str | None = None, format: str | None = None) -> Vectors:
-    """Open a file of vectors; it is mapped rather than read, so that one of a hundred gigabytes opens at once.
+    """Open a file of vectors; it is mapped, not read, so that a file of a hundred gigabytes opens at once.
 
     Parameters
     ----------
     path : path
-        A file of which the ending tells the format, or else the first bytes (npy, npz, HDF5, Parquet, gzip).
+        A file whose format is known by its ending, or else by its first bytes (npy, npz, HDF5, Parquet, gzip).
     part : str, optional
         What to open of a file with several matrices: an array of an npz, a dataset of an HDF5 file, a column of a
         Parquet file. By default the only one, or ``train``.
     format : str, optional
-        Name of the format, where the path does not tell: ``fvecs``, ``bvecs``, ``ivecs``, ``fbin``, ``u8bin``,
+        Name of the format, if the path does not show it: ``fvecs``, ``bvecs``, ``ivecs``, ``fbin``, ``u8bin``,
         ``i8bin``, ``ibin``, ``npy``, ``npz``, ``hdf5``, ``parquet``, ``csv``, ``tsv`` or ``text``.
 
     Returns
     -------
     vectors : Vectors
-        Serves rows, slices and blocks, and stands in for an array wherever the library takes one.
+        Gives rows, slices and blocks, and can be passed wherever the library takes an array.
 
     Raises
     ------
@@ -67,11 +59,11 @@ def open_vectors(path: str | os.PathLike[str], *, part: str | None = None, forma
     chosen, packed = by_name(target)
     chosen = named(format) if format is not None else chosen
     source = open_source(target)
-    if packed or (chosen is None and source.head(len(GZIP_MAGIC)) == GZIP_MAGIC):
+    if packed or (chosen is None and source.head(3) == registry.GZIP_MAGIC):
         if isinstance(chosen, Container):
-            packable(target, chosen)
+            check_packable(target, chosen)
         source = unpacked(source)
-        chosen = packable(target, chosen or by_content(source))
+        chosen = check_packable(target, chosen or by_content(source))
     found = chosen or by_content(source)
     if isinstance(found, Flat):
         if part is not None:
@@ -97,17 +89,17 @@ def write_vectors(
     Parameters
     ----------
     path : path
-        Where to; the ending tells the format, as in :func:`open_vectors`. A file that is there is replaced.
+        Path of the file; its ending is the format, as in :func:`open_vectors`. An existing file is replaced.
     vectors : matrix, Vectors, iterator of matrices, or mapping
-        The vectors, a row each; an iterator of blocks passes through in bounded memory. For npz and HDF5 also a mapping
+        One vector per row; an iterator of blocks passes through in bounded memory. For npz and HDF5 also a mapping
         of names to such, for example ``{"train": ..., "test": ..., "neighbors": ..., "distances": ...}``.
     part : str, optional
         Name of the matrix in a file that names them; ``vectors`` in npz, ``train`` in HDF5, ``vector`` in Parquet by
         default.
     format : str, optional
-        Name of the format, where the path does not tell.
+        Name of the format, if the path does not show it.
     dtype : dtype, optional
-        Type of the numbers in formats that leave the choice; by default as they come. Floats may be rounded to
+        Type of the numbers in formats that allow several; by default that of the vectors. Floats may be rounded to
         shorter floats. Any other number that does not fit is refused, with its row.
 
     Raises
@@ -121,11 +113,11 @@ def write_vectors(
     chosen, packed = by_name(target)
     chosen = named(format) if format is not None else chosen
     if chosen is None:
-        raise DataError(f"the format of {target} is not known, {how_to_tell()}")
-    kind = _kind_of_number(chosen, dtype)
+        raise DataError(f"the format of {target} is not known, {registry.EXPECTED}")
+    kind = _dtype_of(chosen, dtype)
     try:
-        with clear_os_errors(target, "write"):
-            refuse_special(target)
+        with clear_os_errors(f"write {target}", "the path is as it was; fix this, and repeat"):
+            check_not_special(target)
             if isinstance(chosen, Container):
                 if packed:
                     raise DataError(f"{chosen.name} files are not packed by gzip, got {target}; leave .gz out")
@@ -147,12 +139,12 @@ def _write_flat(stream: BinaryIO, format: Flat, matrix: Matrix, packed: bool) ->
         format.write(stream, matrix)
         return
     # no name and no time in the header: the same vectors give the same file
-    with gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0) as squeezed:
-        # into which nothing can be filled in afterwards
-        format.write(squeezed, matrix.counted() if format.counts else matrix)  # type: ignore[arg-type]
+    with gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0) as packer:
+        # the header cannot be changed afterwards, so the rows are counted first
+        format.write(packer, matrix.counted() if format.counts else matrix)  # type: ignore[arg-type]
 
 
-def _kind_of_number(format: Flat | Container, dtype: Any) -> Any:
+def _dtype_of(format: Flat | Container, dtype: Any) -> Any:
     kind = None if dtype is None else as_dtype(dtype)
     if format.dtype is None:
         return kind

@@ -14,7 +14,7 @@ from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError, StorageError
-from autojacobin.index.encoding import checked_ids, checked_new_ids
+from autojacobin.index.changes import checked_ids, checked_new_ids
 from autojacobin.search.arguments import checked_candidates, checked_count, checked_k
 from autojacobin.search.euclidean import rerank
 

@@ -1,4 +1,4 @@
-"""The explorer: a page on which one looks at what each method retrieves, and why."""
+"""The explorer: a page that shows what each method retrieves, and why."""
 
 from autojacobin.explorer.bundle import Bundle, build_bundle, explorer_settings, open_run
 from autojacobin.explorer.export import export_page

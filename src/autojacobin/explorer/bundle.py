@@ -1,4 +1,4 @@
-"""What the explorer shows: methods, codes and pictures of a run, in memory or from a finished one."""
+"""The bundle: all data of the explorer page, computed from a set of vectors or for a finished run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Bundle:
     Attributes
     ----------
     about : dict
-        What was computed, the recall of all methods over all queries, the courses of the trainings, the toy.
+        What was computed, the recall of all methods over all queries, the history of each training, the toy example.
     queries : list of dict
         For each query on the wall: the points that can be shown for it, nearest first, with the ranks and codes that
         every method gives them. The first of them are its true neighbours.
@@ -112,27 +112,27 @@ def build_bundle(
     settings.check_against(data)
     if not len(data.queries):
         raise DataError(f"{data.name} has no queries to choose from, expected at least one; add some")
-    named = _checked_methods(methods)
+    named = _as_method_names(methods)
     data, k = cut(data, settings), settings.ks[-1]
     chosen = _evenly_spread(len(data.queries), checked_count("wall", wall))
     stops = _stops(min(settings.depth, _STOPS[-1]))
-    tell = progress or (lambda *_: None)
+    report = progress or (lambda *_: None)
     total = 2 + len(named) * len(settings.bits)
-    tell("true neighbours", 0, total)
+    report("true neighbours", 0, total)
     truth = ground_truth(data.base, data.queries, k)
     queries = np.asarray(data.queries)[chosen]
     retrieved: dict[str, dict[int, Retrieved]] = {name: {} for name in named}
     shown = [[row] for row in truth[chosen]]
     training = []
     for number, (name, bits) in enumerate((name, bits) for name in named for bits in settings.bits):
-        tell(f"{name}, {bits} bits", 1 + number, total)
+        report(f"{name}, {bits} bits", 1 + number, total)
         hasher = make_hasher(name, bits, 0, {}).fit(data.train)
         training += _history(name, bits, hasher)
-        answer = retrieve(hasher, data.base, data.queries, truth, chosen, stops)
-        retrieved[name][bits] = answer
-        for pieces, ids in zip(shown, answer.ever_shown(queries, data.base, stops, k), strict=True):
+        result = retrieve(hasher, data.base, data.queries, truth, chosen, stops)
+        retrieved[name][bits] = result
+        for pieces, ids in zip(shown, result.ever_shown(queries, data.base, stops, k), strict=True):
             pieces.append(ids)
-    tell("the toy example" if toy else "pictures", total - 1, total)
+    report("the toy example" if toy else "pictures", total - 1, total)
     about = {
         **_about(data, settings, named, stops, chosen),
         "found": {
@@ -150,12 +150,12 @@ def build_bundle(
             records[-1]["sprite"] = pictures[-1].layout()
     sheet = make_sprite(np.asarray(data.query_patches[chosen])) if pictures else None
     about["sprite"] = None if sheet is None else {**sheet.layout(), "ending": sheet.ending}
-    tell("pictures", total, total)
+    report("pictures", total, total)
     return Bundle(about, records, sheet, pictures)
 
 
-def _checked_methods(methods: Sequence[str]) -> list[str]:
-    """Give methods by their names, whether they come by name or by label, in the order of legends."""
+def _as_method_names(methods: Sequence[str]) -> list[str]:
+    """Give the names of methods, which may be given by name or label, in the order of legends."""
     known = {word.lower(): name for name in EVERY for word in (name, METHOD_STYLES[name].label)}
     given = [methods] if isinstance(methods, str) else list(methods)
     wrong = [name for name in given if name.lower() not in known]
@@ -234,12 +234,12 @@ def _query_record(
     for name, lengths in retrieved.items():
         methods[name] = {
             str(bits): {
-                "query": _base64(answer.query_codes[place].packed),
-                "codes": _base64(answer.codes[ids].packed),
-                "weights": _short(np.abs(answer.projections[place])),
-                "ranks": {distance: ranks_of(ids, found[place]).tolist() for distance, found in answer.ids.items()},
+                "query": _base64(result.query_codes[place].packed),
+                "codes": _base64(result.codes[ids].packed),
+                "weights": _short(np.abs(result.projections[place])),
+                "ranks": {distance: ranks_of(ids, found[place]).tolist() for distance, found in result.ids.items()},
             }
-            for bits, answer in lengths.items()
+            for bits, result in lengths.items()
         }
     return {"row": row, "ids": ids.tolist(), "distances": _short(distances), "methods": methods}
 

@@ -1,4 +1,4 @@
-"""Write the explorer as one HTML file that opens without a server."""
+"""Write the explorer page and its data into a folder that opens without a server."""
 
 from __future__ import annotations
 
@@ -21,39 +21,15 @@ __all__ = ["ASSETS", "as_one_script", "export_page", "prepare_folder", "script_h
 
 ASSETS = Path(__file__).parent / "assets"
 
-_IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";$', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
-_LEFT_OVER = re.compile(r"^(?:import|export)\b.*$", re.MULTILINE)
-
-
-def as_one_script(first: str = "main") -> str:
-    """Join the module ``first`` and all that it imports, each once and after what it needs itself."""
-    done: dict[str, str] = {}
-    _add(first, done, ())
-    return '"use strict";\n(() => {\n' + "\n".join(done.values()) + "\n})();\n"
-
-
-def _add(name: str, done: dict[str, str], waiting: tuple[str, ...]) -> None:
-    if name in done:
-        return
-    if name in waiting:
-        raise FormatError(f"the modules {' → '.join((*waiting, name))} import each other in a circle; break it")
-    source = (ASSETS / f"{name}.js").read_text(encoding="utf-8")
-    for match in _IMPORT.finditer(source):
-        _add(match[2], done, (*waiting, name))
-    exported = [match[1] for match in _EXPORT.finditer(source)]
-    body = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = module_\2;", source))
-    if left_over := _LEFT_OVER.search(body):
-        raise FormatError(f"{name}.js has a line that cannot be joined into one script: {left_over[0]}")
-    done[name] = f"const module_{name} = (() => {{\n{body}\nreturn {{ {', '.join(exported)} }};\n}})();"
-
-
 _MODULE = '<script type="module" src="explorer/main.js"></script>'
 _STYLES = '<link rel="stylesheet" href="explorer/explorer.css">'
 _ICON = 'href="explorer/icon.svg"'
 _MODE = 'data-mode="service"'
 _PAGE, _DATA, _ABOUT = "index.html", "data", "about.js"
 _MARK = b"autojacobin-explorer"
+_IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
+_LEFT_OVER = re.compile(r"^(?:import|export)\b.*$", re.MULTILINE)
 
 
 def export_page(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
@@ -82,13 +58,13 @@ def export_page(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
 
 
 def prepare_folder(folder: str | os.PathLike[str]) -> Path:
-    """Make the folder, or refuse one that holds anything but a page; to be told before a long computation."""
+    """Make the folder, or refuse one that holds anything but a page; call this before a long computation."""
     target = Path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=target):
-            pass  # a folder that is there may still be one to read only
-        others = sorted(path.name for path in target.iterdir() if not _is_of_a_page(path))
+            pass  # a folder that exists may be read-only
+        others = sorted(path.name for path in target.iterdir() if not _belongs_to_page(path))
     except OSError as error:
         raise _cannot_write(target, error) from error
     if others:
@@ -99,7 +75,20 @@ def prepare_folder(folder: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _is_of_a_page(path: Path) -> bool:
+def as_one_script(first: str = "main") -> str:
+    """Join the module ``first`` and all that it imports, each once and after what it needs itself."""
+    done: dict[str, str] = {}
+    _add_module(first, done, ())
+    return '"use strict";\n(() => {\n' + "\n".join(done.values()) + "\n})();\n"
+
+
+def script_hash() -> str:
+    """Give the hash of the script in an exported page, as a Content-Security-Policy names it."""
+    digest = hashlib.sha256(f"\n{as_one_script()}".encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _belongs_to_page(path: Path) -> bool:
     if path.name == _DATA:
         return (path / _ABOUT).exists() or not any(path.iterdir())
     return path.name == _PAGE and _MARK in path.read_bytes()[:400]
@@ -134,18 +123,23 @@ def _html() -> str:
     for part, instead in (
         (_ICON, f'href="data:image/svg+xml;base64,{icon}"'),
         (_STYLES, f"<style>\n{styles}</style>"),
-        (_MODULE, f"<script>{_inline_script()}</script>"),
+        (_MODULE, f"<script>\n{as_one_script()}</script>"),
         (_MODE, 'data-mode="files"'),
     ):
         html = html.replace(part, instead)
     return html
 
 
-def script_hash() -> str:
-    """Hash of the script in an exported page, as a Content-Security-Policy names it."""
-    digest = hashlib.sha256(_inline_script().encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def _inline_script() -> str:
-    return f"\n{as_one_script()}"
+def _add_module(name: str, done: dict[str, str], waiting: tuple[str, ...]) -> None:
+    if name in done:
+        return
+    if name in waiting:
+        raise FormatError(f"the modules {' → '.join((*waiting, name))} import each other in a circle; break it")
+    source = (ASSETS / f"{name}.js").read_text(encoding="utf-8")
+    for match in _IMPORT.finditer(source):
+        _add_module(match[2], done, (*waiting, name))
+    exported = [match[1] for match in _EXPORT.finditer(source)]
+    body = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = module_\2;", source))
+    if left_over := _LEFT_OVER.search(body):
+        raise FormatError(f"{name}.js has a line that cannot be joined into one script: {left_over[0]}")
+    done[name] = f"const module_{name} = (() => {{\n{body}\nreturn {{ {', '.join(exported)} }};\n}})();"

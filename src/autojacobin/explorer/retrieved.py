@@ -1,4 +1,4 @@
-"""What a method retrieves for a query, and pictures of it."""
+"""What a method retrieves for each query, and the sprites that show it."""
 
 from __future__ import annotations
 
@@ -22,81 +22,6 @@ _COLUMNS = 32
 _LARGEST_SIDE = 64
 _JPEG_BLOCK = 8
 _JPEG_QUALITY = 85
-
-
-@dataclass(frozen=True)
-class Sprite:
-    """An encoded picture made of tiles, row by row, and how it is laid out."""
-
-    content: bytes
-    ending: str
-    columns: int
-    rows: int
-    width: int
-    height: int
-
-    def layout(self) -> dict[str, int]:
-        """Give the layout as the page wants it; width and height are those of a tile."""
-        return {"columns": self.columns, "rows": self.rows, "width": self.width, "height": self.height}
-
-
-def make_sprite(patches: Any) -> Sprite:
-    """Lay pictures out in one; each has its brightness stretched from black to white, as in the paper's figures.
-
-    Where OpenCV is installed, tiles that blocks of JPEG do not straddle become a JPEG, a third of the size of a PNG.
-    """
-    from autojacobin.reproduction.paper import stretched
-
-    tiles = _shrunk(stretched(patches))
-    n, height, width = tiles.shape[:3]
-    columns = min(_COLUMNS, n)
-    rows = -(-n // columns)
-    sheet = np.zeros((rows * columns, *tiles.shape[1:]), dtype=np.uint8)
-    sheet[:n] = tiles
-    whole = sheet.reshape(rows, columns, *tiles.shape[1:]).swapaxes(1, 2)
-    whole = whole.reshape(rows * height, columns * width, *tiles.shape[3:])
-    jpeg = _encode_jpeg(whole) if height % _JPEG_BLOCK == width % _JPEG_BLOCK == 0 and height > _JPEG_BLOCK else None
-    content, ending = (encode_png(whole), "png") if jpeg is None else (jpeg, "jpg")
-    return Sprite(content, ending, columns, rows, width, height)
-
-
-def encode_png(picture: npt.NDArray[np.uint8]) -> bytes:
-    """Encode a picture of shape (height, width) or (height, width, 3)."""
-    height, width = picture.shape[:2]
-    colour = 2 if picture.ndim == 3 else 0
-    rows = picture.reshape(height, width, -1).astype(np.int16)
-    # each pixel is told by its difference from the one on its left, which packs better
-    differences = np.diff(rows, axis=1, prepend=0).astype(np.uint8).reshape(height, -1)
-    lines = np.insert(differences, 0, 1, axis=1)
-    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*chunk) for chunk in chunks)
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-
-def _encode_jpeg(picture: npt.NDArray[np.uint8]) -> bytes | None:
-    try:
-        import cv2
-    except ImportError:
-        return None
-    blue_first = picture[..., ::-1] if picture.ndim == 3 else picture
-    _, content = cv2.imencode(".jpg", np.ascontiguousarray(blue_first), [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
-    return bytes(content)
-
-
-def _shrunk(patches: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Average squares of pixels until no side is longer than the page shows."""
-    factor = -(-max(patches.shape[1:3]) // _LARGEST_SIDE)
-    if factor == 1:
-        return patches
-    n, height, width = patches.shape[0], patches.shape[1] // factor, patches.shape[2] // factor
-    height, width = max(1, height), max(1, width)
-    cut = patches[:, : height * factor, : width * factor]
-    squares = cut.reshape(n, height, cut.shape[1] // height, width, cut.shape[2] // width, *patches.shape[3:])
-    return np.asarray(squares.mean(axis=(2, 4)).astype(np.uint8))
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,25 +67,100 @@ def retrieve(
 ) -> Retrieved:
     """Encode with a fitted hasher, search by both distances, and count what was found after each stop."""
     codes, query_codes, projections = hasher.encode(base), hasher.encode(queries), hasher.project(queries)
-    answers = {
+    results = {
         "hamming": hamming_topk(query_codes, codes, stops[-1])[1],
         "asymmetric": asymmetric_topk(projections, codes, stops[-1])[1],
     }
     found = {}
-    for distance, ids in answers.items():
+    for distance, ids in results.items():
         before = ranks_in_list(ids, truth, truth.shape[1]).before
         found[distance] = np.stack([(before < stop).sum(axis=0) for stop in stops], axis=1)
-    kept = {distance: ids[wall] for distance, ids in answers.items()}
+    kept = {distance: ids[wall] for distance, ids in results.items()}
     return Retrieved(kept, found, codes, query_codes[wall], projections[wall])
 
 
-def ranks_of(ids: npt.NDArray[np.int64], answer: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Places of ``ids`` in an answer, from 1 on; 0 where one is not in it.
+def ranks_of(ids: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Give the ranks of ``ids`` in ``found``, from 1 on; 0 for an id that is not in it.
 
     >>> import numpy as np
     >>> ranks_of(np.array([5, 8, 6]), np.array([6, 7, 5]))
     array([3, 0, 1])
     """
-    order = np.argsort(answer)
-    places = np.minimum(np.searchsorted(answer, ids, sorter=order), len(answer) - 1)
-    return np.where(answer[order[places]] == ids, order[places] + 1, 0)
+    order = np.argsort(found)
+    places = np.minimum(np.searchsorted(found, ids, sorter=order), len(found) - 1)
+    return np.where(found[order[places]] == ids, order[places] + 1, 0)
+
+
+@dataclass(frozen=True)
+class Sprite:
+    """An encoded picture made of tiles, row by row, and how it is laid out."""
+
+    content: bytes
+    ending: str
+    columns: int
+    rows: int
+    width: int
+    height: int
+
+    def layout(self) -> dict[str, int]:
+        """Give the layout as the page wants it; width and height are those of a tile."""
+        return {"columns": self.columns, "rows": self.rows, "width": self.width, "height": self.height}
+
+
+def make_sprite(patches: Any) -> Sprite:
+    """Lay pictures out in one; each has its brightness stretched from black to white, as in the paper's figures.
+
+    Where OpenCV is installed, tiles that blocks of JPEG do not straddle become a JPEG, a third of the size of a PNG.
+    """
+    from autojacobin.reproduction.paper import stretched
+
+    tiles = _shrunk(stretched(patches))
+    n, height, width = tiles.shape[:3]
+    columns = min(_COLUMNS, n)
+    rows = -(-n // columns)
+    sheet = np.zeros((rows * columns, *tiles.shape[1:]), dtype=np.uint8)
+    sheet[:n] = tiles
+    whole = sheet.reshape(rows, columns, *tiles.shape[1:]).swapaxes(1, 2)
+    whole = whole.reshape(rows * height, columns * width, *tiles.shape[3:])
+    jpeg = _encode_jpeg(whole) if height % _JPEG_BLOCK == width % _JPEG_BLOCK == 0 and height > _JPEG_BLOCK else None
+    content, ending = (encode_png(whole), "png") if jpeg is None else (jpeg, "jpg")
+    return Sprite(content, ending, columns, rows, width, height)
+
+
+def encode_png(picture: npt.NDArray[np.uint8]) -> bytes:
+    """Encode a picture of shape (height, width) or (height, width, 3)."""
+    height, width = picture.shape[:2]
+    colour = 2 if picture.ndim == 3 else 0
+    rows = picture.reshape(height, width, -1).astype(np.int16)
+    # differences from the pixel on the left compress better
+    differences = np.diff(rows, axis=1, prepend=0).astype(np.uint8).reshape(height, -1)
+    lines = np.insert(differences, 0, 1, axis=1)
+    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*chunk) for chunk in chunks)
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def _encode_jpeg(picture: npt.NDArray[np.uint8]) -> bytes | None:
+    try:
+        import cv2
+    except ImportError:
+        return None
+    blue_first = picture[..., ::-1] if picture.ndim == 3 else picture
+    _, content = cv2.imencode(".jpg", np.ascontiguousarray(blue_first), [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
+    return bytes(content)
+
+
+def _shrunk(patches: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Average squares of pixels until no side is longer than the page shows."""
+    factor = -(-max(patches.shape[1:3]) // _LARGEST_SIDE)
+    if factor == 1:
+        return patches
+    n, height, width = patches.shape[0], patches.shape[1] // factor, patches.shape[2] // factor
+    height, width = max(1, height), max(1, width)
+    cut = patches[:, : height * factor, : width * factor]
+    squares = cut.reshape(n, height, cut.shape[1] // height, width, cut.shape[2] // width, *patches.shape[3:])
+    return np.asarray(squares.mean(axis=(2, 4)).astype(np.uint8))

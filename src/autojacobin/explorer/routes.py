@@ -11,16 +11,18 @@ from autojacobin.errors import DataError, MissingExtraError
 from autojacobin.explorer.export import ASSETS, script_hash
 from autojacobin.service.access import Access
 from autojacobin.service.middleware import Asgi, SecurityMiddleware, page_policy, problem_app
+from autojacobin.service.problems import MEDIA_TYPE, Problem, invalid
 
 if TYPE_CHECKING:
     from autojacobin.index.index import Index
 
 __all__ = ["WHAT", "explorer_routes", "page_app"]
 
+WHAT = "serving the page (--static OUT writes it to disk instead)"
+
 _MOST_CODES = 1000
 _SAMPLE = 24
-_FEW = 1_000_000  # ids that are listed in no time
-_PROBLEM = "application/problem+json"
+_QUICK_TO_LIST = 1_000_000  # ids that are quick to list
 _TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
@@ -33,7 +35,7 @@ def explorer_routes(indexes: Mapping[str, Index]) -> list[Any]:
     Parameters
     ----------
     indexes : mapping of name to Index
-        Looked at anew for every request, so that an index which is replaced there is seen.
+        Read at every request, so that an index may be replaced in it.
     """
     try:
         from starlette.concurrency import run_in_threadpool
@@ -45,10 +47,13 @@ def explorer_routes(indexes: Mapping[str, Index]) -> list[Any]:
     files = {path.name: path for path in ASSETS.iterdir() if path.suffix in _TYPES}
     headers = {"Content-Security-Policy": page_policy(), "Cache-Control": "no-cache"}
 
+    def refusal(problem: Problem) -> Any:
+        return Response(problem.body(), problem.status, media_type=MEDIA_TYPE)
+
     def file(name: str) -> Any:
-        path = files.get(name)  # a name of the list, so that no path of a request reaches the disk
+        path = files.get(name)  # from a dictionary, so that no path of a request reaches the disk
         if path is None:
-            return JSONResponse(_problem(404, "there is no such file"), 404, media_type=_PROBLEM)
+            return refusal(Problem(404, "not-found", "there is no such file"))
         return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=headers)
 
     async def page(_: Any) -> Any:
@@ -57,68 +62,22 @@ def explorer_routes(indexes: Mapping[str, Index]) -> list[Any]:
     async def asset(request: Any) -> Any:
         return file(request.path_params["name"])
 
-    def answering(answer: Callable[[Index, Mapping[str, str]], dict[str, Any]]) -> Callable[[Any], Awaitable[Any]]:
+    def endpoint_of(read: Callable[[Index, Mapping[str, str]], dict[str, Any]]) -> Callable[[Any], Awaitable[Any]]:
         async def endpoint(request: Any) -> Any:
-            asked = request.query_params
+            query = request.query_params
             try:
-                return JSONResponse(await run_in_threadpool(lambda: answer(_named(indexes, asked), asked)))
+                return JSONResponse(await run_in_threadpool(lambda: read(_find_index(indexes, query), query)))
             except DataError as error:
-                return JSONResponse(_problem(400, str(error)), 400, media_type=_PROBLEM)
+                return refusal(invalid(str(error)))
 
         return endpoint
 
     return [
         Route("/", page),
-        Route("/explorer/ids", answering(_SomeIds())),
-        Route("/explorer/codes", answering(_codes)),
+        Route("/explorer/ids", endpoint_of(_SomeIds())),
+        Route("/explorer/codes", endpoint_of(_codes)),
         Route("/explorer/{name}", asset),
     ]
-
-
-def _problem(status: int, detail: str) -> dict[str, Any]:
-    return {"title": "Not Found" if status == 404 else "Bad Request", "status": status, "detail": detail}
-
-
-def _named(indexes: Mapping[str, Index], asked: Mapping[str, str]) -> Index:
-    name = asked.get("index", "")
-    if name not in indexes:
-        raise DataError(f"there is no index {name[:80]!r}, expected one of: {', '.join(indexes)}; see /v1/indexes")
-    return indexes[name]
-
-
-class _SomeIds:
-    """Some ids of each index, looked for once for each of its versions, because that sorts all there are."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[Index, int, list[int]]] = {}
-        self._looking = threading.Lock()
-
-    def __call__(self, index: Index, asked: Mapping[str, str]) -> dict[str, Any]:
-        name, n = asked["index"], len(index)
-        with self._looking:  # whoever asks the same meanwhile finds it done
-            known = self._known.get(name)
-            if known is None or known[0] is not index or known[1] != n:
-                known = self._known[name] = (index, n, _some_ids(index))
-        return {"ids": known[2]}
-
-
-def _some_ids(index: Index) -> list[int]:
-    """Ids that are evenly spread; of a large index those that are there among the ones that usually are."""
-    if len(index) <= _FEW:
-        ids: list[int] = index.ids.tolist()
-        return ids[:: -(-len(ids) // _SAMPLE) or 1]
-    return [id for id in range(0, len(index), len(index) // _SAMPLE) if id in index]
-
-
-def _codes(index: Index, asked: Mapping[str, str]) -> dict[str, Any]:
-    words = asked.get("ids", "").split(",")
-    if not all(word.isascii() and word.isdigit() and len(word) < 19 for word in words) or len(words) > _MOST_CODES:
-        raise DataError(f"ids must be 1 to {_MOST_CODES} whole numbers separated by commas, such as ids=1,2,3")
-    found = index.codes([int(word) for word in words])
-    return {"bits": found.n_bits, "codes": [row.tobytes().hex() for row in found.packed]}
-
-
-WHAT = "serving the page (--static OUT writes it to disk instead)"
 
 
 def page_app(folder: str | os.PathLike[str]) -> Asgi:
@@ -142,3 +101,42 @@ def page_app(folder: str | os.PathLike[str]) -> Asgi:
 
     files = Files(directory=folder, html=True, follow_symlink=False)
     return SecurityMiddleware(problem_app([Mount("/", files)], hint="the page is at /"), Access())
+
+
+def _find_index(indexes: Mapping[str, Index], query: Mapping[str, str]) -> Index:
+    name = query.get("index", "")
+    if name not in indexes:
+        raise DataError(f"there is no index {name[:80]!r}, expected one of: {', '.join(indexes)}; see /v1/indexes")
+    return indexes[name]
+
+
+class _SomeIds:
+    """Some ids of each index, read once for each of its versions, because that sorts all ids."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Index, int, list[int]]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, index: Index, query: Mapping[str, str]) -> dict[str, Any]:
+        name, n = query["index"], len(index)
+        with self._lock:  # a request for the same ids waits and finds them
+            known = self._known.get(name)
+            if known is None or known[0] is not index or known[1] != n:
+                known = self._known[name] = (index, n, _some_ids(index))
+        return {"ids": known[2]}
+
+
+def _some_ids(index: Index) -> list[int]:
+    """Give evenly spread ids; for a large index only those of 0, 1, 2, … that it has, which needs no sorting."""
+    if len(index) <= _QUICK_TO_LIST:
+        ids: list[int] = index.ids.tolist()
+        return ids[:: -(-len(ids) // _SAMPLE) or 1]
+    return [id for id in range(0, len(index), len(index) // _SAMPLE) if id in index]
+
+
+def _codes(index: Index, query: Mapping[str, str]) -> dict[str, Any]:
+    words = query.get("ids", "").split(",")
+    if not all(word.isascii() and word.isdigit() and len(word) < 19 for word in words) or len(words) > _MOST_CODES:
+        raise DataError(f"ids must be 1 to {_MOST_CODES} whole numbers separated by commas, such as ids=1,2,3")
+    found = index.codes([int(word) for word in words])
+    return {"bits": found.n_bits, "codes": [row.tobytes().hex() for row in found.packed]}

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import secrets
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -130,10 +131,28 @@ class CheckedArray:
         self._check_blocks(np.arange(len(self._checksums)))
         self._refuse_problem()
 
-    def damaged_blocks(self) -> list[slice]:
-        """Find the damaged blocks, as byte ranges of the array."""
-        starts = self._block_bytes * np.flatnonzero(~self._are_whole(np.arange(len(self._checksums))))
-        return [slice(start, min(start + self._block_bytes, self.array.nbytes)) for start in starts.tolist()]
+    def verify_file(self, files: Files) -> None:
+        """Check everything as it is in the file."""
+        if not all(whole for _, _, whole in self.blocks_of_file(files)):
+            raise damaged(self._path, "content that does not match its checksum or cannot be read")
+        self._refuse_problem()
+
+    def blocks_of_file(self, files: Files) -> Iterator[tuple[slice, BinaryIO, bool]]:
+        """Give each block of the file: which bytes of the array it is, the stream at its start, whether it is whole.
+
+        The file is read, not mapped: where the disk cannot read a block, a map would end the process.
+        """
+        if self.file is None or not len(self._checksums):
+            return
+        with files.open(self.file.name) as stream:
+            for start, checksum in zip(range(0, self.array.nbytes, self._block_bytes), self._checksums, strict=True):
+                place, digest = slice(start, min(start + self._block_bytes, self.array.nbytes)), xxhash.xxh64()
+                with suppress(OSError):
+                    stream.seek(_HEADER_BYTES + start)
+                    for at in range(start, place.stop, _READ_AT_ONCE):  # a file of format 1 is one block
+                        digest.update(stream.read(min(_READ_AT_ONCE, place.stop - at)))
+                stream.seek(_HEADER_BYTES + start)
+                yield place, stream, digest.intdigest() == checksum
 
     def _check_blocks(self, blocks: npt.NDArray[np.int64]) -> None:
         whole = self._are_whole(blocks)

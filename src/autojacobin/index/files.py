@@ -9,11 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from autojacobin.core import files
 from autojacobin.errors import StorageError
 
 try:
@@ -141,19 +141,14 @@ def _write_at(descriptor: int, content: memoryview, offset: int) -> int:
     return os.write(descriptor, content)
 
 
-@contextmanager
-def clear_os_errors(path: Path, doing: str) -> Iterator[None]:
+def clear_os_errors(path: Path, doing: str) -> AbstractContextManager[None]:
     """Translate an error of the operating system into one sentence; ``doing`` is "read" or "write to"."""
-    try:
-        yield
-    except StorageError:
-        raise
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+
+    def explain(error: OSError) -> str:
         where = f" at {Path(error.filename).name}" if isinstance(error.filename, str) else ""
         advice = "; nothing was changed; make room or fix the access, and repeat" if doing == "write to" else ""
         if error.errno in (errno.EMFILE, errno.ENFILE):
             advice = "; allow more with ulimit -n, and join the segments of the index with compact"
-        clear = StorageError(f"cannot {doing} the index {path}: {reason}{where}{advice}")
-        clear.errno = error.errno
-        raise clear from error
+        return f"{files.os_reason(error)}{where}{advice}"
+
+    return files.clear_os_errors(f"{doing} the index {path}", explain)

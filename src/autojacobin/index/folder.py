@@ -18,14 +18,14 @@ from autojacobin.index.files import clear_os_errors
 from autojacobin.index.lock import LOCK_NAME, WriterLock
 from autojacobin.index.manifest import Manifest, SegmentRecord
 from autojacobin.index.segment import Segment, check_ids, open_segment
-from autojacobin.index.storage import MANIFEST_NAME, Folder
+from autojacobin.index.storage import MANIFEST_NAME, FolderStore
 
-__all__ = ["Home", "adopt_segments", "hasher_bytes", "index_files", "locked_folder", "read_index"]
+__all__ = ["IndexFolder", "adopt_segments", "hasher_bytes", "index_files", "locked_folder", "read_index"]
 
 T = TypeVar("T")
 
 
-class Home:
+class IndexFolder:
     """The folder of an index with its lock.
 
     ``settled`` is False while the newest state on the disk may be another than the one in memory: from the moment the
@@ -35,7 +35,7 @@ class Home:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.abspath(path))  # the folder stays the same when the process changes its own
-        self.folder = Folder(self.path)
+        self.store = FolderStore(self.path)
         self.lock = WriterLock(self.path)
         self.settled = True
 
@@ -50,14 +50,14 @@ class Home:
             if not self.path.is_dir():
                 self.path.mkdir()
             with suppress(PermissionError):  # the parent of a folder that was there need not be readable
-                Folder(self.path.parent).files.sync_folder()
+                FolderStore(self.path.parent).files.sync_folder()
             self._refuse_other_content()
             self.take_lock()
             try:
                 self.settle()
-                if self.folder.read_manifest() is None:
+                if self.store.read_manifest() is None:
                     self._refuse_other_content()  # once more, now that nobody else writes here
-                    self.folder.mark_unfinished()
+                    self.store.mark_unfinished()
             except BaseException:
                 self.release()
                 raise
@@ -68,7 +68,7 @@ class Home:
             self.settled = False
             self.lock.acquire()
             try:
-                self.folder.files.hold()
+                self.store.files.hold()
                 self._check_place()
             except BaseException:
                 self.release()
@@ -79,30 +79,30 @@ class Home:
         try:
             self.lock.release()
         finally:
-            self.folder.files.release()
+            self.store.files.release()
 
     def settle(self) -> None:
         """Bring the state in the folder to the disk for good, then delete what it does not name."""
-        self.folder.files.sync_folder()  # a rename that was interrupted reaches the disk now
+        self.store.files.sync_folder()  # a rename that was interrupted reaches the disk now
         self._check_place()  # without the lock, these may be the files that another writer is about to commit
         with suppress(FormatError):  # with a manifest that cannot be read, nothing is known to be superfluous
-            content = self.folder.read_manifest()
+            content = self.store.read_manifest()
             if content is not None:
-                self.folder.sweep(Manifest.from_bytes(content, self.path / MANIFEST_NAME).names())
-            elif not self.folder.may_be_lost():
-                self.folder.sweep(set())
+                self.store.sweep(Manifest.from_bytes(content, self.path / MANIFEST_NAME).names())
+            elif not self.store.may_be_lost():
+                self.store.sweep(set())
         self.settled = True
 
     def newest(self, work: Callable[[Manifest], T]) -> T:
         """Give ``work(manifest)`` for the newest manifest; again if a writer deletes files meanwhile."""
         with clear_os_errors(self.path, "read"):
             self._refuse_file()
-            content = self.folder.read_manifest()
+            content = self.store.read_manifest()
             while content is not None:
                 try:
                     return work(Manifest.from_bytes(content, self.path / MANIFEST_NAME))
                 except FileNotFoundError as error:
-                    before, content = content, self.folder.read_manifest()
+                    before, content = content, self.store.read_manifest()
                     if content == before:
                         missing = self.path / Path(str(error.filename)).name
                         raise damaged(missing, "no file of that name") from error
@@ -123,7 +123,7 @@ class Home:
         """Map the segments of a state."""
         return tuple(
             open_segment(
-                self.folder.files, record, manifest.n_bits, manifest.n_features, manifest.keep_vectors, check=check
+                self.store.files, record, manifest.n_bits, manifest.n_features, manifest.keep_vectors, check=check
             )
             for record in manifest.segments
         )
@@ -133,22 +133,22 @@ class Home:
         self._check_hasher_file(manifest)
         segments = self.read_segments(manifest)
         for segment in segments:
-            segment.verify()
+            segment.verify_files(self.store.files)
         check_ids(segments, manifest.next_id, self.path / MANIFEST_NAME)
 
     def write_hasher(self, hasher: Hasher) -> ArrayFile:
         """Write a hasher's file."""
-        return self.folder.add_file("hasher", "safetensors", hasher_bytes(hasher))
+        return self.store.add_file("hasher", "safetensors", hasher_bytes(hasher))
 
     def commit(self, manifest: Manifest) -> None:
         """Make ``manifest`` the state of the index, if the folder is still the one that was locked."""
-        self.folder.commit(manifest.to_bytes(), self._check_place)
+        self.store.commit(manifest.to_bytes(), self._check_place)
 
     def sweep(self, manifest: Manifest) -> None:
         """Delete what a committed manifest does not name; what cannot be deleted waits for the next time."""
         with suppress(OSError):
             self._check_place()
-            self.folder.sweep(manifest.names())
+            self.store.sweep(manifest.names())
 
     def write_whole(self, make: Callable[[], Manifest]) -> Manifest:
         """Write a whole state and commit it; if that fails, delete what was written."""
@@ -158,7 +158,7 @@ class Home:
             self.commit(manifest)
             self.sweep(manifest)
             with suppress(OSError):
-                self.folder.files.sync_folder()  # or a power cut could bring the mark of an unfinished index back
+                self.store.files.sync_folder()  # or a power cut could bring the mark of an unfinished index back
             self.settled = True
         except BaseException:
             with suppress(OSError):
@@ -173,14 +173,14 @@ class Home:
 
     def _check_place(self) -> None:
         try:
-            seen = self.folder.files.status(LOCK_NAME)
+            seen = self.store.files.status(LOCK_NAME)
         except FileNotFoundError:
             seen = os.stat_result([0] * 10)  # that of no file
         self.lock.check(seen)
 
     def _check_hasher_file(self, manifest: Manifest) -> None:
         file = manifest.hasher
-        content = self.folder.files.read(file.name)
+        content = self.store.files.read(file.name)
         if len(content) != file.size or xxhash.xxh64_hexdigest(content) != file.checksum:
             raise damaged(self.path / file.name, "content that does not match its checksum")
 
@@ -189,8 +189,8 @@ class Home:
             raise StorageError(f"{self.path} is a file, expected the folder of an index; give the path of a folder")
 
     def _refuse_other_content(self) -> None:
-        foreign = self.folder.foreign()
-        if foreign and self.folder.read_manifest() is None:
+        foreign = self.store.foreign()
+        if foreign and self.store.read_manifest() is None:
             raise StorageError(
                 f"cannot make the index {self.path}: the folder holds {foreign[0]}, which is no part of an index, "
                 "expected an empty folder or a new path; give another path"
@@ -198,7 +198,7 @@ class Home:
         self._refuse_lost()
 
     def _refuse_lost(self) -> None:
-        lost = self.folder.may_be_lost()
+        lost = self.store.may_be_lost()
         if lost:
             raise StorageError(
                 f"{self.path} has lost its {MANIFEST_NAME}, but holds {lost[0]} and other parts of an index; restore "
@@ -209,20 +209,20 @@ class Home:
 
 def read_index(path: str | os.PathLike[str]) -> tuple[Hasher, Manifest, tuple[Segment, ...]]:
     """Hasher, manifest and segments of the newest state of an index."""
-    home = Home(path)
+    home = IndexFolder(path)
     return home.newest(lambda manifest: (home.read_hasher(manifest), manifest, home.read_segments(manifest)))
 
 
 def index_files(path: str | os.PathLike[str]) -> set[str] | None:
     """Names of the files that an index consists of, or None if there is no index at the path."""
-    home = Home(path)
-    return None if home.folder.read_manifest() is None else home.newest(Manifest.names)
+    home = IndexFolder(path)
+    return None if home.store.read_manifest() is None else home.newest(Manifest.names)
 
 
 @contextmanager
-def locked_folder(path: str | os.PathLike[str]) -> Iterator[Home]:
+def locked_folder(path: str | os.PathLike[str]) -> Iterator[IndexFolder]:
     """Make the folder of a new index if it does not exist, and hold its lock within the block."""
-    home = Home(path)
+    home = IndexFolder(path)
     try:
         home.prepare()
         yield home
@@ -231,7 +231,7 @@ def locked_folder(path: str | os.PathLike[str]) -> Iterator[Home]:
 
 
 def adopt_segments(
-    home: Home, source: Path, records: Sequence[SegmentRecord], hasher: Hasher, keep_vectors: bool
+    home: IndexFolder, source: Path, records: Sequence[SegmentRecord], hasher: Hasher, keep_vectors: bool
 ) -> None:
     """Make an index of segments whose files are in ``source`` and whose ids count up from 0.
 

@@ -8,9 +8,9 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,19 @@ from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher
 from autojacobin.index.calibration import Calibration, Calibrator, checked_recall
-from autojacobin.index.encoding import checked_ids, checked_new_ids, encoded_parts
+from autojacobin.index.changes import (
+    Change,
+    State,
+    add_parts,
+    check_present,
+    checked_ids,
+    checked_new_ids,
+    compact_segments,
+    encoded_parts,
+    remove_ids,
+)
 from autojacobin.index.files import clear_os_errors
-from autojacobin.index.folder import Home
+from autojacobin.index.folder import IndexFolder
 from autojacobin.index.manifest import Manifest
 from autojacobin.index.searching import (
     codes_at,
@@ -42,27 +52,6 @@ from autojacobin.search.distances import check_distance
 __all__ = ["Index"]
 
 Segments = tuple[Segment, ...]
-
-
-@dataclass(frozen=True)
-class _State:
-    """What an index holds at one instant. A change replaces it by another one, in one assignment."""
-
-    hasher: Hasher
-    keep_vectors: bool
-    segments: Segments = ()
-    next_id: int = 0
-    manifest: Manifest | None = None
-
-    @property
-    def n_live(self) -> int:
-        return sum(segment.n_live for segment in self.segments)
-
-
-class _Change(NamedTuple):
-    segments: Segments
-    next_id: int
-    n_changed: int
 
 
 class Index:
@@ -108,8 +97,8 @@ class Index:
             raise DataTypeError(f"an index needs a fitted hasher, got {type(hasher).__name__}; pass for example an ITQ")
         check_is_fitted(hasher)
         hasher._refuse_changes_after_fit()
-        self._state = _State(copy.copy(hasher), bool(keep_vectors))
-        self._home: Home | None = None
+        self._state = State(copy.copy(hasher), bool(keep_vectors))
+        self._folder: IndexFolder | None = None
         self._check = True
         self._closed = False
         self._calibrator = Calibrator()
@@ -126,16 +115,18 @@ class Index:
     ) -> Index:
         """Make an index of parts that are encoded already, which ``repair`` has, all of it or nothing."""
         index = cls(hasher, keep_vectors=keep_vectors)
-        home = Home(path)
+        folder = IndexFolder(path)
         try:
-            home.prepare()
-            if home.folder.read_manifest() is not None:
-                raise StorageError(f"{home.path} holds an index already; open it with Index.open, or give another path")
-            index._state = _write_state(replace(index._state, next_id=next_id), home, parts)
+            folder.prepare()
+            if folder.store.read_manifest() is not None:
+                raise StorageError(
+                    f"{folder.path} holds an index already; open it with Index.open, or give another path"
+                )
+            index._state = _write_state(replace(index._state, next_id=next_id), folder, parts)
         except BaseException:
-            home.release()
+            folder.release()
             raise
-        index._home = home
+        index._folder = folder
         return index
 
     @classmethod
@@ -157,15 +148,15 @@ class Index:
         StorageError
             If there is no index, or it cannot be read.
         """
-        home = Home(path)
-        state = home.newest(
-            lambda manifest: _State(
-                home.read_hasher(manifest), manifest.keep_vectors, home.read_segments(manifest, check=check),
+        folder = IndexFolder(path)
+        state = folder.newest(
+            lambda manifest: State(
+                folder.read_hasher(manifest), manifest.keep_vectors, folder.read_segments(manifest, check=check),
                 manifest.next_id, manifest,
             )
         )  # fmt: skip
         index = cls(state.hasher, keep_vectors=state.keep_vectors)
-        index._home, index._state, index._check = home, state, bool(check)
+        index._folder, index._state, index._check = folder, state, bool(check)
         return index
 
     # What is in it
@@ -178,7 +169,7 @@ class Index:
     @property
     def path(self) -> Path | None:
         """Folder of the index, or nothing if it lives in memory."""
-        return self._home.path if self._home is not None else None
+        return self._folder.path if self._folder is not None else None
 
     @property
     def ids(self) -> npt.NDArray[np.int64]:
@@ -222,7 +213,7 @@ class Index:
     def __repr__(self) -> str:
         if self._closed:
             return "Index(closed)"
-        where = "in memory" if self._home is None else f"in {self._home.path}"
+        where = "in memory" if self._folder is None else f"in {self._folder.path}"
         return f"Index({len(self)} codes of {self.hasher.n_bits} bits by {type(self.hasher).__name__}, {where})"
 
     def info(self) -> dict[str, Any]:
@@ -260,9 +251,9 @@ class Index:
         """
         chosen = None if ids is None else checked_new_ids(ids)
 
-        def change(state: _State, store: Store) -> _Change:
+        def change(state: State, store: Store) -> Change:
             parts = encoded_parts(state.hasher, vectors, chosen, state.next_id, state.keep_vectors)
-            return _added(state, store, parts, chosen)
+            return add_parts(state, store, parts, chosen)
 
         self._change(change)
 
@@ -270,35 +261,14 @@ class Index:
         """Remove the vectors with these ids, all of which must be in the index."""
         wanted = np.unique(checked_ids(ids))
 
-        def change(state: _State, store: Store) -> _Change | None:
-            found = _find(state.segments, wanted)
-            _refuse_unknown(wanted, found, "removed")
-            if not len(wanted):
-                return None
-            return _Change(_without(state.segments, found, store), state.next_id, len(wanted))
-
-        self._change(change)
+        self._change(lambda state, store: remove_ids(state, store, wanted))
 
     def compact(self) -> None:
         """Rewrite the index without its dead positions, in as few segments as can be.
 
         Everything is compared with its checksums first, so that damage is not copied.
         """
-
-        def change(state: _State, store: Store) -> _Change | None:
-            limit = most_rows(int(state.hasher.n_bits))
-            by_dtype: dict[Any, list[Segment]] = {}
-            for segment in state.segments:
-                by_dtype.setdefault(None if segment.vectors is None else segment.vectors.dtype.str, []).append(segment)
-            fewest = sum(-(-sum(segment.n_live for segment in group) // limit) for group in by_dtype.values())
-            if len(state.segments) <= fewest and not any(segment.n_dead for segment in state.segments):
-                return None
-            for segment in state.segments:
-                segment.verify()
-            new = [s for group in by_dtype.values() for s in write_segments(in_id_order(group), store, limit)]
-            return _Change(tuple(new), state.next_id, 0)
-
-        self._change(change)
+        self._change(compact_segments)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a folder, in place of the index that may be there; at its own path it is already.
@@ -306,14 +276,14 @@ class Index:
         Everything is compared with its checksums first, so that damage is not copied.
         """
         state = self._open_state()
-        home = Home(path)
-        if self._home is not None and home.path.is_dir() and home.path.samefile(self._home.path):
+        folder = IndexFolder(path)
+        if self._folder is not None and folder.path.is_dir() and folder.path.samefile(self._folder.path):
             return
         try:
-            home.prepare()
-            _write_state(state, home, iter(()))
+            folder.prepare()
+            _write_state(state, folder, iter(()))
         finally:
-            home.release()
+            folder.release()
 
     # Search
 
@@ -356,7 +326,7 @@ class Index:
         wanted = checked_k(k, state.n_live, "the index")
         check_distance(distance)
         if rerank:
-            _refuse_without_vectors(state)
+            _check_vectors_kept(state)
         elif candidates is not None:
             raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")
         if recall is not None and (candidates is not None or not rerank):
@@ -401,7 +371,7 @@ class Index:
         --------
         >>> import numpy as np
         >>> from autojacobin import LSH
-        >>> from autojacobin.search import Index
+        >>> from autojacobin import Index
         >>> X = np.random.default_rng(0).normal(size=(1000, 16)).astype(np.float32)
         >>> index = Index(LSH(32, random_state=0).fit(X))
         >>> index.add(X)
@@ -412,7 +382,7 @@ class Index:
         state = self._open_state()
         wanted = checked_k(k, state.n_live, "the index")
         check_distance(distance)
-        _refuse_without_vectors(state)
+        _check_vectors_kept(state)
         share = checked_recall(recall)
         if queries is not None:
             matrix = to_host(state.hasher._checked(queries))
@@ -420,7 +390,7 @@ class Index:
             self._calibrator.ask_with(matrix, share)
         return self._chosen(state, wanted, share, distance)
 
-    def _chosen(self, state: _State, k: int, recall: float, distance: str) -> Calibration:
+    def _chosen(self, state: State, k: int, recall: float, distance: str) -> Calibration:
         def nearest_codes(queries: Any, number: int) -> tuple[Any, Any]:
             return nearest(prepared_queries(state.hasher, queries, distance), state.segments, number)
 
@@ -434,16 +404,18 @@ class Index:
         Structure is checked too: ids ascend and live once, rows are within the vectors, sizes and counts agree.
         """
         self._refuse_closed()
-        if self._home is not None:
-            home = Home(self._home.path)  # another one: this one's folder may be let go by another thread meanwhile
-            home.newest(home.verify)
+        if self._folder is not None:
+            folder = IndexFolder(
+                self._folder.path
+            )  # another one: this one's folder may be let go by another thread meanwhile
+            folder.newest(folder.verify)
 
     def refresh(self) -> None:
         """Go to the newest state on disk; an index in memory has no other."""
         with self._mutex:
             self._refuse_closed()
-            if self._home is not None:
-                self._read_again(self._home)
+            if self._folder is not None:
+                self._read_again(self._folder)
 
     def close(self) -> None:
         """Let go of files and of the right to write; the index cannot be used afterwards."""
@@ -452,8 +424,8 @@ class Index:
                 self._closed = True  # first: who reads the empty state afterwards learns that it is none
                 self._state = replace(self._state, segments=())
             finally:
-                if self._home is not None:
-                    self._home.release()
+                if self._folder is not None:
+                    self._folder.release()
 
     def __enter__(self) -> Index:
         self._refuse_closed()
@@ -463,7 +435,7 @@ class Index:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._home is not None:
+        if self._folder is not None:
             raise DataTypeError(
                 f"an index in a folder cannot be copied or pickled, got {self!r}, because its lock belongs to one "
                 "object; use Index.open(index.path) for another one, or Index.save for a copy"
@@ -482,13 +454,13 @@ class Index:
         self._changing = False
         _INDEXES.add(self)
 
-    def _present(self, ids: npt.ArrayLike) -> tuple[_State, npt.NDArray[np.int64]]:
+    def _present(self, ids: npt.ArrayLike) -> tuple[State, npt.NDArray[np.int64]]:
         """The state, and the ids as an array, all of which live in it."""
         state, wanted = self._open_state(), checked_ids(ids)
-        _refuse_unknown(wanted, _find(state.segments, wanted), "read")
+        check_present(state, wanted, "read")
         return state, wanted
 
-    def _open_state(self) -> _State:
+    def _open_state(self) -> State:
         """The state now, after a check that it is not the empty one of a closed index."""
         state = self._state
         self._refuse_closed()
@@ -498,7 +470,7 @@ class Index:
         if self._closed:
             raise DataError("this index is closed; open it again with Index.open")
 
-    def _change(self, change: Callable[[_State, Store], _Change | None]) -> None:
+    def _change(self, change: Callable[[State, Store], Change | None]) -> None:
         """Replace the state by what ``change`` makes of it, one change at a time, all of it or nothing.
 
         The new state is adopted as soon as it is committed, before files of the old one are deleted. Whatever
@@ -514,64 +486,64 @@ class Index:
                 )
             try:
                 self._changing = True
-                if self._home is None:
+                if self._folder is None:
                     self._change_in_memory(change)
                 else:
-                    self._change_on_disk(self._home, change)
+                    self._change_on_disk(self._folder, change)
             finally:
                 self._changing = False
 
-    def _change_in_memory(self, change: Callable[[_State, Store], _Change | None]) -> None:
+    def _change_in_memory(self, change: Callable[[State, Store], Change | None]) -> None:
         made = change(self._state, MemoryStore())
         if made is not None:
             self._state = replace(self._state, segments=made.segments, next_id=made.next_id)
             self._calibrator.count_changes(made.n_changed)
 
-    def _change_on_disk(self, home: Home, change: Callable[[_State, Store], _Change | None]) -> None:
-        if not home.lock.held:
-            home.take_lock()
-        home.check_writable()
-        if not home.settled:
-            self._settle(home)
+    def _change_on_disk(self, folder: IndexFolder, change: Callable[[State, Store], Change | None]) -> None:
+        if not folder.lock.held:
+            folder.take_lock()
+        folder.check_writable()
+        if not folder.settled:
+            self._settle(folder)
         try:
-            home.settled = False
+            folder.settled = False
             state = self._state
             assert state.manifest is not None
-            made = change(state, home.folder)
+            made = change(state, folder.store)
             if made is not None:
                 records = tuple(segment.record for segment in made.segments)
                 manifest = state.manifest.followed_by(records, made.next_id)
                 new = replace(state, segments=made.segments, next_id=made.next_id, manifest=manifest)
-                home.commit(manifest)
+                folder.commit(manifest)
                 self._state = new
-                home.sweep(manifest)
+                folder.sweep(manifest)
                 self._calibrator.count_changes(made.n_changed)
-            home.settled = True
+            folder.settled = True
         except BaseException:
             with suppress(OSError, AutoJacobinError):  # then the next change begins with it
-                self._settle(home)
+                self._settle(folder)
             raise
 
-    def _settle(self, home: Home) -> None:
+    def _settle(self, folder: IndexFolder) -> None:
         """Adopt the state on the disk, after a change that ended in an exception or when the lock was just taken."""
-        with clear_os_errors(home.path, "write to"):
-            home.folder.files.sync_folder()
-            self._read_again(home)
-            home.settle()
+        with clear_os_errors(folder.path, "write to"):
+            folder.store.files.sync_folder()
+            self._read_again(folder)
+            folder.settle()
 
-    def _read_again(self, home: Home) -> None:
+    def _read_again(self, folder: IndexFolder) -> None:
         """Adopt the newest state on the disk."""
 
-        def read(manifest: Manifest) -> _State:
+        def read(manifest: Manifest) -> State:
             before = self._state
             if manifest == before.manifest:
                 return before
             same = before.manifest is not None and before.manifest.hasher == manifest.hasher
-            hasher = before.hasher if same else home.read_hasher(manifest)
-            segments = home.read_segments(manifest, check=self._check)
-            return _State(hasher, manifest.keep_vectors, segments, manifest.next_id, manifest)
+            hasher = before.hasher if same else folder.read_hasher(manifest)
+            segments = folder.read_segments(manifest, check=self._check)
+            return State(hasher, manifest.keep_vectors, segments, manifest.next_id, manifest)
 
-        state = home.newest(read)
+        state = folder.newest(read)
         if state is not self._state:
             self._calibrator.forget()
         self._state = state
@@ -591,62 +563,28 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_mutexes)
 
 
-def _write_state(state: _State, home: Home, parts: Iterator[Part]) -> _State:
+def _write_state(state: State, folder: IndexFolder, parts: Iterator[Part]) -> State:
     """Write a whole state and more parts into a folder of which the lock is held, and give it as it is there."""
     segments: Segments = ()
 
     def write() -> Manifest:
         nonlocal segments
-        content = home.folder.read_manifest()
-        before = 0 if content is None else Manifest.from_bytes(content, home.path / MANIFEST_NAME).generation
-        hasher = home.write_hasher(state.hasher)
-        copies = tuple(segment.copied_to(home.folder) for segment in state.segments)
-        segments = copies + tuple(write_segments(parts, home.folder, most_rows(int(state.hasher.n_bits))))
+        content = folder.store.read_manifest()
+        before = 0 if content is None else Manifest.from_bytes(content, folder.path / MANIFEST_NAME).generation
+        hasher = folder.write_hasher(state.hasher)
+        copies = tuple(segment.copied_to(folder.store) for segment in state.segments)
+        segments = copies + tuple(write_segments(parts, folder.store, most_rows(int(state.hasher.n_bits))))
         return Manifest(
             before + 1, int(state.hasher.n_bits), int(state.hasher.n_features_in_), state.keep_vectors,
             state.next_id, hasher, tuple(segment.record for segment in segments),
         )  # fmt: skip
 
-    manifest = home.write_whole(write)
+    manifest = folder.write_whole(write)
     return replace(state, segments=segments, manifest=manifest)
 
 
-def _added(state: _State, store: Store, parts: Iterator[Part], ids: npt.NDArray[np.int64] | None) -> _Change:
-    """Write parts as new segments; vectors of the same ids in old segments become dead."""
-    new = tuple(write_segments(parts, store, most_rows(int(state.hasher.n_bits))))
-    n = sum(segment.n for segment in new)
-    if ids is None:
-        return _Change(state.segments + new, state.next_id + n, n)
-    kept = _without(state.segments, _find(state.segments, np.sort(ids)), store)
-    return _Change(kept + new, max(state.next_id, int(ids.max()) + 1), n)
-
-
-def _find(segments: Segments, ids: npt.NDArray[np.int64]) -> list[tuple[Any, Any]]:
-    """For each segment, which of ``ids`` live there and at which positions."""
-    return [segment.find(ids) for segment in segments]
-
-
-def _without(segments: Segments, found: list[tuple[Any, Any]], store: Store) -> Segments:
-    """Segments with some positions marked as dead; those that nothing is left of are dropped."""
-    pairs = zip(segments, found, strict=True)
-    return tuple(
-        segment.without(positions, store) for segment, (_, positions) in pairs if len(positions) < segment.n_live
-    )
-
-
-def _refuse_without_vectors(state: _State) -> None:
+def _check_vectors_kept(state: State) -> None:
     if not state.keep_vectors:
         raise DataError(
             "this index keeps no vectors to re-rank by; pass rerank=False, or build it with keep_vectors=True"
-        )
-
-
-def _refuse_unknown(wanted: npt.NDArray[np.int64], found: list[tuple[Any, Any]], done: str) -> None:
-    known = np.zeros(len(wanted), dtype=bool)
-    for places, _ in found:
-        known[places] = True
-    if not known.all():
-        raise DataError(
-            f"only ids in the index can be {done}, got {wanted[~known][0]}, which is not; "
-            "leave it out, or ask with `id in index`"
         )

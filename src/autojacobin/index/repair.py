@@ -27,7 +27,7 @@ from autojacobin.index.array_files import (
     salvage_label,
 )
 from autojacobin.index.files import clear_os_errors
-from autojacobin.index.folder import Home
+from autojacobin.index.folder import IndexFolder
 from autojacobin.index.index import Index
 from autojacobin.index.manifest import Manifest, SegmentRecord
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part
@@ -83,21 +83,21 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
     report : Repair
         How many vectors were saved and lost, and why.
     """
-    home = Home(source)
-    if not home.path.is_dir():
-        raise StorageError(f"there is no folder {home.path}, expected that of an index; give its path")
-    if os.path.realpath(target) == os.path.realpath(home.path):
+    folder = IndexFolder(source)
+    if not folder.path.is_dir():
+        raise StorageError(f"there is no folder {folder.path}, expected that of an index; give its path")
+    if os.path.realpath(target) == os.path.realpath(folder.path):
         raise StorageError(f"the repaired index needs a folder of its own, got {target} for both; give a new path")
-    with clear_os_errors(home.path, "read"):
-        content: object = home  # of the manifest, other than any so far
-        while home.folder.read_manifest() != content:  # a writer may delete files meanwhile: then once more
-            report, content = Repair(), home.folder.read_manifest()
-            manifest = _manifest(home, report)
-            used = hasher if hasher is not None else _hasher(home, manifest, report)
+    with clear_os_errors(folder.path, "read"):
+        content: object = folder  # of the manifest, other than any so far
+        while folder.store.read_manifest() != content:  # a writer may delete files meanwhile: then once more
+            report, content = Repair(), folder.store.read_manifest()
+            manifest = _manifest(folder, report)
+            used = hasher if hasher is not None else _hasher(folder, manifest, report)
             _refuse_other_hasher(used, manifest)
-            records = _records(home, report) if manifest is None else list(manifest.segments)
+            records = _records(folder, report) if manifest is None else list(manifest.segments)
             keep_vectors = manifest.keep_vectors if manifest is not None else any("vectors" in r.files for r in records)
-            segments = [_Salvage(home, record, used, keep_vectors, manifest is None, report) for record in records]
+            segments = [_Salvage(folder, record, used, keep_vectors, manifest is None, report) for record in records]
         next_id = _number(segments, 0 if manifest is None else manifest.next_id, report)
         parts = (part for segment in segments for part in segment.parts())
         with Index._created(target, used, keep_vectors, parts, next_id) as index:
@@ -128,9 +128,15 @@ class _Salvage:
     """What can be read of one segment."""
 
     def __init__(
-        self, home: Home, record: SegmentRecord, hasher: Hasher, keep_vectors: bool, guessed: bool, report: Repair
+        self,
+        folder: IndexFolder,
+        record: SegmentRecord,
+        hasher: Hasher,
+        keep_vectors: bool,
+        guessed: bool,
+        report: Repair,
     ) -> None:
-        self._home, self._record, self._hasher, self._report = home, record, hasher, report
+        self._folder, self._record, self._hasher, self._report = folder, record, hasher, report
         self._guessed = guessed  # whether the record was put together without a manifest, and may lack a file
         self._content = "vectors" if keep_vectors else "codes"
         n = record.n
@@ -141,21 +147,22 @@ class _Salvage:
             "vectors": ((n, int(hasher.n_features_in_)), None),
             "dead": ((-(-n // 8),), np.uint8),
         }
-        self._arrays = {
-            kind: array
-            for kind, file in record.files.items()
-            if kind in shapes and (array := self._opened(file, kind, *shapes[kind])) is not None
-        }
+        self._arrays: dict[str, npt.NDArray[Any]] = {}
+        self._whole: dict[str, Any] = {}
+        for kind, file in record.files.items():
+            array = self._opened(file, kind, *shapes[kind]) if kind in shapes else None
+            if array is not None:
+                self._arrays[kind], self._whole[kind] = self._read(kind, array)
         self._order: Ids = np.arange(n)
         self.keep, self.ids = self._salvaged()
 
     def _opened(self, file: ArrayFile, kind: str, shape: tuple[int, ...], dtype: Any) -> CheckedArray | None:
         try:
-            return open_array(self._home.folder.files, file, kind, shape, dtype)
+            return open_array(self._folder.store.files, file, kind, shape, dtype)
         except (FormatError, OSError) as error:
-            self._report.problems.append(_sentence(self._home.path / file.name, error))
+            self._report.problems.append(_sentence(self._folder.path / file.name, error))
         try:
-            return salvage_array(self._home.folder.files, file, kind, shape, dtype)
+            return salvage_array(self._folder.store.files, file, kind, shape, dtype)
         except (FormatError, OSError):
             return None
 
@@ -167,7 +174,7 @@ class _Salvage:
         whole = np.zeros(n, dtype=bool)
         if self._content == "vectors" and "vectors" in self._arrays:
             self._order, has_row = self._rows()
-            whole, has_id = self._whole_rows("vectors", n)[self._order], has_id & has_row
+            whole, has_id = self._whole["vectors"][self._order], has_id & has_row
             self._report.revived += int((~alive & ~has_row).sum())  # removed were positions, not these rows
             alive |= ~has_row
         elif self._content == "codes" and "codes" in self._arrays:
@@ -182,10 +189,10 @@ class _Salvage:
         for start in range(0, len(self.keep), ROWS_PER_BLOCK):
             block = slice(start, start + ROWS_PER_BLOCK)
             if self._content == "vectors":
-                vectors = np.asarray(self._arrays["vectors"].array[self._order[self.keep[block]]])
+                vectors = np.asarray(self._arrays["vectors"][self._order[self.keep[block]]])
                 yield Part(self.ids[block], self._hasher.encode(vectors), vectors)
             else:
-                tiles = Tiles(self._arrays["codes"].array, self._record.n, n_bits)
+                tiles = Tiles(self._arrays["codes"], self._record.n, n_bits)
                 yield Part(self.ids[block], tiles.take(self.keep[block]), None)
 
     def _ids(self) -> tuple[Ids, Any]:
@@ -194,8 +201,8 @@ class _Salvage:
             return np.arange(self._record.first_id, self._record.first_id + n), np.ones(n, dtype=bool)
         if "ids" not in self._arrays:
             return np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=bool)
-        ids = np.array(self._arrays["ids"].array)
-        return ids, self._whole_rows("ids", n) & (ids >= 0)
+        ids = self._arrays["ids"]
+        return ids, self._whole["ids"] & (ids >= 0)
 
     def _rows(self) -> tuple[Ids, Any]:
         """Row of each position, and whether it is known; positions whose row is lost get the rows that are left."""
@@ -204,8 +211,8 @@ class _Salvage:
             return np.arange(n), self._in_order() if self._guessed else np.ones(n, dtype=bool)
         if "rows" not in self._arrays:
             return np.arange(n), np.zeros(n, dtype=bool)
-        rows = self._arrays["rows"].array.astype(np.int64)
-        known = self._whole_rows("rows", n) & (rows < n)
+        rows = self._arrays["rows"].astype(np.int64)
+        known = self._whole["rows"] & (rows < n)
         left = np.setdiff1d(np.arange(n), rows[known])
         rows[~known] = left[: int((~known).sum())]
         return rows, known
@@ -216,11 +223,11 @@ class _Salvage:
         same = np.ones(n, dtype=bool)
         if "codes" not in self._arrays:
             return same
-        codes = Tiles(self._arrays["codes"].array, n, int(self._hasher.n_bits))
-        checked = np.flatnonzero(self._whole_codes() & self._whole_rows("vectors", n))
+        codes = Tiles(self._arrays["codes"], n, int(self._hasher.n_bits))
+        checked = np.flatnonzero(self._whole_codes() & self._whole["vectors"])
         for start in range(0, len(checked), ROWS_PER_BLOCK):
             rows = checked[start : start + ROWS_PER_BLOCK]
-            vectors = np.asarray(self._arrays["vectors"].array[rows])
+            vectors = np.asarray(self._arrays["vectors"][rows])
             same[rows] = (codes.take(rows).packed == self._hasher.encode(vectors).packed).all(axis=1)
         return same & (same[checked].sum() >= _IN_ORDER * len(checked))
 
@@ -231,8 +238,8 @@ class _Salvage:
         if "dead" not in self._record.files:
             return dead
         if "dead" in self._arrays:
-            known = np.repeat(self._whole_rows("dead", -(-n // 8)), 8)[:n]
-            dead = known & np.unpackbits(self._arrays["dead"].array, count=n, bitorder="little").astype(bool)
+            known = np.repeat(self._whole["dead"], 8)[:n]
+            dead = known & np.unpackbits(self._arrays["dead"], count=n, bitorder="little").astype(bool)
         n_unknown = int((~known).sum())
         # without the manifest nobody knows how many were removed
         self._report.revived += min(n_unknown, self._record.n_dead - int(dead.sum()) if self._record.n_dead else n)
@@ -240,24 +247,26 @@ class _Salvage:
 
     def _whole_codes(self) -> Any:
         """Codes that lie in whole blocks."""
-        words, n = self._arrays["codes"].array, self._record.n
-        tiles = self._whole_rows("codes", len(words))
-        return np.repeat(tiles, Tiles(words, n, int(self._hasher.n_bits)).codes_per_tile)[:n]
+        words, n = self._arrays["codes"], self._record.n
+        return np.repeat(self._whole["codes"], Tiles(words, n, int(self._hasher.n_bits)).codes_per_tile)[:n]
 
-    def _whole_rows(self, kind: str, n: int) -> Any:
-        """Rows of an array that lie in whole blocks."""
-        array = self._arrays[kind]
-        whole = np.ones(n, dtype=bool)
-        wrong = array.damaged_blocks()
-        if wrong and array.file is not None:
-            row_bytes = array.array.nbytes // n
-            for block in wrong:
-                whole[block.start // row_bytes : -(-block.stop // row_bytes)] = False
-            path = self._home.path / array.file.name
-            problem = f"{path}: {len(wrong)} blocks do not match their checksums."
-            if problem not in self._report.problems:
-                self._report.problems.append(problem)
-        return whole
+    def _read(self, kind: str, array: CheckedArray) -> tuple[npt.NDArray[Any], Any]:
+        """An array and its rows that lie in whole blocks. All but vectors are in memory, with zeros for the others."""
+        whole, n_wrong = np.ones(len(array.array), dtype=bool), 0
+        content = np.zeros(array.array.nbytes if kind != "vectors" else 0, dtype=np.uint8)
+        row_bytes = array.array.nbytes // len(array.array)
+        for place, stream, is_whole in array.blocks_of_file(self._folder.store.files):
+            if not is_whole:
+                whole[place.start // row_bytes : -(-place.stop // row_bytes)] = False
+                n_wrong += 1
+            elif kind != "vectors":
+                content[place] = np.frombuffer(stream.read(place.stop - place.start), dtype=np.uint8)
+        if n_wrong and array.file is not None:
+            path = self._folder.path / array.file.name
+            self._report.problems.append(f"{path}: {n_wrong} blocks do not match their checksums or cannot be read.")
+        if kind == "vectors":
+            return array.array, whole
+        return content.view(array.array.dtype).reshape(array.array.shape), whole
 
 
 def _refuse_other_hasher(hasher: Hasher, manifest: Manifest | None) -> None:
@@ -271,39 +280,39 @@ def _refuse_other_hasher(hasher: Hasher, manifest: Manifest | None) -> None:
         )
 
 
-def _manifest(home: Home, report: Repair) -> Manifest | None:
-    content = home.folder.read_manifest()
+def _manifest(folder: IndexFolder, report: Repair) -> Manifest | None:
+    content = folder.store.read_manifest()
     if content is None:
-        report.problems.append(f"{home.path / MANIFEST_NAME} is missing.")
+        report.problems.append(f"{folder.path / MANIFEST_NAME} is missing.")
         return None
     try:
-        return Manifest.from_bytes(content, home.path / MANIFEST_NAME)
+        return Manifest.from_bytes(content, folder.path / MANIFEST_NAME)
     except FormatError as error:
-        report.problems.append(_sentence(home.path / MANIFEST_NAME, error))
+        report.problems.append(_sentence(folder.path / MANIFEST_NAME, error))
         return None
 
 
-def _hasher(home: Home, manifest: Manifest | None, report: Repair) -> Hasher:
+def _hasher(folder: IndexFolder, manifest: Manifest | None, report: Repair) -> Hasher:
     names = (
-        [manifest.hasher.name] if manifest is not None else [n for n in home.folder.files.names() if is_hasher_name(n)]
+        [manifest.hasher.name] if manifest is not None else [n for n in folder.store.files.names() if is_hasher_name(n)]
     )
     for name in names:
         try:
-            return home.read_hasher(manifest) if manifest is not None else load(home.path / name)
+            return folder.read_hasher(manifest) if manifest is not None else load(folder.path / name)
         except (FormatError, OSError) as error:
-            report.problems.append(_sentence(home.path / name, error))
+            report.problems.append(_sentence(folder.path / name, error))
     raise StorageError(
-        f"the hasher of {home.path} is damaged or gone, and without it there are no codes; "
+        f"the hasher of {folder.path} is damaged or gone, and without it there are no codes; "
         "give the model file that the index was built with, by --model or hasher="
     )
 
 
-def _records(home: Home, report: Repair) -> list[SegmentRecord]:
+def _records(folder: IndexFolder, report: Repair) -> list[SegmentRecord]:
     """Find out which files belong together, without a manifest."""
     groups: dict[Any, dict[str, ArrayFile]] = {}
     labels: dict[Any, Any] = {}
     unread: list[tuple[str, Exception]] = []
-    files = home.folder.files
+    files = folder.store.files
     names = [name for name in files.names() if is_array_name(name)]
     for name in sorted(names, key=lambda name: files.status(name).st_mtime_ns):  # of two with one id the later counts
         try:
@@ -318,7 +327,7 @@ def _records(home: Home, report: Repair) -> list[SegmentRecord]:
             continue
         group = groups.setdefault(label.segment, {})
         labels[label.segment] = (label.first_id, label.n)
-        if kind != "dead" or kind not in group or _n_dead(home, file) > _n_dead(home, group[kind]):
+        if kind != "dead" or kind not in group or _n_dead(folder, file) > _n_dead(folder, group[kind]):
             group[kind] = file
     for name, reason in unread:
         kind = name.split("-")[0]
@@ -326,7 +335,7 @@ def _records(home: Home, report: Repair) -> list[SegmentRecord]:
         if segment in groups and kind not in groups[segment]:
             groups[segment][kind] = file
         else:
-            report.problems.append(_sentence(home.path / name, reason))
+            report.problems.append(_sentence(folder.path / name, reason))
     records = []
     for key, group in groups.items():
         first_id, n = labels[key]
@@ -335,11 +344,11 @@ def _records(home: Home, report: Repair) -> list[SegmentRecord]:
     return records
 
 
-def _n_dead(home: Home, file: ArrayFile) -> int:
+def _n_dead(folder: IndexFolder, file: ArrayFile) -> int:
     """Number of dead codes in a bitmap, of which the later one has more; -1 if it is damaged."""
     try:
-        kind, shape, dtype, *_ = read_label(home.folder.files, file.name)
-        bitmap = open_array(home.folder.files, file, kind, shape, dtype).check()
+        kind, shape, dtype, *_ = read_label(folder.store.files, file.name)
+        bitmap = open_array(folder.store.files, file, kind, shape, dtype).check()
     except (FormatError, OSError):
         return -1
     return int(np.bitwise_count(bitmap).sum())

@@ -158,6 +158,11 @@ class Segment:
         for array in self.arrays.values():
             array.verify()
 
+    def verify_files(self, files: Files) -> None:
+        """Compare all files with their checksums as they are on the disk."""
+        for array in self.arrays.values():
+            array.verify_file(files)
+
     def copied_to(self, store: Store) -> Segment:
         """Write the same segment somewhere else, block by block, after a check that all of it is whole."""
         self.verify()

@@ -24,7 +24,7 @@ from autojacobin.index.files import Files, clear_os_errors
 from autojacobin.index.lock import LOCK_NAME
 from autojacobin.search.kernels.simd import empty_aligned
 
-__all__ = ["MANIFEST_NAME", "Folder", "MemoryStore", "Store", "Writer", "is_array_name", "is_hasher_name"]
+__all__ = ["MANIFEST_NAME", "FolderStore", "MemoryStore", "Store", "Writer", "is_array_name", "is_hasher_name"]
 
 MANIFEST_NAME = "MANIFEST.json"
 _MANIFEST_PART = MANIFEST_NAME + ".part"
@@ -72,7 +72,7 @@ class _MemoryWriter:
         return CheckedArray(np.concatenate(self._parts, out=whole))
 
 
-class Folder:
+class FolderStore:
     """The folder of an index: new arrays, the manifest, and deletion of what it no longer names."""
 
     def __init__(self, path: Path) -> None:

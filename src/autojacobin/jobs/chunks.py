@@ -21,12 +21,12 @@ from autojacobin.codes import Codes
 from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError, StorageError
 from autojacobin.hashers import Hasher, load
-from autojacobin.index.encoding import encoded_parts
+from autojacobin.index.changes import encoded_parts
 from autojacobin.index.files import Files
 from autojacobin.index.manifest import SegmentRecord
 from autojacobin.index.searching import fetch, measure_of, nearest
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, most_rows, open_segment, write_segments
-from autojacobin.index.storage import Folder
+from autojacobin.index.storage import FolderStore
 from autojacobin.jobs.inputs import Inputs, Piece, naming_file, open_piece
 from autojacobin.search.arguments import checked_count
 from autojacobin.search.euclidean import measure_fetched
@@ -110,7 +110,7 @@ def encode_chunk(chunk: Chunk, model: str) -> Codes:
 def write_chunk(chunk: Chunk, model: str, folder: str, keep_vectors: bool) -> tuple[SegmentRecord, ...]:
     """Write the segments of a chunk to files with new names, and return their records."""
     limit = most_rows(int(_hasher(model).n_bits))
-    target = Folder(Path(folder))
+    target = FolderStore(Path(folder))
     segments = write_segments(_parts(chunk, model, keep_vectors), target, limit)
     target.files.sync_folder()
     return tuple(segment.record for segment in segments)

@@ -1,7 +1,8 @@
-"""The searches on a GPU, for codes and projections that live there as CuPy arrays.
+"""Searches on a GPU, for codes and projections that are CuPy arrays.
 
-A GPU counts bits so fast that all distances of a block of queries are simply written down; a histogram of each row
-then tells the distance of the k-th nearest, and what is nearer, or as near and among the first, is picked out in order.
+A GPU counts bits so fast that all distances of a block of queries are computed and stored. A histogram of each row then
+gives the distance of the k-th nearest code. Codes that are nearer are selected, and of those at this distance the first
+ones.
 """
 
 from __future__ import annotations
@@ -56,43 +57,43 @@ extern "C" __global__ void histogram(const unsigned short* distances, int* count
 
 
 def gpu_hamming_topk(queries: Codes, base: Codes, k: int) -> tuple[Any, Any]:
-    """Exact Hamming top-k on a GPU; the answer stays there."""
+    """Exact Hamming top-k on a GPU; the result is in CuPy arrays."""
     xp = namespace(base.packed)
-    asked = xp.asarray(queries.packed)
+    packed_queries = xp.asarray(queries.packed)
     n, width = base.packed.shape
     levels = base.n_bits + 1
     per_block = max(1, _DISTANCES_PER_BLOCK // n)
-    answers = []
-    for start in range(0, len(asked), per_block):
-        block = xp.ascontiguousarray(asked[start : start + per_block])
+    results = []
+    for start in range(0, len(packed_queries), per_block):
+        block = xp.ascontiguousarray(packed_queries[start : start + per_block])
         distances = xp.empty((len(block), n), dtype=xp.uint16)
         grid = (-(-n // _THREADS), min(len(block), 65535))
         _kernel("distances", _DISTANCES)(grid, (_THREADS,), (base.packed, block, distances, n, len(block), width))
         counts = xp.zeros((len(block), levels), dtype=xp.int32)
         spread = (min(256, -(-n // _THREADS)), len(block))
         _kernel("histogram", _HISTOGRAM)(spread, (_THREADS,), (distances, counts, n, levels), shared_mem=4 * levels)
-        answers.append(_pick(xp, distances, counts, k))
-    return xp.concatenate([part[0] for part in answers]), xp.concatenate([part[1] for part in answers])
+        results.append(_pick(xp, distances, counts, k))
+    return xp.concatenate([part[0] for part in results]), xp.concatenate([part[1] for part in results])
 
 
 def gpu_asymmetric_topk(projections: Any, base: Codes, k: int) -> tuple[Any, Any]:
-    """Asymmetric top-k on a GPU by a matrix product with ±1 codes, in real numbers; the answer stays there."""
+    """Asymmetric top-k on a GPU in real numbers, by a matrix product with ±1 codes; the result is in CuPy arrays."""
     xp = namespace(base.packed)
     values = xp.asarray(projections, dtype=xp.float32)
     bits = xp.unpackbits(base.packed.ravel(), bitorder="little").reshape(len(base), -1)[:, : base.n_bits]
     signs = bits.astype(xp.float32) * 2 - 1
     per_block = max(1, _DISTANCES_PER_BLOCK // (4 * len(base)))
-    answers = []
+    results = []
     for start in range(0, len(values), per_block):
         block = values[start : start + per_block]
         distances = xp.maximum((xp.abs(block).sum(axis=1, keepdims=True) - block @ signs.T) / 2, 0)
         ids = xp.argsort(distances, axis=1, kind="stable")[:, :k]
-        answers.append((xp.take_along_axis(distances, ids, axis=1), ids))
-    return xp.concatenate([part[0] for part in answers]), xp.concatenate([part[1] for part in answers])
+        results.append((xp.take_along_axis(distances, ids, axis=1), ids))
+    return xp.concatenate([part[0] for part in results]), xp.concatenate([part[1] for part in results])
 
 
 def _pick(xp: Any, distances: Any, counts: Any, k: int) -> tuple[Any, Any]:
-    """Take the k smallest of each row in order, equal ones by column, with the counts of the row's values at hand."""
+    """Give the k smallest of each row in order, equal ones by column; ``counts`` is the histogram of each row."""
     up_to = xp.cumsum(counts, axis=1)
     radius = (up_to >= k).argmax(axis=1)
     rows = xp.arange(len(distances))

@@ -1,4 +1,4 @@
-"""The search service, its client and the explorer page; Starlette and uvicorn are imported by those who serve."""
+"""The search service and its client. Only a call of ``serve`` or ``serving`` imports Starlette and uvicorn."""
 
 from autojacobin.service.access import Access, Limits
 from autojacobin.service.client import Client, ServiceError

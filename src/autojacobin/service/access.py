@@ -1,4 +1,4 @@
-"""Who may ask, and for how much: the token, hosts and origins, and the limits of the service."""
+"""Access and limits: who may send requests (token, hosts, origins), and how much they may ask for."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from autojacobin.service.problems import Problem
 __all__ = ["PUBLIC_PATHS", "TOKEN_VARIABLE", "VECTORS_TOGETHER", "Access", "Limits", "is_loopback", "read_token"]
 
 TOKEN_VARIABLE = "AUTOJACOBIN_TOKEN"
-PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})  # probes carry no token, and learn nothing but yes or no
+PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})  # probes carry no token, and learn only yes or no
+VECTORS_TOGETHER = 512  # most vectors of several requests that one call searches for
 
-_FEWEST_CHARACTERS = 16
+_SHORTEST_TOKEN = 16
 _TOKEN = re.compile(r"[!-~]+")
 _ORIGIN = re.compile(r"https?://[^/\s*]+")
 _CHALLENGE = 'Bearer realm="autojacobin", Basic realm="autojacobin", charset="UTF-8"'
@@ -28,18 +29,18 @@ _CHALLENGE = 'Bearer realm="autojacobin", Basic realm="autojacobin", charset="UT
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask.
+    """Who may send requests.
 
     Parameters
     ----------
     token : str, optional
-        What a request has to bring along, as a bearer token or as the password of HTTP Basic, which browsers ask for.
-        It is required as soon as the service listens beyond this machine.
+        Every request must have it, as a bearer token or as the password of HTTP Basic, which browsers ask for. It is
+        required if the service listens beyond this machine.
     hosts : tuple of str
-        Names under which the service may be asked without a token, besides those of this machine. Without this
-        check, a page elsewhere that gets its own name to point at this machine could read the answers.
+        Host names that requests without a token may use, besides those of this machine. Without this check, a page
+        elsewhere whose own name points at this machine could read the responses.
     origins : tuple of str
-        Origins, such as ``https://example.org``, whose pages may ask from a browser; none by default.
+        Origins, such as ``https://example.org``, whose pages may send requests from a browser; none by default.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -47,16 +48,16 @@ class Access:
     origins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.token is not None and (len(self.token) < _FEWEST_CHARACTERS or not _TOKEN.fullmatch(self.token)):
+        if self.token is not None and (len(self.token) < _SHORTEST_TOKEN or not _TOKEN.fullmatch(self.token)):
             raise DataError(
-                f"a token must be {_FEWEST_CHARACTERS} or more ASCII characters without spaces, got one that is not; "
+                f"a token must be {_SHORTEST_TOKEN} or more ASCII characters without spaces, got one that is not; "
                 "make one with: openssl rand -hex 32"
             )
         for origin in self.origins:
             if not _ORIGIN.fullmatch(origin):
                 raise DataError(f"an origin must look like https://example.org, got {origin!r}; name each one")
 
-    def check_place(self, host: str) -> None:
+    def check_address(self, host: str) -> None:
         """Refuse to listen beyond this machine without a token."""
         if self.token is None and not is_loopback(host):
             raise DataError(
@@ -65,7 +66,7 @@ class Access:
             )
 
     def check(self, path: str, headers: dict[bytes, bytes]) -> None:
-        """Refuse a request that may not be answered."""
+        """Refuse a request without access."""
         if path in PUBLIC_PATHS:
             return
         if self.token is None:
@@ -82,8 +83,62 @@ class Access:
             raise Problem(421, "unknown-host", detail + "--allow-host")
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Limits of the service; requests beyond them are refused before they cost anything.
+
+    Parameters
+    ----------
+    body_bytes : int
+        Length of a request's body.
+    vectors : int
+        Vectors or ids in a request.
+    k : int
+        Neighbours per query.
+    candidates : int
+        Candidates per query.
+    work : int
+        Vectors of a request times their candidates, or times k where nothing is re-ranked.
+    requests : int
+        Requests that wait or run at once; the response to further ones is 503. A request counts when its body is
+        complete, so that clients who send slowly keep nobody out. As many bodies may be half-sent, but no
+        more than half of ``connections``; one more takes the place of the one that has been silent longest.
+    waiting_vectors : int
+        Vectors that wait for their turn, of all requests together; this bounds how long the last of them waits. A
+        request that finds nobody waiting is always let in.
+    request_seconds : float
+        Time from the last byte of a request to its response.
+    body_seconds : float
+        Time for a request's head to arrive, and again for its body, and for each tenth of a response to be read.
+    connections : int
+        Connections that are open at once. One more takes the place of the one that has been without a request
+        longest. Half of the files that the process may open is the most there can be.
+    """
+
+    body_bytes: int = 8 * 2**20
+    vectors: int = 1024
+    k: int = 1000
+    candidates: int = 10_000
+    work: int = 1_000_000
+    requests: int = 128
+    waiting_vectors: int = 2048
+    request_seconds: float = 10.0
+    body_seconds: float = 10.0
+    connections: int = 512
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            whole = limit.type == "int"
+            if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+                raise DataError(f"{limit.name} must be {'an integer' if whole else 'a number'}, got {value!r}")
+            if not (value >= 1 if whole else 0 < value < math.inf):
+                expected = "at least 1" if whole else "a finite number of seconds above 0"
+                raise DataError(f"{limit.name} must be {expected}, got {value!r}")
+
+
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Tell whether only this machine can reach an address."""
     if host == "localhost":
         return True
     try:
@@ -116,60 +171,3 @@ def _given_token(authorization: bytes) -> bytes:
         except binascii.Error:
             return b""
     return b""
-
-
-VECTORS_TOGETHER = 512  # of several requests, that are searched for in one call
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of the service; what goes beyond them is refused before it costs anything.
-
-    Parameters
-    ----------
-    body_bytes : int
-        Length of a request's body.
-    vectors : int
-        Vectors or ids in a request.
-    k : int
-        Neighbours a query.
-    candidates : int
-        Candidates a query.
-    work : int
-        Vectors of a request times their candidates, or times k where nothing is re-ranked.
-    requests : int
-        Requests that wait or are being answered at once; further ones are answered with 503. A request counts when
-        its body is whole, so that clients who send slowly keep nobody out. As many bodies may be half-sent, but no
-        more than half of ``connections``; one more takes the place of the one that has been silent longest.
-    waiting_vectors : int
-        Vectors that wait for their turn, of all requests together; this bounds how long the last of them waits. A
-        request that finds nobody waiting is always let in.
-    request_seconds : float
-        Time from the last byte of a request to its answer.
-    body_seconds : float
-        Time for a request's head to arrive, and again for its body, and for each tenth of an answer to be taken.
-    connections : int
-        Connections that are open at once. One more takes the place of the one that has been without a request
-        longest. Half of the files that the process may open is the most there can be.
-    """
-
-    body_bytes: int = 8 * 2**20
-    vectors: int = 1024
-    k: int = 1000
-    candidates: int = 10_000
-    work: int = 1_000_000
-    requests: int = 128
-    waiting_vectors: int = 2048
-    request_seconds: float = 10.0
-    body_seconds: float = 10.0
-    connections: int = 512
-
-    def __post_init__(self) -> None:
-        for limit in fields(self):
-            value = getattr(self, limit.name)
-            whole = limit.type == "int"
-            if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-                raise DataError(f"{limit.name} must be {'an integer' if whole else 'a number'}, got {value!r}")
-            if not (value >= 1 if whole else 0 < value < math.inf):
-                expected = "at least 1" if whole else "a finite number of seconds above 0"
-                raise DataError(f"{limit.name} must be {expected}, got {value!r}")

@@ -1,4 +1,4 @@
-"""A client of the service that needs nothing but the standard library and NumPy."""
+"""A client of the service, which needs only the standard library and NumPy."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
+from autojacobin.core.addresses import redacted_address
 from autojacobin.errors import AutoJacobinError, DataError, StorageError
 from autojacobin.service.access import Access
+from autojacobin.service.responses import JSON, RAW, SHAPE
 
 __all__ = ["Client", "ServiceError"]
 
-_RAW = "application/octet-stream"
-_SHAPE = "Autojacobin-Shape"  # of what is sent raw, and of what comes back
-_MOST_WAITED = 30.0
+_LONGEST_PAUSE = 30.0
 
 
 class ServiceError(AutoJacobinError):
@@ -34,7 +34,7 @@ class ServiceError(AutoJacobinError):
 
 
 class Client:
-    """Asks a running service; one connection, kept open, for one thread.
+    """A client of a running service, for one thread; it keeps one connection open.
 
     Parameters
     ----------
@@ -43,9 +43,9 @@ class Client:
     token : str, optional
         Where the service requires one.
     timeout : float
-        Seconds without a byte from the other side after which a request is given up.
+        Seconds without a byte from the service after which a request fails.
     patience : float
-        Seconds during which a request that finds the service busy is sent again; 0 gives up at once.
+        Seconds during which a request is sent again if the service is busy; with 0 it fails at once.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class Client:
     ) -> None:
         parts, port = _split(address)
         if token is not None:
-            Access(token)  # refuses one that no service can have, and no header carry
+            Access(token)  # raises if no service can have this token
         self._address = address
         self._prefix = parts.path.rstrip("/")
         self._patience = patience
@@ -95,7 +95,7 @@ class Client:
         vectors : matrix of shape (n_queries, n_features), optional
             Queries; sent as float32.
         k : int
-            Neighbours a query.
+            Neighbours per query.
         ids : array of int, optional
             Search for the neighbours of these, instead of ``vectors``.
         index : str, optional
@@ -114,35 +114,32 @@ class Client:
             index=index, k=k, candidates=candidates, distance=distance, rerank=rerank, recall=recall
         )
         if vectors is None:
-            asked = np.asarray(ids)
-            body = json.dumps({**options, "ids": np.atleast_1d(asked).tolist()}).encode()
-            answer, headers = self._ask(
-                "POST", "/v1/search", body, {"Content-Type": "application/json", "Accept": _RAW}
-            )
+            body = json.dumps({**options, "ids": np.atleast_1d(np.asarray(ids)).tolist()}).encode()
+            content, headers = self._ask("POST", "/v1/search", body, {"Content-Type": JSON, "Accept": RAW})
         else:
-            answer, headers = self._ask_raw(_with_query("/v1/search", options), vectors)
+            content, headers = self._ask_raw(_with_query("/v1/search", options), vectors)
         shape = _shape(headers)
         middle = 8 * shape[0] * shape[1]
-        if len(answer) != 2 * middle:
-            raise _foreign(self._address)
-        distances = np.frombuffer(answer[:middle], dtype="<f8").reshape(shape)
-        return distances.astype(np.float64), np.frombuffer(answer[middle:], dtype="<i8").reshape(shape).astype(np.int64)
+        if len(content) != 2 * middle:
+            raise _not_a_service(self._address)
+        distances = np.frombuffer(content[:middle], dtype="<f8").reshape(shape).astype(np.float64)
+        return distances, np.frombuffer(content[middle:], dtype="<i8").reshape(shape).astype(np.int64)
 
     def encode(self, vectors: npt.ArrayLike, *, index: str | None = None) -> Codes:
         """Give the codes of some vectors."""
-        answer, headers = self._ask_raw(_with_query("/v1/encode", _without_none(index=index)), vectors)
+        content, headers = self._ask_raw(_with_query("/v1/encode", _without_none(index=index)), vectors)
         n, n_bits = _shape(headers)
-        if not n_bits or len(answer) != n * -(-n_bits // 8):
-            raise _foreign(self._address)
-        return Codes(np.frombuffer(answer, dtype=np.uint8).reshape(n, -(-n_bits // 8)), n_bits)
+        if not n_bits or len(content) != n * -(-n_bits // 8):
+            raise _not_a_service(self._address)
+        return Codes(np.frombuffer(content, dtype=np.uint8).reshape(n, -(-n_bits // 8)), n_bits)
 
     def indexes(self) -> list[dict[str, Any]]:
-        """Tell what is served: name, vectors, hasher, bits, features, vectors_kept and generation of each."""
-        answer, _ = self._ask("GET", "/v1/indexes")
+        """List what is served: name, vectors, hasher, bits, features, vectors_kept and generation of each."""
+        content, _ = self._ask("GET", "/v1/indexes")
         try:
-            found: list[dict[str, Any]] = json.loads(answer)["indexes"]
+            found: list[dict[str, Any]] = json.loads(content)["indexes"]
         except (ValueError, KeyError, TypeError):
-            raise _foreign(self._address) from None
+            raise _not_a_service(self._address) from None
         return found
 
     def close(self) -> None:
@@ -155,11 +152,9 @@ class Client:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.close()
 
-    # How it is done
-
     def _ask_raw(self, path: str, vectors: npt.ArrayLike) -> tuple[bytes, http.client.HTTPMessage]:
         matrix = _floats(vectors)
-        headers = {"Content-Type": _RAW, "Accept": _RAW, _SHAPE: f"{matrix.shape[0]},{matrix.shape[1]}"}
+        headers = {"Content-Type": RAW, "Accept": RAW, SHAPE: f"{matrix.shape[0]},{matrix.shape[1]}"}
         return self._ask("POST", path, matrix.tobytes(), headers)
 
     def _ask(
@@ -168,18 +163,18 @@ class Client:
         deadline = time.monotonic() + self._patience
         while True:
             sent = {"Accept": "*/*", **self._headers, **(headers or {})}
-            status, found, answer = self._exchange(method, self._prefix + path, body, sent)
+            status, found, content = self._exchange(method, self._prefix + path, body, sent)
             if status == 200:
-                return answer, found
+                return content, found
             pause = _pause(found.get("Retry-After", ""))
             if status != 503 or time.monotonic() + pause > deadline:
-                raise _refusal(status, answer, self._address)
+                raise _refusal(status, content, self._address)
             time.sleep(pause)
 
     def _exchange(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        """Send a request and read the answer; once more if a connection that was kept open turns out to be closed."""
+        """Send a request and read the response; send it again if the service had closed the open connection."""
         kept_open = self._connection.sock is not None
         try:
             self._connection.request(method, path, body, headers)
@@ -188,11 +183,12 @@ class Client:
         except (http.client.HTTPException, OSError) as error:
             self._connection.close()
             lost = isinstance(error, ConnectionError | http.client.RemoteDisconnected)
-            if kept_open and lost:  # nothing is changed by a request, so that it can be sent again
+            if kept_open and lost:  # a request changes nothing, so it can be sent again
                 return self._exchange(method, path, body, headers)
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise StorageError(
-                f"the service at {self._address} cannot be reached: {reason}; start it with: autojacobin serve INDEX"
+                f"the service at {redacted_address(self._address)} cannot be reached: {reason}; "
+                "start it with: autojacobin serve INDEX"
             ) from error
 
 
@@ -201,25 +197,25 @@ def _split(address: str) -> tuple[SplitResult, int | None]:
         parts = urlsplit(address)
         if parts.scheme in ("http", "https") and parts.hostname:
             return parts, parts.port
-    except ValueError:  # of a port that is none, or of brackets around no address
+    except ValueError:  # for a port that is not a number, or brackets without an address
         pass
-    raise DataError(f"an address must look like http://127.0.0.1:8571, got {address!r}")
+    raise DataError(f"an address must look like http://127.0.0.1:8571, got {redacted_address(address)!r}")
 
 
 def _pause(retry_after: str) -> float:
     """Seconds to wait; a proxy may also name a date, or nothing."""
-    return min(float(retry_after), _MOST_WAITED) if retry_after.isascii() and retry_after.isdigit() else 1.0
+    return min(float(retry_after), _LONGEST_PAUSE) if retry_after.isascii() and retry_after.isdigit() else 1.0
 
 
 def _floats(vectors: npt.ArrayLike) -> npt.NDArray[np.float32]:
     try:
-        with np.errstate(over="ignore"):  # what does not fit becomes Inf, which the service names
+        with np.errstate(over="ignore"):  # what does not fit becomes Inf, which the service refuses
             matrix: npt.NDArray[np.float32] = np.asarray(vectors, dtype="<f4")
     except (ValueError, TypeError) as error:
         raise DataError(f"vectors must be a matrix of numbers, got something else: {error}") from error
     if matrix.ndim != 2:
         raise DataError(
-            f"vectors must be a matrix with a vector a row, got {matrix.ndim} dimension(s); "
+            f"vectors must be a matrix with one vector per row, got {matrix.ndim} dimension(s); "
             "reshape one vector with X.reshape(1, -1)"
         )
     return matrix
@@ -235,20 +231,24 @@ def _with_query(path: str, options: dict[str, Any]) -> str:
 
 
 def _shape(headers: http.client.HTTPMessage) -> tuple[int, int]:
-    rows, _, columns = headers.get(_SHAPE, "").partition(",")
+    rows, _, columns = headers.get(SHAPE, "").partition(",")
     if not (rows.isdigit() and columns.isdigit()):
-        raise _foreign("this address")
+        raise _not_a_service("this address")
     return int(rows), int(columns)
 
 
-def _refusal(status: int, answer: bytes, address: str) -> ServiceError:
+def _refusal(status: int, content: bytes, address: str) -> ServiceError:
     try:
-        problem = json.loads(answer)
+        problem = json.loads(content)
         kind = str(problem["type"]).rpartition(":")[2]
         return ServiceError(str(problem["detail"]), status, kind)
     except (ValueError, KeyError, TypeError):
-        return ServiceError(f"{address} answered {status} without a reason; is it a service of autojacobin?", status)
+        return ServiceError(
+            f"{redacted_address(address)} answered {status} without a reason; is it a service of autojacobin?", status
+        )
 
 
-def _foreign(address: str) -> ServiceError:
-    return ServiceError(f"{address} answered what no service of autojacobin would; check the address", 200)
+def _not_a_service(address: str) -> ServiceError:
+    return ServiceError(
+        f"{redacted_address(address)} answered what no service of autojacobin would; check the address", 200
+    )

@@ -1,7 +1,7 @@
 """Middleware of the search service and of the explorer's server: access, security headers, problems, queue, metrics.
 
-It is plain ASGI around Starlette, so that refusing a request costs next to nothing. A service under twice the load that
-it can take needs its time for the half that it answers.
+It is plain ASGI around Starlette, so that a refusal costs next to nothing. Under twice the load that a service can
+take, it needs its time for the half that it accepts.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autojacobin.service.access import Access, Limits
-from autojacobin.service.metrics import Metrics
 from autojacobin.service.problems import MEDIA_TYPE, Problem, busy
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import BaseRoute
+
+    from autojacobin.service.metrics import Metrics
 
 __all__ = ["Asgi", "MetricsMiddleware", "QueueMiddleware", "SecurityMiddleware", "page_policy", "problem_app"]
 
@@ -61,7 +62,7 @@ class SecurityMiddleware:
     app : ASGI application
         Answers the requests. If it raises a ``Problem``, that is the response.
     access : Access
-        Who may ask.
+        Who may send requests.
     """
 
     def __init__(self, app: Asgi, access: Access) -> None:
@@ -91,7 +92,7 @@ class SecurityMiddleware:
 class QueueMiddleware:
     """Bounds the number of requests that need an index.
 
-    A request takes its place in the queue when its body is whole, so that clients who send slowly keep nobody out.
+    A request takes its place in the queue when its body is complete, so that clients who send slowly keep nobody out.
     While the queue is full, a request is refused as soon as its head is read.
 
     Parameters
@@ -145,7 +146,7 @@ class QueueMiddleware:
 
 
 class MetricsMiddleware:
-    """Counts every response, including those of the other middleware, around which it goes.
+    """Counts every response, including those of the middleware inside it.
 
     Parameters
     ----------
@@ -164,7 +165,7 @@ class MetricsMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, path, status = time.perf_counter(), scope["path"], 499  # 499: the other side hung up
+        start, path, status = time.perf_counter(), scope["path"], 499  # 499: the client hung up
 
         async def send_counted(message: Message) -> None:
             nonlocal status
@@ -176,7 +177,7 @@ class MetricsMiddleware:
             await self._app(scope, receive, send_counted)
         finally:
             endpoint = path if path in _ENDPOINTS else "page" if path.startswith("/explorer/") else "other"
-            self._metrics.request(endpoint, status, time.perf_counter() - start)
+            self._metrics.count_request(endpoint, status, time.perf_counter() - start)
 
 
 def problem_app(routes: Sequence[BaseRoute], *, hint: str, lifespan: Callable[[Any], Any] | None = None) -> Asgi:
@@ -189,7 +190,7 @@ def problem_app(routes: Sequence[BaseRoute], *, hint: str, lifespan: Callable[[A
     routes : sequence of routes
         The endpoints.
     hint : str
-        What to tell clients who ask for something that is not there.
+        What the problem of an unknown path or method ends with.
     lifespan : callable, optional
         As Starlette takes it.
     """
@@ -204,7 +205,7 @@ def problem_app(routes: Sequence[BaseRoute], *, hint: str, lifespan: Callable[[A
             return await _on_problem(request, Problem(405, "method-not-allowed", detail, error.headers))
         return await _on_problem(request, Problem(404, "not-found", f"there is nothing at {path!r}; {hint}"))
 
-    handlers: Any = {Problem: _on_problem, HTTPException: on_http_error, Exception: _on_mistake}
+    handlers: Any = {Problem: _on_problem, HTTPException: on_http_error, Exception: _on_error}
     app = Starlette(routes=list(routes), exception_handlers=handlers, lifespan=lifespan)
     app.router.redirect_slashes = False  # to an address that a proxy before the service may not have
     return app
@@ -216,7 +217,7 @@ async def _on_problem(_: Request, problem: Any) -> Response:
     return Response(problem.body(), problem.status, media_type=MEDIA_TYPE, headers=problem.headers)
 
 
-async def _on_mistake(request: Request, _: Exception) -> Response:
+async def _on_error(request: Request, _: Exception) -> Response:
     detail = "the service made a mistake, which its log tells more about; ask again, and report it if it stays"
     return await _on_problem(request, Problem(500, "internal", detail))
 

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the service, made for the indexes and limits that it has."""
+"""The OpenAPI 3.1 document of the service, which names its indexes and limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autojacobin.service.problems import MEDIA_TYPE
 from autojacobin.service.registry import IndexRegistry
 from autojacobin.service.responses import GENERATION, JSON, RAW, SHAPE
 
-__all__ = ["document"]
+__all__ = ["openapi_document"]
 
 _REFUSALS = {
     "400": "The request cannot be understood, or asks for what cannot be.",
@@ -26,8 +26,8 @@ _REFUSALS = {
 }
 
 
-def document(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
-    """Describe the service."""
+def openapi_document(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
+    """Give the document for the indexes that are served and the limits of the service."""
     options = _options(registry, limits)
     return {
         "openapi": "3.1.0",
@@ -117,15 +117,15 @@ def _matrix(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
 
 
 def _operation(
-    name: str, summary: str, options: dict[str, Any], request: dict[str, Any], answer: str, raw: str
+    name: str, summary: str, options: dict[str, Any], request: dict[str, Any], schema: str, raw: str
 ) -> dict[str, Any]:
-    answers = {
-        "description": "The answer; raw if Accept asks for it and not for JSON.",
+    success = {
+        "description": "The response; raw if Accept asks for it and not for JSON.",
         "headers": {
-            SHAPE: {"description": "Rows and columns of a raw answer.", "schema": {"type": "string"}},
-            GENERATION: {"description": "State of the index, for a raw answer.", "schema": {"type": "integer"}},
+            SHAPE: {"description": "Rows and columns of a raw response.", "schema": {"type": "string"}},
+            GENERATION: {"description": "State of the index, for a raw response.", "schema": {"type": "integer"}},
         },
-        "content": {JSON: _schema(answer), RAW: {"schema": {"description": raw}}},
+        "content": {JSON: _schema(schema), RAW: {"schema": {"description": raw}}},
     }
     hint = " (for a raw body; a JSON body says it itself)"
     shape = {
@@ -153,7 +153,7 @@ def _operation(
                 RAW: {"schema": {"description": f"Little-endian float32 numbers, row by row; {SHAPE} tells how many."}},
             },
         },
-        "responses": {"200": answers, **_refusals(*_REFUSALS)},
+        "responses": {"200": success, **_refusals(*_REFUSALS)},
     }
 
 
@@ -164,8 +164,8 @@ def _read(name: str, summary: str, media: str, schema: str | None) -> dict[str, 
 
 
 def _probe(name: str, summary: str, refusals: dict[str, Any]) -> dict[str, Any]:
-    answer = {"description": summary, "content": {JSON: {"schema": _object({"status": {"type": "string"}})}}}
-    return {"operationId": name, "summary": summary, "security": [], "responses": {"200": answer, **refusals}}
+    success = {"description": summary, "content": {JSON: {"schema": _object({"status": {"type": "string"}})}}}
+    return {"operationId": name, "summary": summary, "security": [], "responses": {"200": success, **refusals}}
 
 
 def _schemas() -> dict[str, Any]:

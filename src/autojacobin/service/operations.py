@@ -1,7 +1,7 @@
-"""What requests ask of an index, and how several that ask the same are answered in one call.
+"""Operations that requests ask for, search and encode, and how those that wait are run in batches.
 
-The kernels are several times faster on 32 queries than on one, so requests that wait at the same time with the same
-options are searched for together. An error of one of them stays its own.
+The kernels are several times faster on 32 queries than on one, so operations that wait at the same time with the same
+options run in one call. An error of one of them does not touch the others.
 """
 
 from __future__ import annotations
@@ -24,15 +24,12 @@ from autojacobin.service.access import VECTORS_TOGETHER, Limits
 from autojacobin.service.problems import Problem, busy
 from autojacobin.service.registry import ServedIndex
 
-__all__ = ["Answer", "Batcher", "Encoding", "Job", "Options", "Searching", "Work", "run_together"]
+__all__ = ["Batcher", "EncodeOperation", "Job", "Operation", "Options", "Result", "SearchOperation", "run_batch"]
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to search; requests that agree in all of this can be answered together.
-
-    A ``recall`` is replaced by the candidates that it takes before the search.
-    """
+    """Options of a search. A ``recall`` is replaced by the candidates that it takes before the search."""
 
     k: int
     candidates: int | None = None
@@ -40,14 +37,10 @@ class Options:
     rerank: bool = True
     recall: float | None = None
 
-    def arguments(self) -> dict[str, Any]:
-        """Keywords for ``Index.search``."""
-        return {"candidates": self.candidates, "distance": self.distance, "rerank": self.rerank}
-
 
 @dataclass(frozen=True)
-class Answer:
-    """Arrays with a row for each vector of the request, and the state of the index that they are from."""
+class Result:
+    """Arrays with one row for each vector of the operation, and the state of the index that they come from."""
 
     generation: int | None
     n_bits: int
@@ -55,7 +48,7 @@ class Answer:
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class Operation:
     """Vectors, or ids of vectors in the index, and the index."""
 
     served: ServedIndex
@@ -64,25 +57,25 @@ class Work:
 
     @property
     def key(self) -> Hashable:
-        """Work with equal keys can be done together."""
+        """Operations with equal keys can run together."""
         return type(self).__name__, self.served.name
 
     @cached_property
     def n_vectors(self) -> int:
-        """Number of rows of the answer."""
+        """Number of rows of the result."""
         rows = self.vectors if self.vectors is not None else self.ids
         return 0 if rows is None else len(rows)
 
     @property
     def cost(self) -> int:
-        """How much is to be done, as ``Limits.work`` counts it."""
+        """How much work this is, as ``Limits.work`` counts it."""
         return self.n_vectors
 
     def rows(self, index: Index) -> npt.NDArray[np.float32]:
-        """Vectors to work on."""
+        """Give the vectors, which are read from the index if the operation has ids."""
         if self.vectors is not None:
             width = int(index.hasher.n_features_in_)
-            if self.vectors.shape[1] != width:  # the index was replaced by one of another width meanwhile
+            if self.vectors.shape[1] != width:  # an index of another width has replaced the earlier one
                 raise DataError(
                     f"vectors must have the {width} features of the index, got {self.vectors.shape[1]}; "
                     "see /v1/indexes for what is served"
@@ -98,108 +91,109 @@ class Work:
             detail = f"there is no vector with the id {unknown[0]} in {self.served.name}; leave it out, or send vectors"
             raise Problem(404, "unknown-id", detail) from error
 
-    def on(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
-        """Arrays of the answer for some rows."""
+    def run(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
+        """Give the arrays of the result for these rows."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
-class Searching(Work):
-    """Find neighbours."""
+class SearchOperation(Operation):
+    """Find neighbours; the result has distances and ids."""
 
     options: Options = Options(1)
 
     @property
     def key(self) -> Hashable:
-        """Work with equal keys can be done together."""
+        """Operations with equal keys can run together."""
         return type(self).__name__, self.served.name, self.options
 
     @property
     def cost(self) -> int:
-        """Vectors times what is looked at for each of them."""
-        return self.n_vectors * candidates_of(self.options)
+        """Vectors times candidates, or times k without re-ranking."""
+        k, candidates = self.options.k, self.options.candidates
+        if not self.options.rerank:
+            return self.n_vectors * k
+        return self.n_vectors * (max(10 * k, 100) if candidates is None else candidates)  # as Index.search has it
 
-    def on(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
-        """Distances and ids."""
-        distances, ids = index.search(rows, self.options.k, **self.options.arguments())
+    def run(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
+        """Give distances and ids."""
+        options = self.options
+        distances, ids = index.search(
+            rows, options.k, candidates=options.candidates, distance=options.distance, rerank=options.rerank
+        )
         if not np.isfinite(distances).all():
             raise DataError("a distance is too large for a number, got vectors that are far apart; rescale the vectors")
         return distances, ids
 
 
 @dataclass(frozen=True, eq=False)
-class Encoding(Work):
-    """Make codes."""
+class EncodeOperation(Operation):
+    """Encode vectors; the result has packed codes."""
 
-    def on(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
-        """Packed codes."""
+    def run(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
+        """Give packed codes."""
         return (index.hasher.encode(rows).packed,)
 
 
-def candidates_of(options: Options) -> int:
-    """Vectors that are looked at for a query, by the library's own default where none is given."""
-    if not options.rerank:
-        return options.k
-    return max(10 * options.k, 100) if options.candidates is None else options.candidates
-
-
-def run_together(works: Sequence[Work]) -> list[Answer | Exception]:
-    """Answer works of one key with one call, or each alone where that call fails; errors are given, not raised."""
-    index = works[0].served.index  # one version for all of them, whatever is swapped in meanwhile
-    answers: list[Answer | Exception] = [LookupError("not answered yet")] * len(works)
+def run_batch(operations: Sequence[Operation]) -> list[Result | Exception]:
+    """Run operations with equal keys in one call, or each alone if that call fails; errors are returned, not raised."""
+    index = operations[0].served.index  # one version for all of them, even if a new one replaces it now
+    results: list[Result | Exception] = [LookupError("not run yet")] * len(operations)
     rows: dict[int, npt.NDArray[np.float32]] = {}
-    for number, work in enumerate(works):
+    for number, operation in enumerate(operations):
         try:
-            rows[number] = work.rows(index)
+            rows[number] = operation.rows(index)
         except Exception as error:
-            answers[number] = error
+            results[number] = error
     try:
-        together = _answered(works[0], index, list(rows.values())) if rows else []
+        found = _run_rows(operations[0], index, list(rows.values())) if rows else []
     except Exception as error:
         if len(rows) > 1:
             for number in rows:
-                answers[number] = run_together([works[number]])[0]
-            return answers
-        together = [error]
-    for number, answer in zip(rows, together, strict=True):
-        answers[number] = answer
-    return answers
+                results[number] = run_batch([operations[number]])[0]
+            return results
+        found = [error]
+    for number, result in zip(rows, found, strict=True):
+        results[number] = result
+    return results
 
 
-def _answered(work: Work, index: Index, parts: list[npt.NDArray[np.float32]]) -> list[Answer | Exception]:
-    arrays = work.on(index, parts[0] if len(parts) == 1 else np.concatenate(parts))
+def _run_rows(operation: Operation, index: Index, parts: list[npt.NDArray[np.float32]]) -> list[Result | Exception]:
+    arrays = operation.run(index, parts[0] if len(parts) == 1 else np.concatenate(parts))
     generation, n_bits = index.info()["generation"], int(index.hasher.n_bits)
     ends = np.cumsum([len(part) for part in parts]).tolist()
     slices = [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
-    return [Answer(generation, n_bits, tuple(array[rows] for array in arrays)) for rows in slices]
-
-
-Run = Callable[[Sequence[Work]], list[Answer | Exception]]
+    return [Result(generation, n_bits, tuple(array[rows] for array in arrays)) for rows in slices]
 
 
 @dataclass(eq=False)
 class Job:
-    """A work with the future of its answer, which belongs to an event loop."""
+    """An operation with the future of its result, which belongs to an event loop."""
 
-    work: Work
-    future: asyncio.Future[Answer]
+    operation: Operation
+    future: asyncio.Future[Result]
     loop: asyncio.AbstractEventLoop
 
 
 class Batcher:
-    """Works jobs off in a thread of its own.
+    """A queue of jobs, and a thread that runs them in batches.
 
     Parameters
     ----------
     run : callable
-        Answers works of one key together.
+        Runs operations with equal keys together, as :func:`run_batch`.
     limits : Limits
         How many vectors may wait, and how large a batch may be.
     observe : callable, optional
-        Told the vectors and the seconds of each batch.
+        Called with the number of vectors and the seconds of each batch.
     """
 
-    def __init__(self, run: Run, limits: Limits, observe: Callable[[int, float], None] | None = None) -> None:
+    def __init__(
+        self,
+        run: Callable[[Sequence[Operation]], list[Result | Exception]],
+        limits: Limits,
+        observe: Callable[[int, float], None] | None = None,
+    ) -> None:
         self._run = run
         self._limits = limits
         self._observe = observe
@@ -207,77 +201,77 @@ class Batcher:
         self._n_waiting = 0
         self._closing = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._work_off, name="autojacobin-batcher", daemon=True)
+        self._thread = threading.Thread(target=self._run_batches, name="autojacobin-batcher", daemon=True)
         self._thread.start()
 
     @property
     def waiting_vectors(self) -> int:
-        """Vectors that nobody has begun with."""
+        """Vectors in the queue, without those of the batch that runs."""
         return self._n_waiting
 
-    def submit(self, work: Work) -> Job:
-        """Put a work at the end of the queue; called from an event loop, on which the answer's future comes true."""
+    def submit(self, operation: Operation) -> Job:
+        """Put an operation at the end of the queue; the running event loop gets its result."""
         loop = asyncio.get_running_loop()
-        job = Job(work, loop.create_future(), loop)
+        job = Job(operation, loop.create_future(), loop)
         with self._changed:
             if self._closing:
                 raise busy("the service is stopping and begins nothing new; ask again when it is back")
-            if self._waiting and self._n_waiting + work.n_vectors > self._limits.waiting_vectors:
+            if self._waiting and self._n_waiting + operation.n_vectors > self._limits.waiting_vectors:
                 raise busy(
                     f"the queue is full, got {self._n_waiting} vectors waiting of at most "
                     f"{self._limits.waiting_vectors}; ask again after the time in Retry-After, or send fewer at once"
                 )
             self._waiting.append(job)
-            self._n_waiting += work.n_vectors
+            self._n_waiting += operation.n_vectors
             self._changed.notify()
         return job
 
     def drop(self, job: Job) -> None:
-        """Forget a job whose answer nobody waits for, unless it has been begun."""
+        """Cancel a job whose result nobody waits for; one that runs already is not stopped."""
         job.future.cancel()
         with self._changed:
             if job in self._waiting:
                 self._waiting.remove(job)
-                self._n_waiting -= job.work.n_vectors
+                self._n_waiting -= job.operation.n_vectors
 
     def close(self) -> None:
-        """Finish what is in the queue, take nothing more, and wait for the end of it."""
+        """Take no more jobs, and wait until those in the queue are finished."""
         with self._changed:
             self._closing = True
             self._changed.notify()
         self._thread.join()
 
-    def _work_off(self) -> None:
+    def _run_batches(self) -> None:
         while jobs := self._next_batch():
             start = time.perf_counter()
             try:
-                answers = self._run([job.work for job in jobs])
-            except Exception as error:  # the thread has to outlive any mistake
-                answers = [error] * len(jobs)
+                results = self._run([job.operation for job in jobs])
+            except Exception as error:  # the thread has to survive any error
+                results = [error] * len(jobs)
             if self._observe is not None:
-                self._observe(sum(job.work.n_vectors for job in jobs), time.perf_counter() - start)
-            by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, Answer | Exception]]] = {}
-            for job, answer in zip(jobs, answers, strict=True):
-                by_loop.setdefault(job.loop, []).append((job, answer))
+                self._observe(sum(job.operation.n_vectors for job in jobs), time.perf_counter() - start)
+            by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, Result | Exception]]] = {}
+            for job, result in zip(jobs, results, strict=True):
+                by_loop.setdefault(job.loop, []).append((job, result))
             for loop, pairs in by_loop.items():
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(_deliver, pairs)
 
     def _next_batch(self) -> list[Job]:
-        """Wait for jobs, and take the oldest with all that go along with it; none at the end of the service."""
+        """Wait for jobs, and take the oldest with all that can run with it; none when the queue is closed and empty."""
         with self._changed:
             while not self._waiting and not self._closing:
                 self._changed.wait()
             if not self._waiting:
                 return []
-            first = self._waiting.popleft()
-            batch, others = [first], deque[Job]()
-            n_vectors, cost = first.work.n_vectors, first.work.cost
+            batch, others = [self._waiting.popleft()], deque[Job]()
+            first = batch[0].operation
+            n_vectors, cost = first.n_vectors, first.cost
             for job in self._waiting:
-                fits = n_vectors + job.work.n_vectors <= VECTORS_TOGETHER and cost + job.work.cost <= self._limits.work
-                if fits and job.work.key == first.work.key:
+                more, dearer = n_vectors + job.operation.n_vectors, cost + job.operation.cost
+                if more <= VECTORS_TOGETHER and dearer <= self._limits.work and job.operation.key == first.key:
                     batch.append(job)
-                    n_vectors, cost = n_vectors + job.work.n_vectors, cost + job.work.cost
+                    n_vectors, cost = more, dearer
                 else:
                     others.append(job)
             self._waiting = others
@@ -285,11 +279,11 @@ class Batcher:
             return batch
 
 
-def _deliver(pairs: list[tuple[Job, Answer | Exception]]) -> None:
-    for job, answer in pairs:
+def _deliver(pairs: list[tuple[Job, Result | Exception]]) -> None:
+    for job, result in pairs:
         if job.future.done():  # nobody waits any more
             continue
-        if isinstance(answer, Exception):
-            job.future.set_exception(answer)
+        if isinstance(result, Exception):
+            job.future.set_exception(result)
         else:
-            job.future.set_result(answer)
+            job.future.set_result(result)

@@ -1,4 +1,4 @@
-"""What went wrong with a request, as problem+json (RFC 9457), in one sentence."""
+"""Problems: the errors of the service as problem+json (RFC 9457), each with one sentence for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from http import HTTPStatus
 
-__all__ = ["MEDIA_TYPE", "Problem", "busy"]
+__all__ = ["MEDIA_TYPE", "Problem", "busy", "invalid"]
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -21,11 +21,11 @@ class Problem(Exception):  # noqa: N818 (RFC 9457 calls it so)
     status : int
         HTTP status.
     kind : str
-        A short name that programs can tell problems apart by; it never changes.
+        A short name by which programs tell problems apart; it never changes.
     detail : str
         The sentence for people.
     headers : mapping, optional
-        Further headers of the answer.
+        Further headers of the response.
     """
 
     def __init__(self, status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
@@ -36,7 +36,7 @@ class Problem(Exception):  # noqa: N818 (RFC 9457 calls it so)
         self.headers = dict(headers or {})
 
     def body(self) -> bytes:
-        """The document."""
+        """Give the JSON document."""
         fields = {
             "type": f"urn:autojacobin:problem:{self.kind}",
             "title": HTTPStatus(self.status).phrase,
@@ -49,3 +49,8 @@ class Problem(Exception):  # noqa: N818 (RFC 9457 calls it so)
 def busy(detail: str) -> Problem:
     """Give the problem of a service that has no room for a request now."""
     return Problem(503, "busy", detail, {"Retry-After": str(_RETRY_SECONDS)})
+
+
+def invalid(detail: str) -> Problem:
+    """Give the problem of a request that is wrong or cannot be fulfilled."""
+    return Problem(400, "invalid-request", detail)

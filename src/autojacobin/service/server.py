@@ -1,4 +1,4 @@
-"""Run the service, and the page of the explorer, with uvicorn: bind, announce, stop gracefully."""
+"""Run ASGI applications with uvicorn: bind, announce the address, limit connections, stop gracefully."""
 
 from __future__ import annotations
 
@@ -22,119 +22,17 @@ from autojacobin.service.access import Access, Limits
 
 if TYPE_CHECKING:
     from autojacobin.index.index import Index
+    from autojacobin.service.app import Pages
     from autojacobin.service.middleware import Asgi
 
-if TYPE_CHECKING:
-    from autojacobin.service.app import Pages
-
-__all__ = ["DEFAULT_PORT", "HttpServer", "connection_class", "serve", "serving"]
-
-_AT_ONCE = struct.pack("ii" if os.name == "posix" else "hh", 1, 0)  # linger, but for no time
-_SHARE_TAKEN = 0.1  # of an answer that waits for its reader, each time one looks
-
-
-def connection_class(limits: Limits) -> type[asyncio.Protocol]:
-    """Make uvicorn's connection with a time for the head of a request, one for its reader, and a number of them."""
-    import h11
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    idle: dict[Any, None] = {}  # the longest first
-    half_sent: dict[Any, None] = {}  # the one that has been silent longest first
-    most_half_sent = max(1, min(limits.requests, limits.connections // 2))
-
-    class Connection(H11Protocol):
-        """Closed when a head does not arrive, or an answer is not taken, within the time."""
-
-        _patience: asyncio.TimerHandle | None = None
-        _reading: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._await_head()
-            idle[self] = None
-            if len(self.connections) > limits.connections:
-                next((other for other in chain(idle, half_sent) if other is not self), self)._make_room()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            half_sent.pop(self, None)
-            if self._is_idle():
-                if self._patience is None:
-                    self._await_head()
-                return
-            self._stop_waiting()
-            if self.conn.their_state is h11.SEND_BODY:
-                half_sent[self] = None
-                if len(half_sent) > most_half_sent:
-                    next(iter(half_sent))._make_room()
-
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            if self._is_idle():  # and no other request came along with the first
-                half_sent.pop(self, None)
-                idle[self] = None
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            half_sent.pop(self, None)
-            self._stop_waiting()
-            self._stop_looking()
-            super().connection_lost(exc)
-
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            size = self.transport.get_write_buffer_size()
-            self._reading = self.loop.call_later(limits.body_seconds, self._look_at_reader, size, size)
-
-        def resume_writing(self) -> None:
-            self._stop_looking()
-            super().resume_writing()
-
-        def _look_at_reader(self, whole: int, before: int) -> None:
-            left = self.transport.get_write_buffer_size()
-            if before - left < _SHARE_TAKEN * whole:
-                _cut(self.transport)
-            else:
-                self._reading = self.loop.call_later(limits.body_seconds, self._look_at_reader, whole, left)
-
-        def _is_idle(self) -> bool:
-            return self.cycle is None or self.cycle.response_complete
-
-        def _make_room(self) -> None:
-            idle.pop(self, None)  # now, because others may come before it is gone
-            half_sent.pop(self, None)
-            self.transport.abort()
-
-        def _await_head(self) -> None:
-            self._patience = self.loop.call_later(limits.body_seconds, self._give_up)
-
-        def _stop_waiting(self) -> None:
-            idle.pop(self, None)
-            if self._patience is not None:
-                self._patience.cancel()
-                self._patience = None
-
-        def _stop_looking(self) -> None:
-            if self._reading is not None:
-                self._reading.cancel()
-                self._reading = None
-
-        def _give_up(self) -> None:
-            self._patience = None
-            self.transport.close()
-
-    return Connection
-
-
-def _cut(transport: Any) -> None:
-    """Close without waiting for what is not taken, neither here nor in the kernel."""
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-    transport.abort()
-
+__all__ = ["DEFAULT_PORT", "HttpServer", "serve", "serving"]
 
 DEFAULT_PORT = 8571
-_KEEP_ALIVE_SECONDS = 75  # longer than the 60 s of usual proxies, so that they are the ones to close
-_BACKLOG = 256  # connections that asyncio takes in one go, before any of them can be turned away
+_KEEP_ALIVE_SECONDS = 75  # longer than the usual 60 s of proxies, so that they close first
+_BACKLOG = 256  # connections that asyncio accepts at once, before one can be refused
 _SWITCH_SECONDS = 0.0005  # Python's 5 ms are longer than a search; requests should not wait that long for their turn
+_LINGER_ZERO = struct.pack("ii" if os.name == "posix" else "hh", 1, 0)  # closes a socket at once
+_LEAST_SHARE_READ = 0.1  # of a response, in each body_seconds
 
 
 def serve(
@@ -148,7 +46,7 @@ def serve(
     pages: Pages | None = None,
     announce: Callable[[str], object] | None = None,
 ) -> None:
-    """Serve indexes over HTTP until the process is told to stop; what was begun by then is finished.
+    """Serve indexes over HTTP until the process gets a signal to stop; requests under way are finished.
 
     Parameters
     ----------
@@ -157,15 +55,15 @@ def serve(
     host, port : str, int
         Where to listen; a port of 0 is any that is free. Beyond this machine a token is required.
     access : Access, optional
-        Who may ask.
+        Who may send requests.
     limits : Limits, optional
-        How much may be asked.
+        How much a request may ask for.
     poll_seconds : float
-        How often folders are looked at.
+        How often to look for new versions.
     pages : callable, optional
         Gives further routes for the served indexes, such as :func:`autojacobin.explorer.explorer_routes`.
     announce : callable, optional
-        Told the address as soon as the service can be asked.
+        Called with the address as soon as the service listens.
     """
     switching = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -225,10 +123,13 @@ def _service_server(
     poll_seconds: float,
     pages: Pages | None,
 ) -> HttpServer:
-    from autojacobin.service.app import Service
+    try:
+        from autojacobin.service.app import Service
+    except ImportError as error:
+        raise MissingExtraError(error.name or "starlette", "web", "the search service") from error
 
     access, limits = access or Access(), limits or Limits()
-    access.check_place(host)
+    access.check_address(host)
     service = Service(indexes, access, limits, poll_seconds, pages)
     return HttpServer(service.app, host, port, limits=limits, on_stop=service.stop_waiting, what="the search service")
 
@@ -261,7 +162,7 @@ class HttpServer:
         on_stop: Callable[[], object] | None = None,
     ) -> None:
         self._server = _uvicorn_server(app, limits, what, on_stop)
-        self._listener = _bound(host, port)
+        self._listener = _bind(host, port)
         shown = f"[{host}]" if ":" in host else host
         self.address = f"http://{shown}:{self._listener.getsockname()[1]}"
 
@@ -313,7 +214,6 @@ def _uvicorn_server(app: Asgi, limits: Limits, what: str, on_stop: Callable[[], 
         import uvicorn
     except ImportError as error:
         raise MissingExtraError("uvicorn", "web", what) from error
-    from autojacobin.service.server import connection_class
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -321,14 +221,14 @@ def _uvicorn_server(app: Asgi, limits: Limits, what: str, on_stop: Callable[[], 
                 on_stop()
             await super().shutdown(sockets)
 
-    most = _most_connections()
+    most = _max_connections()
     config = uvicorn.Config(
         app,
-        http=connection_class(replace(limits, connections=min(limits.connections, most))),
+        http=_connection_class(replace(limits, connections=min(limits.connections, most))),
         ws="none",
         lifespan="on",
         log_config=None,  # the logs of a program are its own business; the command line sets them up
-        log_level=logging.ERROR,  # its warnings are of requests that are none, which anybody can send without end
+        log_level=logging.ERROR,  # its warnings are about invalid requests, which anybody can send without end
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -339,15 +239,15 @@ def _uvicorn_server(app: Asgi, limits: Limits, what: str, on_stop: Callable[[], 
     return Server(config)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named, because only then does asyncio switch off Nagle's algorithm, which delays answers by 40 ms.
+    # asyncio switches off Nagle's algorithm, which delays responses by 40 ms, only if the protocol is named.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if os.name == "posix":  # a restart need not wait until the last connections are forgotten
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(_BACKLOG)  # who comes from now on is kept waiting, not refused
+        listener.listen(_BACKLOG)  # from now on, clients wait and are not refused
     except (OSError, OverflowError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or str(error)
@@ -355,7 +255,7 @@ def _bound(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _most_connections() -> int:
+def _max_connections() -> int:
     """Half of the files that this process may open; the other half is for those of the indexes."""
     try:
         import resource
@@ -363,3 +263,101 @@ def _most_connections() -> int:
         return sys.maxsize
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if files == resource.RLIM_INFINITY else max(files // 2, 1)
+
+
+def _connection_class(limits: Limits) -> type[asyncio.Protocol]:
+    """Make uvicorn's class of connections with limits: time to send a head and to read a response, and their number."""
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    idle: dict[Any, None] = {}  # the one without a request for longest first
+    half_sent: dict[Any, None] = {}  # the one that has sent nothing for longest first
+    most_half_sent = max(1, min(limits.requests, limits.connections // 2))
+
+    class Connection(H11Protocol):
+        """A connection that is closed when a head does not arrive or a response is not read in time."""
+
+        _head_timer: asyncio.TimerHandle | None = None
+        _reader_timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._start_head_timer()
+            idle[self] = None
+            if len(self.connections) > limits.connections:
+                next((other for other in chain(idle, half_sent) if other is not self), self)._make_room()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            half_sent.pop(self, None)
+            if self._is_idle():
+                if self._head_timer is None:
+                    self._start_head_timer()
+                return
+            self._stop_head_timer()
+            if self.conn.their_state is h11.SEND_BODY:
+                half_sent[self] = None
+                if len(half_sent) > most_half_sent:
+                    next(iter(half_sent))._make_room()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self._is_idle():  # and no other request came along with the first
+                half_sent.pop(self, None)
+                idle[self] = None
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            half_sent.pop(self, None)
+            self._stop_head_timer()
+            self._stop_reader_timer()
+            super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            size = self.transport.get_write_buffer_size()
+            self._reader_timer = self.loop.call_later(limits.body_seconds, self._check_reader, size, size)
+
+        def resume_writing(self) -> None:
+            self._stop_reader_timer()
+            super().resume_writing()
+
+        def _check_reader(self, whole: int, before: int) -> None:
+            left = self.transport.get_write_buffer_size()
+            if before - left < _LEAST_SHARE_READ * whole:
+                _abort(self.transport)
+            else:
+                self._reader_timer = self.loop.call_later(limits.body_seconds, self._check_reader, whole, left)
+
+        def _is_idle(self) -> bool:
+            return self.cycle is None or self.cycle.response_complete
+
+        def _make_room(self) -> None:
+            idle.pop(self, None)  # now, because others may come before the connection is lost
+            half_sent.pop(self, None)
+            self.transport.abort()
+
+        def _start_head_timer(self) -> None:
+            self._head_timer = self.loop.call_later(limits.body_seconds, self._give_up)
+
+        def _stop_head_timer(self) -> None:
+            idle.pop(self, None)
+            if self._head_timer is not None:
+                self._head_timer.cancel()
+                self._head_timer = None
+
+        def _stop_reader_timer(self) -> None:
+            if self._reader_timer is not None:
+                self._reader_timer.cancel()
+                self._reader_timer = None
+
+        def _give_up(self) -> None:
+            self._head_timer = None
+            self.transport.close()
+
+    return Connection
+
+
+def _abort(transport: Any) -> None:
+    """Close a connection and discard what the client has not read, here and in the kernel."""
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
+    transport.abort()

@@ -120,7 +120,7 @@ class TestSift10M:
             return opened(path, *arguments, **more)
 
         monkeypatch.setattr(Path, "open", refuse)
-        with pytest.raises(StorageError, match=r"cannot read or keep .*sift10m\.zip: Permission denied"):
+        with pytest.raises(StorageError, match=r"cannot read or keep .*sift10m\.zip: permission denied"):
             fetch_set("sift10m", tmp_path)
 
     @pytest.mark.parametrize(

@@ -29,22 +29,24 @@ from autojacobin.errors import FormatError
 __all__ = ["MAGIC", "Header", "map_npy", "npy_header", "open_npy", "open_npz", "read_header", "write_npy", "write_npz"]
 
 MAGIC = np.lib.format.MAGIC_PREFIX
-_LARGEST_HEADER = 10_000  # as numpy.load has it: Python's parser, which reads it, may crash on a longer one
-# NumPy reads the header by Python's own parser, which in Python 3.11 takes a sound one for a damaged one if another
-# thread parses at the same time (python/cpython#106905).
+_LARGEST_HEADER = 10_000  # as in numpy.load: Python's parser may crash on a longer one
+# NumPy reads the header with Python's own parser. In Python 3.11 that may fail on a sound header if another thread
+# parses at the same time (python/cpython#106905).
 _PARSING = threading.Lock()
 _HEADER_LENGTH = 128
+_ZIP_LOCAL_HEADER = struct.Struct("<4s22xHH")
+_BYTES_PER_READ = 2**20
 
 Header = tuple[tuple[int, ...], bool, np.dtype[Any], int]
 
 
 def open_npy(source: Source, name: str = "npy") -> Reader:
-    """Map an array, in the order and the byte order that it has."""
+    """Map an array in its own order of axes and bytes."""
     shape, columns_first, dtype, start = read_header(source, name)
     if len(shape) != 2 or dtype.kind not in "biuf":
         raise FormatError(
-            f"{source.path} holds {_told(dtype)} of shape {shape}, expected a matrix of real numbers with a vector a "
-            "row; reshape or convert the array, and save it again"
+            f"{source.path} holds {_kind_of(dtype)} of shape {shape}, expected a matrix of real numbers with one "
+            "vector per row; reshape or convert the array, and save it again"
         )
     if min(shape) < 1:
         raise FormatError(f"{source.path} holds no vectors, got shape {shape}, expected at least one number")
@@ -52,11 +54,13 @@ def open_npy(source: Source, name: str = "npy") -> Reader:
 
 
 def map_npy(path: Path) -> np.memmap[Any, Any]:
-    """Map an array of real numbers of any shape; of what ``numpy.load`` would stumble over, a FormatError is made."""
+    """Map an array of real numbers of any shape; a damaged file is a FormatError."""
     source = open_source(path)
     shape, columns_first, dtype, start = header = read_header(source)
     if dtype.kind not in "biuf":
-        raise FormatError(f"{path} holds {_told(dtype)}, expected real numbers; convert the array, and save it again")
+        raise FormatError(
+            f"{path} holds {_kind_of(dtype)}, expected real numbers; convert the array, and save it again"
+        )
     _viewed(source, header, "npy")
     return np.memmap(path, dtype, "r", start, shape, "F" if columns_first else "C")
 
@@ -78,7 +82,7 @@ def read_header(source: Source, name: str = "npy") -> Header:
         raise damaged(source.path, name, f"{head[:6]!r} at byte {source.start}, expected {MAGIC!r}")
     if head[6:8] not in (b"\x01\x00", b"\x02\x00"):
         raise damaged(source.path, name, f"npy version {'.'.join(map(str, head[6:8]))}, expected 1.0 or 2.0")
-    size = 2 * head[6]  # NumPy's reader would allocate whatever length stands there
+    size = 2 * head[6]  # NumPy's reader would allocate any length that is written there
     length = int.from_bytes(head[8 : 8 + size], "little")
     start = 8 + size + length
     if length > _LARGEST_HEADER or start > len(source):
@@ -87,7 +91,7 @@ def read_header(source: Source, name: str = "npy") -> Header:
     stream = io.BytesIO(source.head(start))
     read = np.lib.format.read_array_header_1_0 if head[6] == 1 else np.lib.format.read_array_header_2_0
     with _PARSING, clear_foreign_errors(source.path, name), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Python 2's numbers, and of what mutated headers look like to Python
+        warnings.simplefilter("ignore")  # about numbers of Python 2, and about damaged headers
         np.lib.format.read_magic(stream)
         shape, columns_first, dtype = read(stream, max_header_size=_LARGEST_HEADER)
     if any(length < 0 for length in shape):
@@ -96,14 +100,14 @@ def read_header(source: Source, name: str = "npy") -> Header:
 
 
 def npy_header(rows: int, width: int, dtype: np.dtype[Any]) -> bytes:
-    """Give a header of a length that does not depend on the number of rows, so that it can be filled in later."""
+    """Give a header whose length does not depend on the number of rows, so that it can be written again later."""
     text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': ({rows}, {width}), }}"
     length = _HEADER_LENGTH - len(MAGIC) - 4
     return MAGIC + b"\x01\x00" + length.to_bytes(2, "little") + text.ljust(length - 1).encode() + b"\n"
 
 
 def write_npy(stream: BinaryIO, matrix: Matrix) -> None:
-    """Write the header and the numbers; the count of a stream of blocks is filled in at the end."""
+    """Write the header and the numbers; the number of rows of a stream is filled in at the end."""
     stream.write(npy_header(matrix.rows or 0, matrix.width, matrix.dtype))
     n = 0
     for block in matrix.blocks():
@@ -114,12 +118,8 @@ def write_npy(stream: BinaryIO, matrix: Matrix) -> None:
         stream.write(npy_header(n, matrix.width, matrix.dtype))
 
 
-def _told(dtype: np.dtype[Any]) -> str:
+def _kind_of(dtype: np.dtype[Any]) -> str:
     return {"O": "Python objects", "U": "text", "S": "text", "V": "records"}.get(dtype.kind, str(dtype))
-
-
-_LOCAL_HEADER = struct.Struct("<4s22xHH")
-_BYTES_AT_A_TIME = 2**20
 
 
 def open_npz(source: Source, part: str | None, name: str = "npz") -> Reader:
@@ -139,11 +139,11 @@ def open_npz(source: Source, part: str | None, name: str = "npz") -> Reader:
 
 
 def write_npz(stream: BinaryIO, parts: dict[str, Matrix]) -> None:
-    """Write arrays plainly, so that they can be mapped."""
+    """Write arrays without compression, so that they can be mapped."""
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for label, matrix in parts.items():
             counted = matrix.counted()
-            # a ZipInfo of one's own has no time of the day in it: the same vectors give the same file
+            # a ZipInfo without a time: the same vectors give the same file
             with archive.open(zipfile.ZipInfo(f"{label}.npy"), "w", force_zip64=True) as member:
                 member.write(npy_header(counted.rows or 0, counted.width, counted.dtype))
                 for block in counted.blocks():
@@ -159,29 +159,29 @@ def _member(
     if info.compress_type == zipfile.ZIP_STORED:
         start = _data_start(source, info, name)
         if info.compress_size != info.file_size or start + info.file_size > len(source):
-            raise _promised_too_much(source, info, name)
+            raise _too_large(source, info, name)
         return source.cut(start, start + info.file_size)
     if info.compress_type != zipfile.ZIP_DEFLATED:
         what = f"the compression method {info.compress_type} in {info.filename!r}"
         raise damaged(source.path, name, f"{what}, expected 0 or 8, as numpy.savez and savez_compressed write")
     if info.compress_size > len(source) or info.file_size > DEFLATE_RATIO * info.compress_size + 1024:
-        raise _promised_too_much(source, info, name)
+        raise _too_large(source, info, name)
     with archive.open(info) as member:
         if peek:
             return Source(source.path, np.frombuffer(member.read(2**17), dtype=np.uint8))
-        return Source(source.path, spooled(iter(lambda: member.read(_BYTES_AT_A_TIME), b""), f"unpack {source.path}"))
+        return Source(source.path, spooled(iter(lambda: member.read(_BYTES_PER_READ), b""), f"unpack {source.path}"))
 
 
 def _data_start(source: Source, info: zipfile.ZipInfo, name: str) -> int:
     start = info.header_offset
-    head = source.content[start : start + _LOCAL_HEADER.size].tobytes() if start >= 0 else b""
-    if len(head) < _LOCAL_HEADER.size or not head.startswith(b"PK\x03\x04"):
+    head = source.content[start : start + _ZIP_LOCAL_HEADER.size].tobytes() if start >= 0 else b""
+    if len(head) < _ZIP_LOCAL_HEADER.size or not head.startswith(b"PK\x03\x04"):
         raise damaged(source.path, name, f"no member of a zip at byte {start}, where {info.filename!r} should be")
-    _, name_length, extra_length = _LOCAL_HEADER.unpack(head)
-    return int(start + _LOCAL_HEADER.size + name_length + extra_length)
+    _, name_length, extra_length = _ZIP_LOCAL_HEADER.unpack(head)
+    return int(start + _ZIP_LOCAL_HEADER.size + name_length + extra_length)
 
 
-def _promised_too_much(source: Source, info: zipfile.ZipInfo, name: str) -> FormatError:
+def _too_large(source: Source, info: zipfile.ZipInfo, name: str) -> FormatError:
     return damaged(
         source.path,
         name,

@@ -1,8 +1,7 @@
-"""Parquet and Arrow."""
+"""Parquet files, with pyarrow."""
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -10,15 +9,15 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.datasets.formats.source import Source, clear_foreign_errors, damaged
+from autojacobin.datasets.formats.source import Source, clear_foreign_errors, damaged, import_extra
 from autojacobin.datasets.formats.vectors import LazyReader, Reader, chosen_part, rows_per_block
 from autojacobin.datasets.formats.writing import Matrix
-from autojacobin.errors import FormatError, MissingExtraError
+from autojacobin.errors import FormatError
 
 __all__ = ["MAGIC", "open_parquet", "write_parquet"]
 
 MAGIC = b"PAR1"
-_LARGEST_RATIO = 100_000  # of decoded bytes to those of the file; columns of zeros and ones come to a third of it
+_LARGEST_RATIO = 100_000  # decoded bytes per byte of the file; columns of zeros and ones reach a third of it
 _LARGEST_GROUP_KEPT = 2**28  # bytes; files with larger groups are decoded to a temporary file, block by block
 
 
@@ -27,8 +26,8 @@ def open_parquet(source: Source, part: str | None, name: str = "Parquet") -> Rea
     if source.head(4) != MAGIC or source.content[-4:].tobytes() != MAGIC:
         what = f"{source.head(4)!r} at byte 0 and {source.content[-4:].tobytes()!r} at the end"
         raise damaged(source.path, name, f"{what}, expected {MAGIC!r} at both")
-    arrow = _pyarrow("pyarrow", "reading Parquet")
-    parquet = _pyarrow("pyarrow.parquet", "reading Parquet")
+    arrow = import_extra("pyarrow", "reading Parquet")
+    parquet = import_extra("pyarrow.parquet", "reading Parquet")
     with clear_foreign_errors(source.path, name):
         file = parquet.ParquetFile(source.path, memory_map=True)
         try:
@@ -45,8 +44,8 @@ def open_parquet(source: Source, part: str | None, name: str = "Parquet") -> Rea
 def write_parquet(stream: BinaryIO, parts: dict[str, Matrix]) -> None:
     """Write a column of fixed-size lists; each block of the matrix is a row group."""
     ((label, matrix),) = parts.items()
-    arrow = _pyarrow("pyarrow", "writing Parquet")
-    parquet = _pyarrow("pyarrow.parquet", "writing Parquet")
+    arrow = import_extra("pyarrow", "writing Parquet")
+    parquet = import_extra("pyarrow.parquet", "writing Parquet")
     schema = arrow.schema([(label, arrow.list_(arrow.from_numpy_dtype(matrix.dtype), matrix.width))])
     with parquet.ParquetWriter(stream, schema, use_dictionary=False) as writer:
         for block in matrix.blocks():
@@ -56,10 +55,10 @@ def write_parquet(stream: BinaryIO, parts: dict[str, Matrix]) -> None:
 
 
 class _ParquetReader(LazyReader):
-    """Row groups, the last of which is kept decoded."""
+    """Reads row groups, and keeps the last one decoded."""
 
     def __init__(self, source: Source, file: Any, label: str, name: str) -> None:
-        self._arrow = _pyarrow("pyarrow", "reading Parquet")
+        self._arrow = import_extra("pyarrow", "reading Parquet")
         self._file, self._label, self._name = file, label, name
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         self._starts = [0, *itertools.accumulate(group.num_rows for group in groups)]
@@ -70,14 +69,14 @@ class _ParquetReader(LazyReader):
             raise FormatError(f"{source.path} holds no vectors, got {n} rows; write it again")
         value = _number_type(self._arrow, file.schema_arrow.field(label).type)
         dtype = np.dtype(value.to_pandas_dtype())
-        # of columns nothing is asked here: pyarrow 26 ends the process if what a footer says of one is wrong
+        # the metadata of columns is not used here: pyarrow 26 ends the process if it is wrong
         if n * dtype.itemsize > max(_LARGEST_GROUP_KEPT, _LARGEST_RATIO * len(source)):
             what = f"{n} rows in a file of {len(source)} bytes"
             raise damaged(source.path, name, f"{what}, more than it can hold")
         super().__init__(source.path, (n, self._first_length(source)), dtype)
 
     def _first_length(self, source: Source) -> int:
-        """Dimension of the first vector as it is, whatever the schema says."""
+        """Length of the first vector as it is stored; the schema may be wrong."""
         batches = self._file.iter_batches(batch_size=1, columns=[self._label], use_threads=False)
         first = next((_plain(self._arrow, batch.column(self._label)) for batch in batches if len(batch)), None)
         length = 0 if first is None or first.null_count else len(first.flatten())
@@ -152,25 +151,14 @@ class _ParquetReader(LazyReader):
             self._kept = (-1, None)
 
 
-def _storage(arrow: Any, kind: Any) -> Any:
-    return kind.storage_type if isinstance(kind, arrow.BaseExtensionType) else kind
-
-
 def _plain(arrow: Any, array: Any) -> Any:
     return array.storage if isinstance(array.type, arrow.BaseExtensionType) else array
 
 
 def _number_type(arrow: Any, kind: Any) -> Any:
-    """Type of the numbers in a list type, or nothing if it is no list of numbers."""
-    kind, types = _storage(arrow, kind), arrow.types
+    """Type of the numbers in a list type, or None if it is no list of numbers."""
+    kind, types = kind.storage_type if isinstance(kind, arrow.BaseExtensionType) else kind, arrow.types
     if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
         return None
     value = kind.value_type
     return value if types.is_integer(value) or types.is_floating(value) or types.is_boolean(value) else None
-
-
-def _pyarrow(module: str, purpose: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise MissingExtraError("pyarrow", "data", purpose) from None

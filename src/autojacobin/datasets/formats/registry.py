@@ -1,4 +1,4 @@
-"""The formats by name and by the ending of a file."""
+"""All formats, found by their name, by the ending of a file, or by its first bytes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,8 @@ from autojacobin.datasets.formats.writing import Matrix
 from autojacobin.errors import DataError, FormatError
 
 __all__ = [
-    "FORMATS",
-    "GZIP_MAGIC",
-    "Container",
-    "Flat",
-    "Format",
-    "by_content",
-    "by_name",
-    "how_to_tell",
+    "EXPECTED", "FORMATS", "GZIP_MAGIC", "Container", "Flat", "Format", "by_content", "by_name", "check_packable",
     "named",
-    "packable",
 ]  # fmt: skip
 
 GZIP_MAGIC = b"\x1f\x8b\x08"
@@ -34,7 +26,7 @@ GZIP_MAGIC = b"\x1f\x8b\x08"
 
 @dataclass(frozen=True)
 class Format:
-    """What all formats have: a name, the endings of their files, and the type of number if it can be but one."""
+    """A format: its name, the endings of its files, and the type of the numbers if the format has only one."""
 
     name: str
     extensions: tuple[str, ...]
@@ -43,7 +35,7 @@ class Format:
 
 @dataclass(frozen=True)
 class Flat(Format):
-    """A file that is one matrix; ``counts`` if the number of its rows stands before them."""
+    """A format whose files hold one matrix; ``counts`` if the number of rows is written before them."""
 
     open: Callable[[Source], Reader]
     write: Callable[[BinaryIO, Matrix], None]
@@ -52,7 +44,7 @@ class Flat(Format):
 
 @dataclass(frozen=True)
 class Container(Format):
-    """A file with named matrices in it."""
+    """A format whose files hold named matrices; ``many`` if more than one can be written."""
 
     open: Callable[[Source, str | None], Reader]
     write: Callable[[BinaryIO, dict[str, Matrix]], None]
@@ -94,7 +86,10 @@ _ALL: tuple[Flat | Container, ...] = (
 )
 FORMATS = {format.name: format for format in _ALL}
 _BY_EXTENSION = {extension: format for format in FORMATS.values() for extension in format.extensions}
-_LISTED = f"{', '.join(_BY_EXTENSION)}, and .gz after any but .npz, HDF5 and Parquet"
+EXPECTED = (  # for messages about files whose format is not known
+    f"expected a name that ends in one of {', '.join(_BY_EXTENSION)}, and .gz after any but .npz, HDF5 and Parquet, "
+    f"or format= with one of {', '.join(FORMATS)}"
+)
 
 
 def named(format: Any) -> Flat | Container:
@@ -105,7 +100,7 @@ def named(format: Any) -> Flat | Container:
 
 
 def by_name(path: Path) -> tuple[Flat | Container | None, bool]:
-    """Give the format that the ending of a name stands for, if any, and whether it is packed by gzip."""
+    """Give the format of the ending of a name, if it is known, and whether the file is packed by gzip."""
     packed = path.suffix.lower() == ".gz"
     return _BY_EXTENSION.get((Path(path.stem) if packed else path).suffix.lower()), packed
 
@@ -118,18 +113,13 @@ def by_content(source: Source) -> Flat | Container:
         return FORMATS["npz"]
     if source.head(4) == parquet.MAGIC:
         return FORMATS["parquet"]
-    if any(source.content[at : at + 8].tobytes() == hdf5.MAGIC for at in hdf5.MAGIC_PLACES):
+    if any(source.content[at : at + 8].tobytes() == hdf5.MAGIC for at in hdf5.MAGIC_OFFSETS):
         return FORMATS["hdf5"]
-    raise FormatError(f"{source.path} is in no known format, got {source.head(8)!r} at byte 0; {how_to_tell()}")
+    raise FormatError(f"{source.path} is in no known format, got {source.head(8)!r} at byte 0; {EXPECTED}")
 
 
-def how_to_tell() -> str:
-    """Say by what a format is known."""
-    return f"expected a name that ends in one of {_LISTED}, or format= with one of {', '.join(FORMATS)}"
-
-
-def packable(path: Path, format: Flat | Container) -> Flat:
-    """Refuse gzip around a container, which has its own compression and is read in places."""
+def check_packable(path: Path, format: Flat | Container) -> Flat:
+    """Raise an error if the format is a container, which is never packed by gzip; give the format otherwise."""
     if isinstance(format, Flat):
         return format
     raise FormatError(f"{path} is {format.name} packed by gzip, which is read only unpacked; run gunzip on it first")

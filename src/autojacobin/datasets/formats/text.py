@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.datasets.formats.source import Source, damaged
+from autojacobin.datasets.formats.source import Source, damaged, shortened
 from autojacobin.datasets.formats.vecs import LARGEST_DIMENSION
 from autojacobin.datasets.formats.vectors import LazyReader, Reader
 from autojacobin.datasets.formats.writing import Matrix
@@ -21,7 +21,7 @@ _BYTES_PER_PARSE = 2**20
 _MOST_BYTES_PER_PARSE = 2**28
 _NEWLINE = ord("\n")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_DIGITS = {2: 5, 4: 9, 8: 17}  # decimal digits that tell every float of so many bytes from its neighbours
+_DIGITS = {2: 5, 4: 9, 8: 17}  # decimal digits that every float of so many bytes needs to be read back
 
 
 def open_text(source: Source, name: str) -> Reader:
@@ -41,7 +41,7 @@ def open_text(source: Source, name: str) -> Reader:
         line = _line(source, start, stop, 1 + skipped, name)
     if start >= stop:
         raise FormatError(
-            f"{source.path} holds no line of numbers, expected a vector a line; give a {name} file with numbers"
+            f"{source.path} holds no line of numbers, expected one vector per line; give a {name} file with numbers"
         )
     separator = _separator(line, name)
     width = len(_fields(line, separator))
@@ -60,7 +60,7 @@ def open_text(source: Source, name: str) -> Reader:
 
 
 class _TextReader(LazyReader):
-    """Lines, found from where the first, the ``per_step``-th and so on begin."""
+    """Parses lines; ``starts`` are the positions of the lines 0, per_step, 2 · per_step and so on."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class _TextReader(LazyReader):
         raise self._explained(lines, row)
 
     def _explained(self, lines: list[bytes], row: int) -> FormatError:
-        """Find the line and the field that were stumbled over."""
+        """Find the line and the field that cannot be read."""
         for number, line in enumerate(lines, row + self._skipped + 1):
             if b"\r" in line.rstrip(b"\r"):
                 what = f"a carriage return within line {number}"
@@ -112,19 +112,17 @@ class _TextReader(LazyReader):
             fields = _fields(line, self._separator)
             for place, field in enumerate(fields, 1):
                 if not _is_number(field):
-                    text = field.decode("utf-8", "replace")
-                    shown = repr(text if len(text) <= 40 else text[:37] + "...")
-                    what = f"{shown} in field {place} of line {number}"
+                    what = f"{shortened(field.decode('utf-8', 'replace'), 40)!r} in field {place} of line {number}"
                     return damaged(self.path, self._name, f"{what}, expected a number")
             if len(fields) != self.shape[1]:
                 what = f"{len(fields)} fields in line {number}"
                 return damaged(self.path, self._name, f"{what}, expected {self.shape[1]} as in the first line")
         what = f"something that is not a number in the lines {row + self._skipped + 1} to {number}"
-        return damaged(self.path, self._name, f"{what}, expected {self.shape[1]} numbers a line")
+        return damaged(self.path, self._name, f"{what}, expected {self.shape[1]} numbers per line")
 
 
 def write_text(stream: BinaryIO, matrix: Matrix, separator: str) -> None:
-    """Write a line a vector, with as many digits as it takes to read the same numbers back."""
+    """Write one vector per line, with enough digits to read the same numbers back."""
     number = f"%.{_DIGITS[matrix.dtype.itemsize]}g" if matrix.dtype.kind == "f" else "%d"
     line = separator.join([number] * matrix.width) + "\n"
     for block in matrix.blocks():
@@ -145,7 +143,7 @@ def _line(source: Source, start: int, stop: int, number: int, name: str) -> byte
 
 def _line_starts(source: Source, start: int, stop: int, per_step: int, number: int, name: str) -> tuple[int, list[int]]:
     """Count lines, and note where lines 0, per_step, 2 · per_step, … begin; ``number`` is that of the first line."""
-    n, last, starts = 0, start - 1, [start]  # last: the newline before the line that is being looked at
+    n, last, starts = 0, start - 1, [start]  # last: position of the newline before the current line
     for first in range(start, stop, _BYTES_PER_SCAN):
         end = min(stop, first + _BYTES_PER_SCAN)
         newlines = np.flatnonzero(source.content[first:end] == _NEWLINE) + first
@@ -160,7 +158,7 @@ def _line_starts(source: Source, start: int, stop: int, per_step: int, number: i
 
 
 def _end_of_text(content: npt.NDArray[np.uint8]) -> int:
-    """Where the file ends but for blanks and empty lines."""
+    """Position after the last character that is not white space."""
     stop = len(content)
     while stop:
         tail = content[max(0, stop - 4096) : stop].tobytes()
@@ -172,16 +170,16 @@ def _end_of_text(content: npt.NDArray[np.uint8]) -> int:
 
 
 def _separator(line: bytes, name: str) -> bytes | None:
-    """Comma or semicolon where there is one, and otherwise blanks and tabs, of which several are like one.
+    """Find what separates the fields: a comma or semicolon if there is one, otherwise any run of white space (None).
 
-    In a tsv file a tab separates. With two of them taken for one, the fields after a missing number would be shifted.
+    In a tsv file each tab separates. If two counted as one, the fields after a missing number would be shifted.
     """
     marks = (b"\t", b",", b";") if name == "tsv" else (b",", b";")
     return next((mark for mark in marks if mark in line), None)
 
 
 def _fields(line: bytes, separator: bytes | None) -> list[bytes]:
-    """Fields of a line; of more than may be, the last holds the rest."""
+    """Fields of a line; if there are too many, the last one holds the rest."""
     return (line if separator is None else line.rstrip(b"\r")).split(separator, LARGEST_DIMENSION)
 
 
@@ -198,4 +196,4 @@ def _is_number(field: bytes) -> bool:
 
 def _too_long(source: Source, number: int, start: int, name: str) -> FormatError:
     what = f"more than {_LONGEST_LINE} bytes without the end of line {number}, from byte {start} on"
-    return damaged(source.path, name, f"{what}, expected a vector a line")
+    return damaged(source.path, name, f"{what}, expected one vector per line")

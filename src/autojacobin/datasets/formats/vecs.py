@@ -1,4 +1,4 @@
-"""The formats fvecs, bvecs and ivecs of TEXMEX, and fbin, u8bin and i8bin of Big-ANN."""
+"""The formats fvecs, bvecs and ivecs of TEXMEX, and fbin, u8bin, i8bin and ibin of Big-ANN."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from autojacobin.errors import DataError, FormatError
 __all__ = ["LARGEST_DIMENSION", "open_bigann", "open_vecs", "write_bigann", "write_vecs"]
 
 LARGEST_DIMENSION = 2**20
-_HEAD = np.dtype("<i4")
-_ROWS_LOOKED_AT = 18
+_HEAD = np.dtype("<i4")  # before each row of a TEXMEX file
+_HEADER = struct.Struct("<II")  # at the start of a Big-ANN file
+_SAMPLE_ROWS = 18
 _ROWS_PER_CHECK = 2**16
 
 
 def open_vecs(source: Source, dtype: np.dtype[Any], name: str) -> Reader:
-    """Map a file after a look at its size and at some of its rows."""
+    """Map a file after a check of its size and of some of its rows."""
     if len(source) < _HEAD.itemsize:
         raise damaged(source.path, name, f"{len(source)} bytes, too few for the dimension of the first row")
     dimension = int.from_bytes(source.head(_HEAD.itemsize), "little", signed=True)
@@ -33,7 +34,7 @@ def open_vecs(source: Source, dtype: np.dtype[Any], name: str) -> Reader:
     if n:
         table = source.content[: n * stride].reshape(n, stride)
         reader = _VecsReader(source, table, dtype, name)
-        reader.look_around()
+        reader.check_sample()
         if not rest:
             return reader
     raise damaged(
@@ -45,7 +46,7 @@ def open_vecs(source: Source, dtype: np.dtype[Any], name: str) -> Reader:
 
 
 class _VecsReader(MappedReader):
-    """A strided view of the map that leaves out the dimensions, all of which are compared before their row is given."""
+    """A strided view of the file without the dimensions; the dimension of a row is checked before it is given out."""
 
     def __init__(self, source: Source, table: npt.NDArray[np.uint8], dtype: np.dtype[Any], name: str) -> None:
         super().__init__(table[:, _HEAD.itemsize :].view(dtype))
@@ -67,29 +68,29 @@ class _VecsReader(MappedReader):
         self._all_checked = True
         return super().whole()
 
-    def look_around(self) -> None:
-        """Check the first, the last and some rows between, so that a file of any size opens at once."""
-        looked_at = np.linspace(0, self.shape[0] - 1, _ROWS_LOOKED_AT).astype(np.int64)
-        wrong = np.flatnonzero(self._heads[looked_at] != self.shape[1])
+    def check_sample(self) -> None:
+        """Check the first, the last and some rows between; to check all of a large file would take too long."""
+        sample = np.linspace(0, self.shape[0] - 1, _SAMPLE_ROWS).astype(np.int64)
+        wrong = np.flatnonzero(self._heads[sample] != self.shape[1])
         if not len(wrong):
             return
-        right, row = int(looked_at[wrong[0] - 1]), int(looked_at[wrong[0]])
-        while row - right > 1:  # the message should name a row that goes wrong, not one long after it
+        right, row = int(sample[wrong[0] - 1]), int(sample[wrong[0]])
+        while row - right > 1:  # the message should name the first wrong row, not one long after it
             middle = (right + row) // 2
             if self._heads[middle] == self.shape[1]:
                 right = middle
             else:
                 row = middle
-        raise self._changed(row)
+        raise self._wrong_dimension(row)
 
     def _check(self, rows: Any) -> None:
         if self._all_checked:
             return
         wrong = np.flatnonzero(self._heads[rows] != self.shape[1])
         if len(wrong):
-            raise self._changed(rows.start + int(wrong[0]) if isinstance(rows, slice) else int(rows[wrong[0]]))
+            raise self._wrong_dimension(rows.start + int(wrong[0]) if isinstance(rows, slice) else int(rows[wrong[0]]))
 
-    def _changed(self, row: int) -> FormatError:
+    def _wrong_dimension(self, row: int) -> FormatError:
         return damaged(
             self._source.path,
             self._name,
@@ -108,11 +109,8 @@ def write_vecs(stream: BinaryIO, matrix: Matrix) -> None:
         stream.write(table.data)
 
 
-_HEADER = struct.Struct("<II")
-
-
 def open_bigann(source: Source, dtype: np.dtype[Any], name: str) -> Reader:
-    """Map a file whose size is the one that its header promises."""
+    """Map a file after a check that its size agrees with its header."""
     if len(source) < _HEADER.size:
         raise damaged(source.path, name, f"{len(source)} bytes, too few for the header of {_HEADER.size}")
     n, dimension = _HEADER.unpack(source.head(_HEADER.size))
@@ -137,7 +135,7 @@ def open_bigann(source: Source, dtype: np.dtype[Any], name: str) -> Reader:
 
 
 def write_bigann(stream: BinaryIO, matrix: Matrix) -> None:
-    """Write the header and the numbers; the count of a stream of blocks is filled in at the end."""
+    """Write the header and the numbers; the number of rows of a stream is filled in at the end."""
     stream.write(_HEADER.pack(matrix.rows or 0, matrix.width))
     n = 0
     for block in matrix.blocks():

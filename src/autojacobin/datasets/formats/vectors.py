@@ -1,4 +1,4 @@
-"""Vectors in a file as an array that is read in parts."""
+"""``Vectors``, a file of vectors that is used like an array, and the readers below it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROWS_PER_STEP = 2**12
 
 
 class Reader(ABC):
-    """An open file of vectors; ``rows`` and ``take`` get row numbers that exist."""
+    """An open file of vectors; the caller of ``rows`` and ``take`` has checked the row numbers."""
 
     shape: tuple[int, int]
     dtype: np.dtype[Any]
@@ -40,11 +40,11 @@ class Reader(ABC):
         """All rows, mapped."""
 
     def close(self) -> None:  # noqa: B027
-        """Let go of the file."""
+        """Close the file."""
 
 
 class MappedReader(Reader):
-    """Rows that lie in the file as they are in memory."""
+    """Rows that are stored in the file as they are in memory."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self._array = array
@@ -66,14 +66,14 @@ class MappedReader(Reader):
 class LazyReader(Reader):
     """Rows that have to be decoded.
 
-    Whoever asks for all of them gets them decoded once into an unnamed temporary file, which is mapped: no function
-    that takes an array then needs the memory for a second copy, nor decodes again.
+    ``whole`` decodes all rows once into an unnamed temporary file, which is mapped. So they need not fit into memory,
+    and are not decoded again.
     """
 
     def __init__(self, path: Path, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
         self.path, self.shape, self.dtype = path, shape, dtype
         self._decoded: MappedReader | None = None
-        self._lock = threading.RLock()  # the libraries below are not made for several threads at one file
+        self._lock = threading.RLock()  # the libraries do not support several threads in one file
 
     @abstractmethod
     def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
@@ -124,15 +124,19 @@ def steps(n: int, step: int) -> Iterator[tuple[int, int]]:
 
 
 def chosen_part(source: Source, part: str | None, matrices: dict[str, str], what: str) -> str:
-    """Name of the matrix to open in a file with several; ``matrices`` maps each name to a word on its shape."""
+    """Name of the matrix to open in a file with several; ``matrices`` maps each name to a description."""
     listed = ", ".join(f"{name!r} ({shape})" for name, shape in list(matrices.items())[:20])
     listed += f" and {len(matrices) - 20} more" if len(matrices) > 20 else ""
     if part is not None:
         if part in matrices:
             return part
-        raise DataError(f"{source.path} has no {what} called {part!r} with a vector a row, it has: {listed or 'none'}")
+        raise DataError(
+            f"{source.path} has no {what} called {part!r} with one vector per row, it has: {listed or 'none'}"
+        )
     if not matrices:
-        raise FormatError(f"{source.path} has no {what} of numbers with a vector a row; write one with write_vectors")
+        raise FormatError(
+            f"{source.path} has no {what} of numbers with one vector per row; write one with write_vectors"
+        )
     if len(matrices) == 1 or "train" in matrices:
         return "train" if "train" in matrices else next(iter(matrices))
     raise DataError(f"{source.path} has several {what}s, expected part= to name one of them: {listed}")
@@ -143,15 +147,15 @@ class RowError(DataError, IndexError):
 
 
 class Vectors:
-    """A file of vectors, opened by :func:`~autojacobin.datasets.open_vectors`; serves rows as NumPy arrays.
+    """A file of vectors, opened by :func:`~autojacobin.datasets.open_vectors`; gives rows as NumPy arrays.
 
     Indexing works as with an array: a row number, a slice, a list of row numbers or a mask, and after a comma a column
     or a slice of columns. ``numpy.asarray`` gives all rows as a read-only map of the file, so that whatever takes
     an array takes a ``Vectors``. Formats that have to be decoded (chunked HDF5, Parquet, text) are then decoded once
     into an unnamed temporary file, which is mapped.
 
-    Arrays that were given out stay valid after :meth:`close`. A file that another program shortens while it is open
-    cannot be read any more; ``write_vectors`` replaces files as a whole, which does no harm.
+    Arrays that were given out stay valid after :meth:`close`. No other program may shorten the file while it is open;
+    ``write_vectors`` replaces files as a whole, which is safe.
 
     Attributes
     ----------
@@ -214,7 +218,7 @@ class Vectors:
         return np.array(array, dtype=dtype) if copy else np.asarray(array, dtype=dtype)
 
     def close(self) -> None:
-        """Let go of the file; arrays that were given out stay valid."""
+        """Close the file; arrays that were given out stay valid."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()

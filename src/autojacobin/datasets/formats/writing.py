@@ -1,4 +1,4 @@
-"""Write vectors: whole files or nothing."""
+"""Vectors on their way into a file: checked, and converted to the type of number that the file holds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXACT_INTEGERS = 2**53  # up to here float64 holds every whole number
 
 
 class CallersError(Exception):
-    """Carries an error of the caller's own stream past those who would take it for one of the disk."""
+    """Carries an OSError of the caller's iterator, so that it is not taken for an error of the disk."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error)
@@ -28,16 +28,16 @@ class CallersError(Exception):
 
 
 class Matrix:
-    """Rows of one width and one little-endian type; ``rows`` is not known of a stream of blocks."""
+    """Rows of one width and one little-endian type; ``rows`` is None for a stream of blocks, which has no known end."""
 
     def __init__(self, width: int, dtype: np.dtype[Any], rows: int | None, make: Callable[[], Iterator[Any]]) -> None:
         self.width, self.dtype, self.rows, self._make = width, dtype, rows, make
 
     def blocks(self) -> Iterator[npt.NDArray[Any]]:
-        """Give contiguous blocks of the type; what does not fit it is refused with its row."""
+        """Give contiguous blocks of the type; a number that does not fit it is an error that names its row."""
         row = 0
         for block in self._make():
-            array = _checked(block)
+            array = _as_block(block)
             if array.shape[1] != self.width:
                 raise DataError(
                     f"all vectors must have one dimension, got {array.shape[1]} from row {row} on and {self.width} "
@@ -48,7 +48,7 @@ class Matrix:
             row += len(array)
 
     def counted(self) -> Matrix:
-        """Give the matrix with a known number of rows: a stream is kept in a temporary file on the way."""
+        """Give the matrix with a known number of rows; a stream is written to a temporary file for that."""
         if self.rows is not None:
             return self
         rows = spooled(self.blocks(), "keep a stream of vectors").view(self.dtype).reshape(-1, self.width)
@@ -56,10 +56,10 @@ class Matrix:
 
 
 def outgoing(vectors: Any, dtype: np.dtype[Any] | None) -> Matrix:
-    """Take what the caller wants written: an array, ``Vectors``, or an iterator of blocks."""
+    """Convert what the caller wants to write: an array, ``Vectors``, or an iterator of blocks."""
     if isinstance(vectors, Iterator):
         stream = _from_caller(vectors)
-        first = next((array for array in map(_checked, stream) if len(array)), None)
+        first = next((array for array in map(_as_block, stream) if len(array)), None)
         if first is None:
             raise DataError("there are no vectors to write, got an iterator without a block; pass at least one vector")
         blocks = itertools.chain((first,), stream)
@@ -67,14 +67,14 @@ def outgoing(vectors: Any, dtype: np.dtype[Any] | None) -> Matrix:
     if isinstance(vectors, Vectors):
         n, width = vectors.shape
         return Matrix(width, dtype or _storable(vectors.dtype), n, vectors.blocks)
-    array = _checked(vectors)
+    array = _as_block(vectors)
     if not len(array):
         raise DataError(f"there are no vectors to write, got shape {array.shape}; pass at least one vector")
     return Matrix(array.shape[1], dtype or _storable(array.dtype), len(array), lambda: iter((array,)))
 
 
 def as_dtype(dtype: Any) -> np.dtype[Any]:
-    """Give a type of number that files can hold, little-endian."""
+    """Convert to a little-endian type of number that files can hold."""
     try:
         found: np.dtype[Any] = np.dtype(dtype).newbyteorder("<")
     except (TypeError, ValueError):
@@ -91,8 +91,8 @@ def _from_caller(blocks: Iterator[Any]) -> Iterator[Any]:
         raise CallersError(error) from error
 
 
-def _checked(block: Any) -> npt.NDArray[Any]:
-    advice = "pass a matrix of real numbers with a vector a row"
+def _as_block(block: Any) -> npt.NDArray[Any]:
+    advice = "pass a matrix of real numbers with one vector per row"
     if hasattr(block, "toarray"):
         raise DataTypeError(f"vectors must be dense, got a sparse {type(block).__name__}; pass X.toarray()")
     try:
@@ -102,20 +102,20 @@ def _checked(block: Any) -> npt.NDArray[Any]:
     if array.dtype.kind not in "biuf":
         raise DataTypeError(f"vectors must be numbers, got {array.dtype}; {advice}")
     if array.ndim != 2 or not array.shape[1]:
-        raise DataError(f"vectors must be a matrix with a vector a row, got shape {array.shape}; {advice}")
+        raise DataError(f"vectors must be a matrix with one vector per row, got shape {array.shape}; {advice}")
     return array
 
 
 def _storable(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Little-endian, and not a long double, which other machines do not have."""
+    """Make a type little-endian, and a long double, which other machines do not have, a double."""
     return np.dtype("<f8") if dtype.kind == "f" and dtype.itemsize > 8 else dtype.newbyteorder("<")
 
 
 def _fitted(block: npt.NDArray[Any], target: np.dtype[Any], first_row: int) -> npt.NDArray[Any]:
-    """Convert a block; a float may be rounded to a shorter one, and nothing else may change."""
-    with np.errstate(all="ignore"):  # what cannot be converted is told below
+    """Convert a block; floats may be rounded to shorter floats, and no other number may change."""
+    with np.errstate(all="ignore"):  # what cannot be converted is reported below
         converted = np.ascontiguousarray(block, dtype=target)
-        # NumPy calls whole numbers of 64 bits safe in a float64, which rounds those beyond 2^53
+        # NumPy says that 64-bit integers fit into a float64, which rounds those beyond 2^53
         rounded = target.kind == "f" and block.dtype.kind in "iu" and block.dtype.itemsize == 8
         if np.can_cast(block.dtype, target, "safe") and not rounded:
             return converted

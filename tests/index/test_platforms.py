@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from autojacobin.errors import IndexLockedError, StorageError
+from autojacobin.index import files, lock, storage
 from autojacobin.index.array_files import BLOCK_BYTES, ArrayFile, CheckedArray
 from autojacobin.index.files import Files, clear_os_errors
 from autojacobin.index.index import Index
 from autojacobin.index.lock import WriterLock
-from autojacobin.search import _lock, files, storage
 from tests.index.index_model import contents, small_hasher, vectors
 from tests.index.test_crash import CHANGES, names_on_disk, state_on_disk
 
@@ -41,8 +41,8 @@ class FileLocks:
 @pytest.fixture
 def as_on_windows(monkeypatch):
     locks = FileLocks()
-    monkeypatch.setattr(_lock, "fcntl", None)
-    monkeypatch.setattr(_lock, "msvcrt", locks)
+    monkeypatch.setattr(lock, "fcntl", None)
+    monkeypatch.setattr(lock, "msvcrt", locks)
     monkeypatch.setattr(files, "_HAS_FOLDER_DESCRIPTORS", False)
     monkeypatch.delattr(os, "pwrite")
     return locks

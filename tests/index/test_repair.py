@@ -1,6 +1,7 @@
 """Repair loses no more than it must, whatever is damaged, and leaves a whole index or none."""
 
 import errno
+import io
 import itertools
 import os
 import shutil
@@ -16,7 +17,7 @@ from autojacobin.index.array_files import BLOCK_BYTES
 from autojacobin.index.files import Files
 from autojacobin.index.index import Index
 from autojacobin.index.repair import repair
-from autojacobin.index.storage import Folder
+from autojacobin.index.storage import FolderStore
 from tests.index.faults import Faults
 from tests.index.index_model import N_FEATURES, contents, small_hasher
 from tests.index.test_damage import file_of, flip, vectors
@@ -177,16 +178,16 @@ def test_a_repair_that_fails_leaves_no_index_and_can_be_repeated(copied, tmp_pat
 
 
 def test_an_index_that_is_written_meanwhile_is_repaired_as_it_is_then(copied, tmp_path, monkeypatch):
-    writer, read = Index.open(copied), Folder.read_manifest
+    writer, read = Index.open(copied), FolderStore.read_manifest
     changes = [writer.compact, lambda: writer.add(vectors(4, seed=8))]
 
     def read_and_write(self):
         content = read(self)
-        if changes and self.path == copied and self is not writer._home.folder:
+        if changes and self.path == copied and self is not writer._folder.store:
             changes.pop()()
         return content
 
-    monkeypatch.setattr(Folder, "read_manifest", read_and_write)
+    monkeypatch.setattr(FolderStore, "read_manifest", read_and_write)
     report = repair(copied, tmp_path / "repaired")
     assert not changes
     assert (report.lost, report.problems) == (0, [])
@@ -227,6 +228,34 @@ def test_a_file_that_cannot_be_read_costs_what_is_in_it(copied, tmp_path, monkey
     assert bad.name in report.problems[0]
     with pytest.raises((FormatError, StorageError)):
         Index.open(copied)
+
+
+@pytest.mark.parametrize("kind", ["codes", "ids", "rows", "vectors"])
+def test_a_bad_sector_costs_one_block(copied, tmp_path, monkeypatch, kind):
+    """The system reports an error when it is read; a memory map would end the process."""
+    with Index.open(copied) as index:
+        before = contents(index)
+    bad, read = max(copied.glob(f"{kind}-*"), key=lambda file: file.stat().st_size), Files.open
+
+    class BadSector(io.BufferedReader):
+        def read(self, size=-1):
+            if self.tell() <= 4096 + 20 < self.tell() + size and self.tell():
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return super().read(size)
+
+    def open_with_it(self, name):
+        stream = read(self, name)
+        return stream if name != bad.name else BadSector(stream.detach())
+
+    monkeypatch.setattr(Files, "open", open_with_it)
+    report = repair(copied, tmp_path / "repaired")
+    assert (0 < report.lost <= BLOCK_BYTES // (4 * N_FEATURES)) if kind == "vectors" else not report.lost
+    assert bad.name in " ".join(report.problems)
+    with pytest.raises((FormatError, StorageError), match="cannot be read|input/output error"):
+        Index.open(copied).verify()
+    with Index.open(tmp_path / "repaired") as index:
+        found = contents(index)
+    assert len(set(before.values()) - set(found.values())) == report.lost
 
 
 def file_of_first(path, kind):

@@ -10,6 +10,7 @@ import pytest
 
 from autojacobin import LSH
 from autojacobin.errors import DataError, StorageError
+from autojacobin.explorer import explorer_routes
 from autojacobin.index.index import Index
 from autojacobin.service import Client, Limits, ServiceError, serve, serving
 from tests.service.service_process import eventually
@@ -89,7 +90,7 @@ def test_who_hangs_up_while_waiting_is_not_searched_for(troubled, points):
 
 def test_what_the_page_asks_counts_as_work_too(troubled, points):
     with (
-        serving({"points": troubled}, limits=Limits(requests=1)) as address,
+        serving({"points": troubled}, limits=Limits(requests=1), pages=explorer_routes) as address,
         Client(address) as client,
         Client(address) as other,
         ThreadPoolExecutor(1) as pool,
@@ -120,7 +121,7 @@ def test_ids_to_start_from_are_looked_for_once_a_version(points):
 
     index = Counting(LSH(16, random_state=0).fit(points))
     index.add(points, ids=np.arange(len(points)) * 7)
-    with serving({"points": index}) as address, Client(address) as client:
+    with serving({"points": index}, pages=explorer_routes) as address, Client(address) as client:
 
         def shown():
             return json.loads(client._ask("GET", "/explorer/ids?index=points")[0])["ids"]

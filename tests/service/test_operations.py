@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autojacobin.errors import DataError
 from autojacobin.service.access import Limits
-from autojacobin.service.operations import Answer, Batcher, Encoding, Options, Searching, run_together
+from autojacobin.service.operations import Batcher, EncodeOperation, Options, Result, SearchOperation, run_batch
 from autojacobin.service.problems import Problem
 from autojacobin.service.registry import ServedIndex
 from tests.service.conftest import WIDTH
@@ -33,12 +33,12 @@ class Stopped:
         self.together.append([work.n_vectors for work in works])
         self.begun.set()
         assert self.let_go.wait(20)
-        return run_together(works)
+        return run_batch(works)
 
 
 def searching(served, n, k=2):
     vectors = np.random.default_rng(n).normal(size=(n, WIDTH)).astype(np.float32)
-    return Searching(served, vectors, None, Options(k))
+    return SearchOperation(served, vectors, None, Options(k))
 
 
 async def begun(run):
@@ -55,7 +55,7 @@ def test_what_gathers_is_taken_together_in_order(served):
         run.let_go.set()
         for job in [first, *others]:
             answer = await job.future
-            expected = served.index.search(job.work.vectors, job.work.options.k)
+            expected = served.index.search(job.operation.vectors, job.operation.options.k)
             np.testing.assert_array_equal(answer.arrays[1], expected[1])
         await asyncio.to_thread(batcher.close)
         return run.together
@@ -126,7 +126,7 @@ def test_the_thread_outlives_a_mistake(served):
         def run(works):
             if mistakes:
                 raise mistakes.pop()
-            return run_together(works)
+            return run_batch(works)
 
         batcher = Batcher(run, Limits())
         with pytest.raises(RuntimeError, match="broken"):
@@ -147,11 +147,11 @@ def test_an_error_stays_with_the_one_who_made_it(served, kinds):
         width = WIDTH - 1 if kind == "narrow" else WIDTH
         vectors = rng.normal(size=(2, width)).astype(np.float32) * (np.float32(1e38) if kind == "huge" else 1)
         ids = np.array([3 if kind == "id" else 4]) if "id" in kind else None
-        works.append(Searching(served, None if ids is not None else vectors, ids, Options(3)))
-    for kind, work, answer in zip(kinds, works, run_together(works), strict=True):
+        works.append(SearchOperation(served, None if ids is not None else vectors, ids, Options(3)))
+    for kind, work, answer in zip(kinds, works, run_batch(works), strict=True):
         if kind in ("good", "id"):
             expected = served.index.search(work.rows(served.index), 3)
-            assert isinstance(answer, Answer)
+            assert isinstance(answer, Result)
             np.testing.assert_array_equal(answer.arrays[0], expected[0])
             np.testing.assert_array_equal(answer.arrays[1], expected[1])
         else:
@@ -160,7 +160,7 @@ def test_an_error_stays_with_the_one_who_made_it(served, kinds):
 
 def test_codes_and_neighbours_are_not_mixed(served):
     vectors = np.zeros((1, WIDTH), dtype=np.float32)
-    keys = {Encoding(served, vectors).key, searching(served, 1).key, searching(served, 1, k=3).key}
+    keys = {EncodeOperation(served, vectors).key, searching(served, 1).key, searching(served, 1, k=3).key}
     assert len(keys) == 3
     assert searching(served, 1).key == searching(served, 9).key
 

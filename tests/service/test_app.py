@@ -13,6 +13,18 @@ from autojacobin.service import Client
 from tests.service.conftest import WIDTH, N
 
 RAW = "application/octet-stream"
+METRICS = {
+    "autojacobin_requests_total": "counter",
+    "autojacobin_request_seconds": "histogram",
+    "autojacobin_batch_vectors": "histogram",
+    "autojacobin_batch_seconds": "histogram",
+    "autojacobin_waiting_vectors": "gauge",
+    "autojacobin_requests_inside": "gauge",
+    "autojacobin_index_vectors": "gauge",
+    "autojacobin_index_generation": "gauge",
+    "autojacobin_index_refreshes_total": "counter",
+    "autojacobin_index_failed_refreshes_total": "counter",
+}
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +162,7 @@ def test_metrics_are_what_prometheus_reads(service):
             name, value = line.rpartition(" ")[0].partition("{")[0], float(line.rpartition(" ")[2])
             assert value >= 0
             assert name in typed or name.rpartition("_")[0] in typed
+    assert dict(line.split()[2:] for line in body.decode().splitlines() if line.startswith("# TYPE ")) == METRICS
     assert service.metric('autojacobin_index_vectors{index="points"}') == N
     before = service.metric('autojacobin_requests_total{endpoint="/v1/search",status="200"}')
     service.post("/v1/search", {"index": "points", "id": 0, "k": 1})
