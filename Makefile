@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: test browser demo docs lint types pytest bounds fuzz format clean
+.PHONY: test browser demo docs lint types pytest bounds fuzz stress format clean
 
 test: lint types pytest
 
@@ -44,6 +44,12 @@ bounds: $(VENV)/.installed
 RUNS ?= 2000
 fuzz: $(VENV)/.fuzz-installed
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 nice $(BIN)/python -m tests.fuzz --runs $(RUNS) $(TARGETS)
+
+# Kills, interrupts, power cuts, full disks and damage against a model, for minutes: make stress SECONDS=600 SEED=2
+SECONDS ?= 300
+SEED    ?= 1
+stress: $(VENV)/.installed
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.stress --seconds $(SECONDS) --seed $(SEED)
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .

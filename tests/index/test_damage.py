@@ -222,6 +222,32 @@ def test_a_lost_manifest_is_not_answered_with_the_advice_to_create(copied, tmp_p
     assert {entry.name for entry in copied.iterdir()} == names
 
 
+def test_an_old_manifest_that_is_restored_alone_deletes_nothing(copied, tmp_path):
+    old, hasher = (copied / "MANIFEST.json").read_bytes(), small_hasher()
+    with Index.open(copied) as index:
+        index.compact()
+        index.add(vectors(5))
+        before = contents(index)
+    new = (copied / "MANIFEST.json").read_bytes()
+    names = {entry.name for entry in copied.iterdir()}
+    (copied / "MANIFEST.json").write_bytes(old)
+    with pytest.raises(FormatError, match="no file of that name"):
+        Index.open(copied)
+    with pytest.raises(StorageError, match="holds an index already"):
+        Index.create(copied, hasher)
+    assert {entry.name for entry in copied.iterdir()} == names
+    (copied / "MANIFEST.json").write_bytes(new)
+    index = Index.open(copied)
+    (copied / "MANIFEST.json").write_bytes(old)
+    with pytest.raises(FormatError, match="no file of that name"):
+        index.add(vectors(1))
+    assert {entry.name for entry in copied.iterdir()} == names
+    (copied / "MANIFEST.json").write_bytes(new)
+    index.verify()
+    assert contents(index) == before
+    index.close()
+
+
 # Files with valid checksums that nobody honest wrote
 
 

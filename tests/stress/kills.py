@@ -126,7 +126,7 @@ def kills(rng: np.random.Generator, folder: Path, report: Report, number: int) -
             ready, _, _ = select.select([writer.reading for writer in waiting], [], [])
             writer = next(writer for writer in waiting if writer.reading in ready)
             journal.take(writer.lines())
-            time.sleep(rng.uniform(0, 0.1))
+            time.sleep(rng.uniform(0, 0.2))
             waiting.remove(writer)
             journal.take(writer.end(kill=True))
             journal.killed()

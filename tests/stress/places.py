@@ -25,7 +25,7 @@ from tests.stress.model import (
     random_vectors,
 )
 
-DISK_BYTES = 400_000
+DISK_BYTES = 4_000_000
 
 
 @contextmanager

@@ -88,7 +88,9 @@ class IndexFolder:
         with suppress(FormatError):  # with a manifest that cannot be read, nothing is known to be superfluous
             content = self.store.read_manifest()
             if content is not None:
-                self.store.sweep(Manifest.from_bytes(content, self.path / MANIFEST_NAME).names())
+                named = Manifest.from_bytes(content, self.path / MANIFEST_NAME).names()
+                if named <= set(self.store.files.names()):  # else it may be an old one that somebody restored
+                    self.store.sweep(named)
             elif not self.store.may_be_lost():
                 self.store.sweep(set())
         self.settled = True
