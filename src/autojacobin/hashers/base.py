@@ -19,10 +19,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import give_back, namespace, on_device, to_host
+from autojacobin.core.files import write_atomically
 from autojacobin.core.vectors import as_floats, as_matrix, float_blocks, refuse_non_finite
 from autojacobin.errors import DataError
 from autojacobin.hashers.parameters import Limit, Whole, check_parameters
-from autojacobin.hashers.persistence import Tensor, write_model
+from autojacobin.hashers.persistence import Tensor, model_bytes
 
 __all__ = ["Hasher", "LinearHasher", "check_fitted", "non_empty", "warn_caller"]
 
@@ -144,12 +145,16 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         The file is written completely or not at all. The class must be one of this library, or registered with
         :func:`register`.
         """
+        write_atomically(path, self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """Give the content of the file that :meth:`save` writes."""
         from autojacobin.hashers.registry import check_registered  # the registry imports every method, and so this file
 
         check_is_fitted(self)
         check_registered(type(self))
         self._refuse_changes_after_fit()
-        write_model(path, self, self._tensors)
+        return model_bytes(self, self._tensors)
 
     # How it is done
 

@@ -16,10 +16,9 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from autojacobin.core.files import write_atomically
 from autojacobin.errors import FormatError
 
-__all__ = ["FORMAT_VERSION", "Tensor", "read_model", "write_model"]
+__all__ = ["FORMAT_VERSION", "Tensor", "model_bytes", "read_model"]
 
 FORMAT_VERSION = 2  # 1 had no columns of words
 _NO_DIGEST = "0" * 64
@@ -51,8 +50,8 @@ class Tensor:
     required: Mapping[str, str] = field(default_factory=dict)
 
 
-def write_model(path: str | os.PathLike[str], model: Any, tensors: Mapping[str, Tensor]) -> None:
-    """Write ``model``: its class, parameters and the attributes named in ``tensors``."""
+def model_bytes(model: Any, tensors: Mapping[str, Tensor]) -> bytes:
+    """Give the content of a model file: the class of ``model``, its parameters, the attributes named in ``tensors``."""
     header = {
         "checksum": _NO_DIGEST,  # stays the first key, so that nothing else in the file can be mistaken for it
         "format_version": FORMAT_VERSION,
@@ -73,7 +72,7 @@ def write_model(path: str | os.PathLike[str], model: Any, tensors: Mapping[str, 
         arrays.update({key: _as_bytes(np.asarray(column, order="C")) for key, column in columns.items()})
     content = safetensors.numpy.save(arrays, metadata={"autojacobin": json.dumps(header)})
     digest = hashlib.sha256(content).hexdigest()
-    write_atomically(path, content.replace(_NO_DIGEST.encode(), digest.encode(), 1))
+    return content.replace(_NO_DIGEST.encode(), digest.encode(), 1)
 
 
 def read_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,7 +19,7 @@ from autojacobin.index.manifest import Manifest, SegmentRecord
 from autojacobin.index.segment import Segment, check_ids, open_segment
 from autojacobin.index.storage import MANIFEST_NAME, FolderStore
 
-__all__ = ["IndexFolder", "adopt_segments", "hasher_bytes", "index_files", "locked_folder", "read_index"]
+__all__ = ["IndexFolder", "adopt_segments", "index_files", "locked_folder", "read_index"]
 
 T = TypeVar("T")
 
@@ -140,7 +139,7 @@ class IndexFolder:
 
     def write_hasher(self, hasher: Hasher) -> ArrayFile:
         """Write a hasher's file."""
-        return self.store.add_file("hasher", "safetensors", hasher_bytes(hasher))
+        return self.store.add_file("hasher", "safetensors", hasher.to_bytes())
 
     def commit(self, manifest: Manifest) -> None:
         """Make ``manifest`` the state of the index, if the folder is still the one that was locked."""
@@ -252,14 +251,6 @@ def adopt_segments(
         return manifest
 
     home.write_whole(write)
-
-
-def hasher_bytes(hasher: Hasher) -> bytes:
-    """The file of a hasher, as ``Hasher.save`` writes it."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "hasher.safetensors"
-        hasher.save(copy)
-        return copy.read_bytes()
 
 
 def _link(source: Path, target: Path) -> None:

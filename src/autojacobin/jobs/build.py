@@ -22,7 +22,7 @@ from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher, check_fitted
 from autojacobin.index.files import Files, clear_os_errors
-from autojacobin.index.folder import adopt_segments, hasher_bytes, index_files, locked_folder
+from autojacobin.index.folder import adopt_segments, index_files, locked_folder
 from autojacobin.index.lock import LOCK_NAME, WriterLock
 from autojacobin.index.manifest import SegmentRecord
 from autojacobin.index.segment import open_segment
@@ -153,7 +153,7 @@ class JobFolder:
                     raise StorageError(f"cannot make {self.path}: the folder {self.path.parent} does not exist")
                 self.path.mkdir(exist_ok=True)
                 lock.acquire()
-                model = hasher_bytes(hasher)
+                model = hasher.to_bytes()
                 digest = xxhash.xxh64_hexdigest(model)
                 self.model = self.path / f"hasher-{digest}.safetensors"
                 self._check_settings({"model": digest} | settings)
