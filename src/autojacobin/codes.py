@@ -229,7 +229,8 @@ def _plain_arrays(content: bytes) -> dict[str, npt.NDArray[Any]]:
 
 
 def _first_sentence(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0] or type(error).__name__
+    text = (str(error).splitlines() or [""])[0] or type(error).__name__
+    return text if len(text) <= 200 else text[:197] + "..."
 
 
 def _checked_length(n_bits: SupportsIndex) -> int:

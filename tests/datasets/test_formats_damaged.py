@@ -256,15 +256,19 @@ def test_lists_with_holes_are_named(tmp_path, rows, message, group):
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("lengths", [[2**19], [2, 2**19]])
-def test_lists_of_one_number_without_end_are_refused_before_they_take_memory(tmp_path, monkeypatch, lengths):
-    monkeypatch.setattr("autojacobin.datasets._formats.parquet._LARGEST_GROUP_KEPT", 2**20)
-    monkeypatch.setattr("autojacobin.datasets._formats.parquet._LARGEST_RATIO", 1000)
-    path, offsets = tmp_path / "a.parquet", pyarrow.array(np.cumsum([0, *lengths]), type=pyarrow.int32())
-    lists = pyarrow.ListArray.from_arrays(offsets, pyarrow.array(np.zeros(sum(lengths), dtype=np.float32)))
-    pyarrow.parquet.write_table(pyarrow.table({"v": lists}), path)
-    assert path.stat().st_size < 1000
-    with pytest.raises(FormatError, match=rf"'v' of {sum(lengths)} numbers in {len(lengths)} rows .* than it can hold"):
+def test_more_rows_than_a_file_can_hold_are_refused(tmp_path):
+    path = foreign_file(tmp_path / "a.parquet", variant=1)
+    content, rows = (
+        path.read_bytes(),
+        struct.pack("<2B", 0x16, 2 * 8),
+    )  # a zigzag number of 64 bits: 8 rows, the last group
+    assert content.count(rows) >= 1
+    at = content.rindex(rows)
+    footer = content[-8 - int.from_bytes(content[-8:-4], "little") : -8]
+    start = len(content) - 8 - len(footer)
+    forged = footer[: at - start] + b"\x16" + b"\x80" * 8 + b"\x20" + footer[at - start + 2 :]  # 2**60
+    path.write_bytes(content[:start] + forged + struct.pack("<I", len(forged)) + b"PAR1")
+    with pytest.raises(FormatError, match=rf"{2**60 + 32} rows in a file of \d+ bytes, more than it can hold"):
         open_vectors(path)
 
 

@@ -21,6 +21,8 @@ from tests.fuzz.targets import TARGETS
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parent.parent
 _MOST_CRASHES = 20  # after which a target is given up
+_SECONDS = 300  # at one input, or at the start, after which a process never ends
+_NO_END = 1000  # which is no exit status
 
 
 def main() -> int:
@@ -72,18 +74,37 @@ def fuzz(name: str, runs: int, seed: int, folder: Path) -> tuple[int, list[Path]
             arguments = [name, str(runs - done), str(own), work, str(seed + crashes)]
             command = [sys.executable, "-m", "tests.fuzz.one_target", *arguments]
             environment = os.environ | settings | {"TMPDIR": work}
-            ended = subprocess.run(command, cwd=_ROOT, env=environment, stdout=log, stderr=log, check=False)
-        if ended.returncode == 0:
+            status = _ended(subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=log, stderr=log), own)
+        if status == 0:
             break
-        _note_crash(own, ended.returncode)
+        _note_crash(own, status)
     return last_input(own)[0], sorted((own / "failures").glob("*.txt"))
+
+
+def _ended(process: subprocess.Popen[bytes], folder: Path) -> int:
+    """Wait for a process; one that stays at the same input for long is killed. Give its status."""
+    done, since = 0, time.monotonic()
+    try:
+        while True:
+            try:
+                return process.wait(timeout=1)
+            except subprocess.TimeoutExpired:
+                now = last_input(folder)[0]
+                if now != done:
+                    done, since = now, time.monotonic()
+                elif time.monotonic() - since > _SECONDS:
+                    return _NO_END
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _note_crash(folder: Path, status: int) -> None:
     """Keep the input at which a process ended, by the signal and the line of this library that it came from."""
     text = (folder / "signal.txt").read_text() if (folder / "signal.txt").exists() else ""
     lines = re.findall(r'File ".*/autojacobin/([^"]*)", line (\d+) in (\w+)', text)
-    place = f"signal {-status}" if status < 0 else {70: "no end"}.get(status, f"exit status {status}")
+    place = f"signal {-status}" if status < 0 else f"exit status {status}"
+    place = "no end" if status == _NO_END else place
     where = f" at {lines[0][0]}:{lines[0][1]} {lines[0][2]}" if lines else ""
     note_failure(folder, place + where, last_input(folder)[1], text + (folder / "log.txt").read_text()[-5000:])
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import struct
 import zipfile
@@ -129,8 +130,8 @@ def mutated_folder(folder: Folder, rng: Random) -> Folder:
     for _ in range(rng.randint(1, 3)):
         kind = rng.choice(("manifest", "codes", "ids", "rows", "vectors", "dead", "hasher"))
         folder = _resized(folder, rng) if rng.random() < 0.5 else mutated_file(folder, kind, rng)
-        if rng.random() < 0.05:
-            folder = {name: content for name, content in folder.items() if rng.random() < 0.9}
+        if rng.random() < 0.1:
+            folder = {name: content for name, content in folder.items() if rng.random() < 0.8}
         if _MANIFEST not in folder:
             break
     return folder
@@ -146,13 +147,14 @@ def _resized(folder: Folder, rng: Random) -> Folder:
         segment["n"], changed = new, {}
         segment["n_dead"] = rng.choice((segment["n_dead"], 0, new, n))
         for kind, file in segment["files"].items():
-            content = folder[file["name"]]
-            fields = list(_FIELDS.unpack_from(content))
+            page, payload = bytearray(folder[file["name"]][:_PAGE]), folder[file["name"]][_PAGE:]
             length = {"codes": -(-new // 512), "dead": -(-new // 8)}.get(kind, new)
-            row = (len(content) - _PAGE) // max(1, fields[5])
-            payload = content[_PAGE:].ljust(min(row * length, 2**18), b"\x01")[: row * length]
-            fields[5] = length
-            changed[file["name"]] = _FIELDS.pack(*fields) + content[_FIELDS.size : _PAGE] + payload
+            row = _array_bytes(page) // max(1, *struct.unpack_from("<Q", page, 32))
+            struct.pack_into("<Q", page, 32, length)
+            if rng.random() < 0.9:
+                struct.pack_into("<Q", page, 88, new)  # which format 1 does not read
+            kept = payload[: min(row * length, _array_bytes(page))]
+            changed[file["name"]] = bytes(page) + kept.ljust(min(row * length, 2**18), b"\x01")
     except (ValueError, LookupError, TypeError, AttributeError, struct.error, RecursionError):
         return folder
     return folder | changed | {_MANIFEST: (dumped(manifest, indent=1) + "\n").encode()}
@@ -190,9 +192,9 @@ def _mutated_array(content: bytes, rng: Random) -> bytes:
                 page[12:20] = rng.choice((b"codes", b"ids", b"rows", b"vectors", b"dead", b"", b"\xff" * 8)).ljust(
                     8, b"\0"
                 )
-            case 5 if rng.random() < 0.3:
-                at = 72 + rng.randrange(40)
-                page[at] = rng.randrange(256)
+            case 5:
+                at = rng.choice((72, 80, 88, 96))  # the label of the segment, in format 2
+                page[at : at + 8] = struct.pack("<Q", rng.choice((*_NUMBERS, page[at] + 1)))
             case _ if len(payload) >= 8:
                 size = rng.choice((1, 4, 8))
                 at = rng.randrange(len(payload) // size) * size
@@ -206,23 +208,26 @@ def _sealed_array(content: bytes) -> bytes:
     if len(content) < _PAGE:
         return content
     page = bytearray(content[:_PAGE])
-    _, version, _, dtype, dimensions, *lengths, _ = _FIELDS.unpack_from(page)
     payload = content[_PAGE:]
     digest = xxhash.xxh64_intdigest(payload)
-    if version == 2:
-        try:
-            size = np.dtype(dtype.rstrip(b"\0").decode()).itemsize
-        except (TypeError, ValueError, SyntaxError):
-            size = 1
-        for length in lengths[: min(4, dimensions)]:
-            size *= length
-        payload = payload[: min(size, len(payload))]
+    if struct.unpack_from("<I", page, 8) == (2,):
+        payload = payload[: min(_array_bytes(page), len(payload))]
         starts = range(0, len(payload), _BLOCK)
         table = b"".join(struct.pack("<Q", xxhash.xxh64_intdigest(payload[at : at + _BLOCK])) for at in starts)
         payload, digest = payload + table, xxhash.xxh64_intdigest(table)
     struct.pack_into("<Q", page, 64, digest)
     struct.pack_into("<Q", page, _PAGE - 8, xxhash.xxh64_intdigest(bytes(page[:-8])))
     return bytes(page) + payload
+
+
+def _array_bytes(page: bytes | bytearray) -> int:
+    """Size of the array that a header describes."""
+    _, _, _, dtype, dimensions, *lengths, _ = _FIELDS.unpack_from(page)
+    try:
+        size = np.dtype(dtype.rstrip(b"\0").decode()).itemsize
+    except (TypeError, ValueError, SyntaxError):
+        size = 1
+    return size * math.prod(lengths[: min(4, dimensions)])
 
 
 def _note_files(node: Any, files: Folder) -> None:

@@ -6,8 +6,10 @@ signal, an error that is no sentence, memory for more than the file can hold, or
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import warnings
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -25,6 +27,7 @@ from autojacobin.datasets._picture import read_picture
 from autojacobin.datasets._unpack import unpack
 from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError
 from autojacobin.search.index import Index
+from autojacobin.search.repair import repair
 from tests.datasets.vector_files import FORMATS, foreign_file
 from tests.fuzz import archives, index_files, model_files
 from tests.fuzz.mutations import mutated_bytes
@@ -150,18 +153,29 @@ def _code_files() -> list[bytes]:
     return [path.read_bytes() for path in sorted(GOLDEN.glob("hashers-2/*.npz"))[:2]]
 
 
+def _write_index(files: index_files.Folder, path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)  # not written over: what was there may still be mapped
+    path.mkdir()
+    for name, content in files.items():
+        (path / name).write_bytes(content)
+
+
+def _repair_index(content: bytes, folder: Path) -> None:
+    golden, files = index_files.from_archive(content)
+    if zlib.crc32(content) % 2:
+        files = index_files.sealed_folder(files)
+    _write_index(files, folder / golden)
+    shutil.rmtree(folder / "repaired", ignore_errors=True)
+    report = repair(folder / golden, folder / "repaired")
+    with Index.open(folder / "repaired") as index:
+        assert len(index) == report.saved
+        index.verify()
+
+
 def _read_index(content: bytes, folder: Path) -> None:
     golden, files = index_files.from_archive(content)
-    files = index_files.sealed_folder(files)
     path = folder / golden
-    path.mkdir(exist_ok=True)
-    for entry in path.iterdir():
-        if entry.name not in files:
-            entry.unlink()
-    for name, part in files.items():
-        if not (path / name).is_file() or (path / name).read_bytes() != part:
-            (path / name).unlink(missing_ok=True)  # the last one may still be mapped
-            (path / name).write_bytes(part)
+    _write_index(index_files.sealed_folder(files), path)
     with Index.open(path) as index:
         ids = index.ids
         assert len(ids) == len(index)
@@ -199,9 +213,9 @@ def _mutated_index(content: bytes, rng: Random, *, kind: str | None) -> bytes:
     return index_files.as_archive(golden, index_files.mutated_file(files, kind, rng))
 
 
-def _index(kind: str | None = None) -> Target:
+def _index(kind: str | None = None, read: Callable[[bytes, Path], None] = _read_index) -> Target:
     return Target(
-        _read_index,
+        read,
         partial(_index_seeds, kind),
         (FormatError, StorageError, DataError),
         mutate=partial(_mutated_index, kind=kind),
@@ -298,6 +312,7 @@ TARGETS: dict[str, Target] = {
     "codes": Target(_read_codes, _code_files, _DAMAGED, **_ZIPPED),
     **{f"index-{kind}": _index(kind) for kind in ("manifest", "codes", "ids", "rows", "vectors", "dead")},
     "index-folder": _index(),
+    "index-repair": _index(read=_repair_index),
     "idx": Target(_read_idx, _idx_files, _DAMAGED, seal=_sealed_idx),
     "picture": Target(_read_picture, _pictures, (DataError,)),
     "tar": Target(partial(_read_archive, name="a.tar"), _tars, _DAMAGED, seal=_sealed_tar),

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.fuzz.index_files import GOLDEN
+from tests.fuzz.index_files import GOLDEN, sealed_folder
 from tests.fuzz.targets import CORPUS, TARGETS, run
 
 CHANGES = 150
@@ -37,8 +37,16 @@ def test_changed_files_are_read_or_refused(name, tmp_path):
     assert peak < MOST_MEMORY
 
 
-@pytest.mark.skipif("index-2" not in GOLDEN, reason="an index of format 1 is not checked for its structure")
-@pytest.mark.parametrize("name", OF_INDEXES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.xfail(name == "index-repair", reason="repair takes memory for as many codes as promised"),
+        )
+        for name in OF_INDEXES
+    ],
+)
 def test_changed_indexes_are_read_or_refused(name, tmp_path):
     outcomes = {run(TARGETS[name], content, tmp_path) for content in _changed(name, CHANGES // 5)}
     assert "FormatError" in outcomes
@@ -49,6 +57,17 @@ def test_noise_is_refused(name, tmp_path):
     rng = Random(zlib.crc32(name.encode()))
     outcomes = {run(TARGETS[name], rng.randbytes(rng.randrange(300)), tmp_path) for _ in range(20)}
     assert TARGETS[name].errors[0].__name__ in outcomes
+
+
+@pytest.mark.parametrize("golden", GOLDEN)
+def test_the_checksums_of_an_index_are_computed_as_the_library_does(golden):
+    assert sealed_folder(GOLDEN[golden]) == GOLDEN[golden]
+
+
+@pytest.mark.parametrize("name", OF_FILES)
+def test_the_checksums_of_a_file_are_computed_as_its_writer_did(name):
+    for content in TARGETS[name].make_seeds():
+        assert TARGETS[name].seal(content) == content
 
 
 def test_what_is_kept_for_a_target_belongs_to_one():

@@ -78,7 +78,9 @@ def unpack(
             raise StorageError(
                 f"cannot unpack {archive} into {target.parent}: {error.strerror}; make room there and try again"
             ) from error
-        raise FormatError(f"the archive {archive} is damaged: {error}; delete it and fetch it anew") from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = reason if len(reason) <= 200 else reason[:197] + "..."
+        raise FormatError(f"the archive {archive} is damaged: {reason}; delete it and fetch it anew") from error
     finally:
         shutil.rmtree(building, ignore_errors=True)
 
@@ -136,9 +138,13 @@ def _extract_tar(stream: IO[bytes] | gzip.GzipFile, folder: Path, budget: _Budge
             elif member.isreg() and not member.issparse():
                 content = tar.extractfile(member)
                 if content is None:
-                    raise FormatError(f"the archive {budget.archive} has no content for {member.name!r}; fetch it anew")
+                    raise FormatError(
+                        f"the archive {budget.archive} has no content for {_shown(member.name)}; fetch it anew"
+                    )
                 if _write(content, path, budget) != member.size:
-                    raise FormatError(f"the archive {budget.archive} is cut off inside {member.name!r}; fetch it anew")
+                    raise FormatError(
+                        f"the archive {budget.archive} is cut off inside {_shown(member.name)}; fetch it anew"
+                    )
             else:
                 _refuse(budget.archive, member.name, "is a link, a device or a sparse file")
     while piece := stream.read(_BYTES_AT_ONCE):  # to the end, where gzip keeps its checksum
@@ -169,13 +175,17 @@ def _inside(folder: Path, name: str, budget: _Budget) -> Path:
         _refuse(budget.archive, name, "leads out of the folder")
     encoded = name.encode(errors="replace")
     if len(encoded) > _LONGEST_NAME or max(map(len, encoded.split(b"/"))) > 255:
-        _refuse(budget.archive, f"{name[:50]}...", "has a longer name than a file can have")
+        _refuse(budget.archive, name, "has a longer name than a file can have")
     return folder.joinpath(*PurePosixPath(name).parts)
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= 100 else name[:97] + "...")
 
 
 def _refuse(archive: Path, name: str, why: str) -> None:
     raise FormatError(
-        f"the archive {archive} is refused: its member {name!r} {why}, expected plain files below the folder; "
+        f"the archive {archive} is refused: its member {_shown(name)} {why}, expected plain files below the folder; "
         "delete it, and do not trust where it came from"
     )
 

@@ -34,7 +34,7 @@ _DIGEST = re.compile(rb'\\"checksum\\": ?\\"([0-9a-f]{64})\\"')
 _NOT_SAVED = ("device", "progress")
 # Kinds of number by their name in a file; words are bytes there.
 _KINDS = {"F32": ("f", "<f4"), "F64": ("f", "<f8"), "I32": ("i", "<i4"), "I64": ("i", "<i8"), "U8": ("U", "u1")}
-_LONGEST_REASON = 200
+_LONGEST_REASON, _LONGEST_NAME = 200, 100
 _deserialize: Any = safetensors.deserialize  # has no types
 
 
@@ -95,7 +95,8 @@ def read_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:
         entries = dict(_deserialize(content))
         header = _header(content)
         format_version, name = _field(header, "format_version", int), _field(header, "class", str)
-        if format_version > FORMAT_VERSION or (name not in classes and name.isidentifier()):
+        is_name = name.isidentifier() and len(name) <= _LONGEST_NAME
+        if is_name and 1 <= format_version < 2**31 and (format_version > FORMAT_VERSION or name not in classes):
             raise _too_new(path, f"format {format_version}, class {name}")
         model = _unfitted(classes, header)
         _attach(model, entries)
@@ -132,7 +133,7 @@ def _field(header: dict[str, Any], name: str, kind: type) -> Any:
 def _unfitted(classes: Mapping[str, Any], header: dict[str, Any]) -> Any:
     """Give a hasher of the class and with the parameters of a header, and with the features that it expects."""
     name, parameters = header["class"], _field(header, "parameters", dict)
-    if header["format_version"] < 1 or name not in classes:
+    if not 1 <= header["format_version"] <= FORMAT_VERSION or name not in classes:
         raise ValueError(f"format {header['format_version']}, class {name!r}")
     saved = classes[name]().get_params(deep=False).keys() - _NOT_SAVED
     limits = classes[name]._limits
