@@ -117,7 +117,7 @@ def sealed_folder(folder: Folder) -> Folder:
 def mutated_file(folder: Folder, kind: str, rng: Random) -> Folder:
     """Change one file of a kind: ``manifest``, ``hasher``, or the kind of an array."""
     if kind == "manifest":
-        return folder | {_MANIFEST: _mutated_manifest(folder[_MANIFEST], rng)}
+        return folder | {_MANIFEST: _mutated_manifest(folder.get(_MANIFEST, b""), rng)}
     names = sorted(name for name in folder if name.startswith(f"{kind}-"))
     if not names:
         return folder

@@ -87,7 +87,7 @@ def _reshaped(entries: Any, header: Any, data: bytes, rng: Random) -> tuple[Any,
                     shape[place : place + rng.randint(0, 1)] = rng.choice(([], [0], [1], [2], [2**64 - 1], [65]))
                 wanted = sizes.get(kind, 1) * int(np.prod([int(length) for length in shape], dtype=object))
                 raw = (raw * (wanted // max(1, len(raw)) + 1))[:wanted] if wanted < 2**16 else raw
-        except (TypeError, ValueError, LookupError):
+        except (TypeError, ValueError, LookupError, OverflowError):
             return entries, header, data
         new[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, start + len(raw)]}
         parts.append(raw)

@@ -74,8 +74,8 @@ def mutated_json(tree: Any, rng: Random) -> Any:
 
 def awkward_json(value: Any, rng: Random) -> Any:
     """Give another value in the place of ``value``, often one near it."""
-    if isinstance(value, int) and not isinstance(value, bool) and rng.random() < 0.4:
-        return rng.choice((value + 1, value - 1, -value, 2 * value, value * 256, float(value), str(value), [value]))
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**64 and rng.random() < 0.4:
+        return rng.choice((value + 1, value - 1, -value, 2 * value, value * 256, value / 2**8, str(value), [value]))
     if isinstance(value, str) and value and rng.random() < 0.2:
         return rng.choice((value[:-1], value + value[-1], value.upper(), value[::-1], [value]))
     return rng.choice(_AWKWARD)

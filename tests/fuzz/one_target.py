@@ -44,8 +44,12 @@ def main() -> None:
         (corpus / hashlib.sha256(content).hexdigest()[:16]).write_bytes(content)
 
     def mutated(content: bytes, most: int, number: int) -> bytes:
-        rng = Random(number)
-        changed = target.mutate(content or rng.choice(seeds), rng) if rng.random() < 0.5 else content
+        rng, changed = Random(number), content
+        if rng.random() < 0.5:
+            try:
+                changed = target.mutate(content or rng.choice(seeds), rng)
+            except Exception as error:  # which would end the process without a word
+                note_failure(Path(folder), f"the change itself: {_place_of(error)}", content, traceback.format_exc())
         return bytes(atheris.Mutate(content, most) if changed == content or len(changed) > most else changed)
 
     options: dict[str, Any] = {
