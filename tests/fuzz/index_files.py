@@ -154,7 +154,7 @@ def _resized(folder: Folder, rng: Random) -> Folder:
             if rng.random() < 0.9:
                 struct.pack_into("<Q", page, 88, new)  # which format 1 does not read
             kept = payload[: min(row * length, _array_bytes(page))]
-            changed[file["name"]] = bytes(page) + kept.ljust(min(row * length, 2**18), b"\x01")
+            changed[file["name"]] = bytes(page) + kept.ljust(min(row * length, 2**13), b"\x01")
     except (ValueError, LookupError, TypeError, AttributeError, struct.error, RecursionError):
         return folder
     return folder | changed | {_MANIFEST: (dumped(manifest, indent=1) + "\n").encode()}
