@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: test browser demo docs lint types pytest fuzz format clean
+.PHONY: test browser demo docs lint types pytest bounds fuzz format clean
 
 test: lint types pytest
 
@@ -22,8 +22,10 @@ browser:
 	} || echo 'There is no Chromium, and it could not be installed: tests of the explorer page will be skipped.'
 
 lint: $(VENV)/.installed
+	@mkdir -p build
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports > build/layers.txt || { cat build/layers.txt; exit 1; }
 
 types: $(VENV)/.installed
 	$(BIN)/mypy
@@ -31,6 +33,12 @@ types: $(VENV)/.installed
 # One BLAS thread a worker: several workers that each start a thread per core only get in each other's way.
 pytest: $(VENV)/.installed
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
+
+# The kernels of search and index once more with every array access checked, compiled into a cache of their own.
+bounds: $(VENV)/.installed
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/bounds OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+	    $(BIN)/pytest --numprocesses auto tests/search tests/index --ignore tests/index/test_crash.py \
+	    --ignore tests/index/test_interrupted.py
 
 # RUNS inputs for each reader of files, or for each of TARGETS.
 RUNS ?= 2000

@@ -24,10 +24,10 @@ import numpy as np
 
 from autojacobin import ITQ
 from autojacobin.datasets import load_set, write_vectors
-from autojacobin.engines._executor import Task
-from autojacobin.engines.chunks import merge
-from autojacobin.engines.cluster import build_index, connect, encode_files, search_index, true_neighbours
-from autojacobin.engines.sampling import draw_sample
+from autojacobin.jobs.cluster import build_index, connect, encode_files, search_index, true_neighbours
+from autojacobin.jobs.executor import Task
+from autojacobin.jobs.sampling import draw_sample
+from autojacobin.search.kernels.selection import merge_topk
 
 BITS, K, QUERIES = 64, 10, 1000
 FILES = 8
@@ -122,7 +122,7 @@ def main() -> None:
         empty = [Task(nothing, (number,), "nothing") for number in range(tasks)]
         timed("empty tasks", lambda: list(cluster.each("nothing", empty)), tasks, "task")
         leaves = [Task(small_answer, (number,), "nothing") for number in range(tasks)]
-        timed("empty tasks with their tree", lambda: cluster.merged("small", leaves, merge, 1), tasks, "task")
+        timed("empty tasks with their tree", lambda: cluster.merged("small", leaves, merge_topk, 1), tasks, "task")
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(results, indent=2) + "\n")
 

@@ -31,10 +31,10 @@ import numba  # noqa: E402
 import numpy as np  # noqa: E402
 
 from autojacobin import ITQ, Codes  # noqa: E402
-from autojacobin._compile import popcount, use_wide_registers  # noqa: E402
-from autojacobin._parallel import run_tasks  # noqa: E402
+from autojacobin.core.compilation import popcount, use_wide_registers  # noqa: E402
+from autojacobin.core.parallel import run_tasks  # noqa: E402
 from autojacobin.search import Index, asymmetric_topk, hamming_topk  # noqa: E402
-from autojacobin.search._topk import NO_PLANES, tiled_topk  # noqa: E402
+from autojacobin.search.hamming import hamming_queries  # noqa: E402
 from autojacobin.search.tiles import Tiles, code_words, tiles_of  # noqa: E402
 
 N = 1_000_000
@@ -160,13 +160,13 @@ def asymmetric() -> None:
 
 def growth() -> None:
     rng = np.random.default_rng(0)
-    queries = code_words(realistic(100, 64, 1)[0])
+    queries = hamming_queries(realistic(100, 64, 1)[0])
     rates = {}
     for n in (N, 10 * N, 100 * N):
         tiles = Tiles.empty(n, 64)
         for tile in tiles.words:
             tile[:] = rng.integers(0, 2**63, tile.shape, dtype=np.int64).view(np.uint64)
-        times = fastest({"ours": lambda tiles=tiles: tiled_topk(queries, NO_PLANES, tiles, 100, n_levels=65)}, rounds=2)
+        times = fastest({"ours": lambda tiles=tiles: tiles.nearest(queries, 100)}, rounds=2)
         rates[n] = n * 100 / times["ours"] / 1e9
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         report(

@@ -43,7 +43,7 @@ import numpy as np  # noqa: E402
 
 from autojacobin import ITQ  # noqa: E402
 from autojacobin.search import Index  # noqa: E402
-from autojacobin.web import Client  # noqa: E402
+from autojacobin.service import Client  # noqa: E402
 
 N = 200_000 if arguments.quick else 1_000_000
 ROUNDS = 3 if arguments.quick else 6
@@ -169,7 +169,9 @@ def delay(index: Index, service: Service, path: Path, queries: np.ndarray) -> No
                 "local": lambda query=query: index.search(query, K),
                 "bare": lambda query=query: (other.send_bytes(query.tobytes()), other.recv_bytes()),
                 "raw": lambda query=query: client.search(query, K),
-                "json": lambda asked=asked: client._ask("POST", "/v1/search", asked, "application/json"),
+                "json": lambda asked=asked: client._ask(
+                    "POST", "/v1/search", asked, {"Content-Type": "application/json"}
+                ),
             }
             for name, call in calls.items():
                 start = time.perf_counter()
@@ -185,6 +187,7 @@ def delay(index: Index, service: Service, path: Path, queries: np.ndarray) -> No
 async def load(service: Service, path: Path, rate: float, body: bytes, n_vectors: int) -> Service:
     """Send requests at a rate, whether answers come or not; kill and restart the service in the middle."""
     head = f"POST /v1/search?k={K} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
+    head += f"Autojacobin-Shape: {n_vectors},{len(body) // (4 * n_vectors)}\r\n"
     head += f"Accept: application/octet-stream\r\nContent-Length: {len(body)}\r\n\r\n"
     request = head.encode() + body
     begin, end = time.perf_counter(), time.perf_counter() + SECONDS

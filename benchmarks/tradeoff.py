@@ -46,7 +46,7 @@ from vectors import real_sets  # noqa: E402
 import autojacobin  # noqa: E402
 from autojacobin.datasets import VectorSet, load_set  # noqa: E402
 from autojacobin.evaluation import ground_truth  # noqa: E402
-from autojacobin.figures._style import PAGE, MethodStyle, dress, legend_below, new_figure  # noqa: E402
+from autojacobin.figures.style import PAGE, MethodStyle, format_axes, legend_below, new_figure  # noqa: E402
 from autojacobin.search import Index, asymmetric_topk, hamming_topk, rerank  # noqa: E402
 
 K = 10
@@ -266,7 +266,7 @@ def draw(results: list[dict[str, Any]], path: str) -> None:
         panel.set_yscale("log")
         panel.set_xticks([-np.log10(1 - recall) for recall in RECALLS], [f"{recall:g}" for recall in RECALLS])
         label = "queries a second" if panel is panels[0] else ""
-        dress(panel, x="recall@10 after re-ranking", y=label, title=f"{one['bytes']} bytes a vector")
+        format_axes(panel, x="recall@10 after re-ranking", y=label, title=f"{one['bytes']} bytes a vector")
     ordered = {STYLES[name].label: handles[STYLES[name].label] for name in STYLES if STYLES[name].label in handles}
     legend_below(figure, ordered, 5)
     figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)

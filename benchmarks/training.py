@@ -34,14 +34,11 @@ import numpy as np  # noqa: E402
 import printed  # noqa: E402
 
 from autojacobin import AutoJacoBin  # noqa: E402
-from autojacobin._frames import coordinates, mean_row, principal_frame  # noqa: E402
-from autojacobin._parallel import one_blas_thread  # noqa: E402
 from autojacobin.autoencoder import Batch, Network, Objective, TangentSpaces, tangent_spaces  # noqa: E402
-from autojacobin.autoencoder._local_pca import local_pca  # noqa: E402
-from autojacobin.autoencoder._neighbors import Candidates  # noqa: E402
-from autojacobin.autoencoder._squared_norm import squared_norm  # noqa: E402
-from autojacobin.autoencoder._trace import trace  # noqa: E402
-from autojacobin.autoencoder._trace_line import LineRoom  # noqa: E402
+from autojacobin.autoencoder.jacobian import LineBuffer, squared_norm, trace  # noqa: E402
+from autojacobin.autoencoder.tangent import Candidates, local_pca  # noqa: E402
+from autojacobin.core.linear_algebra import coordinates, mean_row, principal_frame  # noqa: E402
+from autojacobin.core.parallel import one_blas_thread  # noqa: E402
 from autojacobin.datasets import load_set  # noqa: E402
 from autojacobin.hashers.itq import itq_rotation  # noqa: E402
 
@@ -135,7 +132,7 @@ def line() -> None:
     for D, d in ((128, 64),) if arguments.quick else ((128, 64), (960, 256)):
         n = 1000 if D == 128 else 250
         network, batch = problem(n, D, d, d)
-        objective, room = Objective(jacobian_weight=1.0), LineRoom()
+        objective, room = Objective(jacobian_weight=1.0), LineBuffer()
         best = dict.fromkeys(("full", "start", "first", "next"), float("inf"))
         for _ in range(ROUNDS if D == 128 else 2):
             calls: dict[str, Callable[[], Any]] = {

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("hashers", "search", "datasets", "evaluation", "reproduction", "engines", "web", "web.explorer", "errors")
+PACKAGES = (
+    "hashers", "search", "index", "datasets", "evaluation", "reproduction", "engines", "jobs", "service",
+    "explorer", "errors",
+)  # fmt: skip
 NOT_LISTED = {  # shown elsewhere, or no more than a table
     "LinearHasher", "NotFittedError", "CATALOGUE", "Entry", "ARTEFACTS", "autojacobin",
 }  # fmt: skip
@@ -62,6 +65,6 @@ def test_docstrings_show_no_markup_of_another_language(site):
             "index.html",
             "errors.html",
             "figures.html",
-            "web.html",
+            "service.html",
             "engines.html",
         )

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from autojacobin import _parallel
-from autojacobin._parallel import map_points, run_tasks
+from autojacobin.core import parallel as _parallel
+from autojacobin.core.parallel import map_points, run_tasks
 
 
 def blas_threads():

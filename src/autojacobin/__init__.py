@@ -25,10 +25,11 @@ from autojacobin.hashers import (
     OKMeans,
     SpectralHashing,
     load,
+    register,
 )
 
 if TYPE_CHECKING:
-    from autojacobin.search import Index
+    from autojacobin.index import Index
 
 __version__ = _version("autojacobin")
 
@@ -54,12 +55,13 @@ __all__ = [
     "StorageError",
     "__version__",
     "load",
-]
+    "register",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Index":  # search brings numba along, which only those who search should wait for
-        from autojacobin.search import Index
+    if name == "Index":  # it brings numba along, which only those who search should wait for
+        from autojacobin.index import Index
 
         return Index
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,8 +13,8 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import namespace, on_device, to_host
-from autojacobin._files import write_atomically
+from autojacobin.core.arrays import namespace, on_device, to_host
+from autojacobin.core.files import write_atomically
 from autojacobin.errors import DataError, DataTypeError, FormatError
 
 __all__ = ["Codes"]

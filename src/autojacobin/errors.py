@@ -3,15 +3,9 @@
 from sklearn.exceptions import NotFittedError
 
 __all__ = [
-    "AutoJacobinError",
-    "DataError",
-    "DataTypeError",
-    "FormatError",
-    "IndexLockedError",
-    "MissingExtraError",
-    "NotFittedError",
-    "StorageError",
-]
+    "AutoJacobinError", "DataError", "DataTypeError", "FormatError", "IndexLockedError", "MissingExtraError",
+    "NotFittedError", "StorageError",
+]  # fmt: skip
 
 
 class AutoJacobinError(Exception):

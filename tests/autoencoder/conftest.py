@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
-    """Make modules take the roads that are meant for a GPU: NumPy under another name is not NumPy to them."""
+    """Make modules take the code paths for a GPU: they do not recognise NumPy under another name."""
     elsewhere = types.SimpleNamespace(**{name: getattr(np, name) for name in dir(np) if not name.startswith("__")})
 
     def change(*modules):

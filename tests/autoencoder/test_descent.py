@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin.autoencoder import Batch, Network, Objective, TangentSpaces
-from autojacobin.autoencoder._trace_line import LineRoom
+from autojacobin.autoencoder.jacobian import LineBuffer
 from tests.autoencoder import naive
 from tests.autoencoder.test_objective import SHAPES, problem
 
@@ -74,23 +74,23 @@ def test_the_slope_is_the_difference_of_values_over_random_shapes(n, D, d, seed,
 
 
 @pytest.mark.parametrize("n_held", [0, 10, 23])
-def test_points_that_memory_has_no_room_for_are_evaluated_in_full(monkeypatch, n_held):
+def test_points_that_do_not_fit_into_memory_are_evaluated_in_full(monkeypatch, n_held):
     network, batch = problem(23, 6, 5, 4)
-    monkeypatch.setattr("autojacobin.autoencoder._trace_line._BYTES_HELD", n_held * 3 * 6 * 5 * 8)
-    monkeypatch.setattr("autojacobin.autoencoder._jacobian_part._POINTS_PER_TASK", 4)
-    monkeypatch.setattr("autojacobin.autoencoder._trace._NUMBERS_PER_GROUP", 90)
+    monkeypatch.setattr("autojacobin.autoencoder.jacobian._BYTES_FOR_LINE", n_held * 3 * 6 * 5 * 8)
+    monkeypatch.setattr("autojacobin.autoencoder.jacobian._POINTS_PER_TASK", 4)
+    monkeypatch.setattr("autojacobin.autoencoder.jacobian._NUMBERS_PER_GROUP", 90)
     objective = OBJECTIVES["jacobian"]
     assert_follows(objective.descent(network, batch), objective, network, batch)
 
 
-def test_lines_that_share_their_room_do_not_disturb_the_next():
-    objective, room = OBJECTIVES["jacobian"], LineRoom()
+def test_lines_that_share_a_buffer_do_not_change_each_other():
+    objective, buffer = OBJECTIVES["jacobian"], LineBuffer()
     for n, D, d in ((9, 5, 4), (8, 5, 4), (11, 5, 4), (9, 4, 5)):  # smaller, larger and of other shapes
         network, batch = problem(n, D, d, 3, seed=n)
-        assert_follows(objective.descent(network, batch, room), objective, network, batch)
+        assert_follows(objective.descent(network, batch, buffer), objective, network, batch)
 
 
-def test_bases_in_sixteen_bits_and_some_of_them_serve_as_well():
+def test_some_of_the_bases_in_sixteen_bits():
     network, batch = problem(40, 12, 6, 4)
     scales = np.abs(batch.tangents.bases).max(axis=2) / 32767
     held = np.rint(batch.tangents.bases / np.where(scales > 0, scales, 1)[:, :, None]).astype(np.int16)
@@ -102,7 +102,7 @@ def test_bases_in_sixteen_bits_and_some_of_them_serve_as_well():
 
 @pytest.mark.parametrize("sixteen_bits", [False, True])
 @pytest.mark.parametrize("energy", [0.2, 0.6, 1.0])
-def test_spaces_that_are_cut_and_points_without_any_are_the_definition_written_out(energy, sixteen_bits):
+def test_truncated_spaces_and_spaces_of_rank_zero_give_the_definition_written_out(energy, sixteen_bits):
     network, batch = problem(40, 12, 6, 4)
     rng = np.random.default_rng(1)
     bases = np.linalg.qr(rng.normal(size=(40, 12, 4)))[0].transpose(0, 2, 1)
@@ -113,7 +113,7 @@ def test_spaces_that_are_cut_and_points_without_any_are_the_definition_written_o
     scales = np.abs(bases).max(axis=2) / 32767
     held, per_row = (np.rint(bases / scales[:, :, None]).astype(np.int16), scales) if sixteen_bits else (bases, None)
     spaces = TangentSpaces(held, ranks, per_row, shares=shares)
-    cut = spaces.at_energy(energy)[np.arange(30)].only(np.arange(3, 28))
+    cut = spaces.at_energy(energy)[np.arange(30)].subset(np.arange(3, 28))
     assert np.array_equal(cut.ranks, kept[3:28])
     written_out = (np.where(np.arange(4) < row, T.T, 0).T for row, T in zip(kept, spaces.bases, strict=True))
     expected = np.array(list(written_out))[3:28]
@@ -147,8 +147,8 @@ def test_the_large_steps_of_a_gpu_give_the_same(as_on_a_gpu, monkeypatch, n_held
     network, batch = problem(23, 6, 5, 3)
     objective = OBJECTIVES["jacobian"]
     expected = objective.descent(network, batch)(0.02)
-    monkeypatch.setattr("autojacobin.autoencoder._trace_line._BYTES_HELD", n_held * 3 * 6 * 5 * 8)
-    as_on_a_gpu("_jacobian_part", "_passes", "_squared_norm", "_trace", "_trace_line")
+    monkeypatch.setattr("autojacobin.autoencoder.jacobian._BYTES_FOR_LINE", n_held * 3 * 6 * 5 * 8)
+    as_on_a_gpu("jacobian", "jacobian_kernels")
     _, values, slope = objective.descent(network, batch)(0.02)
     assert values == pytest.approx(expected[1], rel=1e-12)
     assert slope == pytest.approx(expected[2], rel=1e-10)
@@ -156,10 +156,10 @@ def test_the_large_steps_of_a_gpu_give_the_same(as_on_a_gpu, monkeypatch, n_held
 
 def test_the_number_of_cores_does_not_change_a_bit(monkeypatch):
     network, batch = problem(300, 6, 5, 4)
-    monkeypatch.setattr("autojacobin.autoencoder._jacobian_part._POINTS_PER_TASK", 32)
+    monkeypatch.setattr("autojacobin.autoencoder.jacobian._POINTS_PER_TASK", 32)
     results = []
     for cores in (1, 2, 3):
-        monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr("autojacobin.core.parallel.usable_cores", lambda cores=cores: cores)
         descent = OBJECTIVES["jacobian"].descent(network, batch)
         results.append([descent(t)[1:] for t in (0.01, 0.02)])
     assert results[1] == results[0]

@@ -98,6 +98,7 @@ odd_numbers = st.floats(allow_nan=True, allow_infinity=True)
     st.floats(1e-12, 1e12),
     st.lists(st.tuples(odd_numbers, odd_numbers), max_size=30),
 )
+@settings(deadline=None)
 def test_survives_any_line_and_never_goes_up(value, slope, first_step, answers):
     """A line that answers with arbitrary numbers, NaN and Inf among them."""
     script = iter(answers)
@@ -117,6 +118,7 @@ def test_survives_any_line_and_never_goes_up(value, slope, first_step, answers):
 
 
 @given(st.floats(1e-3, 1e3), st.sampled_from([math.nan, math.inf, -math.inf]))
+@settings(deadline=None)
 def test_a_wall_of_nan_or_inf_is_backed_away_from(wall, beyond):
     """φ falls up to a wall, behind which the cost cannot be evaluated."""
 

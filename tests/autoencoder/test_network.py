@@ -1,7 +1,7 @@
 """The network's Jacobian and its vector of weights."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin.autoencoder import Network
@@ -14,6 +14,7 @@ def random_network(D, d, seed):
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 2**31))
+@settings(deadline=None)
 def test_jacobian_is_the_derivative_of_the_forward_pass(D, d, seed):
     network = random_network(D, d, seed)
     X = np.random.default_rng(seed + 1).normal(size=(3, D))
@@ -27,6 +28,7 @@ def test_jacobian_is_the_derivative_of_the_forward_pass(D, d, seed):
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 2**31))
+@settings(deadline=None)
 def test_the_vector_of_weights_goes_both_ways(D, d, seed):
     network = random_network(D, d, seed)
     theta = network.to_vector()

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin.autoencoder import Batch, Network, Objective, TangentSpaces
-from autojacobin.autoencoder._squared_norm import squared_norm
+from autojacobin.autoencoder.jacobian import jacobian, squared_norm
 from autojacobin.autoencoder.network import Partials
-from autojacobin.autoencoder.objective import binary, contraction, jacobian, reconstruction
+from autojacobin.autoencoder.objective import binary, contraction, reconstruction
 from tests.autoencoder import appendix_two, naive
 
 EPSILON = 1e-4
@@ -152,9 +152,9 @@ def test_groups_of_points_do_not_change_the_result(monkeypatch):
     objective = Objective(jacobian_weight=1.0)
     whole, gradient = objective(network, batch)
     # tasks of 7 points, groups of 3, panels of 2 hidden units
-    monkeypatch.setattr("autojacobin.autoencoder._jacobian_part._POINTS_PER_TASK", 7)
-    monkeypatch.setattr("autojacobin.autoencoder._squared_norm._PAIRS_PER_PANEL", 10)
-    monkeypatch.setattr("autojacobin.autoencoder._trace._NUMBERS_PER_GROUP", 90)
+    monkeypatch.setattr("autojacobin.autoencoder.jacobian._POINTS_PER_TASK", 7)
+    monkeypatch.setattr("autojacobin.autoencoder.jacobian._PAIRS_PER_PANEL", 10)
+    monkeypatch.setattr("autojacobin.autoencoder.jacobian._NUMBERS_PER_GROUP", 90)
     parts, gradient_of_parts = objective(network, batch)
     assert parts == pytest.approx(whole, rel=1e-13)
     assert relative_error(gradient_of_parts.to_vector(), gradient.to_vector()) <= 1e-13
@@ -205,16 +205,15 @@ def test_the_few_large_steps_of_a_gpu_give_the_same(as_on_a_gpu, monkeypatch, d)
     network, batch = problem(23, 6, d, 3)
     objective = Objective(jacobian_weight=1.0)
     values, gradient = objective(network, batch)
-    as_on_a_gpu("_jacobian_part", "_passes", "_squared_norm", "_trace")
+    as_on_a_gpu("jacobian", "jacobian_kernels")
     for step in (2**28, 250):  # all at once, and in several panels and groups
-        for part in ("_squared_norm", "_trace"):
-            monkeypatch.setattr(f"autojacobin.autoencoder.{part}._NUMBERS_PER_GPU_STEP", step)
+        monkeypatch.setattr("autojacobin.autoencoder.jacobian._NUMBERS_PER_GPU_STEP", step)
         others, its_gradient = objective(network, batch)
         assert others == pytest.approx(values, rel=1e-12)
         assert relative_error(its_gradient.to_vector(), gradient.to_vector()) <= 1e-12
 
 
-def test_bases_in_sixteen_bits_and_some_of_them_serve_as_well():
+def test_some_of_the_bases_in_sixteen_bits():
     network, batch = problem(40, 12, 6, 4)
     scales = np.abs(batch.tangents.bases).max(axis=2) / 32767
     held = np.rint(batch.tangents.bases / np.where(scales > 0, scales, 1)[:, :, None]).astype(np.int16)
@@ -231,10 +230,10 @@ def test_bases_in_sixteen_bits_and_some_of_them_serve_as_well():
 
 def test_the_number_of_cores_does_not_change_a_bit(monkeypatch):
     network, batch = problem(300, 6, 5, 4)
-    monkeypatch.setattr("autojacobin.autoencoder._jacobian_part._POINTS_PER_TASK", 32)
+    monkeypatch.setattr("autojacobin.autoencoder.jacobian._POINTS_PER_TASK", 32)
     results = []
     for cores in (1, 2, 3):
-        monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr("autojacobin.core.parallel.usable_cores", lambda cores=cores: cores)
         values, gradient = Objective(jacobian_weight=1.0)(network, batch)
         results.append((values, gradient.to_vector()))
     for values, gradient in results[1:]:

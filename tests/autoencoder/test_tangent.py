@@ -5,10 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin.autoencoder import tangent
-from autojacobin.autoencoder._neighbors import Candidates
-from autojacobin.autoencoder.tangent import TangentSpaces, tangent_spaces
+from autojacobin.autoencoder import Objective, tangent, train
+from autojacobin.autoencoder.tangent import (
+    Candidates,
+    TangentsOnDemand,
+    TangentSpaces,
+    tangent_spaces,
+    tangents_for_training,
+)
 from tests.autoencoder.manifolds import Affine, Sphere
+from tests.autoencoder.test_objective import problem
 from tests.hashers.methods import digits
 
 
@@ -113,15 +119,15 @@ def test_neighbours_are_the_nearest_and_include_the_point_itself(monkeypatch):
 def test_progress_counts_up_to_all_points():
     seen = []
     X = np.random.default_rng(0).normal(size=(100, 3))
-    tangent_spaces(X, 10, 2, 0.9, progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (100, 100)
+    tangent_spaces(X, 10, 2, 0.9, progress=lambda *report: seen.append(report))
+    assert seen[-1] == ("tangent spaces", 100, 100)
     assert seen == sorted(seen)
 
 
 def test_the_number_of_threads_does_not_change_a_bit(monkeypatch):
     X = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
     several = tangent_spaces(X, 20, 5, 0.9)
-    monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda: 3)
+    monkeypatch.setattr("autojacobin.core.parallel.usable_cores", lambda: 3)
     assert np.array_equal(tangent_spaces(X, 20, 5, 0.9).bases, several.bases)
 
 
@@ -162,9 +168,9 @@ def test_sixteen_bits_hold_the_spaces_when_there_are_many(monkeypatch):
     full = tangent_spaces(X, 60, 12, 0.99)
     monkeypatch.setattr(tangent, "_BYTES_IN_FULL", 0)
     compact = tangent_spaces(X, 60, 12, 0.99)
-    assert compact.held.dtype == np.int16
+    assert compact.stored.dtype == np.int16
     assert compact.bases.dtype == np.float32
-    assert compact.held.nbytes == full.held.nbytes // 2
+    assert compact.stored.nbytes == full.stored.nbytes // 2
     assert np.array_equal(compact.ranks, full.ranks)
     assert np.all(compact.bases[np.arange(12) >= compact.ranks[:, None]] == 0)
     for found, exact, rank in zip(compact.bases, full.bases, full.ranks, strict=True):
@@ -181,7 +187,7 @@ def test_some_of_the_spaces_are_a_view_that_blocks_are_read_from(monkeypatch, co
     points = np.array([5, 3, 300, 17, 18])
     some = spaces[points]
     assert len(some) == 5
-    assert some.held is spaces.held
+    assert some.stored is spaces.stored
     assert np.array_equal(some.bases, spaces.bases[points])
     assert np.array_equal(some[1:4].bases, spaces.bases[points[1:4]])
     assert np.array_equal(some[1:4].ranks, spaces.ranks[points[1:4]])
@@ -198,23 +204,103 @@ def test_a_block_of_points_without_a_direction_is_empty():
 def test_many_small_problems_at_once_give_the_same_as_one_by_one(as_on_a_gpu):
     X = curved()
     one_by_one = tangent_spaces(X, 60, 12, 0.97)
-    as_on_a_gpu("tangent", "_local_pca", "_neighbors")
+    as_on_a_gpu("tangent")
     at_once = tangent_spaces(X, 60, 12, 0.97)
     assert np.array_equal(at_once.ranks, one_by_one.ranks)
     assert np.allclose(projectors(at_once), projectors(one_by_one), atol=1e-9)
 
 
 @pytest.mark.parametrize("energy", [0.8, 0.98])
-def test_wide_points_on_a_gpu_take_the_short_way_to_the_same_spaces(as_on_a_gpu, energy):
-    """Beyond 192 dimensions a GPU iterates for the leading directions alone."""
+def test_wide_points_on_a_gpu_are_iterated_to_the_same_spaces(as_on_a_gpu, energy):
+    """From 192 dimensions on, a GPU computes only the leading directions, by iteration."""
     rng = np.random.default_rng(0)
     flat = rng.normal(size=(300, 9)) * 0.8 ** np.arange(9)
     X = np.concatenate([np.sin(flat), np.cos(flat)], axis=1) @ rng.normal(size=(18, 240))
     X = (X + 0.02 * rng.normal(size=X.shape)).astype(np.float32)
     one_by_one = tangent_spaces(X, 40, 10, energy)
-    as_on_a_gpu("tangent", "_local_pca", "_neighbors", "_leading")
+    as_on_a_gpu("tangent", "eigen_gpu")
     at_once = tangent_spaces(X, 40, 10, energy)
     same = at_once.ranks == one_by_one.ranks
     assert same.mean() > 0.97  # at the very edge of the energy rule, rounding may decide
     kept = np.einsum("nij,nij->n", projectors(at_once)[same], projectors(one_by_one)[same])
     assert np.median(one_by_one.ranks[same] - kept) < 1e-4
+
+
+# Tangent spaces of more points than memory holds
+
+SETTINGS = (25, 4, 0.9)
+
+
+def cloud(n=300, D=6):
+    return np.random.default_rng(0).normal(size=(n, D)) * np.geomspace(1, 0.1, D)
+
+
+def both(monkeypatch, X, sample=None):
+    held = tangents_for_training(X, *SETTINGS, sample=sample, rng=np.random.RandomState(0))
+    monkeypatch.setattr(tangent, "_MOST_BYTES_STORED", 0)
+    later = tangents_for_training(X, *SETTINGS, sample=sample, rng=np.random.RandomState(0))
+    assert isinstance(held, TangentSpaces)
+    assert isinstance(later, TangentsOnDemand)
+    assert len(later) == len(held) == len(X)
+    return held, later
+
+
+@pytest.mark.parametrize("sample", [None, 100, 300, 1000])
+def test_a_batch_gets_the_spaces_that_would_have_been_stored(monkeypatch, sample):
+    held, later = both(monkeypatch, cloud(), sample)
+    points = np.array([3, 17, 18, 251])
+    assert np.allclose(later[points].bases, held[points].bases, atol=1e-12)
+    assert np.array_equal(later[points].ranks, held.ranks[points])
+
+
+def test_a_subset_is_estimated_by_batch_too(monkeypatch):
+    held, later = both(monkeypatch, cloud())
+    rows = np.array([4, 9, 11, 200, 299])
+    part = later.subset(rows)
+    assert isinstance(part, TangentsOnDemand)
+    assert len(part) == 5
+    assert np.allclose(part[np.array([1, 3])].bases, held.subset(rows)[np.array([1, 3])].bases, atol=1e-12)
+    assert np.array_equal(part.at_energy(0.5).ranks, held.at_energy(0.5).subset(rows).ranks)
+
+
+def test_all_ranks_are_known_in_the_end(monkeypatch):
+    held, later = both(monkeypatch, cloud())
+    later[np.arange(10)]
+    monkeypatch.setattr(tangent, "_POINTS_PER_BATCH", 70)
+    assert np.array_equal(later.ranks, held.ranks)
+
+
+def test_training_is_the_same_with_spaces_on_demand(monkeypatch):
+    X = 0.1 * cloud()
+    held, later = both(monkeypatch, X)
+    network, _ = problem(1, 6, 4, 1)
+    options = {"batch_size": 100, "n_epochs": 2}
+    objective = Objective(jacobian_weight=1.0)
+    trained, history = train(network, X, objective, rng=np.random.RandomState(1), tangents=held, **options)
+    same, its_history = train(network, X, objective, rng=np.random.RandomState(1), tangents=later, **options)
+    assert np.allclose(trained.to_vector(), same.to_vector(), rtol=1e-9)
+    assert its_history["cost"] == pytest.approx(history["cost"])
+
+
+def test_neighbours_are_searched_in_a_sample_drawn_from_the_generator():
+    X = cloud()
+    rng = np.random.RandomState(5)
+    spaces = tangents_for_training(X, *SETTINGS, sample=40, rng=rng)
+    chosen = np.sort(np.random.RandomState(5).choice(300, 40, replace=False))
+    for i in (0, 100, 299):
+        nearest = X[chosen][np.argsort(np.linalg.norm(X[chosen] - X[i], axis=1))[:25]]
+        directions = np.linalg.svd(nearest - nearest.mean(axis=0))[2][: spaces.ranks[i]]
+        found = spaces.bases[i]
+        assert np.allclose(found.T @ found, directions.T @ directions, atol=1e-10)
+
+
+def test_the_generator_is_not_used_when_nothing_is_drawn():
+    rng = np.random.RandomState(5)
+    tangents_for_training(cloud(50), 20, 3, 0.9, sample=50, rng=rng)
+    assert rng.randint(2**31) == np.random.RandomState(5).randint(2**31)
+
+
+def test_all_candidates_are_neighbours_when_there_are_no_more():
+    candidates = Candidates(cloud(10))
+    assert len(candidates) == 10
+    assert np.array_equal(candidates.nearest(cloud(3), 10), [np.arange(10)] * 3)

@@ -36,7 +36,7 @@ def test_help_shows_an_example(done):
 def test_imports_stay_light():
     heavy = {
         "autojacobin": ("numba", "cupy", "matplotlib", "faiss", "torch", "rich", "typer"),
-        "autojacobin.web": ("numba", "starlette", "uvicorn"),
+        "autojacobin.service": ("numba", "starlette", "uvicorn"),
         "autojacobin.cli": ("numba", "matplotlib", "dask", "starlette"),
     }
     code = "import sys\n"

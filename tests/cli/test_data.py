@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from autojacobin.cli import main
-from autojacobin.cli._progress import progress_bar
+from autojacobin.cli.console import progress_bar
 from autojacobin.datasets import CATALOGUE, write_vectors
 
 

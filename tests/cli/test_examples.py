@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import typer
 
-from autojacobin.cli import _HELP, app
+from autojacobin.cli import app
+from autojacobin.cli.program import _HELP
 
 # of other commands, which have tests of their own; of those that take long or fetch, see the last test here
 MINE = ("train", "encode", "index", "search", "evaluate", "bench", "info", "data")

@@ -83,7 +83,7 @@ def test_a_collection_of_milvus_keeps_its_index_and_has_no_other_in_a_file(comma
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["faiss", "nothing", "codes.faiss"], "cannot read nothing: it is not there"),
+        (["faiss", "nothing", "codes.faiss"], "cannot read nothing: it does not exist"),
         (["faiss", "base.npy", "codes.faiss"], "base.npy is damaged or does not hold codes"),
         (["faiss", "my-index", "no-folder/codes.faiss"], "no-folder/codes.faiss cannot be written"),
         (["faiss", "codes.npz", "codes.faiss", "--kind", "hasher"], "holds codes and no hasher, expected an index"),

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from autojacobin.cli._folders import whole_folder
+from autojacobin.core.files import whole_folder
 from autojacobin.errors import StorageError
 
 PROGRAM = [sys.executable, "-c", "from autojacobin.cli import main; main()"]
@@ -88,7 +88,7 @@ def test_a_stopped_training_leaves_the_folder_as_it_was(folder):
 
 
 def make_half(target):
-    with whole_folder(target) as folder:
+    with whole_folder(target, "try again") as folder:
         (folder / "half").write_text("half")
         raise KeyboardInterrupt
 
@@ -99,13 +99,18 @@ def test_a_folder_is_there_as_a_whole_or_not_at_all(tmp_path):
         make_half(target)
     assert list(tmp_path.iterdir()) == []
     target.mkdir()  # an empty one may be there
-    with whole_folder(target) as folder:
-        (folder / "whole").write_text("whole")
+    with whole_folder(target, "try again") as folder:
+        (folder / "whole").mkdir()
+        (folder / "whole" / "file").write_text("whole")
         assert list(target.iterdir()) == []
     assert [path.name for path in target.iterdir()] == ["whole"]
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
     usual = tmp_path / "usual"
     usual.mkdir()
     assert target.stat().st_mode == usual.stat().st_mode
-    with pytest.raises(StorageError, match="a folder with something in it"), whole_folder(target):
+    with pytest.raises(FileExistsError, match="something is there already"), whole_folder(target, "try again"):
+        pass
+    assert (target / "whole" / "file").read_text() == "whole"
+    nowhere = tmp_path / "nowhere" / "made"
+    with pytest.raises(StorageError, match=r"cannot write .*nowhere.*; try again"), whole_folder(nowhere, "try again"):
         pass

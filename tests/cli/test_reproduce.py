@@ -8,8 +8,8 @@ import pytest
 import typer
 
 from autojacobin.cli import main
-from autojacobin.cli._progress import single_bar
-from autojacobin.cli._stopping import stoppable
+from autojacobin.cli.console import single_bar
+from autojacobin.cli.failures import stoppable
 
 
 def run(monkeypatch, capsys, *arguments):
@@ -67,7 +67,7 @@ def test_a_killed_run_leaves_whole_files_and_goes_on(tmp_path, monkeypatch, caps
                 break
         told = process.stderr.read()
     assert process.returncode == 143
-    assert f"stopped; what was computed is kept in {tmp_path}, and the same command goes on from there" in told
+    assert f"stopped; what was computed is kept in {tmp_path}, and the same command continues from there" in told
     assert "Traceback" not in told
     kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "work").iterdir()}
     assert len(kept) >= 5

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import autojacobin
-from autojacobin.cli._settings import as_toml
+from autojacobin.cli.settings import as_toml
 
 tomllib = pytest.importorskip("tomllib", reason="which Python has from 3.11 on")
 
@@ -92,8 +92,8 @@ def test_one_file_serves_a_pipeline(done, folder):
         ("[train]\nbits = [8, 9]", "'bits' must be one value, got [8, 9]"),
         ("[train]\nseed = 1979-05-27", "'seed' must be one value"),
         ("[train]\nquiet = true", "sets 'quiet', which is unknown here"),
-        ("[train", "is no TOML file"),
-        ("\udcff", "is no TOML file"),
+        ("[train", "is not a TOML file"),
+        ("\udcff", "is not a TOML file"),
     ],
 )
 def test_wrong_settings_are_wrong_use(command, folder, text, message):
@@ -104,14 +104,23 @@ def test_wrong_settings_are_wrong_use(command, folder, text, message):
     assert not (folder / "new.safetensors").exists()
 
 
-def test_passwords_in_the_addresses_of_inputs_are_not_written_down(done, folder):
+@pytest.mark.parametrize(
+    ("path", "pattern", "shown"),
+    [
+        ("/me:sesame@box/base.npy", "me:sesame@box/base.npy", "***@box/base.npy"),
+        ("/me:open/ses@ame@box/base.npy", "me:open/ses@ame@box/base.npy", "***@box/base.npy"),
+        ("/me:open ses#ame@box/base.npy", "me:open ses#ame@box/base.npy", "***"),
+        ("/box/base.npy?sv=1&sig=sesame", "box/base.npy[?]sv=1&sig=sesame", "box/base.npy[?***"),
+    ],
+)
+def test_passwords_in_the_addresses_of_inputs_are_not_written_down(done, folder, path, pattern, shown):
     fsspec = pytest.importorskip("fsspec")
     memory = fsspec.filesystem("memory")
-    memory.pipe("/me:sesame@box/base.npy", (folder / "base.npy").read_bytes())
+    memory.pipe(path, (folder / "base.npy").read_bytes())
     try:
-        done("train", "memory://me:sesame@box/base.npy", "s.safetensors", "-m", "itq", "-b", 12, "--sample", 200)
+        result = done("train", f"memory://{pattern}", "s.safetensors", "-m", "itq", "-b", 12, "--sample", 200)
     finally:
-        memory.rm("/me:sesame@box/base.npy")
+        memory.rm(path)
     text = (folder / "s.safetensors.toml").read_text()
-    assert tomllib.loads(text)["run"]["vectors"] == ["memory://box/base.npy"]
-    assert "sesame" not in text
+    assert tomllib.loads(text)["run"]["vectors"] == [f"memory://{shown}"]
+    assert "ame" not in text + result.out + result.err

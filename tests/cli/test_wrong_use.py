@@ -1,11 +1,12 @@
 """Wrong use of every option, and bad input: an exit code, one sentence, nothing written, no traceback."""
 
 import os
+import re
 
 import numpy as np
 import pytest
 
-from autojacobin.cli._failures import told_in_sentences
+from autojacobin.cli.failures import report_failures
 
 TRAIN = ["train", "base.npy", "new.safetensors"]
 ENCODE = ["encode", "model.safetensors", "base.npy"]
@@ -47,7 +48,7 @@ WRONG = [
     ([*SEARCH, "found.csv", "--recall", "0.9", "-c", "50"], "it chooses the candidates; leave out --candidates"),
     ([*SEARCH, "found.csv", "--recall", "0.9", "--no-rerank"], "candidates are for re-ranking"),
     ([*EVALUATE, "--base", "base.npy", "--recall", "0.9"], "a model has no vectors to re-rank by"),
-    ([*SEARCH, "found.csv", "--distance", "cosine"], "cosine"),
+    ([*SEARCH, "found.csv", "--distance", "cosine"], "'cosine' is not one of 'hamming', 'asymmetric'"),
     ([*SEARCH, "found.txt"], "found.txt must end in"),
     (EVALUATE, "a model needs --base"),
     ([*EVALUATE, "--base", "base.npy", "-c", "9"], "a model has no vectors to re-rank by"),
@@ -94,7 +95,7 @@ FAILED = [
     (["index", "build", "model.safetensors", "nan.npy", "new"], "contains NaN in row 7, column 3"),
     (["index", "add", "my-index", "narrow.npy"], "is expecting 64 features"),
     (["index", "remove", "my-index", "600"], "only ids in the index can be removed, got 600"),
-    (["index", "info", "nowhere"], "there is no index at nowhere"),
+    (["index", "info", "nowhere"], "nowhere: it has no MANIFEST.json; make one with: autojacobin index build"),
     (["index", "info", "base.npy"], "base.npy is a file, expected the folder of an index"),
     ([*SEARCH, "found.csv", "-k", "601"], "k must be an integer from 1 to 600"),
     ([*SEARCH, "found.csv", "-k", "9", "-c", "8"], "candidates must be at least k = 9, got 8"),
@@ -159,14 +160,15 @@ def test_no_command_shows_the_help(command):
     assert result.code in (0, 2)  # as the version of typer has it
 
 
-def test_debug_shows_the_traceback_and_is_forgotten_afterwards(command, monkeypatch):
+def test_debug_shows_the_traceback_and_is_forgotten_afterwards(command):
     for arguments in (["encode", "missing", "base.npy", "c.npz", "--debug"], ["--debug", "index", "info", "nowhere"]):
-        monkeypatch.setattr("sys.argv", ["autojacobin", *arguments])
-        from autojacobin.cli import main
-
-        with pytest.raises(OSError, match="nowhere|missing"):
-            main()
-    assert command("encode", "missing", "base.npy", "c.npz").code == 1
+        result = command(*arguments)
+        assert result.code == 1
+        assert result.err.startswith("Traceback")
+        assert re.search("StorageError: .*(nowhere|missing).*\n$", result.err)
+    result = command("encode", "missing", "base.npy", "c.npz")
+    assert result.code == 1
+    assert "Traceback" not in result.err
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_debug_shows_the_traceback_and_is_forgotten_afterwards(command, monkeypa
     ],
 )
 def test_foreign_errors_are_told_in_a_sentence_too(error, sentence, capsys):
-    with pytest.raises(SystemExit) as end, told_in_sentences():
+    with pytest.raises(SystemExit) as end, report_failures():
         raise error
     assert end.value.code == 1
     assert capsys.readouterr().err.startswith(f"autojacobin: {sentence}")
@@ -189,7 +191,7 @@ def test_foreign_errors_are_told_in_a_sentence_too(error, sentence, capsys):
 def test_warnings_are_notes_of_one_line(capsys):
     import warnings
 
-    with told_in_sentences():
+    with report_failures():
         warnings.simplefilter("always")
         warnings.warn("two\nlines", stacklevel=1)
     assert capsys.readouterr().err == "autojacobin: note: two lines\n"

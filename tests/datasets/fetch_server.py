@@ -129,16 +129,6 @@ def hanging_up(handler, server):
     handler.wfile = open("/dev/null", "wb")  # noqa: SIM115  # which the base class closes
 
 
-def falling_silent(seconds):
-    done = threading.Event()
-
-    def act(handler, server):
-        honest(handler, server, len(server.content) // 2)
-        done.wait(seconds)
-
-    return act
-
-
 def dawdling(handler, server):
     _head(handler, 200, len(server.content), ETag=server.etag)
     for start in range(0, len(server.content), 10_000):

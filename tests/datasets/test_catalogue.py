@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from autojacobin import DataError, StorageError
 from autojacobin.datasets import CATALOGUE, data_folder, fetch_set, is_here, load_set
-from autojacobin.datasets._entries import Split
-from autojacobin.datasets._prepared import draw
+from autojacobin.datasets.entries import Split
+from autojacobin.datasets.prepared import draw
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,13 @@ class TestEntries:
             assert bool(entry.by_hand) == (entry.kind != "built in")
             for remote in entry.files:
                 assert re.fullmatch(r"(https?|ftp)://\S+/" + re.escape(remote.url.rsplit("/", 1)[1]), remote.url)
-                assert remote.checksum is None or re.fullmatch(r"md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", remote.checksum)
+
+    def test_every_file_is_checked_by_what_its_owners_publish_where_they_do(self):
+        files = [remote for entry in CATALOGUE.values() for remote in entry.files]
+        assert [remote.name for remote in files if remote.checksum is None] == ["sift10m.zip"]
+        sums = {remote.checksum for remote in files if remote.checksum is not None}
+        assert len(sums) == len(files) - 1
+        assert all(re.fullmatch(r"md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", checksum) for checksum in sums)
 
     def test_the_sizes_are_those_of_table_one_with_the_base_of_nus_wide_corrected(self):
         table = {"sift1m": (128, 10**6, 10**4), "sift10m": (128, 10**7, 10**4), "gist1m": (960, 10**6, 10**3)}
@@ -64,6 +70,14 @@ class TestDigits:
         assert is_here("digits")
 
 
+@pytest.mark.parametrize("address", ["https://me:open/sesame@host/x", "s3://bucket/x?token=sesame"])
+def test_an_address_is_no_set_and_is_named_without_its_password(address):
+    for use in (load_set, fetch_set):
+        with pytest.raises(DataError, match=r"no data set is called '(https|s3)://.*\*\*\*") as told:
+            use(address)
+        assert "sesame" not in str(told.value)
+
+
 def test_what_is_here_can_be_asked_without_a_cache(monkeypatch):
     monkeypatch.setenv("AUTOJACOBIN_CACHE", "/dev/null/no")
     assert {name for name in CATALOGUE if is_here(name)} >= {"digits", "photos"}
@@ -80,7 +94,7 @@ def test_a_folder_that_cannot_be_looked_at_has_no_set_in_it(monkeypatch, tmp_pat
 
     monkeypatch.setattr(Path, "iterdir", refuse)
     assert not is_here("sift1m", tmp_path)
-    with pytest.raises(StorageError, match=r"cannot read the folder .*sift1m: Permission denied"):
+    with pytest.raises(StorageError, match=r"cannot read the folder .*sift1m: permission denied"):
         load_set("sift1m", tmp_path)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin.datasets._gist import even_out, gabor_magnitudes, gabor_transfer, gist
+from autojacobin.datasets.descriptors import even_out, gabor_magnitudes, gabor_transfer, gist
 
 N_ORIENTATIONS = (8, 8, 4)
 FILTERS = [(scale, j, n) for scale, n in enumerate(N_ORIENTATIONS) for j in range(n)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin.datasets._wavelet import BANDS, HIGH, LOW, split_bands, wavelet_texture
+from autojacobin.datasets.descriptors import BANDS, HIGH, LOW, split_bands, wavelet_texture
 
 
 def noise(side, seed=0):

@@ -227,6 +227,18 @@ def _npy_header(n, dimension):
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + text.encode()
 
 
+@pytest.mark.parametrize("address", ["https://me:open/sesame@host/x.npy", "s3://bucket/x.npy?token=sesame"])
+def test_an_address_is_no_path_and_is_named_without_its_password(address, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for use in (open_vectors, lambda path: write_vectors(path, np.eye(3))):
+        with pytest.raises(DataError, match="a path on this machine is expected, got the address .*; fetch") as told:
+            use(address)
+        assert "sesame" not in str(told.value)
+    Path("http:/host").mkdir(parents=True)
+    write_vectors("http:/host/x.npy", np.eye(3))
+    assert len(open_vectors("http://host/x.npy")) == 3  # if there is such a file, it is one
+
+
 def test_importing_stays_light():
     code = (
         "import sys; import autojacobin.datasets; "

@@ -102,8 +102,8 @@ def test_a_wrong_dimension_between_the_rows_looked_at_is_found_when_it_is_read(t
 
 @pytest.mark.parametrize("scan", [7, 64, 1000])
 def test_lines_without_an_end_are_named(tmp_path, monkeypatch, scan):
-    monkeypatch.setattr("autojacobin.datasets._formats.text._LONGEST_LINE", 50)
-    monkeypatch.setattr("autojacobin.datasets._formats.text._BYTES_PER_SCAN", scan)
+    monkeypatch.setattr("autojacobin.datasets.formats.text._LONGEST_LINE", 50)
+    monkeypatch.setattr("autojacobin.datasets.formats.text._BYTES_PER_SCAN", scan)
     path, short, longest, long = tmp_path / "a.csv", b"1,2\n", b"1," + b"2" * 48 + b"\n", b"1," + b"2" * 49 + b"\n"
     path.write_bytes(b"x,y\n" + 30 * short + longest + 5 * short + longest)
     assert open_vectors(path).shape == (37, 2)
@@ -120,7 +120,7 @@ def test_lines_without_an_end_are_named(tmp_path, monkeypatch, scan):
 
 @pytest.mark.parametrize(("separator", "ending"), [(b",", "csv"), (b" ", "txt")])
 def test_a_line_of_too_many_fields_is_not_taken_apart(tmp_path, monkeypatch, separator, ending):
-    monkeypatch.setattr("autojacobin.datasets._formats.text.LARGEST_DIMENSION", 100)
+    monkeypatch.setattr("autojacobin.datasets.formats.text.LARGEST_DIMENSION", 100)
     path = tmp_path / f"a.{ending}"
     path.write_bytes(separator.join(100 * [b"1"]))
     assert open_vectors(path).shape == (1, 100)
@@ -135,8 +135,8 @@ def test_a_line_of_too_many_fields_is_not_taken_apart(tmp_path, monkeypatch, sep
 
 
 def test_lines_that_grow_beyond_measure_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("autojacobin.datasets._formats.text._BYTES_PER_PARSE", 20)
-    monkeypatch.setattr("autojacobin.datasets._formats.text._MOST_BYTES_PER_PARSE", 100)
+    monkeypatch.setattr("autojacobin.datasets.formats.text._BYTES_PER_PARSE", 20)
+    monkeypatch.setattr("autojacobin.datasets.formats.text._MOST_BYTES_PER_PARSE", 100)
     (tmp_path / "a.csv").write_bytes(10 * b"1,2\n" + 5 * (b"1," + b"2" * 30 + b"\n") + 5 * b"1,2\n")
     vectors = open_vectors(tmp_path / "a.csv")
     assert vectors[:10].tolist() == 10 * [[1, 2]]
@@ -211,7 +211,7 @@ def test_zips_that_promise_too_much_are_refused(tmp_path):
         open_vectors(tmp_path / "b.npz")
     with zipfile.ZipFile(tmp_path / "c.npz", "w") as archive:
         archive.writestr("readme.txt", "no array")
-    with pytest.raises(FormatError, match="has no array of numbers with a vector a row"):
+    with pytest.raises(FormatError, match="has no array of numbers with one vector per row"):
         open_vectors(tmp_path / "c.npz")
 
 
@@ -282,7 +282,7 @@ def test_holes_in_lists_of_fixed_size_are_named(tmp_path):
         with pytest.raises(FormatError, match=message):
             open_vectors(tmp_path / "a.parquet")[1]
     pyarrow.parquet.write_table(pyarrow.table({"v": ["a", "b"]}), tmp_path / "a.parquet")
-    with pytest.raises(FormatError, match="has no column of numbers with a vector a row"):
+    with pytest.raises(FormatError, match="has no column of numbers with one vector per row"):
         open_vectors(tmp_path / "a.parquet")
 
 

@@ -11,10 +11,10 @@ from hypothesis.extra import numpy as arrays
 
 from autojacobin import ITQ
 from autojacobin.datasets import open_vectors, write_vectors
-from autojacobin.datasets._formats import reader
+from autojacobin.datasets.formats import vectors as reader
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth
-from autojacobin.search.index import Index
+from autojacobin.index.index import Index
 from tests.datasets.vector_files import MAPPED, WHOLE, foreign_file
 
 KEYS = st.one_of(
@@ -101,7 +101,7 @@ def test_what_must_be_decoded_is_decoded_once(tmp_path, ending):
 
 
 def test_row_groups_too_large_to_keep_are_decoded_to_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("autojacobin.datasets._formats.parquet._LARGEST_GROUP_KEPT", 100)
+    monkeypatch.setattr("autojacobin.datasets.formats.parquet._LARGEST_GROUP_KEPT", 100)
     with open_vectors(foreign_file(tmp_path / "a.parquet", variant=1)) as vectors:
         rows = vectors[20:30]
         np.testing.assert_array_equal(rows, WHOLE[20:30])

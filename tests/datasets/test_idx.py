@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autojacobin import FormatError, StorageError
-from autojacobin.datasets._idx import read_idx
+from autojacobin.datasets.sources import read_idx
 
 RNG = np.random.RandomState(7)
 

@@ -13,8 +13,8 @@ import pytest
 import scipy.ndimage
 
 from autojacobin.datasets import photos
-from autojacobin.datasets._cache import cache_folder
 from autojacobin.datasets.photos import PHOTOS, Recipe, build_photos, open_photos
+from autojacobin.datasets.prepared import cache_folder
 from autojacobin.errors import DataError, FormatError, MissingExtraError, StorageError
 
 SMALL = Recipe(train=("coins.png",), base=("chelsea.png",), queries=(("rocket.jpg", 20), ("flower.jpg", 10)))

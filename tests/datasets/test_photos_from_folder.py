@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_sample_image
 
-from autojacobin.datasets import _picture
-from autojacobin.datasets._picture import as_square, read_picture
+from autojacobin.datasets import images
 from autojacobin.datasets.descriptors import cut_patches, describe, sift
+from autojacobin.datasets.images import as_square, read_picture
 from autojacobin.datasets.pictures import PARTS, BuiltSet, build_set
 from autojacobin.errors import DataError, StorageError
 
@@ -131,7 +131,7 @@ def test_what_cannot_be_opened_is_listed_and_not_waited_for(album, tmp_path, mon
         (folder / f"{number}.png").write_bytes((album / "picture 00.png").read_bytes())
     os.mkfifo(folder / "pipe.png")
     (folder / "dangling.png").symlink_to("nowhere")
-    monkeypatch.setattr(_picture, "MOST_BYTES", 10**6)
+    monkeypatch.setattr(images, "MOST_BYTES", 10**6)
     with (folder / "vast.png").open("wb") as file:
         file.truncate(10**6 + 1)
 
@@ -147,7 +147,7 @@ def test_what_cannot_be_opened_is_listed_and_not_waited_for(album, tmp_path, mon
     reasons = dict(built.skipped)
     assert "No such file" in reasons["dangling.png"]
     assert reasons["locked"] == "cannot read this folder: Permission denied"
-    assert all("is no file of at most 1,000,000 bytes" in reasons[name] for name in ("pipe.png", "vast.png"))
+    assert all("is not a file of at most 1,000,000 bytes" in reasons[name] for name in ("pipe.png", "vast.png"))
     told = json.loads((tmp_path / "set" / "build.json").read_text())
     assert told["skipped"] == [list(pair) for pair in built.skipped]
 

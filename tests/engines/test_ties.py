@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import DataError
-from autojacobin.engines._ties import by_lower_id
+from autojacobin.engines.contract import by_lower_id
 
 
 def stubborn(distances, ids, rng):
@@ -51,7 +51,7 @@ def test_only_queries_with_open_ties_are_asked_again():
 
 
 def test_answers_are_asked_for_in_blocks_that_stay_small(monkeypatch):
-    monkeypatch.setattr("autojacobin.engines._ties._HITS_AT_ONCE", 100)
+    monkeypatch.setattr("autojacobin.engines.contract._HITS_AT_ONCE", 100)
     asked, rng = [], np.random.default_rng(0)
     answer = stubborn(np.zeros((7, 90), dtype=int), np.arange(90), rng)
 

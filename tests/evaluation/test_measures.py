@@ -6,17 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, Codes, DataError
-from autojacobin.datasets import load_set
 from autojacobin.evaluation import (
     evaluate,
-    ground_truth,
     leave_one_out_m_recall,
     m_recall,
     mean_average_precision,
     measure,
     precision_curve,
     recall_curve,
-    run_trial,
 )
 
 
@@ -162,13 +159,3 @@ def test_scores_ask_for_at_most_a_thousand_points():
     gaps[np.arange(len(asked)), asked] = np.inf
     truth = np.argsort(gaps, axis=1)[:, :2]
     assert hasher.score(X, k=2, depth=20) == pytest.approx(m_recall(ids, truth, 2, 20))
-
-
-def test_a_trial_measures_a_clone_and_leaves_the_hasher_alone():
-    data = load_set("digits")
-    truth = ground_truth(data.base, data.queries, 10)
-    hasher = ITQ(32, random_state=0)
-    trial = run_trial(hasher, data, truth, ks=(1, 10), depth=50)
-    assert not hasattr(hasher, "weights_")
-    assert trial.fit_seconds > 0
-    assert 0.5 < trial.m_recall[10] < trial.m_recall[1] < 1

@@ -113,7 +113,7 @@ def test_is_repeatable_and_symmetric():
     [
         (lambda: mean_and_error([]), "at least one number"),
         (lambda: mean_and_error([[1.0]]), r"got an array of shape \(1, 1\)"),
-        (lambda: mean_and_error([1.0, np.nan]), "finite numbers, got nan at place 1"),
+        (lambda: mean_and_error([1.0, np.nan]), "finite numbers, got nan at position 1"),
         (lambda: mean_and_error(["a"]), "must be a list of numbers"),
         (lambda: over_seeds([]), "the values of the seeds must be a list of at least one number"),
         (lambda: over_seeds(0.5), r"the values of the seeds must be .* got an array of shape \(\)"),

@@ -12,7 +12,8 @@ from scipy.optimize import minimize_scalar
 
 from autojacobin import DataError, MissingExtraError
 from autojacobin.figures import alpha, cost, denoising, network, patches, proof, recall, recall_grid, retrieval, toy
-from autojacobin.figures._style import BIASES, CODE_COLOURS
+from autojacobin.figures.network import BIASES
+from autojacobin.figures.toy import CODE_COLOURS
 from tests.figures.looking import laid_out, legend_of, texts
 
 

@@ -99,7 +99,7 @@ def test_a_perfect_recall_and_one_weight_and_another_reference_work():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: cost.draw({}), "history must be a dict of names to columns, a row a step, got an empty one"),
+        (lambda: cost.draw({}), "history must be a dict of names to columns, one row per step, got an empty one"),
         (lambda: cost.draw([1, 2]), "history must be a dict .* got list"),
         (lambda: cost.draw({"step": [1]}), "history must have the column 'cost', got: step; pass history_"),
         (lambda: cost.draw({"cost": [1.0]}), "at least one term of the cost, got none of: reconstruction"),

@@ -7,8 +7,8 @@ from matplotlib.patches import Rectangle
 
 from autojacobin import DataError
 from autojacobin.figures import patches, retrieval
-from autojacobin.figures._style import QUERY, TRUE_NEIGHBOUR
-from autojacobin.figures._tiles import mosaic
+from autojacobin.figures.patches import mosaic
+from autojacobin.figures.retrieval import QUERY, TRUE_NEIGHBOUR
 from tests.figures.looking import texts
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from autojacobin import DataError
 from autojacobin.figures import METHOD_STYLES, recall, recall_grid, save
-from autojacobin.figures._curves import kept_points
+from autojacobin.figures.recall import simplify_curve
 from tests.figures.looking import curve, grid, laid_out, legend_of, texts
 
 
@@ -25,7 +25,7 @@ def distance_to_line(points, corners):
 def test_every_point_of_a_curve_is_near_the_thinned_one(seed, n, rising, tolerance):
     values = np.random.default_rng(seed).uniform(size=n)
     values = np.sort(values) if rising else values
-    kept = kept_points(values, tolerance)
+    kept = simplify_curve(values, tolerance)
     assert kept[0] == 0
     assert kept[-1] == n - 1
     assert np.all(np.diff(kept) > 0)
@@ -34,11 +34,11 @@ def test_every_point_of_a_curve_is_near_the_thinned_one(seed, n, rising, toleran
 
 
 def test_a_long_smooth_curve_keeps_a_few_dozen_points_and_a_straight_one_its_ends():
-    kept = kept_points(curve(3), 0.0005)
+    kept = simplify_curve(curve(3), 0.0005)
     assert len(kept) < 60
-    assert kept_points(np.linspace(0, 1, 10_000), 1e-9).tolist() == [0, 9999]
-    assert kept_points(np.array([0.3]), 0.1).tolist() == [0]
-    assert np.array_equal(kept_points(np.array([0, 1, 0, 1.0]), 0.01), [0, 1, 2, 3])
+    assert simplify_curve(np.linspace(0, 1, 10_000), 1e-9).tolist() == [0, 9999]
+    assert simplify_curve(np.array([0.3]), 0.1).tolist() == [0]
+    assert np.array_equal(simplify_curve(np.array([0, 1, 0, 1.0]), 0.01), [0, 1, 2, 3])
 
 
 def test_figure_8_shows_the_curves_as_they_are():
@@ -121,7 +121,7 @@ def test_a_single_recall_and_numpy_keys_work():
         (lambda: recall_grid.draw({(1, 64): {"LSH": [2.0]}}), r"curves\[\(1, 64\)\]\['LSH'\] must hold recalls"),
         (
             lambda: recall_grid.draw({(1, 64): {"LSH": [0.1]}, (5, 96): {"LSH": [0.1]}}),
-            r"the grid has a hole: curves has no entry for k = 1 at 96 bits; measure it",
+            r"the grid is incomplete: curves has no entry for k = 1 at 96 bits; measure it",
         ),
     ],
 )

@@ -7,7 +7,8 @@ import pytest
 
 from autojacobin import DataError
 from autojacobin.figures import METHOD_STYLES, MethodStyle
-from autojacobin.figures._style import CODE_COLOURS, in_order, style_of
+from autojacobin.figures.style import legend_order, style_of
+from autojacobin.figures.toy import CODE_COLOURS
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
 VISIONS = {
@@ -81,8 +82,8 @@ def test_a_method_is_found_by_its_name_and_by_its_label():
 
 
 def test_methods_come_in_the_order_of_legends():
-    assert in_order(["Auto-JacoBin", "ITQ", "LSH"]) == ["LSH", "ITQ", "Auto-JacoBin"]
-    assert in_order(reversed(METHOD_STYLES)) == list(METHOD_STYLES)
+    assert legend_order(["Auto-JacoBin", "ITQ", "LSH"]) == ["LSH", "ITQ", "Auto-JacoBin"]
+    assert legend_order(reversed(METHOD_STYLES)) == list(METHOD_STYLES)
 
 
 def test_an_unknown_method_is_told_how_to_get_a_style(monkeypatch):
@@ -94,4 +95,4 @@ def test_an_unknown_method_is_told_how_to_get_a_style(monkeypatch):
 
 def test_one_method_under_two_names_is_refused():
     with pytest.raises(DataError, match="'AutoJacoBin' and 'Auto-JacoBin' are names of one method"):
-        in_order(["AutoJacoBin", "Auto-JacoBin"])
+        legend_order(["AutoJacoBin", "Auto-JacoBin"])

@@ -22,12 +22,12 @@ import numpy as np
 import autojacobin
 from autojacobin.codes import Codes
 from autojacobin.datasets import open_vectors
-from autojacobin.datasets._idx import read_idx
-from autojacobin.datasets._picture import read_picture
-from autojacobin.datasets._unpack import unpack
+from autojacobin.datasets.images import read_picture
+from autojacobin.datasets.sources import read_idx
+from autojacobin.datasets.unpack import unpack
 from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError
-from autojacobin.search.index import Index
-from autojacobin.search.repair import repair
+from autojacobin.index.index import Index
+from autojacobin.index.repair import repair
 from tests.datasets.vector_files import FORMATS, foreign_file
 from tests.fuzz import archives, index_files, model_files
 from tests.fuzz.mutations import mutated_bytes

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from autojacobin import ITQ, LSH, AutoBin, AutoJacoBin, CAutoBin, DAutoBin, NOKMeans, OKMeans, SpectralHashing
-from autojacobin.hashers._persistence import FORMAT_VERSION
+from autojacobin.hashers.persistence import FORMAT_VERSION
 
 FOLDER = Path(__file__).parent / f"hashers-{FORMAT_VERSION}"
 

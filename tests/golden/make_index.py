@@ -11,8 +11,8 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from autojacobin import ITQ
-from autojacobin.search.array_files import FORMAT_VERSION
-from autojacobin.search.index import Index
+from autojacobin.index.array_files import FORMAT_VERSION
+from autojacobin.index.index import Index
 
 FOLDER = Path(__file__).parent / f"index-{FORMAT_VERSION}"
 

@@ -159,7 +159,7 @@ def test_more_points_than_memory_holds_are_fitted_batch_by_batch(monkeypatch):
     X = digits()[:600].astype(np.float64)
     settings = {"n_neighbors": 40, "batch_size": 200, "n_epochs": 2, "random_state": 0}
     held = AutoJacoBin.as_published(16, **settings).fit(X)
-    monkeypatch.setattr("autojacobin.autoencoder.on_demand._BYTES_HELD", 0)
+    monkeypatch.setattr("autojacobin.autoencoder.tangent._MOST_BYTES_STORED", 0)
     by_batch = AutoJacoBin.as_published(16, **settings).fit(X)
     assert np.allclose(by_batch.W1_, held.W1_, rtol=1e-6, atol=1e-9)
     assert np.array_equal(by_batch.tangent_rank_, held.tangent_rank_)

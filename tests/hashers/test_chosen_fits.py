@@ -14,8 +14,8 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from autojacobin import AutoJacoBin, DataError, load
-from autojacobin.autoencoder import Network, on_demand
-from autojacobin.hashers._choosing import split
+from autojacobin.autoencoder import Network, tangent
+from autojacobin.hashers.model_selection import split
 from tests.hashers.methods import METHODS, digits
 
 PUBLISHED = {"init": "random", "alpha": 0.1, "jacobian_weight": 1.0, "energy": 0.98}
@@ -122,11 +122,11 @@ def test_tangent_spaces_that_memory_cannot_hold_are_never_held_at_once(monkeypat
     X = digits()[:700].astype(np.float64)
     settings = {"jacobian_weight": 1.0, "init": "itq", "alpha": 0.1}
     held = quick(**settings).fit(X)
-    monkeypatch.setattr(on_demand, "_BYTES_HELD", 0)
+    monkeypatch.setattr(tangent, "_MOST_BYTES_STORED", 0)
     at_once = []
-    estimate = on_demand.tangent_spaces
+    estimate = tangent.tangent_spaces
     monkeypatch.setattr(
-        on_demand, "tangent_spaces", lambda X, *rest, **named: at_once.append(len(X)) or estimate(X, *rest, **named)
+        tangent, "tangent_spaces", lambda X, *rest, **named: at_once.append(len(X)) or estimate(X, *rest, **named)
     )
     by_batch = quick(**settings).fit(X)
     assert 0 < max(at_once) <= 234  # a batch
@@ -142,7 +142,7 @@ def test_the_spaces_to_choose_with_are_gone_before_those_of_all_points_come(monk
     def watched(self, X, energy, rng):
         alive.extend(one() is not None for one in spaces)
         found = estimate(self, X, energy, rng)
-        spaces.append(weakref.ref(found.held))
+        spaces.append(weakref.ref(found.stored))
         return found
 
     monkeypatch.setattr(AutoJacoBin, "_tangents", watched)
@@ -202,7 +202,7 @@ def test_threads_and_memory_maps_do_not_change_the_choice(monkeypatch, tmp_path)
     np.save(tmp_path / "X.npy", X)
     fitted = []
     for cores, points in ((1, X), (2, np.load(tmp_path / "X.npy", mmap_mode="r"))):
-        monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr("autojacobin.core.parallel.usable_cores", lambda cores=cores: cores)
         with threadpool_limits(cores, user_api="blas"):
             fitted.append(quick().fit(points))
     assert np.array_equal(fitted[0].search_results_["m_recall"], fitted[1].search_results_["m_recall"])
@@ -262,7 +262,9 @@ def test_odd_data_give_codes_and_finite_scores(n, bits, features, dtype):
 
 def test_true_neighbours_must_be_fewer_than_the_points_searched():
     X = digits()[:600]
-    with pytest.raises(DataError, match="selection_k of AutoJacoBin must be below the 450 points .*, got 450"):
+    with pytest.raises(
+        DataError, match="selection_k of AutoJacoBin must be below 450, the number of points .*, got 450"
+    ):
         AutoJacoBin(8, selection_k=450).fit(X)
     assert hasattr(quick(jacobian_weight=0, selection_k=449, selection_depth=5).fit(X), "search_results_")
 

@@ -12,8 +12,8 @@ from sklearn.preprocessing import StandardScaler
 
 import autojacobin
 from autojacobin import ITQ, LSH, AutoBin, AutoJacoBin, Codes, DataError, NotFittedError
+from autojacobin.core import vectors as _vectors
 from autojacobin.evaluation import ground_truth, m_recall
-from autojacobin.hashers import _vectors
 from tests.hashers.methods import AUTO_ENCODERS, LEARNED, LINEAR, METHODS, digits, fitted
 
 
@@ -70,7 +70,7 @@ def test_an_iterator_with_nothing_or_a_bad_row_in_it_is_named():
     bad[7, 3] = np.nan
     with pytest.raises(DataError, match="NaN in row 57, column 3"):
         hasher.encode(iter([X, bad]))
-    with pytest.raises(DataError, match="goes over the data several times, got an iterator"):
+    with pytest.raises(DataError, match="reads the data several times, got an iterator"):
         ITQ(4).fit(iter([X]))
 
 

@@ -3,22 +3,12 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from autojacobin import ITQ, LSH, AutoBin, AutoJacoBin, CAutoBin, DAutoBin, NOKMeans, OKMeans, SpectralHashing
+from autojacobin.hashers import methods
 
 # The checks use data of one to ten features, fewer than a useful code has bits, and fewer points than
 # Auto-JacoBin would like as neighbours, which it says in a warning.
-HASHERS = [
-    LSH(n_bits=8),
-    SpectralHashing(n_bits=8),
-    ITQ(n_bits=2),
-    OKMeans(n_bits=2),
-    NOKMeans(n_bits=3),
-    AutoJacoBin(n_bits=3),
-    AutoBin(n_bits=3),
-    AutoBin(n_bits=3, batch_size=None),
-    DAutoBin(n_bits=3),
-    CAutoBin(n_bits=3),
-]
+BITS = {"LSH": 8, "SpectralHashing": 8, "ITQ": 2, "OKMeans": 2}
+HASHERS = [method.make(BITS.get(method.name, 3)) for method in methods()]
 
 
 @pytest.mark.filterwarnings("ignore:tangent spaces were to be estimated:UserWarning")

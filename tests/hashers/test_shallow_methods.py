@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autojacobin import ITQ, LSH, NOKMeans, OKMeans, SpectralHashing
-from autojacobin._frames import coordinates, corners, mean_row, principal_frame, random_rotation
+from autojacobin.core.linear_algebra import coordinates, corners, mean_row, principal_frame, random_rotation
 from autojacobin.hashers.itq import itq_rotation
 from autojacobin.hashers.nokmeans import _Hyperplanes
 from tests.hashers.methods import digits
@@ -21,7 +21,7 @@ def test_the_principal_frame_does_not_depend_on_blocks(monkeypatch):
     centred = X - X.mean(axis=0)
     _, _, directions = np.linalg.svd(centred, full_matrices=False)
     for rows in (2**14, 300, 2000):
-        monkeypatch.setattr("autojacobin._frames._ROWS_PER_BLOCK", rows)
+        monkeypatch.setattr("autojacobin.core.linear_algebra._ROWS_PER_BLOCK", rows)
         frame = principal_frame(X, mean_row(X), 5)
         assert np.allclose(np.abs(frame @ directions[:5].T), np.eye(5), atol=1e-9)
         assert np.all(frame[np.arange(5), np.abs(frame).argmax(axis=1)] > 0)
@@ -45,7 +45,7 @@ def test_slices_of_points_and_cores_do_not_change_the_fit(monkeypatch, method):
     monkeypatch.setattr(f"autojacobin.hashers.{method}._NUMBERS_PER_TASK", 333 * 8)
     several = []
     for cores in (1, 3):
-        monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr("autojacobin.core.parallel.usable_cores", lambda cores=cores: cores)
         several.append(cls(8, random_state=0).fit(X))
         assert several[-1].quantization_error_ == pytest.approx(whole.quantization_error_, rel=1e-9)
     assert np.array_equal(several[0].weights_, several[1].weights_)

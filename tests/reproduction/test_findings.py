@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from autojacobin.reproduction import Settings, findings
-from autojacobin.reproduction.cells import alpha_cell, compared_cells, every_cell, variant_cells
 from autojacobin.reproduction.results import Results
 from autojacobin.reproduction.settings import COMPARED, EVERY, VARIANTS
-from autojacobin.reproduction.trials import Outcome
+from autojacobin.reproduction.trials import Outcome, alpha_cell, compared_cells, every_cell, variant_cells
 from tests.reproduction.small import small_set
 
 QUERIES, DEPTH = 400, 2000

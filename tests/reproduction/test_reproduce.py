@@ -12,8 +12,8 @@ import pytest
 
 from autojacobin import DataError, MissingExtraError
 from autojacobin.reproduction import ARTEFACTS, Settings, reproduce
-from autojacobin.reproduction.choosing import grid
-from autojacobin.reproduction.paper_figures import stretched, typical
+from autojacobin.reproduction.paper import stretched, typical
+from autojacobin.reproduction.run import grid
 from autojacobin.reproduction.trials import run_cell
 from tests.reproduction.small import SETTINGS, small_set
 
@@ -135,7 +135,6 @@ def test_work_that_is_done_is_not_done_again(made, monkeypatch, tmp_path):
 
     monkeypatch.setattr(f"{run_module}.run_cell", refuse)
     monkeypatch.setattr(f"{run_module}.ground_truth", refuse)
-    monkeypatch.setattr("autojacobin.reproduction.choosing.ground_truth", refuse)
     shutil.copytree(made[0].folder / "work", tmp_path / "work")
     again = reproduce(small_set(), tmp_path, SETTINGS, only=[*made[0].tables, "fig5", "fig9"])
     assert again.tables == made[0].tables

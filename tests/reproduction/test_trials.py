@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from autojacobin import ITQ, DataError, StorageError
 from autojacobin.evaluation import ground_truth, m_recall, measure, recall_curve
+from autojacobin.hashers import find_method, registry
 from autojacobin.reproduction import Settings
-from autojacobin.reproduction import settings as settings_module
-from autojacobin.reproduction.results import Results
+from autojacobin.reproduction.results import Results, Store
 from autojacobin.reproduction.settings import COMPARED, VARIANTS, cut, make_hasher
-from autojacobin.reproduction.store import Store
 from autojacobin.reproduction.trials import Cell, Outcome, fingerprint, n_looked_at, run_cell
 from autojacobin.search import hamming_topk
 from tests.reproduction.small import SETTINGS, small_set
@@ -138,7 +137,7 @@ def test_a_single_changed_number_is_another_set(part):
 
 def test_the_key_of_a_trial_follows_the_defaults_of_its_method(monkeypatch):
     before = Cell("ITQ", 8, 0).key("data", 10, 5)
-    monkeypatch.setitem(settings_module._MAKERS, "ITQ", (ITQ, {"n_iter": 7}))
+    monkeypatch.setitem(registry._METHODS, "ITQ", replace(find_method("ITQ"), parameters={"n_iter": 7}))
     assert Cell("ITQ", 8, 0).key("data", 10, 5) != before
 
 

@@ -1,9 +1,9 @@
-"""A small hasher, an index of twenty vectors in memory, and both ways to look at a tile."""
+"""A small hasher, an index of twenty vectors in memory, and both ways to scan a tile."""
 
 import pytest
 
-from autojacobin.search.index import Index
-from tests.search.index_model import small_hasher, vectors
+from autojacobin.index.index import Index
+from tests.index.index_model import small_hasher, vectors
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def index(hasher):
     return index
 
 
-@pytest.fixture(params=["as they lie", "turned"])
-def tiles_looked_at(request, monkeypatch):
-    """Look at tiles as they lie, or turned into slices, however many queries there are."""
-    fewest = 1 if request.param == "turned" else 10**9
-    monkeypatch.setattr("autojacobin.search._topk._FEWEST_QUERIES_TO_SLICE", fewest)
+@pytest.fixture(params=["words", "slices"])
+def scanned_as(request, monkeypatch):
+    """Scan the words of a tile or its slices, however many queries there are."""
+    fewest = 1 if request.param == "slices" else 10**9
+    monkeypatch.setattr("autojacobin.search.kernels.scan._FEWEST_QUERIES_TO_SLICE", fewest)

@@ -9,9 +9,9 @@ from autojacobin import ITQ, Codes, DataError
 from autojacobin.datasets import load_set
 from autojacobin.evaluation import ground_truth, m_recall
 from autojacobin.search import asymmetric_topk, hamming_topk
-from autojacobin.search.asymmetric import quantise
+from autojacobin.search.asymmetric import asymmetric_queries
 
-# The fixture only says which kernel to use, so that examples may share it.
+# The fixture only chooses a kernel, so examples may share it.
 both_ways = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -43,7 +43,7 @@ def test_the_exact_form_equals_brute_force(seed, n_bits, n_base, ties, data):
 
 @given(st.integers(0, 2**32), st.integers(1, 300), st.integers(1, 80), st.data())
 @both_ways
-@pytest.mark.usefixtures("tiles_looked_at")
+@pytest.mark.usefixtures("scanned_as")
 def test_the_quantised_form_equals_sorting_whole_weights(seed, n_bits, n_base, data):
     projections, base = problem(seed, n_bits, n_base)
     k = data.draw(st.integers(1, n_base))
@@ -104,15 +104,41 @@ def test_a_subset_is_searched_as_if_there_were_nothing_else():
     assert np.array_equal(distances, expected)
 
 
-def test_a_query_of_zeros_and_codes_too_long_for_the_kernels_are_answered():
-    base = Codes.from_bits(np.random.default_rng(0).integers(0, 2, (5, 3000)))
-    distances, ids = asymmetric_topk(np.zeros((1, 3000)), base, 5)
-    assert distances.tolist() == [[0] * 5]
-    assert ids.tolist() == [[0, 1, 2, 3, 4]]
-    short = Codes.from_bits([[0, 1], [1, 1]])
-    assert asymmetric_topk([[0.0, 0.0]], short, 2)[1].tolist() == [[0, 1]]
-    assert asymmetric_topk(np.empty((0, 2)), short, 1)[0].shape == (0, 1)
-    assert quantise(np.array([[0.0, 0.0]])).scales.tolist() == [0.0]
+def test_a_query_of_zeros_is_at_distance_zero_of_all_codes():
+    base = Codes.from_bits([[0, 1], [1, 1]])
+    distances, ids = asymmetric_topk([[0.0, 0.0]], base, 2)
+    assert distances.tolist() == [[0, 0]]
+    assert ids.tolist() == [[0, 1]]
+    assert asymmetric_topk(np.empty((0, 2)), base, 1)[0].shape == (0, 1)
+    assert asymmetric_queries(np.array([[0.0, 0.0]])).scales.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("exponent", [-1074, -1072, -1060, -1022, -1003, -1000, -999, -140, 0, 1000])
+def test_the_size_of_projections_does_not_change_the_order(exponent):
+    """Not even of subnormal numbers, of which a fifteenth has few digits or none."""
+    rng = np.random.default_rng(0)
+    base = Codes.from_bits(rng.integers(0, 2, (200, 30)))
+    whole = rng.integers(-60, 61, (4, 30)).astype(np.float64)
+    if exponent == -1000:
+        whole[1] *= 2.0**-60  # one query is subnormal and the others are not
+    tiny = np.ldexp(whole, exponent)
+    with np.errstate(over="ignore"):
+        found = asymmetric_topk(tiny, base, 200)[1]
+    assert np.array_equal(found, asymmetric_topk(whole, base, 200)[1])
+
+
+def test_codes_that_are_too_long_are_named_and_searched_with_exact():
+    projections, base = problem(0, 2185, 20)
+    with pytest.raises(DataError, match="at most 2,184 bits, got 2,185; use shorter codes, .* exact=True"):
+        asymmetric_topk(projections, base, 5)
+    distances, ids = asymmetric_topk(projections, base, 20, exact=True)
+    assert np.allclose(distances, np.take_along_axis(weighted(projections, base), ids, axis=1), rtol=1e-6)
+    projections, base = problem(0, 2184, 20)
+    whole = np.rint(np.abs(projections) / np.abs(projections).max(axis=1, keepdims=True) * 15)
+    signs = np.where(projections >= 0, 1, -1)
+    whole[whole == 0] = 1e-9  # the sign of a zero would be lost
+    expected = np.argsort(np.rint(weighted(signs * whole, base)), axis=1, kind="stable")
+    assert np.array_equal(asymmetric_topk(projections, base, 20)[1], expected)
 
 
 @pytest.mark.parametrize(

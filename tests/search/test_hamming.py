@@ -1,4 +1,4 @@
-"""Exact Hamming search against sorting all distances."""
+"""Exact Hamming search, for the nearest and within a radius, against all distances."""
 
 import os
 import subprocess
@@ -10,11 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autojacobin import Codes, DataError
-from autojacobin.search import hamming_topk
-from autojacobin.search._topk import NO_PLANES, tiled_topk
-from autojacobin.search.tiles import Tiles, code_words, tiles_of
+from autojacobin.search import hamming_radius, hamming_topk
 
-# The fixture only says which kernel to use, so that examples may share it.
+# The fixture only chooses a kernel, so examples may share it.
 both_ways = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -27,7 +25,7 @@ def by_sorting(queries, base, k):
 
 @given(st.integers(1, 300), st.integers(1, 60), st.integers(0, 5), st.floats(0, 1), st.data())
 @both_ways
-@pytest.mark.usefixtures("tiles_looked_at")
+@pytest.mark.usefixtures("scanned_as")
 def test_equals_brute_force(n_bits, n_base, n_queries, share_of_ones, data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     base = Codes.from_bits(rng.random((n_base, n_bits)) < share_of_ones)  # near 0 or 1: heavy ties
@@ -78,7 +76,7 @@ def correlated(n, n_bits, seed):
     return Codes.from_bits(rng.normal(size=(n, 6)) @ planes >= 0)
 
 
-@pytest.mark.usefixtures("tiles_looked_at")
+@pytest.mark.usefixtures("scanned_as")
 @pytest.mark.parametrize("n_bits", [1, 31, 64, 65, 96, 127, 128, 129, 192, 256, 300, 512, 1024])
 @pytest.mark.parametrize("k", [1, 10, 700, 20_000])
 def test_equals_brute_force_over_many_tiles(n_bits, k):
@@ -91,7 +89,7 @@ def test_equals_brute_force_over_many_tiles(n_bits, k):
     assert np.array_equal(distances, np.take_along_axis(all_distances, order, axis=1))
 
 
-@pytest.mark.usefixtures("tiles_looked_at")
+@pytest.mark.usefixtures("scanned_as")
 @pytest.mark.parametrize("order", ["nearest last", "nearest first", "in clumps"])
 def test_a_base_in_an_order_that_misleads_the_sample(order):
     """The radius is guessed from a sample of the tiles; where the guess is wrong the answer must not be."""
@@ -115,39 +113,12 @@ def test_a_base_in_an_order_that_misleads_the_sample(order):
 def test_the_number_of_threads_and_of_queries_does_not_matter(cores, monkeypatch):
     base, queries = correlated(50_000, 96, 0), correlated(70, 96, 1)
     expected = hamming_topk(queries, base, 30)
-    monkeypatch.setattr("autojacobin._parallel.usable_cores", lambda: cores)
-    monkeypatch.setattr("autojacobin.search._topk.usable_cores", lambda: cores)
+    monkeypatch.setattr("autojacobin.core.parallel.usable_cores", lambda: cores)
+    monkeypatch.setattr("autojacobin.search.kernels.scan.usable_cores", lambda: cores)
     for start, stop in ((0, 70), (0, 1), (3, 5)):
         found = hamming_topk(queries[start:stop], base, 30)
         assert np.array_equal(found[0], expected[0][start:stop])
         assert np.array_equal(found[1], expected[1][start:stop])
-
-
-@pytest.mark.usefixtures("tiles_looked_at")
-def test_dead_positions_are_passed_over():
-    base, queries = correlated(30_000, 128, 0), correlated(4, 128, 1)
-    alive = np.random.default_rng(0).random(30_000) < 0.3
-    dead = np.packbits(~alive, bitorder="little")
-    words = code_words(queries)
-    distances, positions = tiled_topk(words, NO_PLANES, tiles_of(base), 50, n_levels=129, dead=dead)
-    expected, expected_ids = hamming_topk(queries, base, 50, subset=alive)
-    assert np.array_equal(distances, expected)
-    assert np.array_equal(positions, expected_ids)
-
-
-@given(st.integers(1, 300), st.integers(0, 5000), st.integers(0, 2**32))
-@settings(deadline=None, max_examples=30)
-def test_tiles_give_back_the_codes_laid_out_in_them(n_bits, n, seed):
-    rng = np.random.default_rng(seed)
-    codes = Codes.from_bits(rng.integers(0, 2, (n, n_bits), dtype=np.uint8))
-    tiles = Tiles.from_codes(codes)
-    assert tiles.take(np.arange(n)) == codes
-    chosen = rng.integers(0, n, 20) if n else np.empty(0, dtype=np.int64)
-    assert tiles.take(chosen) == codes[chosen]
-    parts = Tiles.empty(n, n_bits)
-    for start in range(0, n, 700):
-        parts.put(codes[start : start + 700], start)
-    assert np.array_equal(parts.words, tiles.words)
 
 
 def test_a_subset_is_searched_as_if_there_were_nothing_else():
@@ -180,14 +151,6 @@ def test_a_wrong_subset_is_named(subset, message):
         hamming_topk(codes, codes, 2, subset=subset)
 
 
-def test_codes_too_long_for_the_kernels_are_still_found():
-    base = Codes.from_bits(np.random.default_rng(0).integers(0, 2, (30, 40_000), dtype=np.uint8))
-    distances, ids = hamming_topk(base[:4], base, 30)
-    expected, expected_ids = by_sorting(base[:4], base, 30)
-    assert np.array_equal(distances, expected)
-    assert np.array_equal(ids, expected_ids)
-
-
 def test_an_empty_base_is_named():
     with pytest.raises(DataError, match="the base is empty"):
         hamming_topk(Codes.from_bits([[0, 1]]), Codes.from_bits(np.empty((0, 2))), 1)
@@ -207,25 +170,7 @@ def test_where_no_cache_can_be_written_the_kernels_still_work(tmp_path):
     assert result.stdout == "[[1]]\n"
 
 
-@pytest.mark.parametrize(
-    ("n_bits", "lanes", "codes"), [(64, 8, 2048), (128, 8, 2048), (200, 4, 1024), (256, 4, 1024), (1024, 4, 256)]
-)
-def test_the_layout_is_the_one_that_indexes_on_disk_have(n_bits, lanes, codes):
-    """Word w of code p = 64 g + (64 / L) j + s stands at [w, j, s·G + g]; files of format 1 depend on it."""
-    n = 2 * codes + 77
-    words = np.random.default_rng(0).integers(0, 2**63, (n, -(-n_bits // 64)), dtype=np.int64).view(np.uint64)
-    packed = words.view(np.uint8)[:, : -(-n_bits // 8)].copy()
-    tiles = Tiles.from_codes(Codes(packed, n_bits)).words
-    assert tiles.shape == (3, -(-n_bits // 64), lanes, codes // lanes)
-    expected = code_words(Codes(packed, n_bits))
-    for p in (0, 1, 7, 8, 63, 64, 65, 100, codes - 1, codes, 2 * codes + 76):
-        g, place = divmod(p % codes, 64)
-        j, s = divmod(place, 64 // lanes)
-        assert np.array_equal(tiles[p // codes, :, j, s * (codes // 64) + g], expected[p])
-    assert not tiles.reshape(3, -(-n_bits // 64), -1)[2].any(axis=0).sum() > 77  # the rest of the last tile is zero
-
-
-@pytest.mark.usefixtures("tiles_looked_at")
+@pytest.mark.usefixtures("scanned_as")
 @pytest.mark.parametrize("k", [1, 3000, 40_000, 150_000])
 def test_more_wanted_than_a_tile_holds(k):
     """The sample's own first guess comes from one tile, which may hold fewer codes than are wanted."""
@@ -261,3 +206,35 @@ def test_a_machine_without_wide_registers_finds_the_same(tmp_path):
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
+
+
+def test_codes_that_are_too_long_are_named():
+    longest, longer = (Codes.from_bits(np.eye(2, n_bits, dtype=np.uint8)) for n_bits in (32_767, 32_768))
+    assert hamming_topk(longest, longest, 2)[0].tolist() == [[0, 2], [0, 2]]
+    with pytest.raises(DataError, match="at most 32,767 bits, got 32,768; use shorter codes"):
+        hamming_topk(longer, longer, 2)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 200), st.integers(0, 60), st.integers(0, 5), st.integers(0, 220))
+@settings(deadline=None)
+def test_a_radius_equals_brute_force(seed, n_bits, n_base, n_queries, radius):
+    rng = np.random.default_rng(seed)
+    base = Codes.from_bits(rng.integers(0, 2, (n_base, n_bits)))
+    queries = Codes.from_bits(rng.integers(0, 2, (n_queries, n_bits)))
+    subset = np.flatnonzero(rng.integers(0, 2, n_base)) if seed % 2 else None
+    limits, distances, ids = hamming_radius(queries, base, radius, subset=subset)
+    assert len(limits) == n_queries + 1
+    for q in range(n_queries):
+        all_distances = (queries.to_bits()[q] != base.to_bits()).sum(axis=1)
+        kept = [i for i in (range(n_base) if subset is None else subset) if all_distances[i] <= radius]
+        kept.sort(key=lambda i: (all_distances[i], i))
+        found = slice(limits[q], limits[q + 1])
+        assert ids[found].tolist() == kept
+        assert distances[found].tolist() == [all_distances[i] for i in kept]
+
+
+@pytest.mark.parametrize("radius", [-1, 1.5, "2"])
+def test_a_wrong_radius_is_named(radius):
+    codes = Codes.from_bits([[0, 1]])
+    with pytest.raises(DataError, match="radius must be an integer of at least 0, got"):
+        hamming_radius(codes, codes, radius)

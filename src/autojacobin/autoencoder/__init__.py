@@ -1,25 +1,15 @@
-"""The paper's mathematics, one idea a file: network, tangent spaces, objective, line search, Algorithm 1.
+"""The paper's mathematics: network, tangent spaces, objective, line search, Algorithm 1.
 
-Everything here runs on NumPy and on CuPy arrays alike; the library follows the input.
+Everything here runs on NumPy and on CuPy arrays; the library follows the input.
 """
 
 from autojacobin.autoencoder.line_search import LinePoint, LineSearchResult, strong_wolfe
 from autojacobin.autoencoder.network import Network
 from autojacobin.autoencoder.objective import Batch, Objective
-from autojacobin.autoencoder.on_demand import TangentsOnDemand, tangents_for_training
-from autojacobin.autoencoder.tangent import TangentSpaces, tangent_spaces
+from autojacobin.autoencoder.tangent import TangentsOnDemand, TangentSpaces, tangent_spaces, tangents_for_training
 from autojacobin.autoencoder.training import train
 
 __all__ = [
-    "Batch",
-    "LinePoint",
-    "LineSearchResult",
-    "Network",
-    "Objective",
-    "TangentSpaces",
-    "TangentsOnDemand",
-    "strong_wolfe",
-    "tangent_spaces",
-    "tangents_for_training",
-    "train",
-]
+    "Batch", "LinePoint", "LineSearchResult", "Network", "Objective", "TangentSpaces", "TangentsOnDemand",
+    "strong_wolfe", "tangent_spaces", "tangents_for_training", "train",
+]  # fmt: skip

@@ -1,22 +1,58 @@
-"""The Jacobian term, Σᵢ ‖Jᵢ − TᵢTᵢ'‖², as matrix products over groups of points, without a D×D matrix for any.
+"""The Jacobian term Σᵢ ‖Jᵢ − TᵢTᵢ'‖², its value and its derivatives, without a D×D matrix for any point.
 
     ‖J − TT'‖² = ‖J‖² − 2 tr(J TT') + r
 
-The two parts have a file each, ``_squared_norm.py`` and ``_trace.py``. The derivation stands in ``docs/method.md``, how
-it is cut into pieces that fit the cache in ``docs/training.md``.
+:func:`squared_norm` computes the first part and :func:`trace` the second. :class:`TraceAlongLine` computes the second
+part faster where the weights move along a line, as they do in a step of training. ``docs/method.md`` derives the
+formulas; ``docs/training.md`` says how the work is divided so that it fits the cache.
 """
 
 from __future__ import annotations
 
-from autojacobin._parallel import map_points
-from autojacobin.autoencoder._jacobian_part import JacobianPart, points_per_task
-from autojacobin.autoencoder._squared_norm import squared_norm
-from autojacobin.autoencoder._trace import trace
-from autojacobin.autoencoder._trace_line import TraceLine
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
 from autojacobin.autoencoder.network import Activations, Network, Partials
 from autojacobin.autoencoder.tangent import TangentSpaces
+from autojacobin.core.arrays import free_gpu_memory, namespace
+from autojacobin.core.parallel import map_points
 
-__all__ = ["jacobian"]
+__all__ = ["JacobianPart", "LineBuffer", "TraceAlongLine", "jacobian", "squared_norm", "sum_in_double", "trace"]
+
+_POINTS_PER_TASK = 125
+# Pairs of hidden units per panel in squared_norm, and numbers of the tangent bases per group in trace.
+_PAIRS_PER_PANEL = 512
+_NUMBERS_PER_GROUP = 2**16
+# Both are limited by this instead on a GPU, which is fastest in few large steps.
+_NUMBERS_PER_GPU_STEP = 2**28
+# Most bytes for the matrices E of TraceAlongLine; on a GPU it is a quarter of the free memory instead.
+_BYTES_FOR_LINE = 650_000_000
+
+
+@dataclass(frozen=True)
+class JacobianPart:
+    """Value of ‖J‖² or tr(J TT'), summed over some points, and its derivatives.
+
+    Attributes
+    ----------
+    value : float
+    g, a : arrays of shape (s, d) and (s, D)
+        Derivatives with respect to the slopes of tanh, g = 1 − Y² and a = 1 − Z².
+    W1, W2 : arrays of shape (d, D) and (D, d), optional
+        Derivatives with respect to the weights. Along a line they are None, and ``slope`` takes their place.
+    slope : float
+        Derivative with respect to the step t along the line, with g and a held fixed.
+    """
+
+    value: float
+    g: Any
+    a: Any
+    W1: Any = None
+    W2: Any = None
+    slope: float = 0.0
 
 
 def jacobian(
@@ -25,25 +61,25 @@ def jacobian(
     tangents: TangentSpaces,
     weight: float,
     partials: Partials,
-    line: TraceLine | None = None,
+    line: TraceAlongLine | None = None,
     t: float = 0.0,
 ) -> float:
-    """Σᵢ ‖Jᵢ − TᵢTᵢ'‖² = Σᵢ ‖Jᵢ‖² − 2 tr(Jᵢ TᵢTᵢ') + rᵢ: the network should do to first order what f does.
+    """Compute ``weight`` times Σᵢ ‖Jᵢ − TᵢTᵢ'‖², and add its derivatives to ``partials``.
 
-    Where ``network`` is the point ``t`` of a ``line``, that supplies the traces, for less.
+    If ``network`` is the point at step ``t`` of a ``line``, the line computes the traces.
     """
 
     def work(points: slice) -> tuple[JacobianPart, JacobianPart]:
         g, a = state.g[points], state.a[points]
         norm = squared_norm(network, g, a)
         tr = trace(network, g, a, tangents[points]) if line is None else line(t, network, g, a, points)
-        # g = 1 − Y² and a = 1 − Z², so a derivative with respect to g costs a factor −2Y, to a one of −2Z.
+        # g = 1 − Y² and a = 1 − Z², so the chain rule gives the factors −2Y and −2Z.
         partials.Y[points] -= (2 * weight) * state.Y[points] * (norm.g - 2 * tr.g)
         partials.Z[points] -= (2 * weight) * state.Z[points] * (norm.a - 2 * tr.a)
         return norm, tr
 
     value = float(tangents.ranks.sum())
-    for norm, tr in map_points(work, state.Y, points_per_task(state.Y)):
+    for norm, tr in map_points(work, state.Y, _points_per_task(state.Y)):
         value += norm.value - 2 * tr.value
         for part, factor in ((norm, weight), (tr, -2 * weight)):
             partials.slope += factor * part.slope
@@ -51,3 +87,213 @@ def jacobian(
                 partials.W1 += factor * part.W1
                 partials.W2 += factor * part.W2
     return weight * value
+
+
+def squared_norm(network: Network, g: Any, a: Any) -> JacobianPart:
+    """Σᵢ ‖Jᵢ‖² = Σᵢ gᵢ' [(W1 W1') ∘ (W2' diag(aᵢ²) W2)] gᵢ.
+
+    With one column for each pair of hidden units (n, m), the matrices W2' diag(aᵢ²) W2 of all points are one product
+    of a² with the table W2ⱼₙ W2ⱼₘ. In the sum Σᵢⱼ aᵢⱼ² Σₙₘ Gₙₘ gᵢₙ gᵢₘ W2ⱼₙ W2ⱼₘ, points i with g and features j with
+    W2 can be exchanged. The side with fewer rows is given the role that needs more work.
+    """
+    gram = network.W1 @ network.W1.T
+    squares = a * a
+    if len(g) < len(network.W2):
+        per_a, per_g, per_W2, per_gram = _pair_sum(squares, g, network.W2, gram)
+    else:
+        per_a, per_W2, per_g, per_gram = _pair_sum(squares.T, network.W2, g, gram)
+        per_a = per_a.T
+    return JacobianPart(
+        value=sum_in_double(squares * per_a),
+        g=per_g,
+        a=2 * a * per_a,
+        W1=(per_gram + per_gram.T) @ network.W1,
+        W2=per_W2,
+    )
+
+
+def _pair_sum(A: Any, R: Any, C: Any, G: Any) -> tuple[Any, Any, Any, Any]:
+    """Derivatives of Σᵢⱼ Aᵢⱼ Σₙₘ Gₙₘ Rᵢₙ Rᵢₘ Cⱼₙ Cⱼₘ with respect to A, R, C and G.
+
+    The sum is symmetric in n and m. It is computed in panels, each with a few n and all m from the first of them on.
+    """
+    kernels, xp = _kernels(), namespace(A)
+    (rows, columns), d = A.shape, R.shape[1]
+    per_A, per_R, per_C, per_G = xp.zeros_like(A), xp.zeros_like(R), xp.zeros_like(C), xp.zeros_like(G)
+    on_gpu = min(64 * d, _NUMBERS_PER_GPU_STEP // max(rows, columns))
+    height = max(1, (_PAIRS_PER_PANEL if xp is np else on_gpu) // d)
+    for first in range(0, d, height):
+        shape = (min(height, d - first), d - first)
+        panel = (slice(first, first + shape[0]), slice(first, None))
+        ones = xp.ones(shape, dtype=R.dtype)
+        counted = ones.copy()
+        counted[:, shape[0] :] = 2  # the pair (n, m) also stands for (m, n)
+        weights = counted * G[panel]
+        table = xp.empty((columns, shape[0] * shape[1]), dtype=R.dtype)
+        kernels.pair_products(C, first, ones, table.reshape(columns, *shape))
+        inner = xp.matmul(A, table)
+        per_weight = xp.zeros(shape, dtype=R.dtype)
+        kernels.add_pair_derivatives(inner.reshape(rows, *shape), R, first, weights, per_R, per_weight)
+        per_G[panel] += counted * per_weight
+        kernels.pair_products(R, first, weights, inner.reshape(rows, *shape))
+        per_A += inner @ table.T
+        kernels.add_pair_derivatives((A.T @ inner).reshape(columns, *shape), C, first, ones, per_C)
+    return per_A, per_R, per_C, per_G
+
+
+def trace(network: Network, g: Any, a: Any, tangents: TangentSpaces, keep: Any = None) -> JacobianPart:
+    """Σᵢ tr(Jᵢ TᵢTᵢ') = Σᵢ Σₙ gᵢₙ Σₖ Uᵢₖₙ Vᵢₖₙ with U = T' W1' and V = T' diag(a) W2, of shape r × d.
+
+    The derivatives follow from Q = T U and (V diag(g))' T'. If ``keep`` (s, D, d) is given, Q is written to it.
+    """
+    kernels, xp = _kernels(), namespace(g)
+    W1, W2 = xp.ascontiguousarray(network.W1.T), network.W2
+    (s, D), d = a.shape, g.shape[1]
+    per_g, per_a = xp.empty_like(g), xp.empty_like(a)
+    per_W1, per_W2 = xp.zeros_like(network.W1), xp.zeros_like(W2)
+    buffers = _TraceBuffers(tangents, s, d)
+    for points in _groups(s, tangents, d):
+        T = tangents.block(points)
+        scaled, U, V, Q = buffers.views(*T.shape[:2])
+        _multiply_bases(T, W1, U)
+        xp.multiply(T, a[points, None, :], out=scaled)
+        _multiply_bases(scaled, W2, V)
+        kernels.trace_hidden_derivatives(U, V, g[points], per_g[points])
+        per_W1 += V.reshape(-1, d).T @ T.reshape(-1, D)
+        xp.matmul(T.transpose(0, 2, 1), U, out=Q)
+        if keep is not None:
+            keep[points] = Q
+        kernels.trace_output_derivatives(Q, g[points], a[points], W2, per_a[points], per_W2)
+    return JacobianPart(value=sum_in_double(per_g * g), g=per_g, a=per_a, W1=per_W1, W2=per_W2)
+
+
+class LineBuffer:
+    """Memory for the matrices E, reused from one line to the next: allocating it takes as long as filling it."""
+
+    def __init__(self) -> None:
+        self._E: Any = None
+        self._n_requested = 0  # there may be memory for fewer points
+
+    def take(self, ranks: Any, W2: Any) -> Any:
+        """Memory (m, 3, D, d) for the points that have ``ranks``, or for as many whole tasks of them as fit."""
+        n, per_task = len(ranks), _points_per_task(ranks)
+        if self._E is None or self._n_requested < n or self._E.shape[2:] != W2.shape or self._E.dtype != W2.dtype:
+            self._E, self._n_requested = None, n  # free the old memory before the new is allocated
+            free = free_gpu_memory(W2)
+            fitting = (_BYTES_FOR_LINE if free is None else free // 4) // (3 * W2.size * W2.dtype.itemsize)
+            n_held = n if n <= fitting else fitting // per_task * per_task
+            self._E = namespace(W2).empty((n_held, 3, *W2.shape), dtype=W2.dtype)
+        return self._E[:n]
+
+
+class TraceAlongLine:
+    """The traces of a batch along a line of weights, where a step t needs no product with a tangent basis.
+
+        tr(J TT') = a' E g,    E = W2 ∘ Q,    Q = TT' W1'
+
+    Q is linear in W1. So along W1 + t S1, W2 + t S2 the D × d matrix E of each point is a polynomial in t:
+
+        E(t) = (W2 + t S2) ∘ (Q + t R) = E₀ + t E₁ + t² E₂,    R = TT' S1'
+
+    The gradient at t = 0 leaves Q behind, and R takes two products with T. After that each t takes two products of a
+    matrix with a vector, E g and a' E, instead of four products with T. Points whose E do not fit into memory are
+    evaluated in full at every t.
+    """
+
+    def __init__(self, start: Network, tangents: TangentSpaces, buffer: LineBuffer) -> None:
+        self._start, self._tangents = start, tangents
+        self._E = buffer.take(tangents.ranks, start.W2)
+        self._direction: Network | None = None
+        self._ready: set[int] = set()  # first points of the tasks whose coefficients are computed
+
+    def set_direction(self, direction: Network) -> None:
+        """Set S1 and S2; to be called once, after the evaluation at t = 0."""
+        self._direction = direction
+
+    def __call__(self, t: float, network: Network, g: Any, a: Any, points: slice) -> JacobianPart:
+        """Trace part of a task's points at step ``t``, where ``network`` has the slopes of tanh g and a."""
+        if points.stop > len(self._E):
+            return trace(network, g, a, self._tangents[points])
+        if self._direction is None:
+            return trace(network, g, a, self._tangents[points], keep=self._E[points, 0])
+        return self._along(t, g, a, points, self._direction)
+
+    def _along(self, t: float, g: Any, a: Any, points: slice, direction: Network) -> JacobianPart:
+        kernels, xp = _kernels(), namespace(g)
+        (s, D), d = a.shape, g.shape[1]
+        E, tangents = self._E[points], self._tangents[points]
+        new = points.start not in self._ready
+        if new:
+            S1, buffers = xp.ascontiguousarray(direction.W1.T), _TraceBuffers(tangents, s, d)
+        per_row, per_g = xp.empty((s, 3, D), dtype=a.dtype), xp.empty_like(g)
+        powers = xp.stack([a, t * a, t * t * a], axis=1)
+        for group in _groups(s, tangents, d):
+            if new:  # computed here, so that E is still in the cache when it is used
+                T = tangents.block(group)
+                _, U, _, R = buffers.views(*T.shape[:2])
+                _multiply_bases(T, S1, U)
+                xp.matmul(T.transpose(0, 2, 1), U, out=R)
+                kernels.line_coefficients(E[group], R, self._start.W2, direction.W2)
+            kernels.line_products(E[group], g[group], powers[group], per_row[group], per_g[group])
+        self._ready.add(points.start)
+        constant, linear, square = per_row[:, 0], per_row[:, 1], per_row[:, 2]
+        per_a = constant + t * (linear + t * square)
+        slope = sum_in_double(a * (linear + 2 * t * square))
+        return JacobianPart(value=sum_in_double(a * per_a), g=per_g, a=per_a, slope=slope)
+
+
+class _TraceBuffers:
+    """Memory for the temporaries of a group of points, allocated once per task."""
+
+    def __init__(self, tangents: TangentSpaces, n: int, d: int) -> None:
+        xp = namespace(tangents.stored)
+        _, r, D = tangents.stored.shape
+        size = min(n, _group_size(tangents, d))
+        dtype = tangents.stored.dtype if tangents.scales is None else tangents.scales.dtype
+        self._scaled = xp.empty(size * r * D, dtype=dtype)
+        self._U, self._V = (xp.empty(size * r * d, dtype=dtype) for _ in range(2))
+        self._Q = xp.empty((size, D, d), dtype=dtype)
+
+    def views(self, size: int, r: int) -> tuple[Any, Any, Any, Any]:
+        """Contiguous arrays for T diag(a), U, V and T U of ``size`` points whose bases have ``r`` rows."""
+        _, D, d = self._Q.shape
+        scaled = self._scaled[: size * r * D].reshape(size, r, D)
+        U, V = (side[: size * r * d].reshape(size, r, d) for side in (self._U, self._V))
+        return scaled, U, V, self._Q[:size]
+
+
+def _groups(n: int, tangents: TangentSpaces, d: int) -> Iterator[slice]:
+    """Divide n points into groups whose temporaries fit the cache, or a GPU."""
+    size = _group_size(tangents, d)
+    return (slice(first, min(first + size, n)) for first in range(0, n, size))
+
+
+def _group_size(tangents: TangentSpaces, d: int) -> int:
+    _, r, D = tangents.stored.shape
+    numbers = _NUMBERS_PER_GROUP if namespace(tangents.stored) is np else _NUMBERS_PER_GPU_STEP
+    return max(1, numbers // (max(d, int(r)) * int(D)))
+
+
+def _points_per_task(array: Any) -> int:
+    return _POINTS_PER_TASK if namespace(array) is np else max(1, len(array))
+
+
+def _multiply_bases(bases: Any, weights: Any, out: Any) -> None:
+    """Multiply the basis (r, D) of every point by the same ``weights`` (D, d)."""
+    xp = namespace(bases)
+    if xp is np:
+        # Point by point: OpenBLAS does not rearrange matrices as small as these, which makes it a quarter faster.
+        np.matmul(bases, weights, out=out)
+    else:
+        xp.matmul(bases.reshape(-1, bases.shape[2]), weights, out=out.reshape(-1, out.shape[2]))
+
+
+def sum_in_double(values: Any) -> float:
+    """Sum in double precision: the line search compares costs that differ only in the last digits of a float32."""
+    return float(values.sum(dtype="float64"))
+
+
+def _kernels() -> Any:
+    from autojacobin.autoencoder import jacobian_kernels  # only when a fit needs it: loading numba takes a second
+
+    return jacobian_kernels

@@ -1,12 +1,12 @@
-"""Strong Wolfe line search, after minFunc's: bracket a step, then zoom in with cubic interpolation.
+"""Strong Wolfe line search, as in minFunc: bracket a step, then zoom in with cubic interpolation.
 
-Nothing in this file knows about networks. A line is a function φ(t) with φ(0) and a slope φ'(0) < 0;
-the search looks for a t > 0 with
+Nothing in this file knows about networks. A line is a function φ(t) with a slope φ'(0) < 0. The search looks for a step
+t > 0 with
 
     φ(t) ≤ φ(0) + c1 t φ'(0)        (sufficient decrease)
     |φ'(t)| ≤ c2 |φ'(0)|            (curvature)
 
-and gives the best point it saw when the evaluations run out. It never gives a point above φ(0).
+and returns the lowest point that it has evaluated if it does not find one. It never returns a point above φ(0).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["LinePoint", "LineSearchResult", "strong_wolfe"]
 
 @dataclass(frozen=True)
 class LinePoint:
-    """A point of the line: the step ``t``, ``value`` φ(t), ``slope`` φ'(t), and what else the caller wants back."""
+    """A point of the line: the step ``t``, ``value`` φ(t), ``slope`` φ'(t), and a ``payload`` for the caller."""
 
     t: float
     value: float
@@ -36,7 +36,7 @@ class LinePoint:
 
 @dataclass(frozen=True)
 class LineSearchResult:
-    """Where the search ended: the point, the evaluations it took, and whether both conditions hold there."""
+    """The point that was found, the number of evaluations, and whether both conditions hold there."""
 
     point: LinePoint
     evaluations: int
@@ -58,7 +58,7 @@ def strong_wolfe(
     Parameters
     ----------
     line : callable
-        Evaluates φ and φ' at a step. May give NaN or infinity, which counts as too far.
+        Evaluates φ and φ' at a step. NaN and infinity mean that the step is too long.
     start : LinePoint
         The point at t = 0; its slope must be negative.
     first_step : float
@@ -66,9 +66,9 @@ def strong_wolfe(
     c1, c2 : float
         Constants of the two conditions, 0 < c1 < c2 < 1.
     max_evaluations : int
-        Most calls of ``line``.
+        Largest number of calls of ``line``.
     step_tolerance : float
-        A bracket in which no point promises a further decrease larger than this is not divided any more.
+        The search stops when slope times width of the interval promises a decrease smaller than this.
 
     Returns
     -------
@@ -94,7 +94,7 @@ class _Search:
         point = self.line(t)
         self.evaluations += 1
         if point.usable and (point.value < self.best.value or self.accepts(point)):
-            # an accepted point ends the search, so it may replace a lower one that fails the curvature condition
+            # An accepted point ends the search. It may replace a lower one that fails the curvature condition.
             self.best = point
         return point
 
@@ -106,7 +106,7 @@ class _Search:
         return point.t > 0 and self.decreases(point) and flat_enough
 
     def bracket(self, t: float) -> tuple[LinePoint, LinePoint] | None:
-        """Walk outwards until an accepted point (None) or an interval that must hold one."""
+        """Lengthen the step until a point is accepted (None) or an interval must contain such a point."""
         previous = self.start
         while self.evaluations < self.budget:
             point = self.evaluate(t)
@@ -123,23 +123,23 @@ class _Search:
         return None
 
     def zoom(self, low: LinePoint, high: LinePoint, step_tolerance: float) -> None:
-        """Shrink the interval; ``low`` is the lower end, and the slope there leads into the interval."""
+        """Shrink the interval. ``low`` is the end with the lower value; φ decreases from there into the interval."""
         stalled = False
         while self.evaluations < self.budget:
             left, right = sorted((low.t, high.t))
             width = right - left
             if not high.usable:
-                t = 0.5 * (left + right)  # there is nothing to interpolate through
+                t = 0.5 * (left + right)  # one end has no value to interpolate
             else:
                 t = _cubic_minimum(low, high, left, right)
-                # A trial next to an end gains nothing twice in a row: move it a tenth of the interval inwards.
+                # The second trial in a row next to an end, or one outside, is moved a tenth of the interval inwards.
                 near = min(right - t, t - left) < 0.1 * width
                 if near and (stalled or t >= right or t <= left):
                     t = right - 0.1 * width if abs(t - right) < abs(t - left) else left + 0.1 * width
                     near = False
                 stalled = near
             if not left < t < right:
-                return  # the interval has no floating-point number inside
+                return  # there is no floating-point number inside the interval
             point = self.evaluate(t)
             if self.accepts(point):
                 return

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from autojacobin._arrays import namespace
+from autojacobin.core.arrays import namespace
 
 __all__ = ["Activations", "Network", "Partials"]
 
@@ -64,13 +64,13 @@ class Network:
     def jacobian(self, X: Any) -> Any:
         """∂z/∂x at every row of ``X``, shape (n, D, D): ``J = diag(a) W2 diag(g) W1``.
 
-        For looking at a few points; the objective never forms these matrices.
+        Meant for a few points. The objective never forms these matrices.
         """
         state = self.forward(X)
         return (state.a[:, :, None] * self.W2[None]) @ (state.g[:, :, None] * self.W1[None])
 
     def backward(self, state: Activations, partials: Partials) -> Network:
-        """Gradient with respect to the weights, from the partial derivatives that the terms of a cost leave."""
+        """Gradient with respect to the weights, from the partial derivatives of all terms of a cost."""
         dW1, dW2, dY, dZ = partials.W1, partials.W2, partials.Y, partials.Z
         delta_out = dZ * state.a
         delta_hidden = (dY + delta_out @ self.W2) * state.g
@@ -84,7 +84,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Activations:
-    """What a batch looks like inside the network: inputs X (n, D), hidden Y (n, d), outputs Z (n, D)."""
+    """Activations of a batch: inputs X (n, D), hidden features Y (n, d), outputs Z (n, D)."""
 
     X: Any
     Y: Any
@@ -103,10 +103,10 @@ class Activations:
 
 @dataclass
 class Partials:
-    """Partial derivatives of a cost that is a function of Y, Z, W1 and W2 taken as independent of each other.
+    """Partial derivatives of a cost with respect to Y, Z, W1 and W2, as if these four were independent.
 
-    Along a line of weights some terms know of their derivatives with respect to W1 and W2 no more than the product
-    with the direction of the line; these add up in ``slope``.
+    Along a line of weights, the trace part of the Jacobian term gives one derivative in the direction of the line
+    instead of one for each entry of W1 and W2. It is added to ``slope``.
     """
 
     Y: Any
@@ -117,6 +117,6 @@ class Partials:
 
     @classmethod
     def zeros(cls, network: Network, state: Activations) -> Partials:
-        """Start of a sum over terms."""
+        """Zeros, to which the terms of a cost add their derivatives."""
         xp = namespace(state.Y)
         return cls(*(xp.zeros_like(part) for part in (state.Y, state.Z, network.W1, network.W2)))

@@ -1,11 +1,11 @@
-"""The cost that Algorithm 1 lowers: its terms, their values and their gradients, over a whole batch.
+"""The cost that Algorithm 1 minimises: its terms, their values and their gradients, over a whole batch.
 
     C = Σᵢ ‖zᵢ − xᵢ‖²  +  w Σᵢ ‖Jᵢ − TᵢTᵢ'‖²  +  α ‖YY' − nI‖₁ᵋ  +  λ Σᵢ ‖∂yᵢ/∂xᵢ‖²
         reconstruction       jacobian             binary              contraction
 
-Each term is a function of Y, Z, W1 and W2; it adds its partial derivatives with respect to those four,
-taken as independent, and :meth:`Network.backward` carries them on to the weights. The Jacobian term, nearly
-all of the work, has a file of its own (``jacobian.py``).
+Each term is a function of Y, Z, W1 and W2. It adds its partial derivatives with respect to these four, as if they were
+independent, to a :class:`Partials`. :meth:`Network.backward` then computes the gradient with respect to the weights.
+The Jacobian term takes nearly all of the time; it is in ``jacobian.py``.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from autojacobin._arrays import namespace
-from autojacobin.autoencoder._trace_line import LineRoom, TraceLine
-from autojacobin.autoencoder.jacobian import jacobian
+from autojacobin.autoencoder.jacobian import LineBuffer, TraceAlongLine, jacobian, sum_in_double
 from autojacobin.autoencoder.network import Activations, Network, Partials
 from autojacobin.autoencoder.tangent import TangentSpaces
+from autojacobin.core.arrays import namespace
 
-__all__ = ["Batch", "Objective", "binary", "contraction", "jacobian", "reconstruction"]
+__all__ = ["Batch", "Descent", "Objective", "binary", "contraction", "reconstruction"]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Points that one step looks at: what goes in, what should come out, and the tangent spaces there."""
+    """The points of one step: inputs of the network, the outputs it should have, and the tangent spaces there."""
 
     inputs: Any
     targets: Any
@@ -33,7 +32,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Objective:
-    """Weighted sum of terms; a term of weight zero is left out.
+    """Weighted sum of the terms. A term of weight zero is not computed.
 
     Attributes
     ----------
@@ -53,27 +52,29 @@ class Objective:
     contraction_weight: float = 0.0
 
     def __call__(self, network: Network, batch: Batch) -> tuple[dict[str, float], Network]:
-        """Weighted value of every term, and the gradient of their sum with respect to the weights."""
+        """Compute the weighted value of every term, and the gradient of their sum with respect to the weights."""
         values, gradient, _ = self._evaluate(network, batch)
         return values, gradient
 
-    def descent(self, network: Network, batch: Batch, room: LineRoom | None = None) -> Descent:
-        """Evaluate the cost at ``network``, ready to be followed along the line against its gradient.
+    def descent(self, network: Network, batch: Batch, buffer: LineBuffer | None = None) -> Descent:
+        """Evaluate the cost and its gradient at ``network``, and return the cost as a function of the step length.
 
-        Descents that are given the same ``room`` use the same memory, so only the last of them may be followed.
+        Descents that are given the same ``buffer`` share its memory, so only the last of them may be called.
         """
-        return Descent(self, network, batch, room or LineRoom())
+        return Descent(self, network, batch, buffer or LineBuffer())
 
     def _evaluate(
-        self, network: Network, batch: Batch, line: TraceLine | None = None, t: float = 0.0
+        self, network: Network, batch: Batch, line: TraceAlongLine | None = None, t: float = 0.0
     ) -> tuple[dict[str, float], Network, float]:
-        """Values, the gradient, and what along ``line`` has to be added to its product with the direction."""
+        """Values of the terms, their gradient, and the slope along ``line`` that the gradient does not include."""
         state = network.forward(batch.inputs)
         partials = Partials.zeros(network, state)
         values = {"reconstruction": reconstruction(state, batch.targets, 1.0, partials)}
         if self.jacobian_weight:
             if batch.tangents is None:
-                raise ValueError("the Jacobian term needs tangent spaces, got a batch without them")
+                raise ValueError(
+                    "the Jacobian term needs tangent spaces, got a batch without them; pass Batch(tangents=...)"
+                )
             values["jacobian"] = jacobian(network, state, batch.tangents, self.jacobian_weight, partials, line, t)
         if self.alpha:
             values["binary"] = binary(state, self.epsilon, self.alpha, partials)
@@ -83,32 +84,32 @@ class Objective:
 
 
 class Descent:
-    """The cost of a batch along W(t) = W − t ∇C, the line that a step of Algorithm 1 searches.
+    """The cost of a batch along W(t) = W − t ∇C, the line on which Algorithm 1 searches for a step length.
 
-    What the trace part of the Jacobian term needs of the tangent spaces is found once for all t (``_trace_line.py``).
+    The products with the tangent spaces are computed once for all t (:class:`TraceAlongLine`).
 
     Attributes
     ----------
     values : dict
         Weighted value of every term at t = 0.
     slope : float
-        Derivative of their sum by t at t = 0, −‖∇C‖².
+        Derivative of their sum with respect to t at t = 0, which is −‖∇C‖².
     direction : array
         −∇C as a vector.
     """
 
-    def __init__(self, objective: Objective, network: Network, batch: Batch, room: LineRoom) -> None:
+    def __init__(self, objective: Objective, network: Network, batch: Batch, buffer: LineBuffer) -> None:
         self._objective, self._network, self._batch = objective, network, batch
-        traced = batch.tangents if objective.jacobian_weight else None
-        self._line = None if traced is None else TraceLine(network, traced, room)
+        tangents = batch.tangents if objective.jacobian_weight else None
+        self._line = None if tangents is None else TraceAlongLine(network, tangents, buffer)
         self.values, gradient, _ = objective._evaluate(network, batch, self._line)
         self.direction = -gradient.to_vector()
         self.slope = -float(self.direction @ self.direction)
         if self._line is not None:
-            self._line.turn(network.with_vector(self.direction))
+            self._line.set_direction(network.with_vector(self.direction))
 
     def __call__(self, t: float) -> tuple[Network, dict[str, float], float]:
-        """Network at ``t``, weighted value of every term, and the derivative of their sum by t."""
+        """Network at ``t``, weighted value of every term, and the derivative of their sum with respect to t."""
         theta = self._network.to_vector()
         moved = self._network.with_vector(theta + theta.dtype.type(t) * self.direction)
         values, gradient, slope = self._objective._evaluate(moved, self._batch, self._line, t)
@@ -116,31 +117,26 @@ class Descent:
 
 
 def reconstruction(state: Activations, targets: Any, weight: float, partials: Partials) -> float:
-    """Σᵢ ‖zᵢ − xᵢ‖²: what comes out should be what went in, or its clean original."""
+    """Σᵢ ‖zᵢ − xᵢ‖²: the output should be the input, or the clean original of a corrupted input."""
     gap = state.Z - targets
     partials.Z += (2 * weight) * gap
-    return weight * _total(gap * gap)
+    return weight * sum_in_double(gap * gap)
 
 
 def binary(state: Activations, epsilon: float, weight: float, partials: Partials) -> float:
-    """‖YY' − nI‖₁ᵋ = Σ √((Y'Y − nI)² + ε), element-wise: features near ±1 and uncorrelated over the n points."""
+    """‖YY' − nI‖₁ᵋ = Σ √((Y'Y − nI)² + ε), element-wise: features near ±1 that are uncorrelated over the points."""
     xp = namespace(state.Y)
     n, d = state.Y.shape
     M = state.Y.T @ state.Y - n * xp.eye(d, dtype=state.Y.dtype)
     smooth = xp.sqrt(M * M + epsilon)
     partials.Y += (2 * weight) * (state.Y @ (M / smooth))
-    return weight * _total(smooth)
+    return weight * sum_in_double(smooth)
 
 
 def contraction(network: Network, state: Activations, weight: float, partials: Partials) -> float:
-    """Σᵢ ‖∂yᵢ/∂xᵢ‖² = Σᵢ Σₙ gᵢₙ² ‖w1ₙ‖²: the Jacobian norm of the contractive auto-encoder."""
+    """Σᵢ ‖∂yᵢ/∂xᵢ‖² = Σᵢ Σₙ gᵢₙ² ‖w1ₙ‖²: the penalty of the contractive auto-encoder."""
     row_norms = (network.W1 * network.W1).sum(axis=1)
     squared = state.g * state.g
     partials.Y += (-4 * weight) * (state.g * state.Y * row_norms)
     partials.W1 += (2 * weight) * (squared.sum(axis=0)[:, None] * network.W1)
-    return weight * _total(squared * row_norms)
-
-
-def _total(values: Any) -> float:
-    # summed in double precision: the line search compares costs that differ in the last digits of a float32
-    return float(values.sum(dtype="float64"))
+    return weight * sum_in_double(squared * row_norms)

@@ -1,8 +1,8 @@
 """Tangent spaces of the data by local PCA.
 
-The tangent space at a point is spanned by the leading principal directions of its nearest
-neighbours: as many as keep a share ``energy`` of their variance, and never more than ``max_rank``.
-The neighbours include the point itself, and their own mean is the centre of the local PCA.
+The tangent space at a point is spanned by the leading principal directions of its nearest neighbours: as many as keep
+a share ``energy`` of their variance, and never more than ``max_rank``. The point is one of its own neighbours, and the
+mean of the neighbours is the centre of the local PCA.
 """
 
 from __future__ import annotations
@@ -13,19 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin._arrays import free_gpu_memory, namespace
-from autojacobin._parallel import map_points
-from autojacobin.autoencoder._local_pca import local_pca
-from autojacobin.autoencoder._neighbors import Candidates
+from autojacobin.autoencoder.eigen_gpu import block_size, leading_eigenvectors
+from autojacobin.core.arrays import free_gpu_memory, namespace
+from autojacobin.core.linear_algebra import centre, principal_frame
+from autojacobin.core.parallel import map_points
 
-__all__ = ["TangentSpaces", "tangent_spaces"]
+__all__ = ["Candidates", "TangentSpaces", "TangentsOnDemand", "local_pca", "tangent_spaces", "tangents_for_training"]
 
 _POINTS_PER_TASK = 32
-# Numbers of neighbourhoods that a GPU works on at once, if it has the memory, and bytes that all of it takes for each.
+_NUMBERS_IN_CACHE = 2**18
+# On a GPU: numbers of all neighbourhoods in one step, and bytes of memory that each of them needs.
 _NUMBERS_PER_GPU_TASK, _BYTES_PER_NUMBER = 2**29, 32
-# Bases that would take more than this many bytes are held in 16 bits a number.
+# On a GPU, from this many dimensions on, computing the leading eigenvectors is faster than computing all of them.
+_FEWEST_DIMENSIONS_TO_ITERATE = 192
+# Bases that would take more bytes than this are stored in 16 bits per number.
 _BYTES_IN_FULL = 2_500_000_000
 _LARGEST_INT16 = 32767
+# Bases that would take more bytes than this in 16 bits are not stored, but estimated batch by batch.
+_MOST_BYTES_STORED = 5_000_000_000
+_POINTS_PER_BATCH = 1000
 
 
 @dataclass(frozen=True)
@@ -34,69 +40,180 @@ class TangentSpaces:
 
     Attributes
     ----------
-    held : array of shape (m, r, D)
-        Orthonormal rows that span the space. A space of lower rank than r has rows of zeros at the
-        end; they add nothing to T T' nor to any product with it, so no code has to look at the ranks.
+    stored : array of shape (m, r, D)
+        Orthonormal rows that span each space. A space of rank below r has rows of zeros at the end. They add nothing
+        to TT' or to any product with it, so that most code can ignore the ranks.
     ranks : array of int, shape (n,)
         Dimension of each space.
     scales : array of shape (m, r), optional
-        Where ``held`` is int16: what a row is to be multiplied by. The rounding turns a space by 4e-5.
-    chosen : array of int, shape (n,), optional
-        Rows of ``held`` that belong to the n points; all of them, in order, without it.
+        Factor for each row, if ``stored`` is int16. Rounding to 16 bits turns a space by an angle of 4e-5.
+    rows : array of int, shape (n,), optional
+        Which of the m stored spaces belong to the n points; by default all of them, in order.
     shares : array of shape (m, r), optional
-        Share of the local variance that the leading rows keep, by their number.
-    cut : bool
-        Whether ``held`` has rows beyond the ranks, which have to be left out.
+        Share of the local variance that the first 1, 2, … r rows keep.
+    truncated : bool
+        Whether ``stored`` has non-zero rows beyond the ranks, which must be ignored.
     """
 
-    held: Any
+    stored: Any
     ranks: Any
     scales: Any = None
-    chosen: Any = None
+    rows: Any = None
     shares: Any = None
-    cut: bool = False
+    truncated: bool = False
 
     def __len__(self) -> int:
         return len(self.ranks)
 
     def __getitem__(self, points: Any) -> TangentSpaces:
-        """Spaces of some of the points; nothing is copied, since the bases of a batch can take a gigabyte."""
-        chosen = namespace(self.ranks).arange(len(self)) if self.chosen is None else self.chosen
-        return replace(self, ranks=self.ranks[points], chosen=chosen[points])
+        """Spaces of some of the points. Nothing is copied, since the bases of a batch can take a gigabyte."""
+        rows = namespace(self.ranks).arange(len(self)) if self.rows is None else self.rows
+        return replace(self, ranks=self.ranks[points], rows=rows[points])
 
-    def only(self, points: Any) -> TangentSpaces:
-        """The same; where spaces are estimated on demand, this is the part of them that waits for its batches."""
+    def subset(self, points: Any) -> TangentSpaces:
+        """The same as ``self[points]``, which :class:`TangentsOnDemand` would estimate at once."""
         return self[points]
 
     def at_energy(self, energy: float) -> TangentSpaces:
-        """Spaces that keep a smaller share of the variance than these do; the bases are shared, not copied."""
+        """Spaces that keep a smaller share of the variance. The bases are shared, not copied."""
         xp = namespace(self.ranks)
-        shares = self.shares if self.chosen is None else self.shares[self.chosen]
-        enough = shares >= energy - self.held.shape[2] * xp.finfo(shares.dtype).eps
-        ranks = xp.where(enough.any(axis=1), enough.argmax(axis=1) + 1, enough.shape[1])
-        return replace(self, ranks=xp.minimum(self.ranks, ranks).astype(self.ranks.dtype), cut=True)
+        shares = self.shares if self.rows is None else self.shares[self.rows]
+        enough = shares >= energy - self.stored.shape[2] * xp.finfo(shares.dtype).eps
+        ranks = xp.minimum(self.ranks, _fewest_directions(enough, enough.shape[1]))
+        return replace(self, ranks=ranks.astype(self.ranks.dtype), truncated=True)
 
     @property
     def bases(self) -> Any:
         """All bases as floats, shape (n, r, D)."""
-        return self._floats(slice(None), self.held.shape[1])
+        return self._floats(slice(None), self.stored.shape[1])
 
     def block(self, points: slice) -> Any:
         """Bases of a few consecutive points as floats, without the rows that are zero for all of them."""
-        on_host = isinstance(self.ranks, np.ndarray)  # a GPU would have to wait for the answer
-        return self._floats(points, int(self.ranks[points].max()) if on_host else self.held.shape[1])
+        on_host = isinstance(self.ranks, np.ndarray)  # on a GPU, reading the largest rank would wait for all work
+        return self._floats(points, int(self.ranks[points].max()) if on_host else self.stored.shape[1])
 
     def _floats(self, points: slice, r: int) -> Any:
-        rows = points if self.chosen is None else self.chosen[points]
-        if r == self.held.shape[1] and self.chosen is not None:
-            bases = self.held.take(rows, axis=0)  # twice as fast as indexing, but it would copy a part first
+        rows = points if self.rows is None else self.rows[points]
+        if r == self.stored.shape[1] and self.rows is not None:
+            bases = self.stored.take(rows, axis=0)  # twice as fast as indexing, but only for whole bases
         else:
-            bases = self.held[:, :r][rows]
+            bases = self.stored[:, :r][rows]
         if self.scales is not None:
             bases = bases * self.scales[:, :r][rows][:, :, None]
-        if self.cut:
+        if self.truncated:
             bases = bases * (namespace(self.ranks).arange(r) < self.ranks[points][:, None])[:, :, None]
         return bases
+
+
+class TangentsOnDemand:
+    """The tangent spaces at all rows of ``X``, estimated for each batch when it asks for them."""
+
+    def __init__(
+        self, X: Any, n_neighbors: int, max_rank: int, energy: float, candidates: Candidates, own_rows: Any = None
+    ) -> None:
+        self._X, self._candidates, self._own_rows = X, candidates, own_rows
+        self._settings = (n_neighbors, max_rank, energy)
+        self._ranks = namespace(X).full(len(X), -1, dtype="int32")
+
+    def __len__(self) -> int:
+        return len(self._X)
+
+    def __getitem__(self, points: Any) -> TangentSpaces:
+        """Estimate the spaces at the rows ``points``."""
+        own_rows = None if self._own_rows is None else self._own_rows[points]
+        spaces = tangent_spaces(self._X[points], *self._settings, candidates=self._candidates, own_rows=own_rows)
+        self._ranks[points] = spaces.ranks
+        return spaces
+
+    def subset(self, points: Any) -> TangentsOnDemand:
+        """The spaces at the rows ``points``, still to be estimated."""
+        own_rows = None if self._own_rows is None else self._own_rows[points]
+        return TangentsOnDemand(self._X[points], *self._settings, self._candidates, own_rows)
+
+    def at_energy(self, energy: float) -> TangentsOnDemand:
+        """Spaces that keep another share of the variance."""
+        n_neighbors, max_rank, _ = self._settings
+        return TangentsOnDemand(self._X, n_neighbors, max_rank, energy, self._candidates, self._own_rows)
+
+    @property
+    def ranks(self) -> Any:
+        """Dimension of each space. Spaces that no batch has asked for are estimated now."""
+        missing = namespace(self._X).flatnonzero(self._ranks < 0)
+        for first in range(0, len(missing), _POINTS_PER_BATCH):
+            self[missing[first : first + _POINTS_PER_BATCH]]
+        return self._ranks
+
+
+class Candidates:
+    """Points among which nearest neighbours are searched.
+
+    One matrix product per block gives the distances: ‖x−y‖² = ‖x‖² − 2x'y + ‖y‖². The first summand is left out,
+    because it is the same for all candidates.
+    """
+
+    def __init__(self, points: Any) -> None:
+        self.points = points
+        # Centring leaves the distances unchanged, and the norms small, so that little is lost to cancellation.
+        self._mean, self._centred = centre(points)
+        self._half_norms = 0.5 * (self._centred * self._centred).sum(axis=1)
+        self._frame: Any = None
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def frame(self, n_directions: int) -> Any:
+        """Leading principal directions of all candidates, as orthonormal rows; computed once."""
+        if self._frame is None or len(self._frame) != n_directions:
+            self._frame = principal_frame(self.points, self._mean, n_directions)
+        return self._frame
+
+    def nearest(self, X: Any, n_neighbors: int, own_rows: Any = None) -> Any:
+        """Row numbers of the ``n_neighbors`` candidates nearest to each row of ``X``, in no particular order.
+
+        ``own_rows`` are the row numbers of ``X`` itself among the candidates, if it is there. A point is then always
+        its own neighbour, even if rounding says otherwise.
+        """
+        xp = namespace(X)
+        if n_neighbors >= len(self):
+            return xp.broadcast_to(xp.arange(len(self)), (len(X), len(self)))
+        order = (self._mean - X) @ self._centred.T
+        order += self._half_norms
+        if own_rows is not None:
+            order[xp.arange(len(X)), own_rows] = -xp.inf
+        return xp.argpartition(order, n_neighbors - 1, axis=1)[:, :n_neighbors]
+
+
+def tangents_for_training(
+    X: Any,
+    n_neighbors: int,
+    max_rank: int,
+    energy: float,
+    *,
+    sample: int | None,
+    rng: np.random.RandomState,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> TangentSpaces | TangentsOnDemand:
+    """Tangent spaces at all rows of ``X``: estimated now if they fit into memory, else on demand.
+
+    Parameters
+    ----------
+    X, n_neighbors, max_rank, energy, progress
+        As in :func:`tangent_spaces`.
+    sample : int or None
+        Search for neighbours among this many rows, drawn at random. None searches all of them.
+    rng : RandomState
+        Draws the sample. It is not used if ``sample`` is None or at least the number of rows.
+    """
+    xp = namespace(X)
+    n, D = X.shape
+    if sample is not None and sample < n:
+        drawn = xp.asarray(np.sort(rng.choice(n, sample, replace=False)))
+        candidates, own_rows = Candidates(X[drawn]), None
+    else:
+        candidates, own_rows = Candidates(X), xp.arange(n)
+    if 2 * n * max_rank * D > _MOST_BYTES_STORED:
+        return TangentsOnDemand(X, n_neighbors, max_rank, energy, candidates, own_rows)
+    return tangent_spaces(X, n_neighbors, max_rank, energy, progress, candidates=candidates, own_rows=own_rows)
 
 
 def tangent_spaces(
@@ -104,10 +221,10 @@ def tangent_spaces(
     n_neighbors: int,
     max_rank: int,
     energy: float,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
     *,
-    among: Candidates | None = None,
-    places: Any = None,
+    candidates: Candidates | None = None,
+    own_rows: Any = None,
 ) -> TangentSpaces:
     """Estimate the tangent space at every row of ``X`` from its ``n_neighbors`` nearest rows.
 
@@ -115,45 +232,45 @@ def tangent_spaces(
     ----------
     X : array of shape (n, D)
     n_neighbors : int
-        Number of neighbours, the point itself among them; at most the number of candidates.
+        Number of neighbours, including the point itself; at most the number of candidates.
     max_rank : int
         Largest dimension of a tangent space; at most D.
     energy : float
         Share of the local variance that a tangent space has to keep.
     progress : callable, optional
-        Called with the number of points done and n.
-    among : Candidates, optional
-        Points among which the neighbours are looked for; the rows of ``X`` by default.
-    places : array of int, shape (n,), optional
-        Where the rows of ``X`` are in ``among``, if they are.
+        Called as ``progress("tangent spaces", done, n)``.
+    candidates : Candidates, optional
+        Points among which the neighbours are searched; by default the rows of ``X``.
+    own_rows : array of int, shape (n,), optional
+        Row numbers of ``X`` among the candidates, if it is there.
     """
     xp = namespace(X)
     n, D = X.shape
-    if among is None:
-        among, places = Candidates(X), xp.arange(n)
+    if candidates is None:
+        candidates, own_rows = Candidates(X), xp.arange(n)
     compact = n * max_rank * D * X.dtype.itemsize > _BYTES_IN_FULL
-    # pages of zeros that are never written to take no memory, so a low rank costs only what it needs
-    held = xp.zeros((n, max_rank, D), dtype=xp.int16 if compact else X.dtype)
+    # Pages of zeros that are never written take no memory, so spaces of low rank take little.
+    stored = xp.zeros((n, max_rank, D), dtype=xp.int16 if compact else X.dtype)
     scales = xp.zeros((n, max_rank), dtype=X.dtype) if compact else None
     ranks = xp.empty(n, dtype=xp.int32)
     shares = xp.empty((n, max_rank), dtype=xp.float32)
 
-    def work(rows: slice) -> int:
-        neighbors = among.nearest(X[rows], n_neighbors, None if places is None else places[rows])
-        bases, ranks[rows], shares[rows] = local_pca(among, neighbors, max_rank, energy)
+    def work(points: slice) -> int:
+        neighbors = candidates.nearest(X[points], n_neighbors, None if own_rows is None else own_rows[points])
+        bases, ranks[points], shares[points] = local_pca(candidates, neighbors, max_rank, energy)
         if scales is not None:
             largest = xp.abs(bases).max(axis=2)
-            scales[rows] = largest / _LARGEST_INT16
+            scales[points] = largest / _LARGEST_INT16
             bases *= xp.where(largest > 0, _LARGEST_INT16 / xp.where(largest > 0, largest, 1), 0)[:, :, None]
             bases = xp.rint(bases, out=bases)
-        r = int(ranks[rows].max())
-        held[rows, :r] = bases[:, :r]
-        return int(rows.stop)
+        r = int(ranks[points].max())
+        stored[points, :r] = bases[:, :r]
+        return int(points.stop)
 
     for done in map_points(work, X, _points_per_task(X, n_neighbors)):
         if progress is not None:
-            progress(done, n)
-    return TangentSpaces(held, ranks, scales, shares=shares)
+            progress("tangent spaces", done, n)
+    return TangentSpaces(stored, ranks, scales, shares=shares)
 
 
 def _points_per_task(X: Any, n_neighbors: int) -> int:
@@ -163,3 +280,75 @@ def _points_per_task(X: Any, n_neighbors: int) -> int:
     fitting = _NUMBERS_PER_GPU_TASK if free is None else min(_NUMBERS_PER_GPU_TASK, free // _BYTES_PER_NUMBER)
     D = int(X.shape[1])
     return max(1, fitting // (max(n_neighbors, D) * D))
+
+
+def local_pca(candidates: Candidates, neighbors: Any, max_rank: int, energy: float) -> tuple[Any, Any, Any]:
+    """Tangent spaces from the neighbourhoods that ``neighbors`` (s, K) lists as row numbers of the candidates.
+
+    Returns bases (s, max_rank, D) with zeros beyond the rank, ranks (s,), and the shares of the variance (s, max_rank)
+    that the first 1, 2, … directions keep.
+    """
+    points = candidates.points
+    xp = namespace(points)
+    solve = _principal_directions_cpu if xp is np else _principal_directions_gpu
+    values, bases, total, largest_mean = solve(candidates, neighbors, max_rank)
+    kept = xp.cumsum(xp.maximum(values, 0), axis=1)
+    # A sum of D eigenvalues is uncertain by about D roundings. Without this slack, energy=1 would include noise.
+    slack = points.shape[1] * xp.finfo(values.dtype).eps
+    ranks = _fewest_directions(kept >= (energy - slack) * total[:, None], min(max_rank, max(1, neighbors.shape[1] - 1)))
+    # Equal points have no direction at all, but rounding their mean leaves differences that look like one.
+    rounding = 4 * xp.finfo(values.dtype).eps * largest_mean
+    ranks = xp.where(total > neighbors.shape[1] * points.shape[1] * rounding**2, ranks, 0)
+    bases[xp.arange(max_rank) >= ranks[:, None]] = 0
+    return bases, ranks, kept / xp.where(total > 0, total, 1)[:, None]
+
+
+def _fewest_directions(enough: Any, otherwise: int) -> Any:
+    """How many directions it takes until ``enough`` (s, r) is true; ``otherwise`` where it never is."""
+    return namespace(enough).where(enough.any(axis=1), enough.argmax(axis=1) + 1, otherwise)
+
+
+def _principal_directions_cpu(candidates: Candidates, neighbors: Any, max_rank: int) -> tuple[Any, Any, Any, Any]:
+    """Leading eigenvalues and eigenvectors, total variance, and largest entry of the mean, for each neighbourhood.
+
+    A few neighbourhoods at a time, so that they stay in the cache.
+    """
+    from autojacobin.autoencoder.eigen_cpu import leading_eigh  # only when a fit needs it: loading numba takes a second
+
+    points = candidates.points
+    (s, K), D = neighbors.shape, points.shape[1]
+    values = np.zeros((s, max_rank), dtype=points.dtype)
+    bases = np.zeros((s, max_rank, D), dtype=points.dtype)
+    r = min(max_rank, max(1, K - 1))  # K points span at most K − 1 directions
+    total, largest_mean = np.empty((2, s), dtype=points.dtype)
+    at_once = min(s, max(1, _NUMBERS_IN_CACHE // (max(K, D) * D)))
+    buffer = np.empty((at_once, K, D), dtype=points.dtype)
+    for first in range(0, s, at_once):
+        few = slice(first, min(first + at_once, s))
+        clouds = buffer[: few.stop - first]
+        np.take(points, neighbors[few], axis=0, out=clouds, mode="clip")  # other modes would make a copy of the output
+        means = clouds.mean(axis=1, keepdims=True)
+        clouds -= means
+        largest_mean[few] = np.abs(means).max(axis=(1, 2))
+        products = np.matmul(clouds.transpose(0, 2, 1), clouds)
+        total[few] = np.trace(products, axis1=1, axis2=2)
+        values[few, :r], bases[few, :r] = leading_eigh(products, r)
+    return values, bases, total, largest_mean
+
+
+def _principal_directions_gpu(candidates: Candidates, neighbors: Any, max_rank: int) -> tuple[Any, Any, Any, Any]:
+    """The same on a GPU, in one call for many small problems."""
+    xp = namespace(candidates.points)
+    clouds = candidates.points[neighbors]
+    means = clouds.mean(axis=1, keepdims=True)
+    clouds -= means
+    largest_mean = xp.abs(means).max(axis=(1, 2))
+    products = xp.matmul(clouds.transpose(0, 2, 1), clouds)
+    block = block_size(max_rank)
+    if products.shape[1] >= _FEWEST_DIMENSIONS_TO_ITERATE and 2 * block <= products.shape[1]:
+        total = xp.trace(products, axis1=1, axis2=2)
+        values, bases = leading_eigenvectors(products, max_rank, candidates.frame(block).T)
+        return values, bases, total, largest_mean
+    values, vectors = xp.linalg.eigh(products)
+    bases = vectors.transpose(0, 2, 1)[:, ::-1][:, :max_rank].copy()
+    return values[:, ::-1][:, :max_rank], bases, xp.maximum(values, 0).sum(axis=1), largest_mean

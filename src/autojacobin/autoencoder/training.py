@@ -1,6 +1,6 @@
-"""Algorithm 1: gradient descent over mini-batches with a strong Wolfe step, and the history it leaves.
+"""Algorithm 1: gradient descent over mini-batches with a strong Wolfe line search.
 
-What is minimised stands in ``objective.py``; nothing here knows which terms there are.
+The cost is in ``objective.py``. Nothing here depends on its terms.
 """
 
 from __future__ import annotations
@@ -11,21 +11,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import namespace
-from autojacobin._parallel import one_blas_thread
-from autojacobin.autoencoder._trace_line import LineRoom
+from autojacobin.autoencoder.jacobian import LineBuffer
 from autojacobin.autoencoder.line_search import LinePoint, strong_wolfe
 from autojacobin.autoencoder.network import Network
 from autojacobin.autoencoder.objective import Batch, Objective
-from autojacobin.autoencoder.on_demand import TangentsOnDemand
-from autojacobin.autoencoder.tangent import TangentSpaces
+from autojacobin.autoencoder.tangent import TangentsOnDemand, TangentSpaces
+from autojacobin.core.arrays import namespace
+from autojacobin.core.parallel import one_blas_thread
 
 __all__ = ["History", "train"]
 
 History = dict[str, npt.NDArray[Any]]
-"""A column an array, a row a step: ``epoch``, ``n_points`` (in the batch), ``cost_before`` and ``cost``
-(of the batch, before and after the step), the weighted terms that add up to ``cost``, ``step`` (its length,
-0 when no lower point was found) and ``evaluations``."""
+"""Columns with one entry per step: ``epoch``, ``n_points`` (in the batch), ``cost_before`` and ``cost`` (of the
+batch, before and after the step), the weighted terms that add up to ``cost``, ``step`` (its length, 0 if no lower point
+was found) and ``evaluations`` (of the objective)."""
 
 
 @one_blas_thread()
@@ -40,68 +39,69 @@ def train(
     n_epochs: int = 5,
     tol: float = 0.0,
     corrupt: Callable[[Any], Any] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> tuple[Network, History]:
     """Train ``network`` on the rows of ``X``.
 
     Parameters
     ----------
     network : Network
-        Where to start.
+        The initial network.
     X : array of shape (n, D)
         Training points, scaled for tanh.
     objective : Objective
-        The cost.
+        The cost to minimise.
     rng : RandomState
         Draws the order of the points in each epoch.
     tangents : TangentSpaces or TangentsOnDemand, optional
         One for each row of ``X``, for the Jacobian term.
     batch_size : int or None
-        Points a step. The epoch is cut into equal parts of about this size; None takes all points every step.
+        Points per step. An epoch is divided into equal batches of about this size. None takes all points every step.
     n_epochs : int
         Passes over the data.
     tol : float
-        Stop after an epoch that lowers the mean cost of its batches by less than this share. 0 never stops.
+        Stop after an epoch that reduces the cost of its batches by less than this share; 0 runs all epochs.
     corrupt : callable, optional
-        Makes the inputs of a batch from its clean points; the clean points stay the targets.
+        Makes the inputs of a batch from its clean points. The clean points stay the targets.
     progress : callable, optional
-        Called with the number of steps done and their total.
+        Called as ``progress("training", done, total)`` after each step.
     """
     n = len(X)
     n_batches = 1 if batch_size is None else max(1, round(n / batch_size))
     xp = namespace(X)
     rows: list[dict[str, float]] = []
-    room = LineRoom()
+    n_steps = n_epochs * n_batches
+    buffer = LineBuffer()
     step: float | None = None
     epoch_cost: float | None = None
     for epoch in range(n_epochs):
         order = rng.permutation(n)
         for chosen in np.array_split(order, n_batches):
-            points = xp.asarray(np.sort(chosen))  # a batch is a set; in memory order it is gathered faster
+            points = xp.asarray(np.sort(chosen))  # in memory order, because that is faster to gather
             clean = X[points]
             batch = Batch(
                 inputs=clean if corrupt is None else corrupt(clean),
                 targets=clean,
                 tangents=None if tangents is None else tangents[points],
             )
-            network, row = _descend(network, objective, batch, step, room)
+            network, row = _descend(network, objective, batch, step, buffer)
             step = row["step"] or step
             rows.append({"epoch": epoch, "n_points": len(chosen), **row})
             if progress is not None:
-                progress(len(rows), n_epochs * n_batches)
+                progress("training", len(rows), n_steps)
         before, epoch_cost = epoch_cost, sum(row["cost"] for row in rows[-n_batches:])
         if tol > 0 and before is not None and before - epoch_cost < tol * abs(before):
             break
     if progress is not None:
-        progress(n_epochs * n_batches, n_epochs * n_batches)
+        progress("training", n_steps, n_steps)  # also if tol has stopped it early
     return network, _columns(rows)
 
 
 def _descend(
-    network: Network, objective: Objective, batch: Batch, last_step: float | None, room: LineRoom
+    network: Network, objective: Objective, batch: Batch, last_step: float | None, buffer: LineBuffer
 ) -> tuple[Network, dict[str, float]]:
-    """One step against the gradient of one batch."""
-    descent = objective.descent(network, batch, room)
+    """Take one step against the gradient of one batch."""
+    descent = objective.descent(network, batch, buffer)
 
     def line(t: float) -> LinePoint:
         moved, values, slope = descent(t)
@@ -121,7 +121,7 @@ def _descend(
 
 
 def _first_step(direction: Any, last_step: float | None) -> float:
-    """Twice the last accepted step, which saves most of the search; at the very first one, minFunc's choice."""
+    """Twice the last step, which is usually accepted after few evaluations. The first step is chosen as in minFunc."""
     if last_step is not None:
         return 2 * last_step
     return min(1.0, 1.0 / max(float(abs(direction).sum()), 1e-300))

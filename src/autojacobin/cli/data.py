@@ -1,4 +1,4 @@
-"""``autojacobin data``: the sets to work with, named ones and one's own."""
+"""``autojacobin data``: list, fetch and describe data sets, and build them from pictures."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from autojacobin.cli._options import AsJson, Debug, Quiet
-from autojacobin.cli._progress import progress_bar
-from autojacobin.cli._report import print_json, print_sentence, print_table
-from autojacobin.cli._stopping import stoppable
+from autojacobin.cli.console import print_json, print_sentence, print_table, progress_bar
+from autojacobin.cli.failures import stoppable
+from autojacobin.cli.options import AsJson, Debug, Quiet
 from autojacobin.datasets import CATALOGUE, Entry, VectorSet, data_folder, fetch_set, is_here, load_set
 
 if TYPE_CHECKING:
@@ -22,19 +21,19 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="See, fetch and build data sets.", no_args_is_help=True)
+app = typer.Typer(help="List, fetch and build data sets.", no_args_is_help=True)
 
 _DATA = Annotated[
     Path | None,
     typer.Option("--data", metavar="DIR", help="Folder of sets; default: $AUTOJACOBIN_DATA, else the cache."),
 ]
 _PARTS = ("train", "base", "queries", "truth", "base_patches", "query_patches")
-_ROWS_LOOKED_AT = 1_000
+_FIRST_ROWS = 1_000
 _SKIPPED_SHOWN = 5
 
 
 class Descriptor(str, Enum):
-    """What is computed of a picture."""
+    """What is computed from a picture."""
 
     sift = "sift"
     gist = "gist"
@@ -43,7 +42,7 @@ class Descriptor(str, Enum):
 
 @app.command("list")
 def list_sets(data: _DATA = None, as_json: AsJson = False, _debug: Debug = False) -> None:
-    """List the named sets: how large they are, how they come, under what licence, and whether they are here.
+    """List the named sets with their sizes, kinds, licences, and whether they are on this machine.
 
     Example: autojacobin data list
     """
@@ -52,15 +51,11 @@ def list_sets(data: _DATA = None, as_json: AsJson = False, _debug: Debug = False
         print_json([_facts(entry, here) for entry, here in entries.items()])
         return
     table = Table(box=None, pad_edge=False)
-    table.add_column("name", no_wrap=True)
-    table.add_column("kind", no_wrap=True)
-    table.add_column("train/base/queries × dim.", justify="right", no_wrap=True)
-    table.add_column("download", justify="right", no_wrap=True)
-    table.add_column("licence")
-    table.add_column("here", no_wrap=True)
+    for title in ("name", "kind", "train/base/queries × dim.", "download", "licence", "here"):
+        right = title.startswith(("train", "download"))
+        table.add_column(title, justify="right" if right else "left", no_wrap=title != "licence")
     for entry, here in entries.items():
-        sizes = _sizes(entry)
-        table.add_row(entry.name, entry.kind, sizes, entry.download, entry.licence, "yes" if here else "no")
+        table.add_row(entry.name, entry.kind, _sizes(entry), entry.download, entry.licence, "yes" if here else "no")
     print_table(table)
     typer.echo(f"Fetched sets are kept in {data_folder(data)}.")
 
@@ -73,15 +68,17 @@ def fetch(
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:
-    """Download a named set, check and unpack it; goes on where it broke off, and does nothing if the set is here.
+    """Download a named set, check and unpack it. Continues an interrupted download; does nothing if the set is here.
 
     Example: autojacobin data fetch siftsmall --data my-data
     """
-    comfort = "what was fetched is kept, and the same command goes on from there"
-    with stoppable(comfort), progress_bar(quiet=quiet or as_json) as progress:
+    kept = "what was fetched is kept, and the same command continues from there"
+    with stoppable(kept), progress_bar(quiet=quiet or as_json) as progress:
         found = fetch_set(name, data, progress)
     facts = {"name": name, **_parts_of(found)}
-    print_sentence(f"{name} is here: {_shapes(found)}", facts, quiet=quiet, as_json=as_json)
+    sizes = f"{len(found.train):,} to learn from, a base of {len(found.base):,}, {len(found.queries):,} queries"
+    sentence = f"{name} is here: {sizes}, {found.base.shape[1]} values each"
+    print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
 
 
 @app.command()
@@ -91,36 +88,33 @@ def info(
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:
-    """Print what a set holds: shapes, types, the range of its first values, source, licence, what to cite.
+    """Describe a set: shapes, types, the range of its first values, source, licence, citation.
 
     Example: autojacobin data info digits
     """
     found = load_set(name, data)
+    about = {"source": found.source, "licence": found.licence, "citation": found.citation}
     if as_json:
-        about = {"source": found.source, "licence": found.licence, "citation": found.citation}
         print_json({"name": found.name, "holds": found.description, **_parts_of(found), **about})
         return
     lines = {"name": found.name, "holds": found.description}
-    for part in _PARTS:
-        if (array := getattr(found, part)) is not None:
-            lines[part.replace("_", " ")] = _described(array)
-    lines |= {"source": found.source, "licence": found.licence, "citation": found.citation}
-    for title, text in lines.items():
+    lines |= {part.replace("_", " "): _describe(array) for part, array in _arrays(found).items()}
+    for title, text in {**lines, **about}.items():
         typer.echo(f"{title:<15}{text or 'not known'}")
 
 
 @app.command()
 def build(
-    images: Annotated[Path, typer.Argument(help="Folder of pictures; folders in it count too.")],
-    out: Annotated[Path, typer.Argument(help="Folder that the set is written to; not there yet, or empty.")],
-    descriptor: Annotated[Descriptor, typer.Option(help="What is computed of each picture.")] = Descriptor.sift,
+    images: Annotated[Path, typer.Argument(help="Folder of pictures; those in subfolders count too.")],
+    out: Annotated[Path, typer.Argument(help="Folder for the set; it must not exist, or be empty.")],
+    descriptor: Annotated[Descriptor, typer.Option(help="What is computed from each picture.")] = Descriptor.sift,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
-    limit: Annotated[int | None, typer.Option(min=1, help="Most vectors of one picture.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Most vectors per picture.")] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:
-    """Make a set of your own pictures: SIFT (128-D), GIST (960-D) or wavelet texture (128-D), split by picture.
+    """Make a set from your own pictures: SIFT (128-D), GIST (960-D) or wavelet texture (128-D), split by picture.
 
     Example: autojacobin data build --descriptor gist my-photos my-set
     """
@@ -132,11 +126,12 @@ def build(
         skipped = [{"picture": str(name), "why": why} for name, why in built.skipped]
         print_json({"folder": built.folder, "descriptor": built.descriptor, **built.vectors, "skipped": skipped})
     elif not quiet:
-        _tell_of(built)
+        _report(built)
 
 
-def _tell_of(built: BuiltSet) -> None:
-    typer.echo(f"Wrote {built.folder}: {_parts(built)}.")
+def _report(built: BuiltSet) -> None:
+    parts = (f"{part} {built.vectors[part]:,} from {built.pictures[part]:,}" for part in built.vectors)
+    typer.echo(f"Wrote {built.folder}: {built.descriptor} vectors, {', '.join(parts)} pictures.")
     if built.skipped:
         typer.echo(f"{len(built.skipped)} skipped; {built.folder / 'build.json'} says why:")
         for name, why in built.skipped[:_SKIPPED_SHOWN]:
@@ -153,7 +148,7 @@ def _sizes(entry: Entry) -> str:
     if not split.base:
         return f"split by photo × {entry.dimension}"
     train = entry.rows - split.base - split.queries if split.train is None else split.train
-    return " / ".join(map(_shortened, (train or split.base, split.base, split.queries))) + f" × {entry.dimension}"
+    return " / ".join(map(_shorten, (train or split.base, split.base, split.queries))) + f" × {entry.dimension}"
 
 
 def _facts(entry: Entry, here: bool) -> dict[str, Any]:
@@ -161,33 +156,22 @@ def _facts(entry: Entry, here: bool) -> dict[str, Any]:
     return {**facts, "licence": entry.licence, "here": here}
 
 
+def _arrays(found: VectorSet) -> dict[str, Any]:
+    return {part: array for part in _PARTS if (array := getattr(found, part)) is not None}
+
+
 def _parts_of(found: VectorSet) -> dict[str, Any]:
-    parts = {part: getattr(found, part) for part in _PARTS}
-    return {
-        part: {"shape": list(array.shape), "type": str(array.dtype)}
-        for part, array in parts.items()
-        if array is not None
-    }
+    return {part: {"shape": list(a.shape), "type": str(a.dtype)} for part, a in _arrays(found).items()}
 
 
-def _shortened(count: int) -> str:
+def _shorten(count: int) -> str:
     for unit, letter in ((10**6, "M"), (10**3, "k")):
         if count % unit == 0:
             return f"{count // unit}{letter}"
     return f"{count:,}"
 
 
-def _shapes(found: VectorSet) -> str:
-    sizes = f"{len(found.train):,} to learn from, a base of {len(found.base):,}, {len(found.queries):,} queries"
-    return f"{sizes}, {found.base.shape[1]} values each"
-
-
-def _parts(built: BuiltSet) -> str:
-    told = (f"{part} {built.vectors[part]:,} from {built.pictures[part]:,}" for part in built.vectors)
-    return f"{built.descriptor} vectors, {', '.join(told)} pictures"
-
-
-def _described(array: Any) -> str:
-    first = np.asarray(array[:_ROWS_LOOKED_AT])
+def _describe(array: Any) -> str:
+    first = np.asarray(array[:_FIRST_ROWS])
     shape = " × ".join(f"{length:,}" for length in array.shape)
     return f"{shape} {array.dtype}, the first {len(first):,} from {first.min():.6g} to {first.max():.6g}"

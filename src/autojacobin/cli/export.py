@@ -1,4 +1,4 @@
-"""``autojacobin export``: move codes into the engines that people already run."""
+"""``autojacobin export``: write codes to other search engines."""
 
 from __future__ import annotations
 
@@ -10,31 +10,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autojacobin.cli._options import AsJson, Debug, Quiet
-from autojacobin.cli._progress import Tell, progress_bar
-from autojacobin.cli._report import print_sentence
-from autojacobin.cli._stopping import stoppable
+from autojacobin.cli.console import Progress, print_sentence, progress_bar
+from autojacobin.cli.failures import stoppable
+from autojacobin.cli.options import AsJson, Debug, Quiet
 from autojacobin.errors import DataError, StorageError
 
 if TYPE_CHECKING:
     from autojacobin.codes import Codes
     from autojacobin.engines import Engine
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Move codes into FAISS, PostgreSQL, Milvus or LanceDB.", no_args_is_help=True)
+app = typer.Typer(help="Write codes to FAISS, PostgreSQL, Milvus or LanceDB.", no_args_is_help=True)
 
 _ROWS_PER_BLOCK = 2**16
 _Source = Annotated[Path, typer.Argument(metavar="SOURCE", help="Folder of an index, or a file of codes.")]
-_Vectors = Annotated[
-    bool, typer.Option("--vectors/--no-vectors", help="Write the vectors too, where the index has them.")
-]
+_Vectors = Annotated[bool, typer.Option("--vectors/--no-vectors", help="Write the vectors too, if the index has them.")]
 _DSN_HELP = "Server, such as postgresql://user@host/database; PGPASSWORD or ~/.pgpass may hold the password."
 
 
 class Kind(str, Enum):
-    """What FAISS looks for neighbours with."""
+    """Kind of index for FAISS."""
 
     flat = "flat"
     ivf = "ivf"
@@ -43,7 +40,7 @@ class Kind(str, Enum):
 
 
 class BinaryIndex(str, Enum):
-    """What Milvus looks for neighbours with."""
+    """Kind of index for Milvus."""
 
     flat = "BIN_FLAT"
     ivf = "BIN_IVF_FLAT"
@@ -52,28 +49,28 @@ class BinaryIndex(str, Enum):
 @app.command()
 def faiss(
     source: _Source,
-    destination: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; one that is there is replaced.")],
+    destination: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; an existing one is replaced.")],
     kind: Annotated[
-        Kind, typer.Option(help="Exact, two that are faster and may miss some, or one that hashes vectors by itself.")
+        Kind, typer.Option(help="flat is exact; ivf and hnsw are faster and may miss some; hasher also encodes.")
     ] = Kind.flat,
     quiet: Quiet = False,
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:
-    """Write a file that FAISS reads and searches with no code of this library.
+    """Write a file that FAISS can read and search without this library.
 
     Example: autojacobin export faiss my-index codes.faiss
     """
     from autojacobin.engines.faiss import hasher_to_faiss, to_faiss, write_faiss
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
-    with _opened(source) as origin, progress_bar(quiet=quiet or as_json) as tell:
+    with _open(source) as origin, progress_bar(quiet=quiet or as_json) as progress:
         if kind is Kind.hasher:
             if not isinstance(origin, Index):
                 raise DataError(f"{source} holds codes and no hasher, expected an index; give its folder")
             made = hasher_to_faiss(origin.hasher, origin)
         else:
-            made = to_faiss(origin, kind.value, progress=tell)
+            made = to_faiss(origin, kind.value, progress=progress)
         write_faiss(made, destination)
         figures = {"codes": len(origin), "bits": _n_bits(origin), "vectors": False}
     _report({"destination": str(destination), **figures}, quiet, as_json)
@@ -83,27 +80,27 @@ def faiss(
 def pgvector(
     source: _Source,
     dsn: Annotated[str, typer.Argument(metavar="DSN", envvar="AUTOJACOBIN_DSN", show_envvar=True, help=_DSN_HELP)],
-    table: Annotated[str, typer.Option(help="Table to write to; made if it is not there.")],
+    table: Annotated[str, typer.Option(help="Table to write to; made if it does not exist.")],
     vectors: _Vectors = True,
     half: Annotated[bool, typer.Option("--half", help="Keep the vectors in half precision.")] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Do without the extension pgvector.")] = False,
-    hnsw: Annotated[bool, typer.Option("--hnsw", help="Make an index for approximate search in the end.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Do not use the extension pgvector.")] = False,
+    hnsw: Annotated[bool, typer.Option("--hnsw", help="Then make an index for approximate search.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:
-    """Write codes into a table of PostgreSQL; ids that are there already are replaced.
+    """Write codes to a table of PostgreSQL. Existing ids are replaced.
 
     Example: autojacobin export pgvector my-index postgresql://localhost/shop --table items
     """
     from autojacobin.engines.pgvector import PgVector
 
-    with _opened(source) as origin, progress_bar(quiet=quiet or as_json) as tell:
+    with _open(source) as origin, progress_bar(quiet=quiet or as_json) as progress:
         width = _n_features(origin, vectors)
         with PgVector(dsn, table, _n_bits(origin), width, "halfvec" if half else "vector", plain) as engine:
-            figures = _written(origin, engine, tell)
+            figures = _write(origin, engine, progress)
             if hnsw:
-                tell("making the index", 0, 0)
+                progress("making the index", 0, 0)
                 engine.create_index()
     _report({"destination": f"the table {table}", **figures}, quiet, as_json)
 
@@ -112,30 +109,30 @@ def pgvector(
 def milvus(
     source: _Source,
     uri: Annotated[str, typer.Argument(metavar="URI", help="A file that ends in .db, or the address of a server.")],
-    collection: Annotated[str, typer.Option(help="Collection to write to; made if it is not there.")],
+    collection: Annotated[str, typer.Option(help="Collection to write to; made if it does not exist.")],
     vectors: _Vectors = True,
     index: Annotated[
         BinaryIndex | None,
-        typer.Option(help="What Milvus looks with: of a new collection BIN_FLAT, of another the one it has."),
+        typer.Option(help="Kind of index; BIN_FLAT for a new collection, otherwise that of the collection."),
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option(envvar="MILVUS_TOKEN", show_envvar=True, help="What the server asks for, such as user:password."),
+        typer.Option(envvar="MILVUS_TOKEN", show_envvar=True, help="Token of the server, such as user:password."),
     ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:
-    """Write codes into a collection of Milvus; ids that are there already are replaced.
+    """Write codes to a collection of Milvus. Existing ids are replaced.
 
     Example: autojacobin export milvus my-index codes.db --collection items
     """
     from autojacobin.engines.milvus import Milvus
 
-    with _opened(source) as origin, progress_bar(quiet=quiet or as_json) as tell:
+    with _open(source) as origin, progress_bar(quiet=quiet or as_json) as progress:
         width = _n_features(origin, vectors)
         with Milvus(uri, collection, _n_bits(origin), width, None if index is None else index.value, token) as engine:
-            figures = _written(origin, engine, tell)
+            figures = _write(origin, engine, progress)
     _report({"destination": f"the collection {collection}", **figures}, quiet, as_json)
 
 
@@ -143,31 +140,31 @@ def milvus(
 def lancedb(
     source: _Source,
     uri: Annotated[str, typer.Argument(metavar="URI", help="Folder of the database, or its address in a store.")],
-    table: Annotated[str, typer.Option(help="Table to write to; made if it is not there.")],
+    table: Annotated[str, typer.Option(help="Table to write to; made if it does not exist.")],
     vectors: _Vectors = True,
     quiet: Quiet = False,
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:
-    """Write codes into a table of LanceDB; ids that are there already are replaced.
+    """Write codes to a table of LanceDB. Existing ids are replaced.
 
     Example: autojacobin export lancedb my-index my-lance --table items
     """
     from autojacobin.engines.lancedb import LanceDB
 
     with (
-        _opened(source) as origin,
-        progress_bar(quiet=quiet or as_json) as tell,
+        _open(source) as origin,
+        progress_bar(quiet=quiet or as_json) as progress,
         LanceDB(uri, table, _n_bits(origin), _n_features(origin, vectors)) as engine,
     ):
-        figures = _written(origin, engine, tell)
+        figures = _write(origin, engine, progress)
     _report({"destination": f"the table {table}", **figures}, quiet, as_json)
 
 
 @contextmanager
-def _opened(source: Path) -> Iterator[Index | Codes]:
+def _open(source: Path) -> Iterator[Index | Codes]:
     from autojacobin.codes import Codes
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
     if source.is_dir():
         with Index.open(source) as index:
@@ -176,7 +173,7 @@ def _opened(source: Path) -> Iterator[Index | Codes]:
         yield Codes.load(source)
     else:
         raise StorageError(
-            f"cannot read {source}: it is not there; expected the folder of an index or a file of codes, which "
+            f"cannot read {source}: it does not exist; expected the folder of an index or a file of codes, which "
             "`autojacobin index build` and `autojacobin encode` make"
         )
 
@@ -186,19 +183,19 @@ def _n_bits(origin: Index | Codes) -> int:
 
 
 def _n_features(origin: Index | Codes, wanted: bool) -> int | None:
-    """Width of the vectors to write; None if there are none, or none are wanted."""
+    """Width of the vectors to write; None if no vectors are written."""
     figures: dict[str, Any] = origin.info() if hasattr(origin, "info") else {}
     return int(figures["features"]) if wanted and figures.get("vectors_kept") else None
 
 
-def _written(origin: Index | Codes, engine: Engine, tell: Tell) -> dict[str, Any]:
+def _write(origin: Index | Codes, engine: Engine, progress: Progress) -> dict[str, Any]:
     done, total = 0, len(origin)
-    tell("writing codes", done, total)
-    with stoppable("codes that were written stay, and the same command writes all of them again"):
+    progress("writing codes", done, total)
+    with stoppable("the codes written so far stay, and the same command writes all of them again"):
         for ids, codes, vectors in _blocks(origin):
             engine.write(codes, ids, vectors if engine.n_features is not None else None)
             done += len(codes)
-            tell("writing codes", done, total)
+            progress("writing codes", done, total)
     return {"codes": done, "bits": engine.n_bits, "vectors": engine.n_features is not None}
 
 

@@ -1,44 +1,41 @@
-"""``autojacobin index``: make indexes on disk, change them, and look after them."""
+"""``autojacobin index``: make, change, check and repair indexes on disk."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autojacobin.cli._folders import whole_folder
-from autojacobin.cli._inputs import STREAM, chained, load_model, read_ids
-from autojacobin.cli._options import AsJson, Config, Debug, Format, Quiet, Threads
-from autojacobin.cli._progress import progress_bar
-from autojacobin.cli._report import print_facts, print_sentence
-from autojacobin.cli._settings import write_settings
+from autojacobin.cli.console import print_facts, print_sentence, progress_bar
+from autojacobin.cli.files import STREAM, chained, load_model, open_index, read_ids
+from autojacobin.cli.options import AsJson, Config, Debug, Format, IndexPath, KeepVectors, ModelPath, Quiet, Threads
+from autojacobin.cli.settings import write_settings
+from autojacobin.core.files import whole_folder
+from autojacobin.errors import StorageError
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Make indexes on disk, change them, and look after them.", no_args_is_help=True)
+app = typer.Typer(help="Make, change, check and repair indexes on disk.", no_args_is_help=True)
 
-_Path = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder of the index.")]
 _Vectors = Annotated[
     list[str], typer.Argument(metavar="VECTORS", help="Files of vectors, each a path, PATH::PART, or -.")
 ]
 _Ids = Annotated[
-    str | None,
-    typer.Option("--ids", metavar="FILE", help="An id for each vector: a whole number a line, or .npy, or -."),
+    str | None, typer.Option("--ids", metavar="FILE", help="An id for each vector: text with one per line, .npy, or -.")
 ]
 
 
 @app.command()
 def build(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model that `autojacobin train` wrote.")],
+    model: ModelPath,
     vectors: _Vectors,
-    index: Annotated[Path, typer.Argument(metavar="INDEX", help="Folder to make; not there yet, or empty.")],
+    index: Annotated[Path, typer.Argument(metavar="INDEX", help="Folder to make; it must not exist, or be empty.")],
     ids: _Ids = None,
-    keep_vectors: Annotated[
-        bool, typer.Option("--vectors/--no-vectors", help="Keep the vectors too, which re-ranking needs.")
-    ] = True,
+    keep_vectors: KeepVectors = True,
     format: Format = None,
     _threads: Threads = None,
     _config: Config = None,
@@ -46,19 +43,20 @@ def build(
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:
-    """Make an index of vectors, which is there as a whole when the command ends, or not at all.
+    """Make an index of vectors. It appears when it is complete, or not at all.
 
     Example: autojacobin index build model.safetensors base.npy my-index
     """
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
-    _refuse_two_streams(vectors, ids)
+    _check_streams(vectors, ids)
+    _check_new_folder(index)
     hasher = load_model(model)
     chosen = None if ids is None else read_ids(ids)
     with (
-        progress_bar(quiet=quiet or as_json) as tell,
-        chained(vectors, format, tell, "adding vectors") as (blocks, _),
-        whole_folder(index) as folder,
+        progress_bar(quiet=quiet or as_json) as progress,
+        chained(vectors, format, progress, "adding vectors") as (blocks, _),
+        whole_folder(index.absolute(), "free some space, or give another path") as folder,
         Index.create(folder, hasher, keep_vectors=keep_vectors) as made,
     ):
         made.add(blocks, chosen)
@@ -70,7 +68,7 @@ def build(
 
 @app.command()
 def add(
-    index: _Path,
+    index: IndexPath,
     vectors: _Vectors,
     ids: _Ids = None,
     format: Format = None,
@@ -79,16 +77,14 @@ def add(
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:
-    """Add vectors to an index; those whose id is there already take its place. All of them are added, or none.
+    """Add vectors to an index. A vector with an existing id replaces the old one. All are added, or none.
 
     Example: autojacobin index add my-index more.npy
     """
-    from autojacobin.search.index import Index
-
-    _refuse_two_streams(vectors, ids)
+    _check_streams(vectors, ids)
     chosen = None if ids is None else read_ids(ids)
-    with Index.open(index) as opened, progress_bar(quiet=quiet or as_json) as tell:
-        with chained(vectors, format, tell, "adding vectors") as (blocks, count):
+    with open_index(index) as opened, progress_bar(quiet=quiet or as_json) as progress:
+        with chained(vectors, format, progress, "adding vectors") as (blocks, count):
             opened.add(blocks, chosen)
         figures = opened.info()
     sentence = f"Added {count:,} vectors to {index}, which now holds {figures['vectors']:,}."
@@ -97,24 +93,22 @@ def add(
 
 @app.command()
 def remove(
-    index: _Path,
+    index: IndexPath,
     ids: Annotated[list[int] | None, typer.Argument(metavar="ID", min=0, help="Ids to remove.")] = None,
     listed: Annotated[
-        str | None, typer.Option("--ids", metavar="FILE", help="File of ids: a whole number a line, or .npy, or -.")
+        str | None, typer.Option("--ids", metavar="FILE", help="File of ids: text with one per line, .npy, or -.")
     ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:
-    """Remove vectors from an index by their ids; if one of them is not there, none is removed.
+    """Remove vectors from an index by their ids. If one id is unknown, none is removed.
 
     Example: autojacobin index remove my-index 3 14 15
     """
-    from autojacobin.search.index import Index
-
     if bool(ids) == (listed is not None):
         raise typer.BadParameter("give the ids either as arguments or by --ids FILE", param_hint="'ID'")
-    with Index.open(index) as opened:
+    with open_index(index) as opened:
         before = len(opened)
         opened.remove(read_ids(listed) if listed is not None else ids or [])
         left = len(opened)
@@ -125,15 +119,13 @@ def remove(
 
 @app.command()
 def compact(
-    index: _Path, _threads: Threads = None, quiet: Quiet = False, as_json: AsJson = False, _debug: Debug = False
+    index: IndexPath, _threads: Threads = None, quiet: Quiet = False, as_json: AsJson = False, _debug: Debug = False
 ) -> None:
-    """Rewrite an index without what was removed, in as few segments as can be, so that it is searched faster.
+    """Rewrite an index without the removed vectors, in as few segments as possible, which makes searches faster.
 
     Example: autojacobin index compact my-index
     """
-    from autojacobin.search.index import Index
-
-    with Index.open(index) as opened:
+    with open_index(index) as opened:
         before = opened.info()
         opened.compact()
         after = opened.info()
@@ -142,14 +134,12 @@ def compact(
 
 
 @app.command()
-def verify(path: _Path, quiet: Quiet = False, as_json: AsJson = False, _debug: Debug = False) -> None:
-    """Read every byte of an index and compare it with its checksums; names the first damaged file.
+def verify(path: IndexPath, quiet: Quiet = False, as_json: AsJson = False, _debug: Debug = False) -> None:
+    """Read every byte of an index and compare it with its checksums. Names the first damaged file.
 
     Example: autojacobin index verify my-index
     """
-    from autojacobin.search.index import Index
-
-    with Index.open(path) as index:
+    with open_index(path) as index:
         index.verify()
         figures = index.info()
     sizes = f"{figures['vectors']:,} vectors, {figures['files']} files, {figures['bytes']:,} bytes"
@@ -158,22 +148,21 @@ def verify(path: _Path, quiet: Quiet = False, as_json: AsJson = False, _debug: D
 
 @app.command()
 def repair(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Folder of the damaged index; it stays as it is.")],
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="Folder to make; not there yet, or empty.")],
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Folder of the damaged index; it is not changed.")],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="Folder to make; it must not exist, or be empty.")],
     model: Annotated[
-        Path | None,
-        typer.Option("--model", metavar="MODEL", help="Model of the index, in case its own copy is damaged."),
+        Path | None, typer.Option("--model", metavar="MODEL", help="Model of the index, if its own copy is damaged.")
     ] = None,
     _threads: Threads = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:
-    """Save what is whole of a damaged index into a new one, and report what was lost.
+    """Save the undamaged part of an index to a new one, and report what was lost.
 
     Example: autojacobin index repair my-index repaired
     """
-    from autojacobin.search.repair import repair as repair_index
+    from autojacobin.index.repair import repair as repair_index
 
     report = repair_index(source, target, None if model is None else load_model(model))
     sentence = f"Saved {report.saved:,} vectors of {source} to {target}; {report.lost:,} were lost."
@@ -187,17 +176,24 @@ def repair(
 
 
 @app.command()
-def info(path: _Path, as_json: AsJson = False, _debug: Debug = False) -> None:
+def info(path: IndexPath, as_json: AsJson = False, _debug: Debug = False) -> None:
     """Print the figures of an index: vectors, bits, segments, bytes.
 
     Example: autojacobin index info my-index
     """
-    from autojacobin.search.index import Index
-
-    with Index.open(path) as index:
+    with open_index(path) as index:
         print_facts(index.info(), as_json=as_json)
 
 
-def _refuse_two_streams(vectors: list[str], ids: str | None) -> None:
+def _check_streams(vectors: list[str], ids: str | None) -> None:
     if [*vectors, ids].count(STREAM) > 1:
         raise typer.BadParameter("the standard input can be read once; give - once at most", param_hint="'VECTORS'")
+
+
+def _check_new_folder(path: Path) -> None:
+    target = path.absolute()
+    if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
+        what = "a folder with something in it" if target.is_dir() else "a file"
+        raise StorageError(f"cannot make {path}: it is {what}, expected a new path or an empty folder; give another")
+    if not target.parent.is_dir():
+        raise StorageError(f"cannot make {path}: the folder {path.parent} does not exist; make it first")

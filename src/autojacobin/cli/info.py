@@ -1,36 +1,39 @@
-"""``autojacobin info``: what a file is, or what this installation and this machine have."""
+"""``autojacobin info`` and ``bench``: what a file or this installation is, and how fast this machine is."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import platform
 import re
+import time
 import zipfile
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 import typer
+from rich.table import Table
 
-from autojacobin.cli._inputs import load_model, opened, split_part
-from autojacobin.cli._methods import settable
-from autojacobin.cli._options import AsJson, Debug
-from autojacobin.cli._report import print_facts
-from autojacobin.errors import StorageError
+from autojacobin.cli.console import Progress, print_facts, print_json, print_table, progress_bar
+from autojacobin.cli.files import load_model, open_index, opened, split_part
+from autojacobin.cli.models import settable
+from autojacobin.cli.options import AsJson, Bits, Config, Debug, K, Quiet, Seed, Threads
+from autojacobin.errors import DataError, StorageError
 
-__all__ = ["info"]
+__all__ = ["bench", "info"]
 
-_ROWS_LOOKED_AT = 1_000
+_FIRST_ROWS = 1_000
 _CORE = ("numpy", "scipy", "scikit-learn", "numba", "safetensors", "typer", "rich")
 _FOR_DEVELOPERS = ("dev", "docs", "test")
-# where the module is not called as the package is
-_MODULES = {
-    "faiss-cpu": "faiss",
-    "opencv-python-headless": "cv2",
-    "scikit-image": "skimage",
-    "cupy-cuda12x": "cupy",
-}
+# modules whose name is not that of the package
+_MODULES = {"faiss-cpu": "faiss", "opencv-python-headless": "cv2", "scikit-image": "skimage", "cupy-cuda12x": "cupy"}
+_INNER_DIMENSIONS = 12
+_TRAINING_POINTS = 10_000
+
+_Task = Callable[[], Any]
 
 
 def info(
@@ -41,33 +44,27 @@ def info(
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:
-    """Say what a file or folder holds; without one, which versions, extras, cores and devices there are.
+    """Describe a file or folder; without one, the versions, extras, cores and devices of this installation.
 
     Example: autojacobin info model.safetensors
 
     Example: autojacobin info
     """
-    print_facts(_installation() if path is None else _described(path), as_json=as_json)
+    print_facts(_installation() if path is None else _describe(path), as_json=as_json)
 
 
-def _described(name: str) -> dict[str, Any]:
+def _describe(name: str) -> dict[str, Any]:
     path = Path(split_part(name)[0])
     if not path.exists():
         raise StorageError(f"cannot read {path}: there is no such file or folder; look at the spelling")
     if path.is_dir():
-        return _index(path)
+        with open_index(path) as index:
+            return {"kind": "index", **index.info()}
     if _is_model(path):
         return _model(path)
     if _is_codes(path):
         return _codes(path)
     return _vectors(name)
-
-
-def _index(path: Path) -> dict[str, Any]:
-    from autojacobin.search.index import Index
-
-    with Index.open(path) as index:
-        return {"kind": "index", **index.info()}
 
 
 def _is_model(path: Path) -> bool:
@@ -99,7 +96,7 @@ def _codes(path: Path) -> dict[str, Any]:
     from autojacobin.codes import Codes
 
     codes = Codes.load(path)
-    ones = float(codes[:_ROWS_LOOKED_AT].to_bits().mean()) if len(codes) else None
+    ones = float(codes[:_FIRST_ROWS].to_bits().mean()) if len(codes) else None
     return {
         "kind": "codes",
         "codes": len(codes),
@@ -111,7 +108,7 @@ def _codes(path: Path) -> dict[str, Any]:
 
 def _vectors(name: str) -> dict[str, Any]:
     with opened(name) as vectors:
-        first = np.asarray(vectors[:_ROWS_LOOKED_AT])
+        first = np.asarray(vectors[:_FIRST_ROWS])
         facts: dict[str, Any] = {
             "kind": "vectors",
             "format": vectors.format,
@@ -130,7 +127,7 @@ def _vectors(name: str) -> dict[str, Any]:
 
 def _installation() -> dict[str, Any]:
     from autojacobin import __version__
-    from autojacobin._parallel import usable_cores
+    from autojacobin.core.parallel import usable_cores
 
     facts: dict[str, Any] = {"autojacobin": __version__, "python": platform.python_version()}
     facts |= {package: importlib.metadata.version(package) for package in _CORE}
@@ -147,7 +144,7 @@ def _is_missing(package: str) -> bool:
 
 
 def _extras() -> dict[str, list[str]]:
-    """Packages of each extra, as the installed package declares them."""
+    """Packages of each extra, from the metadata of the installed package."""
     found: dict[str, list[str]] = {}
     for requirement in importlib.metadata.requires("autojacobin") or []:
         package, extra = re.match(r"[\w.-]+", requirement), re.search(r"extra == ['\"]([\w-]+)['\"]", requirement)
@@ -167,3 +164,126 @@ def _gpu() -> str:
     except cupy.cuda.runtime.CUDARuntimeError:
         return "none found"
     return ", ".join(names) or "none found"
+
+
+def bench(
+    bits: Bits = 64,
+    points: Annotated[int, typer.Option("--points", min=100, help="Vectors to encode and to search among.")] = 200_000,
+    features: Annotated[int, typer.Option("--features", min=1, help="Numbers per vector.")] = 128,
+    queries: Annotated[int, typer.Option("--queries", min=1, help="Queries at once.")] = 200,
+    k: K = 10,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds; the best time of each counts.")] = 5,
+    seed: Seed = 0,
+    _threads: Threads = None,
+    _config: Config = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    _debug: Debug = False,
+) -> None:
+    """Measure how fast this machine encodes and searches, in comparison with FAISS if that is installed.
+
+    All take turns on the same codes in this process. The first call of each does not count.
+
+    Example: autojacobin bench --points 5000 --queries 20 --rounds 2
+    """
+    from autojacobin.core.parallel import usable_cores
+
+    if k > points:
+        raise typer.BadParameter(f"{k} is more than the {points} points", param_hint="'-k'")
+    with progress_bar(quiet=quiet or as_json) as progress:
+        progress("making points near a curved surface", 0, 0)
+        base, asked = _surface(points, features, seed, 0), _surface(queries, features, seed, 1)
+        tasks = _tasks(base, asked, bits, k, seed)
+        best = _fastest(tasks, rounds, progress)
+    rows = {name: _row(name, seconds, best, points, queries) for name, seconds in best.items()}
+    settings = {"bits": bits, "points": points, "features": features, "queries": queries, "k": k, "rounds": rounds}
+    settings |= {"seed": seed, "cores": usable_cores()}
+    if as_json:
+        print_json({**settings, "measured": rows})
+    else:
+        _print(rows, settings)
+
+
+def _surface(n: int, features: int, seed: int, part: int) -> npt.NDArray[np.float32]:
+    """Points near a curved surface of few dimensions. Their bits depend on each other, as those of real data do."""
+    mixing = np.random.default_rng(seed).normal(size=(2, _INNER_DIMENSIONS, features)).astype(np.float32)
+    inner = np.random.default_rng([seed, part]).normal(size=(n, _INNER_DIMENSIONS)).astype(np.float32)
+    points: npt.NDArray[np.float32] = np.tanh(inner @ mixing[0]) + np.float32(0.3) * (inner @ mixing[1])
+    return points
+
+
+def _tasks(base: Any, asked: Any, bits: int, k: int, seed: int) -> dict[str, _Task]:
+    """What is timed, by name. The results of FAISS are compared with ours before anything is timed."""
+    from autojacobin.hashers import LSH
+    from autojacobin.search import asymmetric_topk, hamming_topk
+
+    hasher = LSH(bits, random_state=seed).fit(base[:_TRAINING_POINTS])
+    codes, query_codes, projections = hasher.encode(base), hasher.encode(asked), hasher.project(asked)
+    tasks: dict[str, _Task] = {
+        "encode": lambda: hasher.encode(base),
+        "hamming": lambda: hamming_topk(query_codes, codes, k),
+        "asymmetric": lambda: asymmetric_topk(projections, codes, k),
+    }
+    try:
+        import faiss
+    except ImportError:
+        return tasks
+    if bits % 8:  # FAISS only has codes of whole bytes
+        return tasks
+    from autojacobin.core.parallel import usable_cores
+
+    faiss.omp_set_num_threads(usable_cores())
+    peer = faiss.IndexBinaryFlat(bits)
+    peer.add(codes.packed)
+    tasks["faiss flat"] = lambda: peer.search(query_codes.packed, k)
+    tasks["faiss counting"] = lambda: faiss.knn_hamming(query_codes.packed, codes.packed, k, variant="mc")
+    if not np.array_equal(tasks["hamming"]()[0], tasks["faiss flat"]()[0]):
+        raise DataError("FAISS found other distances than this library, so nothing was timed; please report it")
+    return tasks
+
+
+def _fastest(tasks: dict[str, _Task], rounds: int, progress: Progress) -> dict[str, float]:
+    """Best time of each. They take turns, so that noise affects all of them alike."""
+    best = dict.fromkeys(tasks, float("inf"))
+    for turn in range(rounds + 1):
+        for name, task in tasks.items():
+            progress("measuring", turn, rounds + 1)
+            start = time.perf_counter()
+            task()
+            if turn:  # the first call compiles, and prepares the codes
+                best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def _row(name: str, seconds: float, best: dict[str, float], points: int, queries: int) -> dict[str, Any]:
+    row: dict[str, Any] = {"seconds": seconds}
+    if name == "encode":
+        return row | {"vectors_per_second": points / seconds}
+    row |= {"queries_per_second": queries / seconds, "codes_per_second": points * queries / seconds}
+    peers = [best[peer] for peer in best if peer.startswith("faiss")]
+    return row | ({"times_as_fast_as_faiss": min(peers) / seconds} if name == "hamming" and peers else {})
+
+
+def _print(rows: dict[str, dict[str, Any]], settings: dict[str, Any]) -> None:
+    typer.echo(", ".join(f"{name} {value:,}" for name, value in settings.items()))
+    table = Table(box=None, pad_edge=False)
+    for title in ("what", "best time", "per second", "codes per second"):
+        table.add_column(title, justify="left" if title == "what" else "right")
+    for name, row in rows.items():
+        if name == "encode":
+            table.add_row(name, _ms(row), f"{row['vectors_per_second']:,.0f} vectors", "")
+        else:
+            table.add_row(name, _ms(row), f"{row['queries_per_second']:,.0f} queries", f"{row['codes_per_second']:.3g}")
+    print_table(table)
+    ratio = rows["hamming"].get("times_as_fast_as_faiss")
+    if ratio is None and settings["bits"] % 8:
+        beside = "FAISS was not measured, since its codes are whole bytes; give --bits 64, for example."
+    elif ratio is None:
+        beside = "FAISS is not installed, and was not measured: pip install 'autojacobin[faiss]'."
+    else:
+        beside = f"Hamming search ran {ratio:.2f} times as fast as the faster of FAISS's two exact searches."
+    typer.echo(f"{beside} Synthetic points, LSH codes; other programs on this machine slow down all of them.")
+
+
+def _ms(row: dict[str, Any]) -> str:
+    return f"{1000 * row['seconds']:,.2f} ms"

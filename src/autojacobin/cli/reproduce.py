@@ -1,28 +1,96 @@
-"""``autojacobin reproduce``: every table and figure of the paper from one command."""
+"""``autojacobin demo`` and ``reproduce``: a first result on real data, and every table and figure of the paper."""
 
 from __future__ import annotations
 
+import json
+import shlex
+import shutil
+import statistics
+import sys
+import textwrap
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
+from rich.table import Table
 
-from autojacobin.cli._options import Config, Debug, Quiet, Threads
-from autojacobin.cli._progress import single_bar
-from autojacobin.cli._settings import write_settings
-from autojacobin.cli._stopping import stoppable
+from autojacobin.cli.console import Progress, print_table, single_bar
+from autojacobin.cli.failures import stoppable
+from autojacobin.cli.options import Config, DataFolder, Debug, Quiet, SetName, Threads
+from autojacobin.cli.settings import write_settings
 
-__all__ = ["reproduce"]
+if TYPE_CHECKING:
+    from autojacobin.datasets import VectorSet
+    from autojacobin.index.index import Index
+    from autojacobin.reproduction import Reproduction, Settings
+
+__all__ = ["demo", "reproduce"]
+
+_SHOWN = ("quality", "fig9", "fig5")  # m-Recall of all methods, recall curves, and retrieved patches
+_WIDEST = 110
+_K, _CANDIDATES, _RECALL = 10, 100, 0.95
+_ROUNDS = 3
+
+
+def demo(
+    name: SetName = "photos",
+    data: DataFolder = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; demo-SET by default.")] = None,
+    bits: Annotated[int, typer.Option(min=1, help="Length of the codes.")] = 64,
+    train: Annotated[int, typer.Option(min=2, help="Most training points.")] = 4_000,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds to average over.")] = 1,
+    _threads: Threads = None,
+    _debug: Debug = False,
+) -> None:
+    """Learn codes of real vectors with all methods, build an index on disk, search it, and write a report.
+
+    Takes up to two minutes on two idle cores. A second run reuses what the first has computed.
+
+    Example: autojacobin demo --bits 32 --train 2000 --out first-look
+    """
+    from autojacobin.datasets import load_set
+    from autojacobin.reproduction import Settings, reproduce
+
+    started = time.perf_counter()
+    typer.echo(f"1. The set {name}")
+    chosen = load_set(name, data)
+    folder = out or Path(f"demo-{chosen.name}")
+    _print(
+        f"{chosen.description.removesuffix('.') or 'Vectors of your own'}. {len(chosen.train):,} vectors to learn "
+        f"from, {len(chosen.base):,} to search in, {len(chosen.queries):,} queries, {chosen.base.shape[1]} dimensions."
+    )
+    settings = Settings.for_set(chosen, seeds=seeds, bits=(bits,), training_points=train)
+    with stoppable(_kept_in(folder)):
+        learned_from = min(train, len(chosen.train))
+        typer.echo(f"\n2. Eleven ways to learn {bits} bits from {learned_from:,} vectors, and what their codes find")
+        with single_bar() as progress:
+            made = reproduce(chosen, folder, settings, only=_SHOWN, progress=progress)
+        _print_m_recalls(made, settings.depth, seeds)
+        typer.echo("\n3. An index on disk, made with Auto-JacoBin")
+        with single_bar() as progress, _build_index(chosen, settings, folder, progress) as index:
+            figures = index.info()
+            bytes_per_vector = chosen.base.shape[1] * chosen.base.dtype.itemsize
+            _print(
+                f"{figures['vectors']:,} vectors of {bytes_per_vector:,} bytes, codes of {-(-bits // 8)}; "
+                f"{figures['bytes'] / 1e6:.1f} MB in {index.path}, every checksum verified."
+            )
+            rows = _search_rows(index, chosen, progress)
+            k = min(_K, len(index))
+    _print_searches(rows, k)
+    _print_next_steps(made, time.perf_counter() - started)
 
 
 def reproduce(
     context: typer.Context,
-    name: Annotated[str, typer.Option("--set", help="A set of the catalogue, or the path of one's own.")] = "photos",
-    data: Annotated[Path | None, typer.Option(help="Folder of data sets; AUTOJACOBIN_DATA by default.")] = None,
+    name: SetName = "photos",
+    data: DataFolder = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results; reproduction-SET by default.")] = None,
     only: Annotated[str | None, typer.Option(help="Some tables and figures, such as table2,fig6.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A minute's look: fewer points, lengths and seeds.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="About a minute: fewer points, lengths and seeds.")] = False,
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds to average over; 3 by default.")] = None,
     bits: Annotated[list[int] | None, typer.Option(help="Length of the codes; may be given several times.")] = None,
     depth: Annotated[int | None, typer.Option(min=1, help="Points retrieved, K.")] = None,
@@ -32,9 +100,9 @@ def reproduce(
     quiet: Quiet = False,
     _debug: Debug = False,
 ) -> None:
-    """Regenerate the paper's tables and figures on a data set, and write a report that can be read.
+    """Make the paper's tables and figures for a data set, and write a report.
 
-    What was computed is kept in the folder: an interrupted run goes on where it was.
+    The outcomes are kept in the folder, so that an interrupted run continues where it stopped.
 
     Example: autojacobin reproduce --quick --only table2,fig6 --out first-look
     """
@@ -47,18 +115,143 @@ def reproduce(
         chosen, quick=quick, seeds=seeds, bits=tuple(bits) if bits else None, depth=depth, training_points=train
     )
     folder = out or Path(f"reproduction-{chosen.name}{'-quick' if quick else ''}")
-    comfort = f"what was computed is kept in {folder}, and the same command goes on from there"
-    with stoppable(comfort), single_bar(quiet=quiet) as progress:
+    with stoppable(_kept_in(folder)), single_bar(quiet=quiet) as progress:
         made = run(chosen, folder, settings, only=only, progress=progress)
         used = {"seeds": settings.seeds, "bits": settings.bits, "depth": settings.depth}
         write_settings(context, folder, **used, train=settings.training_points, out=None)
     if quiet:
         return
-    console = Console()
-    if "table2" in made.tables:
-        console.print(made.tables["table2"].to_text(), markup=False, highlight=False, soft_wrap=True)
-    for name, sentence in made.found.items():
-        console.print(f"{name}: {sentence}", markup=False, highlight=False, soft_wrap=True)
-    for name, reason in made.left_out.items():
-        console.print(f"{name} was not made: {reason}.", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"The report is {made.report}; tables and figures are beside it.", markup=False, soft_wrap=True)
+    lines = [made.tables["table2"].to_text()] if "table2" in made.tables else []
+    lines += [f"{name}: {sentence}" for name, sentence in made.found.items()]
+    lines += [f"{name} was not made: {reason}." for name, reason in made.left_out.items()]
+    for line in (*lines, f"The report is {made.report}; tables and figures are beside it."):
+        Console().print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _kept_in(folder: Path) -> str:
+    return f"what was computed is kept in {folder}, and the same command continues from there"
+
+
+def _build_index(data: VectorSet, settings: Settings, folder: Path, progress: Progress) -> Index:
+    """Train on the points of the report, and save the model and an index of the whole base; replaces older ones."""
+    from autojacobin import AutoJacoBin
+    from autojacobin.index.index import Index
+    from autojacobin.reproduction.settings import cut
+
+    hasher = AutoJacoBin(settings.bits[0], random_state=0, progress=progress).fit(cut(data, settings).train)
+    hasher.save(folder / "model.safetensors")
+    progress("index", 0, 0)
+    in_memory = Index(hasher)
+    in_memory.add(data.base)
+    in_memory.save(folder / "index")
+    index = Index.open(folder / "index")
+    index.verify()
+    return index
+
+
+def _search_rows(index: Index, data: VectorSet, progress: Progress) -> list[tuple[str, int | None, float, float]]:
+    """Search exactly, by codes alone, with re-ranking, and for a given recall.
+
+    Each row has a name, the number of candidates that are re-ranked, the recall, and the queries per second.
+    """
+    from autojacobin.evaluation import ground_truth, recall_curve
+
+    queries, k = np.asarray(data.queries), min(_K, len(index))
+    candidates = min(max(_CANDIDATES, k), len(index))
+    progress("searches", 0, 0)
+    exact, truth = _timed(lambda: ground_truth(data.base, queries, k))
+    rows: list[tuple[str, int | None, float, float]] = [("exact distances, no codes", None, 1.0, len(queries) / exact)]
+
+    def add(name: str, number: int | None, **how: Any) -> None:
+        seconds, (_, ids) = _timed(lambda: index.search(queries, k, **how))
+        rows.append((name, number, float(recall_curve(ids, truth, k, k)[-1]), len(queries) / seconds))
+
+    add("Hamming", None, rerank=False)
+    add("asymmetric", None, distance="asymmetric", rerank=False)
+    add("Hamming, re-ranked", candidates, candidates=candidates)
+    add("asymmetric, re-ranked", candidates, distance="asymmetric", candidates=candidates)
+    chosen = index.calibrated(k, _RECALL, distance="asymmetric").candidates
+    add(f"asymmetric, recall={_RECALL} asked for", chosen, distance="asymmetric", recall=_RECALL)
+    return rows
+
+
+def _timed(task: Callable[[], Any]) -> tuple[float, Any]:
+    """Best time of several rounds, of which the first may have to compile, and the result of the last."""
+    seconds: list[float] = []
+    outcome = None
+    for _ in range(_ROUNDS):
+        start = time.perf_counter()
+        outcome = task()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds), outcome
+
+
+def _print_m_recalls(made: Reproduction, depth: int, seeds: int) -> None:
+    from autojacobin.reproduction.settings import EVERY
+
+    quality = made.tables["quality"]
+    trials = json.loads((made.folder / "results.json").read_text(encoding="utf-8"))["trials"]
+    seconds = [statistics.mean(t["seconds"]["fit"] for t in trials if t["method"] == method) for method in EVERY]
+    table = Table(box=None, pad_edge=False)
+    table.add_column("   m-Recall")
+    for row in quality.rows:
+        table.add_column(f"k = {row[0].strip('()').partition(',')[0]}", justify="right", no_wrap=True)
+    table.add_column("training", justify="right", no_wrap=True)
+    for column, (method, training) in enumerate(zip(quality.header[1:], seconds, strict=True), 1):
+        marked = [
+            f"{row[column]}{'*' if (r, column) in quality.bold else '≈' if (r, column) in quality.level else ' '}"
+            for r, row in enumerate(quality.rows)
+        ]
+        table.add_row(f"   {method}", *marked, f"{training:.1f} s")
+    print_table(table)
+    averaged = "Seed 0 alone" if seeds == 1 else f"Mean ± deviation of {seeds} seeds"
+    _print(
+        f"The share of a query's k true neighbours among the first i codes, averaged over i = 1 … {depth:,}. "
+        f"{averaged}. * best, ≈ level with it. Auto-JacoBin has the paper's settings, (chosen) the library's."
+    )
+    _print(made.found["quality"])
+
+
+def _print_searches(rows: list[tuple[str, int | None, float, float]], k: int) -> None:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("   search")
+    for title in ("candidates", f"recall@{k}", "queries per second"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for name, candidates, recall, rate in rows:
+        table.add_row(f"   {name}", "" if candidates is None else f"{candidates:,}", f"{recall:.3f}", f"{rate:,.0f}")
+    print_table(table)
+    _print(f"recall@{k}: the share of the {k} true neighbours among the {k} found. All queries are searched at once.")
+
+
+def _print_next_steps(made: Reproduction, seconds: float) -> None:
+    folder, command = made.folder, _program_name()
+    quoted = shlex.quote(str(folder))
+    for which, reason in made.left_out.items():
+        typer.echo(f"\n{which} was not made: {reason}.")
+    typer.echo(
+        f"\nMade in {seconds:,.0f} s, in {folder}:\n"
+        "   report.html         tables, recall curves and what each method retrieves; open it in a browser\n"
+        "   index               codes and vectors on disk, for Index.open and the command line\n"
+        "   model.safetensors   what Auto-JacoBin learned, for autojacobin.load\n"
+        "   tables, figures     the same as files\n"
+        "\nTo try next:"
+    )
+    for purpose, arguments in (
+        ("Look at what each method finds, query by query:", f"explore {quoted}"),
+        ("Search the index with queries of your own:", f"search {quoted}/index queries.npy found.csv -k 10"),
+        ("Learn codes for vectors of your own:", "train vectors.npy model.safetensors"),
+        ("Make every table and figure of the paper, in a quarter of an hour:", "reproduce"),
+    ):
+        typer.echo(f"   {purpose}\n      {command} {arguments}")
+
+
+def _print(text: str) -> None:
+    width = min(_WIDEST, shutil.get_terminal_size((_WIDEST, 0)).columns)
+    typer.echo(textwrap.fill(text, width, initial_indent="   ", subsequent_indent="   ", break_long_words=False))
+
+
+def _program_name() -> str:
+    """Command that calls this program again: its name, or its path if it is not on the search path."""
+    called = Path(sys.argv[0])
+    elsewhere = called.name == "autojacobin" and shutil.which("autojacobin") is None
+    return shlex.quote(str(called)) if elsewhere else "autojacobin"

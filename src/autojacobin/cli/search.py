@@ -1,48 +1,46 @@
-"""``autojacobin search``: an index and queries in, neighbours out."""
+"""``autojacobin search`` and ``evaluate``: neighbours of queries, and how many of the true ones are found."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import typer
+from rich.table import Table
 
-from autojacobin.cli._inputs import opened
-from autojacobin.cli._options import AsJson, Config, Debug, Format, Quiet, Threads
-from autojacobin.cli._outputs import check_output, is_stream, write_neighbours
-from autojacobin.cli._progress import Tell, progress_bar, told_blocks
-from autojacobin.cli._report import print_sentence
-from autojacobin.cli._settings import write_settings
+from autojacobin.cli import options
+from autojacobin.cli.console import (
+    Progress,
+    as_text,
+    print_json,
+    print_sentence,
+    print_table,
+    progress_bar,
+    report_blocks,
+)
+from autojacobin.cli.files import STREAM, check_output, is_stream, load_model, open_index, opened, write_neighbours
+from autojacobin.cli.settings import write_settings
+from autojacobin.errors import DataError
 
 if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
-    from autojacobin.search.index import Index
+    from autojacobin.index.index import Index
 
-__all__ = ["ByDistance", "Candidates", "Distance", "Recall", "Rerank", "SearchOptions", "search"]
+__all__ = ["evaluate", "search"]
 
-_QUERIES_AT_A_TIME = 1024
+# ids found, true ids, numbers of true neighbours that count, facts about the search
+_Found = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[int], dict[str, Any]]
 
+_QUERIES_PER_BLOCK = 1024
+_USUAL_KS = (1, 10, 100)
+_K_OF_SEARCH = 10
+_SHARE_RETRIEVED = 100  # the paper retrieves one in a hundred of the base
 
-class Distance(str, Enum):
-    """How codes are compared."""
-
-    hamming = "hamming"
-    asymmetric = "asymmetric"
-
-
-ByDistance = Annotated[
-    Distance, typer.Option("--distance", "-d", help="Compare codes as bits, or with the query's real projections.")
-]
-Candidates = Annotated[
-    int | None,
-    typer.Option("--candidates", "-c", min=1, help="Nearest codes to re-rank; 10 times k by default, 100 at least."),
-]
-Recall = Annotated[
+_Recall = Annotated[
     float | None,
     typer.Option(
         "--recall",
@@ -52,16 +50,184 @@ Recall = Annotated[
         help="Share of the true neighbours to find, such as 0.95; chooses the candidates.",
     ),
 ]
-Rerank = Annotated[
-    bool, typer.Option("--rerank/--no-rerank", help="Order candidates by the Euclidean distance of their vectors.")
-]
+
+
+def search(
+    context: typer.Context,
+    index: options.IndexPath,
+    queries: options.QueriesPath,
+    out: options.NeighboursPath,
+    k: options.K = 10,
+    candidates: options.Candidates = None,
+    recall: _Recall = None,
+    distance: options.ByDistance = options.Distance.hamming,
+    rerank: options.Rerank = True,
+    format: options.Format = None,
+    _threads: options.Threads = None,
+    _config: options.Config = None,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Find the nearest vectors of an index for every query.
+
+    The ending of OUT gives the format. An .npz file holds ids and distances, an .npy file the ids.
+
+    Example: autojacobin search my-index queries.npy found.parquet -k 5 --distance asymmetric
+
+    Example: autojacobin search my-index queries.npy found.csv --recall 0.95
+
+    Example: autojacobin search my-index queries.npy - -k 3 --no-rerank
+    """
+    check_output(out, "OUT", inputs=[queries])
+    how = _SearchOptions(distance, candidates, recall, rerank)
+    with open_index(index) as opened_index, opened(queries, format) as asked:
+        with progress_bar(quiet=quiet or as_json) as progress:
+            start = time.perf_counter()
+            distances, ids = how.run(opened_index, asked, k, progress)
+            seconds = time.perf_counter() - start
+        n = len(opened_index)
+    write_neighbours(out, distances, ids)
+    if is_stream(out):  # its reader expects only neighbours
+        return
+    write_settings(context, out)
+    facts = {"out": out, "queries": len(ids), "k": k, "vectors": n, **how.facts(k, n), "seconds": round(seconds, 3)}
+    sentence = f"Wrote {out}: {k} neighbours of each of {len(ids):,} queries among {n:,} vectors in {seconds:.2f} s."
+    print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
+
+
+def evaluate(
+    path: Annotated[
+        Path, typer.Argument(metavar="MODEL_OR_INDEX", help="Model that `train` wrote, or folder of an index.")
+    ],
+    queries: options.QueriesPath,
+    base: Annotated[
+        str | None, typer.Option("--base", metavar="VECTORS", help="Vectors to search among; an index has its own.")
+    ] = None,
+    truth: Annotated[
+        str | None,
+        typer.Option("--truth", metavar="FILE", help="True neighbours, one row of ids per query; computed by default."),
+    ] = None,
+    counted: Annotated[
+        list[int] | None,
+        typer.Option(
+            "-k",
+            min=1,
+            help="True neighbours that count; may be given several times. 1, 10, 100 of a model, 10 of an index.",
+        ),
+    ] = None,
+    depth: Annotated[
+        int | None, typer.Option("--depth", min=1, help="Points retrieved; one in a hundred, or the largest k.")
+    ] = None,
+    measures: Annotated[
+        list[str] | None,
+        typer.Option("--measure", metavar="NAME", help="Such as recall@10, precision@5, m-recall@100, map@100."),
+    ] = None,
+    distance: options.ByDistance = options.Distance.hamming,
+    candidates: options.Candidates = None,
+    recall: _Recall = None,
+    rerank: options.Rerank = True,
+    _threads: options.Threads = None,
+    _config: options.Config = None,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Measure how many of the true Euclidean neighbours a model's codes, or an index, find.
+
+    A model retrieves in the order of its codes alone. An index retrieves as a search for the largest k does, by default
+    with re-ranking. More candidates find more neighbours; the number used is printed.
+
+    Example: autojacobin evaluate model.safetensors queries.npy --base base.npy -k 1 -k 10
+
+    Example: autojacobin evaluate my-index queries.npy -k 10 --candidates 50 --json
+    """
+    from autojacobin.evaluation import evaluate as measured
+
+    if [queries, base, truth].count(STREAM) > 1:
+        raise typer.BadParameter("the standard input can be read once; give - once at most", param_hint="'QUERIES'")
+    wanted = _Wanted(truth, counted, depth, measures)
+    with opened(queries) as asked, progress_bar(quiet=quiet or as_json) as progress:
+        if path.is_dir():
+            if base is not None:
+                raise typer.BadParameter("an index has its own vectors; leave --base out", param_hint="'--base'")
+            how = _SearchOptions(distance, candidates, recall, rerank)
+            ids, true, ks, about = _from_index(path, asked, wanted, how, progress)
+        else:
+            if candidates is not None or recall is not None:
+                name = "--candidates" if recall is None else "--recall"
+                raise typer.BadParameter("a model has no vectors to re-rank by", param_hint=f"'{name}'")
+            if base is None:
+                raise typer.BadParameter("a model needs --base, the vectors to search among", param_hint="'--base'")
+            ids, true, ks, about = _from_model(path, asked, base, wanted, distance, progress)
+    n, retrieved = ids.shape
+    results = {k: measured(ids, true, measures or _usual_measures(k, retrieved), k) for k in ks}
+    if as_json:
+        means = {
+            k: {name: {"mean": value.mean, "standard_error": value.standard_error} for name, value in row.items()}
+            for k, row in results.items()
+        }
+        print_json({**about, "depth": retrieved, "queries": n, "k": means})
+        return
+    described = ", ".join(f"{name} {as_text(value)}" for name, value in about.items() if value is not None)
+    typer.echo(f"{n:,} queries, {retrieved:,} retrieved; {described}")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("k", justify="right")
+    at_depth = [f"recall@{retrieved}"] if min(ks) < retrieved else []
+    titles = measures or ["recall@k", *at_depth, f"m-recall@{retrieved}"]
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    for k, row in results.items():
+        names = measures or [f"recall@{min(k, retrieved)}", *titles[1:]]
+        table.add_row(str(k), *(str(row[name]) for name in names))
+    print_table(table)
+
+
+def _from_model(
+    path: Path, asked: Vectors, base: str, wanted: _Wanted, distance: options.Distance, progress: Progress
+) -> _Found:
+    from autojacobin.evaluation import ground_truth
+    from autojacobin.search.distances import DISTANCES
+
+    hasher, comparison = load_model(path), DISTANCES[distance.value]
+    with opened(base) as vectors:
+        ks = wanted.ks(len(vectors), _USUAL_KS)
+        retrieved = wanted.retrieved(len(vectors), max(len(vectors) // _SHARE_RETRIEVED, 10 * ks[-1]))
+        true = wanted.read_truth(asked)
+        if true is None:
+            true = ground_truth(vectors, asked, ks[-1], progress=progress)
+        codes = hasher.encode(report_blocks(vectors.blocks(), len(vectors), progress, "encoding"))
+        progress("searching", 0, 0)
+        _, ids = comparison.topk(comparison.encode(hasher, asked), codes, retrieved)
+    about = {"model": path, "method": type(hasher).__name__, "bits": hasher.n_bits, "vectors": len(codes)}
+    return ids, true, ks, {**about, "distance": distance}
+
+
+def _from_index(path: Path, asked: Vectors, wanted: _Wanted, how: _SearchOptions, progress: Progress) -> _Found:
+    from autojacobin.evaluation import ground_truth
+
+    with open_index(path) as index:
+        ks = wanted.ks(len(index), (_K_OF_SEARCH,))  # a larger k would re-rank more candidates
+        retrieved = wanted.retrieved(len(index), ks[-1])
+        _, ids = how.run(index, asked, retrieved, progress)
+        true = wanted.read_truth(asked)
+        if true is None:
+            names = index.ids
+            true = names[ground_truth(index.vectors(names), asked, ks[-1], progress=progress)]
+        figures = index.info()
+    about = {"index": path, "method": figures["hasher"], "bits": figures["bits"], "vectors": figures["vectors"]}
+    return ids, true, ks, about | how.facts(retrieved, figures["vectors"])
+
+
+def _usual_measures(k: int, depth: int) -> list[str]:
+    return list(dict.fromkeys([f"recall@{min(k, depth)}", f"recall@{depth}", f"m-recall@{depth}"]))
 
 
 @dataclass
-class SearchOptions:
-    """How an index is searched, as ``search`` and ``evaluate`` are asked to."""
+class _SearchOptions:
+    """How ``search`` and ``evaluate`` search an index."""
 
-    distance: Distance
+    distance: options.Distance
     candidates: int | None
     recall: float | None
     rerank: bool
@@ -73,75 +239,71 @@ class SearchOptions:
         if self.candidates is not None and self.recall is not None:
             raise typer.BadParameter("it chooses the candidates; leave out --candidates", param_hint="'--recall'")
 
-    def run(self, index: Index, asked: Vectors, k: int, tell: Tell) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-        """Search for all queries, some at a time; ``candidates`` becomes what ``recall`` chose."""
-        from autojacobin.hashers._vectors import as_floats
+    def run(
+        self, index: Index, queries: Vectors, k: int, progress: Progress
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Search for all queries, block by block; ``recall`` sets ``candidates``."""
+        from autojacobin.core.vectors import as_floats
 
         if self.recall is not None:
-            tell("choosing candidates", 0, 0)
+            progress("choosing candidates", 0, 0)
             self.candidates = index.calibrated(k, self.recall, distance=self.distance.value).candidates
         found, row = [], 0
-        for block in told_blocks(asked.blocks(_QUERIES_AT_A_TIME), len(asked), tell, "searching"):
-            as_floats(block, row)  # names the row of a NaN as it stands in the file
-            found.append(
-                index.search(block, k, candidates=self.candidates, distance=self.distance.value, rerank=self.rerank)
-            )
+        how: dict[str, Any] = {"candidates": self.candidates, "distance": self.distance.value, "rerank": self.rerank}
+        for block in report_blocks(queries.blocks(_QUERIES_PER_BLOCK), len(queries), progress, "searching"):
+            as_floats(block, row)  # reports a NaN with its row in the file
+            found.append(index.search(block, k, **how))
             row += len(block)
         distances, ids = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return distances, ids
 
     def facts(self, k: int, n: int) -> dict[str, Any]:
-        """Give what was asked for, and what was chosen for it, in a search for ``k`` among ``n`` vectors."""
-        from autojacobin.search._arguments import checked_candidates
+        """Give the options, and the candidates used, of a search for ``k`` among ``n`` vectors."""
+        from autojacobin.search.arguments import checked_candidates
 
         used = min(checked_candidates(self.candidates, k), n) if self.rerank else None
-        asked = {"distance": self.distance, "rerank": self.rerank, "recall": self.recall, "candidates": used}
-        return {name: value for name, value in asked.items() if value is not None}
+        facts = {"distance": self.distance, "rerank": self.rerank, "recall": self.recall, "candidates": used}
+        return {name: value for name, value in facts.items() if value is not None}
 
 
-def search(
-    context: typer.Context,
-    index: Annotated[Path, typer.Argument(metavar="INDEX", help="Folder of the index.")],
-    queries: Annotated[str, typer.Argument(metavar="QUERIES", help="File of query vectors, PATH::PART, or -.")],
-    out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Neighbours to write: .npz, .npy, .parquet, .csv, .jsonl, or -.")
-    ],
-    k: Annotated[int, typer.Option("-k", min=1, help="Neighbours of each query.")] = 10,
-    candidates: Candidates = None,
-    recall: Recall = None,
-    distance: ByDistance = Distance.hamming,
-    rerank: Rerank = True,
-    format: Format = None,
-    _threads: Threads = None,
-    _config: Config = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    _debug: Debug = False,
-) -> None:
-    """Find the nearest vectors of an index for every query.
+@dataclass(frozen=True)
+class _Wanted:
+    """What to measure, and against which truth."""
 
-    The ending of OUT tells the format. An .npz file holds ids and distances, an .npy file the ids.
+    truth: str | None
+    k: list[int] | None
+    depth: int | None
+    measures: list[str] | None
 
-    Example: autojacobin search my-index queries.npy found.parquet -k 5 --distance asymmetric
+    def ks(self, n: int, usual: tuple[int, ...]) -> list[int]:
+        """Numbers of true neighbours that count, for ``n`` vectors."""
+        if not n:
+            raise DataError("there are no vectors to search among; add some first")
+        return sorted(set(self.k)) if self.k else [number for number in usual if number <= n] or [n]
 
-    Example: autojacobin search my-index queries.npy found.csv --recall 0.95
+    def retrieved(self, n: int, usual: int) -> int:
+        """How many points to retrieve. Wrong measures raise BadParameter here, before any work."""
+        from autojacobin.evaluation import evaluate as measured
 
-    Example: autojacobin search my-index queries.npy - -k 3 --no-rerank
-    """
-    from autojacobin.search.index import Index
+        numbers = [int(number) for name in self.measures or [] if (number := name.rpartition("@")[2]).isdigit()]
+        depth = self.depth or max([min(n, usual), *numbers])
+        if depth > n:
+            raise DataError(f"no more than the {n} vectors there are can be retrieved, got {depth}; ask for fewer")
+        try:
+            measured(np.arange(depth)[None], [[0]], self.measures or [], 1)
+        except DataError as error:
+            raise typer.BadParameter(str(error), param_hint="'--measure'") from None
+        return depth
 
-    check_output(out, "OUT", inputs=[queries])
-    options = SearchOptions(distance, candidates, recall, rerank)
-    with Index.open(index) as opened_index, opened(queries, format) as asked:
-        with progress_bar(quiet=quiet or as_json) as tell:
-            start = time.perf_counter()
-            distances, ids = options.run(opened_index, asked, k, tell)
-            seconds = time.perf_counter() - start
-        n = len(opened_index)
-    write_neighbours(out, distances, ids)
-    if is_stream(out):  # whose reader wants neighbours and nothing else
-        return
-    write_settings(context, out)
-    facts = {"out": out, "queries": len(ids), "k": k, "vectors": n, **options.facts(k, n), "seconds": round(seconds, 3)}
-    sentence = f"Wrote {out}: {k} neighbours of each of {len(ids):,} queries among {n:,} vectors in {seconds:.2f} s."
-    print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
+    def read_truth(self, asked: Vectors) -> npt.NDArray[np.int64] | None:
+        """Read the true neighbours, one row of ids per query; None if no file was given."""
+        if self.truth is None:
+            return None
+        with opened(self.truth) as truth:
+            ids: npt.NDArray[Any] = np.asarray(truth)
+        if len(ids) != len(asked):
+            wrong = f"{self.truth} must have a row for each of the {len(asked)} queries, got {len(ids)}"
+            raise DataError(f"{wrong}; give another")
+        if ids.dtype.kind == "f" and (ids == np.trunc(ids)).all():
+            return ids.astype(np.int64)  # text is read as floats
+        return ids

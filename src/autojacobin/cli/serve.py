@@ -1,20 +1,28 @@
-"""``autojacobin serve``: the search service."""
+"""``autojacobin serve`` and ``explore``: the search service, and a page that compares what methods retrieve."""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autojacobin.cli._options import Config, Debug, Threads
-from autojacobin.web.access import TOKEN_VARIABLE, Access, read_token
-from autojacobin.web.limits import Limits
-from autojacobin.web.server import DEFAULT_PORT
+from autojacobin.cli.console import single_bar
+from autojacobin.cli.failures import stoppable
+from autojacobin.cli.options import Config, DataFolder, Debug, Threads
+from autojacobin.errors import DataError
+from autojacobin.service.access import TOKEN_VARIABLE, Access, Limits, read_token
+from autojacobin.service.server import DEFAULT_PORT
 
-__all__ = ["serve"]
+if TYPE_CHECKING:
+    from autojacobin.explorer import Bundle
+
+__all__ = ["explore", "serve"]
 
 _DEFAULTS = Limits()
 
@@ -24,44 +32,45 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on; beyond this machine, a token is required.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 is any that is free.")] = DEFAULT_PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = DEFAULT_PORT,
     token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help=f"File with the token; default: ${TOKEN_VARIABLE}."),
+        Path | None, typer.Option(metavar="FILE", help=f"File with the token; default: ${TOKEN_VARIABLE}.")
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Name by which to answer without a token, besides this machine's own."),
+        typer.Option(metavar="NAME", help="Host name to accept without a token, besides those of this machine."),
     ] = None,
     cors: Annotated[
         list[str] | None,
-        typer.Option(metavar="ORIGIN", help="Origin whose pages may ask, such as https://example.org."),
+        typer.Option(metavar="ORIGIN", help="Origin whose pages may send requests, such as https://example.org."),
     ] = None,
-    queue: Annotated[int, typer.Option(min=1, help="Requests under way at once.")] = _DEFAULTS.requests,
-    queue_vectors: Annotated[int, typer.Option(min=1, help="Vectors that wait at once.")] = _DEFAULTS.waiting_vectors,
-    max_vectors: Annotated[int, typer.Option(min=1, help="Vectors in a request.")] = _DEFAULTS.vectors,
-    max_k: Annotated[int, typer.Option(min=1, help="Neighbours a query.")] = _DEFAULTS.k,
-    max_candidates: Annotated[int, typer.Option(min=1, help="Candidates a query.")] = _DEFAULTS.candidates,
-    max_work: Annotated[int, typer.Option(min=1, help="Vectors times candidates of a request.")] = _DEFAULTS.work,
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = _DEFAULTS.body_bytes,
-    max_connections: Annotated[int, typer.Option(min=1, help="Open connections.")] = _DEFAULTS.connections,
-    request_seconds: Annotated[float, typer.Option(min=0.01, help="Time for an answer.")] = _DEFAULTS.request_seconds,
+    queue: Annotated[int, typer.Option(min=1, help="Most requests that wait or run at once.")] = _DEFAULTS.requests,
+    queue_vectors: Annotated[int, typer.Option(min=1, help="Most vectors that wait.")] = _DEFAULTS.waiting_vectors,
+    max_vectors: Annotated[int, typer.Option(min=1, help="Most vectors per request.")] = _DEFAULTS.vectors,
+    max_k: Annotated[int, typer.Option(min=1, help="Most neighbours per query.")] = _DEFAULTS.k,
+    max_candidates: Annotated[int, typer.Option(min=1, help="Most candidates per query.")] = _DEFAULTS.candidates,
+    max_work: Annotated[int, typer.Option(min=1, help="Most vectors times candidates per request.")] = _DEFAULTS.work,
+    max_body: Annotated[int, typer.Option(min=1, help="Most bytes per request.")] = _DEFAULTS.body_bytes,
+    max_connections: Annotated[int, typer.Option(min=1, help="Most open connections.")] = _DEFAULTS.connections,
+    request_seconds: Annotated[float, typer.Option(min=0.01, help="Limit for a response.")] = _DEFAULTS.request_seconds,
     body_seconds: Annotated[
-        float, typer.Option(min=0.01, help="Time for a request to arrive.")
+        float, typer.Option(min=0.01, help="Limit for the arrival of a request.")
     ] = _DEFAULTS.body_seconds,
     poll_seconds: Annotated[float, typer.Option(min=0.01, help="How often to look for new versions.")] = 1.0,
     _threads: Threads = None,
     _config: Config = None,
     _debug: Debug = False,
 ) -> None:
-    """Serve indexes over HTTP: a JSON API and a page to look at.
+    """Serve indexes over HTTP: a JSON API and a page.
 
-    Programs ask POST /v1/search; GET /openapi.json describes all there is, and / is the page.
+    Programs send POST /v1/search. GET /openapi.json describes all requests, and / is the page.
 
     Example: autojacobin serve my-index photos=other/index --port 8571
     """
-    from autojacobin.web.server import serve as run
-    from autojacobin.web.shelf import named_paths
+    from autojacobin.explorer import explorer_routes
+    from autojacobin.service.recalls import any_unfinished
+    from autojacobin.service.registry import named_paths
+    from autojacobin.service.server import serve as run
 
     limits = Limits(
         body_bytes=max_body,
@@ -78,11 +87,86 @@ def serve(
     access = Access(read_token(token_file), tuple(allow_host or ()), tuple(cors or ()))
     paths = named_paths(indexes)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("autojacobin.web").setLevel(logging.INFO)
+    logging.getLogger("autojacobin.service").setLevel(logging.INFO)
 
     def announce(address: str) -> None:
         typer.echo(f"serving {', '.join(paths)} at {address} (Ctrl-C stops)")
-        sys.stdout.flush()  # whoever started the service may be waiting for this line in a pipe
+        sys.stdout.flush()  # another program may be waiting for this line
 
-    run(paths, host=host, port=port, access=access, limits=limits, poll_seconds=poll_seconds, announce=announce)
-    typer.echo("stopped; what was begun has been finished", err=True)
+    address: dict[str, Any] = {"host": host, "port": port, "access": access, "limits": limits}
+    run(paths, **address, poll_seconds=poll_seconds, pages=explorer_routes, announce=announce)
+    typer.echo("stopped; every request that was accepted has been answered", err=True)
+    if any_unfinished():  # the interpreter would wait for their threads
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def explore(
+    run: Annotated[
+        Path | None, typer.Argument(help="Folder of a finished reproduce, to show what it measured.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--set", help="A set of the catalogue, or the path of your own; photos by default.")
+    ] = None,
+    data: DataFolder = None,
+    static: Annotated[
+        Path | None, typer.Option(metavar="OUT", help="Write the page to this folder, to open it from disk, and exit.")
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Methods to compare, separated by commas; by default the paper's and Auto-JacoBin (chosen)."),
+    ] = None,
+    bits: Annotated[list[int] | None, typer.Option(help="Length of the codes; may be given several times.")] = None,
+    neighbours: Annotated[int | None, typer.Option(min=1, help="Largest k on the page; 50 by default.")] = None,
+    wall: Annotated[int, typer.Option(min=1, max=500, help="Queries to choose from.")] = 36,
+    train: Annotated[int | None, typer.Option(min=2, help="Most training points; 4,000 by default.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free one.")] = 8570,
+) -> None:
+    """Train the methods on a set and show for each query which of the true neighbours they find.
+
+    Without --static the page is served on this machine until Ctrl-C.
+
+    Example: autojacobin explore --set photos --static page
+    """
+    from autojacobin.datasets import load_set  # not above: loading numba would delay all commands
+    from autojacobin.explorer import build_bundle, explorer_settings, export_page, open_run
+    from autojacobin.explorer.bundle import SHOWN
+    from autojacobin.explorer.export import prepare_folder
+
+    options = {"--set": name, "--bits": bits, "--neighbours": neighbours, "--train": train}
+    given = [option for option, value in options.items() if value is not None]
+    if run is not None and given:
+        raise DataError(
+            f"a finished run has its own set and settings, got {run} and {', '.join(given)}; leave out one or the other"
+        )
+    chosen, settings = open_run(run, data) if run is not None else (load_set(name or "photos", data), None)
+    settings = settings or explorer_settings(chosen, bits=bits, k=neighbours, training_points=train)
+    named = [method.strip() for method in methods.split(",")] if methods is not None else list(SHOWN)
+
+    def build() -> Bundle:
+        with single_bar() as progress:
+            return build_bundle(chosen, settings, methods=named, wall=wall, progress=progress)
+
+    if static is None:
+        _serve_page(build, port)
+        return
+    prepare_folder(static)  # before the training, as is the port
+    with stoppable(f"{static} holds no page"):
+        page = export_page(build(), static)
+    typer.echo(f"The page is {page}; open it in a browser, it needs no server and no network.")
+
+
+def _serve_page(build: Callable[[], Bundle], port: int) -> None:
+    from autojacobin.explorer import export_page
+    from autojacobin.explorer.routes import WHAT, page_app
+    from autojacobin.service.server import HttpServer
+
+    with (
+        stoppable("--static OUT keeps a page"),
+        tempfile.TemporaryDirectory(prefix="autojacobin-") as folder,
+        HttpServer(page_app(folder), "127.0.0.1", port, limits=Limits(), what=WHAT) as server,
+    ):
+        export_page(build(), folder)
+        typer.echo(f"The page is at {server.address}/ until you press Ctrl-C.")
+        server.run()

@@ -1,23 +1,25 @@
-"""The named sets, and sets of one's own by their path."""
+"""Load and fetch data sets by their names, and find the folder that they are kept in."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
-from autojacobin.datasets._cache import cache_place
-from autojacobin.datasets._entries import CATALOGUE, Entry
-from autojacobin.datasets._fetch import fetch
-from autojacobin.datasets._sources import LAYOUTS
-from autojacobin.datasets._vector_set import VectorSet
-from autojacobin.datasets.local import open_local
+from autojacobin.core.addresses import redacted_address
+from autojacobin.core.files import clear_os_errors
+from autojacobin.core.parallel import Progress
+from autojacobin.datasets.download import download, first_checksum, keep_checksum, verify
+from autojacobin.datasets.entries import CATALOGUE, Entry, RemoteFile
+from autojacobin.datasets.local import VectorSet, open_local
+from autojacobin.datasets.prepared import cache_path
+from autojacobin.datasets.sources import LAYOUTS
+from autojacobin.datasets.unpack import unpack
 from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError
 
 __all__ = ["CATALOGUE", "Entry", "VectorSet", "data_folder", "fetch_set", "is_here", "load_set"]
 
-VARIABLE = "AUTOJACOBIN_DATA"
+_DATA_VARIABLE = "AUTOJACOBIN_DATA"
 
 
 def load_set(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> VectorSet:
@@ -43,20 +45,15 @@ def load_set(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None
     if isinstance(name, str) and name in CATALOGUE:
         entry = CATALOGUE[name]
         return LAYOUTS[entry.layout].read(entry, _files_of(entry, folder))
-    home = data_folder(folder) if folder is not None or os.environ.get(VARIABLE) else None
-    places = [Path(text)] if home is None else [home / text, Path(text)]
-    for place in places:
-        if text and os.path.exists(place):  # which takes any text, as Path.exists does not
-            return open_local(place)
-    where = f"nor is there such a file or folder here{f' or in {home}' if home is not None else ''}"
-    raise DataError(f"no data set is called {text!r}, expected one of: {', '.join(CATALOGUE)}; {where}")
+    data = data_folder(folder) if folder is not None or os.environ.get(_DATA_VARIABLE) else None
+    for path in [Path(text)] if data is None else [data / text, Path(text)]:
+        if text and os.path.exists(path):  # unlike Path.exists, this takes any text
+            return open_local(path)
+    where = "here" if data is None else f"here or in {data}"
+    raise DataError(f"{_unknown(text)}; nor is there such a file or folder {where}")
 
 
-def fetch_set(
-    name: str,
-    folder: str | os.PathLike[str] | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
-) -> VectorSet:
+def fetch_set(name: str, folder: str | os.PathLike[str] | None = None, progress: Progress | None = None) -> VectorSet:
     """Download a set of the catalogue into the data folder, unless it is there already, and load it.
 
     Parameters
@@ -72,17 +69,18 @@ def fetch_set(
     if not is_here(name, folder):
         if not entry.files:
             raise DataError(_by_hand(entry, data_folder(folder) / name))
-        home = fetch(entry, data_folder(folder), progress)
+        target = data_folder(folder) / name
+        _fetch(entry.files, target, progress)
         if not is_here(name, folder):
             raise FormatError(
                 f"what was fetched for the set {name} does not hold its files, expected {entry.by_hand}; "
-                f"look into {home}, delete what is wrong there and fetch it again"
+                f"look into {target}, delete what is wrong there and fetch it again"
             )
     return load_set(name, folder)
 
 
 def is_here(name: str, folder: str | os.PathLike[str] | None = None) -> bool:
-    """Whether all files of a set of the catalogue are on this machine, and can be looked at."""
+    """Whether all files of a set of the catalogue are on this machine and can be read."""
     try:
         return _found(_entry(name), folder) is not None
     except StorageError:
@@ -91,16 +89,21 @@ def is_here(name: str, folder: str | os.PathLike[str] | None = None) -> bool:
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     """Give the folder that sets are kept in: ``folder``, or ``$AUTOJACOBIN_DATA``, or ``sets`` in the cache."""
-    chosen = _as_text(folder, "the data folder") if folder is not None else os.environ.get(VARIABLE, "")
+    chosen = _as_text(folder, "the data folder") if folder is not None else os.environ.get(_DATA_VARIABLE, "")
     if chosen:
         return Path(chosen).expanduser()
-    return cache_place() / "sets"
+    return cache_path() / "sets"
 
 
 def _entry(name: str) -> Entry:
     if not isinstance(name, str) or name not in CATALOGUE:
-        raise DataError(f"no data set is called {name!r}, expected one of: {', '.join(CATALOGUE)}")
+        raise DataError(_unknown(name))
     return CATALOGUE[name]
+
+
+def _unknown(name: object) -> str:
+    shown = redacted_address(name) if isinstance(name, str) else name
+    return f"no data set is called {shown!r}, expected one of: {', '.join(CATALOGUE)}"
 
 
 def _as_text(path: str | os.PathLike[str], what: str) -> str:
@@ -110,11 +113,42 @@ def _as_text(path: str | os.PathLike[str], what: str) -> str:
         raise DataTypeError(f"{what} is named by text or a path, got {type(path).__name__}") from None
 
 
+def _fetch(files: tuple[RemoteFile, ...], folder: Path, progress: Progress | None) -> None:
+    """Bring the files of a set into a folder; those that are there already are checked and not downloaded again."""
+    with clear_os_errors(f"make the folder {folder}", "choose another one with --data or AUTOJACOBIN_DATA"):
+        folder.mkdir(parents=True, exist_ok=True)
+    for remote in files:
+        target, unpacked = folder / remote.name, folder / remote.name.split(".", 1)[0]
+        advice = "check its permissions, or make room there"
+        try:
+            with clear_os_errors(f"read or keep {target}", advice):
+                if remote.unpacked_bytes is None or not os.path.isdir(unpacked):
+                    _fetch_file(remote, target, unpacked, progress)
+        except StorageError:
+            # another process may have done the same, and have deleted the archive first
+            if remote.unpacked_bytes is None or os.path.exists(target) or not os.path.isdir(unpacked):
+                raise
+
+
+def _fetch_file(remote: RemoteFile, target: Path, unpacked: Path, progress: Progress | None) -> None:
+    if remote.checksum is None:
+        first_checksum(target)  # a damaged record is found now, and not after hours of downloading
+    if os.path.isfile(target):
+        verify(remote, target, target, progress)
+    else:
+        download(remote, target, progress)
+    if remote.unpacked_bytes is not None:
+        unpack(target, unpacked, remote.unpacked_bytes, inner=remote.inner, progress=progress)
+    keep_checksum(remote, target, progress)  # once it has proved to be whole
+    if remote.unpacked_bytes is not None:
+        target.unlink()  # the unpacked vectors are there now, and the archive would take as much room again
+
+
 def _found(entry: Entry, folder: str | os.PathLike[str] | None) -> dict[str, Path] | None:
     if entry.kind == "built in":
         return {}
-    for place in (data_folder(folder) / entry.name, *map(Path, entry.elsewhere)):
-        files = LAYOUTS[entry.layout].find(entry, place) if os.path.isdir(place) else None
+    for path in (data_folder(folder) / entry.name, *map(Path, entry.elsewhere)):
+        files = LAYOUTS[entry.layout].find(entry, path) if os.path.isdir(path) else None
         if files is not None:
             return files
     return None
@@ -123,16 +157,16 @@ def _found(entry: Entry, folder: str | os.PathLike[str] | None) -> dict[str, Pat
 def _files_of(entry: Entry, folder: str | os.PathLike[str] | None) -> dict[str, Path]:
     files = _found(entry, folder)
     if files is None:
-        place = data_folder(folder) / entry.name
+        path = data_folder(folder) / entry.name
         if not entry.files:
-            raise StorageError(_by_hand(entry, place))
-        there = "" if folder is None else f" --data {shlex.quote(str(place.parent))}"
+            raise StorageError(_by_hand(entry, path))
+        there = "" if folder is None else f" --data {shlex.quote(str(path.parent))}"
         raise StorageError(
-            f"the set {entry.name} is not in {place}; fetch it with: autojacobin data fetch {entry.name}{there}, "
+            f"the set {entry.name} is not in {path}; fetch it with: autojacobin data fetch {entry.name}{there}, "
             f"which downloads it, or unpacks what you have put there: {entry.by_hand}"
         )
     return files
 
 
-def _by_hand(entry: Entry, place: Path) -> str:
-    return f"the set {entry.name} is not in {place} and cannot be fetched by a program; put there {entry.by_hand}"
+def _by_hand(entry: Entry, path: Path) -> str:
+    return f"the set {entry.name} is not in {path} and cannot be fetched by a program; put there {entry.by_hand}"

@@ -1,35 +1,63 @@
-"""The features that the paper hashes, from pictures: SIFT, GIST and wavelet texture."""
+"""Descriptors of pictures: SIFT, GIST and wavelet texture."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
+import scipy.fft
 
-from autojacobin.datasets._gist import gist
-from autojacobin.datasets._sift import SiftFeatures, cut_patches, sift
-from autojacobin.datasets._wavelet import wavelet_texture
+from autojacobin.datasets.images import as_picture, as_square, grey_levels, opencv
 from autojacobin.errors import DataError
 
-__all__ = ["DESCRIPTORS", "SiftFeatures", "checked_kind", "cut_patches", "describe", "gist", "sift", "wavelet_texture"]
+__all__ = [
+    "BANDS", "DESCRIPTORS", "HIGH", "LOW", "PLACE", "SiftFeatures", "check_kind", "cut_patches", "describe", "even_out",
+    "gabor_magnitudes", "gabor_transfer", "gist", "sift", "split_bands", "wavelet_texture",
+]  # fmt: skip
 
-DESCRIPTORS: dict[str, Callable[[Any], npt.NDArray[Any]]] = {
-    "sift": lambda image: sift(image).vectors,
-    "gist": lambda image: gist(image)[None],
-    "wavelet": lambda image: wavelet_texture(image)[None],
-}
+PLACE = np.dtype([("x", "<f4"), ("y", "<f4"), ("size", "<f4"), ("angle", "<f4"), ("response", "<f4")])
+SIDE = 128  # of the squares that GIST and wavelet texture describe
+
+PATCH_SIZES = 6  # width of a patch in sizes of its feature: OpenCV's SIFT has 4×4 histograms, each 1.5 sizes wide
+
+# GIST
+BLOCKS = 4
+ORIENTATIONS = (8, 8, 4)  # at each scale, from the finest on
+CUTOFF = 4 / np.sqrt(np.log(2))  # cycles per picture; the low-pass filter falls to a half at 4
+EVENING_MARGIN = 5
+FILTER_MARGIN = 32
+CONTRAST_FLOOR = 0.2
+
+# Wavelet texture. The low-pass filter is Daubechies' scaling filter with 16 taps: 8 vanishing moments, extremal phase.
+LEVELS = 3
+LOW = np.array([
+    0.05441584224310426, 0.3128715909143007, 0.6756307362972903, 0.5853546836542056,
+    -0.01582910525635034, -0.2840155429615465, 0.00047248457391327634, 0.12874742662047864,
+    -0.017369301001807308, -0.044088253930795254, 0.013981027917398386, 0.008746094047405955,
+    -0.004870352993451676, -0.00039174037337694797, 0.0006754494064505816, -0.00011747678412477192,
+])  # fmt: skip
+HIGH = LOW[::-1] * (-1.0) ** np.arange(len(LOW))
+# "LH.HL.LL": the first split gave L along y and H along x, the second H along y and L along x, and so on
+BANDS = tuple(".".join(path) for path in product(("LL", "LH", "HL", "HH"), repeat=LEVELS))
+
+Floats = npt.NDArray[np.float64]
 
 
 def describe(image: Any, kind: str) -> npt.NDArray[Any]:
-    """Give the vectors of a picture, one a row.
+    """Give the vectors of a picture, one per row.
 
     Parameters
     ----------
     image : array of uint8, shape (height, width) or (height, width, 3)
         Grey, or red, green and blue (OpenCV has blue first: pass ``image[:, :, ::-1]``).
     kind : {"sift", "gist", "wavelet"}
-        ``"sift"`` gives a row of 128 uint8 for each place that stands out, ``"gist"`` one row of 960 float32 and
+        ``"sift"`` gives a row of 128 uint8 for each feature, ``"gist"`` one row of 960 float32 and
         ``"wavelet"`` one row of 128 float32 for the whole picture.
 
     Examples
@@ -40,11 +68,263 @@ def describe(image: Any, kind: str) -> npt.NDArray[Any]:
     >>> describe(stripes, "gist").shape
     (1, 960)
     """
-    return DESCRIPTORS[checked_kind(kind)](image)
+    check_kind(kind)
+    return DESCRIPTORS[kind](image)
 
 
-def checked_kind(kind: str) -> str:
-    """Give the name of a descriptor, or say which there are."""
+def check_kind(kind: str) -> None:
+    """Raise an error that lists the descriptors if none is called ``kind``."""
     if not isinstance(kind, str) or kind not in DESCRIPTORS:
         raise DataError(f"no descriptor is called {kind!r}, expected one of: {', '.join(DESCRIPTORS)}")
-    return kind
+
+
+@dataclass(frozen=True)
+class SiftFeatures:
+    """Features of one picture.
+
+    Attributes
+    ----------
+    vectors : array of uint8, shape (n, 128)
+    places : structured array of shape (n,)
+        ``x`` and ``y`` in pixels (the middle of the first pixel is 0, 0), ``size`` (twice the scale, in pixels),
+        ``angle`` in degrees from the x axis towards the y axis, which points down, and ``response``, the contrast.
+    """
+
+    vectors: npt.NDArray[np.uint8]
+    places: npt.NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def __getitem__(self, rows: Any) -> SiftFeatures:
+        return SiftFeatures(self.vectors[rows], self.places[rows])
+
+
+def sift(image: Any, *, contrast: float = 0.04, layers: int = 3, limit: int | None = None) -> SiftFeatures:
+    """Find the SIFT features of a picture with OpenCV.
+
+    Parameters
+    ----------
+    image : array of uint8, shape (height, width) or (height, width, 3)
+        Grey, or red, green and blue.
+    contrast, layers : float, int
+        OpenCV's ``contrastThreshold`` and ``nOctaveLayers``: less contrast or more layers give more features.
+    limit : int, optional
+        The most features to keep, those of the highest contrast.
+
+    Returns
+    -------
+    features : SiftFeatures
+        Ordered by size, y, x and angle, without equal vectors, so that the order does not depend on OpenCV's threads.
+    """
+    if not contrast >= 0 or math.isinf(contrast):
+        raise DataError(f"contrast must be a number of at least 0, got {contrast!r}; OpenCV's own choice is 0.04")
+    for name, count in (("layers", layers), ("limit", limit)):
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1):
+            raise DataError(f"{name} must be an integer of at least 1, got {count!r}")
+    cv2 = opencv("SIFT")
+    detector = cv2.SIFT_create(nOctaveLayers=layers, contrastThreshold=contrast, enable_precise_upscale=True)
+    keypoints, vectors = detector.detectAndCompute(_grey(image), None)
+    if not keypoints:
+        return SiftFeatures(np.empty((0, 128), np.uint8), np.empty(0, PLACE))
+    places = np.array([(*point.pt, point.size, point.angle, point.response) for point in keypoints], PLACE)
+    order = np.lexsort([places[name] for name in ("response", "angle", "x", "y", "size")])
+    features = SiftFeatures(vectors.astype(np.uint8), places)[order]
+    _, first = np.unique(features.vectors, axis=0, return_index=True)
+    features = features[np.sort(first)]
+    if limit is not None and len(features) > limit:
+        strongest = np.argsort(-features.places["response"], kind="stable")[:limit]
+        features = features[np.sort(strongest)]
+    return features
+
+
+def cut_patches(image: Any, places: npt.NDArray[Any], side: int) -> npt.NDArray[np.uint8]:
+    """Cut out the patch that each feature describes, as grey pictures of ``side`` × ``side`` pixels.
+
+    A patch is centred on its feature, 6 sizes wide like the histograms of the descriptor, and rotated so that the angle
+    of the feature points to the right. So the patches of similar vectors look alike. Beyond the edge of the picture,
+    its outermost pixels are repeated. Large patches are cut from a picture that was halved in size several times, so
+    that no pixel is skipped.
+    """
+    cv2 = opencv("cutting patches")
+    pyramid = [_grey(image)]
+    patches = np.empty((len(places), side, side), np.uint8)
+    middle = (side - 1) / 2
+    for patch, place in zip(patches, places, strict=True):
+        step = PATCH_SIZES * float(place["size"]) / side
+        level = max(0, math.floor(math.log2(step)))
+        while len(pyramid) <= level:
+            pyramid.append(cv2.pyrDown(pyramid[-1]))  # pixel i is centred on pixel 2i of the larger one
+        shrunk = 2.0**level
+        angle = math.radians(float(place["angle"]))
+        along, across = step / shrunk * math.cos(angle), step / shrunk * math.sin(angle)
+        x, y = float(place["x"]) / shrunk, float(place["y"]) / shrunk
+        shift = (x - middle * (along - across), y - middle * (across + along))
+        to_picture = np.array([[along, -across, shift[0]], [across, along, shift[1]]])
+        flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+        patch[:] = cv2.warpAffine(
+            pyramid[level], to_picture, (side, side), flags=flags, borderMode=cv2.BORDER_REPLICATE
+        )
+    return patches
+
+
+def _grey(image: Any) -> npt.NDArray[np.uint8]:
+    """Grey levels, rounded as OpenCV does."""
+    picture = as_picture(image)
+    if picture.ndim == 2:
+        return picture
+    cv2 = opencv("making a picture grey")
+    grey: npt.NDArray[np.uint8] = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
+    return grey
+
+
+def gist(image: Any) -> npt.NDArray[np.float32]:
+    """Describe a whole picture by 960 numbers.
+
+    The largest square in the middle is scaled to 128×128 pixels. Grey pictures have three equal colours.
+
+    Parameters
+    ----------
+    image : array of uint8, shape (height, width) or (height, width, 3)
+        Grey, or red, green and blue.
+
+    Returns
+    -------
+    vector : array of float32, shape (960,)
+        In the order (colour, filter, row of blocks, column of blocks). The filters go from the finest scale to the
+        coarsest with 8, 8 and 4 orientations; number j of n responds to waves that run in the direction
+        πj/n, from the x axis towards the y axis, which points down.
+    """
+    square = as_square(as_picture(image), SIDE)
+    colours = np.stack([square] * 3) if square.ndim == 2 else np.moveaxis(square, 2, 0)
+    even = even_out(colours)
+    responses = np.stack([gabor_magnitudes(colour) for colour in even])
+    size = SIDE // BLOCKS
+    means = responses.reshape(*responses.shape[:2], BLOCKS, size, BLOCKS, size).mean(axis=(3, 5))
+    vector: npt.NDArray[np.float32] = means.astype(np.float32).ravel()
+    return vector
+
+
+def even_out(colours: Floats) -> Floats:
+    r"""Subtract the local mean of the logarithm, and divide by the local contrast.
+
+    .. math::
+        d_c = \ln(1 + x_c) - g * \ln(1 + x_c), \qquad
+        y_c = d_c \,/\, (0.2 + \sqrt{g * \bar d^2}), \qquad \bar d = (d_1 + d_2 + d_3) / 3
+
+    with the low-pass filter g whose transfer function is exp(−|f|²/s²), s = 4/√ln 2, f in cycles per picture. A
+    margin of 5 mirrored pixels separates opposite edges, which are neighbours for the Fourier transform.
+    """
+    margin = ((0, 0), (EVENING_MARGIN, EVENING_MARGIN), (EVENING_MARGIN, EVENING_MARGIN))
+    logs = np.pad(np.log1p(colours), margin, mode="symmetric")
+    detail = logs - _low_pass(logs)
+    variance = _low_pass(detail.mean(axis=0) ** 2)
+    even = detail / (CONTRAST_FLOOR + np.sqrt(np.maximum(variance, 0.0)))
+    return even[:, EVENING_MARGIN:-EVENING_MARGIN, EVENING_MARGIN:-EVENING_MARGIN]
+
+
+def gabor_magnitudes(channel: Floats, margin: int = FILTER_MARGIN) -> Floats:
+    """Magnitude of the response of every filter at every pixel; the edges are mirrored by ``margin`` pixels.
+
+    Returns
+    -------
+    magnitudes : array of shape (20, side, side)
+    """
+    side = len(channel)
+    padded = np.pad(channel, margin, mode="symmetric")
+    responses = scipy.fft.ifft2(scipy.fft.fft2(padded) * gabor_transfer(len(padded)))
+    magnitudes: Floats = np.abs(responses[:, margin : margin + side, margin : margin + side])
+    return magnitudes
+
+
+@cache
+def gabor_transfer(side: int) -> Floats:
+    r"""Transfer functions of the 20 filters on the grid of the Fourier transform.
+
+    .. math::
+        G_{sj}(r, t) = \exp\left(-3.5 \, (r / r_s - 1)^2 - 2\pi \, (n_s / 8)^2 \, t^2\right), \qquad
+        r_s = 0.3 / 1.85^s
+
+    where r is the frequency in cycles per pixel and t the angle between it and the filter's direction, from −π to π.
+    Each filter is on one side of the origin, so that the magnitude of its response is the envelope of the wave and not
+    the wave. Frequencies without a direction are left out: zero, and the highest one of an even grid, whose sign is not
+    known. So a picture that is rotated by 90° has the same responses, rotated.
+    """
+    frequency = scipy.fft.fftfreq(side)
+    fy, fx = np.meshgrid(frequency, frequency, indexing="ij")
+    radius, direction = np.hypot(fx, fy), np.arctan2(fy, fx)
+    directed = (radius > 0) & (np.abs(fx) < 0.5) & (np.abs(fy) < 0.5)
+    filters = []
+    for scale, n in enumerate(ORIENTATIONS):
+        centre = 0.3 / 1.85**scale
+        for j in range(n):
+            offset = direction - np.pi * j / n
+            offset -= 2 * np.pi * np.round(offset / (2 * np.pi))
+            exponent = -3.5 * (radius / centre - 1) ** 2 - 2 * np.pi * (n / 8) ** 2 * offset**2
+            filters.append(directed * np.exp(exponent))
+    transfer = np.stack(filters)
+    transfer.flags.writeable = False  # it is shared by all callers
+    return transfer
+
+
+def _low_pass(images: Floats) -> Floats:
+    side = images.shape[-1]
+    cycles = scipy.fft.fftfreq(side) * side
+    transfer = np.exp(-(cycles[:, None] ** 2 + cycles[: side // 2 + 1] ** 2) / CUTOFF**2)
+    smooth: Floats = scipy.fft.irfft2(scipy.fft.rfft2(images) * transfer, s=images.shape[-2:])
+    return smooth
+
+
+def wavelet_texture(image: Any) -> npt.NDArray[np.float32]:
+    """Describe the texture of a whole picture by 128 numbers.
+
+    The largest square in the middle is scaled to 128×128 grey pixels with values from 0 to 255. Of the
+    coefficients w of each band, divided by 8 so that the band LL.LL.LL holds local means of the picture, there are
+    ln(1 + mean |w|) and ln(1 + standard deviation of |w|). Without the logarithm, brightness (the lowest band) would
+    dominate the distances.
+
+    Parameters
+    ----------
+    image : array of uint8, shape (height, width) or (height, width, 3)
+        Grey, or red, green and blue.
+
+    Returns
+    -------
+    vector : array of float32, shape (128,)
+        Mean and deviation of the first band of ``BANDS``, of the second, and so on.
+    """
+    grey = grey_levels(as_square(as_picture(image), SIDE))
+    magnitudes = np.abs(split_bands(grey, LEVELS)) / 2**LEVELS
+    numbers = np.stack([magnitudes.mean(axis=(1, 2)), magnitudes.std(axis=(1, 2))], axis=1)
+    vector: npt.NDArray[np.float32] = np.log1p(numbers).astype(np.float32).ravel()
+    return vector
+
+
+def split_bands(picture: Floats, levels: int) -> Floats:
+    """Split a picture into 4**levels bands; the transform is orthonormal and periodic.
+
+    Returns
+    -------
+    bands : array of shape (4**levels, height / 2**levels, width / 2**levels)
+        Each band is replaced by its four bands, in the order LL, LH, HL, HH of (y, x).
+    """
+    bands = picture[None]
+    for _ in range(levels):
+        rows = _low_and_high(bands.swapaxes(1, 2)).swapaxes(2, 3)
+        quarters = _low_and_high(rows)
+        bands = quarters.reshape(-1, *quarters.shape[3:])
+    return bands
+
+
+def _low_and_high(signals: Floats) -> Floats:
+    """Split along the last axis; the low and the high half are stacked along a new axis, the third from the end."""
+    n = signals.shape[-1]
+    windows = (2 * np.arange(n // 2)[:, None] + np.arange(len(LOW))) % n
+    return np.moveaxis(signals[..., windows] @ np.stack([LOW, HIGH], axis=1), -1, -3)
+
+
+DESCRIPTORS: dict[str, Callable[[Any], npt.NDArray[Any]]] = {
+    "sift": lambda image: sift(image).vectors,
+    "gist": lambda image: gist(image)[None],
+    "wavelet": lambda image: wavelet_texture(image)[None],
+}

@@ -1,22 +1,24 @@
-"""Sets of the user's own: a folder with learn, base and query files, or one file that is split."""
+"""Data sets from files: a folder with learn, base and query files, or one file that is split."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.datasets._formats.npy import map_npy
-from autojacobin.datasets._formats.registry import FORMATS, by_name
-from autojacobin.datasets._prepared import draw, open_prepared, scatter_rows
-from autojacobin.datasets._vector_set import VectorSet
-from autojacobin.datasets.formats import open_vectors
+from autojacobin.core.files import clear_os_errors
+from autojacobin.datasets.formats.npy import map_npy
+from autojacobin.datasets.formats.registry import FORMATS, by_name
+from autojacobin.datasets.prepared import draw, open_prepared, scatter_rows
+from autojacobin.datasets.vector_files import open_vectors
 from autojacobin.errors import DataError, FormatError, StorageError
 
-__all__ = ["find_parts", "open_local", "open_parts"]
+__all__ = ["VectorSet", "find_parts", "open_local", "open_parts"]
+
 
 _ROLES = {
     "train": ("learn", "train"),
@@ -27,6 +29,37 @@ _ROLES = {
     "query_patches": ("query_patches", "queries_patches"),
 }
 _MOST_QUERIES, _MOST_TRAINING = 1_000, 10_000
+
+
+@dataclass(frozen=True)
+class VectorSet:
+    """Vectors split for an experiment: ``train`` to learn from, ``base`` to search in, ``queries`` to ask with.
+
+    Attributes
+    ----------
+    name, description : str
+        What the set is called, and one sentence on what it holds.
+    train, base, queries : array-like of shape (n, dimension)
+        The vectors as they are stored, not scaled; memory-mapped where their files allow it.
+    truth : array-like of int of shape (n_queries, k), optional
+        Ids of the true neighbours in ``base``, nearest first, if they came with the set.
+    base_patches, query_patches : array-like of uint8 of shape (n, height, width) or (n, height, width, 3), optional
+        The pictures that the vectors describe, in the same order.
+    source, licence, citation : str
+        Where the set is from, under what terms it may be used, and what to cite; empty where that is not known.
+    """
+
+    name: str
+    description: str
+    train: Any
+    base: Any
+    queries: Any
+    truth: Any = None
+    base_patches: Any = None
+    query_patches: Any = None
+    source: str = ""
+    licence: str = ""
+    citation: str = ""
 
 
 def open_local(path: Path) -> VectorSet:
@@ -41,14 +74,14 @@ def open_local(path: Path) -> VectorSet:
     if path.is_dir():
         return open_parts(path.resolve().name, f"the files in {path}", find_parts(path))
     if not path.exists():
-        raise StorageError(f"cannot read {path}: there is no such file or folder; look at the spelling")
+        raise StorageError(f"cannot read {path}: there is no such file or folder; check the spelling")
     if {"train", "test"} <= _datasets(path):
         return _ann_benchmarks(path)
     return _split_file(path)
 
 
 def find_parts(folder: Path) -> dict[str, Path]:
-    """Find the files of a set in a folder, or in the one folder that is in it; by what they hold.
+    """Find the files of a set in a folder, or in the only folder inside it, by what they hold.
 
     Raises
     ------
@@ -80,21 +113,16 @@ def find_parts(folder: Path) -> dict[str, Path]:
 
 
 def open_parts(name: str, description: str, parts: Mapping[str, Path]) -> VectorSet:
-    """Map the files of a set and check that they go together."""
+    """Map the files of a set and check that they belong together."""
     arrays: dict[str, Any] = {}
     for role, path in parts.items():
         arrays[role] = _pictures(path) if role.endswith("_patches") else _mapped(path)
     arrays.setdefault("train", arrays["base"])
     truth = arrays.get("truth")
     if truth is not None and truth.dtype.kind == "f" and np.all(np.isfinite(truth) & (truth == np.floor(truth))):
-        arrays["truth"] = truth.astype(np.int64)  # text files know no whole numbers
+        arrays["truth"] = truth.astype(np.int64)  # text files are read as floats
     _check_together(name, arrays)
     return VectorSet(name, description, **arrays, source=str(parts["base"].parent))
-
-
-def _mapped(path: Path, part: str | None = None) -> npt.NDArray[Any]:
-    with open_vectors(path, part=part) as vectors:
-        return np.asarray(vectors)
 
 
 def _role_of(file: Path) -> str | None:
@@ -109,10 +137,13 @@ def _role_of(file: Path) -> str | None:
 
 
 def _files(folder: Path) -> list[Path]:
-    try:
+    with clear_os_errors(f"read the folder {folder}", "check its permissions"):
         return sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-    except OSError as error:
-        raise StorageError(f"cannot read the folder {folder}: {error.strerror}; check its permissions") from error
+
+
+def _mapped(path: Path, part: str | None = None) -> npt.NDArray[Any]:
+    with open_vectors(path, part=part) as vectors:
+        return np.asarray(vectors)
 
 
 def _pictures(path: Path) -> npt.NDArray[np.uint8]:
@@ -126,8 +157,8 @@ def _pictures(path: Path) -> npt.NDArray[np.uint8]:
 def _check_together(name: str, arrays: Mapping[str, Any]) -> None:
     widths = {role: arrays[role].shape[1] for role in ("train", "base", "queries")}
     if len(set(widths.values())) > 1:
-        told = ", ".join(f"{role} has {width}" for role, width in widths.items())
-        raise DataError(f"the vectors of {name} differ in width: {told}; they do not belong together")
+        widths_listed = ", ".join(f"{role} has {width}" for role, width in widths.items())
+        raise DataError(f"the vectors of {name} differ in width: {widths_listed}; they do not belong together")
     for part in ("base", "queries"):
         patches = arrays.get("base_patches" if part == "base" else "query_patches")
         if patches is not None and len(patches) != len(arrays[part]):
@@ -141,17 +172,17 @@ def _check_together(name: str, arrays: Mapping[str, Any]) -> None:
     if truth.dtype.kind not in "iu" or len(truth) != len(arrays["queries"]):
         raise DataError(
             f"the ground truth of {name} is {truth.dtype} with {len(truth):,} rows, expected whole numbers with a row "
-            f"for each of the {len(arrays['queries']):,} queries; compute it anew, or take it away"
+            f"for each of the {len(arrays['queries']):,} queries; compute it again, or take it away"
         )
     if int(truth.min()) < 0 or int(truth.max()) >= len(arrays["base"]):
         raise DataError(
             f"the ground truth of {name} names rows from {truth.min()} to {truth.max()} of a base of "
-            f"{len(arrays['base']):,}; it belongs to another base, so compute it anew, or take it away"
+            f"{len(arrays['base']):,}; it belongs to another base, so compute it again, or take it away"
         )
 
 
 def _datasets(path: Path) -> set[str]:
-    """Names at the top of an HDF5 file; none if it is another file."""
+    """Names at the top of an HDF5 file; empty if it is another file."""
     if not path.is_file() or by_name(path) not in ((FORMATS["hdf5"], False), (None, False)):
         return set()
     try:
@@ -159,7 +190,7 @@ def _datasets(path: Path) -> set[str]:
 
         with h5py.File(path, "r") as file:
             return set(file)
-    except Exception:  # a missing h5py and all that h5py says of damaged files is told by open_vectors
+    except Exception:  # open_vectors reports a missing h5py and damaged files
         return set()
 
 

@@ -5,10 +5,9 @@ Real data without a download: some fifty thousand features, each with the patch 
 
 from __future__ import annotations
 
-import csv
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import metadata, resources
 from pathlib import Path
@@ -18,29 +17,28 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
-from autojacobin.datasets._building import map_arrays, whole_folder
-from autojacobin.datasets._cache import cache_folder
-from autojacobin.datasets._picture import opencv, read_picture
-from autojacobin.datasets._sift import SiftFeatures, cut_patches, sift
+from autojacobin.core.files import whole_folder
+from autojacobin.core.parallel import Progress
+from autojacobin.datasets.descriptors import SiftFeatures, cut_patches, sift
+from autojacobin.datasets.images import opencv, read_picture
+from autojacobin.datasets.pictures import write_features
+from autojacobin.datasets.prepared import CACHE_REMEDY, cache_folder, map_arrays
 from autojacobin.errors import DataError, MissingExtraError
 
 __all__ = ["PHOTOS", "Recipe", "build_photos", "open_photos"]
 
-Progress = Callable[[str, int, int], None]
-
-_HOMES = {"scikit-image": ("skimage", "data"), "scikit-learn": ("sklearn", "datasets", "images")}
+_FOLDERS = {"scikit-image": ("skimage", "data"), "scikit-learn": ("sklearn", "datasets", "images")}
 _FROM_SCIKIT_LEARN = ("china.jpg", "flower.jpg")
 _FILES = {"train": ("train", ""), "base": ("base", "base_patches"), "queries": ("queries", "query_patches")}
 _RECORD = "photos.json"
-_REMEDY = "free some space, or set AUTOJACOBIN_CACHE to a folder that can be written to"
 
 
 @dataclass(frozen=True)
 class Recipe:
     """Which photographs go into which part, and how features are found in them.
 
-    A photograph is in one part only. Of those in ``queries`` as many features are taken as stands beside them, evenly
-    spread over sizes and places; of the others all.
+    A photograph is in one part only. Each photograph in ``queries`` gives as many features as the number beside it,
+    evenly spread over sizes and places; the others give all of theirs.
     """
 
     train: tuple[str, ...]
@@ -52,8 +50,8 @@ class Recipe:
     format: int = 1
 
 
-# The two views of the motorcycle are a stereo pair: what is asked for with one is to be found in the other. The cat and
-# the cameraman have no counterpart in the base.
+# The two views of the motorcycle are a stereo pair: features of one have their neighbours in the other. The cat and the
+# cameraman have no counterpart in the base.
 PHOTOS = Recipe(
     train=(
         "astronaut.png",
@@ -93,18 +91,17 @@ def build_photos(folder: Path, progress: Progress | None = None, *, recipe: Reci
     photograph each feature is from and where it is, ``photos.json`` how the set was made.
     """
     about: dict[str, Any] = {"recipe": asdict(recipe), "versions": _versions(), "rows": {}}
-    try:
-        with whole_folder(folder, _REMEDY) as temporary:
-            parts = _gather(recipe, progress)
-            for part, (vectors, patches) in _FILES.items():
-                for name, array in ((vectors, parts[part].vectors), (patches, parts[part].patches)):
-                    if name:
-                        np.save(temporary / f"{name}.npy", array)
-                        about["rows"][name] = len(array)
-            _write_provenance(temporary / "features.csv", parts)
-            (temporary / _RECORD).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    except FileExistsError:
-        pass  # somebody else was faster, with the same recipe
+    # if another process is faster, it has used the same recipe
+    with contextlib.suppress(FileExistsError), whole_folder(folder, CACHE_REMEDY) as temporary:
+        parts = _gather(recipe, progress)
+        for part, (vectors, patches) in _FILES.items():
+            for name, array in ((vectors, parts[part].vectors), (patches, parts[part].patches)):
+                if name:
+                    np.save(temporary / f"{name}.npy", array)
+                    about["rows"][name] = len(array)
+        origins = ((name, part.photographs, part.places) for name, part in parts.items())
+        write_features(temporary / "features.csv", origins)
+        (temporary / _RECORD).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -139,23 +136,19 @@ def _gather(recipe: Recipe, progress: Progress | None) -> dict[str, _Part]:
         found[part].append(_Part(np.full(len(features), name), features.vectors, features.places, patches))
     if progress is not None:
         progress("describing photographs", len(photographs), len(photographs))
+    fields = ("photographs", "vectors", "places", "patches")
     parts = {
-        part: _Part(
-            np.concatenate([piece.photographs for piece in pieces]),
-            np.concatenate([piece.vectors for piece in pieces]),
-            np.concatenate([piece.places for piece in pieces]),
-            np.concatenate([piece.patches for piece in pieces]),
-        )
+        part: _Part(*(np.concatenate([getattr(piece, field) for piece in pieces]) for field in fields))
         for part, pieces in found.items()
     }
-    # whoever learns from the first rows only should not learn from the first photographs only
+    # so that those who learn from the first rows only do not learn from the first photographs only
     shuffled = check_random_state(0).permutation(len(parts["train"].vectors))
     return {**parts, "train": parts["train"][shuffled]}
 
 
 def _read_photograph(name: str) -> npt.NDArray[np.uint8]:
     distribution = "scikit-learn" if name in _FROM_SCIKIT_LEARN else "scikit-image"
-    package, *inside = _HOMES[distribution]
+    package, *inside = _FOLDERS[distribution]
     try:
         place = resources.files(package).joinpath(*inside, name)
         with resources.as_file(place) as path:
@@ -165,7 +158,7 @@ def _read_photograph(name: str) -> npt.NDArray[np.uint8]:
     except (FileNotFoundError, DataError) as error:
         raise DataError(
             f"the photograph {name} cannot be read from this installation of {distribution} "
-            f"{metadata.version(distribution)}, which should have it; install it anew with: "
+            f"{metadata.version(distribution)}, which should have it; reinstall it with: "
             f"pip install --force-reinstall {distribution}"
         ) from error
 
@@ -178,24 +171,12 @@ def _unseen(features: SiftFeatures, seen: set[bytes]) -> SiftFeatures:
 
 
 def _evenly_spread(n: int, wanted: int) -> npt.NDArray[np.int64]:
-    if wanted >= n:
-        return np.arange(n)
-    return np.arange(wanted) * n // wanted
-
-
-def _write_provenance(path: Path, parts: dict[str, _Part]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        table = csv.writer(stream)
-        table.writerow(["part", "row", "picture", "x", "y", "size", "angle"])
-        for part, content in parts.items():
-            for row, (photograph, place) in enumerate(zip(content.photographs, content.places, strict=True)):
-                numbers = (f"{float(place[field]):.2f}" for field in ("x", "y", "size", "angle"))
-                table.writerow([part, row, photograph, *numbers])
+    return np.arange(n) if wanted >= n else np.arange(wanted) * n // wanted
 
 
 def _versions() -> dict[str, str]:
     versions = {"opencv": str(opencv("the set 'photos'").__version__)}
-    for distribution in _HOMES:
+    for distribution in _FOLDERS:
         try:
             versions[distribution] = metadata.version(distribution)
         except metadata.PackageNotFoundError as error:

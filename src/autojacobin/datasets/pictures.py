@@ -1,12 +1,13 @@
-"""A set of vectors from a folder of pictures."""
+"""Data sets from a folder of pictures: describe each picture, and keep the vectors."""
 
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +17,19 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
-from autojacobin.datasets._building import GrowingArray, copy_rows, whole_folder
-from autojacobin.datasets._formats.source import as_path, clear_os_errors
-from autojacobin.datasets._picture import as_square, opencv, read_picture
-from autojacobin.datasets._sift import PLACE, cut_patches, sift
-from autojacobin.datasets.descriptors import checked_kind, describe
+from autojacobin.core.files import clear_os_errors, whole_folder
+from autojacobin.core.parallel import Progress
+from autojacobin.datasets.descriptors import PLACE, check_kind, cut_patches, describe, sift
+from autojacobin.datasets.formats.source import as_path
+from autojacobin.datasets.images import as_square, opencv, read_picture
+from autojacobin.datasets.prepared import GrowingArray, copy_rows
 from autojacobin.errors import DataError, StorageError
 
-__all__ = ["PARTS", "SUFFIXES", "BuiltSet", "build_set"]
+__all__ = ["PARTS", "SUFFIXES", "BuiltSet", "build_set", "write_features"]
 
 PARTS = ("learn", "base", "query")
-LARGEST_PATCH = 1024
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
-
-Progress = Callable[[str, int, int], None]
+_LARGEST_PATCH = 1024
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ def build_set(
     The set is a new folder with ``learn.npy``, ``base.npy`` and ``query.npy``; ``base_patches.npy`` and
     ``query_patches.npy``, a small picture for each vector; ``pictures.csv``, which says where each vector comes from;
     and ``build.json``, which says how the set was made. Pictures are shuffled and then split, so no picture is in
-    two parts, and the vectors of a picture stand together. Memory does not grow with the number of pictures.
+    two parts, and the vectors of a picture are consecutive. Memory does not grow with the number of pictures.
 
     Parameters
     ----------
     images : path
-        A folder with pictures; hidden files are passed over.
+        A folder with pictures; hidden files are ignored.
     out : path
         A folder that is not there yet, or is empty.
     descriptor : {"sift", "gist", "wavelet"}
@@ -72,25 +72,25 @@ def build_set(
     split : three numbers
         Shares of the pictures that go to ``learn``, ``base`` and ``query``; each gets one at least.
     seed : int
-        Of the shuffling.
+        Seed of the shuffling.
     limit : int, optional
-        Take at most so many vectors from one picture, those of the highest contrast; of consequence for SIFT only.
+        Most vectors from one picture, those of the highest contrast; it matters for SIFT only.
     patch : int
         Side of the small pictures, in pixels.
     progress : callable, optional
         Called as ``progress(stage, done, total)``.
     """
     source, target = as_path(images), as_path(out)
-    shares = _checked_split(split)
+    shares = _as_shares(split)
     _check_count("seed", seed, 0, 2**32 - 1)
-    _check_count("patch", patch, 1, LARGEST_PATCH)
+    _check_count("patch", patch, 1, _LARGEST_PATCH)
     if limit is not None:
         _check_count("limit", limit, 1, 2**32 - 1)
     describer = _Describer(descriptor, limit, patch)
     opencv("reading pictures")
     files, passed_over = _find_pictures(source)
     order = check_random_state(seed).permutation(len(files))
-    _refuse_taken(target)
+    _check_target(target)
     try:
         with whole_folder(target, "give another folder, or free some space") as folder:
             store, taken, skipped = _describe_all([files[i] for i in order], source, folder, describer, progress)
@@ -114,10 +114,11 @@ def build_set(
 
 
 class _Describer:
-    """One descriptor with what goes with it: vectors, where they are, and a small picture for each."""
+    """Gives the vectors of a picture, their places in it, and a small picture for each."""
 
     def __init__(self, kind: str, limit: int | None, patch: int) -> None:
-        self.kind, self.limit, self.patch = checked_kind(kind), limit, patch
+        check_kind(kind)
+        self.kind, self.limit, self.patch = kind, limit, patch
         self.dtype, self.width = {"sift": ("u1", 128), "gist": ("<f4", 960), "wavelet": ("<f4", 128)}[kind]
         self.patch_shape = (patch, patch) if kind == "sift" else (patch, patch, 3)
 
@@ -136,7 +137,7 @@ def _find_pictures(folder: Path) -> tuple[list[Path], list[tuple[str, str]]]:
     if not os.path.isdir(folder):
         raise StorageError(f"cannot read pictures from {folder}: it is no folder; give the folder that they are in")
     found: list[Path] = []
-    troubles: list[OSError] = []  # os.walk would pass over them without a word
+    troubles: list[OSError] = []  # os.walk ignores them by default
     for place, folders, names in os.walk(folder, onerror=troubles.append):
         folders[:] = [name for name in folders if not name.startswith(".")]
         found += [Path(place, name) for name in names if name.lower().endswith(SUFFIXES) and not name.startswith(".")]
@@ -153,7 +154,7 @@ def _find_pictures(folder: Path) -> tuple[list[Path], list[tuple[str, str]]]:
 def _describe_all(
     files: list[Path], source: Path, folder: Path, describer: _Describer, progress: Progress | None
 ) -> tuple[dict[str, Path], list[tuple[str, int]], list[tuple[str, str]]]:
-    """Write the vectors, places and patches of all pictures into one store; say how many each has."""
+    """Write the vectors, places and patches of all pictures into one store, and count those of each picture."""
     store = {name: folder / f"all-{name}.npy" for name in ("vectors", "places", "patches")}
     taken, skipped = [], []
     with ExitStack() as stack:
@@ -195,32 +196,36 @@ def _split_store(
     target: Path,
     describer: _Describer,
 ) -> BuiltSet:
-    """Cut the store into the parts. Only now is it known how many pictures there are."""
+    """Split the store into the parts, now that the number of pictures is known."""
     ends = np.concatenate([[0], np.cumsum([count for _, count in taken])]).tolist()
     all_vectors, all_places, all_patches = (np.load(path, mmap_mode="r") for path in store.values())
-    pictures, vectors = {}, {}
+    pictures, vectors, origins = {}, {}, []
     first = 0
-    with (folder / "pictures.csv").open("w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
-        table = csv.writer(stream)
-        table.writerow(["part", "row", "picture", "x", "y", "size", "angle"])
-        for part, count in zip(PARTS, _shared_out(len(taken), shares), strict=True):
-            rows = slice(ends[first], ends[first + count])
-            copy_rows(all_vectors, folder / f"{part}.npy", rows)
-            if part != "learn":
-                copy_rows(all_patches, folder / f"{part}_patches.npy", rows)
-            names = (name for name, n in taken[first : first + count] for _ in range(n))
-            table.writerows(_provenance(part, names, all_places[rows]))
-            pictures[part], vectors[part] = count, rows.stop - rows.start
-            first += count
-    del all_vectors, all_places, all_patches  # Windows does not delete what is mapped
+    for part, count in zip(PARTS, _shared_out(len(taken), shares), strict=True):
+        rows = slice(ends[first], ends[first + count])
+        copy_rows(all_vectors, folder / f"{part}.npy", rows)
+        if part != "learn":
+            copy_rows(all_patches, folder / f"{part}_patches.npy", rows)
+        names = itertools.chain.from_iterable(itertools.repeat(name, n) for name, n in taken[first : first + count])
+        origins.append((part, names, all_places[rows]))
+        pictures[part], vectors[part] = count, rows.stop - rows.start
+        first += count
+    write_features(folder / "pictures.csv", origins)
+    del all_vectors, all_places, all_patches, origins  # Windows cannot delete a mapped file
     for path in store.values():
         path.unlink()
     return BuiltSet(target, describer.kind, pictures, vectors, tuple(sorted(skipped)))
 
 
-def _provenance(part: str, names: Iterator[str], places: npt.NDArray[Any]) -> Iterator[list[Any]]:
-    for row, (name, place) in enumerate(zip(names, places, strict=True)):
-        yield [part, row, name, *(f"{float(place[field]):.2f}" for field in ("x", "y", "size", "angle"))]
+def write_features(path: Path, parts: Iterable[tuple[str, Iterable[str], npt.NDArray[Any]]]) -> None:
+    """Write a CSV file that says for each row of each part which picture it is from, and where it is in it."""
+    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
+        table = csv.writer(stream)
+        table.writerow(["part", "row", "picture", "x", "y", "size", "angle"])
+        for part, names, places in parts:
+            for row, (name, place) in enumerate(zip(names, places, strict=True)):
+                numbers = (f"{float(place[field]):.2f}" for field in ("x", "y", "size", "angle"))
+                table.writerow([part, row, name, *numbers])
 
 
 def _shared_out(n: int, shares: tuple[float, ...]) -> tuple[int, int, int]:
@@ -229,7 +234,7 @@ def _shared_out(n: int, shares: tuple[float, ...]) -> tuple[int, int, int]:
     return learn, n - learn - query, query
 
 
-def _checked_split(split: Sequence[float]) -> tuple[float, ...]:
+def _as_shares(split: Sequence[float]) -> tuple[float, ...]:
     try:
         shares = tuple(float(share) for share in split)
     except (TypeError, ValueError):
@@ -246,10 +251,10 @@ def _check_count(name: str, value: Any, least: int, most: int) -> None:
         raise DataError(f"{name} must be an integer from {least} to {most}, got {value!r}")
 
 
-def _refuse_taken(target: Path) -> None:
+def _check_target(target: Path) -> None:
     if not target.parent.is_dir():
         raise StorageError(f"cannot write {target}: the folder {target.parent} does not exist; make it first")
-    with clear_os_errors(target, "write"):
+    with clear_os_errors(f"write {target}", "fix this, and repeat"):
         if target.is_dir() and os.path.samefile(target, os.curdir):
             raise StorageError(f"cannot write {target}: it is the folder that you are in; give a new one")
         if target.is_dir() and not any(target.iterdir()):

@@ -1,6 +1,6 @@
-"""Engines that people already run: an adapter a file, all on one contract."""
+"""Adapters for other search engines, one per file, on one contract."""
 
-from autojacobin.engines._contract import Engine
+from autojacobin.engines.contract import Engine
 from autojacobin.engines.faiss import FaissEngine, hasher_to_faiss, to_faiss, write_faiss
 from autojacobin.engines.lancedb import LanceDB
 from autojacobin.engines.milvus import Milvus

@@ -1,38 +1,176 @@
-"""FAISS as an engine: a flat binary index with ids, in one file that FAISS reads by itself."""
+"""FAISS: export of codes and hashers to FAISS indexes, and an engine on a file of FAISS."""
 
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, SupportsIndex
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._files import atomic_writer
 from autojacobin.codes import Codes
-from autojacobin.datasets._formats.source import as_path
-from autojacobin.engines._contract import Distances, Engine, Floats, Ids
-from autojacobin.engines._faiss_indexes import faiss_package, hasher_to_faiss, to_faiss
-from autojacobin.engines._ties import by_lower_id
-from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError
+from autojacobin.core.arrays import to_host
+from autojacobin.core.files import atomic_writer
+from autojacobin.datasets.formats.source import as_path
+from autojacobin.engines.contract import Engine, Floats, Hits, Ids, blocks, by_lower_id
+from autojacobin.errors import DataError, DataTypeError, FormatError, MissingExtraError, StorageError
+from autojacobin.hashers import Hasher, LinearHasher, check_fitted
+from autojacobin.index.index import Index
+from autojacobin.search.arguments import checked_count
 
 __all__ = ["FaissEngine", "hasher_to_faiss", "to_faiss", "write_faiss"]
 
+_MOST_LINKS = 2**11  # as in other engines; the memory of a graph is proportional to it
+_MOST_IN_VIEW = 2**20  # FAISS allocates memory for so many codes in every search
+_OPTIONS: dict[str, dict[str, int | None]] = {  # the options of each kind and their largest values
+    "flat": {},
+    "ivf": {"nlist": None, "nprobe": None},
+    "hnsw": {"M": _MOST_LINKS, "ef_construction": _MOST_IN_VIEW, "ef_search": _MOST_IN_VIEW},
+}
+_ROWS_PER_BLOCK = 2**16
+_TRAINING_CODES_PER_LIST = 64
+
+
+def to_faiss(
+    source: Index | Codes,
+    kind: Literal["flat", "ivf", "hnsw"] = "flat",
+    *,
+    progress: Callable[[str, int, int], None] | None = None,
+    **options: int,
+) -> Any:
+    """Make a binary FAISS index with the codes and ids of an index, or with codes whose ids are their row numbers.
+
+    ``flat`` is exact, up to the order of equal distances; the other two trade recall for speed. FAISS wants whole
+    bytes: a code of 20 bits becomes one of 24 with zeros at its end, which changes no distance.
+
+    Parameters
+    ----------
+    source : Index or Codes
+        An index is read in blocks.
+    kind : {"flat", "ivf", "hnsw"}
+        An ``IndexBinaryIDMap2`` of an ``IndexBinaryFlat``, an ``IndexBinaryIVF``, or an ``IndexBinaryIDMap2`` of an
+        ``IndexBinaryHNSW``.
+    progress : callable, optional
+        ``progress(stage, done, total)``, called after each block of codes.
+    **options : int
+        For ``ivf``: ``nlist``, the number of lists (by default the root of the number of codes), and ``nprobe``, how
+        many of them a search looks at (by default a sixteenth of them). For ``hnsw``: ``M``, links per code, from 2
+        to 2048 (32), ``ef_construction`` (40) and ``ef_search`` (64), the lengths of the candidate lists.
+
+    Returns
+    -------
+    faiss.IndexBinary
+        Search it with packed codes, ``index.search(codes.packed, k)``; write it with ``faiss.write_index_binary``.
+
+    Examples
+    --------
+    >>> from autojacobin import Codes
+    >>> from autojacobin.engines import to_faiss
+    >>> codes = Codes.from_bits([[0, 0, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]])
+    >>> distances, ids = to_faiss(codes).search(codes[2].packed, 2)
+    >>> distances, ids
+    (array([[0, 1]], dtype=int32), array([[2, 1]]))
+    """
+    faiss = _faiss_package()
+    chosen = _as_options(kind, options)
+    n, width = _n_and_width(source)
+    if kind == "ivf":
+        index = _inverted_lists(faiss, source, n, width, chosen)
+    else:
+        inner = faiss.IndexBinaryFlat(8 * width) if kind == "flat" else _graph(faiss, width, chosen)
+        index = faiss.IndexBinaryIDMap2(inner)
+    for ids, codes in _parts(source):
+        index.add_with_ids(codes.packed, ids)
+        if progress is not None:
+            progress("adding codes", int(index.ntotal), n)
+    return index
+
+
+def hasher_to_faiss(hasher: Hasher, source: Index | Codes | None = None) -> Any:
+    """Make a FAISS index that hashes by itself: it takes vectors, and searches them by their codes.
+
+    It is an ``IndexPreTransform`` of a ``LinearTransform`` with the hyperplanes of the hasher and an ``IndexLSH`` that
+    takes their signs. Saved with ``faiss.write_index``, it encodes (``index.sa_encode``), adds and searches with no
+    code of this library. Its bits are those of ``hasher.encode``: both are 1 where the projection is not negative.
+    FAISS computes in single precision and adds in another order, so a bit may differ where the projection is zero up
+    to rounding.
+
+    Parameters
+    ----------
+    hasher : Hasher
+        A fitted hasher with hyperplanes, which is all of them but ``SpectralHashing``.
+    source : Index or Codes, optional
+        Codes to fill the index with, made by this hasher. For an ``Index`` the result is wrapped into an
+        ``IndexIDMap2`` with its ids.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from autojacobin import ITQ
+    >>> from autojacobin.engines import hasher_to_faiss
+    >>> X = np.random.default_rng(0).normal(size=(500, 16)).astype(np.float32)
+    >>> hasher = ITQ(n_bits=12, random_state=0).fit(X)
+    >>> index = hasher_to_faiss(hasher)
+    >>> index.add(X)
+    >>> bool((index.sa_encode(X) == hasher.encode(X).packed).all())
+    True
+    """
+    faiss = _faiss_package()
+    transform = _as_transform(faiss, hasher)
+    signs = faiss.IndexLSH(transform.d_out, transform.d_out, False, False)
+    index = faiss.IndexPreTransform(transform, signs)
+    if source is None:
+        return index
+    _n_and_width(source)
+    n_bits = source.n_bits if isinstance(source, Codes) else int(source.hasher.n_bits)
+    if n_bits != transform.d_out:
+        raise DataError(
+            f"the codes must have the {transform.d_out} bits of the hasher, got {n_bits} bits; "
+            "pass codes that this hasher made"
+        )
+    named = faiss.IndexIDMap2(index) if isinstance(source, Index) else None  # it wraps only an empty index
+    all_ids = []
+    for ids, codes in _parts(source):
+        signs.add_sa_codes(codes.packed)
+        all_ids.append(ids)
+    index.ntotal = signs.ntotal
+    if named is None:
+        return index
+    faiss.copy_array_to_vector(np.concatenate([np.empty(0, dtype=np.int64), *all_ids]), named.id_map)
+    named.ntotal = signs.ntotal
+    named.construct_rev_map()
+    return named
+
+
+def write_faiss(index: Any, path: str | os.PathLike[str]) -> None:
+    """Write a FAISS index, binary or not; the path then holds the whole new file, or on an error the old one."""
+    faiss, target = _faiss_package(), as_path(path)
+    if not isinstance(index, faiss.Index | faiss.IndexBinary):
+        raise DataTypeError(f"an index of FAISS is needed, got {type(index).__name__}; make one with to_faiss")
+    write = faiss.write_index_binary if isinstance(index, faiss.IndexBinary) else faiss.write_index
+    try:
+        with atomic_writer(target) as stream:
+            write(index, stream.name)
+    except (OSError, RuntimeError) as error:  # FAISS raises RuntimeError when the disk is full
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise StorageError(f"{target} cannot be written: {reason}") from error
+
 
 class FaissEngine(Engine):
-    """Codes in an ``IndexBinaryIDMap2`` of an ``IndexBinaryFlat``, which is read from a file and written back to it.
+    """Codes in a file of FAISS that holds an ``IndexBinaryIDMap2`` of an ``IndexBinaryFlat``.
 
     FAISS works in memory: changes reach the file with :meth:`save`, with :meth:`close` and at the end of a ``with``
     block, whole or not at all. A ``with`` block that ends in an error leaves the file as it was. Two processes that
-    change one file do not see each other, and the last to save wins.
+    change one file do not see each other's changes, and the last to save wins.
 
-    FAISS keeps whole bytes and does not know how long a code is, so ``n_bits`` is to be told when a file is opened. It
-    keeps no vectors beside codes.
+    FAISS stores whole bytes and does not know the length of a code, so ``n_bits`` is given when a file is opened. It
+    stores no vectors with the codes.
 
     Parameters
     ----------
     path : path
-        The file; if there is none yet, it is made when the engine is saved.
+        The file; if it does not exist yet, the first :meth:`save` makes it.
     n_bits : int
         Length of the codes.
 
@@ -48,11 +186,11 @@ class FaissEngine(Engine):
     (array([[0, 3]], dtype=int32), array([[30, 20]]))
     """
 
-    _called: ClassVar[str] = "the FAISS index"
+    _noun: ClassVar[str] = "the FAISS index"
 
     def __init__(self, path: str | os.PathLike[str], n_bits: SupportsIndex) -> None:
         super().__init__(n_bits)
-        self._faiss = faiss_package()
+        self._faiss = _faiss_package()
         self.path = as_path(path)
         self._width = -(-self.n_bits // 8)
         self._ordered: tuple[Ids, Ids] | None = None
@@ -62,13 +200,15 @@ class FaissEngine(Engine):
                 raise StorageError(f"{self.path} cannot be made: there is no folder {self.path.parent}; make it first")
             self._index = self._faiss.IndexBinaryIDMap2(self._faiss.IndexBinaryFlat(8 * self._width))
         else:
-            self._index = self._opened()
-            self._refuse_another_layout(self._index)
+            self._index = self._read_file()
+            self._check_layout(self._index)
 
     def save(self) -> None:
         """Write the index to its file, if it has changed since it was read or written."""
-        self._refuse_closed()
-        self._saved()
+        self._check_open()
+        if self._changed:
+            write_faiss(self._index, self.path)
+            self._changed = False
 
     def __exit__(self, *exception: object) -> None:
         self._changed = self._changed and exception[0] is None
@@ -81,12 +221,10 @@ class FaissEngine(Engine):
         self._index.add_with_ids(codes.packed, ids)
         self._has_changed()
 
-    def _search(self, queries: Codes, k: int) -> tuple[Distances, Ids]:
-        def ask(rows: Ids, depth: int) -> tuple[Any, Any]:
-            found: tuple[Any, Any] = self._index.search(queries.packed[rows], depth)
-            return found
-
-        return by_lower_id(ask, len(queries), k, self._count())
+    def _search(self, queries: Codes, k: int) -> Hits:
+        return by_lower_id(
+            lambda rows, depth: self._index.search(queries.packed[rows], depth), len(queries), k, self._count()
+        )
 
     def _delete(self, ids: Ids) -> None:
         self._index.remove_ids(ids)
@@ -94,10 +232,7 @@ class FaissEngine(Engine):
 
     def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
         ordered, _ = self._ids_in_order()
-        if not len(ordered):
-            return np.zeros(len(ids), dtype=bool)
-        places = np.minimum(np.searchsorted(ordered, ids), len(ordered) - 1)
-        known: npt.NDArray[np.bool_] = ordered[places] == ids
+        known: npt.NDArray[np.bool_] = np.searchsorted(ordered, ids, side="right") > np.searchsorted(ordered, ids)
         return known
 
     def _read(self, ids: Ids) -> Codes:
@@ -108,7 +243,7 @@ class FaissEngine(Engine):
         return int(self._index.ntotal)
 
     def _close(self) -> None:
-        self._saved()
+        self.save()
 
     def _has_changed(self) -> None:
         self._changed, self._ordered = True, None
@@ -122,27 +257,27 @@ class FaissEngine(Engine):
         return self._ordered
 
     def _packed(self) -> npt.NDArray[np.uint8]:
-        """The codes as they lie in FAISS, to be looked at before the index changes, and not to be kept."""
+        """The memory of FAISS with the codes; it is valid until the index changes."""
         flat = self._faiss.downcast_IndexBinary(self._index.index)
         if not self._count():
             return np.empty((0, self._width), dtype=np.uint8)
         memory: npt.NDArray[np.uint8] = self._faiss.rev_swig_ptr(flat.xb.data(), self._count() * self._width)
         return memory.reshape(-1, self._width)
 
-    def _opened(self) -> Any:
+    def _read_file(self) -> Any:
         try:
             self.path.open("rb").close()
         except OSError as error:
             raise StorageError(f"{self.path} cannot be read: {error.strerror or error}") from error
         try:
             return self._faiss.read_index_binary(os.fspath(self.path))
-        except Exception as error:  # FAISS tells a damaged file by RuntimeError, MemoryError and what else C++ throws
+        except Exception as error:  # FAISS raises RuntimeError, MemoryError and others for a damaged file
             raise FormatError(
                 f"{self.path} is damaged or holds no binary FAISS index; expected a file that FaissEngine or "
                 "faiss.write_index_binary wrote"
             ) from error
 
-    def _refuse_another_layout(self, index: Any) -> None:
+    def _check_layout(self, index: Any) -> None:
         faiss = self._faiss
         named = isinstance(index, faiss.IndexBinaryIDMap2)
         inner = faiss.downcast_IndexBinary(index.index) if named else index
@@ -165,22 +300,95 @@ class FaissEngine(Engine):
         if len(ordered) and (ordered[0] < 0 or (ordered[1:] == ordered[:-1]).any()):
             raise DataError(f"{self.path} has ids that are negative or not unique; expected each once, from 0 on")
 
-    def _saved(self) -> None:
-        if not self._changed:
-            return
-        write_faiss(self._index, self.path)
-        self._changed = False
 
-
-def write_faiss(index: Any, path: str | os.PathLike[str]) -> None:
-    """Write a FAISS index, binary or not, so that the path holds either the old file or all of the new one."""
-    faiss, target = faiss_package(), as_path(path)
-    if not isinstance(index, faiss.Index | faiss.IndexBinary):
-        raise DataTypeError(f"an index of FAISS is needed, got {type(index).__name__}; make one with to_faiss")
-    write = faiss.write_index_binary if isinstance(index, faiss.IndexBinary) else faiss.write_index
+def _faiss_package() -> Any:
+    """Give the package ``faiss``, or say how to install it."""
     try:
-        with atomic_writer(target) as stream:
-            write(index, stream.name)
-    except (OSError, RuntimeError) as error:  # RuntimeError is what FAISS makes of a full disk
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise StorageError(f"{target} cannot be written: {reason}") from error
+        import faiss
+    except ImportError as error:
+        raise MissingExtraError("faiss", "faiss", "an index of FAISS") from error
+    return faiss
+
+
+def _as_options(kind: Any, options: dict[str, Any]) -> dict[str, int]:
+    if not isinstance(kind, str) or kind not in _OPTIONS:
+        raise DataError(f"kind must be 'flat', 'ivf' or 'hnsw', got {kind!r}")
+    limits = _OPTIONS[kind]
+    for name in options:
+        if name not in limits:
+            known = ", ".join(limits) or "none"
+            raise DataError(f"{name} is no option of a FAISS index of kind {kind!r}, expected: {known}; leave it out")
+    links = options.get("M", 2)
+    if isinstance(links, int) and links < 2:  # FAISS would divide by the logarithm of 1 and crash the process
+        raise DataError(f"M must be an integer from 2 to {_MOST_LINKS}, got {links!r}; ask for more links")
+    return {
+        name: checked_count(name, value, limits[name], "the most that an index of FAISS is made with")
+        for name, value in options.items()
+    }
+
+
+def _as_transform(faiss: Any, hasher: Any) -> Any:
+    if not isinstance(hasher, Hasher):
+        raise DataTypeError(f"a fitted hasher is needed, got {type(hasher).__name__}; pass for example an ITQ")
+    check_fitted(hasher)
+    if not isinstance(hasher, LinearHasher):
+        raise DataError(
+            f"FAISS can only hash by hyperplanes, and {type(hasher).__name__} has none; export its codes with "
+            "to_faiss, or use another method, such as ITQ"
+        )
+    with np.errstate(over="ignore"):
+        weights, offsets = (np.ascontiguousarray(to_host(part), dtype=np.float32) for part in hasher.hyperplanes())
+    if not (np.isfinite(weights).all() and np.isfinite(offsets).all()):
+        raise DataError(
+            f"FAISS hashes in single precision, which cannot hold the hyperplanes of this {type(hasher).__name__}; fit "
+            "it on vectors of smaller numbers, or export its codes with to_faiss"
+        )
+    transform = faiss.LinearTransform(weights.shape[1], weights.shape[0], True)
+    faiss.copy_array_to_vector(weights.ravel(), transform.A)
+    faiss.copy_array_to_vector(offsets, transform.b)
+    transform.is_trained = True
+    return transform
+
+
+def _inverted_lists(faiss: Any, source: Index | Codes, n: int, width: int, chosen: dict[str, int]) -> Any:
+    nlist = chosen.get("nlist", max(1, round(n**0.5)))
+    if not n:
+        raise DataError("inverted lists are learned from the codes, got none; use kind='flat', or add codes first")
+    if n < nlist:
+        raise DataError(f"{nlist} lists need at least as many codes to be learned from, got {n}; ask for fewer lists")
+    coarse = faiss.IndexBinaryFlat(8 * width)
+    index = faiss.IndexBinaryIVF(coarse, 8 * width, nlist)
+    coarse.this.disown()
+    index.own_fields = True
+    index.cp.min_points_per_centroid = 1  # FAISS would print a warning otherwise
+    index.nprobe = min(nlist, chosen.get("nprobe", max(1, nlist // 16)))
+    rows = np.linspace(0, n - 1, min(n, _TRAINING_CODES_PER_LIST * nlist)).astype(np.int64)
+    sample = source[rows].to_device("cpu") if isinstance(source, Codes) else source.codes(source.ids[rows])
+    index.train(sample.packed)
+    return index
+
+
+def _graph(faiss: Any, width: int, chosen: dict[str, int]) -> Any:
+    index = faiss.IndexBinaryHNSW(8 * width, chosen.get("M", 32))
+    index.hnsw.efConstruction = chosen.get("ef_construction", 40)
+    index.hnsw.efSearch = chosen.get("ef_search", 64)
+    return index
+
+
+def _n_and_width(source: Any) -> tuple[int, int]:
+    """Number of codes, and bytes of one."""
+    if isinstance(source, Codes):
+        return len(source), source.packed.shape[1]
+    if isinstance(source, Index):
+        return len(source), -(-int(source.hasher.n_bits) // 8)
+    raise DataTypeError(f"an Index or Codes are needed, got {type(source).__name__}; use hasher.encode(X)")
+
+
+def _parts(source: Index | Codes) -> Iterator[tuple[Ids, Codes]]:
+    """Blocks of ids and codes."""
+    if isinstance(source, Index):
+        yield from ((part.ids, part.codes) for part in source.parts())
+        return
+    for block in blocks(len(source), _ROWS_PER_BLOCK):
+        codes = source[block].to_device("cpu")
+        yield np.arange(block.start, block.start + len(codes), dtype=np.int64), codes

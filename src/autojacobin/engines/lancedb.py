@@ -1,10 +1,12 @@
-"""LanceDB: codes and vectors side by side in an Arrow table, in a folder or in object storage."""
+"""LanceDB: codes in a table that is searched by Hamming distance."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
+from datetime import timedelta
 from inspect import signature
 from typing import Any, ClassVar, SupportsIndex
 
@@ -12,42 +14,56 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.engines._contract import Distances, Engine, Floats, Ids
-from autojacobin.engines._lancedb_table import checked_name, checked_uri, fixed_lists, open_table, told
-from autojacobin.engines._ties import by_lower_id
-from autojacobin.errors import DataError, StorageError
-from autojacobin.search._arguments import checked_count
+from autojacobin.core.addresses import redacted_address, redacted_message, safe_cause
+from autojacobin.engines.contract import (
+    Distances,
+    Engine,
+    Floats,
+    Hits,
+    Ids,
+    as_address,
+    blocks,
+    by_lower_id,
+    sorted_hits,
+)
+from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
+from autojacobin.search.arguments import checked_count
 
 __all__ = ["LanceDB"]
 
+_ADDRESS = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^\s/?#@]*@)?(?:\[[0-9A-Fa-f:.]+\]|[\w.~%-]*)(?::[0-9]{0,5})?(?:[/?#]|$)"
+)
+_LONGEST_LIST = 2**31 - 1
+_LONGEST_REASON = 300
 _IDS_PER_REQUEST = 10_000
 _MOST_PROBES = 2**31 - 1
 
 
 class LanceDB(Engine):
-    """Codes in a table of LanceDB, made if it is not there.
+    """Codes in a table of LanceDB, which is made if it does not exist.
 
     The table has the columns ``id`` (int64), ``code`` (a list of ``ceil(n_bits / 8)`` uint8) and, with ``n_features``,
     ``vector`` (a list of float32); its schema says how many bits a code has. LanceDB defines no order of the bits in a
     byte: bit ``j`` of a code is bit ``j % 8`` of byte ``j // 8``, least significant first, and bits that fill up the
-    last byte are zero. A write is one version of the table, all of it or nothing; every read and search sees the
-    newest version, whoever wrote it.
+    last byte are zero. A write makes one new version of the table, or none if it fails. Every read and
+    search sees the newest version, whoever wrote it.
 
     Parameters
     ----------
     uri : str or path
-        A folder, made if it is not there, or an address in object storage such as ``s3://bucket/folder``.
+        A folder, which is made if it does not exist, or an address in object storage such as ``s3://bucket/folder``.
     table : str
         Name of the table: letters, digits, ``_``, ``-`` and ``.``.
     n_bits : int
         Length of the codes.
     n_features : int, optional
-        Width of the vectors kept beside the codes. None keeps none.
+        Dimension of the vectors stored with the codes. None stores none.
     storage_options : mapping of str to str, optional
-        What the object storage asks for, as in ``lancedb.connect``: keys, region, endpoint.
+        Settings of the object storage, as in ``lancedb.connect``: keys, region, endpoint.
     """
 
-    _called: ClassVar[str] = "the table"
+    _noun: ClassVar[str] = "the table"
 
     def __init__(
         self,
@@ -58,9 +74,11 @@ class LanceDB(Engine):
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(n_bits, n_features)
-        self._where = checked_uri(uri)
-        self.table = checked_name(table)
-        self._table = open_table(self._where, self.table, self.n_bits, self.n_features, storage_options)
+        self._uri = _as_uri(uri)
+        self.table = table
+        _check_name(table)
+        self._options = _as_options(storage_options)
+        self._table = self._open()
         self._schema = self._table.schema
 
     def search(
@@ -73,7 +91,7 @@ class LanceDB(Engine):
         queries : Codes
             Codes of the queries.
         k : int
-            Neighbours a query, from 1 to ``count()``.
+            Neighbours per query, from 1 to ``count()``.
         approximate : bool
             Whether to use the index of :meth:`create_index`, if there is one. It is faster, misses some neighbours,
             and chooses among equal distances as LanceDB does. An exact search reads every code, index or not.
@@ -88,21 +106,22 @@ class LanceDB(Engine):
         if not approximate:
             return super().search(queries, k)
         partitions = min(checked_count("probes", probes), _MOST_PROBES)
-        checked, wanted = self._checked_queries(queries, k)
-        distances = np.empty((len(checked), wanted), dtype=np.int32)
-        ids = np.empty((len(checked), wanted), dtype=np.int64)
+        checked, wanted = self._as_queries(queries, k)
+        distances, ids = (
+            np.empty((len(checked), wanted), dtype=np.int32),
+            np.empty((len(checked), wanted), dtype=np.int64),
+        )
         for row, code in enumerate(checked.packed):
             found = self._nearest(code, wanted, partitions)
-            if len(found[0]) < wanted:  # the partitions looked into hold fewer than k codes
+            if len(found[0]) < wanted:  # these partitions hold fewer than k codes
                 found = self._nearest(code, wanted)
-            order = np.lexsort((found[1], found[0]))
-            distances[row], ids[row] = found[0][order], found[1][order]
+            distances[row], ids[row] = sorted_hits(*found)
         return distances, ids
 
     def create_index(self, partitions: SupportsIndex | None = None) -> None:
-        """Index the codes for approximate searches (IVF_FLAT with Hamming distances), in place of an index there was.
+        """Index the codes for approximate searches (IVF_FLAT with Hamming distances); an old index is replaced.
 
-        Codes written later are found all the same, by reading them; call this again when they have become many.
+        Searches read the codes written later one by one; call this again when they have become many.
 
         Parameters
         ----------
@@ -111,7 +130,7 @@ class LanceDB(Engine):
         """
         from lancedb.index import IvfFlat
 
-        self._refuse_closed()
+        self._check_open()
         number = None if partitions is None else checked_count("partitions", partitions)
         count = self._count()
         if not count or (number is not None and number > count):
@@ -119,92 +138,141 @@ class LanceDB(Engine):
                 f"an index needs at least one code for each partition, got {count} codes for {number or 1} partitions; "
                 "write codes first, or ask for fewer partitions"
             )
-        with self._told("index"):
+        with self._translated_errors("index"):
             if "config" in signature(self._table.create_index).parameters:
                 self._table.create_index("code", config=IvfFlat(distance_type="hamming", num_partitions=number))
-            else:  # older versions of lancedb, which the newer ones warn about
+            else:  # an older lancedb; newer ones warn about these arguments
                 self._table.create_index(
                     metric="hamming", vector_column_name="code", index_type="IVF_FLAT", num_partitions=number
                 )
 
-    # What the contract asks for
+    # What the contract requires
 
     def _write(self, codes: Codes, ids: Ids, vectors: Floats | None) -> None:
         import pyarrow as pa
 
-        columns = {"id": pa.array(ids), "code": fixed_lists(codes.packed)}
+        columns = {"id": pa.array(ids), "code": _fixed_lists(codes.packed)}
         if vectors is not None:
-            columns["vector"] = fixed_lists(np.ascontiguousarray(vectors))
+            columns["vector"] = _fixed_lists(np.ascontiguousarray(vectors))
         rows = pa.table(columns, schema=self._schema)
-        with self._told("write"):
+        with self._translated_errors("write"):
             self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
-    def _search(self, queries: Codes, k: int) -> tuple[Any, Any]:
-        def ask(rows: npt.NDArray[np.int64], depth: int) -> tuple[Any, Any]:
-            found = [self._nearest(queries.packed[row], depth) for row in rows]
-            if any(len(ids) != depth for _, ids in found):
-                raise StorageError(
-                    f"{self._called} gave fewer than the {depth} codes it holds; search again if it changes"
-                )
-            return np.stack([distances for distances, _ in found]), np.stack([ids for _, ids in found])
+    def _search(self, queries: Codes, k: int) -> Hits:
+        def ask(rows: Ids, depth: int) -> Hits:
+            return self._stacked([self._nearest(queries.packed[row], depth) for row in rows], depth)
 
         return by_lower_id(ask, len(queries), k, self._count())
 
     def _delete(self, ids: Ids) -> None:
-        with self._told("delete"):
-            self._table.delete(_among(ids))  # one statement, so that all go or none
+        with self._translated_errors("delete"):
+            self._table.delete(_among(ids))  # one statement, so that all or none are deleted
 
     def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        found = [_numbers(block["id"]) for block in self._rows(ids, [])]
-        return np.isin(ids, np.concatenate(found))
+        return np.isin(ids, np.concatenate([_numbers(rows["id"]) for rows in self._rows(ids, [])]))
 
     def _read(self, ids: Ids) -> Codes:
-        return Codes(self._gathered(ids, "code", -(-self.n_bits // 8)), self.n_bits)
+        return Codes(self._values(ids, "code", -(-self.n_bits // 8), np.uint8), self.n_bits)
 
     def _vectors(self, ids: Ids) -> Floats:
-        return self._gathered(ids, "vector", self.n_features or 0)
+        vectors: Floats = self._values(ids, "vector", self.n_features or 0, np.float32)
+        return vectors
 
     def _count(self) -> int:
-        with self._told("count"):
+        with self._translated_errors("count"):
             return int(self._table.count_rows())
 
     def _close(self) -> None:
         self._table = None
 
-    # Reading
+    # Requests
 
-    def _nearest(
-        self, code: npt.NDArray[np.uint8], depth: int, partitions: int | None = None
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    def _open(self) -> Any:
+        """Open the table, or make it; a DataError if it has other columns than these codes and vectors need."""
+        try:
+            import lancedb
+        except ImportError as error:
+            raise MissingExtraError(error.name or "lancedb", "lancedb", "LanceDB") from None
+        expected = _schema(self.n_bits, self.n_features)
+        with self._translated_errors("open"):
+            database = lancedb.connect(
+                self._uri,
+                read_consistency_interval=timedelta(0),  # every read looks for a newer version, as others may write
+                storage_options=self._options,
+            )
+            try:
+                table = database.open_table(self.table)
+            except (ValueError, FileNotFoundError) as error:
+                if "not found" not in str(error):
+                    raise
+                table = database.create_table(self.table, schema=expected, exist_ok=True)
+            found = table.schema
+        _check_layout(self.table, found, expected)
+        return table
+
+    def _nearest(self, code: npt.NDArray[np.uint8], depth: int, partitions: int | None = None) -> Hits:
         """Distances and ids of the ``depth`` nearest codes, ties as LanceDB breaks them."""
-        with self._told("search"):
+        with self._translated_errors("search"):
             query = self._table.search(code, vector_column_name="code").distance_type("hamming")
             query = query.bypass_vector_index() if partitions is None else query.nprobes(partitions)
             found = query.select(["id", "_distance"]).limit(depth).to_arrow()
         return _numbers(found["_distance"]).astype(np.int32), _numbers(found["id"])
 
-    def _gathered(self, ids: Ids, column: str, width: int) -> npt.NDArray[Any]:
+    def _values(self, ids: Ids, column: str, width: int, dtype: Any) -> Any:
         """Values of a column under these ids, in their order."""
-        unique, places = np.unique(ids, return_inverse=True)
-        values = np.zeros((len(unique), width), dtype=np.uint8 if column == "code" else np.float32)
-        seen = 0
-        for block in self._rows(unique, [column]):
-            flat = _numbers(block[column].combine_chunks().flatten())
-            values[np.searchsorted(unique, _numbers(block["id"]))] = flat.reshape(-1, width)
-            seen += len(block)
-        if seen != len(unique):
-            raise StorageError(f"{self._called} lost ids while it was read; read again if it is changing")
-        return values[places]
+
+        def pairs(unique: Ids) -> Iterator[tuple[Any, Any]]:
+            for rows in self._rows(unique, [column]):
+                yield _numbers(rows["id"]), _numbers(rows[column].combine_chunks().flatten()).reshape(-1, width)
+
+        return self._in_order(ids, width, dtype, pairs)
 
     def _rows(self, ids: Ids, columns: list[str]) -> Iterator[Any]:
-        for start in range(0, len(ids), _IDS_PER_REQUEST):
-            block = ids[start : start + _IDS_PER_REQUEST]
-            with self._told("read"):
-                found = self._table.search().where(_among(block)).select(["id", *columns]).limit(len(block)).to_arrow()
-            yield found
+        for block in blocks(len(ids), _IDS_PER_REQUEST):
+            wanted = ids[block]
+            with self._translated_errors("read"):
+                rows = self._table.search().where(_among(wanted)).select(["id", *columns]).limit(len(wanted)).to_arrow()
+            yield rows
 
-    def _told(self, doing: str) -> AbstractContextManager[None]:
-        return told(self._where, self.table, doing)
+    @contextmanager
+    def _translated_errors(self, action: str) -> Iterator[None]:
+        """Translate an error of LanceDB within the block into one of this library that names the action."""
+        import pyarrow as pa
+
+        keys = tuple((self._options or {}).values())
+        try:
+            yield
+        except (RuntimeError, ValueError, OSError, OverflowError, pa.ArrowException) as error:
+            # the rest of the line is the location in LanceDB's own source
+            reason = re.split(r", (?:location: )?/", (str(error).splitlines() or [""])[0])[0] or type(error).__name__
+            reason = redacted_message(reason, self._uri, secrets=keys)
+            reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}…"
+            raise StorageError(
+                f"LanceDB at {redacted_address(self._uri)} failed to {action} the table {self.table!r}, got: {reason}; "
+                f"{_remedy(reason.lower())}"
+            ) from safe_cause(error, self._uri, secrets=keys)
+
+
+def _as_uri(uri: Any) -> str:
+    address = as_address(uri, "a folder, or an address such as s3://bucket")
+    if "://" in address and not _ADDRESS.match(address):  # LanceDB would make a folder with this name
+        raise DataError(
+            f"uri is no address, got {redacted_address(address)!r}; write special characters of a user name and a "
+            "password percent-encoded, or pass keys as storage_options"
+        )
+    return address
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or name in (".", ".."):
+        raise DataError(f"table must be a name of letters, digits, '_', '-' and '.', got {name!r}; choose another")
+
+
+def _fixed_lists(matrix: Any) -> Any:
+    """Rows of a matrix as an Arrow array of lists of one length, without a copy."""
+    import pyarrow as pa
+
+    return pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
 
 
 def _among(ids: Ids) -> str:
@@ -214,3 +282,53 @@ def _among(ids: Ids) -> str:
 def _numbers(column: Any) -> npt.NDArray[Any]:
     numbers: npt.NDArray[Any] = column.to_numpy()
     return numbers
+
+
+def _as_options(options: Any) -> dict[str, str] | None:
+    if options is None:
+        return None
+    if not isinstance(options, Mapping) or not all(isinstance(part, str) for pair in options.items() for part in pair):
+        raise DataTypeError(  # without the values, which may be secret keys
+            "storage_options must be a mapping of text to text, such as {'region': 'eu-west-1'}, got "
+            f"{'other keys or values' if isinstance(options, Mapping) else type(options).__name__}"
+        )
+    return dict(options)
+
+
+def _schema(n_bits: int, n_features: int | None) -> Any:
+    import pyarrow as pa
+
+    for name, number, most in (("n_bits", n_bits, 8 * _LONGEST_LIST), ("n_features", n_features or 1, _LONGEST_LIST)):
+        if number > most:
+            raise DataError(f"{name} must be at most {most}, the longest that a table of LanceDB keeps, got {number}")
+    columns = {"id": pa.int64(), "code": pa.list_(pa.uint8(), -(-n_bits // 8))}
+    if n_features is not None:
+        columns["vector"] = pa.list_(pa.float32(), n_features)
+    fields = [pa.field(name, kind, nullable=False) for name, kind in columns.items()]
+    return pa.schema(fields, metadata={"n_bits": str(n_bits), "bit_order": "least significant first in a byte"})
+
+
+def _check_layout(name: str, found: Any, expected: Any) -> None:
+    wanted = expected.metadata[b"n_bits"]
+    stored = (found.metadata or {}).get(b"n_bits", wanted)
+    types, expected_types = (dict(zip(schema.names, schema.types, strict=True)) for schema in (found, expected))
+    if types != expected_types or stored != wanted:
+        raise DataError(
+            f"the table {name!r} has another layout, got {_columns(found)} for codes of "
+            f"{stored.decode(errors='replace')} bits, expected {_columns(expected)} for codes of {wanted.decode()}; "
+            "open it with the n_bits and n_features it has, or choose another name"
+        )
+
+
+def _columns(schema: Any) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def _remedy(reason: str) -> str:
+    if any(sign in reason for sign in ("permission", "denied", "read-only", "not permitted")):
+        return "allow reading and writing there, or give another address"
+    if "conflict" in reason:
+        return "others write to the table at the same time; try again"
+    if "space" in reason:
+        return "make room, or give another address"
+    return "check the address, and that the table is whole"

@@ -1,13 +1,15 @@
-"""Recall, m-Recall, precision and average precision of each query, from the places of its true neighbours; by name.
+"""Recall, precision, m-Recall and mean average precision, from the ranks of the true neighbours.
 
-With P(place ≤ i) as in ``places.py``, 0 or 1 where there are no ties, and k true neighbours t of a query:
+For a query with k true neighbours t, and P(rank ≤ i) as in ``ranks.py`` (0 or 1 where there are no ties):
 
-    recall@i     = (1/k) Σ_t P(place_t ≤ i)
-    precision@i  = (1/i) Σ_t P(place_t ≤ i)
+    recall@i     = (1/k) Σ_t P(rank_t ≤ i)
+    precision@i  = (1/i) Σ_t P(rank_t ≤ i)
     m-recall@K   = (1/K) Σ_{i=1…K} recall@i
     map@K        = (1/min(k, K)) Σ_{i=1…K} precision@i · [the i-th is a true neighbour]
 
-The last is divided by min(k, K) and not by k, so that a perfect answer has the value 1 even if it is shorter than k.
+The last one is divided by min(k, K), not by k, so that a perfect result has the value 1 even if it is shorter than k.
+
+The functions with ``expected_`` in their names give the mean over all orders of equal Hamming distances, exactly.
 """
 
 from __future__ import annotations
@@ -19,15 +21,32 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._compile import kernel
+from autojacobin.codes import Codes
+from autojacobin.core.compilation import kernel
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.evaluation.places import Places, places_in_list
+from autojacobin.evaluation.ranks import Ranks, ranks_in_list, ranks_with_ties
 from autojacobin.evaluation.statistics import Measured
-from autojacobin.search._arguments import checked_count
+from autojacobin.search import hamming_topk
+from autojacobin.search.arguments import checked_count
+from autojacobin.search.truth import ground_truth
 
-__all__ = ["average_precision_of", "evaluate", "evaluate_places", "measure", "precision_of", "recall_of"]
+__all__ = [
+    "evaluate",
+    "expected_evaluate",
+    "expected_m_recall",
+    "expected_precision_curve",
+    "expected_recall_curve",
+    "leave_one_out_m_recall",
+    "m_recall",
+    "mean_average_precision",
+    "measure",
+    "precision_curve",
+    "recall_curve",
+]
 
 Values = npt.NDArray[np.float64]
+
+_MOST_QUERIES = 1000
 
 
 def measure(name: str, ids: Any, truth: Any, k: SupportsIndex) -> Measured:
@@ -66,100 +85,234 @@ def evaluate(ids: Any, truth: Any, names: Iterable[str], k: SupportsIndex) -> di
     >>> {name: round(measured.mean, 3) for name, measured in found.items()}
     {'m-recall@3': 0.5, 'map@3': 0.583}
     """
-    return evaluate_places(places_in_list(ids, truth, k), names, "the columns of ids")
+    return _evaluate(ranks_in_list(ids, truth, k), names, "the columns of ids")
 
 
-def evaluate_places(places: Places, names: Iterable[str], limit: str) -> dict[str, Measured]:
-    """Measures by name from places that are known up to a depth, which ``limit`` names in messages."""
+def recall_curve(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex) -> Values:
+    """Recall@i for i = 1…depth: the share of the ``k`` true neighbours among the first i found, mean over queries.
+
+        Recall@i = (1/Q) Σ_q |truth_q ∩ ids_q[:i]| / k
+
+    Parameters
+    ----------
+    ids : array of int, shape (n_queries, ≥ depth)
+        What a search found, best first.
+    truth : array of int, shape (n_queries, ≥ k)
+        True neighbours, nearest first.
+    k : int
+        How many of the true neighbours count.
+    depth : int
+        How far the curve goes.
+
+    Examples
+    --------
+    >>> from autojacobin.evaluation import recall_curve
+    >>> recall_curve([[7, 3, 5, 9]], [[3, 9]], k=2, depth=4)
+    array([0. , 0.5, 0.5, 1. ])
+    """
+    ranks = ranks_in_list(ids, truth, k, depth)
+    return _mean_recall(ranks, ranks.depth)
+
+
+def precision_curve(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex) -> Values:
+    """Precision@i for i = 1…depth: the share of true neighbours among the first i found, mean over queries.
+
+        Precision@i = (1/Q) Σ_q |truth_q ∩ ids_q[:i]| / i = Recall@i · k / i
+
+    Examples
+    --------
+    >>> from autojacobin.evaluation import precision_curve
+    >>> precision_curve([[7, 3, 5, 9]], [[3, 9]], k=2, depth=4)
+    array([0.        , 0.5       , 0.33333333, 0.5       ])
+    """
+    ranks = ranks_in_list(ids, truth, k, depth)
+    return _mean_precision(ranks, ranks.depth)
+
+
+def m_recall(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex) -> float:
+    """Mean of Recall@i over i = 1…depth, the number by which the paper compares methods."""
+    return float(recall_curve(ids, truth, k, depth).mean())
+
+
+def mean_average_precision(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex) -> float:
+    """Mean over queries of the average precision within the first ``depth``, which is 1 for a perfect result.
+
+        AP = (1/min(k, depth)) Σ_{i ≤ depth} Precision@i · [ids_i is one of the k true neighbours]
+
+    Examples
+    --------
+    >>> from autojacobin.evaluation import mean_average_precision
+    >>> mean_average_precision([[7, 3, 5, 9]], [[3, 9]], k=2, depth=4)
+    0.5
+    """
+    ranks = ranks_in_list(ids, truth, k, depth)
+    return float(_average_precision(ranks, ranks.depth).mean())
+
+
+def leave_one_out_m_recall(vectors: Any, codes: Codes, *, k: int = 10, depth: int | None = None) -> float:
+    """m-Recall of a set searched for its own points: each is a query against all the others.
+
+    At most 1,000 evenly spaced points are queries. ``k`` and ``depth`` (ten times k by default) are limited to the
+    number of other points.
+    """
+    n = len(vectors)
+    if n < 2:
+        raise DataError(f"scoring needs at least 2 points to search among, got {n}; pass more held-out points")
+    k = min(checked_count("k", k), n - 1)
+    depth = min(10 * k if depth is None else checked_count("depth", depth), n - 1)
+    queries = np.unique(np.linspace(0, n - 1, min(n, _MOST_QUERIES)).astype(np.int64))
+    truth = _without_query(ground_truth(vectors, vectors[queries], k + 1), queries)
+    _, ids = hamming_topk(codes[queries], codes, depth + 1)
+    return m_recall(_without_query(ids, queries), truth, k, depth)
+
+
+def expected_recall_curve(
+    query_codes: Codes, base_codes: Codes, truth: Any, k: SupportsIndex, depth: SupportsIndex
+) -> Values:
+    """Recall@i for i = 1…depth of a Hamming search, in expectation over the order of equal distances.
+
+    Parameters
+    ----------
+    query_codes, base_codes : Codes
+        Codes of the same length.
+    truth : array of int, shape (n_queries, ≥ k)
+        True neighbours, rows of the base, nearest first.
+    k : int
+        How many of the true neighbours count.
+    depth : int
+        How far the curve goes, at most ``len(base_codes)``.
+
+    Examples
+    --------
+    >>> from autojacobin import Codes
+    >>> from autojacobin.evaluation import expected_recall_curve
+    >>> base = Codes.from_bits([[0, 0], [0, 1], [1, 0]])  # at the distances 0, 1 and 1
+    >>> expected_recall_curve(Codes.from_bits([[0, 0]]), base, [[2]], k=1, depth=3)
+    array([0. , 0.5, 1. ])
+    """
+    ranks = ranks_with_ties(query_codes, base_codes, truth, k)
+    return _mean_recall(ranks, checked_count("depth", depth, ranks.depth, "the codes of the base"))
+
+
+def expected_precision_curve(
+    query_codes: Codes, base_codes: Codes, truth: Any, k: SupportsIndex, depth: SupportsIndex
+) -> Values:
+    """Precision@i for i = 1…depth of a Hamming search, in expectation over the order of equal distances."""
+    ranks = ranks_with_ties(query_codes, base_codes, truth, k)
+    return _mean_precision(ranks, checked_count("depth", depth, ranks.depth, "the codes of the base"))
+
+
+def expected_m_recall(
+    query_codes: Codes, base_codes: Codes, truth: Any, k: SupportsIndex, depth: SupportsIndex
+) -> float:
+    """m-Recall of a Hamming search, in expectation over the order of equal distances."""
+    return float(expected_recall_curve(query_codes, base_codes, truth, k, depth).mean())
+
+
+def expected_evaluate(
+    query_codes: Codes, base_codes: Codes, truth: Any, names: Iterable[str], k: SupportsIndex
+) -> dict[str, Measured]:
+    """Measures by name, as in :func:`~autojacobin.evaluation.evaluate`, in expectation over the order of ties."""
+    return _evaluate(ranks_with_ties(query_codes, base_codes, truth, k), names, "the codes of the base")
+
+
+def _evaluate(ranks: Ranks, names: Iterable[str], limit: str) -> dict[str, Measured]:
+    """Compute measures by name. ``limit`` says in messages what the depth of the ranks is."""
     if isinstance(names, str):
         raise DataTypeError(f"names must be a list of names, got the one name {names!r}; pass [{names!r}]")
     if not isinstance(names, Iterable):
         raise DataTypeError(f"names must be a list of names such as 'recall@100', got {type(names).__name__}")
-    asked = {name: _parsed(name) for name in names}
-    for name, (_, depth) in asked.items():
-        checked_count(f"the number in {name!r}", depth, places.depth, limit)
-    return {name: Measured(_VALUES[kind](places, depth)) for name, (kind, depth) in asked.items()}
+    parsed = {name: _parse(name) for name in names}
+    for name, (_, depth) in parsed.items():
+        checked_count(f"the number in {name!r}", depth, ranks.depth, limit)
+    return {name: Measured(_MEASURES[kind](ranks, depth)) for name, (kind, depth) in parsed.items()}
 
 
-def recall_of(places: Places, depth: int) -> Values:
+def _mean_recall(ranks: Ranks, depth: int) -> Values:
     """Recall@i for i = 1…depth, mean over the queries."""
-    n, k = places.before.shape
-    near = places.before < depth
-    before, size = places.before[near], places.size[near]
-    if (size == 1).all():  # whole numbers up to the last division, so that 1 is 1
+    n, k = ranks.before.shape
+    near = ranks.before < depth
+    before, size = ranks.before[near], ranks.size[near]
+    if (size == 1).all():  # count in whole numbers until the division, so that a recall of 1 is exactly 1
         return np.asarray(np.cumsum(np.bincount(before, minlength=depth)) / (n * k))
-    # A group adds 1/size at each of its places: the difference of two steps.
+    # A group adds 1/size at each of its ranks: the difference of two step functions.
     steps = np.bincount(before, 1 / size, minlength=depth + 1)
     steps -= np.bincount(np.minimum(before + size, depth), 1 / size, minlength=depth + 1)
     curve: Values = np.clip(np.cumsum(np.cumsum(steps[:depth])) / (n * k), 0.0, 1.0)
     return curve
 
 
-def precision_of(places: Places, depth: int) -> Values:
-    """Precision@i for i = 1…depth, mean over the queries."""
-    return recall_of(places, depth) * places.k / np.arange(1, depth + 1)
+def _mean_precision(ranks: Ranks, depth: int) -> Values:
+    return _mean_recall(ranks, depth) * ranks.k / np.arange(1, depth + 1)
 
 
-def _recall(places: Places, i: int) -> Values:
-    values: Values = np.clip((i - places.before) / places.size, 0.0, 1.0).mean(axis=1)
+def _recall(ranks: Ranks, i: int) -> Values:
+    values: Values = np.clip((i - ranks.before) / ranks.size, 0.0, 1.0).mean(axis=1)
     return values
 
 
-def _precision(places: Places, i: int) -> Values:
-    return _recall(places, i) * places.k / i
+def _precision(ranks: Ranks, i: int) -> Values:
+    return _recall(ranks, i) * ranks.k / i
 
 
-def _m_recall(places: Places, depth: int) -> Values:
-    # P grows by 1/size over the places of the group within the depth, and is 1 behind it.
-    inside = np.clip(depth - places.before, 0, places.size)
-    behind = np.maximum(depth - places.before - places.size, 0)
-    values: Values = (inside * (inside + 1) / (2 * places.size) + behind).mean(axis=1) / depth
+def _m_recall(ranks: Ranks, depth: int) -> Values:
+    # P grows by 1/size at each rank of the group up to the depth, and stays 1 after the group.
+    inside = np.clip(depth - ranks.before, 0, ranks.size)
+    after = np.maximum(depth - ranks.before - ranks.size, 0)
+    values: Values = (inside * (inside + 1) / (2 * ranks.size) + after).mean(axis=1) / depth
     return values
 
 
-def average_precision_of(places: Places, depth: int) -> Values:
-    """Average precision of each query within the first ``depth``."""
-    values = np.empty(len(places.before))
-    order = np.argsort(places.before, axis=1)
-    before, size = (np.take_along_axis(array, order, axis=1) for array in (places.before, places.size))
+def _average_precision(ranks: Ranks, depth: int) -> Values:
+    values = np.empty(len(ranks.before))
+    order = np.argsort(ranks.before, axis=1)
+    before, size = (np.take_along_axis(array, order, axis=1) for array in (ranks.before, ranks.size))
     _sum_precisions(before, size, depth, values)
-    return values / min(places.k, depth)
+    return values / min(ranks.k, depth)
 
 
-_VALUES: dict[str, Callable[[Places, int], Values]] = {
+_MEASURES: dict[str, Callable[[Ranks, int], Values]] = {
     "recall": _recall,
     "precision": _precision,
     "m-recall": _m_recall,
-    "map": average_precision_of,
+    "map": _average_precision,
 }
 
 
-def _parsed(name: Any) -> tuple[str, int]:
+def _parse(name: Any) -> tuple[str, int]:
     match = re.fullmatch(r"([a-z-]+)@([1-9][0-9]*)", name) if isinstance(name, str) else None
-    if match is None or match[1] not in _VALUES:
-        known = ", ".join(f"{kind}@i" for kind in _VALUES)
+    if match is None or match[1] not in _MEASURES:
+        known = ", ".join(f"{kind}@i" for kind in _MEASURES)
         raise DataError(f"{name!r} is not the name of a measure, expected one of {known}, such as 'recall@100'")
     return match[1], int(match[2])
 
 
 @kernel
 def _sum_precisions(before: Any, size: Any, depth: int, values: Any) -> None:
-    """Sum, over the places up to ``depth``, the expectation of precision there times being a true neighbour.
+    """Sum, over the ranks up to ``depth``, the expected precision at those that hold a true neighbour.
 
-    ``before`` ascends in each row. If r of the g equals of a group are true neighbours, each place of it holds one with
-    probability r/g; and if it does, the j − 1 places before it in the group hold (j − 1)(r − 1)/(g − 1) of the others.
+    ``before`` ascends in each row. If r of the g points of a group are true neighbours, each of its ranks holds one
+    with probability r/g. Given that it does, the j − 1 earlier ranks of the group hold (j − 1)(r − 1)/(g − 1) others.
     """
     k = before.shape[1]
     for q in range(before.shape[0]):
         total = 0.0
         t = 0
         while t < k and before[q, t] < depth:
-            ahead, group, earlier = before[q, t], size[q, t], t
-            while t < k and before[q, t] == ahead:
+            first, group, earlier = before[q, t], size[q, t], t
+            while t < k and before[q, t] == first:
                 t += 1
             true = t - earlier
             others = (true - 1) / max(group - 1, 1)
             share = true / group
-            for j in range(min(group, depth - ahead)):
-                total += share * (earlier + 1 + j * others) / (ahead + j + 1)
+            for j in range(min(group, depth - first)):
+                total += share * (earlier + 1 + j * others) / (first + j + 1)
         values[q] = total
+
+
+def _without_query(ids: npt.NDArray[np.int64], queries: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Remove each query's own id from its row, or the last id where duplicates have displaced it."""
+    itself = ids == queries[:, None]
+    itself[~itself.any(axis=1), -1] = True
+    others: npt.NDArray[np.int64] = ids[~itself].reshape(len(ids), -1)
+    return others

@@ -13,7 +13,7 @@ import scipy.special
 from sklearn.utils import check_random_state
 
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.search._arguments import checked_count
+from autojacobin.search.arguments import checked_count
 
 __all__ = ["Measured", "OverSeeds", "PairedTest", "mean_and_error", "over_seeds", "paired_test"]
 
@@ -23,7 +23,7 @@ _SIGNS_PER_BLOCK = 2**22
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """One value a query, with their mean and its standard error."""
+    """One value per query, with the mean and its standard error."""
 
     values: npt.NDArray[np.float64]
 
@@ -34,7 +34,7 @@ class Measured:
 
     @property
     def standard_error(self) -> float | None:
-        """Standard error of the mean, from the deviation over the queries; None of a single one, which has none."""
+        """Standard error of the mean, from the deviation over the queries; None for a single query."""
         return mean_and_error(self.values)[1]
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class OverSeeds:
-    """Mean over ``n`` seeds and their standard deviation, the ``spread``, which one seed does not have."""
+    """Mean over ``n`` seeds and their standard deviation, the ``spread``, or None for a single seed."""
 
     mean: float
     spread: float | None
@@ -58,7 +58,7 @@ class OverSeeds:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """What two methods differ by on the same queries.
+    """Difference between two methods on the same queries.
 
     Attributes
     ----------
@@ -78,13 +78,13 @@ class PairedTest:
     n: int
 
     def interval(self, level: float = 0.05) -> tuple[float, float]:
-        """Limits that hold the true mean difference with probability 1 − ``level``, by Student's t with n − 1."""
-        reach = float(scipy.special.stdtrit(self.n - 1, 1 - _checked_level(level) / 2)) * self.standard_error
+        """Limits that contain the true mean difference with probability 1 − ``level``, by Student's t with n − 1."""
+        reach = float(scipy.special.stdtrit(self.n - 1, 1 - _check_level(level) / 2)) * self.standard_error
         return self.difference - reach, self.difference + reach
 
     def verdict(self, level: float = 0.05) -> str:
         """``"a better"`` or ``"b better"`` if the p-value is at most ``level``, else ``"no difference"``."""
-        if self.p_value > _checked_level(level) or self.difference == 0:
+        if self.p_value > _check_level(level) or self.difference == 0:
             return "no difference"
         return "a better" if self.difference > 0 else "b better"
 
@@ -98,13 +98,13 @@ def mean_and_error(values: Any) -> tuple[float, float | None]:
     >>> mean_and_error([0.0, 1.0, 0.0, 1.0])
     (0.5, 0.28867513459481287)
     """
-    numbers = _checked_values(values, "values")
+    numbers = _as_values(values, "values")
     mean = float(numbers.mean())
     return mean, float(numbers.std(ddof=1)) / math.sqrt(len(numbers)) if len(numbers) > 1 else None
 
 
 def over_seeds(values: Iterable[float]) -> OverSeeds:
-    """Mean and standard deviation (with n − 1) of one number a seed.
+    """Mean and standard deviation (with n − 1) of one number per seed.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def over_seeds(values: Iterable[float]) -> OverSeeds:
     0.830 ± 0.020
     """
     listed = list(values) if isinstance(values, Iterable) else values
-    numbers = _checked_values(listed, "the values of the seeds")
+    numbers = _as_values(listed, "the values of the seeds")
     spread = float(numbers.std(ddof=1)) if len(numbers) > 1 else None
     return OverSeeds(float(numbers.mean()), spread, len(numbers))
 
@@ -121,16 +121,16 @@ def over_seeds(values: Iterable[float]) -> OverSeeds:
 def paired_test(a: Any, b: Any, *, n_resamples: int = 9999, random_state: Any = 0) -> PairedTest:
     """Test whether two methods differ on the same queries, by flipping signs.
 
-    If the methods were interchangeable, each a − b could as well be b − a. The p-value is the share of all ways to
-    flip the signs whose mean is at least as far from 0 as the one that was got: of all 2ⁿ if up to 16 queries differ,
-    and of ``n_resamples`` random ones and the one that was got otherwise. Nothing is assumed of the distribution.
+    If the methods were interchangeable, each a − b could as well be b − a. The p-value is the share of sign patterns
+    whose mean is at least as far from 0 as the observed mean. If up to 16 queries differ, all 2ⁿ patterns are counted;
+    otherwise ``n_resamples`` random ones and the observed one. Nothing is assumed about the distribution.
 
     Parameters
     ----------
     a, b : arrays of float, shape (n_queries,), or Measured
-        Values of the two methods, a query a place, the same queries in the same order.
+        Values of the two methods, one per query, the same queries in the same order.
     n_resamples : int
-        Random ways to flip the signs.
+        Number of random sign patterns.
     random_state : int, RandomState or None
         Makes the answer repeatable.
 
@@ -141,7 +141,7 @@ def paired_test(a: Any, b: Any, *, n_resamples: int = 9999, random_state: Any = 
     >>> test.p_value, test.verdict()
     (0.03125, 'a better')
     """
-    first, second = (_checked_values(getattr(values, "values", values), name) for values, name in ((a, "a"), (b, "b")))
+    first, second = (_as_values(getattr(values, "values", values), name) for values, name in ((a, "a"), (b, "b")))
     if len(first) != len(second) or len(first) < 2:
         raise DataError(
             f"a paired test needs two values for each of at least 2 queries, got {len(first)} and {len(second)}; "
@@ -152,45 +152,49 @@ def paired_test(a: Any, b: Any, *, n_resamples: int = 9999, random_state: Any = 
         random = check_random_state(random_state)
     except ValueError:
         raise DataError(f"random_state must be an integer, a RandomState or None, got {random_state!r}") from None
-    gaps = first - second
-    mean, error = mean_and_error(gaps)
-    differing = gaps[gaps != 0]
-    return PairedTest(mean, error or 0.0, _flipped(differing, n_resamples, random), len(gaps))
+    differences = first - second
+    mean, error = mean_and_error(differences)
+    nonzero = differences[differences != 0]
+    return PairedTest(mean, error or 0.0, _sign_flip_p_value(nonzero, n_resamples, random), len(differences))
 
 
-def _flipped(gaps: npt.NDArray[np.float64], n_resamples: int, random: np.random.RandomState) -> float:
-    if not len(gaps):
+def _sign_flip_p_value(differences: npt.NDArray[np.float64], n_resamples: int, random: np.random.RandomState) -> float:
+    if not len(differences):
         return 1.0
-    gaps = gaps / np.abs(gaps).max()
-    # Sums that are equal but for their rounding count as equal: a p-value may be too large, never too small.
-    got = abs(float(gaps.sum())) - 1e-12 * float(np.abs(gaps).sum())
-    if len(gaps) <= _MOST_ENUMERATED:
-        numbers = np.arange(2 ** len(gaps))[:, None] >> np.arange(len(gaps))
-        return float(np.mean(np.abs((1.0 - 2.0 * (numbers & 1)) @ gaps) >= got))
+    differences = differences / np.abs(differences).max()
+    # Sums that differ only by rounding count as equal, so that a p-value may be too large but never too small.
+    observed = abs(float(differences.sum())) - 1e-12 * float(np.abs(differences).sum())
+    if len(differences) <= _MOST_ENUMERATED:
+        numbers = np.arange(2 ** len(differences))[:, None] >> np.arange(len(differences))
+        return float(np.mean(np.abs((1.0 - 2.0 * (numbers & 1)) @ differences) >= observed))
     reached = 0
-    per_block = max(1, _SIGNS_PER_BLOCK // len(gaps))
+    per_block = max(1, _SIGNS_PER_BLOCK // len(differences))
     for start in range(0, n_resamples, per_block):
         rows = min(per_block, n_resamples - start)
-        drawn = np.frombuffer(random.bytes(rows * -(-len(gaps) // 8)), dtype=np.uint8).reshape(rows, -1)
-        flips = np.unpackbits(drawn, axis=1, count=len(gaps)).astype(np.float64)
-        reached += int(np.count_nonzero(np.abs(gaps.sum() - 2.0 * (flips @ gaps)) >= got))
+        drawn = np.frombuffer(random.bytes(rows * -(-len(differences) // 8)), dtype=np.uint8).reshape(rows, -1)
+        flips = np.unpackbits(drawn, axis=1, count=len(differences)).astype(np.float64)
+        reached += int(np.count_nonzero(np.abs(differences.sum() - 2.0 * (flips @ differences)) >= observed))
     return (1 + reached) / (1 + n_resamples)
 
 
-def _checked_values(values: Any, name: str) -> npt.NDArray[np.float64]:
+def _as_values(values: Any, name: str) -> npt.NDArray[np.float64]:
     try:
         numbers = np.asarray(values, dtype=np.float64)
     except (ValueError, TypeError) as error:
-        raise DataTypeError(f"{name} must be a list of numbers: {error}; pass one number a query or a seed") from error
+        raise DataTypeError(
+            f"{name} must be a list of numbers: {error}; pass one number per query or per seed"
+        ) from error
     if numbers.ndim != 1 or not len(numbers):
         raise DataError(f"{name} must be a list of at least one number, got an array of shape {numbers.shape}")
     if not np.isfinite(numbers).all():
         place = int(np.argmin(np.isfinite(numbers)))
-        raise DataError(f"{name} must be finite numbers, got {numbers[place]} at place {place}; leave such ones out")
+        raise DataError(
+            f"{name} must be finite numbers, got {numbers[place]} at position {place}; leave such values out"
+        )
     return numbers
 
 
-def _checked_level(level: float) -> float:
+def _check_level(level: float) -> float:
     if not (isinstance(level, float) and 0 < level < 1):
         raise DataError(f"level must be a number between 0 and 1, such as 0.05, got {level!r}")
     return level

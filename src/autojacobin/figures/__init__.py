@@ -1,7 +1,7 @@
-"""The figures of the paper, one a file: plain data in, a matplotlib ``Figure`` out, and :func:`save` writes it.
+"""The figures of the paper, one per module: plain data in, a matplotlib ``Figure`` out; :func:`save` writes it.
 
-Nothing here touches matplotlib's global state, so figures may be drawn from any thread and without a display.
-matplotlib itself is imported when the first figure is drawn.
+The global state of matplotlib is not changed, so figures can be drawn from any thread and without a display.
+matplotlib is imported when the first figure is drawn.
 
 ========================  ====================================================================
 Figure of the paper       drawn by
@@ -33,23 +33,9 @@ from autojacobin.figures import (
     retrieval,
     toy,
 )
-from autojacobin.figures._save import save
-from autojacobin.figures._style import METHOD_STYLES, MethodStyle, require_matplotlib
+from autojacobin.figures.style import METHOD_STYLES, MethodStyle, require_matplotlib, save
 
 __all__ = [
-    "METHOD_STYLES",
-    "MethodStyle",
-    "alpha",
-    "choice",
-    "cost",
-    "denoising",
-    "network",
-    "patches",
-    "proof",
-    "recall",
-    "recall_grid",
-    "require_matplotlib",
-    "retrieval",
-    "save",
-    "toy",
-]
+    "METHOD_STYLES", "MethodStyle", "alpha", "choice", "cost", "denoising", "network", "patches", "proof", "recall",
+    "recall_grid", "require_matplotlib", "retrieval", "save", "toy",
+]  # fmt: skip

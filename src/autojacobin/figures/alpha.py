@@ -1,4 +1,4 @@
-"""Figure 7: m-Recall over the weight α of the binary term, beside a method that has none."""
+"""Figure 7: m-Recall by the weight α of the binary term, beside a method without it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autojacobin.errors import DataError
-from autojacobin.figures._inputs import checked_measurement, filled_dict, number_keys
-from autojacobin.figures._style import COLUMN, INK, SMALL_SIZE, dress, legend_below, new_figure, style_of
+from autojacobin.figures.inputs import as_dict, as_measurement, sorted_keys
+from autojacobin.figures.style import COLUMN, INK, SMALL_SIZE, format_axes, legend_below, new_figure, style_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,6 +19,8 @@ __all__ = ["draw"]
 Measurement = tuple[float, float]
 
 _BAR_WIDTH = 0.17
+_ERROR_BAR = {"elinewidth": 0.7, "capthick": 0.7, "capsize": 2, "ecolor": INK}
+_NUMBER = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 5.5, "rotation": 90}
 _PALEST = 0.75  # share of white in the bar of the smallest α
 
 
@@ -28,20 +30,20 @@ def draw(
     title: str = "",
     reference_method: str = "NOKMeans",
 ) -> Figure:
-    """Draw a group of bars for each length of the codes: one for each α, and the reference.
+    """Draw a group of bars for each code length: one bar for each α, and the reference.
 
     Parameters
     ----------
     values : dict of bits to dict of α to (mean, spread)
-        m-Recall of Auto-JacoBin. Every length has the same α.
+        m-Recall of Auto-JacoBin. Every length must have the same values of α.
     reference : dict of bits to (mean, spread)
         m-Recall of the reference method at the same lengths.
     title : str
         What was measured: data set, k, seeds.
     reference_method : str
     """
-    heights, weights = _checked_values(values)
-    beside = _checked_reference(reference, list(heights))
+    heights, weights = _as_values(values)
+    beside = _as_reference(reference, list(heights))
     other = style_of(reference_method)
     figure = new_figure(COLUMN * 1.35, 2.9)
     axes = figure.add_subplot()
@@ -57,57 +59,39 @@ def draw(
     bars[other.label] = _bars(
         axes, centres + (len(weights) + 0.25) * _BAR_WIDTH, beside, colour=other.colour, hatch="////"
     )
-    dress(axes, y="m-Recall", title=title, grid="y")
+    format_axes(axes, y="m-Recall", title=title, grid="y")
     axes.set_xticks(centres + len(weights) / 2 * _BAR_WIDTH, [f"{bits} bits" for bits in heights], fontsize=SMALL_SIZE)
     pairs = [*beside, *(pair for row in heights.values() for pair in row.values())]
     tallest = max(mean + spread for mean, spread in pairs)
-    axes.set_ylim(0, 1.14 * max(tallest, 1e-3))  # room for the numbers over the bars
+    axes.set_ylim(0, 1.14 * max(tallest, 1e-3))  # leaves room for the numbers above the bars
     legend_below(figure, bars, columns=3)
     return figure
 
 
-def _bars(axes: Any, places: Any, pairs: list[Measurement], *, colour: str, hatch: str = "") -> Any:
+def _bars(axes: Any, centres: Any, pairs: list[Measurement], *, colour: str, hatch: str = "") -> Any:
     means, spreads = zip(*pairs, strict=True)
-    bars = axes.bar(
-        places,
-        means,
-        _BAR_WIDTH,
-        yerr=spreads if any(spreads) else None,
-        color=colour,
-        edgecolor=INK,
-        linewidth=0.5,
-        hatch=hatch,
-        error_kw={"elinewidth": 0.7, "capthick": 0.7, "capsize": 2, "ecolor": INK},
-    )
-    for place, mean, spread in zip(places, means, spreads, strict=True):
-        axes.annotate(
-            f"{mean:.3f}".removeprefix("0"),
-            (place, mean + spread),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            fontsize=5.5,
-            rotation=90,
-        )
+    look = {"color": colour, "edgecolor": INK, "linewidth": 0.5, "hatch": hatch, "error_kw": _ERROR_BAR}
+    bars = axes.bar(centres, means, _BAR_WIDTH, yerr=spreads if any(spreads) else None, **look)
+    for centre, mean, spread in zip(centres, means, spreads, strict=True):
+        axes.annotate(f"{mean:.3f}".removeprefix("0"), (centre, mean + spread), xytext=(0, 3), **_NUMBER)
     return bars
 
 
 def _shade(colour: str, place: int, n: int) -> str:
-    """Mix the colour with white, less for each larger α, down to the colour itself."""
+    """Mix the colour with white: the larger α, the less white."""
     white = _PALEST * (1 - place / max(1, n - 1))
     parts = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
     return "#" + "".join(f"{round(part + (255 - part) * white):02X}" for part in parts)
 
 
-def _checked_values(values: Any) -> tuple[dict[int, dict[float, Measurement]], list[float]]:
-    by_length = filled_dict(values, "values", "bits to dicts of α to (mean, spread)")
+def _as_values(values: Any) -> tuple[dict[int, dict[float, Measurement]], list[float]]:
+    by_length = as_dict(values, "values", "bits to dicts of α to (mean, spread)")
     checked = {}
-    for bits in number_keys(by_length, "values", "lengths of codes"):
-        row = filled_dict(by_length[bits], f"values[{bits!r}]", "α to (mean, spread)")
+    for bits in sorted_keys(by_length, "values", "lengths of codes"):
+        row = as_dict(by_length[bits], f"values[{bits!r}]", "α to (mean, spread)")
         checked[bits] = {
-            weight: checked_measurement(row[weight], f"values[{bits!r}][{weight!r}]")
-            for weight in number_keys(row, f"values[{bits!r}]", "weights α")
+            weight: as_measurement(row[weight], f"values[{bits!r}][{weight!r}]")
+            for weight in sorted_keys(row, f"values[{bits!r}]", "weights α")
         }
     weights = {bits: list(row) for bits, row in checked.items()}
     first = next(iter(weights))
@@ -119,11 +103,11 @@ def _checked_values(values: Any) -> tuple[dict[int, dict[float, Measurement]], l
     return checked, weights[first]
 
 
-def _checked_reference(reference: Any, lengths: list[int]) -> list[Measurement]:
-    by_length = filled_dict(reference, "reference", "bits to (mean, spread)")
+def _as_reference(reference: Any, lengths: list[int]) -> list[Measurement]:
+    by_length = as_dict(reference, "reference", "bits to (mean, spread)")
     missing = [bits for bits in lengths if bits not in by_length]
     if missing:
         raise DataError(
             f"reference must have the lengths that values has, got none for {missing[0]} bits; measure it too"
         )
-    return [checked_measurement(by_length[bits], f"reference[{bits!r}]") for bits in lengths]
+    return [as_measurement(by_length[bits], f"reference[{bits!r}]") for bits in lengths]

@@ -1,4 +1,4 @@
-"""Not in the paper: what Auto-JacoBin looked at when it chose its settings, and how it scored."""
+"""Not in the paper: the settings that Auto-JacoBin tried when it chose some, and their scores."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.errors import DataError
-from autojacobin.figures._inputs import filled_dict, numbers
-from autojacobin.figures._style import COLUMN, INK, dress, legend_below, new_figure
+from autojacobin.figures.inputs import as_dict, as_numbers
+from autojacobin.figures.style import COLUMN, INK, format_axes, legend_below, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["draw"]
 
-# start: label, colour, marker
-_STARTS: dict[str, tuple[str, str, str]] = {
+# initialisation: label, colour, marker
+_INITS: dict[str, tuple[str, str, str]] = {
     "random": ("random rotation", "#000000", "v"),
     "itq": ("ITQ", "#0072B2", "s"),
     "okmeans": ("OKMeans", "#009E73", "D"),
@@ -28,7 +28,7 @@ _COLUMNS = ("init", "alpha", "jacobian_weight", "energy", "n_epochs", "m_recall"
 
 
 def draw(results: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
-    """Draw the held-out m-Recall of every candidate over the epochs of its training, with a ring round the chosen one.
+    """Draw the held-out m-Recall of every candidate over the epochs of its training, with a ring around the chosen one.
 
     Parameters
     ----------
@@ -37,22 +37,15 @@ def draw(results: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
     title : str
         What was trained: data set, bits.
     """
-    table = _checked(results)
+    table = _as_table(results)
     figure = new_figure(COLUMN * 1.35, 3.2)
     axes = figure.add_subplot()
     lines: dict[str, Any] = {}
     for init, weight, rows in _candidates(table):
-        label, colour, marker = _STARTS.get(init, (init, INK, "o"))
-        (line,) = axes.plot(
-            table["n_epochs"][rows],
-            table["m_recall"][rows],
-            color=colour,
-            marker=marker,
-            markersize=4,
-            linewidth=1.0,
-            linestyle="dashed" if weight > 0 else "solid",
-            alpha=0.85,
-        )
+        label, colour, marker = _INITS.get(init, (init, INK, "o"))
+        look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.0, "alpha": 0.85}
+        dashes = "dashed" if weight > 0 else "solid"
+        (line,) = axes.plot(table["n_epochs"][rows], table["m_recall"][rows], linestyle=dashes, **look)
         lines.setdefault(f"from {label}", line)
         if weight > 0:
             lines["dashed: with the Jacobian term"] = axes.plot([], [], color=INK, linestyle="dashed", linewidth=1.0)[0]
@@ -68,7 +61,7 @@ def draw(results: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
         markeredgewidth=1.6,
         zorder=5,
     )
-    dress(axes, x="epochs of training", y="m-Recall of held-out training points", title=title)
+    format_axes(axes, x="epochs of training", y="m-Recall of held-out training points", title=title)
     axes.set_xscale("symlog", linthresh=1)
     ticks = sorted({int(epochs) for epochs in table["n_epochs"]})
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
@@ -78,7 +71,7 @@ def draw(results: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
 
 
 def _candidates(table: dict[str, Any]) -> list[tuple[str, float, Any]]:
-    """Rows of each candidate in the order of its training, its start first."""
+    """Rows of each candidate in the order of its training, beginning with its initialisation."""
     starts = {table["init"][row]: row for row in np.flatnonzero(table["n_epochs"] == 0)}
     found: dict[Any, list[Any]] = {}
     for row in np.flatnonzero(table["n_epochs"] > 0):
@@ -94,7 +87,7 @@ def _candidates(table: dict[str, Any]) -> list[tuple[str, float, Any]]:
 
 
 def _words(table: dict[str, Any], row: int) -> str:
-    start = _STARTS.get(table["init"][row], (table["init"][row],))[0]
+    start = _INITS.get(table["init"][row], (table["init"][row],))[0]
     if not table["n_epochs"][row]:
         return f"the start, {start}"
     weight = table["jacobian_weight"][row]
@@ -102,8 +95,8 @@ def _words(table: dict[str, Any], row: int) -> str:
     return rf"{start}, $\alpha$ = {table['alpha'][row]:g}{jacobian}"
 
 
-def _checked(results: Any) -> dict[str, Any]:
-    columns = filled_dict(results, "results", "names to columns, a row a candidate")
+def _as_table(results: Any) -> dict[str, Any]:
+    columns = as_dict(results, "results", "names to columns, one row per candidate")
     missing = [name for name in _COLUMNS if name not in columns]
     if missing:
         raise DataError(
@@ -112,7 +105,7 @@ def _checked(results: Any) -> dict[str, Any]:
         )
     table = {name: np.asarray(columns[name]) for name in _COLUMNS}
     for name in ("n_epochs", "m_recall", "chosen"):
-        table[name] = numbers(table[name], f"results[{name!r}]")
+        table[name] = as_numbers(table[name], f"results[{name!r}]")
     if len({column.shape for column in table.values()}) > 1:
         raise DataError("the columns of results must have one length; pass search_results_ as it is")
     if table["chosen"].sum() != 1:

@@ -1,4 +1,4 @@
-"""Figure 6: the cost over the optimisation, and the terms it is made of."""
+"""Figure 6: the cost during the optimisation, and its terms."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.errors import DataError
-from autojacobin.figures._inputs import filled_dict, numbers
-from autojacobin.figures._style import COLUMN, INK, dress, legend_below, new_figure
+from autojacobin.figures.inputs import as_dict, as_numbers
+from autojacobin.figures.style import COLUMN, INK, format_axes, legend_below, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +24,7 @@ _TERMS: dict[str, tuple[str, str, str, str]] = {
     "binary": (r"binary  $\alpha\,\|YY'-nI\|_1$", "#009E73", "dashdot", "^"),
     "contraction": (r"contraction  $\lambda\,\Sigma\,\|\partial y/\partial x\|^2$", "#882255", "dotted", "D"),
 }
-_MARKERS_A_LINE = 6
+_MARKERS_PER_LINE = 6
 
 
 def draw(history: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
@@ -33,32 +33,25 @@ def draw(history: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
     Parameters
     ----------
     history : dict of arrays
-        What training leaves in ``history_`` of an auto-encoder hasher.
+        ``history_`` of a fitted auto-encoder hasher.
     title : str
         What was trained: data set, bits, α.
     """
-    cost, terms, epoch = _checked_history(history)
+    cost, terms, epoch = _as_history(history)
     figure = new_figure(COLUMN, 4.0)
     whole, parts = figure.subplots(2, 1, sharex=True)
     steps = np.arange(1, len(cost) + 1)
     lines: dict[str, Any] = {}
     (lines["cost"],) = whole.plot(steps, cost, color=INK, linewidth=1.6)
-    every = max(1, len(cost) // _MARKERS_A_LINE)
-    for place, (name, values) in enumerate(terms.items()):
+    every = max(1, len(cost) // _MARKERS_PER_LINE)
+    for number, (name, values) in enumerate(terms.items()):
         label, colour, dashes, marker = _TERMS[name]
-        (lines[label],) = parts.plot(
-            steps,
-            values,
-            color=colour,
-            linestyle=dashes,
-            linewidth=1.2,
-            marker=marker,
-            markersize=3.5,
-            markevery=(place * every // len(terms), every),
-        )
-    dress(whole, y="cost of the batch", title=title)
-    dress(parts, x="iteration", y="terms of the cost")
-    # The terms differ by orders of magnitude; a logarithm shows each of them fall.
+        look: dict[str, Any] = {"color": colour, "linestyle": dashes, "linewidth": 1.2, "marker": marker}
+        shift = (number * every // len(terms), every)
+        (lines[label],) = parts.plot(steps, values, markersize=3.5, markevery=shift, **look)
+    format_axes(whole, y="cost of the batch", title=title)
+    format_axes(parts, x="iteration", y="terms of the cost")
+    # The terms differ by orders of magnitude. A logarithmic axis shows how each of them falls.
     if all((values > 0).all() for values in terms.values()):
         parts.set_yscale("log")
     for axes in (whole, parts):
@@ -72,17 +65,17 @@ def draw(history: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
     return figure
 
 
-def _checked_history(
+def _as_history(
     history: Any,
 ) -> tuple[npt.NDArray[np.float64], dict[str, npt.NDArray[np.float64]], npt.NDArray[np.float64]]:
-    columns = filled_dict(history, "history", "names to columns, a row a step")
+    columns = as_dict(history, "history", "names to columns, one row per step")
     if "cost" not in columns:
         raise DataError(
             f"history must have the column 'cost', got: {', '.join(map(str, columns))}; "
             "pass history_ of a fitted auto-encoder hasher"
         )
     names = ["cost", *(term for term in _TERMS if term in columns), *(["epoch"] if "epoch" in columns else [])]
-    checked = {name: numbers(columns[name], f"history[{name!r}]") for name in names}
+    checked = {name: as_numbers(columns[name], f"history[{name!r}]") for name in names}
     if len({len(column) for column in checked.values()}) > 1:
         lengths = ", ".join(f"{len(column)} in {name!r}" for name, column in checked.items())
         raise DataError(f"the columns of history must have one length, got {lengths}")

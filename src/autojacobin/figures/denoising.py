@@ -1,4 +1,4 @@
-"""Figure 2: noisy points around a curve, where f sends them, and where a trained network does."""
+"""Figure 2: noisy points around a curve, mapped by f and by a trained network."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.autoencoder import Network, Objective, tangent_spaces, train
-from autojacobin.figures._inputs import checked_seed
-from autojacobin.figures._style import INK, LABEL_SIZE, PAGE, dress, new_figure
+from autojacobin.figures.inputs import as_random_state
+from autojacobin.figures.style import INK, LABEL_SIZE, PAGE, format_axes, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,11 +27,12 @@ _TRAINING_POINTS = 200
 _TRAINING_NOISE = 0.01
 _SHOWN = 40
 _SHOWN_NOISE = 0.09
+_ARROW = {"arrowstyle": "->", "linewidth": 0.9, "shrinkA": 0, "shrinkB": 1.5, "mutation_scale": 5}
 
 
 @dataclass(frozen=True)
 class Denoised:
-    """Noisy points, what f makes of them, and what the network does; arrays of shape (n, 2)."""
+    """Noisy points, and the same points mapped by f and by the network; arrays of shape (n, 2)."""
 
     noisy: Points
     ideal: Points
@@ -39,7 +40,7 @@ class Denoised:
 
 
 def curve(t: npt.ArrayLike) -> Points:
-    """Points of the curve; t from −1.15 to 1.15 runs from its left end to its right one."""
+    """Points of the curve for t from −1.15, its left end, to 1.15, its right end."""
     t = np.asarray(t, dtype=np.float64)
     return np.stack([0.7 * t, 0.35 * np.sin(np.pi * t)], axis=-1)
 
@@ -51,16 +52,16 @@ def nearest(points: Points) -> Points:
 
 
 def denoise(seed: int = 0) -> Denoised:
-    """Train a network on points of the curve with a little noise, then send points with much noise through it.
+    """Train a network on points of the curve with a little noise, then apply it to points with much noise.
 
-    The cost is that of Auto-JacoBin without its binary term, since no codes are wanted here. In two dimensions the
-    paper's start from a principal frame leaves all hidden units in the linear part of tanh; here they start with steep
-    slopes spread along the curve, and the outputs from least squares.
+    The cost is that of Auto-JacoBin without its binary term, since no codes are needed here. In two dimensions the
+    paper's initialisation leaves all hidden units in the linear part of tanh. Here the hidden units begin with steep
+    slopes at points spread along the curve, and the outputs with a least-squares fit.
     """
-    rng = checked_seed(seed)
+    rng = as_random_state(seed)
     X = curve(np.linspace(-_END, _END, _TRAINING_POINTS)) + _TRAINING_NOISE * rng.normal(size=(_TRAINING_POINTS, 2))
     network, _ = train(
-        _start(X, rng),
+        _initial_network(X, rng),
         X,
         Objective(alpha=0.0, jacobian_weight=1.0),
         rng=rng,
@@ -73,21 +74,21 @@ def denoise(seed: int = 0) -> Denoised:
     return Denoised(noisy, nearest(noisy), network.forward(noisy).Z)
 
 
-def _start(X: Points, rng: np.random.RandomState) -> Network:
+def _initial_network(X: Points, rng: np.random.RandomState) -> Network:
     W1 = _GAIN * rng.normal(size=(_HIDDEN, 2))
     centres = X[np.linspace(0, len(X) - 1, _HIDDEN).astype(int)]
     b1 = -(W1 * centres).sum(axis=1)
     features = np.column_stack([np.tanh(X @ W1.T + b1), np.ones(len(X))])
-    ridge = np.eye(_HIDDEN + 1)  # keeps the weights small, as descent from zero would
+    ridge = np.eye(_HIDDEN + 1)  # keeps the weights small
     weights = np.linalg.solve(features.T @ features + ridge, features.T @ np.arctanh(X))
     return Network(W1, b1, np.ascontiguousarray(weights[:-1].T), weights[-1])
 
 
 def draw(seed: int = 0) -> Figure:
-    """Draw the noisy points, the same under f, and the same under a network trained on the spot.
+    """Draw the noisy points, the points mapped by f, and the points mapped by a network that is trained here.
 
-    A point keeps its colour in all panels; stars are where points come from, circles where they go. The titles give
-    the mean distance from the curve.
+    A point has the same colour in all panels. Stars are the noisy points, circles the mapped ones. The titles give the
+    mean distance from the curve.
     """
     figure = new_figure(PAGE, 1.95)
     points = denoise(seed)
@@ -104,7 +105,7 @@ def draw(seed: int = 0) -> Figure:
         distance = np.linalg.norm(where - nearest(where), axis=1).mean()
         _draw_points(axes, points.noisy, moved, colours)
         shown = "0" if distance < 5e-4 else f"{distance:.3f}"
-        dress(axes, x="$x_1$", title=f"{title}\nmean distance {shown}", grid="none")
+        format_axes(axes, x="$x_1$", title=f"{title}\nmean distance {shown}", grid="none")
         axes.set_aspect("equal")
     panels[0].set_ylabel("$x_2$", fontsize=LABEL_SIZE)
     return figure
@@ -115,20 +116,7 @@ def _draw_points(axes: Axes, noisy: Points, moved: Points | None, colours: Any) 
         axes.scatter(noisy[:, 0], noisy[:, 1], c=colours, marker="*", s=36, linewidths=0.3, edgecolors=INK, zorder=3)
         return
     for start, end, colour in zip(noisy, moved, colours, strict=True):
-        axes.annotate(
-            "",
-            end,
-            xytext=start,
-            arrowprops={
-                "arrowstyle": "->",
-                "color": colour,
-                "linewidth": 0.9,
-                "shrinkA": 0,
-                "shrinkB": 1.5,
-                "mutation_scale": 5,
-            },
-            zorder=1,
-        )
+        axes.annotate("", end, xytext=start, arrowprops={**_ARROW, "color": colour}, zorder=1)
     axes.scatter(noisy[:, 0], noisy[:, 1], c=colours, marker="*", s=7, linewidths=0, zorder=1)
     axes.scatter(moved[:, 0], moved[:, 1], c=colours, marker="o", s=11, linewidths=0.4, edgecolors=INK, zorder=3)
 
@@ -136,5 +124,5 @@ def _draw_points(axes: Axes, noisy: Points, moved: Points | None, colours: Any) 
 def _colours(n: int) -> Any:
     from matplotlib import colormaps
 
-    # viridis reads the same with any colour vision; its last yellow is too pale for arrows on white
+    # viridis suits any colour vision; its yellow end is too pale for arrows on white
     return colormaps["viridis"](np.linspace(0, 0.92, n))

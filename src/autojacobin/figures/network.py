@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autojacobin.figures._style import BIASES, COLUMN, FAINT, INK, LABEL_SIZE, SMALL_SIZE, new_figure
+from autojacobin.figures.style import COLUMN, FAINT, INK, LABEL_SIZE, SMALL_SIZE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
+__all__ = ["BIASES", "draw"]
 
+BIASES = "#8E44AD"  # purple as in the paper
 _LAYERS_AT = (0.0, 2.0, 4.0)
 _RADIUS = 0.2
-# height of each unit and its index; the gap before the last one holds dots
+# height of each unit and its index; dots fill the gap before the last one
 _OUTER = ((1.6, "1"), (0.9, "2"), (0.2, "3"), (-1.2, "D"))
 _HIDDEN = ((1.25, "1"), (0.55, "2"), (-0.85, "d"))
 _BIAS_AT = 2.35
@@ -22,7 +23,7 @@ _CAPTION_AT = -1.85
 
 
 def draw() -> Figure:
-    """Draw D inputs, d hidden units in black, D outputs, the biases in purple, and the formulas under the layers."""
+    """Draw D inputs, d hidden units in black, D outputs, the biases in purple, and the formulas below the layers."""
     figure = new_figure(COLUMN, 3.0)
     axes = figure.add_subplot()
     layers = (_OUTER, _HIDDEN, _OUTER)

@@ -1,4 +1,4 @@
-"""Figure 4: pictures drawn at random from the set."""
+"""Figure 4: random pictures of the set, and panels of many small pictures."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.figures._inputs import checked_patches, checked_seed
-from autojacobin.figures._style import COLUMN, TITLE_SIZE, new_figure
-from autojacobin.figures._tiles import draw_tiles
+from autojacobin.figures.inputs import as_patches, as_random_state
+from autojacobin.figures.style import COLUMN, TITLE_SIZE, new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
+__all__ = ["draw", "draw_border", "draw_tiles", "mosaic"]
 
-_COLUMNS = 14
-_ROWS = 14
+_COLUMNS, _ROWS = 14, 14
+_GAP = 0.25  # between pictures, as a share of their height: room for two borders with white between them
 
 
 def draw(patches: npt.ArrayLike, seed: int = 0, title: str = "") -> Figure:
@@ -31,8 +31,8 @@ def draw(patches: npt.ArrayLike, seed: int = 0, title: str = "") -> Figure:
         Chooses the patches.
     title : str
     """
-    rng = checked_seed(seed)
-    pictures = checked_patches(patches, "patches")
+    rng = as_random_state(seed)
+    pictures = as_patches(patches, "patches")
     chosen = rng.permutation(len(pictures))[: _ROWS * _COLUMNS]
     rows = -(-len(chosen) // _COLUMNS)
     height, width = pictures.shape[1:3]
@@ -41,3 +41,42 @@ def draw(patches: npt.ArrayLike, seed: int = 0, title: str = "") -> Figure:
     draw_tiles(axes, np.ascontiguousarray(pictures[chosen]), _COLUMNS)
     axes.set_title(title, fontsize=TITLE_SIZE)
     return figure
+
+
+def mosaic(patches: npt.NDArray[np.uint8], columns: int) -> npt.NDArray[np.uint8]:
+    """Arrange pictures (n, height, width, 3) row by row in one white picture, with gaps between and around them."""
+    n, height, width, _ = patches.shape
+    gap = _gap(height)
+    rows = -(-n // columns)
+    whole = np.full((rows * (height + gap) + gap, columns * (width + gap) + gap, 3), 255, dtype=np.uint8)
+    for number, patch in enumerate(patches):
+        y, x = _corner(number, columns, height, width)
+        whole[y : y + height, x : x + width] = patch
+    return whole
+
+
+def draw_tiles(axes: Axes, patches: npt.NDArray[np.uint8], columns: int) -> None:
+    """Show pictures row by row, without axes."""
+    # One image per panel, not interpolated. Many images, or one that is scaled up, would make large files.
+    axes.imshow(mosaic(patches, columns), interpolation="none")
+    axes.set_axis_off()
+
+
+def draw_border(axes: Axes, number: int, columns: int, size: tuple[int, int], colour: str) -> None:
+    """Draw a border around the picture ``number``; ``size`` is the height and width of the pictures."""
+    from matplotlib.patches import Rectangle
+
+    y, x = _corner(number, columns, *size)
+    margin = _gap(size[0]) / 6
+    corner, (height, width) = (x - 0.5 - margin, y - 0.5 - margin), (length + 2 * margin for length in size)
+    axes.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=colour, linewidth=1.2, clip_on=False))
+
+
+def _gap(height: int) -> int:
+    return max(1, round(_GAP * height))
+
+
+def _corner(number: int, columns: int, height: int, width: int) -> tuple[int, int]:
+    row, column = divmod(number, columns)
+    gap = _gap(height)
+    return gap + row * (height + gap), gap + column * (width + gap)

@@ -1,13 +1,13 @@
-"""The figure of appendix I: where the points O, A, B, C, D and E of the proof of Theorem 1 lie."""
+"""The figure of appendix I: the points O, A, B, C, D and E in the proof of Theorem 1."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.figures._style import COLUMN, INK, LABEL_SIZE, SMALL_SIZE, new_figure
+from autojacobin.figures.style import COLUMN, INK, LABEL_SIZE, SMALL_SIZE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,12 +20,12 @@ _POINT = (1.15, 1.5)
 
 
 def manifold(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Height of the curve that stands for the manifold; its tangent at 0 is the x-axis."""
+    """Height of the curve that represents the manifold; its tangent at 0 is the x-axis."""
     return _BEND * x**2
 
 
 def positions() -> dict[str, npt.NDArray[np.float64]]:
-    """Where the points are: O = m, A = m + t, B = f(A), C and D below A and B on the tangent, E with EB = CD.
+    """Coordinates of the points: O = m, A = m + t, B = f(A), C and D below A and B on the tangent, E with EB = CD.
 
     Examples
     --------
@@ -51,30 +51,16 @@ def draw() -> Figure:
     x = np.linspace(-0.75, 2.35, 120)
     axes.plot(x, manifold(x), color="#E6B400", linewidth=3.0)
     axes.plot([-0.8, 3.1], [0, 0], color=INK, linewidth=0.9)
-    for pair, dashes in (
-        ("OA", "solid"),
-        ("AB", "solid"),
-        ("OB", "dashed"),
-        ("AC", "dashed"),
-        ("BD", "dashed"),
-        ("EB", "dashed"),
-        ("CB", "dotted"),
-    ):
+    segments = {"OA": "solid", "AB": "solid", "OB": "dashed", "AC": "dashed", "BD": "dashed", "EB": "dashed"}
+    for pair, dashes in {**segments, "CB": "dotted"}.items():
         start, end = points[pair[0]], points[pair[1]]
         axes.plot(*zip(start, end, strict=True), color=INK, linewidth=0.9, linestyle=dashes)
     for corner, x_side, y_side in (("C", 1, 1), ("D", -1, 1), ("E", 1, 1)):
         _right_angle(axes, points[corner], x_side, y_side)
     for name, (x_shift, y_shift, text) in _LABELS.items():
         axes.plot(*points[name], marker="o", markersize=4, color="#0072B2", markeredgecolor="white")
-        axes.annotate(
-            text,
-            tuple(points[name]),
-            xytext=(x_shift, y_shift),
-            textcoords="offset points",
-            fontsize=LABEL_SIZE,
-            ha="center",
-            va="center",
-        )
+        look: dict[str, Any] = {"textcoords": "offset points", "fontsize": LABEL_SIZE, "ha": "center", "va": "center"}
+        axes.annotate(text, tuple(points[name]), xytext=(x_shift, y_shift), **look)
     axes.text(2.3, float(manifold(np.array(2.3))) + 0.08, r"manifold $\mathcal{M}$", fontsize=SMALL_SIZE, ha="right")
     axes.text(3.1, -0.15, "tangent space at $O$", fontsize=SMALL_SIZE, ha="right", va="center")
     axes.set_aspect("equal")
@@ -88,7 +74,7 @@ def _right_angle(axes: Axes, corner: npt.NDArray[np.float64], x_side: int, y_sid
     axes.plot([along, along, x], [y, up, up], color=INK, linewidth=0.6)
 
 
-# shift of the label in points, and what it says
+# shift of the label in points, and its text
 _LABELS = {
     "O": (-4, -9, "$O = m$"),
     "A": (2, 9, "$A = m + t$"),

@@ -1,4 +1,4 @@
-"""Figures 9 and 10: Recall@i of all methods, a row for each k and a column for each length of the codes."""
+"""Figures 9 and 10: Recall@i of all methods, one row per k and one column per code length."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from autojacobin.errors import DataError
-from autojacobin.figures._curves import draw_curves
-from autojacobin.figures._inputs import checked_curves, filled_dict
-from autojacobin.figures._style import PAGE, SMALL_SIZE, dress, in_order, legend_below, new_figure
+from autojacobin.figures.inputs import as_curves, as_dict
+from autojacobin.figures.recall import draw_curves
+from autojacobin.figures.style import PAGE, SMALL_SIZE, format_axes, legend_below, legend_order, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["draw"]
 
-_TOLERANCE = 0.003  # a quarter of a point in panels of an inch and a bit
+_TOLERANCE = 0.003  # a quarter of a point in panels of a little more than an inch
 _PANEL_HEIGHT = 1.4
 
 
 def draw(curves: Mapping[tuple[int, int], Mapping[str, npt.ArrayLike]], title: str = "") -> Figure:
-    """Draw a grid of panels like :func:`autojacobin.figures.recall.draw`'s.
+    """Draw a grid of panels, each like :func:`autojacobin.figures.recall.draw`.
 
     Parameters
     ----------
     curves : dict of (k, bits) to dict of method to array
-        Every k with every length; Recall@1, Recall@2, … of each method.
+        Recall@1, Recall@2, … of each method, for every k with every code length.
     title : str
         What was measured: data set, seeds.
     """
-    cells = _checked_cells(curves)
+    cells = _as_cells(curves)
     ks, lengths = (sorted({cell[part] for cell in cells}) for part in (0, 1))
     figure = new_figure(PAGE, _PANEL_HEIGHT * len(ks) + 0.9)
     panels = figure.subplots(len(ks), len(lengths), sharex=True, sharey=True, squeeze=False)
@@ -41,7 +41,7 @@ def draw(curves: Mapping[tuple[int, int], Mapping[str, npt.ArrayLike]], title: s
         for column, bits in enumerate(lengths):
             axes = panels[row, column]
             lines.update(draw_curves(axes, cells[k, bits], _TOLERANCE, n_markers=3))
-            dress(
+            format_axes(
                 axes,
                 x="number of retrieved points, i" if row == len(ks) - 1 else "",
                 y=f"Recall@i, k = {k}" if column == 0 else "",
@@ -55,22 +55,22 @@ def draw(curves: Mapping[tuple[int, int], Mapping[str, npt.ArrayLike]], title: s
     panels[0, 0].set_xlim(1, max(2, longest))
     if title:
         figure.suptitle(title, fontsize=SMALL_SIZE + 3)
-    legend_below(figure, {label: lines[label] for label in in_order(lines)}, columns=6)
+    legend_below(figure, {label: lines[label] for label in legend_order(lines)}, columns=6)
     return figure
 
 
-def _checked_cells(curves: Any) -> dict[tuple[int, int], dict[str, npt.NDArray[Any]]]:
+def _as_cells(curves: Any) -> dict[tuple[int, int], dict[str, npt.NDArray[Any]]]:
     holds = "pairs (k, bits) to curves by method"
     cells = {}
-    for key, cell in filled_dict(curves, "curves", holds).items():
+    for key, cell in as_dict(curves, "curves", holds).items():
         if not (isinstance(key, tuple) and len(key) == 2 and all(isinstance(part, Integral) for part in key)):
             raise DataError(f"curves must be a dict of {holds}, got the key {key!r}; expected one such as (100, 64)")
-        cells[key] = checked_curves(cell, f"curves[{key}]")
+        cells[key] = as_curves(cell, f"curves[{key}]")
     for k in {k for k, _ in cells}:
         for bits in {bits for _, bits in cells}:
             if (k, bits) not in cells:
                 raise DataError(
-                    f"the grid has a hole: curves has no entry for k = {k} at {bits} bits; "
+                    f"the grid is incomplete: curves has no entry for k = {k} at {bits} bits; "
                     "measure it, or leave that k or that length out everywhere"
                 )
     return cells

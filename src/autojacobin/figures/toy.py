@@ -1,4 +1,4 @@
-"""Figure 3: a plane in three dimensions, and how the network warps it onto the faces of a cube."""
+"""Figure 3: a plane in three dimensions, and how the network maps it onto the faces of a cube."""
 
 from __future__ import annotations
 
@@ -9,24 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.figures._inputs import checked_seed
-from autojacobin.figures._style import (
-    CODE_COLOURS,
-    FAINT,
-    LABEL_SIZE,
-    PAGE,
-    SMALL_SIZE,
-    TITLE_SIZE,
-    legend_below,
-    new_figure,
-)
+from autojacobin.figures.inputs import as_random_state
+from autojacobin.figures.style import FAINT, LABEL_SIZE, PAGE, SMALL_SIZE, TITLE_SIZE, legend_below, new_figure
 from autojacobin.hashers import AutoJacoBin
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Toy", "draw", "train_toy"]
+__all__ = ["CODE_COLOURS", "Toy", "draw", "train_toy"]
 
+# for the eight codes of three bits: Okabe and Ito, with wine in place of their yellow, which is too pale on white paper
+CODE_COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#882255", "#0072B2", "#D55E00", "#CC79A7")
 _POINTS = 1000
 _MARKERS = "ov^sDPX*"
 
@@ -43,11 +36,11 @@ class Toy:
 def train_toy(seed: int = 2) -> Toy:
     """Train Auto-JacoBin with three bits on 1,000 points of x1 + x2 + x3 = 1, x > 0.
 
-    The paper does not say how it scaled its toy. At its usual 0.8 the tanh is almost linear; at 8 the hidden
-    features reach the faces of the cube as in the paper's picture, and with most seeds all seven codes that three lines
-    can tell apart in a plane are used.
+    The paper does not give the scale of its toy data. At the usual 0.8 the tanh is almost linear. At 8 the hidden
+    features reach the faces of the cube, as in the paper's picture, and with most seeds all seven codes occur that
+    three lines can separate in a plane.
     """
-    rng = checked_seed(seed)
+    rng = as_random_state(seed)
     points = rng.dirichlet([1, 1, 1], _POINTS)
     hasher = AutoJacoBin.as_published(3, alpha=0.01, scale=8, batch_size=None, n_epochs=50, random_state=int(seed)).fit(
         points
@@ -68,30 +61,26 @@ def draw(seed: int = 2) -> Figure:
             cube.plot(*zip(start, end, strict=True), color=FAINT, linewidth=0.7)
     handles: dict[str, Any] = {}
     for number in used:
-        signs = " ".join("+" if number >> place & 1 else "−" for place in (2, 1, 0))
-        look = {
-            "linestyle": "none",
-            "marker": _MARKERS[number],
-            "color": CODE_COLOURS[number],
-            "markersize": 3.0,
-            "markeredgewidth": 0,
-        }
+        signs = " ".join("+" if number >> bit & 1 else "−" for bit in (2, 1, 0))
+        look = {"marker": _MARKERS[number], "color": CODE_COLOURS[number], "markersize": 3.0, "markeredgewidth": 0}
         for axes, points in ((plane, toy.points), (cube, toy.hidden)):
-            (handles[signs],) = axes.plot(*points[numbers == number].T, **look)
+            (handles[signs],) = axes.plot(*points[numbers == number].T, linestyle="none", **look)
     legend_below(figure, handles, columns=8, handle=1.0, title="code, the signs of $y_1\\,y_2\\,y_3$")
     return figure
 
 
-def _panel(figure: Figure, place: int, letter: str, title: str, limits: tuple[float, float], ticks: list[float]) -> Any:
-    axes: Any = figure.add_subplot(place, projection="3d")
+def _panel(
+    figure: Figure, position: int, letter: str, title: str, limits: tuple[float, float], ticks: list[float]
+) -> Any:
+    axes: Any = figure.add_subplot(position, projection="3d")
     axes.set_title(title, fontsize=TITLE_SIZE)
     for number, axis in enumerate("xyz", start=1):
         getattr(axes, f"set_{axis}label")(f"${letter}_{number}$", fontsize=LABEL_SIZE, labelpad=-5)
         getattr(axes, f"set_{axis}lim")(*limits)
         getattr(axes, f"set_{axis}ticks")(ticks)
-        getattr(axes, f"{axis}axis").set_rotate_label(False)  # or the letters stand on their heads
+        getattr(axes, f"{axis}axis").set_rotate_label(False)  # or the letters are upside down
         axes.tick_params(axis=axis, labelsize=SMALL_SIZE, pad=-2)
     axes.set_box_aspect((1, 1, 1))
-    axes.view_init(elev=24, azim=28)  # on the plane from the front; the usual view looks along it
+    axes.view_init(elev=24, azim=28)  # shows the plane from the front; the default view is along it
     axes.grid(False)
     return axes

@@ -1,15 +1,14 @@
-"""The methods of the paper: vectors in, codes out, one method a file."""
+"""The methods: vectors in, codes out, and the registry that names them all."""
 
-from autojacobin.hashers._base import Hasher, LinearHasher
-from autojacobin.hashers._loading import load
-from autojacobin.hashers.autobin import AutoBin
+from autojacobin.hashers.autobin import AutoBin, CAutoBin, DAutoBin
 from autojacobin.hashers.autojacobin import AutoJacoBin
-from autojacobin.hashers.cautobin import CAutoBin
-from autojacobin.hashers.dautobin import DAutoBin
+from autojacobin.hashers.base import Hasher, LinearHasher, check_fitted
 from autojacobin.hashers.itq import ITQ
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
+from autojacobin.hashers.persistence import Tensor
+from autojacobin.hashers.registry import Method, find_method, load, methods, register
 from autojacobin.hashers.spectral import SpectralHashing
 
 __all__ = [
@@ -21,8 +20,14 @@ __all__ = [
     "DAutoBin",
     "Hasher",
     "LinearHasher",
+    "Method",
     "NOKMeans",
     "OKMeans",
     "SpectralHashing",
+    "Tensor",
+    "check_fitted",
+    "find_method",
     "load",
-]
+    "methods",
+    "register",
+]  # fmt: skip

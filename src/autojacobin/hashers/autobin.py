@@ -1,10 +1,182 @@
-"""AutoBin: the auto-encoder with the binary constraint alone."""
+"""The auto-encoders without the Jacobian term: AutoBin, CAutoBin and DAutoBin, and what all auto-encoders share."""
 
 from __future__ import annotations
 
-from autojacobin.hashers._autoencoder import AutoEncoderHasher
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar
 
-__all__ = ["AutoBin"]
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.autoencoder import Network, Objective, TangentsOnDemand, TangentSpaces, train
+from autojacobin.core.arrays import namespace, on_device, to_host
+from autojacobin.core.linear_algebra import coordinates, mean_row, principal_frame, random_rotation
+from autojacobin.core.vectors import as_floats
+from autojacobin.hashers.base import LinearHasher, warn_caller
+from autojacobin.hashers.itq import itq_rotation
+from autojacobin.hashers.nokmeans import NOKMeans
+from autojacobin.hashers.okmeans import OKMeans
+from autojacobin.hashers.parameters import Callback, Choice, Limit, Number, OrNone, Seed, Whole
+from autojacobin.hashers.persistence import Tensor
+
+__all__ = ["INITS", "AutoBin", "AutoEncoderHasher", "CAutoBin", "DAutoBin", "initial_network", "possible_inits"]
+
+INITS = ("random", "itq", "okmeans", "nokmeans")
+_ITQ_ITERATIONS = 50
+
+
+def possible_inits(d: int, D: int) -> tuple[str, ...]:
+    """Initialisations that are defined for ``d`` bits in ``D`` dimensions; OKMeans is not if d > D."""
+    return tuple(name for name in INITS if d <= D or name != "okmeans")
+
+
+def initial_network(X: Any, d: int, init: str, rng: np.random.RandomState) -> Network:
+    """Make a linear auto-encoder: W1 and b1 are a set of hyperplanes, and W2 and b2 reconstruct X from them.
+
+    For ``"random"`` and ``"itq"``, W1 is a rotated PCA frame and b1 = −W1 μ. Since the rows of W1 are orthonormal, W2
+    is W1'. With more hidden units than inputs, W1 has random orthonormal frames below the first one, and W2 is its
+    pseudo-inverse. For ``"okmeans"`` and ``"nokmeans"``, the hyperplanes are those of the method.
+    """
+    xp = namespace(X)
+    D = X.shape[1]
+    mean = mean_row(X)
+    if init in ("okmeans", "nokmeans"):
+        hasher = (OKMeans if init == "okmeans" else NOKMeans)(d, random_state=rng).fit(to_host(X))
+        W1, b1 = (xp.asarray(part.astype(X.dtype)) for part in hasher.hyperplanes())
+        W2 = xp.linalg.pinv(W1).astype(X.dtype)
+        return Network(W1=W1, b1=b1, W2=W2, b2=mean - W2 @ (W1 @ mean + b1))
+    frame = principal_frame(X, mean, min(d, D))
+    if init == "itq":
+        rotation, _ = itq_rotation(coordinates(X, mean, frame), _ITQ_ITERATIONS, rng)
+    else:
+        rotation = xp.asarray(random_rotation(len(frame), rng).astype(X.dtype))
+    frames = [rotation.T @ frame]
+    while sum(map(len, frames)) < d:
+        frames.append(xp.asarray(random_rotation(D, rng).astype(X.dtype)))
+    W1 = xp.concatenate(frames)[:d]
+    W2 = W1.T.copy() if d <= D else xp.linalg.pinv(W1).astype(X.dtype)
+    return Network(W1=W1, b1=-(W1 @ mean), W2=W2, b2=mean)
+
+
+_FEWEST_POINTS_TO_WARN = 100
+_ROWS_PER_BLOCK = 2**14
+
+
+@dataclass(eq=False, repr=False)
+class AutoEncoderHasher(LinearHasher):
+    """Base of the auto-encoder methods: scaling, initialisation, Algorithm 1, and the hyperplanes of the hidden layer.
+
+    The methods differ in their objective and in the inputs of the network.
+    """
+
+    n_bits: int = 64
+    _: KW_ONLY
+    alpha: float | str = 0.1
+    epsilon: float = 1e-4
+    batch_size: int | None = 1000
+    n_epochs: int = 5
+    scale: float = 0.8
+    threshold: str = "bias"
+    init: str = "random"
+    tol: float = 0.0
+    random_state: Any = None
+    device: str = "cpu"
+    progress: Callable[[str, int, int], None] | None = None
+
+    _limits: ClassVar[dict[str, Limit]] = {
+        "n_bits": Whole(1),
+        "alpha": Number(0),
+        "epsilon": Number(0, above_low=True),
+        "batch_size": OrNone(Whole(1)),
+        "n_epochs": Whole(0),
+        "scale": Number(0, above_low=True),
+        "threshold": Choice("bias", "origin"),
+        "init": Choice(*INITS),
+        "tol": Number(0),
+        "random_state": Seed(),
+        "device": Choice("cpu", "cuda"),
+        "progress": OrNone(Callback()),
+    }
+    _tensors: ClassVar[dict[str, Tensor]] = {
+        "W1_": Tensor("f", ("n_bits", "n_features")),
+        "b1_": Tensor("f", ("n_bits",)),
+        "W2_": Tensor("f", ("n_features", "n_bits")),
+        "b2_": Tensor("f", ("n_features",)),
+        "scale_": Tensor("f"),
+        "history_": Tensor("f", ("steps",), columns=True, required={"cost": "f", "n_points": "i"}),
+    }
+
+    # What a method may override
+
+    def _objective(self) -> Objective:
+        return Objective(alpha=float(self.alpha), epsilon=float(self.epsilon))
+
+    def _corruption(self, rng: np.random.RandomState) -> Callable[[Any], Any] | None:  # noqa: ARG002
+        """Return the function that makes inputs from clean points; None leaves them clean."""
+        return None
+
+    # How it works
+
+    def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
+        offsets = self.b1_ if self.threshold == "bias" else np.zeros_like(self.b1_)
+        return self.W1_ * self.scale_, offsets
+
+    def _training_floats(self, array: Any) -> Any:
+        return on_device(as_floats(array), self.device)
+
+    def _fit(self, X: Any, rng: np.random.RandomState) -> None:
+        X = self._scaled(X)
+        network = initial_network(X, self.n_bits, self.init, rng)
+        self._train(network, X, self._objective(), self.n_epochs, rng)
+
+    def _scaled(self, X: Any) -> Any:
+        """Scale the training points into the unit ball, since tanh has values in (−1, 1).
+
+        ``scale`` < 1 leaves room for points with a larger norm.
+        """
+        self.scale_ = float(self.scale) / float(namespace(X).einsum("ij,ij->i", X, X).max()) ** 0.5
+        return X * self.scale_
+
+    def _train(
+        self,
+        network: Network,
+        X: Any,
+        objective: Objective,
+        n_epochs: int,
+        rng: np.random.RandomState,
+        tangents: TangentSpaces | TangentsOnDemand | None = None,
+    ) -> None:
+        network, self.history_ = train(
+            network,
+            X,
+            objective,
+            rng=rng,
+            tangents=tangents,
+            batch_size=self.batch_size,
+            n_epochs=n_epochs,
+            tol=self.tol,
+            corrupt=self._corruption(rng),
+            progress=self.progress,
+        )
+        self.W1_, self.b1_, self.W2_, self.b2_ = (
+            to_host(part).copy() for part in (network.W1, network.b1, network.W2, network.b2)
+        )
+        self._warn_of_constant_bits(X, network)
+
+    def _warn_of_constant_bits(self, X: Any, network: Network) -> None:
+        xp = namespace(X)
+        ones = xp.zeros(self.n_bits, dtype=xp.int64)
+        for start in range(0, len(X), _ROWS_PER_BLOCK):
+            ones += (X[start : start + _ROWS_PER_BLOCK] @ network.W1.T + network.b1 >= 0).sum(axis=0)
+        constant = int(((ones == 0) | (ones == len(X))).sum())
+        if len(X) >= _FEWEST_POINTS_TO_WARN and 4 * constant > self.n_bits:
+            warn_caller(
+                f"{constant} of the {self.n_bits} bits of {type(self).__name__} are the same for all {len(X)} "
+                "training points. This happens when the data lie far from the origin compared with their spread "
+                "(subtract their mean first, for example with StandardScaler(with_std=False) in a pipeline), or when "
+                "alpha or another weight is too large"
+            )
 
 
 class AutoBin(AutoEncoderHasher):
@@ -16,7 +188,7 @@ class AutoBin(AutoEncoderHasher):
     Parameters
     ----------
     n_bits, alpha, epsilon, batch_size, n_epochs, scale, threshold, init, tol, random_state, device, progress
-        As in :class:`AutoJacoBin`, with the same defaults.
+        As in :class:`AutoJacoBin`. ``alpha`` is 0.1 and ``init`` is ``"random"`` by default; nothing is chosen.
 
     Attributes
     ----------
@@ -31,3 +203,88 @@ class AutoBin(AutoEncoderHasher):
     >>> AutoBin(n_bits=32, random_state=0).fit(X).encode(X)
     Codes(1797 codes of 32 bits)
     """
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DAutoBin(AutoEncoderHasher):
+    """AutoBin as a denoising auto-encoder: Σᵢ ‖z(x̃ᵢ) − xᵢ‖² + α ‖ỸỸ' − nI‖₁ᵋ.
+
+    The network has to restore x from x̃, which is x with each entry set to 0 with probability t. The noise is drawn
+    anew for every mini-batch.
+
+    Parameters
+    ----------
+    corruption : float, default=0.1
+        The probability t. The paper searches {0.01, 0.05, 0.1, 0.2} and does not report its choice.
+    n_bits, alpha, epsilon, batch_size, n_epochs, scale, threshold, init, tol, random_state, device, progress
+        As in :class:`AutoBin`, with the same defaults.
+
+    Attributes
+    ----------
+    W1_, b1_, W2_, b2_, scale_, history_
+        As in :class:`AutoJacoBin`; the history has no Jacobian term.
+
+    References
+    ----------
+    P. Vincent et al., "Stacked denoising autoencoders", JMLR 11, 2010.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from autojacobin import DAutoBin
+    >>> X = load_digits().data
+    >>> DAutoBin(n_bits=32, corruption=0.05, random_state=0).fit(X).encode(X)
+    Codes(1797 codes of 32 bits)
+    """
+
+    corruption: float = 0.1
+
+    _limits: ClassVar[dict[str, Limit]] = {**AutoEncoderHasher._limits, "corruption": Number(0, 1, below_high=True)}
+
+    def _corruption(self, rng: np.random.RandomState) -> Callable[[Any], Any]:
+        def corrupt(X: Any) -> Any:
+            kept = rng.random_sample(X.shape) > self.corruption
+            return X * namespace(X).asarray(kept)
+
+        return corrupt
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class CAutoBin(AutoEncoderHasher):
+    """AutoBin as a contractive auto-encoder: Σᵢ ‖zᵢ − xᵢ‖² + λ Σᵢ ‖∂yᵢ/∂xᵢ‖² + α ‖YY' − nI‖₁ᵋ.
+
+    Parameters
+    ----------
+    contraction : float, default=0.01
+        Weight λ of the squared norm of the hidden layer's Jacobian. The paper searches {0.01, 0.1, 1, 10} and does not
+        report its choice. From 0.1 on, the codes were worse than those of random hyperplanes on SIFT and digits.
+    alpha : float, default=0.01
+        Weight α of the binary term; the paper uses a smaller one here than elsewhere.
+    n_bits, epsilon, batch_size, n_epochs, scale, threshold, init, tol, random_state, device, progress
+        As in :class:`AutoBin`, with the same defaults.
+
+    Attributes
+    ----------
+    W1_, b1_, W2_, b2_, scale_, history_
+        As in :class:`AutoJacoBin`; the history has ``contraction`` in place of the Jacobian term.
+
+    References
+    ----------
+    S. Rifai et al., "Contractive auto-encoders: explicit invariance during feature extraction", ICML 2011.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from autojacobin import CAutoBin
+    >>> X = load_digits().data
+    >>> CAutoBin(n_bits=32, contraction=0.001, random_state=0).fit(X).encode(X)
+    Codes(1797 codes of 32 bits)
+    """
+
+    contraction: float = 0.01
+    alpha: float = 0.01
+
+    _limits: ClassVar[dict[str, Limit]] = {**AutoEncoderHasher._limits, "contraction": Number(0)}
+
+    def _objective(self) -> Objective:
+        return replace(super()._objective(), contraction_weight=float(self.contraction))

@@ -7,12 +7,19 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import namespace
-from autojacobin._frames import coordinates, corners, mean_row, nearest_frame, principal_frame, random_rotation
-from autojacobin._parallel import map_points, one_blas_thread
-from autojacobin.hashers._base import LinearHasher
-from autojacobin.hashers._parameters import Limit, Seed, Whole
-from autojacobin.hashers._persistence import Tensor
+from autojacobin.core.arrays import namespace
+from autojacobin.core.linear_algebra import (
+    coordinates,
+    corners,
+    mean_row,
+    nearest_frame,
+    principal_frame,
+    random_rotation,
+)
+from autojacobin.core.parallel import map_points, one_blas_thread
+from autojacobin.hashers.base import LinearHasher
+from autojacobin.hashers.parameters import Limit, Seed, Whole
+from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["ITQ", "itq_rotation"]
 
@@ -20,22 +27,22 @@ _NUMBERS_PER_TASK = 2**17
 
 
 class ITQ(LinearHasher):
-    """PCA, then the rotation that brings the points nearest to the corners of the cube.
+    """PCA, then the rotation that brings the points closest to the corners of a cube.
 
-    With V the centred data in its ``n_bits`` leading principal directions, ITQ lowers the quantisation error
+    With V the centred data in its ``n_bits`` leading principal directions, ITQ minimises the quantisation error
 
         Q(B, R) = ‖B − V R‖²,   B ∈ {−1, 1}, R orthogonal,
 
-    by turns: B = sign(V R) for a fixed R, then R = U W' from the SVD V'B = U S W' for a fixed B.
+    alternately over B and R: B = sign(V R) for a fixed R, then R = U W' from the SVD V'B = U S W' for a fixed B.
 
     Parameters
     ----------
     n_bits : int, default=64
-        Length of the codes; at most the number of features, beyond which PCA has no directions.
+        Length of the codes; at most the number of features.
     n_iter : int, default=50
-        Turns.
+        Iterations.
     random_state : int, RandomState or None
-        Draws the rotation to start from.
+        Draws the initial rotation.
 
     Attributes
     ----------
@@ -44,7 +51,7 @@ class ITQ(LinearHasher):
     mean_ : array of shape (n_features,)
         Mean of the training data.
     quantization_error_ : array of shape (n_iter,)
-        Q / (n · n_bits) at every turn; never rises.
+        Q / (n · n_bits) at each iteration; it never increases.
 
     References
     ----------
@@ -67,7 +74,7 @@ class ITQ(LinearHasher):
     _tensors: ClassVar[dict[str, Tensor]] = {
         "weights_": Tensor("f", ("n_bits", "n_features")),
         "mean_": Tensor("f", ("n_features",)),
-        "quantization_error_": Tensor("f", ("turns",)),
+        "quantization_error_": Tensor("f", ("iterations",)),
     }
     _more_bits_than_features: ClassVar[bool] = False
 
@@ -88,7 +95,7 @@ class ITQ(LinearHasher):
 
 @one_blas_thread()
 def itq_rotation(V: Any, n_iter: int, rng: np.random.RandomState) -> tuple[Any, npt.NDArray[np.float64]]:
-    """Rotation R, shape (d, d), that lowers ‖sign(V R) − V R‖², and that error per entry at every turn."""
+    """Return the rotation R (d, d) that minimises ‖sign(V R) − V R‖², and that error per entry at each iteration."""
     xp = namespace(V)
     rotation = xp.asarray(random_rotation(V.shape[1], rng).astype(V.dtype))
     energy = float((V * V).sum(dtype=xp.float64))
@@ -96,13 +103,13 @@ def itq_rotation(V: Any, n_iter: int, rng: np.random.RandomState) -> tuple[Any, 
     for _ in range(n_iter):
         products = _products_with_corners(V, rotation)
         rotation = nearest_frame(products).astype(V.dtype)
-        # ‖B − VR‖² = ‖B‖² − 2 tr(R' V'B) + ‖V‖², each part at hand already
+        # ‖B − VR‖² = ‖B‖² − 2 tr(R' V'B) + ‖V‖², and all three parts are known
         errors.append(1 + (energy - 2 * float((products * rotation).sum())) / V.size)
     return rotation, np.array(errors)
 
 
 def _products_with_corners(V: Any, rotation: Any) -> Any:
-    """V'B for the corners B = sign(V R), in slices of points that stay in the cache from one product to the other."""
+    """V'B for the corners B = sign(V R), in slices of points that stay in the cache between the two products."""
 
     def work(points: slice) -> Any:
         part = V[points]

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import to_host
+from autojacobin.core.arrays import to_host
+from autojacobin.core.vectors import as_floats, float_blocks
 from autojacobin.errors import DataError
-from autojacobin.hashers._base import LinearHasher, filled
-from autojacobin.hashers._parameters import Choice, Limit, Seed, Whole
-from autojacobin.hashers._persistence import Tensor
-from autojacobin.hashers._vectors import as_floats, float_blocks
+from autojacobin.hashers.base import LinearHasher, non_empty
+from autojacobin.hashers.parameters import Choice, Limit, Seed, Whole
+from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["LSH"]
 
@@ -21,17 +21,16 @@ __all__ = ["LSH"]
 class LSH(LinearHasher):
     """Random hyperplanes: ``bit_j = [w_j · (x − μ) ≥ 0]`` with w_j drawn from a standard normal.
 
-    The hyperplanes do not depend on the data; only the mean μ that they pass through does, so that one pass over an
-    iterator of blocks is enough to fit. Two vectors whose
-    angle as seen from μ is θ differ in a bit with probability θ/π.
+    Of the hyperplanes, only the mean μ depends on the data, so that ``fit`` also takes an iterator of blocks. Two
+    vectors that form an angle θ, seen from μ, differ in each bit with probability θ/π.
 
     Parameters
     ----------
     n_bits : int, default=64
         Length of the codes; may exceed the number of features.
     center : bool, default=True
-        Pass the hyperplanes through the mean of the training data. The reference method has them pass
-        through the origin (``False``), which costs about 0.13 m-Recall on SIFT, where no number is negative.
+        Whether the hyperplanes pass through the mean of the training data. In the original method they pass through the
+        origin (``False``), which loses about 0.13 m-Recall on SIFT, where no number is negative.
     random_state : int, RandomState or None
         Draws the hyperplanes.
 
@@ -40,7 +39,7 @@ class LSH(LinearHasher):
     weights_ : array of shape (n_bits, n_features)
         Normals of the hyperplanes.
     mean_ : array of shape (n_features,)
-        Point that they pass through.
+        Point through which they pass.
 
     References
     ----------
@@ -81,18 +80,18 @@ class LSH(LinearHasher):
     def _fit_blocks(self, blocks: Iterator[Any], rng: np.random.RandomState) -> None:
         total: Any = 0.0
         dtype, row = np.dtype(np.float32), 0
-        for block in filled(blocks):
+        for block in non_empty(blocks):
             array = to_host(self._checked(block, fitting=row == 0))
             for block_of_floats in float_blocks(array):
                 floats = as_floats(block_of_floats, row)
-                self._refuse_hopeless(floats)
+                self._check_training_data(floats)
                 if row == 0:
                     self._remember_features(block, floats)
                 total = total + floats.sum(axis=0, dtype=np.float64)
                 dtype = np.result_type(dtype, floats)
                 row += len(floats)
         if row == 0:
-            raise DataError("LSH.fit got an iterator without a block, expected at least one matrix of vectors")
+            raise DataError("LSH.fit got an iterator without a block, expected at least one matrix; pass some vectors")
         self._draw(total / row, dtype, rng)
 
     def _draw(self, mean: Any, dtype: Any, rng: np.random.RandomState) -> None:

@@ -7,42 +7,41 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._frames import centre, corners, principal_frame, random_rotation
-from autojacobin._parallel import one_blas_thread
-from autojacobin.hashers._base import LinearHasher
-from autojacobin.hashers._parameters import Limit, Seed, Whole
-from autojacobin.hashers._persistence import Tensor
+from autojacobin.core.linear_algebra import centre, corners, principal_frame, random_rotation
+from autojacobin.core.parallel import one_blas_thread
+from autojacobin.hashers.base import LinearHasher
+from autojacobin.hashers.parameters import Limit, Seed, Whole
+from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["NOKMeans"]
 
-# A new hyperplane that agrees with another one beyond this, in direction or in its bits, is not taken.
-_MOST_ALIKE = 0.95
-# Nor one along which the points vary less than this share of the average over the starting frame.
+# A new hyperplane is rejected if its direction or its bits correlate more than this with those of another one,
+_LARGEST_SIMILARITY = 0.95
+# or if the variance along its normal is below this share of the mean variance over the initial frame.
 _LEAST_VARIANCE = 1e-2
-# Multiples of this, modulo one, never come close to each other.
+# Multiples of this, modulo one, are never close to each other.
 _GOLDEN = 0.6180339887498949
 
 
 class NOKMeans(LinearHasher):
     """k-means whose 2^n_bits centres are the corners of a parallelepiped; the hyperplanes need not be orthogonal.
 
-    **A reconstruction.** The original paper was not at hand; this follows its abstract and the remarks on it in
-    the Auto-JacoBin paper: cluster centres as in OKMeans, no orthogonality, points seen in the space of
-    their distances to the hyperplanes, 50 iterations. The objective is the quantisation error
+    **A reconstruction.** The original paper was not available. This class follows its abstract and the remarks in the
+    Auto-JacoBin paper: cluster centres as in OKMeans, no orthogonality, points represented by their distances to the
+    hyperplanes, 50 iterations. The objective is the quantisation error
 
         E = Σᵢ ‖xᵢ − m − C bᵢ‖²,   b_ij = sign(w_j · xᵢ − t_j),  ‖w_j‖ = 1,
 
-    with the edges of the parallelepiped, the columns of C, as free as the hyperplanes (w_j, t_j). An iteration
+    where the columns of C, the edges of the parallelepiped, do not depend on the hyperplanes (w_j, t_j). Each iteration
 
-    1. solves for m and C by least squares, the codes held;
-    2. goes through the hyperplanes: with all other bits held, bit j should have the sign of
-       u_i = c_j · (xᵢ − m − Σ_{l≠j} c_l b_il), and E falls by 4 |u_i| for every point brought to that side. Least
-       squares fits u in the space of the distances to the hyperplanes, and the hyperplane where the fit is zero
-       replaces the old one if E falls.
+    1. solves for m and C by least squares, with the codes fixed;
+    2. visits every hyperplane j. With all other bits fixed, bit j should have the sign of
+       u_i = c_j · (xᵢ − m − Σ_{l≠j} c_l b_il), and E falls by 4 |u_i| for every point that moves to the right side. A
+       least-squares fit predicts u from the distances to the hyperplanes. The hyperplane where the fit is zero replaces
+       the old one if E falls.
 
-    E therefore never rises. Hyperplanes that collapse onto each other, or onto a direction in which the data hardly
-    vary, explain nothing that is not explained without them, so E itself works against them; a step that would still
-    lead there is refused.
+    So E never increases. A hyperplane that nearly equals another one, or has a normal along which the data hardly
+    vary, is rejected, because it adds nothing to the code.
 
     Parameters
     ----------
@@ -51,7 +50,7 @@ class NOKMeans(LinearHasher):
     n_iter : int, default=50
         Iterations.
     random_state : int, RandomState or None
-        Draws the rotation of the PCA frame to start from.
+        Draws the initial rotation of the PCA frame.
 
     Attributes
     ----------
@@ -60,11 +59,11 @@ class NOKMeans(LinearHasher):
     offsets_ : array of shape (n_bits,)
         −t: the projection is ``weights_ @ x + offsets_``, the signed distance to each hyperplane.
     mean_ : array of shape (n_features,)
-        m, the middle of the parallelepiped.
+        m, the centre of the parallelepiped.
     edges_ : array of shape (n_bits, n_features)
         C': half of each edge.
     quantization_error_ : array of shape (n_iter + 1,)
-        E / n before the first iteration and after each; never rises.
+        E / n before the first iteration and after each; it never increases.
 
     References
     ----------
@@ -99,22 +98,22 @@ class NOKMeans(LinearHasher):
         self.n_iter = n_iter
         self.random_state = random_state
 
-    @one_blas_thread()  # products with one vector after another, on which threads wait for each other
+    @one_blas_thread()  # many products of a matrix with a vector, which several threads would only slow down
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         origin, X = centre(X)
-        unit = np.abs(X).max()  # products of four coordinates are to come, so they should be near 1
+        unit = np.abs(X).max()  # keeps products of four coordinates near 1
         X /= unit
         frame = principal_frame(X, np.zeros_like(origin), min(self.n_bits, X.shape[1]))
-        cut = _Hyperplanes(X @ frame.T, _starting_directions(self.n_bits, len(frame), rng).astype(X.dtype))
+        planes = _Hyperplanes(X @ frame.T, _initial_directions(self.n_bits, len(frame), rng).astype(X.dtype))
         energy = float(np.einsum("ij,ij->i", X, X).sum(dtype=np.float64))
-        middle, edges, error = _centres(X, cut.signs, energy)
+        middle, edges, error = _centres(X, planes.signs, energy)
         errors = [error]
         for _ in range(self.n_iter):
-            cut.improve(edges @ X.T - (edges @ middle)[:, None], edges @ edges.T)
-            middle, edges, error = _centres(X, cut.signs, energy)
+            planes.improve(edges @ X.T - (edges @ middle)[:, None], edges @ edges.T)
+            middle, edges, error = _centres(X, planes.signs, energy)
             errors.append(error)
-        self.weights_ = cut.directions @ frame
-        self.offsets_ = -cut.thresholds * unit - self.weights_ @ origin
+        self.weights_ = planes.directions @ frame
+        self.offsets_ = -planes.thresholds * unit - self.weights_ @ origin
         self.mean_ = origin + middle * unit
         self.edges_ = edges * unit
         self.quantization_error_ = np.array(errors) * float(unit) ** 2
@@ -124,44 +123,44 @@ class NOKMeans(LinearHasher):
 
 
 class _Hyperplanes:
-    """The hyperplanes and the sides that the points lie on.
+    """The hyperplanes, and on which side of them the points lie.
 
-    ``points`` are coordinates in the principal frame. The distances to the hyperplanes span the same space of
-    functions, so a least-squares fit in one is a fit in the other, and this one is solved once for all.
+    ``points`` are coordinates in the principal frame. They span the same functions as the distances to the hyperplanes,
+    so a least-squares fit is the same in both, and in the principal frame it needs no matrix inverse.
     """
 
     def __init__(self, points: Any, directions: Any) -> None:
         self.points = points
         self.directions = directions
         self.thresholds = np.zeros(len(directions), dtype=points.dtype)
-        self.signs = corners(directions @ points.T)  # a row a hyperplane
-        self._move_twins_apart()
+        self.signs = corners(directions @ points.T)  # one row per hyperplane
+        self._separate_duplicates()
         variances = points.var(axis=0)
         self.least_variance = _LEAST_VARIANCE * float(variances.mean())
-        # axes without variance are left to the frame: no fit along them means anything
+        # axes without variance are excluded from the fits
         self.inverse_variances = np.where(
             variances > 1e-6 * variances.max(), 1 / np.maximum(variances, np.finfo(points.dtype).tiny), 0
         )
         self.variances = variances
 
-    def _move_twins_apart(self) -> None:
-        """Give a hyperplane that starts as the twin of an earlier one (in few dimensions it must) its own place."""
+    def _separate_duplicates(self) -> None:
+        """Shift every hyperplane that nearly equals an earlier one, as some must in few dimensions."""
         for j in range(1, len(self.directions)):
-            if _likeness(self.signs[:j], self.signs[j]) > _MOST_ALIKE * len(self.points):
+            if _similarity(self.signs[:j], self.signs[j]) > _LARGEST_SIMILARITY * len(self.points):
                 distances = self.points @ self.directions[j]
                 share = 0.1 + 0.8 * ((0.5 + j * _GOLDEN) % 1)
                 self.thresholds[j] = np.quantile(distances, share)
                 self.signs[j] = corners(distances - self.thresholds[j])
 
     def improve(self, along_edges: Any, gram: Any) -> None:
-        """Replace each hyperplane in turn by a better one, where there is one.
+        """Visit all hyperplanes, and replace each if that lowers the error.
 
-        ``along_edges`` holds (x − m)·c_l for every edge and point, ``gram`` the products of the edges.
+        ``along_edges`` holds (x − m)·c_l for every edge and point, ``gram`` the inner products of the edges.
         """
         for j in range(len(self.directions)):
             wanted = along_edges[j] - gram[j] @ self.signs + self.signs[j] * gram[j, j]
             mean = wanted.mean()
-            # the principal coordinates are uncorrelated with mean zero, so the fit needs no matrix inverse
+            # the principal coordinates are uncorrelated and have mean zero, so the fit needs no matrix inverse
             direction = (self.points.T @ (wanted - mean)) / len(wanted) * self.inverse_variances
             length = float(np.sqrt(direction @ direction))
             if length > 0:
@@ -174,24 +173,24 @@ class _Hyperplanes:
         if float(self.variances @ (direction * direction)) < self.least_variance:
             return
         for rows, new, most in (
-            (self.directions, direction, _MOST_ALIKE),
-            (self.signs, signs, _MOST_ALIKE * len(signs)),
+            (self.directions, direction, _LARGEST_SIMILARITY),
+            (self.signs, signs, _LARGEST_SIMILARITY * len(signs)),
         ):
-            likeness = _likeness(rows, new, apart_from=j)
-            # in one dimension all directions are alike from the start; no step may make it worse
-            if likeness > most and likeness > _likeness(rows, rows[j], apart_from=j):
+            similarity = _similarity(rows, new, apart_from=j)
+            # In one dimension all directions are equal. There, a step is rejected only if it makes things worse.
+            if similarity > most and similarity > _similarity(rows, rows[j], apart_from=j):
                 return
         self.directions[j], self.thresholds[j], self.signs[j] = direction, threshold, signs
 
 
-def _starting_directions(n_bits: int, rank: int, rng: np.random.RandomState) -> Any:
-    """Random orthonormal rows in the principal frame, as many frames below each other as it takes."""
+def _initial_directions(n_bits: int, rank: int, rng: np.random.RandomState) -> Any:
+    """Random orthonormal rows in the principal frame; several frames, one below the other, if n_bits > rank."""
     frames = [random_rotation(rank, rng) for _ in range(-(-n_bits // rank))]
     return np.concatenate(frames)[:n_bits]
 
 
 def _centres(X: Any, signs: Any, energy: float) -> tuple[Any, Any, float]:
-    """Middle, edges and quantisation error E / n that fit the codes best; ``energy`` is Σ ‖x‖²."""
+    """Centre, edges and quantisation error E / n that fit the codes best; ``energy`` is Σ ‖x‖²."""
     d, n = signs.shape
     design = np.concatenate([signs, np.ones((1, n), dtype=signs.dtype)])
     normal = (design @ design.T).astype(np.float64)
@@ -201,7 +200,8 @@ def _centres(X: Any, signs: Any, energy: float) -> tuple[Any, Any, float]:
     return solved[d], solved[:d], (energy - float((products * solution).sum())) / n
 
 
-def _likeness(rows: Any, row: Any, apart_from: int | None = None) -> float:
+def _similarity(rows: Any, row: Any, apart_from: int | None = None) -> float:
+    """Largest absolute product of ``row`` with one of ``rows``, except row number ``apart_from``."""
     products = np.abs(rows @ row)
     if apart_from is not None:
         products[apart_from] = 0

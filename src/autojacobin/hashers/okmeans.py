@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._frames import centre, corners, nearest_frame, principal_frame, random_rotation
-from autojacobin._parallel import map_points, one_blas_thread
-from autojacobin.hashers._base import LinearHasher
-from autojacobin.hashers._parameters import Limit, Seed, Whole
-from autojacobin.hashers._persistence import Tensor
+from autojacobin.core.linear_algebra import centre, corners, nearest_frame, principal_frame, random_rotation
+from autojacobin.core.parallel import map_points, one_blas_thread
+from autojacobin.hashers.base import LinearHasher
+from autojacobin.hashers.parameters import Limit, Seed, Whole
+from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["OKMeans"]
 
@@ -19,34 +19,34 @@ _NUMBERS_PER_TASK = 2**19
 
 
 class OKMeans(LinearHasher):
-    """k-means whose 2^n_bits centres are the corners of a box, turned and moved to fit the data.
+    """k-means whose 2^n_bits centres are the corners of a box, rotated and shifted to fit the data.
 
-    With R an orthonormal frame, s the half-lengths of the box and μ its middle, OKMeans lowers
+    With R an orthonormal frame, s the half-lengths of the box and μ its centre, OKMeans minimises
 
         E = Σᵢ ‖xᵢ − μ − R (s ∘ bᵢ)‖²,   bᵢ ∈ {−1, 1}^n_bits, R'R = I,
 
-    by turns, each of which is solved exactly: b = sign(R'(x − μ)); s = mean |R'(x − μ)|; R = U W' from the SVD
-    of Σ (x − μ)(s ∘ b)'; μ = mean of x − R (s ∘ b).
+    alternately over b, s, R and μ. Each step is solved exactly: b = sign(R'(x − μ)); s = mean |R'(x − μ)|; R = U W'
+    from the SVD of Σ (x − μ)(s ∘ b)'; μ = mean of x − R (s ∘ b).
 
     Parameters
     ----------
     n_bits : int, default=64
-        Length of the codes; at most the number of features, beyond which no frame is orthonormal.
+        Length of the codes; at most the number of features.
     n_iter : int, default=100
-        Turns.
+        Iterations.
     random_state : int, RandomState or None
-        Draws the rotation of the PCA frame to start from.
+        Draws the initial rotation of the PCA frame.
 
     Attributes
     ----------
     weights_ : array of shape (n_bits, n_features)
         R': orthonormal normals of the hyperplanes.
     mean_ : array of shape (n_features,)
-        μ, that all hyperplanes pass through.
+        μ, through which all hyperplanes pass.
     scales_ : array of shape (n_bits,)
         s, half the length of each edge of the box.
     quantization_error_ : array of shape (n_iter,)
-        E / n at every turn; never rises.
+        E / n at each iteration; it never increases.
 
     References
     ----------
@@ -71,7 +71,7 @@ class OKMeans(LinearHasher):
         "weights_": Tensor("f", ("n_bits", "n_features")),
         "mean_": Tensor("f", ("n_features",)),
         "scales_": Tensor("f", ("n_bits",)),
-        "quantization_error_": Tensor("f", ("turns",)),
+        "quantization_error_": Tensor("f", ("iterations",)),
     }
     _more_bits_than_features: ClassVar[bool] = False
 
@@ -82,7 +82,7 @@ class OKMeans(LinearHasher):
 
     @one_blas_thread()
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
-        origin, X = centre(X)  # near zero, where float32 has its digits
+        origin, X = centre(X)  # near zero, where float32 is most precise
         middle = np.zeros_like(origin)
         rotation = random_rotation(self.n_bits, rng).astype(X.dtype)
         frame = principal_frame(X, middle, self.n_bits).T @ rotation
@@ -95,8 +95,8 @@ class OKMeans(LinearHasher):
             column_sums = scales * sums
             products *= scales
             frame = nearest_frame(products - np.outer(middle, column_sums)).astype(X.dtype)
-            middle = (-(frame @ column_sums) / n).astype(X.dtype)  # the mean of X itself is zero by now
-            # E = ‖X‖² − 2 tr(frame' X' corners) + ‖corners‖² − n ‖middle‖², each part at hand already
+            middle = (-(frame @ column_sums) / n).astype(X.dtype)  # the mean of X is zero
+            # E = ‖X‖² − 2 tr(frame' X' corners) + ‖corners‖² − n ‖middle‖², and all parts are known
             fit = float((products * frame).sum())
             spread = n * float((scales * scales).sum())
             errors.append((energy - 2 * fit + spread) / n - float(middle @ middle))
@@ -110,7 +110,7 @@ class OKMeans(LinearHasher):
 
 
 def _products_with_signs(X: Any, frame: Any, offsets: Any) -> tuple[Any, Any, Any]:
-    """Σ |P|, Σ B and X'B for the projections P = X frame − offsets and their signs B, in slices for the cache."""
+    """Σ |P|, Σ B and X'B for the projections P = X frame − offsets and their signs B, in slices that fit the cache."""
 
     def work(points: slice) -> tuple[Any, Any, Any]:
         projected = X[points] @ frame

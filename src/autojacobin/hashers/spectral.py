@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._frames import coordinates, mean_row, principal_frame
-from autojacobin.hashers._base import Hasher
-from autojacobin.hashers._parameters import Limit, Whole
-from autojacobin.hashers._persistence import Tensor
+from autojacobin.core.linear_algebra import coordinates, mean_row, principal_frame
+from autojacobin.hashers.base import Hasher
+from autojacobin.hashers.parameters import Limit, Whole
+from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["SpectralHashing"]
 
@@ -19,17 +19,17 @@ __all__ = ["SpectralHashing"]
 class SpectralHashing(Hasher):
     """Smoothest waves over a box around the data: ``bit = [cos(m π (v − a) / (b − a)) ≥ 0]``.
 
-    The relaxed problem behind it asks for balanced, uncorrelated bits that change little between neighbours.
-    For a uniform distribution on a box it has a closed solution: along a principal axis with range [a, b] the
-    eigenfunctions are cosines of m half-waves, with eigenvalues that grow with (m π / (b − a))². The
-    ``n_bits`` smallest over all axes and m ≥ 1 make the code; a long axis gives several bits.
+    Spectral hashing asks for balanced, uncorrelated bits that change little between neighbours. The relaxed problem
+    has a closed solution for a uniform distribution on a box: along a principal axis with range [a, b], the
+    eigenfunctions are cosines of m half-waves, and their eigenvalues grow with (m π / (b − a))². The ``n_bits``
+    smallest eigenvalues over all axes and all m ≥ 1 define the code. A long axis gives several bits.
 
-    Nothing is random here, so there is no ``random_state``.
+    The method is deterministic, so there is no ``random_state``.
 
     Parameters
     ----------
     n_bits : int, default=64
-        Length of the codes; beyond the number of features, higher frequencies fill it up.
+        Length of the codes; may exceed the number of features.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class SpectralHashing(Hasher):
     lower_, range_ : arrays of shape (min(n_bits, n_features),)
         The box: a and b − a along each direction.
     axis_ : array of int, shape (n_bits,)
-        Direction that each bit looks along.
+        Principal direction of each bit.
     mode_ : array of int, shape (n_bits,)
         Number of half-waves m of each bit.
 
@@ -108,9 +108,9 @@ class SpectralHashing(Hasher):
 
 
 def _smoothest_waves(ranges: Any, n_bits: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Axis and number of half-waves of the ``n_bits`` smallest eigenvalues, equal ones by axis and then mode."""
+    """Axis and number of half-waves of the ``n_bits`` smallest eigenvalues; equal ones are sorted by axis and mode."""
     widest = ranges.max()
-    usable = np.flatnonzero(ranges > 1e-6 * widest)  # an axis along which nothing varies has no wave
+    usable = np.flatnonzero(ranges > 1e-6 * widest)  # leave out axes along which nothing varies
     axis = np.repeat(usable, n_bits)
     mode = np.tile(np.arange(1, n_bits + 1), len(usable))
     eigenvalue = (mode * (widest / ranges[axis].astype(np.float64))) ** 2

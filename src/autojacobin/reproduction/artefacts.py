@@ -1,4 +1,4 @@
-"""The tables and figures by name: what each shows, what the paper says of it, what it needs, how it is made."""
+"""The tables and figures by name: what each shows, what the paper says about it, what it needs, how it is made."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autojacobin import figures
-from autojacobin.reproduction import findings, paper_figures, paper_tables
-from autojacobin.reproduction.cells import alpha_cells, compared_cells, every_cell, first_seed
+from autojacobin.reproduction import findings, paper
+from autojacobin.reproduction.report import Table
 from autojacobin.reproduction.results import Results
 from autojacobin.reproduction.settings import Settings
-from autojacobin.reproduction.tables import Table
-from autojacobin.reproduction.trials import Cell
+from autojacobin.reproduction.trials import Cell, alpha_cells, compared_cells, every_cell, first_seed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,17 +26,17 @@ class Artefact:
     Attributes
     ----------
     title : str
-        What it shows, in a line.
+        What it shows, in one line.
     claim : str
-        What the paper says of it.
+        What the paper says about it.
     make : callable
         Gives a Table or a Figure, or a sentence that says why there is none.
     found : callable
-        Says what the results are in the light of the claim; nothing where only the eye can.
+        Compares the results with the claim in a sentence; gives nothing for figures that only the eye can judge.
     caption : str
-        What was measured or drawn, to stand below a figure.
+        What was measured or drawn, for the text below a figure.
     cells : callable
-        What must have been tried, from the settings.
+        Trials that it needs, from the settings.
     searches_grids : bool
         Whether the variants' grids have to be searched.
     """
@@ -52,7 +51,7 @@ class Artefact:
 
     @property
     def is_figure(self) -> bool:
-        """Whether it is drawn; all that is drawn, and nothing else, has a caption."""
+        """Whether it is a figure. Figures have a caption, tables do not."""
         return bool(self.caption)
 
 
@@ -69,14 +68,14 @@ ARTEFACTS: dict[str, Artefact] = {
         "Table II: m-Recall of every method",
         "Auto-JacoBin has the highest m-Recall in 13 of the 15 rows on SIFT1M, and OKMeans in the other two; the text "
         "calls it comparable to the state of the art there, and better with more bits.",
-        paper_tables.m_recalls,
+        paper.m_recalls,
         findings.m_recalls,
         cells=compared_cells,
     ),
     "quality": Artefact(
         "Beyond the paper: all ten methods, and Auto-JacoBin that chooses its settings",
         "Not in the paper: its settings are fixed. The library's default chooses them on held-out training points.",
-        paper_tables.every_m_recall,
+        paper.every_m_recall,
         findings.every_m_recall,
         cells=every_cell,
     ),
@@ -84,7 +83,7 @@ ARTEFACTS: dict[str, Artefact] = {
         "Figures 9 and 10: Recall@i of every method",
         "On NUS-WIDE and GIST1M Auto-JacoBin performs much better than previous techniques. More bits help all "
         "methods, and performance decreases as k increases.",
-        paper_figures.recall_grid,
+        paper.recall_grid,
         findings.recall_grid,
         "Share of the k true neighbours among the first i points in Hamming order, mean over queries and seeds.",
         compared_cells,
@@ -92,7 +91,7 @@ ARTEFACTS: dict[str, Artefact] = {
     "fig5": Artefact(
         "Figure 5: a query and what each method retrieves for it",
         "Auto-JacoBin retrieves the most true neighbours for the query that is shown (SIFT10M, 128 bits).",
-        paper_figures.retrieval,
+        paper.retrieval,
         findings.retrieval,
         "Of the points nearest in Hamming distance, 0.01 % of the base but 99 at least, the 99 nearest in Euclidean "
         "distance; orange: among the true 99. Each patch is stretched from black to white.",
@@ -101,14 +100,14 @@ ARTEFACTS: dict[str, Artefact] = {
     "fig4": Artefact(
         "Figure 4: random patches of the set",
         "Most patches show boundaries or corners (SIFT10M).",
-        paper_figures.patches,
+        paper.patches,
         caption="Patches of the base, drawn at random. Each is stretched from black to white.",
     ),
     "fig6": Artefact(
         "Figure 6: the cost over the optimisation",
         "The cost decreases monotonically, though the batch is another at each iteration, and hardly changes after the "
         "first 20 iterations (NUS-WIDE, 64 bits, α = 0.1).",
-        paper_figures.cost,
+        paper.cost,
         findings.cost,
         "Cost of each batch after the step on it, and the terms that add up to it.",
         lambda settings: [cell for cell in _first_of("AutoJacoBin")(settings) if cell.bits == settings.bits[0]],
@@ -116,7 +115,7 @@ ARTEFACTS: dict[str, Artefact] = {
     "fig7": Artefact(
         "Figure 7: m-Recall by the weight α",
         "Performance is stable for α from 0.01 to 10, and always better than that of NOKMeans (NUS-WIDE, k = 1).",
-        paper_figures.alphas,
+        paper.alphas,
         findings.alphas,
         "m-Recall for the smallest k, with the same seed for all bars.",
         lambda settings: alpha_cells(settings) + _first_of("NOKMeans")(settings),
@@ -125,7 +124,7 @@ ARTEFACTS: dict[str, Artefact] = {
         "Figure 8: Recall@i of the auto-encoder models",
         "Auto-JacoBin is consistently better; AutoBin1, DAutoBin and CAutoBin are comparable; AutoBin2 is last "
         "(NUS-WIDE, 128 bits, k = 100).",
-        paper_figures.variants,
+        paper.variants,
         findings.variants,
         "Auto-JacoBin with the paper's α = 0.1; the others with what was best on held-out training points.",
         _longest_of_own,
@@ -134,7 +133,7 @@ ARTEFACTS: dict[str, Artefact] = {
     "variants": Artefact(
         "Beside figure 8: m-Recall of the auto-encoder models and the parameters chosen for them",
         "DAutoBin is slightly better than AutoBin1, and AutoBin1 slightly better than CAutoBin.",
-        paper_tables.variant_m_recalls,
+        paper.variant_m_recalls,
         findings.variant_m_recalls,
         cells=_longest_of_own,
         searches_grids=True,
@@ -143,7 +142,7 @@ ARTEFACTS: dict[str, Artefact] = {
         "Recall@1000",
         "With 64 bits on NUS-WIDE, Recall@1000 is 0.92, and the previous best is NOKMeans at 0.81; for which k is not "
         "said.",
-        paper_tables.recall_at_1000,
+        paper.recall_at_1000,
         findings.recall_at_1000,
         cells=compared_cells,
     ),
@@ -151,7 +150,7 @@ ARTEFACTS: dict[str, Artefact] = {
         "Points to retrieve for a recall of 0.9",
         "With 256 bits on GIST1M, 2,000 points give a recall of 0.9; the other methods need more than 6,000. For "
         "which k is not said.",
-        paper_tables.depth_for_90,
+        paper.depth_for_90,
         findings.depth_for_90,
         cells=compared_cells,
     ),
@@ -159,11 +158,11 @@ ARTEFACTS: dict[str, Artefact] = {
         "Training time",
         "Auto-JacoBin takes about 8 minutes on SIFT1M with 64 bits; NOKMeans, OKMeans, ITQ and Spectral Hashing take "
         "15, 4, 2 and 1 seconds.",
-        paper_tables.training_times,
+        paper.training_times,
         findings.training_times,
         cells=compared_cells,
     ),
-    "table1": Artefact("Table I: the data sets", "Four sets, 10,000 training points each.", paper_tables.data_sets),
+    "table1": Artefact("Table I: the data sets", "Four sets, 10,000 training points each.", paper.data_sets),
     "fig1": Artefact(
         "Figure 1: the network",
         "",
@@ -192,4 +191,4 @@ ARTEFACTS: dict[str, Artefact] = {
         caption="B is the point of the manifold nearest to A; C and D lie below A and B in the tangent space at O.",
     ),
 }
-"""By the name that ``--only`` takes, in the order of the report."""
+"""By the names for ``--only``, in the order of the report."""

@@ -1,6 +1,6 @@
-"""What a run found, in a sentence or two for each table and figure, to stand beside what the paper says of it.
+"""What a run found, in a sentence or two for each table and figure, to compare with what the paper says.
 
-Every word that praises or blames is computed from the results, and nothing within the noise is called a difference.
+Every judgement is computed from the results, and nothing within the noise is called a difference.
 """
 
 from __future__ import annotations
@@ -9,26 +9,16 @@ from collections import Counter
 
 import numpy as np
 
-from autojacobin.reproduction.cells import alpha_cell
-from autojacobin.reproduction.paper_figures import alpha_m_recall, k_of_figure_8, models, pictured, typical
-from autojacobin.reproduction.paper_tables import PAPER_SECONDS, label, points_for_90
-from autojacobin.reproduction.results import Results, counted, surely_better
-from autojacobin.reproduction.settings import CHOSEN, COMPARED, EVERY
-from autojacobin.reproduction.trials import N_PICTURED
+from autojacobin.reproduction import paper
+from autojacobin.reproduction.paper import PAPER_SECONDS, label
+from autojacobin.reproduction.results import Results, count_of, surely_better
+from autojacobin.reproduction.settings import CHOSEN, COMPARED, every_method
+from autojacobin.reproduction.trials import N_PICTURED, alpha_cell
 
 __all__ = [
-    "alphas",
-    "cost",
-    "depth_for_90",
-    "every_m_recall",
-    "m_recalls",
-    "recall_at_1000",
-    "recall_grid",
-    "retrieval",
-    "training_times",
-    "variant_m_recalls",
-    "variants",
-]
+    "alphas", "cost", "depth_for_90", "every_m_recall", "m_recalls", "recall_at_1000", "recall_grid", "retrieval",
+    "training_times", "variant_m_recalls", "variants",
+]  # fmt: skip
 
 _OWN, _OTHERS = COMPARED[-1], COMPARED[:-1]
 _SETTLED = 20  # steps after which the paper sees hardly any change of the cost
@@ -41,21 +31,21 @@ def m_recalls(results: Results) -> str:
     level = sum(_OWN in near for _, near in rows)
     alone = sum(winner == _OWN and not near for winner, near in rows)
     behind = Counter(winner for winner, near in rows if _OWN not in (winner, *near))
-    sentence = f"Auto-JacoBin is best or level with the best in {best + level} of {counted(len(rows), 'row')}"
+    sentence = f"Auto-JacoBin is best or level with the best in {best + level} of {count_of(len(rows), 'row')}"
     sentence += f", and ahead of all others beyond the noise in {alone}." if best + level else "."
     return f"{sentence} Where it is behind, the best is {_counts(behind)}." if behind else sentence
 
 
 def every_m_recall(results: Results) -> str:
-    """In how many rows Auto-JacoBin that chooses is best, where it is not, and how it stands to the paper's own."""
-    rows = {(k, bits): results.level_with_best(EVERY, bits, k) for k, bits in _rows(results)}
+    """In how many rows Auto-JacoBin with chosen settings is best or better than with the paper's, and where not."""
+    rows = {(k, bits): results.level_with_best(every_method(), bits, k) for k, bits in _rows(results)}
     lost = {row: best for row, (best, near) in rows.items() if CHOSEN not in (best, *near)}
     pairs = {row: results.level_with_best((_OWN, CHOSEN), row[1], row[0]) for row in rows}
     ahead = sum(best == CHOSEN and not near for best, near in pairs.values())
     behind = sum(best == _OWN and not near for best, near in pairs.values())
     sentence = (
         "With settings chosen on held-out training points Auto-JacoBin is best or level with the best of all methods "
-        f"in {len(rows) - len(lost)} of {counted(len(rows), 'row')}; against the paper's settings it is ahead in "
+        f"in {len(rows) - len(lost)} of {count_of(len(rows), 'row')}; against the paper's settings it is ahead in "
         f"{ahead} and behind in {behind}, beyond the noise."
     )
     if lost:
@@ -65,7 +55,7 @@ def every_m_recall(results: Results) -> str:
 
 
 def recall_grid(results: Results) -> str:
-    """Figures 9 and 10: whose curve is highest over most i, and whether bits and k act as the paper says."""
+    """Figures 9 and 10: the highest curve for most i, and whether bits and k have the effect that the paper reports."""
     highest: Counter[str] = Counter()
     never_below = 0
     for k, bits in _rows(results):
@@ -75,7 +65,7 @@ def recall_grid(results: Results) -> str:
         if alone.any():
             highest[COMPARED[int(alone.argmax())]] += 1
         never_below += bool(top[-1].all())
-    panels = counted(len(_rows(results)), "panel")
+    panels = count_of(len(_rows(results)), "panel")
     found = f"Of {panels}, the highest curve over most i is that of {_counts(highest)}. " if highest else ""
     found += f"The curve of Auto-JacoBin is nowhere below another in {never_below} of {panels}."
     lengths, ks = results.settings.bits, results.settings.ks
@@ -102,12 +92,12 @@ def recall_grid(results: Results) -> str:
 
 def retrieval(results: Results) -> str:
     """Figure 5: how many true neighbours each method shows, for the query of the picture and on average."""
-    _, hits = pictured(results)
+    _, hits = paper.pictured(results)
     counts = {method: mask.sum(axis=1) for method, mask in hits.items()}
-    query = typical(list(counts.values()))
+    query = paper.typical(list(counts.values()))
     shown = _listed({method: values[query] for method, values in counts.items()}, "d")
     average = _listed({method: values.mean() for method, values in counts.items()}, ".1f")
-    n = counted(len(results.data.queries), "query", "queries")
+    n = count_of(len(results.data.queries), "query", "queries")
     return (
         f"Of its {N_PICTURED} true neighbours are retrieved: {shown}. On average over {n}: {average}. "
         "The query shown is the one in the middle by the hits of all methods together."
@@ -115,7 +105,7 @@ def retrieval(results: Results) -> str:
 
 
 def cost(results: Results) -> str:
-    """Figure 6: whether the cost falls from batch to batch, and what falls after step 20."""
+    """Figure 6: whether the cost falls from batch to batch, and how much after step 20."""
     history = results.of(_OWN, results.settings.bits[0])[0].history
     # Batches differ by a point where their number does not divide that of the points.
     costs = history["cost"] / history["n_points"]
@@ -123,9 +113,9 @@ def cost(results: Results) -> str:
     if n < 2:
         return "There was a single step, which says nothing of how the cost falls."
     rises = int(np.count_nonzero(np.diff(costs) > 0))
-    steps = counted(n - 1, "change", "changes")
+    steps = count_of(n - 1, "change", "changes")
     found = (
-        f"The cost fell monotonically over {counted(n, 'step')}."
+        f"The cost fell monotonically over {count_of(n, 'step')}."
         if not rises
         else f"The cost did not fall monotonically: from one batch to the next it rose in {rises} of {steps}."
     )
@@ -143,7 +133,7 @@ def alphas(results: Results) -> str:
     settings, k = results.settings, results.settings.ks[0]
     reach, above, below = 0.0, 0, 0
     for bits in settings.bits:
-        means = [alpha_m_recall(results, bits, alpha, k) for alpha in settings.alphas]
+        means = [paper.alpha_m_recall(results, bits, alpha, k) for alpha in settings.alphas]
         reach = max(reach, max(means) - min(means))
         noise = _seed_noise(results, (_OWN, "NOKMeans"), bits, k)
         other = results.of("NOKMeans", bits)[0].m_recall(k)
@@ -151,7 +141,7 @@ def alphas(results: Results) -> str:
             values = results.outcomes[alpha_cell(bits, alpha, settings)].m_recall(k)
             above += mean - other.mean() > noise and surely_better(values, other)
             below += other.mean() - mean > noise and surely_better(other, values)
-    n = counted(len(settings.bits) * len(settings.alphas), "bar")
+    n = count_of(len(settings.bits) * len(settings.alphas), "bar")
     return (
         f"m-Recall moves by at most {reach:.3f} over α. Of {n} of Auto-JacoBin, {above} are above NOKMeans beyond the "
         f"noise and {below} below it."
@@ -159,9 +149,9 @@ def alphas(results: Results) -> str:
 
 
 def variants(results: Results) -> str:
-    """Figure 8: the ranking, and how much of the way Auto-JacoBin is on top."""
-    k = k_of_figure_8(results)
-    tried = models(results)
+    """Figure 8: the ranking, and for which share of i Auto-JacoBin is highest."""
+    k = paper.k_of_figure_8(results)
+    tried = paper.models(results)
     values = {method: outcome.m_recall(k) for method, outcome in tried.items()}
     ranked = sorted(values, key=lambda method: -values[method].mean())
     level = [label(method) for method in ranked[1:] if not surely_better(values[ranked[0]], values[method])]
@@ -176,7 +166,7 @@ def variants(results: Results) -> str:
 
 def variant_m_recalls(results: Results) -> str:
     """The order of DAutoBin, AutoBin1 and CAutoBin."""
-    tried = models(results)
+    tried = paper.models(results)
     names = ("DAutoBin", "AutoBin1", "CAutoBin")
     means = {method: [tried[method].m_recall(k).mean() for k in results.settings.ks] for method in names}
     first = [a > b for a, b in zip(means["DAutoBin"], means["AutoBin1"], strict=True)]
@@ -202,7 +192,7 @@ def recall_at_1000(results: Results) -> str:
 def depth_for_90(results: Results) -> str:
     """Points for a recall of 0.9 with the longest codes, as the paper quotes them."""
     k, bits, depth = results.settings.ks[0], results.settings.bits[-1], results.settings.depth
-    needed = {method: points_for_90(results, method, bits, k) for method in COMPARED}
+    needed = {method: paper.points_for_90(results, method, bits, k) for method in COMPARED}
     other = min(_OTHERS, key=lambda method: needed[method] or depth + 1)
     own, best = (f"more than {depth:,}" if needed[m] is None else f"{needed[m]:,}" for m in (_OWN, other))
     return f"With {bits} bits and k = {k} Auto-JacoBin needs {own}, and {label(other)}, the best of the others, {best}."
@@ -213,15 +203,15 @@ def training_times(results: Results) -> str:
     bits = results.settings.bits[0]
     seconds = {method: np.mean([o.seconds["fit"] for o in results.of(method, bits)]) for method in COMPARED}
     slowest = max(_OTHERS, key=lambda method: seconds[method])
-    paper = PAPER_SECONDS[_OWN] / max(PAPER_SECONDS[method] for method in _OTHERS if method in PAPER_SECONDS)
+    ratio = PAPER_SECONDS[_OWN] / max(PAPER_SECONDS[method] for method in _OTHERS if method in PAPER_SECONDS)
     return (
         f"With {bits} bits Auto-JacoBin takes {seconds[_OWN]:.2f} s, {seconds[_OWN] / seconds[slowest]:.1f} times as "
-        f"long as {label(slowest)}, the slowest of the others; in the paper it is {paper:.0f} times."
+        f"long as {label(slowest)}, the slowest of the others; in the paper it is {ratio:.0f} times."
     )
 
 
 def _seed_noise(results: Results, methods: tuple[str, ...], bits: int, k: int) -> float:
-    """How far the difference of two methods strays with the seed, where more than one was tried."""
+    """Spread over seeds of the difference of two methods; 0 for a single seed."""
     spreads = [results.m_recall(method, bits, k).spread or 0.0 for method in methods if results.of(method, bits)]
     return float(np.linalg.norm(spreads))
 

@@ -1,21 +1,22 @@
-"""``report.html``: one file that a person reads, with every table and figure inside it."""
+"""Formats of the results: tables as text, Markdown, LaTeX, CSV and HTML, and ``report.html`` with all of them."""
 
 from __future__ import annotations
 
 import base64
+import csv
 import html
-from collections.abc import Sequence
+import io
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autojacobin.reproduction.tables import Table
+__all__ = ["Section", "Table", "as_page"]
 
-__all__ = ["Section", "write_report"]
-
-_LARGEST_DRAWING = 400_000  # bytes; beyond it a drawing is sent as pixels
+_LARGEST_DRAWING = 400_000  # bytes; a larger SVG is replaced by the PNG
 _DOTS_PER_PIXEL = 300 / 96 / 1.35
-_PHONE = 640  # pixels; of what is wider a phone shows a part, to be pushed aside, rather than all too small to read
+_PHONE = 640  # pixels; a phone scrolls what is wider, since it would be too small to read
 
 _STYLE = """
 :root { --paper: #ffffff; --ink: #1f2328; --faint: #59636e; --line: #d1d9e0; --mark: #fff3e0; --panel: #f6f8fa;
@@ -50,13 +51,110 @@ dt { color: var(--faint); } dd { margin: 0; min-width: 0; }
   dd { margin-bottom: .3rem; } }
 @media print { section { break-inside: avoid; } nav { display: none; } }
 """
+_LATEX = {letter: f"\\{letter}" for letter in "&%_#${}"}
+_LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_LATEX |= {"±": r"$\pm$", "×": r"$\times$", "≈": r"$\approx$", "α": r"$\alpha$", "λ": r"$\lambda$", "≤": r"$\leq$"}
+_LATEX |= {"<": "$<$", ">": "$>$", "|": "$|$", "−": "$-$", "–": "--", "—": "---", "…": r"\ldots{}", "≥": r"$\geq$"}
+_LATEX |= {"[": "{[}", "*": "{*}"}  # at the start of a row, LaTeX would read them as an argument of \\
+
+_NUMBER = re.compile(r"^Table [IVX]+: ")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text below a header.
+
+    Attributes
+    ----------
+    name, title : str
+        Name of its files, and the text above it.
+    header : tuple of str
+        Names of the columns.
+    rows : tuple of tuples of str
+    bold, level : frozenset of (row, column)
+        The best cells, and cells that are level with them.
+    note : str
+        Text below it.
+    """
+
+    name: str
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    bold: frozenset[tuple[int, int]] = frozenset()
+    note: str = ""
+    level: frozenset[tuple[int, int]] = frozenset()
+
+    def _marked(self, bold: str, level: str, escape: Callable[[str], str] = str) -> list[list[str]]:
+        """Escape the texts of the cells, and mark those that are bold or level."""
+        patterns = dict.fromkeys(self.level, level) | dict.fromkeys(self.bold, bold)
+        return [
+            [patterns.get((r, c), "{}").format(escape(text)) for c, text in enumerate(row)]
+            for r, row in enumerate(self.rows)
+        ]
+
+    def to_text(self) -> str:
+        """Format as plain text. Bold cells have a star, and cells level with them ≈."""
+        marked = {column for _, column in self.bold | self.level}
+        rows = [
+            [f"{text} " if c in marked and text[-1:] not in "*≈" else text for c, text in enumerate(row)]
+            for row in self._marked("{}*", "{}≈")
+        ]
+        widths = [max(len(row[c]) for row in [list(self.header), *rows]) for c in range(len(self.header))]
+        lines = [
+            "  ".join(
+                text.ljust(width) if c == 0 else text.rjust(width) for c, (text, width) in enumerate(pairs)
+            ).rstrip()
+            for pairs in (list(zip(row, widths, strict=True)) for row in [list(self.header), *rows])
+        ]
+        lines.insert(1, "  ".join("-" * width for width in widths))
+        return "\n".join([self.title, "", *lines, *(["", self.note] if self.note else [])]) + "\n"
+
+    def to_markdown(self) -> str:
+        """Format as a Markdown table."""
+        rows = [[text.replace("|", r"\|") for text in row] for row in (self.header, *self._marked("**{}**", "{} ≈"))]
+        lines = ["| " + " | ".join(row) + " |" for row in rows]
+        lines[:1] = [f"**{self.title}**", "", lines[0], "|---" + "|---:" * (len(self.header) - 1) + "|"]
+        return "\n".join([*lines, *(["", self.note] if self.note else [])]) + "\n"
+
+    def to_latex(self) -> str:
+        """Format as a LaTeX table, which needs the package booktabs and is numbered by LaTeX."""
+        rows = [list(map(_latex, self.header)), *self._marked(r"\textbf{{{}}}", r"{} $\approx$", _latex)]
+        lines = [f"  {' & '.join(row)} \\\\\n" for row in rows]
+        title = _NUMBER.sub("", self.title)
+        return (
+            "\\begin{table}\n\\centering\n"
+            f"\\begin{{tabular}}{{l{'r' * (len(self.header) - 1)}}}\n\\toprule\n"
+            f"{lines[0]}\\midrule\n{''.join(lines[1:])}\\bottomrule\n\\end{{tabular}}\n"
+            f"\\caption{{{_latex(title)}{'. ' + _latex(self.note) if self.note else ''}}}\n"
+            f"\\label{{table:{self.name}}}\n\\end{{table}}\n"
+        )
+
+    def to_csv(self) -> str:
+        """Format as CSV, without marks."""
+        stream = io.StringIO()
+        csv.writer(stream, lineterminator="\n").writerows([self.header, *self.rows])
+        return stream.getvalue()
+
+    def to_html(self) -> str:
+        """Format as an HTML table with a caption."""
+        head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in self.header)
+        body = "".join(
+            f'<tr><th scope="row">{first}</th>{"".join(f"<td>{text}</td>" for text in others)}</tr>'
+            for first, *others in self._marked("<b>{}</b>", "{}<i> ≈</i>", html.escape)
+        )
+        note = f'<p class="note">{html.escape(self.note)}</p>' if self.note else ""
+        return (
+            f'<div class="table"><table><caption>{html.escape(self.title)}</caption><thead><tr>{head}</tr></thead>'
+            f"<tbody>{body}</tbody></table></div>{note}"
+        )
 
 
 @dataclass(frozen=True)
 class Section:
-    """A table, a figure (the paths of its PNG and SVG files), or the reason why there is none; and what is said of it.
+    """A table, a figure (the paths of its PNG and SVG files), or the reason why there is none.
 
-    ``claim`` is what the paper says, ``found`` what the results say, ``caption`` what stands below a figure.
+    ``claim`` is what the paper says about it, ``found`` what the results say, ``caption`` the text below a figure.
     """
 
     name: str
@@ -67,8 +165,8 @@ class Section:
     content: Table | tuple[Path, Path] | str
 
 
-def write_report(title: str, lead: str, sections: Sequence[Section], about: dict[str, Any]) -> str:
-    """Give the page."""
+def as_page(title: str, lead: str, sections: Sequence[Section], about: dict[str, Any]) -> str:
+    """Give the report as one HTML page."""
     listed = "".join(f'<li><a href="#{s.name}">{html.escape(s.title)}</a></li>' for s in sections)
     body = "".join(map(_section, sections))
     facts = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(str(value))}</dd>" for name, value in about.items())
@@ -100,7 +198,7 @@ def _section(section: Section) -> str:
 
 def _embedded(title: str, png: Path, svg: Path) -> str:
     pixels = png.read_bytes()
-    # The size stands in the head of every PNG; figures are drawn for print, and larger letters suit a screen.
+    # The header of a PNG has its size. Figures are drawn for print; on a screen they are shown larger.
     width, height = (round(int.from_bytes(pixels[at : at + 4], "big") / _DOTS_PER_PIXEL) for at in (16, 20))
     wide = ' class="wide"' if width > _PHONE else ""
     small = svg.stat().st_size <= _LARGEST_DRAWING
@@ -109,3 +207,7 @@ def _embedded(title: str, png: Path, svg: Path) -> str:
         f'<img alt="{html.escape(title)}" width="{width}" height="{height}"{wide} '
         f'src="data:image/{kind};base64,{base64.b64encode(content).decode()}">'
     )
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(letter, letter) for letter in text)

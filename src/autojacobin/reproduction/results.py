@@ -1,27 +1,35 @@
-"""Outcomes of all trials of a run, by what was tried, averaged over seeds."""
+"""Outcomes of trials: kept as files of the output folder, and averaged over seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import io
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.core.files import write_atomically
 from autojacobin.datasets import VectorSet
+from autojacobin.errors import StorageError
 from autojacobin.evaluation import OverSeeds, mean_and_error, over_seeds, paired_test
 from autojacobin.reproduction.settings import Settings
 from autojacobin.reproduction.trials import Cell, Outcome
 
-__all__ = ["Results", "counted", "surely_better"]
+__all__ = ["Results", "Store", "count_of", "surely_better"]
 
-Parameters = tuple[tuple[str, float], ...]
+_CHECKSUM_LENGTH = 65
 
 
 @dataclass
 class Results:
-    """What a run knows: the data, the settings, the truth, the outcomes, the parameters chosen for the variants."""
+    """Data, settings, truth and outcomes of a run, and the parameters chosen for the variants."""
 
     data: VectorSet
     settings: Settings
@@ -32,40 +40,40 @@ class Results:
 
     @property
     def seeds_in_words(self) -> str:
-        """What numbers of the compared methods are."""
+        """What the numbers of the compared methods are, for notes."""
         n = self.settings.seeds
         return "seed 0" if n == 1 else f"mean ± deviation of {n} seeds"
 
     @property
     def averaged_over(self) -> str:
-        """What curves are means over."""
+        """What curves are means over, for notes."""
         n, seeds = len(self.data.queries), self.settings.seeds
-        return f"{counted(n, 'query', 'queries')}, {'seed 0' if seeds == 1 else f'{seeds} seeds'}"
+        return f"{count_of(n, 'query', 'queries')}, {'seed 0' if seeds == 1 else f'{seeds} seeds'}"
 
-    def of(self, method: str, bits: int, parameters: Parameters = ()) -> list[Outcome]:
-        """Outcomes of a method at a length, a seed each."""
+    def of(self, method: str, bits: int) -> list[Outcome]:
+        """Outcomes of a method with its default parameters at a code length, one per seed."""
         found = {
             cell.seed: outcome
             for cell, outcome in self.outcomes.items()
-            if (cell.method, cell.bits, cell.parameters) == (method, bits, parameters)
+            if (cell.method, cell.bits, cell.parameters) == (method, bits, ())
         }
         return [found[seed] for seed in sorted(found)]
 
-    def m_recall(self, method: str, bits: int, k: int, parameters: Parameters = ()) -> OverSeeds:
+    def m_recall(self, method: str, bits: int, k: int) -> OverSeeds:
         """m-Recall: mean and spread over the seeds."""
-        return over_seeds([float(outcome.m_recall(k).mean()) for outcome in self.of(method, bits, parameters)])
+        return over_seeds([float(outcome.m_recall(k).mean()) for outcome in self.of(method, bits)])
 
-    def curve(self, method: str, bits: int, k: int, parameters: Parameters = ()) -> npt.NDArray[np.float64]:
+    def curve(self, method: str, bits: int, k: int) -> npt.NDArray[np.float64]:
         """Recall@i, mean over queries and seeds."""
-        curves = [outcome.recall_curve(k) for outcome in self.of(method, bits, parameters)]
+        curves = [outcome.recall_curve(k) for outcome in self.of(method, bits)]
         mean: npt.NDArray[np.float64] = np.mean(curves, axis=0)
         return mean
 
     def level_with_best(self, methods: Iterable[str], bits: int, k: int) -> tuple[str, list[str]]:
-        """Best method by m-Recall, and those that are not behind it beyond the noise.
+        """Best method by m-Recall, and the methods that are level with it.
 
-        A method is level with the best if they differ by no more than their seeds do, or if a paired test over the
-        queries finds no difference (at 5 %). A single query shows none.
+        A method is level with the best if they differ by no more than the spread of their seeds, or if a paired test
+        over the queries finds no difference (at 5 %). A single query cannot show a difference.
         """
         names = tuple(methods)
         if (names, bits, k) not in self._levels:
@@ -82,7 +90,7 @@ class Results:
         return self._levels[names, bits, k]
 
     def records(self) -> list[dict[str, Any]]:
-        """One record for each trial, as JSON takes it."""
+        """One record for each trial, for JSON."""
         listed = []
         for cell, outcome in self.outcomes.items():
             means = {k: mean_and_error(outcome.m_recall(k)) for k in self.settings.ks}
@@ -101,7 +109,7 @@ class Results:
         return listed
 
 
-def counted(n: int, one: str, many: str = "") -> str:
+def count_of(n: int, one: str, many: str = "") -> str:
     """Give "1 seed", "1,000 seeds", "1 query", "2 queries"."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
@@ -109,3 +117,106 @@ def counted(n: int, one: str, many: str = "") -> str:
 def surely_better(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> bool:
     """Whether a paired test over the queries finds a better than b, at 5 %."""
     return len(a) > 1 and paired_test(a, b).verdict() == "a better"
+
+
+class Store:
+    """A folder of finished work. Each piece is a file that is written whole or not at all, so runs can be stopped."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.work = self.folder / "work"
+        try:
+            self.work.mkdir(parents=True, exist_ok=True)
+            # The folder may exist but be read-only. Find that out before the work, not after it.
+            with tempfile.TemporaryFile(dir=self.work):
+                pass
+        except OSError as error:
+            raise StorageError(
+                f"cannot write results to {self.folder}: {error.strerror or error}; choose another folder with --out"
+            ) from error
+
+    def write(self, name: str, content: bytes | str) -> Path:
+        """Write a file of the folder."""
+        path = self.folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, content.encode() if isinstance(content, str) else content)
+        except OSError as error:
+            raise StorageError(
+                f"{path} cannot be written: {error.strerror or error}; make room, or choose another folder with --out"
+            ) from error
+        return path
+
+    def outcome(self, key: str) -> Outcome | None:
+        """Read the outcome of a trial; None if it is missing or damaged, and the trial must be run."""
+        arrays = self._arrays(key)
+        if arrays is None:
+            return None
+        about = json.loads(str(arrays["about"]))
+        return Outcome(
+            before=arrays["before"],
+            depth=int(about["depth"]),
+            seconds=about["seconds"],
+            pictured=arrays.get("pictured"),
+            history={name.removeprefix("history."): a for name, a in arrays.items() if name.startswith("history.")},
+            warned=tuple(about["warned"]),
+        )
+
+    def keep_outcome(self, key: str, outcome: Outcome) -> None:
+        """Write the outcome of a trial."""
+        about = {"depth": outcome.depth, "seconds": outcome.seconds, "warned": outcome.warned}
+        arrays = {
+            "before": outcome.before,
+            "about": np.array(json.dumps(about)),
+            **{f"history.{name}": column for name, column in outcome.history.items()},
+        }
+        if outcome.pictured is not None:
+            arrays["pictured"] = outcome.pictured
+        self._keep_arrays(key, arrays)
+
+    def array(self, key: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Read an array, or make and write it."""
+        arrays = self._arrays(key)
+        if arrays is None:
+            arrays = {"array": make()}
+            self._keep_arrays(key, arrays)
+        return arrays["array"]
+
+    def record(self, key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Read a record from JSON, or make and write it."""
+        content = self._kept(f"{key}.json")
+        if content is not None:
+            kept: dict[str, Any] = json.loads(content)
+            return kept
+        made = make()
+        self._keep(f"{key}.json", json.dumps(made, indent=1).encode())
+        return made
+
+    def _keep_arrays(self, key: str, arrays: dict[str, Any]) -> None:
+        stream = io.BytesIO()
+        np.savez_compressed(stream, **arrays)
+        self._keep(f"{key}.npz", stream.getvalue())
+
+    def _arrays(self, key: str) -> dict[str, npt.NDArray[Any]] | None:
+        content = self._kept(f"{key}.npz")
+        if content is None:
+            return None
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+
+    def _keep(self, name: str, content: bytes) -> None:
+        self.write(f"work/{name}", content + _checksum(content))
+
+    def _kept(self, name: str) -> bytes | None:
+        """Content of a file of finished work; None if it is missing or damaged."""
+        try:
+            stored = (self.work / name).read_bytes()
+        except OSError:
+            return None
+        content = stored[:-_CHECKSUM_LENGTH]
+        return content if stored == content + _checksum(content) else None
+
+
+def _checksum(content: bytes) -> bytes:
+    """Checksum at the end of a file. The checksums of the zip format do not cover names and sizes of arrays."""
+    return b"\n" + hashlib.sha256(content).hexdigest().encode()

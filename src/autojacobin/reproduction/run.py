@@ -1,43 +1,45 @@
-"""The whole run: try what is needed, keep it, make the tables and figures, write the report."""
+"""The whole run: run the trials, keep their outcomes, make the tables and figures, write the report."""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import os
 import platform
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from autojacobin import __version__, figures
-from autojacobin._parallel import usable_cores
+from autojacobin.core.parallel import usable_cores
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
-from autojacobin.evaluation import ground_truth
+from autojacobin.evaluation import ground_truth, m_recall
 from autojacobin.reproduction.artefacts import ARTEFACTS, Artefact
-from autojacobin.reproduction.cells import longest_bits, variant_cells
-from autojacobin.reproduction.choosing import choose, grid
-from autojacobin.reproduction.report import Section, write_report
-from autojacobin.reproduction.results import Results, counted
-from autojacobin.reproduction.settings import VARIANTS, Settings, cut
-from autojacobin.reproduction.store import Store
-from autojacobin.reproduction.tables import Table
-from autojacobin.reproduction.trials import N_PICTURED, Cell, fingerprint, run_cell
+from autojacobin.reproduction.report import Section, Table, as_page
+from autojacobin.reproduction.results import Results, Store, count_of
+from autojacobin.reproduction.settings import GRIDS, VARIANTS, Settings, cut, make_hasher
+from autojacobin.reproduction.trials import N_PICTURED, Cell, fingerprint, longest_bits, run_cell, variant_cells
+from autojacobin.search import hamming_topk
 
-__all__ = ["Reproduction", "reproduce"]
+__all__ = ["Reproduction", "grid", "reproduce"]
 
 Progress = Callable[[str, int, int], None]
+
+_K, _DEPTH, _HELD_OUT_SHARE, _FEWEST = 10, 100, 10, 20  # of the search for the parameters of a variant
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What a run made: its folder, the page, the tables, what was found, and what was left out and why; all by name."""
+    """Outcome of a run: its folder, the report, and by name the tables, the findings, and why others were not made."""
 
     folder: Path
     report: Path
@@ -56,28 +58,28 @@ def reproduce(
 ) -> Reproduction:
     """Regenerate the paper's tables and figures on ``data`` into ``folder``.
 
-    A run that was interrupted goes on where it was, and one with more seeds or lengths computes only what is new.
+    A run that was interrupted continues where it stopped. One with more seeds or lengths computes only what is new.
 
     Parameters
     ----------
     data : VectorSet
         From :func:`autojacobin.datasets.load_set`.
     folder : path
-        Gets ``report.html``, ``results.json``, ``tables/``, ``figures/``, and ``work/`` with what was computed.
+        For ``report.html``, ``results.json``, ``tables/``, ``figures/``, and ``work/`` with the kept outcomes.
     settings : Settings, optional
         ``Settings.for_set(data)`` by default.
     only : iterable of str, optional
-        Names of tables and figures to make, keys of ``ARTEFACTS``; all by default. The report holds these alone, and
-        files of others stay as an earlier run left them; ``results.json`` lists the files of the last run.
+        Names of tables and figures to make, keys of ``ARTEFACTS``; all by default. The report contains only these.
+        Files of others stay as an earlier run left them; ``results.json`` lists the files of the last run.
     progress : callable, optional
         Called as ``progress(stage, done, total)``.
     """
     settings = settings or Settings.for_set(data)
     settings.check_against(data)
     wanted = _wanted(only)
-    _refuse_folder_of_another_set(Path(folder), data.name)
+    _check_folder(Path(folder), data.name)
     if any(artefact.is_figure for artefact in wanted.values()):
-        figures.require_matplotlib()  # to learn it after the work would be too late
+        figures.require_matplotlib()  # before the work, not after it
     started = time.perf_counter()
     run = _Run(cut(data, settings), settings, Store(folder), progress or (lambda *_: None))
     results = run.everything(wanted)
@@ -99,13 +101,13 @@ def reproduce(
     }
     run.store.write("results.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     lead = " ".join([f"{data.description.removesuffix('.')}."] * bool(data.description) + [_sizes(results)])
-    page = write_report(f"Auto-JacoBin on {data.name}", lead, sections, about)
+    page = as_page(f"Auto-JacoBin on {data.name}", lead, sections, about)
     report = run.store.write("report.html", page)
     return Reproduction(Path(folder), report, tables, found, left_out)
 
 
-def _refuse_folder_of_another_set(folder: Path, name: str) -> None:
-    """Tables and figures of two sets side by side would be taken for one another's."""
+def _check_folder(folder: Path, name: str) -> None:
+    """Raise DataError if the folder holds the results of another set."""
     try:
         other = json.loads((folder / "results.json").read_text(encoding="utf-8"))["set"]["name"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -128,7 +130,7 @@ def _wanted(only: Iterable[str] | None) -> dict[str, Artefact]:
 
 
 class _Run:
-    """Work that is under way, with a bar over the whole of it."""
+    """A run in progress, with one progress bar for all of it."""
 
     def __init__(self, data: VectorSet, settings: Settings, store: Store, progress: Progress) -> None:
         self.data, self.settings, self.store, self.progress = data, settings, store, progress
@@ -137,7 +139,7 @@ class _Run:
         self.files: dict[str, list[str]] = {}
 
     def everything(self, wanted: dict[str, Artefact]) -> Results:
-        """Try all that the wanted tables and figures need."""
+        """Run all trials that the wanted tables and figures need."""
         cells = list(dict.fromkeys(cell for artefact in wanted.values() for cell in artefact.cells(self.settings)))
         searched = any(artefact.searches_grids for artefact in wanted.values())
         bits = longest_bits(self.settings)
@@ -160,10 +162,41 @@ class _Run:
         return results
 
     def _choose(self, method: str, bits: int) -> dict[str, float]:
+        """Search the grid of a variant: the best m-Recall of held-out training points wins."""
         stage = f"{method}: search of its parameters on the training set"
         self.progress(stage, self.done, self.total)
-        tell = partial(self._advance, Cell(method, bits, 0).cost, stage)
-        return choose(method, bits, self.data, self.print, self.settings, self.store, tell)
+        data, cost = self.data, Cell(method, bits, 0).cost
+        if len(data.train) < _FEWEST:
+            raise DataError(
+                f"the parameters of {method} are searched on at least {_FEWEST} training points, got "
+                f"{len(data.train)}; pass more, or leave fig8 and variants out with --only"
+            )
+        tried = []
+        for parameters in grid(method, self.settings):
+            given = make_hasher(method, bits, 0, parameters).get_params()
+            named = json.dumps([self.print, method, sorted(given.items()), __version__], default=str)
+            key = f"choice-{method}-{bits}-{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+            tried.append(self.store.record(key, partial(self._score, method, bits, parameters)))
+            self._advance(cost, stage)
+        best: dict[str, float] = max(tried, key=lambda one: one["m_recall"])["parameters"]
+        return best
+
+    def _score(self, method: str, bits: int, parameters: dict[str, float]) -> dict[str, Any]:
+        held_out, rest, truth = self._held_out
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the score shows that a combination fails
+            hasher = make_hasher(method, bits, 0, parameters).fit(rest)
+        k, depth = truth.shape[1], min(_DEPTH, len(rest))
+        _, ids = hamming_topk(hasher.encode(held_out), hasher.encode(rest), depth)
+        return {"parameters": parameters, "m_recall": m_recall(ids, truth, k, depth)}
+
+    @cached_property
+    def _held_out(self) -> tuple[Any, Any, Any]:
+        """A tenth of the training set for queries, the rest of it, and the true neighbours of the queries in it."""
+        train = np.asarray(self.data.train)
+        order = np.random.default_rng(0).permutation(len(train))
+        held_out, rest = (train[part] for part in np.split(order, [len(order) // _HELD_OUT_SHARE]))
+        return held_out, rest, ground_truth(rest, held_out, min(_K, len(rest)))
 
     def _try(self, cell: Cell, results: Results) -> None:
         self.progress(str(cell), self.done, self.total)
@@ -197,11 +230,17 @@ class _Run:
         return Section(name, artefact.title, artefact.claim, found, artefact.caption, made)
 
 
+def grid(method: str, settings: Settings) -> list[dict[str, float]]:
+    """All combinations of parameters that are tried for a variant; only its weight α unless the grids are full."""
+    axes = {name: values for name, values in GRIDS[method].items() if settings.full_grids or name == "alpha"}
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
 def _sizes(results: Results) -> str:
     data = results.data
     return (
-        f"{counted(len(data.train), 'training point')}, {len(data.base):,} in the base, "
-        f"{counted(len(data.queries), 'query', 'queries')}, {counted(data.base.shape[1], 'dimension')}."
+        f"{count_of(len(data.train), 'training point')}, {len(data.base):,} in the base, "
+        f"{count_of(len(data.queries), 'query', 'queries')}, {count_of(data.base.shape[1], 'dimension')}."
     )
 
 
@@ -223,6 +262,6 @@ def _about(results: Results, seconds: float) -> dict[str, Any]:
         "this run took": f"{seconds:,.0f} s; trials that were kept from earlier runs were not run again",
         "date": date.today().isoformat(),
         "warnings of the fits": "; ".join(warned) or "none",
-        "machine": f"{counted(usable_cores(), 'core')}, {platform.machine()}, {platform.system()}",
+        "machine": f"{count_of(usable_cores(), 'core')}, {platform.machine()}, {platform.system()}",
         "software": f"autojacobin {__version__}, Python {platform.python_version()}, NumPy {np.__version__}",
     }

@@ -1,8 +1,7 @@
-"""What is run: the paper's methods, code lengths, neighbours and grids, cut to the data at hand."""
+"""What is run: the paper's methods, code lengths, numbers of neighbours and grids, limited to the data at hand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,29 +9,18 @@ import numpy as np
 
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
-from autojacobin.hashers import (
-    ITQ,
-    LSH,
-    AutoBin,
-    AutoJacoBin,
-    CAutoBin,
-    DAutoBin,
-    Hasher,
-    NOKMeans,
-    OKMeans,
-    SpectralHashing,
-)
-from autojacobin.search._arguments import checked_count
+from autojacobin.hashers import Hasher, find_method, methods
+from autojacobin.search.arguments import checked_count
 
-__all__ = ["CHOSEN", "COMPARED", "EVERY", "GRIDS", "VARIANTS", "Settings", "cut", "make_hasher"]
+__all__ = ["CHOSEN", "COMPARED", "EVERY", "GRIDS", "VARIANTS", "Settings", "cut", "every_method", "make_hasher"]
 
 COMPARED = ("LSH", "SpectralHashing", "ITQ", "OKMeans", "NOKMeans", "AutoJacoBin")
 VARIANTS = ("AutoBin1", "AutoBin2", "DAutoBin", "CAutoBin")
 CHOSEN = "AutoJacoBin (chosen)"
 EVERY = (CHOSEN, COMPARED[-1], *COMPARED[:-1], *VARIANTS)
-"""The ten methods with the paper's settings, after Auto-JacoBin with the library's, which chooses its own.
+"""Auto-JacoBin with chosen settings, then the ten methods with the paper's settings.
 
-In a wide table the last columns need scrolling, so what it is about comes first.
+The columns of a wide table need scrolling, so the most important one comes first.
 """
 
 _WEIGHTS = (0.01, 0.1, 1.0, 10.0)
@@ -42,33 +30,20 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
     "DAutoBin": {"alpha": _WEIGHTS, "corruption": (0.01, 0.05, 0.1, 0.2)},
     "CAutoBin": {"alpha": _WEIGHTS, "contraction": _WEIGHTS},
 }
-"""What the paper searches for the variants of its method."""
-
-_MAKERS: dict[str, tuple[Callable[..., Hasher], dict[str, Any]]] = {
-    "LSH": (LSH, {}),
-    "SpectralHashing": (SpectralHashing, {}),
-    "ITQ": (ITQ, {}),
-    "OKMeans": (OKMeans, {}),
-    "NOKMeans": (NOKMeans, {}),
-    "AutoJacoBin": (AutoJacoBin.as_published, {}),
-    CHOSEN: (AutoJacoBin, {}),
-    "AutoBin1": (AutoBin, {}),
-    "AutoBin2": (AutoBin, {"batch_size": None, "n_epochs": 50}),
-    "DAutoBin": (DAutoBin, {}),
-    "CAutoBin": (CAutoBin, {}),
-}
+"""Parameters that the paper searches for the variants of its method."""
 
 _HIGH_DIMENSION = 256
 _DEEPEST, _SHALLOWEST = 10_000, 1_000
 
 
 def make_hasher(method: str, bits: int, seed: int, parameters: dict[str, Any]) -> Hasher:
-    """Make an unfitted hasher by the name it has in the paper."""
-    maker, fixed = _MAKERS[method]
-    given: dict[str, Any] = {**fixed, **parameters}
-    if "random_state" in maker(bits).get_params():
-        given["random_state"] = seed
-    return maker(bits, **given)
+    """Make an unfitted hasher by the name that its method has in the registry."""
+    return find_method(method).make(bits, parameters, seed)
+
+
+def every_method() -> tuple[str, ...]:
+    """Names of all registered methods: those of ``EVERY``, then those from outside the library."""
+    return (*EVERY, *(method.name for method in methods() if method.name not in EVERY))
 
 
 @dataclass(frozen=True)
@@ -79,17 +54,17 @@ class Settings:
     ----------
     bits : tuple of int
         Lengths of the codes; the paper takes 64, 96, 128, and 64, 128, 256 for GIST. These, ``ks`` and ``alphas`` are
-        put into ascending order, each once.
+        sorted, and duplicates removed.
     ks : tuple of int
         Numbers of true neighbours.
     depth : int
-        K, how many points are retrieved: the paper's 10,000 for a million points or more, else one in a hundred of
-        the base, but 1,000 at least.
+        K, the number of points retrieved: the paper's 10,000 for a million points or more, else one in a hundred of
+        the base, but at least 1,000.
     seeds : int
         Seeds 0 … seeds − 1 that the compared methods are averaged over. The grids over α and over the variants take
         seed 0 alone.
     training_points, queries, base : int or None
-        Most that are taken of each, drawn at random but always the same ones; None takes all.
+        Largest number of each. If there are more, the same random ones are always taken; None takes all.
     alphas : tuple of float
         Weights for figure 7.
     full_grids : bool
@@ -124,7 +99,7 @@ class Settings:
                 raise DataError(f"every alpha must be a number of at least 0, got {alpha!r}")
 
     def check_against(self, data: VectorSet) -> None:
-        """Refuse what the set is too small for."""
+        """Raise DataError if the set is too small for these settings."""
         dimension, n_base = int(data.train.shape[1]), min(len(data.base), self.base or len(data.base))
         if self.depth > n_base:
             raise DataError(
@@ -151,7 +126,7 @@ class Settings:
         depth: int | None = None,
         training_points: int | None = None,
     ) -> Settings:
-        """Choose what the paper would for a set of this size; ``quick`` is for a minute's look."""
+        """Choose settings as in the paper for a set of this size; ``quick`` ones take about a minute."""
         dimension, n_base = int(data.train.shape[1]), len(data.base)
         if bits is None:
             usual = (64, 128, 256) if dimension >= _HIGH_DIMENSION else (64, 96, 128)
@@ -175,7 +150,7 @@ class Settings:
         return settings
 
     def as_dict(self) -> dict[str, Any]:
-        """Give the settings as JSON takes them."""
+        """Give the settings as a dict for JSON."""
         return asdict(self)
 
 
@@ -197,5 +172,5 @@ def cut(data: VectorSet, settings: Settings) -> VectorSet:
 
 def _sample(n: int, most: int | None) -> Any:
     if most is None or n <= most:
-        return slice(None)  # which leaves a memory map one
+        return slice(None)  # a memory map stays one
     return np.sort(np.random.default_rng(0).choice(n, most, replace=False))

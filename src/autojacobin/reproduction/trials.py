@@ -1,4 +1,7 @@
-"""One trial: a method learns, base and queries are encoded and searched, and the places of the truth are noted."""
+"""Trials: which ones the tables and figures need, and how one is run.
+
+In a trial a method is trained, base and queries are encoded, and the ranks of the true neighbours are found.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,29 @@ import numpy.typing as npt
 
 from autojacobin import __version__
 from autojacobin.datasets import VectorSet
-from autojacobin.evaluation.places import places_in_list
-from autojacobin.reproduction.settings import CHOSEN, make_hasher
+from autojacobin.evaluation.ranks import ranks_in_list
+from autojacobin.reproduction.settings import CHOSEN, COMPARED, VARIANTS, Settings, every_method, make_hasher
 from autojacobin.search import hamming_topk, rerank
 
-__all__ = ["N_PICTURED", "Cell", "Outcome", "fingerprint", "n_looked_at", "run_cell"]
+__all__ = [
+    "N_PICTURED",
+    "PAPER_ALPHA",
+    "Cell",
+    "Outcome",
+    "alpha_cell",
+    "alpha_cells",
+    "compared_cells",
+    "every_cell",
+    "fingerprint",
+    "first_seed",
+    "longest_bits",
+    "n_looked_at",
+    "run_cell",
+    "variant_cells",
+]
 
-N_PICTURED = 99  # neighbours that the paper's picture of a query shows
+PAPER_ALPHA = 0.1
+N_PICTURED = 99  # neighbours of a query in figure 5 of the paper
 _SHARE_PICTURED = 10_000
 _QUERIES_PER_BLOCK = 1000
 _BYTES_PER_BLOCK = 2**24
@@ -29,9 +48,9 @@ _BYTES_PER_BLOCK = 2**24
 
 @dataclass(frozen=True)
 class Cell:
-    """What is tried: a method with a code length, a seed, and parameters other than its defaults.
+    """A method with a code length, a seed, and the parameters that differ from its defaults.
 
-    ``pictured`` also keeps what the method would show for each query, for figure 5.
+    With ``pictured`` the points that figure 5 shows are kept for each query.
     """
 
     method: str
@@ -42,7 +61,7 @@ class Cell:
 
     @property
     def cost(self) -> int:
-        """How long it takes, roughly, so that a progress bar can tell the time left."""
+        """Rough duration in arbitrary units, for the progress bar."""
         if self.method == CHOSEN:
             return 2 * self.bits
         return self.bits if self.method == "AutoJacoBin" else max(1, self.bits // 32)
@@ -52,9 +71,9 @@ class Cell:
         return f"{self.method}, {self.bits} bits{given}, seed {self.seed}"
 
     def key(self, data: str, depth: int, k: int) -> str:
-        """Name under which the outcome is kept; another set, depth, k or version of the library has another.
+        """Name under which the outcome is kept.
 
-        So have other defaults of the method, since all its parameters are part of the name.
+        It depends on the set, the depth, k, all parameters of the method, and the version of the library.
         """
         parameters = make_hasher(self.method, self.bits, self.seed, dict(self.parameters)).get_params()
         named = [data, depth, k, self.method, sorted(parameters.items()), self.seed, self.pictured, __version__]
@@ -64,22 +83,22 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of a trial; every measure of the paper follows from it.
+    """Outcome of a trial. Every measure of the paper is computed from it.
 
     Attributes
     ----------
     before : array of int32, shape (n_queries, k)
-        How many points were retrieved before each true neighbour; ``depth`` where it was not.
+        How many points were retrieved before each true neighbour; ``depth`` if it was not retrieved.
     depth : int
         Number of points retrieved.
     seconds : dict of float
-        Time of ``fit``, ``encode`` (of the base) and ``search``.
+        Times of ``fit``, ``encode`` (of the base) and ``search``.
     pictured : array of int32, shape (n_queries, 99), or None
         The 99 retrieved points nearest to each query.
     history : dict of arrays
-        Cost and terms step by step, of the auto-encoders.
+        Cost and its terms at each step, for auto-encoders.
     warned : tuple of str
-        What the fit warned of.
+        Warnings of the fit.
     """
 
     before: npt.NDArray[np.int32]
@@ -102,7 +121,7 @@ class Outcome:
 
 
 def run_cell(cell: Cell, data: VectorSet, truth: npt.NDArray[np.int64], depth: int) -> Outcome:
-    """Fit, encode, search."""
+    """Fit the method, encode base and queries, and search."""
     hasher = make_hasher(cell.method, cell.bits, cell.seed, dict(cell.parameters))
     seconds = {}
     with warnings.catch_warnings(record=True) as caught:
@@ -116,12 +135,12 @@ def run_cell(cell: Cell, data: VectorSet, truth: npt.NDArray[np.int64], depth: i
     queries = hasher.encode(data.queries)
     looked_at = n_looked_at(len(base), depth)
     before, pictured, seconds["search"] = [], [], 0.0
-    for first in range(0, len(queries), _QUERIES_PER_BLOCK):  # bounds the memory that deep answers take
+    for first in range(0, len(queries), _QUERIES_PER_BLOCK):  # limits the memory for deep results
         block = slice(first, first + _QUERIES_PER_BLOCK)
         start = time.perf_counter()
         _, ids = hamming_topk(queries[block], base, depth)
         seconds["search"] += time.perf_counter() - start
-        before.append(places_in_list(ids, truth[block], truth.shape[1], depth).before.astype(np.int32))
+        before.append(ranks_in_list(ids, truth[block], truth.shape[1], depth).before.astype(np.int32))
         if cell.pictured and depth >= N_PICTURED:
             _, nearest = rerank(data.queries[block], ids[:, :looked_at], data.base, N_PICTURED)
             pictured.append(nearest.astype(np.int32))
@@ -136,12 +155,12 @@ def run_cell(cell: Cell, data: VectorSet, truth: npt.NDArray[np.int64], depth: i
 
 
 def n_looked_at(n_base: int, depth: int) -> int:
-    """Points among which the pictured ones are the nearest: 0.01 % of the base, but 99 at least, and what there is."""
+    """Number of points from which the pictured ones are chosen: 0.01 % of the base, at least 99, at most ``depth``."""
     return min(max(N_PICTURED, n_base // _SHARE_PICTURED), depth)
 
 
 def fingerprint(data: VectorSet) -> str:
-    """Tell sets apart by all their vectors, so that work done on one is never taken for that of another."""
+    """Digest of all vectors of a set, so that work on one set is never used for another."""
     digest = hashlib.sha256()
     for part in (data.train, data.base, data.queries):
         digest.update(f"{part.shape} {part.dtype}".encode())
@@ -149,3 +168,49 @@ def fingerprint(data: VectorSet) -> str:
         for start in range(0, len(part), rows):
             digest.update(np.ascontiguousarray(part[start : start + rows]).tobytes())
     return digest.hexdigest()[:32]
+
+
+def compared_cells(settings: Settings) -> list[Cell]:
+    """Trials of the compared methods with all lengths and seeds; figure 5 shows seed 0 with the longest codes."""
+    return [
+        Cell(method, bits, seed, pictured=seed == 0 and bits == longest_bits(settings))
+        for seed in range(settings.seeds)
+        for bits in settings.bits
+        for method in COMPARED
+    ]
+
+
+def every_cell(settings: Settings) -> list[Cell]:
+    """Trials of all methods with their defaults."""
+    others = [method for method in every_method() if method not in COMPARED]
+    return compared_cells(settings) + [
+        Cell(method, bits, seed) for seed in range(settings.seeds) for bits in settings.bits for method in others
+    ]
+
+
+def variant_cells(settings: Settings, chosen: dict[str, dict[str, float]]) -> list[Cell]:
+    """Trials of the variants with the parameters chosen for them."""
+    bits = longest_bits(settings)
+    return [Cell(method, bits, 0, tuple(sorted(chosen[method].items()))) for method in VARIANTS]
+
+
+def alpha_cells(settings: Settings) -> list[Cell]:
+    """Trials for figure 7, with seed 0."""
+    return [alpha_cell(bits, alpha, settings) for alpha in settings.alphas for bits in settings.bits]
+
+
+def alpha_cell(bits: int, alpha: float, settings: Settings) -> Cell:
+    """Trial of Auto-JacoBin with a weight α. That with the paper's α is one of the compared trials."""
+    if alpha == PAPER_ALPHA:
+        return next(c for c in compared_cells(settings) if (c.method, c.bits, c.seed) == ("AutoJacoBin", bits, 0))
+    return Cell("AutoJacoBin", bits, 0, (("alpha", alpha),))
+
+
+def longest_bits(settings: Settings) -> int:
+    """Code length for figure 5 and for the variants: the paper's 128, or the longest."""
+    return 128 if 128 in settings.bits else settings.bits[-1]
+
+
+def first_seed(settings: Settings) -> list[Cell]:
+    """Trials of the compared methods with seed 0."""
+    return [cell for cell in compared_cells(settings) if cell.seed == 0]

@@ -1,10 +1,33 @@
-"""Search: codes and queries in, neighbours out."""
+"""Search over codes and vectors."""
 
-from autojacobin.search._calibration import Calibration
-from autojacobin.search.asymmetric import asymmetric_topk
-from autojacobin.search.hamming import hamming_topk
-from autojacobin.search.index import Index
-from autojacobin.search.radius import hamming_radius
-from autojacobin.search.rerank import rerank
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Calibration", "Index", "asymmetric_topk", "hamming_radius", "hamming_topk", "rerank"]
+if TYPE_CHECKING:
+    from autojacobin.search.asymmetric import asymmetric_topk
+    from autojacobin.search.euclidean import rerank
+    from autojacobin.search.hamming import hamming_radius, hamming_topk
+
+__all__ = ["asymmetric_topk", "hamming_radius", "hamming_topk", "rerank"]
+
+_MODULES = {
+    "asymmetric_topk": "autojacobin.search.asymmetric",
+    "hamming_radius": "autojacobin.search.hamming",
+    "hamming_topk": "autojacobin.search.hamming",
+    "rerank": "autojacobin.search.euclidean",
+    "Calibration": "autojacobin.index",  # moved there; programs may know these two by this name
+    "Index": "autojacobin.index",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # The searches import numba, which those who only need the names of the distances should not wait for.
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

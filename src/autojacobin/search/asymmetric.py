@@ -1,73 +1,64 @@
-"""Asymmetric search: the query keeps its real-valued projection, the base its bits.
+"""Asymmetric search: the query keeps its real-valued projection, and the base has only bits.
 
-With p the projection of a query and s ∈ {−1, 1} a code, codes are ranked by the inner product p·s, the largest first.
-That is the order of three other things: of ‖p − s‖² = ‖p‖² + d − 2 p·s, the squared distance of the projection to the
-corner of the cube; of (Σ|p_j| − p·s) / 2; and, since these are the same sum, of
+With p the projection of a query and s ∈ {−1, 1} the bits of a code, codes are ranked by the inner product p·s, the
+largest first. Three other quantities give the same order: ‖p − s‖² = ‖p‖² + d − 2 p·s, the squared distance of the
+projection to a corner of the cube; (Σ|p_j| − p·s) / 2; and, because it is the same sum,
 
-    Σ |p_j| over the bits where the code differs from the sign of the projection,
+    Σ |p_j| over the bits where the code differs from the sign of the projection.
 
-a Hamming distance whose bits weigh what the query's projections weigh. That last one is the distance given here. It
-costs no storage, and finds more than a code of twice the length does with the plain Hamming distance.
+This is a Hamming distance in which each bit has a weight of its own for each query, and it is the distance that is
+reported here. It needs no storage beyond the codes, and finds more than the plain Hamming distance does with codes of
+twice the length.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import namespace, to_host
-from autojacobin._compile import kernel
-from autojacobin._parallel import run_tasks
 from autojacobin.codes import Codes
+from autojacobin.core.arrays import namespace, to_host
+from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.search._arguments import checked_k, checked_subset
-from autojacobin.search._distances import PLANES
-from autojacobin.search._gpu import gpu_asymmetric_topk
-from autojacobin.search._topk import tiled_topk
+from autojacobin.search.arguments import checked_k, checked_subset
+from autojacobin.search.gpu import gpu_asymmetric_topk
+from autojacobin.search.kernels.popcount import PLANES, table_sums
+from autojacobin.search.kernels.selection import smallest
+from autojacobin.search.queries import LARGEST_DISTANCE, Queries
 from autojacobin.search.tiles import code_words, tiles_of
 
-__all__ = ["Quantised", "asymmetric_topk", "quantise"]
+__all__ = ["asymmetric_queries", "asymmetric_topk"]
 
 _LARGEST_WEIGHT = 2**PLANES - 1
-# The kernels keep a sum of weights in 15 bits.
-_LONGEST = (2**15 - 1) // _LARGEST_WEIGHT
+_LONGEST = LARGEST_DISTANCE // _LARGEST_WEIGHT
+_SUBNORMAL_BELOW = 2.0**-1000  # a fifteenth of a smaller number may lose digits, or become zero
+_LIFT = 200  # the power of two that such numbers are multiplied by
 
 
-@dataclass(frozen=True)
-class Quantised:
-    """Projections of queries as whole weights from 0 to 15 on the bits of their codes.
-
-    Attributes
-    ----------
-    words : array of uint64, shape (n_queries, words)
-        Signs of the projections.
-    planes : array of uint64, shape (n_queries, 4, words)
-        Plane t marks the bits whose weight has 2^t in it.
-    n_levels : int
-        One more than the largest distance.
-    scales : array of float64, shape (n_queries,)
-        What a weight of 1 stands for.
-    """
-
-    words: npt.NDArray[np.uint64]
-    planes: npt.NDArray[np.uint64]
-    n_levels: int
-    scales: npt.NDArray[np.float64]
-
-
-def quantise(projections: Any) -> Quantised:
-    """Quantise each query's |projections| to whole weights, its largest to 15."""
-    magnitude = np.abs(np.asarray(projections, dtype=np.float64))
-    scales = magnitude.max(axis=1) / _LARGEST_WEIGHT
-    weights = np.rint(magnitude / np.where(scales > 0, scales, 1)[:, None]).astype(np.uint8)
+def asymmetric_queries(projections: Any) -> Queries:
+    """Prepare projections as queries: the |projections| of each query become weights, the largest of them 15."""
+    values = np.asarray(projections)
+    if values.shape[1] > _LONGEST:
+        raise DataError(
+            f"an asymmetric search takes codes of at most {_LONGEST:,} bits, got {values.shape[1]:,}; use shorter "
+            "codes, the Hamming distance, or asymmetric_topk with exact=True"
+        )
+    magnitudes = np.abs(np.asarray(values, dtype=np.float64))
+    scales = magnitudes.max(axis=1) / _LARGEST_WEIGHT
+    steps = np.where(scales > 0, scales, 1.0)
+    tiny = np.flatnonzero(scales < _SUBNORMAL_BELOW)
+    if len(tiny):
+        magnitudes[tiny] = np.ldexp(magnitudes[tiny], _LIFT)
+        largest = magnitudes[tiny].max(axis=1)
+        steps[tiny] = np.where(largest > 0, largest / _LARGEST_WEIGHT, 1.0)
+    weights = np.rint(magnitudes / steps[:, None]).astype(np.uint8)
     planes = [code_words(Codes.from_bits(weights >> plane & 1)) for plane in range(PLANES)]
-    return Quantised(
-        words=code_words(Codes.from_bits(np.asarray(projections) >= 0)),
+    return Queries(
+        words=np.array(code_words(Codes.from_bits(values >= 0))),
+        n_levels=_LARGEST_WEIGHT * values.shape[1] + 1,
         planes=np.stack(planes, axis=1),
-        n_levels=_LARGEST_WEIGHT * magnitude.shape[1] + 1,
         scales=scales,
     )
 
@@ -87,13 +78,13 @@ def asymmetric_topk(
     projections : matrix of shape (n_queries, n_bits)
         What ``hasher.project`` gives for the queries.
     base : Codes
-        Codes of ``n_bits`` bits. If they are on a GPU, the search runs there, with the real numbers, and the answer is
-        in CuPy arrays.
+        Codes of ``n_bits`` bits, at most 2,184 unless ``exact``. If they are on a GPU, the search runs there, with the
+        real numbers, and the result is in CuPy arrays.
     k : int
-        Neighbours a query, from 1 to ``len(base)``, or to the size of the subset.
+        Neighbours of each query, from 1 to ``len(base)``, or to the size of the subset.
     exact : bool, default=False
         Rank by the real numbers themselves. By default each query's projections are quantised to 16 steps first, which
-        is many times faster and moves m-Recall by less than 0.002.
+        is many times faster and changes m-Recall by less than 0.002.
     subset : array of int or mask, optional
         Rows of ``base`` to search among; the others do not count.
 
@@ -114,18 +105,18 @@ def asymmetric_topk(
     if subset is not None:
         rows = checked_subset(subset, len(base))
         wanted = checked_k(k, len(rows), "the subset")
-        distances, places = asymmetric_topk(values, base[rows], wanted, exact=exact)
-        return distances, namespace(places).asarray(rows)[places]
+        distances, found = asymmetric_topk(values, base[rows], wanted, exact=exact)
+        return distances, namespace(found).asarray(rows)[found]
     wanted = checked_k(k, len(base), "the base")
     if not len(values):
         return np.empty((0, wanted), dtype=np.float32), np.empty((0, wanted), dtype=np.int64)
     if namespace(base.packed) is not np:
         return gpu_asymmetric_topk(values, base, wanted)
-    if exact or base.n_bits > _LONGEST:
-        return _by_real_numbers(values, base, wanted)
-    query = quantise(values)
-    steps, ids = tiled_topk(query.words, query.planes, tiles_of(base), wanted, n_levels=query.n_levels)
-    return (steps * query.scales[:, None]).astype(np.float32), ids
+    if exact:
+        return _exact_topk(values, base, wanted)
+    queries = asymmetric_queries(values)
+    steps, ids = tiles_of(base).nearest(queries, wanted)
+    return queries.real(steps), ids
 
 
 def _checked_projections(projections: Any, base: Any) -> npt.NDArray[Any]:
@@ -143,20 +134,16 @@ def _checked_projections(projections: Any, base: Any) -> npt.NDArray[Any]:
     return values
 
 
-def _by_real_numbers(projections: npt.NDArray[Any], base: Codes, k: int) -> tuple[Any, Any]:
-    """Sums over tables of the 256 values of each byte, always in the same order, so that nothing depends on blocks."""
+def _exact_topk(projections: npt.NDArray[Any], base: Codes, k: int) -> tuple[Any, Any]:
+    """Search by real numbers: sums over tables of the 256 values of each byte, always in the same order."""
 
-    def work(projection: npt.NDArray[Any]) -> tuple[Any, Any]:
-        found = np.zeros(len(base))
-        _add_up(base.packed, _tables(projection), found)
-        edge = np.partition(found, k - 1)[k - 1]
-        nearer = np.flatnonzero(found < edge)
-        ids = np.concatenate([nearer, np.flatnonzero(found == edge)[: k - len(nearer)]])
-        ids = ids[np.lexsort((ids, found[ids]))]
-        return found[ids], ids
+    def search(projection: npt.NDArray[Any]) -> tuple[Any, Any]:
+        sums = np.empty(len(base))
+        table_sums(base.packed, _tables(projection), sums)
+        return smallest(sums, k)
 
-    answers = run_tasks(work, [(projection,) for projection in projections.astype(np.float64)])
-    return np.stack([part[0] for part in answers]).astype(np.float32), np.stack([part[1] for part in answers])
+    results = run_tasks(search, [(projection,) for projection in projections.astype(np.float64)])
+    return np.stack([part[0] for part in results]).astype(np.float32), np.stack([part[1] for part in results])
 
 
 def _tables(projection: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -167,12 +154,3 @@ def _tables(projection: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     differs = bits[None] != (padded.reshape(-1, 1, 8) >= 0)
     tables: npt.NDArray[np.float64] = np.where(differs, np.abs(padded).reshape(-1, 1, 8), 0).sum(axis=2)
     return tables
-
-
-@kernel
-def _add_up(packed: Any, tables: Any, found: Any) -> None:
-    for row in range(packed.shape[0]):
-        total = 0.0
-        for byte in range(packed.shape[1]):
-            total += tables[byte, packed[row, byte]]
-        found[row] = total

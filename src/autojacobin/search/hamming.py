@@ -1,24 +1,35 @@
-"""Exact Hamming search."""
+"""Exact Hamming search: the k nearest codes, or all codes within a radius."""
 
 from __future__ import annotations
 
+import operator
 from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._arrays import namespace
 from autojacobin.codes import Codes
-from autojacobin.search._arguments import checked_codes, checked_k, checked_subset
-from autojacobin.search._gpu import gpu_hamming_topk
-from autojacobin.search._topk import NO_PLANES, tiled_topk
+from autojacobin.core.arrays import namespace
+from autojacobin.core.parallel import run_tasks
+from autojacobin.errors import DataError, DataTypeError
+from autojacobin.search.arguments import checked_codes, checked_k, checked_subset
+from autojacobin.search.gpu import gpu_hamming_topk
+from autojacobin.search.kernels.popcount import row_distances
+from autojacobin.search.queries import LARGEST_DISTANCE, Queries
 from autojacobin.search.tiles import code_words, tiles_of
 
-__all__ = ["hamming_topk"]
+__all__ = ["hamming_queries", "hamming_radius", "hamming_topk"]
 
-# The kernels keep a distance in 15 bits; nobody has codes as long as that, but they should still be found.
-_LONGEST = 2**15 - 1
-_DISTANCES_PER_BLOCK = 2**22
+
+def hamming_queries(codes: Codes) -> Queries:
+    """Prepare codes as queries: all bits have the weight 1."""
+    if codes.n_bits > LARGEST_DISTANCE:
+        raise DataError(
+            f"a Hamming search takes codes of at most {LARGEST_DISTANCE:,} bits, got {codes.n_bits:,}; "
+            "use shorter codes"
+        )
+    # a copy, because a read-only array is another type to the compiler, and the kernels would be compiled twice
+    return Queries(np.array(code_words(codes)), codes.n_bits + 1)
 
 
 def hamming_topk(
@@ -29,10 +40,10 @@ def hamming_topk(
     Parameters
     ----------
     queries, base : Codes
-        Codes of the same length. If those of the base are on a GPU, the search runs there and the answer is in CuPy
-        arrays.
+        Codes of the same length, at most 32,767 bits. If those of the base are on a GPU, the search runs there and the
+        result is in CuPy arrays.
     k : int
-        Neighbours a query, from 1 to ``len(base)``, or to the size of the subset.
+        Neighbours of each query, from 1 to ``len(base)``, or to the size of the subset.
     subset : array of int or mask, optional
         Rows of ``base`` to search among; the others do not count.
 
@@ -52,26 +63,64 @@ def hamming_topk(
     checked_codes(queries, base)
     if subset is not None:
         rows = checked_subset(subset, len(base))
-        distances, places = hamming_topk(queries, base[rows], checked_k(k, len(rows), "the subset"))
-        return distances, namespace(places).asarray(rows)[places]
+        distances, found = hamming_topk(queries, base[rows], checked_k(k, len(rows), "the subset"))
+        return distances, namespace(found).asarray(rows)[found]
     wanted = checked_k(k, len(base), "the base")
     if not len(queries):
         return np.empty((0, wanted), dtype=np.int32), np.empty((0, wanted), dtype=np.int64)
     if namespace(base.packed) is not np:
         return gpu_hamming_topk(queries, base, wanted)
-    if base.n_bits > _LONGEST:
-        return _by_sorting(code_words(queries), code_words(base), wanted)
-    return tiled_topk(code_words(queries), NO_PLANES, tiles_of(base), wanted, n_levels=base.n_bits + 1)
+    return tiles_of(base).nearest(hamming_queries(queries), wanted)
 
 
-def _by_sorting(queries: Any, base: Any, k: int) -> tuple[Any, Any]:
-    """Plain search for codes that are too long for the kernels."""
-    distances = np.empty((len(queries), k), dtype=np.int32)
-    ids = np.empty((len(queries), k), dtype=np.int64)
-    block = max(1, _DISTANCES_PER_BLOCK // base.size)
-    for start in range(0, len(queries), block):
-        rows = slice(start, start + block)
-        found = np.bitwise_count(queries[rows, None, :] ^ base[None]).sum(axis=2, dtype=np.int32)
-        ids[rows] = np.argsort(found, axis=1, kind="stable")[:, :k]
-        distances[rows] = np.take_along_axis(found, ids[rows], axis=1)
-    return distances, ids
+def hamming_radius(
+    queries: Codes, base: Codes, radius: SupportsIndex, *, subset: npt.ArrayLike | None = None
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Find all codes of ``base`` whose Hamming distance to a query is at most ``radius``.
+
+    Parameters
+    ----------
+    queries, base : Codes
+        Codes of the same length.
+    radius : int
+        Largest distance, at least 0.
+    subset : array of int or mask, optional
+        Rows of ``base`` to search among; the others do not count.
+
+    Returns
+    -------
+    limits : array of int64, shape (len(queries) + 1,)
+        The results of query q are ``limits[q] : limits[q + 1]`` of the other two arrays.
+    distances, ids : arrays
+        For each query in order of distance; equal distances in order of id.
+
+    Examples
+    --------
+    >>> from autojacobin import Codes
+    >>> from autojacobin.search import hamming_radius
+    >>> base = Codes.from_bits([[0, 0, 0], [1, 1, 1], [0, 1, 1]])
+    >>> hamming_radius(Codes.from_bits([[0, 1, 0], [1, 0, 0]]), base, radius=1)
+    (array([0, 2, 3]), array([1, 1, 1], dtype=int32), array([0, 2, 0]))
+    """
+    checked_codes(queries, base)
+    try:
+        most = operator.index(radius)
+    except TypeError:
+        raise DataTypeError(f"radius must be an integer of at least 0, got {radius!r}") from None
+    if most < 0:
+        raise DataError(f"radius must be an integer of at least 0, got {most}")
+    rows = None if subset is None else checked_subset(subset, len(base))
+    words = code_words(base if rows is None else base[rows])
+
+    def search(query: Any) -> tuple[Any, Any]:
+        distances = np.empty(len(words), dtype=np.int32)
+        row_distances(words, query, distances)
+        found = np.flatnonzero(distances <= most)
+        order = np.argsort(distances[found], kind="stable")
+        return distances[found][order], found[order]
+
+    results = run_tasks(search, [(query,) for query in code_words(queries)])
+    limits = np.cumsum([0, *(len(part[0]) for part in results)], dtype=np.int64)
+    distances = np.concatenate([np.empty(0, dtype=np.int32), *(part[0] for part in results)])
+    ids = np.concatenate([np.empty(0, dtype=np.int64), *(part[1] for part in results)])
+    return limits, distances, ids if rows is None else rows[ids]

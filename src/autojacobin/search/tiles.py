@@ -1,26 +1,29 @@
-"""Codes laid out for the kernels: tiles of columns of 64-bit words.
+"""Codes in the layout that the kernels read: tiles of columns of 64-bit words.
 
-A tile takes 32 KB or less, so that it stays in the nearest cache while many queries pass over it: 2,048 codes of up to
-128 bits, 1,024 of up to 256, and so on. A 64-bit word of distances has L lanes: 8 of one byte for codes of up to 128
-bits, 4 of two bytes for longer ones. Lane j counts bits in column j of the tile, and a kernel that runs along the
-columns counts the bits of many codes at once, shifts each count to its lane and adds the lanes up: the sum *is* L
-distances. No narrowing, no shuffling.
+A tile takes at most 32 KB, so that it stays in the nearest cache while many queries pass over it: 2,048 codes of up to
+128 bits, 1,024 of up to 256, and so on. A 64-bit word of distances has L lanes: 8 lanes of one byte for codes of up to
+128 bits, 4 lanes of two bytes for longer ones. Lane j counts bits in column j of the tile. A kernel that runs along the
+columns counts the bits of many codes at once, shifts each count to its lane and adds the lanes: the sum *is* L
+distances, and nothing has to be narrowed or shuffled.
 
-Code p = 64 g + (64 / L) j + s of a tile stands at ``[w, j, s·G + g]``, with G the number of 64s in a tile. With this
-order, one bit of each lane, shifted by s and put together over s, gives a 64-bit map of the codes 64 g … 64 g + 63 in
-their own order: which of them are near (``_selection.py``).
+Code p = 64 g + (64 / L) j + s of a tile is at ``[w, j, s·G + g]``, with G the number of groups of 64 codes in a tile.
+In this order, one bit of each lane, shifted by s and combined over s, gives a 64-bit map of the codes 64 g … 64 g + 63
+in their own order: the bitmap of near codes (``kernels/popcount.py``). The layout is part of the file format of an
+index.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin._compile import kernel
 from autojacobin.codes import Codes
+from autojacobin.search.kernels.candidates import Use, are_collected, collect
+from autojacobin.search.kernels.popcount import write_tiles
+from autojacobin.search.kernels.scan import ALL_ALLOWED, topk
+from autojacobin.search.queries import Queries
 
 __all__ = ["Tiles", "code_words", "codes_per_tile", "lanes_for", "n_words", "shape_of", "tiles_of"]
 
@@ -46,11 +49,17 @@ def n_words(n_bits: int) -> int:
     return -(-n_bits // 64)
 
 
+def shape_of(n: int, n_bits: int) -> tuple[int, int, int, int]:
+    """Shape of the tiles for ``n`` codes."""
+    lanes, codes = lanes_for(n_bits), codes_per_tile(n_bits)
+    return -(-n // codes), n_words(n_bits), lanes, codes // lanes
+
+
 @dataclass(frozen=True)
 class Tiles:
-    """``n`` codes of ``n_bits`` bits as tiles, the last one filled up with zeros.
+    """``n`` codes of ``n_bits`` bits as tiles; the last tile is filled up with zeros.
 
-    ``words`` has the shape (tiles, words, lanes, codes a tile / lanes).
+    ``words`` has the shape (tiles, words, lanes, codes in a tile / lanes).
     """
 
     words: npt.NDArray[np.uint64]
@@ -64,9 +73,9 @@ class Tiles:
 
     @classmethod
     def from_codes(cls, codes: Codes) -> Tiles:
-        """Lay out codes."""
+        """Tiles of ``codes``."""
         tiles = cls.empty(len(codes), codes.n_bits)
-        _lay_out(code_words(codes), tiles.words, 0)
+        tiles.put(codes, 0)
         return tiles
 
     @property
@@ -75,56 +84,51 @@ class Tiles:
         return codes_per_tile(self.n_bits)
 
     def put(self, codes: Codes, first: int) -> None:
-        """Lay out codes from position ``first`` on."""
-        _lay_out(code_words(codes), self.words, first)
+        """Write codes from position ``first`` on."""
+        write_tiles(code_words(codes), self.words, first)
 
     def take(self, positions: npt.NDArray[np.int64]) -> Codes:
-        """Give the codes at some positions back."""
+        """Read the codes at some positions."""
         tile, inside = np.divmod(positions, self.codes_per_tile)
-        group, place = np.divmod(inside, 64)
-        lane, step = np.divmod(place, 64 // lanes_for(self.n_bits))
+        group, bit = np.divmod(inside, 64)
+        lane, step = np.divmod(bit, 64 // lanes_for(self.n_bits))
         words = self.words[tile, :, lane, step * (self.codes_per_tile // 64) + group]
         packed = np.ascontiguousarray(words).view(np.uint8)[:, : -(-self.n_bits // 8)]
         return Codes(packed, self.n_bits)
 
+    def nearest(
+        self, queries: Queries, k: int, allowed: npt.NDArray[np.uint8] | None = None
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Find the ``k`` nearest codes; see :meth:`autojacobin.search.queries.CodeStore.nearest`."""
+        bitmap = ALL_ALLOWED if allowed is None else allowed
+        return topk(self.words, self.n, queries.words, queries.planes, queries.n_levels, k, bitmap)
+
+    def collects(self, n_queries: int, k: int) -> bool:
+        """Tell whether :meth:`collect` is faster than :meth:`nearest` for so many queries and candidates."""
+        return are_collected(n_queries, self.words, self.n, k)
+
+    def collect(self, queries: Queries, k: int, use: Use, allowed: npt.NDArray[np.uint8] | None = None) -> None:
+        """Find the ``k`` nearest codes in any order, and call ``use(block, positions)`` for each block of queries.
+
+        ``use`` is called on several threads. At least ``k`` codes must be allowed.
+        """
+        bitmap = ALL_ALLOWED if allowed is None else allowed
+        collect(self.words, self.n, queries.words, queries.planes, queries.n_levels, k, use, bitmap)
+
 
 def tiles_of(codes: Codes) -> Tiles:
-    """Tiles of ``codes``, laid out at the first search and kept with them for the next."""
+    """Tiles of ``codes``, which are made at the first search and kept with the codes."""
     if codes._tiles is None:
         codes._tiles = Tiles.from_codes(codes)
     tiles: Tiles = codes._tiles
     return tiles
 
 
-def shape_of(n: int, n_bits: int) -> tuple[int, int, int, int]:
-    """Shape of the tiles for ``n`` codes."""
-    lanes, codes = lanes_for(n_bits), codes_per_tile(n_bits)
-    return -(-n // codes), n_words(n_bits), lanes, codes // lanes
-
-
 def code_words(codes: Codes) -> npt.NDArray[np.uint64]:
-    """Codes as 64-bit words, shape (n, words); the bytes that fill up the last word are zero."""
+    """Codes as 64-bit words, shape (n, words); the last word is filled up with zeros."""
     width = codes.packed.shape[1]
     if width % 8 == 0:
         return codes.packed.view(np.uint64)
     padded = np.zeros((len(codes), 8 * n_words(codes.n_bits)), dtype=np.uint8)
     padded[:, :width] = codes.packed
     return padded.view(np.uint64)
-
-
-@kernel
-def _lay_out(rows: Any, tiles: Any, first: int) -> None:
-    lanes = tiles.shape[2]
-    codes = lanes * tiles.shape[3]
-    steps = 64 // lanes
-    groups = codes // 64
-    for row in range(rows.shape[0]):
-        position = first + row
-        tile = position // codes
-        inside = position - tile * codes
-        group = inside // 64
-        place = inside - 64 * group
-        lane = place // steps
-        column = (place - lane * steps) * groups + group
-        for w in range(rows.shape[1]):
-            tiles[tile, w, lane, column] = rows[row, w]

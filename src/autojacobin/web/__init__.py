@@ -1,8 +1,10 @@
-"""The search service, its client and the explorer page; Starlette and uvicorn are imported by those who serve."""
+"""The old name of :mod:`autojacobin.service` and :mod:`autojacobin.explorer`, for programs that know it."""
 
-from autojacobin.web.access import Access
-from autojacobin.web.client import Client, ServiceError
-from autojacobin.web.limits import Limits
-from autojacobin.web.server import serve, serving
+import sys
 
-__all__ = ["Access", "Client", "Limits", "ServiceError", "serve", "serving"]
+from autojacobin import explorer
+from autojacobin.service import Access, Client, Limits, ServiceError, serve, serving
+
+__all__ = ["Access", "Client", "Limits", "ServiceError", "explorer", "serve", "serving"]
+
+sys.modules[f"{__name__}.explorer"] = explorer

@@ -13,7 +13,7 @@ import pytest
 
 from autojacobin import FormatError, StorageError
 from autojacobin.datasets import fetch_set, is_here, load_set
-from autojacobin.datasets._entries import Split
+from autojacobin.datasets.entries import Split
 from tests.datasets.fetch_server import serving
 from tests.datasets.sources.written import rows_of
 
@@ -111,7 +111,7 @@ class TestSift10M:
     def test_an_archive_that_cannot_be_read_is_told(self, shrunk, tmp_path, monkeypatch):
         (tmp_path / "sift10m").mkdir()
         (tmp_path / "sift10m" / "sift10m.zip").write_bytes(b"PK")
-        (tmp_path / "sift10m" / "sift10m.zip.sha256").write_text("0123")
+        (tmp_path / "sift10m" / "sift10m.zip.sha256").write_text("01" * 32)
         opened = Path.open
 
         def refuse(path, *arguments, **more):
@@ -120,7 +120,7 @@ class TestSift10M:
             return opened(path, *arguments, **more)
 
         monkeypatch.setattr(Path, "open", refuse)
-        with pytest.raises(StorageError, match=r"cannot read or keep .*sift10m\.zip: Permission denied"):
+        with pytest.raises(StorageError, match=r"cannot read or keep .*sift10m\.zip: permission denied"):
             fetch_set("sift10m", tmp_path)
 
     @pytest.mark.parametrize(

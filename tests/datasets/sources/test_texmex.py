@@ -11,7 +11,7 @@ import pytest
 
 from autojacobin import FormatError
 from autojacobin.datasets import CATALOGUE, fetch_set, is_here, load_set
-from autojacobin.datasets._entries import Split
+from autojacobin.datasets.entries import Split
 from tests.datasets.fetch_server import serving
 from tests.datasets.sources.written import rows_of, vecs
 
@@ -41,6 +41,12 @@ class TestTexmex:
                 tar.addfile(member, io.BytesIO(vecs(array)))
         return content.getvalue()
 
+    def served(self, shrunk, content, url, checksum=""):
+        """Make the entry small, and its file the content at this address."""
+        entry = shrunk("sift1m", rows=60, split=self.split)
+        published = f"md5:{hashlib.md5(content).hexdigest()}" if checksum == "" else checksum
+        shrunk("sift1m", files=(replace(entry.files[0], url=url, checksum=published),))
+
     def check(self, data, files):
         assert np.array_equal(data.base, files["base.fvecs"])
         assert np.array_equal(data.queries, files["query.fvecs"])
@@ -54,8 +60,7 @@ class TestTexmex:
     def test_it_is_fetched_unpacked_and_loaded(self, shrunk, tmp_path):
         files = self.files()
         with serving(self.archive(files)) as server:
-            entry = shrunk("sift1m", rows=60, split=self.split)
-            shrunk("sift1m", files=(replace(entry.files[0], url=server.url),))
+            self.served(shrunk, server.content, server.url)
             assert not is_here("sift1m", tmp_path / "data")
             told = []
             self.check(fetch_set("sift1m", tmp_path / "data", lambda *step: told.append(step)), files)
@@ -65,33 +70,59 @@ class TestTexmex:
             self.check(fetch_set("sift1m", tmp_path / "data"), files)
             assert len(server.requests) == 1
         home = tmp_path / "data" / "sift1m"
-        assert sorted(path.name for path in home.iterdir()) == ["sift", "sift.tar.gz.sha256"]
+        assert sorted(path.name for path in home.iterdir()) == ["sift"]
+
+    def test_another_file_than_the_published_one_is_refused(self, shrunk, tmp_path):
+        files = self.files()
+        with serving(self.archive(files)) as server:
+            shrunk("sift1m", files=(replace(CATALOGUE["sift1m"].files[0], url=server.url),))
+            with pytest.raises(FormatError, match="where b23d1b3b2ee8469d819b61ca900ef0ed is published; what came"):
+                fetch_set("sift1m", tmp_path / "data")
+        assert list((tmp_path / "data" / "sift1m").iterdir()) == []
 
     def test_an_archive_put_there_by_hand_is_used(self, shrunk, tmp_path):
         files = self.files()
-        entry = shrunk("sift1m", rows=60, split=self.split)
-        shrunk("sift1m", files=(replace(entry.files[0], url="http://127.0.0.1:9/none"),))
         home = tmp_path / "data" / "sift1m"
         home.mkdir(parents=True)
         (home / "sift.tar.gz").write_bytes(self.archive(files))
+        self.served(shrunk, (home / "sift.tar.gz").read_bytes(), "http://127.0.0.1:9/none")
         self.check(fetch_set("sift1m", tmp_path / "data"), files)
 
     def test_another_file_than_at_the_first_fetch_is_refused(self, shrunk, tmp_path):
         first, second = self.archive(self.files()), self.archive(self.files())
-        entry = shrunk("sift1m", rows=60, split=self.split)
         with serving(first) as server:
-            shrunk("sift1m", files=(replace(entry.files[0], url=server.url),))
+            self.served(shrunk, first, server.url, checksum=None)
             fetch_set("sift1m", tmp_path / "data")
             home = tmp_path / "data" / "sift1m"
             record = (home / "sift.tar.gz.sha256").read_text()
             assert record == f"{hashlib.sha256(first).hexdigest()}  sift.tar.gz\n"
             shutil.rmtree(home / "sift")
             server.content = second
-            with pytest.raises(FormatError, match="where that of the first fetch was .* says sift.tar.gz.sha256"):
+            refused = "where that of the first fetch was .* says sift.tar.gz.sha256; .*; if its owners have changed"
+            with pytest.raises(FormatError, match=f"{refused} the file, delete .*sha256 first, to accept the new one"):
                 fetch_set("sift1m", tmp_path / "data")
             assert [path.name for path in home.iterdir()] == ["sift.tar.gz.sha256"]
             server.content = first
             assert len(fetch_set("sift1m", tmp_path / "data").base) == 30
+            shutil.rmtree(home / "sift")
+            (home / "sift.tar.gz").write_bytes(second)  # by hand is no other
+            with pytest.raises(FormatError, match="delete .*sift.tar.gz and fetch it again; if its owners"):
+                fetch_set("sift1m", tmp_path / "data")
+            (home / "sift.tar.gz.sha256").unlink()
+            assert len(fetch_set("sift1m", tmp_path / "data").base) == 30
+            assert hashlib.sha256(second).hexdigest() in (home / "sift.tar.gz.sha256").read_text()
+
+    @pytest.mark.parametrize("damage", [b"", b"0123", b"\0" * 70, b"Z" * 64])
+    def test_a_damaged_record_of_the_first_fetch_is_no_reason_to_trust_the_next(self, shrunk, tmp_path, damage):
+        with serving(self.archive(self.files())) as server:
+            self.served(shrunk, server.content, server.url, checksum=None)
+            record = tmp_path / "data" / "sift1m" / "sift.tar.gz.sha256"
+            record.parent.mkdir(parents=True)
+            record.write_bytes(damage)
+            with pytest.raises(FormatError, match="sift.tar.gz.sha256 is damaged, .*delete it, and the next fetch is"):
+                fetch_set("sift1m", tmp_path / "data")
+            assert server.requests == []
+            assert record.read_bytes() == damage
 
     def test_the_unpacked_files_alone_will_do_and_no_learning_set_is_cut_for_siftsmall(self, shrunk, tmp_path):
         files = self.files()
@@ -107,8 +138,7 @@ class TestTexmex:
         with tarfile.open(fileobj=content, mode="w:gz") as tar:
             tar.addfile(tarfile.TarInfo("readme"))
         with serving(content.getvalue()) as server:
-            entry = shrunk("sift1m", rows=60, split=self.split)
-            shrunk("sift1m", files=(replace(entry.files[0], url=server.url),))
+            self.served(shrunk, server.content, server.url)
             with pytest.raises(FormatError, match="what was fetched for the set sift1m does not hold its files"):
                 fetch_set("sift1m", tmp_path)
 

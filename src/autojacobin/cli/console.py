@@ -1,0 +1,156 @@
+"""What commands print: progress bars, and at the end a sentence or a table for people, or JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich import progress as bars
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+__all__ = [
+    "Progress",
+    "as_text",
+    "print_facts",
+    "print_json",
+    "print_sentence",
+    "print_table",
+    "progress_bar",
+    "report_blocks",
+    "single_bar",
+]
+
+Progress = Callable[[str, int, int], None]
+
+_WIDTH_OF_FILES = 120  # of tables in a file or a pipe
+
+
+class _RateColumn(bars.ProgressColumn):
+    """Points, steps or bytes per second."""
+
+    def render(self, task: bars.Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{_shorten(speed)}/s", style="progress.data.speed")
+
+
+def _shorten(number: float) -> str:
+    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= unit:
+            return f"{number / unit:.1f}{letter}"
+    return f"{number:.1f}"
+
+
+@contextmanager
+def progress_bar(console: Console | None = None, *, quiet: bool = False) -> Iterator[Progress]:
+    """Give a callback ``progress(stage, done, total)`` as the library takes it. Each stage has a bar of its own.
+
+    The bars go to the standard error, so that the output of a command can be piped. If that is not a terminal, each
+    stage prints one plain line when it begins. A ``total`` of 0 means that it is unknown. With ``quiet`` nothing is
+    shown.
+    """
+    console = console or Console(stderr=True, quiet=quiet)
+    bar, share, left = bars.BarColumn(), bars.TaskProgressColumn(), bars.TimeRemainingColumn()
+    with _bars(console, quiet, _description(), bar, share, _RateColumn(), left) as shown:
+        tasks: dict[str, bars.TaskID] = {}
+
+        def progress(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = shown.add_task(stage, total=total or None)
+                if not console.is_terminal:
+                    console.print(f"{stage} …", markup=False, highlight=False, soft_wrap=True)
+            shown.update(tasks[stage], completed=done, total=total or None)
+
+        yield progress
+
+
+@contextmanager
+def single_bar(console: Console | None = None, *, quiet: bool = False) -> Iterator[Progress]:
+    """Give a callback as :func:`progress_bar` does, with one bar for all stages, which names the current one."""
+    console = console or Console(stderr=True, quiet=quiet)
+    bar, share, left = bars.BarColumn(), bars.TaskProgressColumn(), bars.TimeRemainingColumn()
+    with _bars(console, quiet, bar, share, left, _description()) as shown:
+        task = shown.add_task("", total=None)
+        last = ""
+
+        def progress(stage: str, done: int, total: int) -> None:
+            nonlocal last
+            shown.update(task, description=stage, completed=done, total=total or None)
+            if stage != last and not console.is_terminal:
+                percent = f"{100 * done // total:3d} %  " if total else ""
+                console.print(f"{percent}{stage}", markup=False, highlight=False, soft_wrap=True)
+            last = stage
+
+        yield progress
+
+
+def _description() -> bars.TextColumn:
+    return bars.TextColumn("{task.description}", markup=False)
+
+
+def _bars(console: Console, quiet: bool, *columns: bars.ProgressColumn) -> bars.Progress:
+    hidden = quiet or not console.is_terminal
+    return bars.Progress(*columns, console=console, transient=True, disable=hidden)
+
+
+def report_blocks(blocks: Iterable[Any], total: int, progress: Progress, stage: str) -> Iterator[Any]:
+    """Pass blocks of rows on, and report each as done when the next one is requested."""
+    done = 0
+    progress(stage, done, total)
+    for block in blocks:
+        yield block
+        done += len(block)
+        progress(stage, done, total)
+
+
+def print_sentence(sentence: str, facts: Mapping[str, Any], *, quiet: bool, as_json: bool) -> None:
+    """Print the sentence, or with ``as_json`` the facts in it."""
+    if as_json:
+        print_json(facts)
+    elif not quiet:
+        typer.echo(sentence)
+
+
+def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print one name and value per line."""
+    if as_json:
+        print_json(facts)
+        return
+    width = max(13, *(len(name) + 1 for name in facts)) + 1
+    for name, value in facts.items():
+        typer.echo(f"{name.replace('_', ' '):<{width}}{as_text(value)}")
+
+
+def print_json(facts: Any) -> None:
+    """Print plain values, also those of NumPy, as JSON."""
+    typer.echo(json.dumps(facts, indent=2, ensure_ascii=False, default=_plain, allow_nan=False))
+
+
+def print_table(table: RenderableType) -> None:
+    """Print a table, as wide as the terminal allows."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH_OF_FILES
+    console.print(table)
+
+
+def as_text(value: Any) -> str:
+    """Format a value for people."""
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={part}" for name, part in value.items())
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    return str(value) if isinstance(value, Path) else value.item()

@@ -1,0 +1,221 @@
+"""``autojacobin train`` and ``encode``: vectors in, a model out; a model and vectors in, codes out."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autojacobin.cli import options
+from autojacobin.cli.console import Progress, print_sentence, progress_bar, report_blocks
+from autojacobin.cli.files import STREAM, check_output, is_stream, load_model, opened, split_part, write_codes
+from autojacobin.cli.settings import write_settings
+from autojacobin.errors import DataError
+from autojacobin.hashers import Hasher, methods
+from autojacobin.hashers.parameters import check_parameters
+
+__all__ = ["encode", "make_hasher", "method_names", "settable", "train"]
+
+# parameters that other options set
+_RESERVED = {"n_bits": "--bits", "random_state": "--seed", "device": "--device", "progress": "--quiet"}
+_WORDS: dict[str, Any] = {"none": None, "true": True, "false": False}
+
+
+def method_names() -> list[str]:
+    """Names of the registered methods on the command line."""
+    return [method.command for method in methods()]
+
+
+_METHODS = ", ".join(method_names())
+
+
+def train(
+    context: typer.Context,
+    vectors: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="VECTORS", help="File of vectors, PATH::PART, or -. With --sample: several files or patterns."
+        ),
+    ],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model to write, a .safetensors file.")],
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            "-m",
+            metavar="METHOD",
+            help=f"Method that learns the codes: {_METHODS}.",
+            autocompletion=method_names,
+        ),
+    ] = "autojacobin",
+    bits: options.Bits = 64,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the method; may be given several times."),
+    ] = None,
+    sample: Annotated[
+        int | None, typer.Option("--sample", min=1, help="Learn from this many rows, drawn evenly from all files.")
+    ] = None,
+    format: options.Format = None,
+    seed: options.Seed = 0,
+    device: options.OnDevice = options.Device.cpu,
+    _threads: options.Threads = None,
+    _config: options.Config = None,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Learn from vectors how to turn them into binary codes, and write the model.
+
+    The default method, autojacobin, chooses its own settings by trials on a held-out part of the vectors, which takes
+    about 2.4 times as long as one training. For the settings of the paper give -m autojacobin-published. The fastest
+    to learn are itq and lsh.
+
+    Example: autojacobin train base.npy model.safetensors --method itq --bits 32 --set n_iter=20
+
+    Example: autojacobin train 'part-*.npy' model.safetensors --method okmeans --sample 1000 --seed 1
+    """
+    from_file = (context.default_map or {}).get("parameters", [])  # parameters given here are added to them
+    hasher = make_hasher(method, bits, [*from_file, *(parameters or [])], seed, device.value)
+    check_output(model, "MODEL", inputs=vectors, endings=(".safetensors",))
+    if sample is None and len(vectors) > 1:
+        raise typer.BadParameter(f"got {len(vectors)} files to draw from; give --sample N", param_hint="'VECTORS'")
+    with progress_bar(quiet=quiet or as_json) as progress:
+        start = time.perf_counter()
+        if sample is None:
+            with opened(vectors[0], format) as matrix:
+                shape = _fit(hasher, matrix, method, progress)
+        else:
+            shape = _fit(hasher, _sample(vectors, sample, seed, format, progress), method, progress)
+        seconds = time.perf_counter() - start
+        hasher.save(model)
+        used = {name: "none" if value is None else value for name, value in settable(hasher).items()}
+        write_settings(context, model, set=used)
+    facts = {"model": model, "method": method, "bits": bits, "vectors": shape[0], "features": shape[1], "seed": seed}
+    facts["seconds"] = round(seconds, 3)
+    chosen = _chosen(hasher)
+    if chosen:
+        facts["chosen"] = chosen
+    learned = f"{method}, {bits} bits, from {shape[0]:,} vectors of {shape[1]:,} numbers in {seconds:.1f} s"
+    settings = f" It chose {', '.join(f'{name} {value}' for name, value in chosen.items())}." if chosen else ""
+    print_sentence(f"Wrote {model}: {learned}, seed {seed}.{settings}", facts, quiet=quiet, as_json=as_json)
+
+
+def encode(
+    context: typer.Context,
+    model: options.ModelPath,
+    vectors: Annotated[str, typer.Argument(metavar="VECTORS", help="File of vectors, PATH::PART, or -.")],
+    codes: Annotated[
+        Path, typer.Argument(metavar="CODES", help="Codes to write: .npz, .npy, .parquet, .csv, .jsonl, or -.")
+    ],
+    format: options.Format = None,
+    device: options.OnDevice = options.Device.cpu,
+    _threads: options.Threads = None,
+    _config: options.Config = None,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
+    _debug: options.Debug = False,
+) -> None:
+    """Turn vectors into binary codes with a model.
+
+    The ending of CODES gives the format. Codes.load reads an .npz file; an .npy file holds the packed bytes.
+
+    Example: autojacobin encode model.safetensors base.npy codes.npz
+
+    Example: autojacobin encode model.safetensors - - < base.npy
+    """
+    check_output(codes, "CODES", inputs=[str(model), vectors])
+    hasher = load_model(model)
+    _move_to(hasher, device.value)
+    with opened(vectors, format) as matrix, progress_bar(quiet=quiet or as_json) as progress:
+        start = time.perf_counter()
+        made = hasher.encode(report_blocks(matrix.blocks(), len(matrix), progress, "encoding"))
+        seconds = time.perf_counter() - start
+        write_codes(codes, made)
+    if is_stream(codes):  # its reader expects only codes
+        return
+    write_settings(context, codes)
+    facts = {"codes": codes, "vectors": len(made), "bits": made.n_bits, "seconds": round(seconds, 3)}
+    sentence = f"Wrote {codes}: {len(made):,} codes of {made.n_bits} bits in {seconds:.1f} s."
+    print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
+
+
+def make_hasher(name: str, bits: int, given: list[str], seed: int, device: str) -> Hasher:
+    """Make an unfitted hasher. Parameters that it does not accept are wrong use of ``--set``."""
+    by_name = {method.command: method for method in methods()}
+    if name not in by_name:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(by_name)}", param_hint="'--method'")
+    hasher = by_name[name].make(bits, seed=seed)
+    known = settable(hasher)
+    for parameter, value in map(_parse, given):
+        if parameter in _RESERVED:
+            raise _wrong(f"{parameter} has an option of its own, {_RESERVED[parameter]}")
+        if parameter not in known:
+            raise _wrong(f"{name} has no parameter {parameter!r}; it has {', '.join(known) or 'none'}")
+        hasher.set_params(**{parameter: value})
+    _move_to(hasher, device)
+    try:
+        check_parameters(hasher, hasher._limits)
+    except DataError as error:
+        raise _wrong(str(error).partition("; ")[0]) from None
+    return hasher
+
+
+def settable(hasher: Hasher) -> dict[str, Any]:
+    """Parameters that ``--set`` takes, with their values."""
+    return {name: value for name, value in hasher.get_params(deep=False).items() if name not in _RESERVED}
+
+
+def _move_to(hasher: Hasher, device: str) -> None:
+    if "device" in hasher.get_params():
+        hasher.set_params(device=device)
+    elif device != "cpu":
+        name = type(hasher).__name__
+        raise typer.BadParameter(f"{name} computes on the CPU alone; leave it out", param_hint="'--device'")
+
+
+def _parse(setting: str) -> tuple[str, Any]:
+    name, _, text = (part.strip() for part in setting.partition("="))
+    if not name or not text:
+        raise _wrong(f"expected name=value, got {setting!r}")
+    if text.lower() in _WORDS:
+        return name, _WORDS[text.lower()]
+    for kind in (int, float):
+        try:
+            return name, kind(text)
+        except ValueError:
+            continue
+    return name, text
+
+
+def _wrong(what: str) -> typer.BadParameter:
+    return typer.BadParameter(what, param_hint="'--set'")
+
+
+def _fit(hasher: Any, matrix: Any, method: str, progress: Progress) -> tuple[int, int]:
+    if "progress" in hasher.get_params():
+        hasher.set_params(progress=progress)
+    else:
+        progress(f"training {method}", 0, 0)
+    hasher.fit(matrix)
+    return int(matrix.shape[0]), int(matrix.shape[1])
+
+
+def _chosen(hasher: Any) -> dict[str, Any]:
+    """Settings that the method chose for itself, if any."""
+    if not hasattr(hasher, "search_results_"):
+        return {}
+    return {name: value for name, value in hasher.chosen_.items() if value == value}  # without NaN: not used
+
+
+def _sample(names: list[str], sample: int, seed: int, format: str | None, progress: Progress) -> Any:
+    from autojacobin.jobs.sampling import draw_sample
+
+    if format is not None or any(name == STREAM or split_part(name)[1] is not None for name in names):
+        raise typer.BadParameter(
+            "rows are drawn from whole files whose names show their format; leave out -, ::PART and --format",
+            param_hint="'--sample'",
+        )
+    return draw_sample(names, sample, random_state=seed, progress=progress)

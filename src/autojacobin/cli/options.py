@@ -1,0 +1,141 @@
+"""Arguments and options that several commands have, each defined once."""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from threadpoolctl import threadpool_limits
+
+from autojacobin.cli.failures import show_tracebacks
+from autojacobin.cli.settings import use_settings
+from autojacobin.search.distances import DISTANCES
+
+__all__ = [
+    "AsJson",
+    "Bits",
+    "ByDistance",
+    "Candidates",
+    "Config",
+    "DataFolder",
+    "Debug",
+    "Device",
+    "Distance",
+    "Format",
+    "IndexPath",
+    "K",
+    "KeepVectors",
+    "ModelPath",
+    "NeighboursPath",
+    "OnDevice",
+    "QueriesPath",
+    "Quiet",
+    "Rerank",
+    "Seed",
+    "SetName",
+    "Threads",
+]
+
+_THREADS_VARIABLE = "OMP_NUM_THREADS"
+
+
+class Device(str, Enum):
+    """Where a hasher computes."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+if TYPE_CHECKING:  # mypy takes no computed Enum
+
+    class Distance(str, Enum):
+        """How codes are compared."""
+
+        hamming = "hamming"
+
+else:
+    Distance = Enum("Distance", {name: name for name in DISTANCES}, type=str)
+
+
+def _limit_threads(context: typer.Context, threads: int | None) -> int | None:
+    """Limit the cores of this library, and of the BLAS library that is already loaded, until the command ends."""
+    if threads is None or context.resilient_parsing:
+        return threads
+    before = os.environ.get(_THREADS_VARIABLE)
+    os.environ[_THREADS_VARIABLE] = str(threads)
+    limit = threadpool_limits(threads)
+
+    def restore() -> None:
+        limit.restore_original_limits()
+        os.environ.pop(_THREADS_VARIABLE)
+        if before is not None:
+            os.environ[_THREADS_VARIABLE] = before
+
+    context.call_on_close(restore)
+    return threads
+
+
+def _show_tracebacks(context: typer.Context, wanted: bool) -> bool:
+    if wanted and not context.resilient_parsing:
+        show_tracebacks()
+    return wanted
+
+
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="Model that `autojacobin train` wrote.")]
+IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder of the index.")]
+QueriesPath = Annotated[str, typer.Argument(metavar="QUERIES", help="File of query vectors, PATH::PART, or -.")]
+NeighboursPath = Annotated[
+    Path, typer.Argument(metavar="OUT", help="Neighbours to write: .npz, .npy, .parquet, .csv, .jsonl, or -.")
+]
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, and no progress.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of all random numbers.")]
+OnDevice = Annotated[Device, typer.Option("--device", help="Where to compute; cuda is for the auto-encoders.")]
+Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, callback=_limit_threads, help="Cores to use; all by default.")
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        is_eager=True,
+        callback=use_settings,
+        help="TOML file of settings. Options on the command line win.",
+    ),
+]
+Debug = Annotated[
+    bool, typer.Option("--debug", is_eager=True, callback=_show_tracebacks, help="Show the traceback of an error.")
+]
+Format = Annotated[
+    str | None,
+    typer.Option("--format", metavar="NAME", help="Format of the vectors if the name does not show it, such as fvecs."),
+]
+Bits = Annotated[int, typer.Option("--bits", "-b", min=1, help="Length of a code.")]
+K = Annotated[int, typer.Option("-k", min=1, help="Neighbours of each query.")]
+ByDistance = Annotated[
+    Distance,
+    typer.Option(
+        "--distance",
+        "-d",
+        help=f"Compare codes {', or '.join(f'{entry.summary} ({name})' for name, entry in DISTANCES.items())}.",
+    ),
+]
+Candidates = Annotated[
+    int | None,
+    typer.Option("--candidates", "-c", min=1, help="Nearest codes to re-rank; by default 10 times k, at least 100."),
+]
+Rerank = Annotated[
+    bool, typer.Option("--rerank/--no-rerank", help="Order candidates by the Euclidean distance of their vectors.")
+]
+KeepVectors = Annotated[
+    bool, typer.Option("--vectors/--no-vectors", help="Keep the vectors too; re-ranking needs them.")
+]
+SetName = Annotated[str, typer.Option("--set", help="A set of the catalogue, or the path of your own.")]
+DataFolder = Annotated[Path | None, typer.Option("--data", help="Folder of data sets; AUTOJACOBIN_DATA by default.")]

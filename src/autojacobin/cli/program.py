@@ -1,0 +1,80 @@
+"""The program ``autojacobin``: its commands, its help, and how it starts."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Annotated
+
+import typer
+
+from autojacobin import __version__
+from autojacobin.cli import cluster, data, export, index
+from autojacobin.cli.failures import Group, report_failures
+from autojacobin.cli.info import bench, info
+from autojacobin.cli.models import encode, train
+from autojacobin.cli.options import Debug
+from autojacobin.cli.reproduce import demo, reproduce
+from autojacobin.cli.search import evaluate, search
+from autojacobin.cli.serve import explore, serve
+
+__all__ = ["app", "main"]
+
+_HELP = """Learned binary codes for nearest-neighbour search.
+
+From vectors to neighbours, and the share of the true ones among them:
+
+  autojacobin train base.npy model.safetensors --bits 64
+  autojacobin index build model.safetensors base.npy my-index
+  autojacobin search my-index queries.npy found.parquet -k 10
+  autojacobin evaluate my-index queries.npy
+
+Vectors come from fvecs, bvecs, fbin, npy, npz, HDF5, Parquet or text files.
+PATH::PART is one matrix of several, and - the standard input or output.
+Outputs are npz, npy, Parquet, CSV or JSON lines, by their ending.
+They appear when they are complete, with the settings of the run beside them.
+
+Exit codes: 0 done, 1 failed, 2 wrong use, 130 and 143 stopped by a signal.
+The --help of every command shows an example.
+"""
+_LEARN, _SEARCH, _MEASURE, _SERVE = "Learn and encode", "Index and search", "Measure and look", "Serve and export"
+_PANELS = {_LEARN: (train, encode), _SEARCH: (search,), _MEASURE: (evaluate, bench, info, demo, reproduce, explore)}
+_GROUPS = {"data": (data, _LEARN), "index": (index, _SEARCH), "cluster": (cluster, _SERVE), "export": (export, _SERVE)}
+
+app = typer.Typer(
+    cls=Group,
+    help=_HELP,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+for _panel, _commands in {**_PANELS, _SERVE: (serve,)}.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
+for _name, (_group, _panel) in _GROUPS.items():
+    app.add_typer(_group.app, name=_name, rich_help_panel=_panel)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"autojacobin {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    _debug: Debug = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line. An error ends it with one sentence and the exit code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without × and ± still gets the numbers
+    with report_failures():
+        app()

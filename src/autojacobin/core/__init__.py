@@ -1,0 +1,1 @@
+"""What all other packages use: arrays and devices, vectors, linear algebra, compilation, threads, files, addresses."""

@@ -1,0 +1,96 @@
+"""Arrays of NumPy on a CPU, of CuPy on a GPU, and of PyTorch, which are taken over without a copy.
+
+The numerical code asks :func:`namespace` for the library of its input and is then written once for both.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from autojacobin.errors import DataError, DataTypeError, MissingExtraError
+
+__all__ = ["adopt", "free_gpu_memory", "give_back", "namespace", "on_device", "to_host"]
+
+_DLPACK_CPU, _DLPACK_CUDA = 1, 2
+
+
+def namespace(array: Any) -> Any:
+    """Give the module (``numpy`` or ``cupy``) that ``array`` belongs to."""
+    return sys.modules["cupy"] if _is_cupy(array) else np
+
+
+def adopt(X: Any) -> Any:
+    """Take over a PyTorch tensor, or any other DLPack producer, as a NumPy or CuPy array without a copy."""
+    if not _is_torch(X):
+        return X
+    if X.requires_grad:
+        raise DataError("X is a PyTorch tensor that requires a gradient, expected one without; pass X.detach() instead")
+    kind, _ = X.__dlpack_device__()
+    try:
+        if kind == _DLPACK_CPU:
+            return np.from_dlpack(X)
+        if kind == _DLPACK_CUDA:
+            return _import_cupy().from_dlpack(X)
+    except (BufferError, RuntimeError, TypeError) as error:  # a dtype that the other library does not have
+        raise DataTypeError(f"X is a PyTorch tensor that cannot be taken over: {error}; pass X.float()") from error
+    raise DataTypeError(f"X lives on the device {X.device}, expected a CPU or CUDA tensor; pass X.cpu() instead")
+
+
+def on_device(array: Any, device: str) -> Any:
+    """Move a NumPy array to ``device``; an array that is on a GPU already stays there."""
+    if device == "cpu" or _is_cupy(array):
+        return array
+    return _import_cupy().asarray(array)
+
+
+def to_host(array: Any) -> Any:
+    """Give a NumPy array with the content of ``array``, wherever it is stored."""
+    return array.get() if _is_cupy(array) else np.asarray(array)
+
+
+def give_back(result: Any, original: Any) -> Any:
+    """Convert ``result`` to the kind of array that the caller's ``original`` is."""
+    if _is_torch(original):
+        return sys.modules["torch"].from_dlpack(result)
+    return result if _is_cupy(original) else to_host(result)
+
+
+def free_gpu_memory(array: Any) -> int | None:
+    """Count the bytes that are free on the GPU where ``array`` lives; None for an array that lives on no GPU."""
+    if not _is_cupy(array):
+        return None
+    cupy: Any = sys.modules["cupy"]
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    return int(free + cupy.get_default_memory_pool().free_bytes())
+
+
+def _is_cupy(array: Any) -> bool:
+    cupy: Any = sys.modules.get("cupy")  # if there is such an array, its library has been imported
+    return cupy is not None and isinstance(array, cupy.ndarray)
+
+
+def _is_torch(array: Any) -> bool:
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def _import_cupy() -> ModuleType:
+    try:
+        cupy = importlib.import_module("cupy")
+    except ImportError:
+        raise MissingExtraError("cupy", "gpu", 'device="cuda"') from None
+    if not _has_gpu(cupy):
+        raise DataError('device="cuda" needs an NVIDIA GPU, got a machine without one; use device="cpu" instead')
+    return cupy
+
+
+def _has_gpu(cupy: Any) -> bool:
+    try:
+        return int(cupy.cuda.runtime.getDeviceCount()) > 0
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return False

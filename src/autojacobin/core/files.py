@@ -1,0 +1,138 @@
+"""Write files and folders whole or not at all, and translate errors of the operating system into one sentence.
+
+A reader never sees half of a file or folder that is written here, not even after a crash.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from autojacobin.errors import AutoJacobinError, StorageError
+
+__all__ = ["atomic_writer", "clear_os_errors", "os_reason", "whole_folder", "write_atomically"]
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+    """Put ``content`` at ``path`` so that the path holds either the old file or all of the new one."""
+    with atomic_writer(path) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Give a stream whose content is at ``path`` when the block ends, and nowhere if it ends in an error.
+
+    The bytes go to a temporary file in the same folder (its path is the stream's ``name``), reach the disk, and are
+    then renamed over the target, which POSIX makes atomic. The folder is synced too, or the rename itself could be
+    lost.
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {target}: the folder {target.parent} does not exist; make it first")
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
+    os.close(descriptor)  # it is opened again by its path, because some libraries want a path to write to
+    try:
+        with open(temporary, "r+b") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, _usual_mode())
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+@contextmanager
+def whole_folder(target: Path, remedy: str) -> Iterator[Path]:
+    """Give a new folder beside ``target``, which is renamed to it if the block succeeds, and removed otherwise.
+
+    ``target`` may be an empty folder. If it is anything else by then, that is a FileExistsError. Other errors of the
+    disk are a StorageError that ends with ``remedy``.
+    """
+    # not mkdtemp, whose folders only their owner may read
+    temporary = target.parent / f".{target.name}-{secrets.token_hex(8)}.part"
+    try:
+        temporary.mkdir()
+        try:
+            yield temporary
+            for file in temporary.rglob("*"):
+                _sync_folder(file) if file.is_dir() else _sync_file(file)
+            _sync_folder(temporary)
+            _move(temporary, target)
+            _sync_folder(target.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    except (FileExistsError, StorageError):
+        raise
+    except OSError as error:
+        raise StorageError(f"cannot write {target}: {os_reason(error)}; {remedy}") from error
+
+
+@contextmanager
+def clear_os_errors(task: str, advice: str | Callable[[OSError], str]) -> Iterator[None]:
+    """Raise an error of the operating system as a StorageError, ``cannot TASK: REASON; ADVICE``.
+
+    ``advice`` may also be a function that makes all that follows the colon from the error. Errors of this library
+    pass through.
+    """
+    try:
+        yield
+    except AutoJacobinError:
+        raise
+    except OSError as error:
+        message = f"cannot {task}: "
+        if error.strerror is None and str(error).startswith(message):  # atomic_writer has said all of it
+            message = str(error)
+        else:
+            message += f"{os_reason(error)}; {advice}" if isinstance(advice, str) else advice(error)
+        clear = StorageError(message)
+        clear.errno = error.errno
+        raise clear from error
+
+
+def os_reason(error: OSError) -> str:
+    """Give what the operating system says, without the number and the path."""
+    return (error.strerror or str(error)).lower()
+
+
+def _move(temporary: Path, target: Path) -> None:
+    try:
+        if target.is_dir():
+            target.rmdir()  # Windows does not rename over an empty folder
+        os.rename(temporary, target)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise FileExistsError(errno.EEXIST, "something is there already", str(target)) from error
+        raise
+
+
+def _sync_file(file: Path) -> None:
+    with file.open("rb+") as stream:
+        os.fsync(stream.fileno())
+
+
+def _usual_mode() -> int:
+    # mkstemp makes files that only their owner reads; a saved model should follow the user's umask.
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":  # Windows cannot open a folder, and its rename is durable by itself
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,116 @@
+"""Work over points on all cores, while the BLAS library is held to one thread.
+
+On thousands of small matrices the threads of a BLAS library cost more than they gain: 15 times as much, with two
+threads and 128×128 eigenproblems. The points themselves are independent and are easily divided among the cores.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from autojacobin.core.arrays import namespace
+
+__all__ = ["Progress", "map_points", "one_blas_thread", "run_tasks", "usable_cores"]
+
+T = TypeVar("T")
+Progress = Callable[[str, int, int], None]  # called as progress(stage, done, total)
+
+_blas_lock = threading.Lock()
+_blas_held = False
+
+
+def map_points(work: Callable[[slice], T], array: Any, per_task: int) -> Iterator[T]:
+    """Give ``work(rows)`` for slices of ``per_task`` rows of ``array``, in order.
+
+    The slices do not depend on the number of cores, so neither does a sum over the results. On a GPU the
+    slices run one after another: there the device itself works in parallel.
+    """
+    tasks = [slice(start, min(start + per_task, len(array))) for start in range(0, len(array), per_task)]
+    cores = min(usable_cores(), len(tasks))
+    if namespace(array) is not np or cores <= 1:
+        yield from map(work, tasks)
+        return
+    with one_blas_thread(), ThreadPoolExecutor(cores) as pool:
+        yield from pool.map(work, tasks)
+
+
+def run_tasks(work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
+    """Give ``work(*task)`` for every task, in order, on all cores; for kernels that release the GIL.
+
+    The calling thread works too. Otherwise it would wait, and to wake it up takes as long as a search for one query.
+    """
+    cores = min(usable_cores(), len(tasks))
+    results: list[Any] = [None] * len(tasks)
+    numbers = itertools.count()  # a next() on it is atomic
+
+    def drain() -> None:
+        while (number := next(numbers)) < len(tasks):
+            results[number] = work(*tasks[number])
+
+    helpers = [_pool().submit(drain) for _ in range(cores - 1)]
+    try:
+        drain()
+    finally:
+        for helper in helpers:
+            if not helper.cancel():  # a helper that has not begun has nothing to do, and may wait for this thread
+                helper.result()
+    return results
+
+
+def usable_cores() -> int:
+    """Count the cores that the scheduler lets this process run on, or that ``OMP_NUM_THREADS`` grants it."""
+    try:
+        available = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS and Windows
+        available = os.cpu_count() or 1
+    granted = os.environ.get("OMP_NUM_THREADS", "")
+    return min(available, int(granted)) if granted.isdigit() and int(granted) > 0 else available
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    # kept, because it takes as long to start threads as to search for one query
+    return ThreadPoolExecutor(usable_cores(), thread_name_prefix="autojacobin")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Hold BLAS to one thread, unless it is held already.
+
+    Used around a whole training, not only around the work over points: after a product on several threads, the threads
+    of OpenBLAS keep their cores busy with waiting for some 20 ms, and the points need these cores.
+
+    The number of threads belongs to the process. If several threads each set and restored it, they could restore each
+    other's limit and leave BLAS on one thread. So only the first one sets it, and the same thread restores it.
+    """
+    global _blas_held
+    with _blas_lock:
+        first, _blas_held = not _blas_held, True
+        limit = _controller().limit(limits=1, user_api="blas") if first else None
+    try:
+        yield
+    finally:
+        if limit is not None:
+            with _blas_lock:
+                limit.restore_original_limits()
+                _blas_held = False
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    # finding the loaded libraries takes milliseconds, too long for every step of a training
+    return ThreadpoolController()

@@ -1,0 +1,104 @@
+"""Check vectors that come from the caller, and convert them to matrices and blocks of floats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from autojacobin.core.arrays import adopt, namespace
+from autojacobin.errors import DataError, DataTypeError
+
+__all__ = ["as_floats", "as_matrix", "float_blocks", "refuse_non_finite"]
+
+_BYTES_PER_BLOCK = 2**21
+
+
+def as_matrix(X: Any, name: str) -> Any:
+    """Convert ``X`` to a two-dimensional numeric array, without a copy if it is one already.
+
+    ``name`` is the class of the estimator that asks, for the messages.
+    """
+    if scipy.sparse.issparse(X) or isinstance(X, scipy.sparse.sparray):
+        raise DataTypeError(
+            f"{name} takes dense vectors, got a sparse {type(X).__name__}; pass X.toarray(), "
+            "or reduce it first with sklearn.decomposition.TruncatedSVD"
+        )
+    array = adopt(X)
+    if namespace(array) is np:
+        array = _as_numpy(array, name)
+    if array.dtype.kind == "c":
+        raise DataTypeError(f"Complex data not supported: {name} takes real numbers, got {array.dtype}; pass X.real")
+    if array.ndim != 2:
+        hint = "X.reshape(1, -1) if it is one vector, X.reshape(-1, 1) if it is one feature"
+        if array.ndim > 2:
+            hint = "X.reshape(len(X), -1)"
+        raise DataError(
+            f"Expected 2D array, got {array.ndim}D array instead: {name} takes a matrix with one vector per row. "
+            f"Reshape your data, with {hint}"
+        )
+    return array
+
+
+def as_floats(array: Any, first_row: int = 0) -> Any:
+    """Convert to float64 if ``array`` has that type, and to float32 otherwise; NaN and Inf are an error."""
+    floats = _converted(array)
+    if not math.isfinite(float(floats.sum(dtype="float64"))):  # one pass: the sum is finite only if all numbers are
+        refuse_non_finite(floats, first_row)
+    return floats
+
+
+def refuse_non_finite(floats: Any, first_row: int = 0) -> None:
+    """Raise a DataError that names the first NaN or Inf, if there is one."""
+    xp = namespace(floats)
+    wrong = ~xp.isfinite(floats)
+    if bool(wrong.any()):
+        row, column = divmod(int(wrong.argmax()), floats.shape[1])
+        what = "NaN" if bool(xp.isnan(floats[row, column])) else "inf"
+        raise DataError(
+            f"Input X contains {what} in row {first_row + row}, column {column}, expected finite numbers; "
+            "drop such rows, or fill them in with sklearn.impute.SimpleImputer"
+        )
+
+
+def float_blocks(array: Any) -> Iterator[Any]:
+    """Give a matrix in blocks of rows as floats, without a check for NaN and Inf.
+
+    A memory map of any size passes through a buffer of some megabytes. The size of the blocks depends on
+    the width alone, not on the machine.
+    """
+    rows = max(1, _BYTES_PER_BLOCK // (8 * max(1, array.shape[1])))
+    for start in range(0, len(array), rows):
+        yield _converted(array[start : start + rows])
+
+
+def _converted(array: Any) -> Any:
+    xp = namespace(array)
+    wide = array.dtype.kind == "f" and array.dtype.itemsize >= 8
+    with np.errstate(over="ignore"):  # what does not fit becomes Inf, which is reported later
+        return xp.ascontiguousarray(array, dtype=xp.float64 if wide else xp.float32)
+
+
+def _as_numpy(X: Any, name: str) -> Any:
+    advice = f"{name} takes a matrix of numbers with one vector per row"
+    try:
+        array = np.asarray(X)
+    except (ValueError, TypeError) as error:
+        raise DataTypeError(f"X cannot be read as an array: {error}; {advice}") from error
+    if array.dtype.kind == "O" and array.ndim:
+        try:
+            array = array.astype(np.float64)
+        except (ValueError, TypeError) as error:
+            raise DataTypeError(f"X holds values that are not numbers: {error}; {advice}") from error
+    if array.dtype.kind not in "biufc":
+        kind = "text" if array.dtype.kind in "US" else f"dtype {array.dtype}"
+        raise DataTypeError(f"X holds {kind} where numbers are expected, got {_shortened(X)}; {advice}")
+    return array
+
+
+def _shortened(X: Any) -> str:
+    text = " ".join(repr(X).split())
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,189 @@
+"""The bytes of a file: mapped where possible, unpacked where they are compressed, with errors in one sentence."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import mmap
+import os
+import re
+import stat
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.core.addresses import redacted_address
+from autojacobin.core.files import clear_os_errors, os_reason
+from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, FormatError, MissingExtraError, StorageError
+
+__all__ = [
+    "DEFLATE_RATIO", "Source", "as_path", "check_not_special", "clear_foreign_errors", "clear_read_errors", "damaged",
+    "import_extra", "open_source", "shortened", "spooled", "unpacked",
+]  # fmt: skip
+
+_ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]+://")
+_BYTES_PER_READ = 2**20
+DEFLATE_RATIO = 1032  # deflate cannot shrink data more than this; a header that claims more is forged
+
+
+@dataclass(frozen=True)
+class Source:
+    """Bytes of a file, with its path and the position of the first byte in it, for the messages."""
+
+    path: Path
+    content: npt.NDArray[np.uint8]
+    start: int = 0
+
+    def cut(self, start: int, stop: int) -> Source:
+        """Give the bytes from ``start`` to ``stop``."""
+        return replace(self, content=self.content[start:stop], start=self.start + start)
+
+    def head(self, count: int) -> bytes:
+        """Give the first ``count`` bytes, or all if there are fewer."""
+        return self.content[:count].tobytes()
+
+    def __len__(self) -> int:
+        return len(self.content)
+
+
+def as_path(path: Any) -> Path:
+    """Convert what the caller passed to a path."""
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise DataTypeError(
+            f"path must be the path of a file or folder, got {type(path).__name__}; pass text or a Path"
+        ) from None
+    if "\0" in text:
+        raise DataError(f"a path has no zero character in it, got {redacted_address(text)!r}; leave it out")
+    if _ADDRESS.match(text) and not os.path.exists(text):
+        raise DataError(
+            f"a path on this machine is expected, got the address {redacted_address(text)}; fetch the file first, or "
+            "read it with autojacobin.engines"
+        )
+    return Path(text)
+
+
+def open_source(path: Path) -> Source:
+    """Map a file of any size; its bytes are read when they are used."""
+    with clear_read_errors(path):
+        if (what := _special(os.stat(path).st_mode)) is not None:
+            raise StorageError(f"cannot read {path}: it is {what}, expected a file of vectors; give the path of a file")
+        with open(path, "rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise FormatError(f"{path} is empty (0 bytes), expected a file of vectors; write or fetch it again")
+            return Source(path, _mapped(file))
+
+
+def check_not_special(path: Path) -> None:
+    """Raise an error if a folder, pipe or device is at ``path``: a rename would replace it by a plain file."""
+    if os.path.exists(path) and (what := _special(os.stat(path).st_mode)) is not None:
+        raise StorageError(f"cannot write {path}: it is {what}, expected a file or nothing; give the path of a file")
+
+
+def unpacked(source: Source) -> Source:
+    """Decompress a gzip file."""
+    content = spooled(_chunks(source), f"unpack {source.path}")
+    if not len(content):
+        raise FormatError(f"{source.path} is empty when unpacked, expected a file of vectors; write or fetch it again")
+    return Source(source.path, content)
+
+
+def spooled(chunks: Iterable[Any], doing: str) -> npt.NDArray[np.uint8]:
+    """Write ``chunks`` (bytes or contiguous arrays) to an unnamed temporary file, and map it.
+
+    Memory stays bounded, and the disk space is free again when the array is deleted. ``doing`` is for the message
+    when there is no room.
+    """
+    advice = "make room there, or name another folder in the environment variable TMPDIR"
+    with (
+        clear_os_errors(f"{doing} in the temporary folder {tempfile.gettempdir()}", advice),
+        tempfile.TemporaryFile() as file,
+    ):
+        for chunk in chunks:
+            file.write(chunk)
+        file.flush()
+        return _mapped(file) if file.tell() else np.empty(0, dtype=np.uint8)
+
+
+def clear_read_errors(path: Path) -> AbstractContextManager[None]:
+    """Translate errors of the operating system while a file is read into one sentence."""
+
+    def explain(error: OSError) -> str:
+        if isinstance(error, FileNotFoundError):
+            return "there is no such file; check the spelling, or fetch it first"
+        return f"{os_reason(error)}; check its permissions"
+
+    return clear_os_errors(f"read {path}", explain)
+
+
+@contextmanager
+def clear_foreign_errors(path: Path, format: str) -> Iterator[None]:
+    """Translate an error of another library about the content of a file into one sentence.
+
+    On damaged files their readers raise errors of many kinds (ValueError, KeyError, OverflowError, RuntimeError, and
+    their own), so all are caught.
+    """
+    try:
+        yield
+    except AutoJacobinError:
+        raise
+    except Exception as error:
+        raise damaged(path, format, shortened(" ".join(str(error).split()) or type(error).__name__, 200)) from error
+
+
+def damaged(path: Path, format: str, what: str) -> FormatError:
+    """Make the error for a file whose bytes are not those of its format."""
+    return FormatError(
+        f"{path} is damaged or is no {format} file, got {what}; write or fetch it again, "
+        "or name its format if it is another (format=...)"
+    )
+
+
+def shortened(text: str, most: int) -> str:
+    """Cut a text for a message to at most ``most`` characters."""
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def import_extra(module: str, purpose: str) -> Any:
+    """Import a module of the extra ``data``, or say how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingExtraError(module.partition(".")[0], "data", purpose) from None
+
+
+def _chunks(source: Source) -> Iterator[bytes]:
+    done = 0
+    with clear_read_errors(source.path), open(source.path, "rb") as packed, gzip.GzipFile(fileobj=packed) as file:
+        while True:
+            try:
+                chunk = file.read(_BYTES_PER_READ)
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                reason = "a stream that breaks off" if isinstance(error, EOFError) else str(error).lower()
+                raise damaged(
+                    source.path,
+                    "gzip",
+                    f"{reason} near byte {packed.tell()} of {len(source)}, {done} bytes into what is packed",
+                ) from error
+            if not chunk:
+                return
+            done += len(chunk)
+            yield chunk
+
+
+def _mapped(file: BinaryIO) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=np.uint8)
+
+
+def _special(mode: int) -> str | None:
+    if stat.S_ISREG(mode):
+        return None
+    return "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"

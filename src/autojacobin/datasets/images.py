@@ -1,0 +1,134 @@
+"""Pictures: read them from files, check them, make them grey, and scale them to squares."""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from autojacobin.errors import DataError, DataTypeError, MissingExtraError
+
+__all__ = ["as_picture", "as_square", "grey_levels", "opencv", "read_picture"]
+
+MOST_PIXELS = 2**21
+MOST_BYTES = 2**29
+_PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+
+
+def opencv(purpose: str) -> Any:
+    """Import ``cv2``, or say how to install it."""
+    try:
+        import cv2
+    except ImportError as error:
+        raise MissingExtraError("opencv-python-headless", "data", purpose) from error
+    return cv2
+
+
+def read_picture(path: Path) -> npt.NDArray[np.uint8]:
+    """Read a file as an RGB picture of at most ``MOST_PIXELS`` pixels.
+
+    Larger ones are shrunk by averaging over areas: the pyramid of SIFT takes over 200 bytes a pixel, and a folder may
+    hold a picture of any size. A file that cannot be read or decoded is a DataError.
+    """
+    cv2 = opencv("reading pictures")
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:  # a pipe would block
+            raise DataError(f"cannot read {path}: it is not a file of at most {MOST_BYTES:,} bytes; leave it out")
+        content = np.fromfile(path, dtype=np.uint8)  # on Windows, cv2.imread cannot open all names
+        _check_chunks(content, path)
+        picture = cv2.imdecode(content, cv2.IMREAD_COLOR) if len(content) else None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}; check its permissions") from error
+    except cv2.error as error:
+        raise DataError(f"cannot decode {path}: {error.err}; convert it to PNG or JPEG") from error
+    if picture is None or not picture.size:
+        raise DataError(
+            f"cannot decode {path}: it is damaged or in no format that OpenCV knows; convert it to PNG or JPEG"
+        )
+    shrink = math.sqrt(MOST_PIXELS / (picture.shape[0] * picture.shape[1]))
+    if shrink < 1:
+        height, width = (max(1, math.floor(side * shrink)) for side in picture.shape[:2])
+        picture = cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA)
+    return np.ascontiguousarray(picture[:, :, ::-1])
+
+
+def _check_chunks(content: npt.NDArray[np.uint8], path: Path) -> None:
+    """Raise an error if a chunk of a PNG file is longer than the file: OpenCV would allocate memory for any length."""
+    if content[:8].tobytes() != _PNG_MAGIC:
+        return
+    start = 8
+    while start + 8 <= len(content):
+        head = content[start : start + 8].tobytes()
+        length = int.from_bytes(head[:4], "big")
+        if start + 12 + length > len(content):
+            raise DataError(
+                f"cannot decode {path}: it is damaged, got a chunk of {length} bytes at byte {start} of "
+                f"{len(content)}; leave it out, or copy it again"
+            )
+        if head[4:] == b"IEND":
+            return
+        start += 12 + length
+
+
+def as_picture(image: Any) -> npt.NDArray[np.uint8]:
+    """Convert ``image`` to a uint8 array of shape (height, width) or (height, width, 3), without its transparency."""
+    picture = np.asarray(image)
+    if picture.dtype != np.uint8:
+        hint = "np.round(255 * image).astype(np.uint8) if its values go from 0 to 1"
+        raise DataTypeError(f"a picture must be an array of uint8, got {picture.dtype}; pass {hint}")
+    if picture.ndim not in (2, 3) or (picture.ndim == 3 and picture.shape[2] not in (1, 3, 4)):
+        raise DataError(
+            f"a picture must have the shape (height, width) or (height, width, 3), got {picture.shape}; "
+            "pass one picture at a time, with the colours red, green, blue in the last axis"
+        )
+    if not picture.size:
+        raise DataError(f"a picture must have at least one pixel, got the shape {picture.shape}; leave empty ones out")
+    if picture.ndim == 3:
+        picture = picture[:, :, 0] if picture.shape[2] == 1 else picture[:, :, :3]
+    return np.ascontiguousarray(picture)
+
+
+def grey_levels(picture: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Brightness from 0 to 255, with the weights of ITU-R BT.601."""
+    if picture.ndim == 2:
+        return picture.astype(np.float64)
+    weighted: npt.NDArray[np.float64] = picture.astype(np.float64) @ np.array([0.299, 0.587, 0.114])
+    return weighted
+
+
+def as_square(picture: npt.NDArray[Any], side: int) -> npt.NDArray[np.float64]:
+    """Cut the largest square out of the middle and scale it to ``side`` × ``side`` pixels, without rounding.
+
+    This is bilinear interpolation that does not skip pixels when it shrinks: each new pixel is a weighted mean, with
+    weights that fall linearly to 0 at the two neighbouring new pixels.
+    """
+    whole = min(picture.shape[:2])
+    top, left = ((length - whole) // 2 for length in picture.shape[:2])
+    square = picture[top : top + whole, left : left + whole].astype(np.float64)
+    if whole == side:
+        return square
+    weights = _triangles(whole, side)
+    flat = weights @ square.reshape(whole, -1)
+    transposed = flat.reshape(side, whole, -1).transpose(1, 0, 2).reshape(whole, -1)
+    small: npt.NDArray[np.float64] = (weights @ transposed).reshape(side, side, -1).transpose(1, 0, 2)
+    return small.reshape((side, side, *picture.shape[2:]))
+
+
+def _triangles(old: int, new: int) -> Any:
+    step = old / new
+    reach = max(1.0, step)
+    centres = (np.arange(new) + 0.5) * step - 0.5
+    columns = np.floor(centres - reach)[:, None].astype(np.int64) + np.arange(math.ceil(2 * reach) + 2)
+    weights = np.maximum(0.0, 1 - np.abs(columns - centres[:, None]) / reach)
+    weights[(columns < 0) | (columns >= old)] = 0.0
+    weights /= weights.sum(axis=1, keepdims=True)
+    rows = np.broadcast_to(np.arange(new)[:, None], columns.shape)
+    used = weights > 0
+    return scipy.sparse.csr_array((weights[used], (rows[used], columns[used])), shape=(new, old))

@@ -1,0 +1,300 @@
+"""The layouts of public data sets: find the published files in a folder, and make vectors of them."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import math
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils import check_random_state
+
+from autojacobin.datasets.entries import Entry
+from autojacobin.datasets.formats.source import clear_read_errors
+from autojacobin.datasets.local import VectorSet, find_parts, open_local, open_parts
+from autojacobin.datasets.prepared import draw, open_prepared, scatter_rows
+from autojacobin.datasets.vector_files import open_vectors
+from autojacobin.errors import DataError, FormatError
+
+__all__ = ["LAYOUTS", "Layout", "read_idx"]
+
+_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_MOST_BYTES = 2**32  # no IDX file is nearly as large; a header that announces more is damaged
+_BYTES_PER_READ = 2**20
+_ROWS_PER_BLOCK = 2**16
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the files of a set are found and read.
+
+    ``find(entry, folder)`` gives the files by what they hold, or None if some are missing; ``read(entry, files)`` makes
+    the set from them.
+    """
+
+    find: Callable[[Entry, Path], dict[str, Path] | None]
+    read: Callable[[Entry, dict[str, Path]], VectorSet]
+
+
+def read_idx(path: Path) -> npt.NDArray[Any]:
+    """Read an IDX file whole, in the byte order of the machine.
+
+    Memory is allocated for what the file holds, not for what its header announces.
+    """
+    with _opened(path) as stream:
+        start = stream.read(4)
+        if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _TYPES or not 1 <= start[3] <= 8:
+            raise FormatError(
+                f"{path} is not an IDX file: it begins with the bytes {start.hex(' ') or '(none)'}, "
+                "expected 00 00, a type from 08 to 0e and a number of axes from 1 to 8; fetch it again"
+            )
+        axes = stream.read(4 * start[3])
+        if len(axes) < 4 * start[3]:
+            raise FormatError(f"{path} is cut off: it ends inside its header, at byte {4 + len(axes)}; fetch it again")
+        shape = tuple(int(length) for length in np.frombuffer(axes, dtype=">u4"))
+        dtype = np.dtype(_TYPES[start[2]])
+        wanted = math.prod(shape) * dtype.itemsize
+        if not 0 < wanted <= _MOST_BYTES:
+            raise FormatError(f"{path} is damaged: its header announces an array of shape {shape}; fetch it again")
+        content = _at_most(stream, wanted + 1)
+    if len(content) != wanted:
+        got = f"only {len(content):,}" if len(content) < wanted else "more"
+        raise FormatError(
+            f"{path} is damaged: expected {wanted:,} bytes of values after the header, got {got}; fetch it again"
+        )
+    return np.frombuffer(content, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+
+
+def _named(entry: Entry, **parts: Any) -> VectorSet:
+    origin = {"source": entry.source, "licence": entry.licence, "citation": entry.citation}
+    return VectorSet(entry.name, entry.description, **origin, **parts)
+
+
+def _ships_with_a_package(_entry: Entry, _folder: Path) -> dict[str, Path]:
+    return {}
+
+
+def _search(folder: Path, pattern: str) -> list[Path]:
+    # hidden folders may be left from an interrupted unpacking
+    found = sorted(folder.rglob(pattern))
+    return [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+
+
+def _digits(entry: Entry, _files: dict[str, Path]) -> VectorSet:
+    from sklearn.datasets import load_digits
+
+    vectors = load_digits().data.astype(np.uint8)
+    order = check_random_state(0).permutation(len(vectors))
+    base = vectors[order[entry.split.queries :]]
+    return _named(entry, train=base, base=base, queries=vectors[order[: entry.split.queries]])
+
+
+def _photos(entry: Entry, _files: dict[str, Path]) -> VectorSet:
+    from autojacobin.datasets.photos import open_photos
+
+    return _named(entry, **open_photos())
+
+
+def _find_texmex(_entry: Entry, folder: Path) -> dict[str, Path] | None:
+    try:
+        parts = find_parts(folder)
+    except DataError:
+        return None
+    return parts if "train" in parts else None
+
+
+def _texmex(entry: Entry, files: dict[str, Path]) -> VectorSet:
+    data = open_parts(entry.name, entry.description, files)
+    got = len(data.train) + len(data.base) + len(data.queries)
+    _check(entry, got, data.base.shape[1], files["base"].parent)
+    _check_split(entry, len(data.base), len(data.queries), files["base"].parent)
+    train = data.train
+    if entry.split.train is not None:
+        train = train[draw(len(train), entry.split.train)[0]]
+    return replace(data, train=train, source=entry.source, licence=entry.licence, citation=entry.citation)
+
+
+def _find_idx(entry: Entry, folder: Path) -> dict[str, Path] | None:
+    hdf5 = folder / f"{entry.name}-784-euclidean.hdf5"
+    if hdf5.is_file():
+        return {"hdf5": hdf5}
+    found = {}
+    for role, stem in (("base", "train-images-idx3-ubyte"), ("queries", "t10k-images-idx3-ubyte")):
+        present = [path for path in (folder / stem, folder / f"{stem}.gz") if path.is_file()]
+        if not present:
+            return None
+        found[role] = present[0]
+    return found
+
+
+def _idx(entry: Entry, files: dict[str, Path]) -> VectorSet:
+    if "hdf5" in files:
+        data = open_local(files["hdf5"])
+        parts: dict[str, Any] = {"base": data.base, "queries": data.queries, "truth": data.truth}
+        source = files["hdf5"]
+    else:
+        source = files["base"].parent
+
+        def fill(folder: Path) -> None:
+            for role, path in files.items():
+                pictures = read_idx(path)
+                if pictures.ndim != 3 or pictures.dtype != np.uint8:
+                    raise FormatError(
+                        f"{path} holds {pictures.dtype} of shape {pictures.shape}, expected pictures, which are uint8 "
+                        "of shape (n, height, width); it may be the file of labels"
+                    )
+                scatter_rows([pictures], {role: np.arange(len(pictures))}, folder)
+
+        pictures = open_prepared(entry.name, list(files.values()), "idx", fill)
+        parts = {role: array.reshape(len(array), -1) for role, array in pictures.items()}
+        parts |= {"base_patches": pictures["base"], "query_patches": pictures["queries"]}
+    base, queries = parts["base"], parts["queries"]
+    _check(entry, len(base) + len(queries), base.shape[1], source)
+    _check_split(entry, len(base), len(queries), source)
+    return _named(entry, train=base[draw(len(base), entry.split.train or len(base))[0]], **parts)
+
+
+def _find_nus_wide(_entry: Entry, folder: Path) -> dict[str, Path] | None:
+    every = {path.name: path for path in _search(folder, "*Normalized_WT.dat*")}
+    for names in (("Normalized_WT.dat",), ("Train_Normalized_WT.dat", "Test_Normalized_WT.dat")):
+        files = [every.get(name) or every.get(f"{name}.gz") for name in names]
+        found = {name: file for name, file in zip(names, files, strict=True) if file is not None}
+        if len(found) == len(names):
+            return found
+    return None
+
+
+def _nus_wide(entry: Entry, files: dict[str, Path]) -> VectorSet:
+    def fill(folder: Path) -> None:
+        texts = [open_vectors(path, format="text") for path in files.values()]  # memory maps, which need not be closed
+        n = sum(len(text) for text in texts)
+        for text in texts:
+            _check(entry, n, text.shape[1], text.path)
+        queries, base = draw(n, entry.split.queries, entry.split.base)
+        train = base[draw(len(base), entry.split.train or len(base))[0]]
+        blocks = (block.astype(np.float32) for text in texts for block in text.blocks())  # the files have six digits
+        scatter_rows(blocks, {"train": train, "base": base, "queries": queries}, folder)
+
+    return _named(entry, **open_prepared(entry.name, list(files.values()), _recipe(entry), fill))
+
+
+def _find_sift10m(_entry: Entry, folder: Path) -> dict[str, Path] | None:
+    features = _search(folder, "SIFT10Mfeatures.mat")
+    patches = [path for path in _search(folder, "*.mat") if "patch" in path.name.lower()]
+    if not features:
+        return None
+    return {"features": features[0], **({"patches": patches[0]} if patches else {})}
+
+
+def _sift10m(entry: Entry, files: dict[str, Path]) -> VectorSet:
+    def fill(folder: Path) -> None:
+        features = _matlab_rows(files["features"], entry.dimension)
+        n = len(features)
+        _check(entry, n, features.shape[1], files["features"])
+        queries, train, base = draw(n, entry.split.queries, entry.split.train or 0, entry.split.base)
+        scatter_rows(_blocks(features), {"train": train, "base": base, "queries": queries}, folder)
+        if "patches" in files:
+            pictures = _matlab_pictures(files["patches"], n)
+            scatter_rows(pictures, {"base_patches": base, "query_patches": queries}, folder)
+
+    return _named(entry, **open_prepared(entry.name, list(files.values()), _recipe(entry), fill))
+
+
+def _matlab_pictures(path: Path, n: int) -> Iterator[npt.NDArray[Any]]:
+    patches = _matlab_rows(path, n, rows_known=True)
+    side = math.isqrt(patches.shape[1])
+    if side * side != patches.shape[1] or patches.dtype != np.uint8:
+        raise FormatError(
+            f"{path} holds {patches.dtype} of {patches.shape[1]} values each, expected square grey pictures of uint8; "
+            "take the file away to do without pictures"
+        )
+    for block in _blocks(patches):
+        yield block.reshape(-1, side, side).transpose(0, 2, 1)  # MATLAB stores pictures column by column
+
+
+def _matlab_rows(path: Path, length: int, *, rows_known: bool = False) -> npt.NDArray[Any]:
+    """The matrix of a MATLAB 7.3 file, transposed if need be so that it has one point per row.
+
+    ``length`` is the length of a row, or with ``rows_known`` the number of rows.
+    """
+    try:
+        opened = open_vectors(path, part="fea", format="hdf5")
+    except DataError:
+        opened = open_vectors(path, format="hdf5")
+    with opened:
+        matrix = np.asarray(opened)
+    axis = 0 if rows_known else 1
+    if matrix.shape[axis] != length and matrix.shape[1 - axis] == length:
+        matrix = matrix.T
+    if matrix.shape[axis] != length:
+        raise FormatError(
+            f"{path} holds a matrix of shape {matrix.shape}, expected a side of {length:,}; fetch it again"
+        )
+    return matrix
+
+
+def _blocks(matrix: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    for start in range(0, len(matrix), _ROWS_PER_BLOCK):
+        yield np.ascontiguousarray(matrix[start : start + _ROWS_PER_BLOCK])
+
+
+def _recipe(entry: Entry) -> str:
+    return f"{entry.layout} {entry.rows} × {entry.dimension}, {entry.split}"
+
+
+def _check(entry: Entry, n: int, width: int, path: Path) -> None:
+    if width != entry.dimension:
+        raise FormatError(
+            f"{path} is not the set {entry.name}: its vectors have {width} values, expected {entry.dimension}; "
+            "fetch it again, or load it by its path"
+        )
+    if n != entry.rows:
+        raise FormatError(
+            f"{path} is not all of the set {entry.name}: it has {n:,} vectors, expected {entry.rows:,}; "
+            "fetch it again, or load it by its path"
+        )
+
+
+def _check_split(entry: Entry, n_base: int, n_queries: int, path: Path) -> None:
+    if (n_base, n_queries) != (entry.split.base, entry.split.queries):
+        raise FormatError(
+            f"{path} is not the set {entry.name}: it has {n_base:,} vectors in its base and {n_queries:,} queries, "
+            f"expected {entry.split.base:,} and {entry.split.queries:,}; fetch it again, or load it by its path"
+        )
+
+
+def _at_most(stream: IO[bytes] | gzip.GzipFile, most: int) -> bytes:
+    # in pieces, so that memory is allocated for what is there, and not for what the header says
+    pieces = []
+    while most and (piece := stream.read(min(most, _BYTES_PER_READ))):
+        pieces.append(piece)
+        most -= len(piece)
+    return b"".join(pieces)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    with clear_read_errors(path), path.open("rb") as raw:
+        compressed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        try:
+            with gzip.GzipFile(fileobj=raw) if compressed else contextlib.nullcontext(raw) as stream:
+                yield stream
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise FormatError(f"{path} cannot be unpacked: {error}; fetch it again") from error
+
+
+LAYOUTS = {
+    "digits": Layout(_ships_with_a_package, _digits),
+    "photos": Layout(_ships_with_a_package, _photos),
+    "texmex": Layout(_find_texmex, _texmex),
+    "idx": Layout(_find_idx, _idx),
+    "nus-wide": Layout(_find_nus_wide, _nus_wide),
+    "sift10m": Layout(_find_sift10m, _sift10m),
+}

@@ -1,0 +1,168 @@
+"""Vectors in files: open them in any format, and write them."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+from autojacobin.core.files import atomic_writer, clear_os_errors
+from autojacobin.datasets.formats import registry
+from autojacobin.datasets.formats.registry import Container, Flat, by_content, by_name, check_packable, named
+from autojacobin.datasets.formats.source import as_path, check_not_special, open_source, unpacked
+from autojacobin.datasets.formats.vectors import Vectors
+from autojacobin.datasets.formats.writing import CallersError, Matrix, as_dtype, outgoing
+from autojacobin.errors import DataError, DataTypeError
+
+__all__ = ["Vectors", "open_vectors", "write_vectors"]
+
+
+def open_vectors(path: str | os.PathLike[str], *, part: str | None = None, format: str | None = None) -> Vectors:
+    """Open a file of vectors; it is mapped, not read, so that a file of a hundred gigabytes opens at once.
+
+    Parameters
+    ----------
+    path : path
+        A file whose format is known by its ending, or else by its first bytes (npy, npz, HDF5, Parquet, gzip).
+    part : str, optional
+        What to open of a file with several matrices: an array of an npz, a dataset of an HDF5 file, a column of a
+        Parquet file. By default the only one, or ``train``.
+    format : str, optional
+        Name of the format, if the path does not show it: ``fvecs``, ``bvecs``, ``ivecs``, ``fbin``, ``u8bin``,
+        ``i8bin``, ``ibin``, ``npy``, ``npz``, ``hdf5``, ``parquet``, ``csv``, ``tsv`` or ``text``.
+
+    Returns
+    -------
+    vectors : Vectors
+        Gives rows, slices and blocks, and can be passed wherever the library takes an array.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged or in another format; the message names the byte, the row or the line.
+    StorageError
+        If there is no such file, or it cannot be read.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from autojacobin.datasets import open_vectors, write_vectors
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> write_vectors(f"{folder.name}/base.fvecs", np.eye(3, 4))
+    >>> with open_vectors(f"{folder.name}/base.fvecs") as vectors:
+    ...     vectors.shape, vectors.dtype, vectors[1:]
+    ((3, 4), dtype('float32'), array([[0., 1., 0., 0.], [0., 0., 1., 0.]], dtype=float32))
+    >>> folder.cleanup()
+    """
+    target = as_path(path)
+    chosen, packed = by_name(target)
+    chosen = named(format) if format is not None else chosen
+    source = open_source(target)
+    if packed or (chosen is None and source.head(3) == registry.GZIP_MAGIC):
+        if isinstance(chosen, Container):
+            check_packable(target, chosen)
+        source = unpacked(source)
+        chosen = check_packable(target, chosen or by_content(source))
+    found = chosen or by_content(source)
+    if isinstance(found, Flat):
+        if part is not None:
+            raise DataError(f"a {found.name} file is one matrix without parts, got part={part!r}; leave part out")
+        reader = found.open(source)
+    else:
+        if part is not None and not isinstance(part, str):
+            raise DataTypeError(f"part must be the name of a matrix in the file, got {part!r}; pass text")
+        reader = found.open(source, part)
+    return Vectors(target, found.name, reader)
+
+
+def write_vectors(
+    path: str | os.PathLike[str],
+    vectors: Any,
+    *,
+    part: str | None = None,
+    format: str | None = None,
+    dtype: Any = None,
+) -> None:
+    """Write vectors to a file, whole or not at all.
+
+    Parameters
+    ----------
+    path : path
+        Path of the file; its ending is the format, as in :func:`open_vectors`. An existing file is replaced.
+    vectors : matrix, Vectors, iterator of matrices, or mapping
+        One vector per row; an iterator of blocks passes through in bounded memory. For npz and HDF5 also a mapping
+        of names to such, for example ``{"train": ..., "test": ..., "neighbors": ..., "distances": ...}``.
+    part : str, optional
+        Name of the matrix in a file that names them; ``vectors`` in npz, ``train`` in HDF5, ``vector`` in Parquet by
+        default.
+    format : str, optional
+        Name of the format, if the path does not show it.
+    dtype : dtype, optional
+        Type of the numbers in formats that allow several; by default that of the vectors. Floats may be rounded to
+        shorter floats. Any other number that does not fit is refused, with its row.
+
+    Raises
+    ------
+    DataError
+        If something cannot be written in this format; the path is as it was.
+    StorageError
+        If the folder is not there, cannot be written to, or is full; the path is as it was.
+    """
+    target = as_path(path)
+    chosen, packed = by_name(target)
+    chosen = named(format) if format is not None else chosen
+    if chosen is None:
+        raise DataError(f"the format of {target} is not known, {registry.EXPECTED}")
+    kind = _dtype_of(chosen, dtype)
+    try:
+        with clear_os_errors(f"write {target}", "the path is as it was; fix this, and repeat"):
+            check_not_special(target)
+            if isinstance(chosen, Container):
+                if packed:
+                    raise DataError(f"{chosen.name} files are not packed by gzip, got {target}; leave .gz out")
+                parts = _parts(chosen, vectors, part, kind)
+                with atomic_writer(target) as stream:
+                    chosen.write(stream, parts)
+            else:
+                if part is not None or isinstance(vectors, Mapping):
+                    raise DataError(f"a {chosen.name} file is one matrix without parts; use npz or hdf5 for several")
+                matrix = outgoing(vectors, kind)
+                with atomic_writer(target) as stream:
+                    _write_flat(stream, chosen, matrix, packed)
+    except CallersError as carried:
+        raise carried.error from None
+
+
+def _write_flat(stream: BinaryIO, format: Flat, matrix: Matrix, packed: bool) -> None:
+    if not packed:
+        format.write(stream, matrix)
+        return
+    # no name and no time in the header: the same vectors give the same file
+    with gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0) as packer:
+        # the header cannot be changed afterwards, so the rows are counted first
+        format.write(packer, matrix.counted() if format.counts else matrix)  # type: ignore[arg-type]
+
+
+def _dtype_of(format: Flat | Container, dtype: Any) -> Any:
+    kind = None if dtype is None else as_dtype(dtype)
+    if format.dtype is None:
+        return kind
+    if kind is not None and kind != format.dtype:
+        raise DataError(f"a {format.name} file holds {format.dtype.name} and nothing else, got dtype={kind.name}")
+    return format.dtype
+
+
+def _parts(format: Container, vectors: Any, part: str | None, dtype: Any) -> dict[str, Matrix]:
+    if isinstance(vectors, Mapping):
+        if part is not None:
+            raise DataError(f"part= goes with one matrix, got a mapping with {len(vectors)}; leave part out")
+        if not format.many or not vectors:
+            raise DataError(f"a {format.name} file is written from one matrix or more, got a mapping of {len(vectors)}")
+        parts = dict(vectors)
+    else:
+        parts = {format.default_part if part is None else part: vectors}
+    for name in parts:
+        if not isinstance(name, str) or not name.isprintable() or not name.strip("./ ") or name != name.strip("/"):
+            raise DataError(f"a part needs a name, printable text without outer slashes, got {name!r}; give another")
+    return {name: outgoing(matrix, dtype) for name, matrix in parts.items()}

@@ -1,0 +1,351 @@
+"""The contract of all engines: what each can do, the checks before it, and helpers for the adapters."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, SupportsIndex, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.codes import Codes
+from autojacobin.core.arrays import to_host
+from autojacobin.core.vectors import as_floats, as_matrix
+from autojacobin.errors import DataError, DataTypeError, StorageError
+from autojacobin.index.changes import checked_ids, checked_new_ids
+from autojacobin.search.arguments import checked_candidates, checked_count, checked_k
+from autojacobin.search.euclidean import rerank
+
+__all__ = ["Distances", "Engine", "Floats", "Hits", "Ids", "as_address", "blocks", "by_lower_id", "sorted_hits"]
+
+Ids = npt.NDArray[np.int64]
+Distances = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
+Hits = tuple[npt.NDArray[Any], Ids]
+"""Distances and ids of the codes that were found."""
+
+Self = TypeVar("Self", bound="Engine")
+
+_GROWTH = 4
+_HITS_AT_ONCE = 2**22  # a million equal codes and a thousand queries would not fit into memory
+
+
+class Engine(ABC):
+    """A search engine outside this library that stores codes under ids and finds the nearest ones.
+
+    Parameters
+    ----------
+    n_bits : int
+        Length of the codes, at least 1.
+    n_features : int, optional
+        Dimension of the vectors that are stored with the codes, in single precision, for re-ranking. None stores none.
+    """
+
+    n_bits: int
+    n_features: int | None
+
+    _noun: ClassVar[str] = "the engine"
+    """How messages refer to this engine: "the table", "the collection"."""
+
+    def __init__(self, n_bits: SupportsIndex, n_features: SupportsIndex | None = None) -> None:
+        self.n_bits = checked_count("n_bits", n_bits)
+        self.n_features = None if n_features is None else checked_count("n_features", n_features)
+        self._closed = False
+
+    # What an adapter implements; these methods get checked arguments, and at least one code, query or id
+
+    @abstractmethod
+    def _write(self, codes: Codes, ids: Ids, vectors: Floats | None) -> None:
+        """Insert codes, or replace those whose ids exist; all of them or, where possible, none."""
+
+    @abstractmethod
+    def _search(self, queries: Codes, k: int) -> Hits:
+        """Find the ``k`` nearest codes of each query; equal distances in order of id."""
+
+    @abstractmethod
+    def _delete(self, ids: Ids) -> None:
+        """Delete codes by their ids, which exist, ascend and are unique."""
+
+    @abstractmethod
+    def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """Whether each id exists."""
+
+    @abstractmethod
+    def _read(self, ids: Ids) -> Codes:
+        """Codes of ids that exist, in the order of ``ids``, which may repeat."""
+
+    @abstractmethod
+    def _count(self) -> int:
+        """Number of codes."""
+
+    def _count_up_to(self, limit: int) -> int:  # noqa: ARG002
+        """Number of codes, or ``limit`` if there are more; an engine that counts slowly overrides this."""
+        return self._count()
+
+    def _vectors(self, ids: Ids) -> Floats:
+        """Vectors of ids that exist, ascend and are unique; not needed where ``_search_vectors`` is overridden."""
+        raise NotImplementedError
+
+    def _search_vectors(self, queries: Codes, vectors: Floats, k: int, candidates: int) -> Hits:
+        """Re-rank the ``candidates`` nearest codes; an engine that can re-rank by itself overrides this."""
+        _, ids = self._search(queries, candidates)
+        return rerank(vectors, ids, self._vectors, k)
+
+    def _close(self) -> None:  # noqa: B027  # many engines have nothing to release
+        """Release files and connections."""
+
+    # What every engine offers
+
+    def write(self, codes: Codes, ids: npt.ArrayLike, vectors: Any = None) -> None:
+        """Write codes; a code whose id exists already replaces the old one.
+
+        Parameters
+        ----------
+        codes : Codes
+            Codes of ``n_bits`` bits.
+        ids : array of int
+            An id for each code, unique and not negative.
+        vectors : matrix of shape (n, n_features), optional
+            The vectors of the codes, if the engine stores vectors. They are stored in single precision, unless the
+            engine was opened with another type.
+        """
+        self._check_open()
+        checked = self._as_codes(codes, "codes")
+        chosen = checked_new_ids(ids)
+        if len(chosen) != len(checked):
+            raise DataError(
+                f"there must be an id for every code, got {len(chosen)} ids for {len(checked)} codes; give one each"
+            )
+        rows = self._as_vectors(vectors, len(checked), "codes")
+        if len(checked):
+            self._write(checked, chosen, rows)
+
+    def search(self, queries: Codes, k: SupportsIndex) -> tuple[Distances, Ids]:
+        """Find the ``k`` nearest codes of each query, exactly.
+
+        Returns
+        -------
+        distances, ids : arrays of shape (n_queries, k)
+            Hamming distances in ascending order; equal distances in order of id.
+        """
+        checked, wanted = self._as_queries(queries, k)
+        if not len(checked):
+            return np.empty((0, wanted), dtype=np.int32), np.empty((0, wanted), dtype=np.int64)
+        distances, ids = self._search(checked, wanted)
+        return np.asarray(distances, dtype=np.int32), np.asarray(ids, dtype=np.int64)
+
+    def search_vectors(
+        self, queries: Codes, vectors: Any, k: SupportsIndex, candidates: SupportsIndex | None = None
+    ) -> tuple[npt.NDArray[np.float64], Ids]:
+        """Find the nearest codes of each query, and keep the ``k`` whose vectors are nearest.
+
+        Parameters
+        ----------
+        queries : Codes
+            Codes of the queries.
+        vectors : matrix of shape (n_queries, n_features)
+            The queries themselves.
+        k : int
+            Neighbours per query, from 1 to ``count()``.
+        candidates : int, optional
+            How many of the nearest codes to re-rank, at least k; by default ten times k and no fewer than 100.
+
+        Returns
+        -------
+        distances, ids : arrays of shape (n_queries, k)
+            Euclidean distances in ascending order; equal distances in order of id.
+        """
+        self._check_open()
+        if self.n_features is None:
+            raise DataError(
+                f"{self._noun} keeps no vectors to re-rank by; use search, or open it with n_features and write "
+                "the vectors too"
+            )
+        checked, wanted = self._as_queries(queries, k)
+        rows = self._as_vectors(vectors, len(checked), "queries")
+        number = checked_candidates(candidates, wanted)
+        if rows is None or not len(checked):
+            return np.empty((0, wanted)), np.empty((0, wanted), dtype=np.int64)
+        distances, ids = self._search_vectors(checked, rows, wanted, min(number, self._count_up_to(number)))
+        return np.asarray(distances, dtype=np.float64), np.asarray(ids, dtype=np.int64)
+
+    def delete(self, ids: npt.ArrayLike) -> None:
+        """Delete the codes with these ids, all of which must exist."""
+        self._check_open()
+        wanted = np.unique(checked_ids(ids))
+        if len(wanted):
+            self._check_present(wanted, "deleted")
+            self._delete(wanted)
+
+    def read(self, ids: npt.ArrayLike) -> Codes:
+        """Codes with these ids, all of which must exist, in the order of ``ids``."""
+        self._check_open()
+        wanted = checked_ids(ids)
+        if not len(wanted):
+            return Codes(np.empty((0, -(-self.n_bits // 8)), dtype=np.uint8), self.n_bits)
+        self._check_present(wanted, "read")
+        return self._read(wanted)
+
+    def count(self) -> int:
+        """Number of codes."""
+        self._check_open()
+        return self._count()
+
+    def close(self) -> None:
+        """Release files and connections; the engine cannot be used afterwards.
+
+        If this fails, for example because a file cannot be written, nothing is lost: fix the cause and close again.
+        """
+        if not self._closed:
+            self._close()
+            self._closed = True
+
+    def __enter__(self: Self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return f"{type(self).__name__}(closed)"
+        kept = "" if self.n_features is None else f" with vectors of {self.n_features}"
+        return f"{type(self).__name__}(codes of {self.n_bits} bits{kept})"
+
+    # Checks and conversions
+
+    def _as_queries(self, queries: Any, k: SupportsIndex) -> tuple[Codes, int]:
+        self._check_open()
+        checked = self._as_codes(queries, "queries")
+        sensible = isinstance(k, int | np.integer) and not isinstance(k, bool) and k >= 1
+        return checked, checked_k(k, self._count_up_to(int(k)) if sensible else self._count(), self._noun)
+
+    def _as_codes(self, codes: Any, name: str) -> Codes:
+        if not isinstance(codes, Codes):
+            raise DataTypeError(f"{name} must be Codes, got {type(codes).__name__}; use hasher.encode(X)")
+        if codes.n_bits != self.n_bits:
+            raise DataError(
+                f"{name} must have the {self.n_bits} bits of {self._noun}, got {codes.n_bits} bits; "
+                "encode them with the same hasher"
+            )
+        return codes.to_device("cpu")
+
+    def _as_vectors(self, vectors: Any, n: int, of: str) -> Floats | None:
+        if self.n_features is None:
+            if vectors is not None:
+                raise DataError(f"{self._noun} keeps no vectors, got some; leave them out, or open it with n_features")
+            return None
+        if vectors is None:
+            raise DataError(
+                f"{self._noun} keeps vectors of {self.n_features} features beside the codes, got none; pass vectors"
+            )
+        matrix = to_host(as_matrix(vectors, type(self).__name__))
+        if matrix.shape != (n, self.n_features):
+            raise DataError(
+                f"vectors must have shape ({n}, {self.n_features}), a row for each of the {of}, got {matrix.shape}"
+            )
+        with np.errstate(over="ignore"):  # what single precision cannot hold becomes Inf, which as_floats reports
+            floats: Floats = as_floats(as_floats(matrix).astype(np.float32, copy=False))
+        return floats
+
+    def _check_present(self, ids: Ids, done: str) -> None:
+        known = self._known(ids)
+        if not known.all():
+            raise DataError(f"only ids in {self._noun} can be {done}, got {ids[~known][0]}, which is not; leave it out")
+
+    def _in_order(self, ids: Ids, width: int, dtype: Any, rows: Callable[[Ids], Iterable[tuple[Any, Any]]]) -> Any:
+        """Values of ids that may repeat, in their order, from ``rows(unique)``: pairs of ids and their values."""
+        unique, inverse = np.unique(ids, return_inverse=True)
+        values, seen = np.zeros((len(unique), width), dtype=dtype), 0
+        for found, value in rows(unique):
+            values[np.searchsorted(unique, found)] = value
+            seen += np.size(found)
+        if seen != len(unique):
+            raise StorageError(f"{self._noun} lost ids while it was read; read again if it is changing")
+        return values[inverse]
+
+    def _stacked(self, hits: Sequence[Hits], depth: int) -> Hits:
+        """Hits of several queries as two matrices; a StorageError if a query has fewer than ``depth``."""
+        if any(len(ids) != depth for _, ids in hits):
+            raise StorageError(f"{self._noun} gave fewer than the {depth} codes it holds; search again if it changes")
+        distances = np.array([distances for distances, _ in hits], dtype=np.int32)
+        ids = np.array([ids for _, ids in hits], dtype=np.int64)
+        return distances.reshape(-1, depth), ids.reshape(-1, depth)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DataError(f"{self._noun} is closed; open it again")
+
+
+def by_lower_id(
+    ask: Callable[[Ids, int], Hits], n_queries: int, k: int, count: int, most: int | None = None
+) -> tuple[Distances, Ids]:
+    """Distances and ids of the ``k`` nearest, equal distances in order of id, from an engine with another order.
+
+    The lowest ids can be chosen only among all codes at the distance of the k-th. A query is settled when the last code
+    that the engine returned is farther than the k-th, or when the engine returned all its codes. The other queries are
+    repeated with four times the depth, in blocks whose results stay small.
+
+    Parameters
+    ----------
+    ask : callable
+        ``ask(rows, depth)`` returns distances and ids, both of shape (len(rows), depth), of the ``depth`` nearest codes
+        of the queries with these row numbers. Their order within a row does not matter.
+    n_queries, k, count : int
+        Number of queries, of neighbours for each, and of codes in the engine; k is at most count.
+    most : int, optional
+        The largest depth that the engine supports, if it has a limit.
+
+    Returns
+    -------
+    distances, ids : arrays of shape (n_queries, k)
+    """
+    limit = count if most is None else min(count, most)
+    if k > limit:
+        raise DataError(f"k must be at most {limit}, the most that this engine gives at once, got {k}; ask for fewer")
+    distances, ids = np.empty((n_queries, k), dtype=np.int32), np.empty((n_queries, k), dtype=np.int64)
+    pending = np.arange(n_queries, dtype=np.int64)
+    depth = min(limit, max(2 * k, k + 16))
+    while len(pending):
+        unsettled = []
+        for block in blocks(len(pending), _HITS_AT_ONCE // depth):
+            rows = pending[block]
+            found, names = sorted_hits(*ask(rows, depth))
+            settled = (found[:, -1] > found[:, k - 1]) | (depth == count)
+            distances[rows[settled]], ids[rows[settled]] = found[settled, :k], names[settled, :k]
+            unsettled.append(rows[~settled])
+        pending = np.concatenate(unsettled)
+        if len(pending) and depth == limit:
+            raise DataError(
+                f"more than {limit} codes are as near as neighbour {k} of query {pending[0]}, and this engine gives no "
+                "more at once, so the lowest ids among them are unknown; use longer codes or a smaller k"
+            )
+        depth = min(limit, _GROWTH * depth)
+    return distances, ids
+
+
+def sorted_hits(distances: Any, ids: Any) -> Hits:
+    """Sort each row by distance, and equal distances by id."""
+    order = np.lexsort((ids, distances), axis=-1)
+    return np.take_along_axis(distances, order, axis=-1), np.take_along_axis(ids, order, axis=-1)
+
+
+def blocks(n: int, size: int) -> Iterator[slice]:
+    """Slices of ``size`` rows, or of one row if ``size`` is 0, that cover ``n`` rows."""
+    step = max(1, size)
+    return (slice(start, start + step) for start in range(0, n, step))
+
+
+def as_address(uri: Any, example: str) -> str:
+    """Convert an address, or a path, to text; a DataTypeError with an example if it is neither or empty."""
+    try:
+        address = os.fspath(uri)
+    except TypeError:
+        address = None
+    if not isinstance(address, str) or not address:
+        given = "nothing" if address == "" else type(uri).__name__
+        raise DataTypeError(f"uri must be a path or text, got {given}; pass {example}")
+    return address

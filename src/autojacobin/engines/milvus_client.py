@@ -1,0 +1,251 @@
+"""The connection to Milvus, the translation of its errors, and the layout of a collection with codes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from autojacobin.core.addresses import redacted_address, redacted_message, safe_cause
+from autojacobin.engines.contract import as_address
+from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
+
+__all__ = ["INDEXES", "LISTS", "Connection", "check_index", "check_layout", "create_collection"]
+
+INDEXES = ("BIN_FLAT", "BIN_IVF_FLAT")
+LISTS = 128  # inverted lists of BIN_IVF_FLAT, the default of Milvus
+
+_SECONDS_TO_CONNECT = 10.0
+_SCHEMES = ("http://", "https://", "tcp://", "unix:")
+_FILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,36}")  # the names that milvus-lite accepts
+_REMEDIES = (
+    (("opened by another program",), "another process has the file open: close it there, or run a server for both"),
+    (("start milvus-lite failed",), "the file is damaged or not one of Milvus; give another path"),
+    (("auth check", "unauthenticated", "permission", "privilege"), "check the token and what its user may do"),
+    (("fail connecting", "unavailable", "deadline"), "check that the server runs and that the address is right"),
+    (("invalid dimension",), "Milvus keeps codes and vectors of no more than 32,768; use shorter ones"),
+    (("multiple vector fields",), "vectors beside codes need Milvus 2.4 or newer; leave n_features out"),
+    (("binary", "bin_flat"), "this Milvus may keep no binary vectors: of milvus-lite, 2.5.1 is the last that does"),
+    (("limit", "resource", "memory", "disk"), "give the server more room, or write and ask for less at once"),
+)
+
+_connections: dict[str, int] = {}  # the number of our connections to each server that we started for a file
+_connections_lock = threading.Lock()
+_log: ContextVar[list[str] | None] = ContextVar("what pymilvus logs during one of our calls", default=None)
+
+
+class Connection:
+    """A client of pymilvus, which stops the server of a file when no other connection uses it.
+
+    Parameters
+    ----------
+    uri : str or path
+        ``http://host:19530`` and the like, or a path that ends in ``.db``.
+    token : str, optional
+        ``user:password``, or the key of a cloud service.
+    """
+
+    def __init__(self, uri: str | os.PathLike[str], token: str | None = None) -> None:
+        address = _as_uri(uri)
+        if token is not None and not isinstance(token, str):
+            raise DataTypeError(f"token must be text such as user:password, got {type(token).__name__}")
+        self.is_file = address.endswith(".db")
+        self._address, self._token = address, token
+        self._shown = address if self.is_file else redacted_address(address)
+        try:
+            from pymilvus import MilvusClient
+        except ImportError:
+            raise MissingExtraError("pymilvus", "milvus", "Milvus") from None
+        self._file = _register(address) if self.is_file else None
+        try:
+            with self.translated_errors("connect"):
+                self.client: Any = MilvusClient(uri=address, token=token or "", timeout=_SECONDS_TO_CONNECT)
+        except BaseException:
+            _unregister(self._file)
+            raise
+
+    @contextmanager
+    def translated_errors(self, action: str) -> Iterator[None]:
+        """Translate an error of pymilvus within the block into one of this library that names the action."""
+        import grpc
+        from pymilvus import MilvusException
+
+        _capture_logs()
+        logged: list[str] = []
+        before = _log.set(logged)
+        try:
+            yield
+        except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
+            reason = redacted_message(_reason(error, logged), self._address, secrets=(self._token,))
+            cause = safe_cause(error, self._address, secrets=(self._token,))
+            raise StorageError(f"Milvus at {self._shown} failed to {action}, got: {reason}") from cause
+        finally:
+            _log.reset(before)
+
+    def close(self) -> None:
+        """Close the client, and stop the server if it was started for a file and no other connection uses it."""
+        try:
+            with self.translated_errors("close"):
+                self.client.close()
+        finally:
+            _unregister(self._file)
+            self._file = None
+
+
+def create_collection(call: Callable[..., Any], client: Any, n_bits: int, n_features: int | None, index: str) -> None:
+    """Make a collection; ``call(method, ...)`` calls a method of the client on it."""
+    from pymilvus import DataType
+
+    schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
+    indexes = client.prepare_index_params()
+    schema.add_field("id", DataType.INT64, is_primary=True)
+    description = f"{n_bits} bits, least significant first in a byte"
+    schema.add_field("code", DataType.BINARY_VECTOR, dim=_padded(n_bits), description=description)
+    lists = {"nlist": LISTS} if index == "BIN_IVF_FLAT" else {}
+    indexes.add_index("code", index_name="code", index_type=index, metric_type="HAMMING", params=lists)
+    if n_features is not None:
+        schema.add_field("vector", DataType.FLOAT_VECTOR, dim=n_features)
+        indexes.add_index("vector", index_name="vector", index_type="FLAT", metric_type="L2")
+    call("create_collection", schema=schema, consistency_level="Strong")
+    try:
+        call("create_index", indexes, sync=False)  # an empty collection has no index to wait for
+    except StorageError:
+        call("drop_collection")
+        raise
+
+
+def check_layout(name: str, description: dict[str, Any], n_bits: int, n_features: int | None) -> None:
+    """Raise a DataError if a collection has other fields than these codes and vectors need."""
+    fields = {field["name"]: field for field in description["fields"]}
+    found = {name: (field["type"].name, field["params"].get("dim")) for name, field in fields.items()}
+    expected = {"id": ("INT64", None), "code": ("BINARY_VECTOR", _padded(n_bits))}
+    if n_features is not None:
+        expected["vector"] = ("FLOAT_VECTOR", n_features)
+    stored = re.match(r"(\d+) bits", fields.get("code", {}).get("description", ""))
+    if found != expected or (stored and int(stored[1]) != n_bits):
+        raise DataError(
+            f"the collection {name!r} has another layout, got {_fields(found)}"
+            f"{f' for codes of {stored[1]} bits' if stored else ''}, expected {_fields(expected)} for codes of "
+            f"{n_bits} bits; open it with the n_bits and n_features it has, or choose another name"
+        )
+
+
+def check_index(name: str, found: dict[str, Any], index: str | None) -> None:
+    """Raise a DataError if a collection has an index on its codes that was not asked for, or cannot be used."""
+    kind, metric = found.get("index_type"), found.get("metric_type")
+    if kind not in INDEXES or metric != "HAMMING" or (index is not None and kind != index):
+        raise DataError(
+            f"the collection {name!r} has another index on its codes, got {kind} with {metric}, expected "
+            f"{index or ' or '.join(INDEXES)} with HAMMING; leave index out, or choose another name"
+        )
+
+
+def _padded(n_bits: int) -> int:
+    return -(-n_bits // 8) * 8
+
+
+def _fields(fields: dict[str, tuple[str, int | None]]) -> str:
+    return ", ".join(f"{name} {kind}" + (f"({dim})" if dim else "") for name, (kind, dim) in fields.items())
+
+
+def _as_uri(uri: Any) -> str:
+    address = as_address(uri, "'http://localhost:19530' or 'codes.db'")
+    if address.lower().startswith(_SCHEMES):
+        try:
+            _ = urlsplit(address).port
+        except ValueError:  # its message may quote a part of a password
+            raise DataError(
+                f"uri is no address, got {redacted_address(address)!r}, expected a host and a port, with special "
+                "characters of a password percent-encoded; try http://localhost:19530"
+            ) from None
+        return address
+    path = Path(address).expanduser().absolute()
+    if path.suffix != ".db" or not _FILE_NAME.fullmatch(path.name):
+        raise DataError(
+            "uri must be the address of a server, such as http://localhost:19530, or a file name of at most 36 "
+            f"letters, digits, '.', '-' and '_' that ends in .db, got {redacted_address(address)!r}"
+        )
+    if not path.parent.is_dir():
+        raise StorageError(f"cannot open {path}: the folder {path.parent} does not exist; make it first")
+    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.R_OK | os.W_OK)):
+        raise StorageError(f"cannot open {path}: no permission to read and write it; change its mode or its folder's")
+    return str(path)
+
+
+def _register(path: str) -> str | None:
+    """Count a connection to the server of a file; None if a client outside this library started that server."""
+    servers = _servers()
+    name = str(Path(path).resolve())
+    with _connections_lock:
+        if name not in _connections and name in getattr(servers, "_servers", {}):
+            return None
+        _connections[name] = _connections.get(name, 0) + 1
+    return name
+
+
+def _unregister(name: str | None) -> None:
+    if name is None:
+        return
+    servers = _servers()
+    with _connections_lock:
+        _connections[name] -= 1
+        if not _connections[name]:
+            del _connections[name]
+            if name in getattr(servers, "_servers", {}):
+                servers.release_server(name)
+
+
+def _servers() -> Any:
+    try:
+        from milvus_lite.server_manager import server_manager_instance
+    except ImportError:
+        raise MissingExtraError("milvus-lite", "milvus-lite", "a Milvus collection in a file") from None
+    return server_manager_instance
+
+
+class _Capture(logging.Filter):
+    """Holds back what is logged during one of our calls, since the error that we raise says it all."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        logged = _log.get()
+        if logged is None:
+            return True
+        logged.append(record.getMessage())
+        return False
+
+
+_capture = _Capture()
+
+
+def _capture_logs() -> None:
+    # milvus-lite logs to the root logger, whose filters do not see the records of other loggers
+    logging.getLogger().addFilter(_capture)
+    for handler in logging.getLogger("pymilvus").handlers:
+        handler.addFilter(_capture)
+
+
+def _reason(error: Exception, logged: list[str]) -> str:
+    """What went wrong in one line, and how to fix it."""
+    details = getattr(error, "details", None)  # of a gRPC call, whose text is a page
+    message = str(getattr(error, "message", "") or (details() if callable(details) else "") or error).strip()
+    everything = " ".join([message, *logged, *_causes(error)]).lower()
+    first = (message.splitlines() or [type(error).__name__])[0]
+    for signs, remedy in _REMEDIES:
+        if any(sign in everything for sign in signs):
+            return f"{first}; {remedy}"
+    return f"{first}; the log of the server may say more"
+
+
+def _causes(error: BaseException) -> list[str]:
+    """Messages of an error and its causes; pymilvus reports a wrong password only as a cause."""
+    chain = [error]
+    while (cause := chain[-1].__cause__) is not None and cause not in chain:  # pymilvus raises errors from themselves
+        chain.append(cause)
+    return [str(cause) for cause in chain]

@@ -1,0 +1,288 @@
+"""The bundle: all data of the explorer page, computed from a set of vectors or for a finished run."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin import __version__
+from autojacobin.datasets import VectorSet, load_set
+from autojacobin.errors import DataError, FormatError, StorageError
+from autojacobin.evaluation import ground_truth
+from autojacobin.explorer.retrieved import DISTANCES, Retrieved, Sprite, make_sprite, ranks_of, retrieve
+from autojacobin.figures import METHOD_STYLES
+from autojacobin.figures.toy import train_toy
+from autojacobin.reproduction.settings import CHOSEN, COMPARED, EVERY, Settings, cut, make_hasher
+from autojacobin.search import rerank
+from autojacobin.search.arguments import checked_count
+
+__all__ = ["SHOWN", "Bundle", "build_bundle", "explorer_settings", "open_run"]
+
+SHOWN = (*COMPARED, CHOSEN)
+
+Progress = Callable[[str, int, int], None]
+
+_FORMAT_VERSION = 1
+_STOPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000)
+_USUAL_BITS = (32, 64, 128)
+_HISTORY = ("cost", "reconstruction", "jacobian", "binary", "contraction", "epoch")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Data of the page.
+
+    Attributes
+    ----------
+    about : dict
+        What was computed, the recall of all methods over all queries, the history of each training, the toy example.
+    queries : list of dict
+        For each query on the wall: the points that can be shown for it, nearest first, with the ranks and codes that
+        every method gives them. The first of them are its true neighbours.
+    wall : Sprite or None
+        Pictures of the queries; None if the set has none.
+    pictures : list of Sprite
+        For each query the pictures of its points, in their order; empty if the set has none.
+    """
+
+    about: dict[str, Any]
+    queries: list[dict[str, Any]]
+    wall: Sprite | None
+    pictures: list[Sprite]
+
+
+def explorer_settings(
+    data: VectorSet,
+    *,
+    bits: Sequence[int] | None = None,
+    k: int | None = None,
+    depth: int | None = None,
+    training_points: int | None = None,
+) -> Settings:
+    """Choose settings that show a set within a minute or two: 4,000 training points, 1,000 queries, the whole base."""
+    dimension, n_base = int(data.train.shape[1]), len(data.base)
+    usual = tuple(length for length in _USUAL_BITS if length <= dimension)
+    return Settings(
+        bits=tuple(bits) if bits is not None else usual or (max(1, dimension // 2), dimension),
+        ks=(k if k is not None else min(50, n_base),),
+        depth=depth if depth is not None else min(_STOPS[-1], n_base),
+        seeds=1,
+        training_points=training_points if training_points is not None else 4_000,
+        queries=1_000,
+    )
+
+
+def build_bundle(
+    data: VectorSet,
+    settings: Settings | None = None,
+    *,
+    methods: Sequence[str] = SHOWN,
+    wall: int = 36,
+    toy: bool = True,
+    progress: Progress | None = None,
+) -> Bundle:
+    """Train the methods with seed 0, search, and keep what the page can show.
+
+    Parameters
+    ----------
+    data : VectorSet
+        With pictures, the page shows them; without, it shows tables.
+    settings : Settings, optional
+        ``explorer_settings(data)`` by default. Its largest k is the largest on the page, its depth (at most 1,000)
+        the most candidates.
+    methods : sequence of str
+        Names as in the paper: LSH, SpectralHashing, ITQ, …; Auto-JacoBin by default with the paper's settings and
+        with those that it chooses itself.
+    wall : int
+        Queries to choose from, evenly spread over those of the set.
+    toy : bool
+        Whether to train the paper's example in three dimensions as well.
+    progress : callable, optional
+        Called as ``progress(stage, done, total)``.
+    """
+    settings = settings or explorer_settings(data)
+    settings.check_against(data)
+    if not len(data.queries):
+        raise DataError(f"{data.name} has no queries to choose from, expected at least one; add some")
+    named = _as_method_names(methods)
+    data, k = cut(data, settings), settings.ks[-1]
+    chosen = _evenly_spread(len(data.queries), checked_count("wall", wall))
+    stops = _stops(min(settings.depth, _STOPS[-1]))
+    report = progress or (lambda *_: None)
+    total = 2 + len(named) * len(settings.bits)
+    report("true neighbours", 0, total)
+    truth = ground_truth(data.base, data.queries, k)
+    queries = np.asarray(data.queries)[chosen]
+    retrieved: dict[str, dict[int, Retrieved]] = {name: {} for name in named}
+    shown = [[row] for row in truth[chosen]]
+    training = []
+    for number, (name, bits) in enumerate((name, bits) for name in named for bits in settings.bits):
+        report(f"{name}, {bits} bits", 1 + number, total)
+        hasher = make_hasher(name, bits, 0, {}).fit(data.train)
+        training += _history(name, bits, hasher)
+        result = retrieve(hasher, data.base, data.queries, truth, chosen, stops)
+        retrieved[name][bits] = result
+        for pieces, ids in zip(shown, result.ever_shown(queries, data.base, stops, k), strict=True):
+            pieces.append(ids)
+    report("the toy example" if toy else "pictures", total - 1, total)
+    about = {
+        **_about(data, settings, named, stops, chosen),
+        "found": {
+            name: {str(b): _by_distance(r.found) for b, r in lengths.items()} for name, lengths in retrieved.items()
+        },
+        "training": training,
+        "toy": _toy() if toy else None,
+    }
+    records, pictures = [], []
+    for place, pieces in enumerate(shown):
+        distances, ids = _nearest_first(queries[place], pieces, data.base)
+        records.append(_query_record(place, int(chosen[place]), distances, ids, retrieved))
+        if data.base_patches is not None and data.query_patches is not None:
+            pictures.append(make_sprite(np.asarray(data.base_patches[ids])))
+            records[-1]["sprite"] = pictures[-1].layout()
+    sheet = make_sprite(np.asarray(data.query_patches[chosen])) if pictures else None
+    about["sprite"] = None if sheet is None else {**sheet.layout(), "ending": sheet.ending}
+    report("pictures", total, total)
+    return Bundle(about, records, sheet, pictures)
+
+
+def _as_method_names(methods: Sequence[str]) -> list[str]:
+    """Give the names of methods, which may be given by name or label, in the order of legends."""
+    known = {word.lower(): name for name in EVERY for word in (name, METHOD_STYLES[name].label)}
+    given = [methods] if isinstance(methods, str) else list(methods)
+    wrong = [name for name in given if name.lower() not in known]
+    if wrong or not given:
+        raise DataError(f"there is no method {''.join(wrong[:1])!r}, expected some of: {', '.join(EVERY)}")
+    chosen = {known[name.lower()] for name in given}
+    return [name for name in METHOD_STYLES if name in chosen]
+
+
+def _evenly_spread(n: int, wanted: int) -> npt.NDArray[np.int64]:
+    return np.arange(min(n, wanted)) * n // min(n, wanted)
+
+
+def _stops(depth: int) -> list[int]:
+    return [*(stop for stop in _STOPS if stop < depth), depth]
+
+
+def _about(
+    data: VectorSet, settings: Settings, methods: list[str], stops: list[int], chosen: npt.NDArray[np.int64]
+) -> dict[str, Any]:
+    styles = [(name, METHOD_STYLES[name]) for name in methods]
+    return {
+        "format": _FORMAT_VERSION,
+        "library": __version__,
+        "set": {"name": data.name, "description": data.description, "source": data.source, "licence": data.licence},
+        "sizes": {
+            "train": len(data.train),
+            "base": len(data.base),
+            "queries": len(data.queries),
+            "dimension": int(data.base.shape[1]),
+        },
+        "methods": [{"name": n, "label": s.label, "colour": s.colour, "dashes": s.dashes} for n, s in styles],
+        "bits": list(settings.bits),
+        "distances": list(DISTANCES),
+        "stops": stops,
+        "k": settings.ks[-1],
+        "wall": chosen.tolist(),
+    }
+
+
+def _by_distance(found: dict[str, npt.NDArray[np.int64]]) -> dict[str, list[list[int]]]:
+    return {distance: counts.tolist() for distance, counts in found.items()}
+
+
+def _history(name: str, bits: int, hasher: Any) -> list[dict[str, Any]]:
+    history = getattr(hasher, "history_", {})
+    columns = {name: _short(history[name]) for name in _HISTORY if np.isfinite(history.get(name, np.nan)).all()}
+    return [{"method": name, "bits": bits, "history": columns}] if columns.get("cost") else []
+
+
+def _toy() -> dict[str, Any]:
+    toy = train_toy()
+    return {
+        "points": np.round(toy.points, 3).tolist(),
+        "hidden": np.round(toy.hidden, 3).tolist(),
+        "codes": (toy.codes @ np.array([4, 2, 1])).tolist(),
+    }
+
+
+def _nearest_first(
+    query: npt.NDArray[Any], pieces: list[npt.NDArray[np.int64]], base: Any
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    ids = np.unique(np.concatenate(pieces))
+    distances, order = rerank(query[None], ids[None], base, len(ids))
+    return distances[0], order[0]
+
+
+def _query_record(
+    place: int,
+    row: int,
+    distances: npt.NDArray[np.float64],
+    ids: npt.NDArray[np.int64],
+    retrieved: dict[str, dict[int, Retrieved]],
+) -> dict[str, Any]:
+    methods: dict[str, Any] = {}
+    for name, lengths in retrieved.items():
+        methods[name] = {
+            str(bits): {
+                "query": _base64(result.query_codes[place].packed),
+                "codes": _base64(result.codes[ids].packed),
+                "weights": _short(np.abs(result.projections[place])),
+                "ranks": {distance: ranks_of(ids, found[place]).tolist() for distance, found in result.ids.items()},
+            }
+            for bits, result in lengths.items()
+        }
+    return {"row": row, "ids": ids.tolist(), "distances": _short(distances), "methods": methods}
+
+
+def _base64(packed: npt.NDArray[np.uint8]) -> str:
+    return base64.b64encode(packed.tobytes()).decode()
+
+
+def _short(values: npt.NDArray[Any]) -> list[float]:
+    """Numbers with the five digits that a page can show."""
+    return [float(f"{value:.5g}") for value in values.tolist()]
+
+
+def open_run(folder: str | os.PathLike[str], data: str | os.PathLike[str] | None = None) -> tuple[VectorSet, Settings]:
+    """Give the set and the settings that a run in ``folder`` had.
+
+    A run keeps measures and not models. Fits are repeatable, so training again with these settings and seed 0 gives
+    the models that were measured.
+
+    Parameters
+    ----------
+    folder : path
+        What ``autojacobin reproduce --out`` wrote.
+    data : path, optional
+        The folder of data sets, as for :func:`autojacobin.datasets.load_set`.
+    """
+    path = Path(folder) / "results.json"
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        name, source = str(record["set"]["name"]), str(record["set"]["source"])
+        settings = replace(Settings(**record["settings"]), seeds=1)
+    except OSError as error:
+        raise StorageError(
+            f"{folder} holds no finished run: {path.name} cannot be read ({error.strerror or error}); "
+            "give the folder that autojacobin reproduce wrote"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            f"{path} is damaged or was not written by autojacobin reproduce, got: {error}; run it again"
+        ) from error
+    try:
+        return load_set(name, data), settings
+    except DataError:
+        if not Path(source).exists():
+            raise
+        return load_set(source, data), settings  # a set of one's own is not known by its name

@@ -1,0 +1,166 @@
+"""What a method retrieves for each query, and the sprites that show it."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.codes import Codes
+from autojacobin.evaluation.ranks import ranks_in_list
+from autojacobin.hashers import Hasher
+from autojacobin.search import asymmetric_topk, hamming_topk, rerank
+from autojacobin.search.distances import DISTANCES
+
+__all__ = ["DISTANCES", "Retrieved", "Sprite", "encode_png", "make_sprite", "ranks_of", "retrieve"]
+
+_COLUMNS = 32
+_LARGEST_SIDE = 64
+_JPEG_BLOCK = 8
+_JPEG_QUALITY = 85
+
+
+@dataclass(frozen=True, eq=False)
+class Retrieved:
+    """What a fitted method retrieves.
+
+    Attributes
+    ----------
+    ids : dict of distance to array of shape (n_wall, depth)
+        The points in order of the distance of their codes, for the queries on the wall.
+    found : dict of distance to array of shape (k, n_stops)
+        Over all queries: how often the j-th true neighbour was among so many candidates.
+    codes, query_codes : Codes
+        Of the base, and of the queries on the wall.
+    projections : array of shape (n_wall, n_bits)
+        Of the queries on the wall; their sizes are the weights of the asymmetric distance.
+    """
+
+    ids: dict[str, npt.NDArray[np.int64]]
+    found: dict[str, npt.NDArray[np.int64]]
+    codes: Codes
+    query_codes: Codes
+    projections: npt.NDArray[Any]
+
+    def ever_shown(self, queries: Any, base: Any, stops: list[int], k: int) -> list[npt.NDArray[np.int64]]:
+        """Ids that are among the k nearest of the candidates for one of the stops at least, for each query."""
+        shown: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(len(queries))]
+        for ids in self.ids.values():
+            _, nearest = rerank(queries, ids, base, ids.shape[1])
+            for number, row in enumerate(nearest):
+                ranks = ranks_of(row, ids[number])
+                shown[number] += [row[ranks <= stop][:k] for stop in stops]
+        return [np.unique(np.concatenate(pieces)) for pieces in shown]
+
+
+def retrieve(
+    hasher: Hasher,
+    base: Any,
+    queries: Any,
+    truth: npt.NDArray[np.int64],
+    wall: npt.NDArray[np.int64],
+    stops: list[int],
+) -> Retrieved:
+    """Encode with a fitted hasher, search by both distances, and count what was found after each stop."""
+    codes, query_codes, projections = hasher.encode(base), hasher.encode(queries), hasher.project(queries)
+    results = {
+        "hamming": hamming_topk(query_codes, codes, stops[-1])[1],
+        "asymmetric": asymmetric_topk(projections, codes, stops[-1])[1],
+    }
+    found = {}
+    for distance, ids in results.items():
+        before = ranks_in_list(ids, truth, truth.shape[1]).before
+        found[distance] = np.stack([(before < stop).sum(axis=0) for stop in stops], axis=1)
+    kept = {distance: ids[wall] for distance, ids in results.items()}
+    return Retrieved(kept, found, codes, query_codes[wall], projections[wall])
+
+
+def ranks_of(ids: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Give the ranks of ``ids`` in ``found``, from 1 on; 0 for an id that is not in it.
+
+    >>> import numpy as np
+    >>> ranks_of(np.array([5, 8, 6]), np.array([6, 7, 5]))
+    array([3, 0, 1])
+    """
+    order = np.argsort(found)
+    places = np.minimum(np.searchsorted(found, ids, sorter=order), len(found) - 1)
+    return np.where(found[order[places]] == ids, order[places] + 1, 0)
+
+
+@dataclass(frozen=True)
+class Sprite:
+    """An encoded picture made of tiles, row by row, and how it is laid out."""
+
+    content: bytes
+    ending: str
+    columns: int
+    rows: int
+    width: int
+    height: int
+
+    def layout(self) -> dict[str, int]:
+        """Give the layout as the page wants it; width and height are those of a tile."""
+        return {"columns": self.columns, "rows": self.rows, "width": self.width, "height": self.height}
+
+
+def make_sprite(patches: Any) -> Sprite:
+    """Lay pictures out in one; each has its brightness stretched from black to white, as in the paper's figures.
+
+    Where OpenCV is installed, tiles that blocks of JPEG do not straddle become a JPEG, a third of the size of a PNG.
+    """
+    from autojacobin.reproduction.paper import stretched
+
+    tiles = _shrunk(stretched(patches))
+    n, height, width = tiles.shape[:3]
+    columns = min(_COLUMNS, n)
+    rows = -(-n // columns)
+    sheet = np.zeros((rows * columns, *tiles.shape[1:]), dtype=np.uint8)
+    sheet[:n] = tiles
+    whole = sheet.reshape(rows, columns, *tiles.shape[1:]).swapaxes(1, 2)
+    whole = whole.reshape(rows * height, columns * width, *tiles.shape[3:])
+    jpeg = _encode_jpeg(whole) if height % _JPEG_BLOCK == width % _JPEG_BLOCK == 0 and height > _JPEG_BLOCK else None
+    content, ending = (encode_png(whole), "png") if jpeg is None else (jpeg, "jpg")
+    return Sprite(content, ending, columns, rows, width, height)
+
+
+def encode_png(picture: npt.NDArray[np.uint8]) -> bytes:
+    """Encode a picture of shape (height, width) or (height, width, 3)."""
+    height, width = picture.shape[:2]
+    colour = 2 if picture.ndim == 3 else 0
+    rows = picture.reshape(height, width, -1).astype(np.int16)
+    # differences from the pixel on the left compress better
+    differences = np.diff(rows, axis=1, prepend=0).astype(np.uint8).reshape(height, -1)
+    lines = np.insert(differences, 0, 1, axis=1)
+    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*chunk) for chunk in chunks)
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def _encode_jpeg(picture: npt.NDArray[np.uint8]) -> bytes | None:
+    try:
+        import cv2
+    except ImportError:
+        return None
+    blue_first = picture[..., ::-1] if picture.ndim == 3 else picture
+    _, content = cv2.imencode(".jpg", np.ascontiguousarray(blue_first), [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
+    return bytes(content)
+
+
+def _shrunk(patches: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Average squares of pixels until no side is longer than the page shows."""
+    factor = -(-max(patches.shape[1:3]) // _LARGEST_SIDE)
+    if factor == 1:
+        return patches
+    n, height, width = patches.shape[0], patches.shape[1] // factor, patches.shape[2] // factor
+    height, width = max(1, height), max(1, width)
+    cut = patches[:, : height * factor, : width * factor]
+    squares = cut.reshape(n, height, cut.shape[1] // height, width, cut.shape[2] // width, *patches.shape[3:])
+    return np.asarray(squares.mean(axis=(2, 4)).astype(np.uint8))

@@ -1,0 +1,142 @@
+"""The routes of the explorer page, and the server of the page alone."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from autojacobin.errors import DataError, MissingExtraError
+from autojacobin.explorer.export import ASSETS, script_hash
+from autojacobin.service.access import Access
+from autojacobin.service.middleware import Asgi, SecurityMiddleware, page_policy, problem_app
+from autojacobin.service.problems import MEDIA_TYPE, Problem, invalid
+
+if TYPE_CHECKING:
+    from autojacobin.index.index import Index
+
+__all__ = ["WHAT", "explorer_routes", "page_app"]
+
+WHAT = "serving the page (--static OUT writes it to disk instead)"
+
+_MOST_CODES = 1000
+_SAMPLE = 24
+_QUICK_TO_LIST = 1_000_000  # ids that are quick to list
+_TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+def explorer_routes(indexes: Mapping[str, Index]) -> list[Any]:
+    """Give Starlette routes for the page at ``/``, its files under ``/explorer/`` and what it asks of the indexes.
+
+    The page searches through the service's ``POST /v1/search``. Besides, ``GET /explorer/ids?index=NAME`` gives some
+    ids to start from, and ``GET /explorer/codes?index=NAME&ids=1,2,3`` codes as hexadecimal digits.
+
+    Parameters
+    ----------
+    indexes : mapping of name to Index
+        Read at every request, so that an index may be replaced in it.
+    """
+    try:
+        from starlette.concurrency import run_in_threadpool
+        from starlette.responses import JSONResponse, Response
+        from starlette.routing import Route
+    except ImportError as error:
+        raise MissingExtraError("starlette", "web", "the explorer page in a service") from error
+
+    files = {path.name: path for path in ASSETS.iterdir() if path.suffix in _TYPES}
+    headers = {"Content-Security-Policy": page_policy(), "Cache-Control": "no-cache"}
+
+    def refusal(problem: Problem) -> Any:
+        return Response(problem.body(), problem.status, media_type=MEDIA_TYPE)
+
+    def file(name: str) -> Any:
+        path = files.get(name)  # from a dictionary, so that no path of a request reaches the disk
+        if path is None:
+            return refusal(Problem(404, "not-found", "there is no such file"))
+        return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=headers)
+
+    async def page(_: Any) -> Any:
+        return file("index.html")
+
+    async def asset(request: Any) -> Any:
+        return file(request.path_params["name"])
+
+    def endpoint_of(read: Callable[[Index, Mapping[str, str]], dict[str, Any]]) -> Callable[[Any], Awaitable[Any]]:
+        async def endpoint(request: Any) -> Any:
+            query = request.query_params
+            try:
+                return JSONResponse(await run_in_threadpool(lambda: read(_find_index(indexes, query), query)))
+            except DataError as error:
+                return refusal(invalid(str(error)))
+
+        return endpoint
+
+    return [
+        Route("/", page),
+        Route("/explorer/ids", endpoint_of(_SomeIds())),
+        Route("/explorer/codes", endpoint_of(_codes)),
+        Route("/explorer/{name}", asset),
+    ]
+
+
+def page_app(folder: str | os.PathLike[str]) -> Asgi:
+    """Make an ASGI application that serves the files in ``folder`` to this machine alone.
+
+    It looks for the files at each request, so the page may be written later. It does not follow symbolic links out of
+    the folder.
+    """
+    try:
+        from starlette.routing import Mount
+        from starlette.staticfiles import StaticFiles
+    except ImportError as error:
+        raise MissingExtraError("starlette", "web", WHAT) from error
+    headers = {"Content-Security-Policy": page_policy(script_hash()), "Cache-Control": "no-cache"}
+
+    class Files(StaticFiles):
+        def file_response(self, *args: Any, **kwargs: Any) -> Any:
+            response = super().file_response(*args, **kwargs)
+            response.headers.update(headers)
+            return response
+
+    files = Files(directory=folder, html=True, follow_symlink=False)
+    return SecurityMiddleware(problem_app([Mount("/", files)], hint="the page is at /"), Access())
+
+
+def _find_index(indexes: Mapping[str, Index], query: Mapping[str, str]) -> Index:
+    name = query.get("index", "")
+    if name not in indexes:
+        raise DataError(f"there is no index {name[:80]!r}, expected one of: {', '.join(indexes)}; see /v1/indexes")
+    return indexes[name]
+
+
+class _SomeIds:
+    """Some ids of each index, read once for each of its versions, because that sorts all ids."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Index, int, list[int]]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, index: Index, query: Mapping[str, str]) -> dict[str, Any]:
+        name, n = query["index"], len(index)
+        with self._lock:  # a request for the same ids waits and finds them
+            known = self._known.get(name)
+            if known is None or known[0] is not index or known[1] != n:
+                known = self._known[name] = (index, n, _some_ids(index))
+        return {"ids": known[2]}
+
+
+def _some_ids(index: Index) -> list[int]:
+    """Give evenly spread ids; for a large index only those of 0, 1, 2, … that it has, which needs no sorting."""
+    if len(index) <= _QUICK_TO_LIST:
+        ids: list[int] = index.ids.tolist()
+        return ids[:: -(-len(ids) // _SAMPLE) or 1]
+    return [id for id in range(0, len(index), len(index) // _SAMPLE) if id in index]
+
+
+def _codes(index: Index, query: Mapping[str, str]) -> dict[str, Any]:
+    words = query.get("ids", "").split(",")
+    if not all(word.isascii() and word.isdigit() and len(word) < 19 for word in words) or len(words) > _MOST_CODES:
+        raise DataError(f"ids must be 1 to {_MOST_CODES} whole numbers separated by commas, such as ids=1,2,3")
+    found = index.codes([int(word) for word in words])
+    return {"bits": found.n_bits, "codes": [row.tobytes().hex() for row in found.packed]}

@@ -1,0 +1,343 @@
+"""The contract of every method: vectors in, codes out, as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from autojacobin.codes import Codes
+from autojacobin.core.arrays import give_back, namespace, on_device, to_host
+from autojacobin.core.vectors import as_floats, as_matrix, float_blocks, refuse_non_finite
+from autojacobin.errors import DataError
+from autojacobin.hashers.parameters import Limit, Whole, check_parameters
+from autojacobin.hashers.persistence import Tensor, write_model
+
+__all__ = ["Hasher", "LinearHasher", "check_fitted", "non_empty", "warn_caller"]
+
+# The squares of numbers between these limits neither overflow nor underflow.
+_LARGEST = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e145}
+_SMALLEST = {np.dtype(np.float32): 1e-15, np.dtype(np.float64): 1e-145}
+_BETWEEN = ("autojacobin", "sklearn", "joblib")  # packages that can lie between the caller and a warning
+
+
+class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Base of all methods: turns vectors into binary codes of ``n_bits`` bits.
+
+    A method defines ``_fit`` and ``_projector``, declares the limits of its parameters in ``_limits`` and the shapes of
+    what it learns in ``_tensors``, and inherits everything else from this class. ``X`` is a matrix with one vector per
+    row: an array of any real dtype, a memory map, a data frame, a CuPy array, a PyTorch tensor, or, where one pass is
+    enough, an iterator of such blocks. All computation is in float32, or in float64 if ``X`` is float64.
+    """
+
+    n_bits: int
+    random_state: Any
+    n_features_in_: int
+
+    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1)}
+    _tensors: ClassVar[dict[str, Tensor]] = {}
+    _fewest_points: ClassVar[int] = 2
+    _more_bits_than_features: ClassVar[bool] = True
+
+    # What a method has to define
+
+    def _fit(self, X: Any, rng: np.random.RandomState) -> None:
+        """Learn from finite floats, shape (n, D), and set the attributes named in ``_tensors``."""
+        raise NotImplementedError
+
+    def _projector(self, xp: Any) -> Callable[[Any], Any]:
+        """Return the function from floats (n, D) to the real values (n, n_bits) whose signs are the bits."""
+        raise NotImplementedError
+
+    def _fit_blocks(self, blocks: Iterator[Any], rng: np.random.RandomState) -> None:  # noqa: ARG002
+        """Learn from an iterator of matrices, in one pass; few methods can."""
+        raise DataError(
+            f"{type(self).__name__}.fit reads the data several times, got an iterator that can be read once; "
+            "pass an array or a memory map of a sample"
+        )
+
+    def _check_learned(self) -> None:
+        """Raise a ValueError if what a file gave for the learned arrays, each as declared, cannot encode anything."""
+
+    # What every method can do
+
+    def fit(self, X: Any, y: Any = None) -> Hasher:  # noqa: ARG002
+        """Learn to hash from the rows of ``X``.
+
+        Parameters
+        ----------
+        X : matrix of shape (n_samples, n_features)
+            Training vectors.
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self, self._limits)
+        rng = check_random_state(getattr(self, "random_state", None))
+        with self._all_or_nothing():
+            if isinstance(X, Iterator):
+                self._fit_blocks(X, rng)
+            else:
+                floats = self._training_floats(self._checked(X, fitting=True))
+                self._check_training_data(floats)
+                self._remember_features(X, floats)
+                self._fit(floats, rng)
+        return self
+
+    def project(self, X: Any) -> Any:
+        """Real values whose signs are the bits, shape (n, n_bits), as asymmetric search uses them.
+
+        A PyTorch tensor or CuPy array gives an array of the same kind.
+        """
+        check_is_fitted(self)
+        parts = list(self._projections(X))
+        return give_back(parts[0] if len(parts) == 1 else namespace(parts[0]).concatenate(parts), X)
+
+    def encode(self, X: Any) -> Codes:
+        """Binary codes of the rows of ``X``: bit j is 1 where ``project(X)[:, j] >= 0``."""
+        check_is_fitted(self)
+        return Codes.concatenate(Codes.from_bits(to_host(block)) for block in self._bits(X))
+
+    def transform(self, X: Any) -> npt.NDArray[np.uint8]:
+        """The codes of ``encode`` as a matrix of 0 and 1, shape (n, n_bits), for scikit-learn's pipelines."""
+        return self.encode(X).to_bits()
+
+    def score(self, X: Any, y: Any = None, *, k: int = 10, depth: int | None = None) -> float:  # noqa: ARG002
+        """m-Recall of held-out points: how well the codes of ``X`` find the true neighbours within ``X``.
+
+        Each point (or 1,000 of them, evenly spaced) is a query against all the others. Its ``k`` nearest Euclidean
+        neighbours are the truth, and Recall@i is averaged over i = 1…depth points in Hamming order. Higher is better,
+        as ``GridSearchCV`` expects.
+
+        Parameters
+        ----------
+        X : matrix of shape (n_samples, n_features)
+            At least two points, which should not have been used to fit.
+        y : ignored
+        k : int
+            True neighbours per query; at most n_samples - 1 are used.
+        depth : int, optional
+            Points retrieved; by default ten times k. At most n_samples - 1 are used.
+        """
+        from autojacobin.evaluation import leave_one_out_m_recall  # only here: loading numba takes a second
+
+        check_is_fitted(self)
+        vectors = to_host(self._checked(X))
+        return leave_one_out_m_recall(as_floats(vectors), self.encode(vectors), k=k, depth=depth)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted hasher to one safetensors file, which :func:`load` reads.
+
+        The file is written completely or not at all. The class must be one of this library, or registered with
+        :func:`register`.
+        """
+        from autojacobin.hashers.registry import check_registered  # the registry imports every method, and so this file
+
+        check_is_fitted(self)
+        check_registered(type(self))
+        self._refuse_changes_after_fit()
+        write_model(path, self, self._tensors)
+
+    # How it is done
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Restore the hasher if a fit fails or is interrupted."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _refuse_changes_after_fit(self) -> None:
+        """Raise a DataError if a parameter was set after the fit that contradicts what was learned."""
+        check_parameters(self, self._limits)
+        for name, tensor in self._tensors.items():
+            if "n_bits" in tensor.shape:
+                length = getattr(self, name).shape[tensor.shape.index("n_bits")]
+                if length != self.n_bits:
+                    raise DataError(
+                        f"n_bits of {type(self).__name__} was set to {self.n_bits} after it was fitted with {length}; "
+                        f"fit it again, or set n_bits={length}"
+                    )
+
+    @property
+    def _n_features_out(self) -> int:
+        self._refuse_changes_after_fit()
+        return int(self.n_bits)
+
+    def _device(self) -> str:
+        return getattr(self, "device", "cpu")
+
+    def _checked(self, X: Any, *, fitting: bool = False) -> Any:
+        """Return ``X`` as an array; raise a DataError if its shape cannot be fitted, or is not that of the fit."""
+        name = type(self).__name__
+        array = as_matrix(X, name)
+        n, D = array.shape
+        fewest = self._fewest_points if fitting else 1
+        if n < fewest:
+            raise DataError(
+                f"Found array with {n} sample(s) (shape=({n}, {D})) while a minimum of {fewest} is required by {name}; "
+                "pass more vectors"
+            )
+        if D < 1:
+            raise DataError(
+                f"Found array with {D} feature(s) (shape=({n}, {D})) while a minimum of 1 is required by {name}; "
+                "pass vectors with at least one number each"
+            )
+        if fitting and not self._more_bits_than_features and self.n_bits > D:
+            raise DataError(
+                f"{name} is undefined for more bits than features, got n_bits={self.n_bits} for {D} feature(s) "
+                f"(n_features = {D}); use n_bits={D} or fewer, or a method without that limit such as LSH"
+            )
+        if not fitting:
+            if self.n_features_in_ != D:
+                raise DataError(
+                    f"X has {D} features, but {name} is expecting {self.n_features_in_} features as input; "
+                    "pass vectors with as many features as it was fitted on"
+                )
+            self._remember_features(X, array, reset=False)
+        return array
+
+    def _remember_features(self, X: Any, array: Any, *, reset: bool = True) -> None:
+        """Set the number and names of the features, as scikit-learn does, or compare them (``reset=False``)."""
+        validate_data(self, X if hasattr(X, "columns") else array, reset=reset, skip_check_array=True)
+
+    def _training_floats(self, array: Any) -> Any:
+        return as_floats(to_host(array))
+
+    def _check_training_data(self, X: Any) -> None:
+        """Raise a DataError if nothing can be learned from ``X``."""
+        name, xp = type(self).__name__, namespace(X)
+        low, high = X.min(axis=0), X.max(axis=0)
+        largest = max(-float(low.min()), float(high.max()))
+        if largest > _LARGEST[X.dtype]:
+            raise DataError(
+                f"the numbers in X are too large for {X.dtype}, got {largest:.3g} in absolute value, expected at most "
+                f"{_LARGEST[X.dtype]:g}; divide X by {largest:.3g}"
+            )
+        if self._fewest_points > 1 and bool(xp.all(low == high)):
+            raise DataError(
+                f"all {len(X)} training points of {name} are equal, so there is nothing to learn from; "
+                "pass points that differ"
+            )
+        spread = float((high - low).max())
+        if self._fewest_points > 1 and spread < _SMALLEST[X.dtype]:
+            raise DataError(
+                f"the training points of {name} are too close together for {X.dtype}, got {spread:.3g} between them in "
+                f"any coordinate, expected at least {_SMALLEST[X.dtype]:g}; multiply X by {1 / spread:.3g}"
+            )
+
+    def _projections(self, X: Any) -> Iterator[Any]:
+        return self._walk(X, self._projector)
+
+    def _bits(self, X: Any) -> Iterator[Any]:
+        return (projections >= 0 for projections in self._projections(X))
+
+    def _walk(self, X: Any, make: Callable[[Any], Callable[[Any], Any]]) -> Iterator[Any]:
+        """Project a matrix, or an iterator of matrices, block by block, so that memory stays bounded.
+
+        ``make`` returns the projection for an array library.
+        """
+        self._refuse_changes_after_fit()
+        row, library, project = 0, None, None
+        for part in non_empty(X) if isinstance(X, Iterator) else (X,):
+            array = self._checked(part)
+            for floats in float_blocks(array):
+                block = on_device(floats, self._device())
+                if project is None or namespace(block) is not library:
+                    library = namespace(block)
+                    project = make(library)
+                with np.errstate(over="ignore", invalid="ignore"):  # reported as an error below
+                    projections = project(block)
+                    finite = array.dtype.kind in "bu" or math.isfinite(float(projections.sum()))
+                if not finite:  # NaN or Inf in X, or an overflow
+                    refuse_non_finite(block, row)
+                    raise DataError(
+                        f"the vectors from row {row} on are too large to project in {block.dtype}, expected numbers "
+                        f"like those that {type(self).__name__} was fitted on; scale them as before, or pass float64"
+                    )
+                yield projections
+                row += len(block)
+        if project is None:
+            raise DataError("X is an iterator without a block, expected at least one matrix; pass some vectors")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+class LinearHasher(Hasher):
+    """A method whose bits say on which side of a hyperplane a vector lies: project(x) = A x + c."""
+
+    def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return A, shape (n_bits, n_features), and c, shape (n_bits,): bit j is 1 where A[j] @ x + c[j] >= 0."""
+        raise NotImplementedError
+
+    def _check_learned(self) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = all(bool(np.isfinite(part).all()) for part in self.hyperplanes())
+        if not finite:
+            raise ValueError("hyperplanes that are not finite")
+
+    def _projector(self, xp: Any) -> Callable[[Any], Any]:
+        weights, offsets = (xp.asarray(part) for part in self.hyperplanes())
+
+        def project(X: Any) -> Any:
+            projections = X @ weights.T
+            projections += offsets
+            return projections
+
+        return project
+
+    def _bits(self, X: Any) -> Iterator[Any]:
+        """Compare the products with thresholds, which saves the pass that adds the offsets.
+
+        p ≥ −c and p + c ≥ 0 are equivalent in floating point too, because a sum is rounded to zero only if it is zero.
+        """
+        weights, offsets = self.hyperplanes()
+        for products in self._walk(X, lambda xp: partial(_product, xp.asarray(weights.T))):
+            yield products >= namespace(products).asarray(-offsets)
+
+
+def _product(transposed: Any, X: Any) -> Any:
+    return X @ transposed
+
+
+def non_empty(blocks: Iterator[Any]) -> Iterator[Any]:
+    """Leave out blocks without rows, which a filtered stream may contain."""
+    return (block for block in blocks if not hasattr(block, "__len__") or len(block))
+
+
+def warn_caller(message: str) -> None:
+    """Warn at the nearest line outside this library and outside scikit-learn, whose pipelines and searches call fit.
+
+    A fixed ``stacklevel`` would be right only for direct calls of ``fit``.
+    """
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
+
+
+def check_fitted(hasher: Hasher) -> None:
+    """Raise a NotFittedError if the hasher is not fitted, or a DataError if a parameter was set after the fit."""
+    check_is_fitted(hasher)
+    hasher._refuse_changes_after_fit()

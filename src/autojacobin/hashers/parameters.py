@@ -1,0 +1,106 @@
+"""Limits of constructor parameters: each hasher declares them, and every fit checks them."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autojacobin.errors import DataError
+
+__all__ = ["Callback", "Choice", "Limit", "Number", "OrAuto", "OrNone", "Seed", "Whole", "check_parameters"]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Which values a parameter may have; ``description`` completes the sentence "n_bits must be …"."""
+
+    allows: Callable[[Any], bool]
+    description: str
+
+    def __str__(self) -> str:
+        return self.description
+
+
+def check_parameters(estimator: Any, limits: Mapping[str, Limit]) -> None:
+    """Raise a DataError for the first parameter of ``estimator`` that its limit does not allow."""
+    for name, limit in limits.items():
+        value = getattr(estimator, name)
+        if not limit.allows(value):
+            raise DataError(
+                f"{name} of {type(estimator).__name__} must be {limit}, got {value!r}; "
+                f"change it with set_params({name}=...)"
+            )
+
+
+def Whole(low: int) -> Limit:
+    """An integer of at least ``low``."""
+    return Limit(lambda value: _is_whole(value) and int(value) >= low, f"an integer of at least {low}")
+
+
+def Number(low: float, high: float = math.inf, *, above_low: bool = False, below_high: bool = False) -> Limit:
+    """A finite number from ``low`` to ``high``; ``above_low`` and ``below_high`` exclude the ends."""
+
+    def allows(value: Any) -> bool:
+        if not isinstance(value, numbers.Real) or isinstance(value, bool):
+            return False
+        try:
+            number = float(value)
+        except OverflowError:  # an integer too large for a float
+            return False
+        above = number > low if above_low else number >= low
+        below = number < high if below_high else number <= high
+        return math.isfinite(number) and above and below
+
+    description = f"a finite number {'above' if above_low else 'of at least'} {low:g}"
+    if math.isfinite(high):
+        description = description.replace("finite ", "") + f" and {'below' if below_high else 'at most'} {high:g}"
+    return Limit(allows, description)
+
+
+def Choice(*values: Any) -> Limit:
+    """One of a few fixed values."""
+
+    def allows(value: Any) -> bool:
+        plain = value.item() if isinstance(value, np.generic) else value  # grids made with NumPy hold its scalars
+        return any(type(plain) is type(allowed) and plain == allowed for allowed in values)
+
+    return Limit(allows, " or ".join(map(repr, values)))
+
+
+def OrNone(limit: Limit) -> Limit:
+    """None, or what another limit allows."""
+    return Limit(lambda value: value is None or limit.allows(value), f"None or {limit}")
+
+
+def OrAuto(limit: Limit) -> Limit:
+    """``"auto"``, or what another limit allows."""
+
+    def allows(value: Any) -> bool:
+        return (isinstance(value, str) and value == "auto") or limit.allows(value)
+
+    return Limit(allows, f"'auto' or {limit}")
+
+
+def Seed() -> Limit:
+    """A ``random_state`` as in scikit-learn."""
+
+    def allows(value: Any) -> bool:
+        if value is None or isinstance(value, np.random.RandomState):
+            return True
+        return _is_whole(value) and 0 <= int(value) < 2**32
+
+    return Limit(allows, "None, an integer from 0 to 2**32 - 1 or a numpy.random.RandomState")
+
+
+def Callback() -> Limit:
+    """A function or another callable."""
+    return Limit(callable, "a callable")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)

@@ -1,0 +1,221 @@
+"""Save hashers to safetensors files, and load them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from autojacobin.core.files import write_atomically
+from autojacobin.errors import FormatError
+
+__all__ = ["FORMAT_VERSION", "Tensor", "read_model", "write_model"]
+
+FORMAT_VERSION = 2  # 1 had no columns of words
+_NO_DIGEST = "0" * 64
+# The JSON header is itself a string within safetensors' JSON, so its quotation marks are escaped.
+_DIGEST = re.compile(rb'\\"checksum\\": ?\\"([0-9a-f]{64})\\"')
+# Where a hasher computes and whom it tells about it belong to the running program, not to the model.
+_NOT_SAVED = ("device", "progress")
+# Kinds of number by their name in a file; words are bytes there.
+_KINDS = {"F32": ("f", "<f4"), "F64": ("f", "<f8"), "I32": ("i", "<i4"), "I64": ("i", "<i8"), "U8": ("U", "u1")}
+_LONGEST_REASON, _LONGEST_NAME = 200, 100
+_deserialize: Any = safetensors.deserialize  # has no types
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Kind of number (``"f"`` or ``"i"``) and shape of a learned array.
+
+    A name in the shape stands for ``n_bits``, ``n_features``, or any length that is the same wherever it occurs.
+    ``columns=True``: the attribute is a table, a dict of arrays of this shape, each of either kind or of words
+    (``"U"``), which are written as rows of UTF-8 padded with zeros. ``required`` gives the kinds of columns that the
+    table has unless it is empty.
+    ``optional=True``: some fits leave it out.
+    """
+
+    kind: str
+    shape: tuple[str, ...] = ()
+    columns: bool = False
+    optional: bool = False
+    required: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_model(path: str | os.PathLike[str], model: Any, tensors: Mapping[str, Tensor]) -> None:
+    """Write ``model``: its class, parameters and the attributes named in ``tensors``."""
+    header = {
+        "checksum": _NO_DIGEST,  # stays the first key, so that nothing else in the file can be mistaken for it
+        "format_version": FORMAT_VERSION,
+        "library_version": version("autojacobin"),
+        "class": type(model).__name__,
+        "parameters": {
+            name: _plain(value) for name, value in model.get_params(deep=False).items() if name not in _NOT_SAVED
+        },
+        "n_features_in": int(model.n_features_in_),
+        "feature_names_in": [str(name) for name in getattr(model, "feature_names_in_", ())],
+    }
+    arrays: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        if tensor.optional and not hasattr(model, name):
+            continue
+        value = getattr(model, name)
+        columns = {f"{name}.{key}": column for key, column in value.items()} if tensor.columns else {name: value}
+        arrays.update({key: _as_bytes(np.asarray(column, order="C")) for key, column in columns.items()})
+    content = safetensors.numpy.save(arrays, metadata={"autojacobin": json.dumps(header)})
+    digest = hashlib.sha256(content).hexdigest()
+    write_atomically(path, content.replace(_NO_DIGEST.encode(), digest.encode(), 1))
+
+
+def read_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:
+    """Read a model of one of ``classes``, by the name of the class."""
+    content = Path(path).read_bytes()
+    found = _DIGEST.search(content)
+    if found is None:
+        raise _damaged(path, "no checksum of this library in it")
+    start, end = found.span(1)
+    blank = content[:start] + _NO_DIGEST.encode() + content[end:]
+    if hashlib.sha256(blank).hexdigest() != found.group(1).decode():
+        raise _damaged(path, "a checksum that does not fit its content")
+    try:
+        entries = dict(_deserialize(content))
+        header = _header(content)
+        format_version, name = _field(header, "format_version", int), _field(header, "class", str)
+        is_name = name.isidentifier() and len(name) <= _LONGEST_NAME
+        if is_name and 1 <= format_version < 2**31 and (format_version > FORMAT_VERSION or name not in classes):
+            raise _too_new(path, format_version, name)
+        model = _unfitted(classes, header)
+        _attach(model, entries)
+        model._check_learned()
+    except (ValueError, safetensors.SafetensorError) as error:
+        raise _damaged(path, str(error)) from error
+    return model
+
+
+def _header(content: bytes) -> dict[str, Any]:
+    """Header of this library, a text within that of safetensors."""
+    length = int.from_bytes(content[:8], "little")
+    metadata = _field(_parsed(content[8 : 8 + length]), "__metadata__", dict)
+    return _parsed(_field(metadata, "autojacobin", str))
+
+
+def _parsed(text: str | bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ValueError("a header that is nested too deeply") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"a header that is a {type(found).__name__}, expected a JSON object")
+    return found
+
+
+def _field(header: dict[str, Any], name: str, kind: type) -> Any:
+    value = header.get(name)
+    if type(value) is not kind:
+        raise ValueError(f"{name} of type {type(value).__name__} in the header, expected {kind.__name__}")
+    return value
+
+
+def _unfitted(classes: Mapping[str, Any], header: dict[str, Any]) -> Any:
+    """Give a hasher of the class and with the parameters of a header, and with the features that it expects."""
+    name, parameters = header["class"], _field(header, "parameters", dict)
+    if not 1 <= header["format_version"] <= FORMAT_VERSION or name not in classes:
+        raise ValueError(f"format {header['format_version']}, class {name!r}")
+    saved = classes[name]().get_params(deep=False).keys() - _NOT_SAVED
+    limits = classes[name]._limits
+    for key, value in parameters.items():
+        if key not in saved or not isinstance(value, str | int | float | None):
+            raise ValueError(f"a parameter {key!r} of type {type(value).__name__}, which {name} does not have")
+        if key in limits and not limits[key].allows(value):
+            raise ValueError(f"{key} = {value!r}, expected {limits[key]}")
+    model = classes[name](**parameters)
+    model.n_features_in_ = _field(header, "n_features_in", int)
+    names = _field(header, "feature_names_in", list)
+    if names:
+        if len(names) != model.n_features_in_ or not all(isinstance(text, str) for text in names):
+            raise ValueError(f"{len(names)} names of features, expected {model.n_features_in_} texts")
+        model.feature_names_in_ = np.array(names, dtype=object)
+    return model
+
+
+def _attach(model: Any, entries: dict[str, Any]) -> None:
+    """Set the learned attributes, after a check that each is what the class declares."""
+    sizes: dict[str, int] = {"n_bits": model.n_bits, "n_features": model.n_features_in_}
+    of_projection = set()
+    for name, tensor in model._tensors.items():
+        if tensor.columns:
+            there = {key[len(name) + 1 :]: entries.pop(key) for key in sorted(entries) if key.startswith(f"{name}.")}
+            missing = sorted(tensor.required.keys() - there.keys())
+            if missing and there:
+                raise ValueError(f"no array {name}.{missing[0]}")
+            table = {
+                key: _array(f"{name}.{key}", entry, tensor.required.get(key, "fiU"), tensor.shape, sizes)
+                for key, entry in there.items()
+            }
+            if table or not tensor.optional:
+                setattr(model, name, table)
+        elif name in entries:
+            array = _array(name, entries.pop(name), tensor.kind, tensor.shape, sizes)
+            if not np.isfinite(array).all():
+                raise ValueError(f"NaN or infinity in array {name}")
+            if tensor.kind == "f" and {"n_bits", "n_features"} & set(tensor.shape):
+                of_projection.add(array.dtype)
+            setattr(model, name, array if tensor.shape else array.item())
+        elif not tensor.optional:
+            raise ValueError(f"no array {name}")
+    if entries:
+        raise ValueError(f"an unexpected array {min(entries)!r}")
+    if len(of_projection) > 1:
+        raise ValueError("arrays of float32 beside arrays of float64, expected one type")
+
+
+def _array(name: str, entry: dict[str, Any], kinds: str, shape: tuple[str, ...], sizes: dict[str, int]) -> Any:
+    """Make an array of an entry if it is of one of ``kinds`` and has the lengths that the others of its names have."""
+    kind, dtype = _KINDS.get(entry["dtype"], ("none", "V"))
+    lengths = entry["shape"]
+    fits = kind in kinds and len(lengths) == len(shape) + (kind == "U") and 0 not in lengths
+    if not fits or any(sizes.setdefault(size, length) != length for size, length in zip(shape, lengths, strict=False)):
+        raise ValueError(f"array {name} is {entry['dtype']} of shape {lengths}, expected ({', '.join(shape)})")
+    array = np.frombuffer(entry["data"], dtype=dtype).reshape(lengths)
+    return np.char.decode(array.view(f"S{lengths[-1]}")[:, 0], "utf-8") if kind == "U" else array
+
+
+def _as_bytes(array: Any) -> Any:
+    if array.dtype.kind != "U":
+        return array
+    encoded = np.char.encode(array, "utf-8")
+    return encoded.view(np.uint8).reshape(len(array), encoded.dtype.itemsize)
+
+
+def _plain(value: Any) -> Any:
+    """Give a parameter as JSON has it; a random generator has a state that no file should pretend to restore."""
+    if isinstance(value, np.random.RandomState):
+        return None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _damaged(path: str | os.PathLike[str], what: str) -> FormatError:
+    what = " ".join(what.split())
+    what = what if len(what) <= _LONGEST_REASON else what[: _LONGEST_REASON - 3] + "..."
+    return FormatError(
+        f"{Path(path)} is damaged or is not a model saved by autojacobin, got: {what}; "
+        "restore it from a copy, or fit and save the model again"
+    )
+
+
+def _too_new(path: str | os.PathLike[str], format_version: int, name: str) -> FormatError:
+    register = f", or import the module that registers {name}" if format_version <= FORMAT_VERSION else ""
+    return FormatError(
+        f"{Path(path)} needs a newer library, got format {format_version}, class {name}, while autojacobin "
+        f"{version('autojacobin')} reads formats up to {FORMAT_VERSION}; upgrade with: "
+        f"pip install --upgrade autojacobin{register}"
+    )

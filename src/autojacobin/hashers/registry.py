@@ -1,0 +1,220 @@
+"""The methods by name, also those from outside the library, and how a saved one is loaded."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from autojacobin.errors import DataError
+from autojacobin.hashers.autobin import AutoBin, CAutoBin, DAutoBin
+from autojacobin.hashers.autojacobin import PUBLISHED, AutoJacoBin
+from autojacobin.hashers.base import Hasher
+from autojacobin.hashers.itq import ITQ
+from autojacobin.hashers.lsh import LSH
+from autojacobin.hashers.nokmeans import NOKMeans
+from autojacobin.hashers.okmeans import OKMeans
+from autojacobin.hashers.persistence import read_model
+from autojacobin.hashers.spectral import SpectralHashing
+
+__all__ = ["Method", "check_registered", "classes", "find_method", "load", "methods", "register"]
+
+H = TypeVar("H", bound=Hasher)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method that can be chosen by name.
+
+    Attributes
+    ----------
+    name : str
+        Name in the paper. Results of the reproduction and figures refer to the method by it.
+    hasher : type
+        Class of its hashers.
+    label : str
+        Name in legends and tables.
+    command : str
+        Name on the command line.
+    parameters : dict
+        Parameters that the method fixes; they replace the defaults of the class.
+    """
+
+    name: str
+    hasher: type[Hasher]
+    label: str
+    command: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def make(self, n_bits: int, parameters: Mapping[str, Any] | None = None, seed: Any = None) -> Hasher:
+        """Make an unfitted hasher.
+
+        ``parameters`` take precedence over those of the method. ``seed`` becomes the ``random_state``, if the class
+        has one.
+        """
+        given: dict[str, Any] = {**self.parameters, **(parameters or {})}
+        if "random_state" in self.hasher._get_param_names():
+            given.setdefault("random_state", seed)
+        return self.hasher(n_bits, **given)
+
+
+_METHODS: dict[str, Method] = {}
+_plugins_loaded = False
+
+
+def register(
+    hasher: type[H],
+    name: str | None = None,
+    *,
+    label: str | None = None,
+    command: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+) -> type[H]:
+    """Make a method known to ``load``, the command line, the reproduction and the figures.
+
+    A class can be registered under several names with different parameters. ``@autojacobin.register`` also works as a
+    decorator of the class.
+
+    Parameters
+    ----------
+    hasher : type
+        Subclass of :class:`Hasher`.
+    name : str, optional
+        Name of the method; by default the name of the class.
+    label : str, optional
+        Name in legends and tables; by default ``name``.
+    command : str, optional
+        Name on the command line; by default ``name`` in lower case.
+    parameters : dict, optional
+        Parameters that the method fixes; they replace the defaults of the class.
+
+    Returns
+    -------
+    type
+        ``hasher`` itself.
+    """
+    if not (isinstance(hasher, type) and issubclass(hasher, Hasher)):
+        raise DataError(f"register takes a subclass of autojacobin.Hasher, got {hasher!r}; derive the class from it")
+    unknown = sorted(set(parameters or {}) - set(hasher._get_param_names()))
+    if unknown:
+        raise DataError(f"{hasher.__name__} has no parameter {unknown[0]!r}; register it with those of its constructor")
+    name = name or hasher.__name__
+    method = Method(name, hasher, label or name, command or name.lower(), dict(parameters or {}))
+    _check_unique(method)
+    _METHODS[name] = method
+    return hasher
+
+
+def methods() -> tuple[Method, ...]:
+    """All registered methods: those of this library in the order of the paper, then others.
+
+    Examples
+    --------
+    >>> from autojacobin.hashers import methods
+    >>> [method.command for method in methods()][:4]
+    ['lsh', 'spectral', 'itq', 'okmeans']
+    """
+    _load_plugins()
+    return tuple(_METHODS.values())
+
+
+def find_method(name: str) -> Method:
+    """Return the method with this name, or raise a DataError."""
+    if name not in _METHODS:
+        _load_plugins()
+    if name not in _METHODS:
+        raise DataError(
+            f"there is no method {name!r}, expected one of: {', '.join(_METHODS)}; "
+            "add a method of your own with autojacobin.register"
+        )
+    return _METHODS[name]
+
+
+def classes() -> dict[str, type[Hasher]]:
+    """All registered classes by their names, as model files refer to them."""
+    return {method.hasher.__name__: method.hasher for method in methods()}
+
+
+def check_registered(hasher: type[Hasher]) -> None:
+    """Raise a DataError if ``load`` would not find the class of a saved hasher."""
+    name = hasher.__name__
+    known = classes().get(name)
+    if known is hasher:
+        return
+    fix = f"register it with autojacobin.register({name})"
+    if known is not None:
+        fix = f"rename the class, because {known.__module__} has registered another {name}, and register it"
+    raise DataError(f"the class {name} is not registered, so no program could load it from a file; {fix}")
+
+
+def _check_unique(method: Method) -> None:
+    """Raise a DataError if another method has one of the names, or another class the same class name.
+
+    A class that was defined again, for example in a notebook, replaces the old one.
+    """
+    for other in _METHODS.values():
+        redefined = _path(other.hasher) == _path(method.hasher)
+        if other.hasher.__name__ == method.hasher.__name__ and not redefined:
+            raise DataError(
+                f"a class {method.hasher.__name__} is registered already, from {other.hasher.__module__}; rename yours"
+            )
+        if other.name == method.name and redefined:
+            continue
+        for kind in ("name", "label", "command"):
+            if getattr(other, kind) == getattr(method, kind):
+                raise DataError(
+                    f"the {kind} {getattr(method, kind)!r} is taken by the method {other.name} of "
+                    f"{other.hasher.__name__}; register yours with another {kind}"
+                )
+
+
+def _path(hasher: type[Hasher]) -> tuple[str, str]:
+    return hasher.__module__, hasher.__qualname__
+
+
+def _load_plugins() -> None:
+    global _plugins_loaded
+    if _plugins_loaded:
+        return
+    _plugins_loaded = True
+    for entry in importlib.metadata.entry_points(group="autojacobin.methods"):
+        try:
+            entry.load()
+        except Exception as error:  # a broken package of somebody else must not break this library
+            warnings.warn(
+                f"the methods of the entry point {entry.name} = {entry.value} are left out, because it could not be "
+                f"loaded: {type(error).__name__}: {error}",
+                stacklevel=3,
+            )
+
+
+# The methods of the paper, in the order of its tables and legends.
+register(LSH)
+register(SpectralHashing, label="SH", command="spectral")
+register(ITQ)
+register(OKMeans)
+register(NOKMeans)
+register(AutoBin, "AutoBin1", command="autobin")
+register(AutoBin, "AutoBin2", parameters={"batch_size": None, "n_epochs": 50})
+register(DAutoBin)
+register(CAutoBin)
+register(AutoJacoBin, label="Auto-JacoBin", command="autojacobin-published", parameters=vars(PUBLISHED))
+register(AutoJacoBin, "AutoJacoBin (chosen)", label="Auto-JacoBin (chosen)", command="autojacobin")
+
+
+def load(path: str | os.PathLike[str]) -> Hasher:
+    """Read a hasher that ``save`` wrote.
+
+    The codes it gives are the same bit for bit. Nothing in the file is executed: it holds a JSON header and
+    plain arrays. The hasher computes on the CPU until ``set_params(device="cuda")`` says otherwise.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged or foreign, or if it needs a newer library.
+    """
+    model: Hasher = read_model(path, classes())
+    return model

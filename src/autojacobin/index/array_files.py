@@ -1,0 +1,398 @@
+"""Arrays in files: a header, the array itself, and a checksum for each block of it.
+
+``docs/storage.md`` describes the format. Blocks are small, so that a search that reads a few vectors checks no more
+than these: a block is compared with its checksum when it is first read, once.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from autojacobin.errors import FormatError
+from autojacobin.index.files import Files, clear_os_errors
+from autojacobin.search.kernels.simd import empty_aligned
+
+__all__ = [
+    "FORMAT_VERSION", "ArrayFile", "ArrayFileWriter", "CheckedArray", "SegmentLabel", "damaged", "open_array",
+    "read_label", "salvage_array", "salvage_label", "too_new",
+]  # fmt: skip
+
+FORMAT_VERSION = 2  # format 1 has one checksum for the whole array, and no label
+BLOCK_BYTES = 2**14
+_MAGIC = b"\x89AJBin\r\n"
+_HEADER_BYTES = 4096  # a page, so that the array can be memory-mapped
+_FIELDS = struct.Struct("<8sI8s8sI4QQ")  # magic, version, kind, dtype, dimensions, lengths, checksum
+_LABEL = struct.Struct("<8sqQI")  # segment, first id, codes, bits; directly behind the fields
+_SUM = struct.Struct("<Q")  # the last bytes of the page
+_DTYPES = {np.dtype(code).str.encode(): np.dtype(code) for code in "BHIQbhiqefd"}  # little-endian numbers
+_READ_AT_ONCE = 2**15
+
+Problem = Callable[[npt.NDArray[Any]], str | None]
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """A file as the manifest names it. ``checksum`` is that of the header, which holds the checksum of the rest."""
+
+    name: str
+    size: int
+    checksum: str
+
+
+@dataclass(frozen=True)
+class SegmentLabel:
+    """Which segment a file belongs to. ``repair`` reads it when the manifest is lost."""
+
+    segment: bytes
+    first_id: int | None
+    n: int
+    n_bits: int
+
+    @classmethod
+    def new(cls, first_id: int | None, n: int, n_bits: int) -> SegmentLabel:
+        """Label the files of a new segment."""
+        return cls(secrets.token_bytes(8), first_id, n, n_bits)
+
+
+class CheckedArray:
+    """An array, each block of which is compared with its checksum before it is first used.
+
+    Several threads may use it: a block that two of them reach at once is checked twice.
+
+    Attributes
+    ----------
+    array : array
+        The data, unchecked. Call one of the methods before you read from it.
+    file : ArrayFile or None
+        The file, or None for an array in memory, which needs no checks.
+    label : SegmentLabel or None
+        The segment that the file says it belongs to.
+    """
+
+    def __init__(
+        self, array: npt.NDArray[Any], file: ArrayFile | None = None, label: SegmentLabel | None = None
+    ) -> None:
+        self.array, self.file, self.label = array, file, label
+        self._path = Path()
+        self._checksums = np.empty(0, dtype=np.uint64)
+        self._block_bytes = 1
+        self._problem: Problem | None = None
+        self._checked = np.empty(0, dtype=bool)
+        self._all_checked = True
+
+    @classmethod
+    def mapped(
+        cls, array: npt.NDArray[Any], file: ArrayFile, label: SegmentLabel | None, path: Path,
+        checksums: npt.NDArray[np.uint64], block_bytes: int, check: bool, problem: Problem | None,
+    ) -> CheckedArray:  # fmt: skip
+        """Wrap an array of a file. ``problem`` looks at the whole array once, and says what is wrong with it."""
+        made = cls(array, file, label)
+        made._path, made._checksums, made._block_bytes, made._problem = path, checksums, block_bytes, problem
+        made._checked = np.full(len(checksums), not check)
+        made._all_checked = not check and problem is None
+        return made
+
+    def check(self) -> npt.NDArray[Any]:
+        """Check what was not checked before, and return the array."""
+        if not self._all_checked:
+            self._check_blocks(np.flatnonzero(~self._checked))
+            self._refuse_problem()
+            self._all_checked = True
+        return self.array
+
+    def check_rows(self, rows: npt.NDArray[Any]) -> None:
+        """Check the blocks with some rows, none of which is beyond the array."""
+        if self._all_checked or not self.array.size:
+            return
+        row_bytes = self.array.nbytes // len(self.array)
+        starts = rows.ravel().astype(np.int64) * row_bytes  # row numbers in 32 bits would overflow
+        first = starts // self._block_bytes
+        last = (starts + row_bytes - 1) // self._block_bytes
+        most_between = int((last - first).max(initial=0))
+        if most_between > 1 or not (self._checked[first].all() and self._checked[last].all()):
+            blocks = np.unique(np.concatenate([first + step for step in range(most_between + 1)]))
+            blocks = blocks[blocks < len(self._checked)]
+            self._check_blocks(blocks[~self._checked[blocks]])
+            self._all_checked = self._problem is None and bool(self._checked.all())
+
+    def verify(self) -> None:
+        """Check everything, also what was checked before."""
+        self._check_blocks(np.arange(len(self._checksums)))
+        self._refuse_problem()
+
+    def verify_file(self, files: Files) -> None:
+        """Check everything as it is in the file."""
+        if not all(whole for _, _, whole in self.blocks_of_file(files)):
+            raise damaged(self._path, "content that does not match its checksum or cannot be read")
+        self._refuse_problem()
+
+    def blocks_of_file(self, files: Files) -> Iterator[tuple[slice, BinaryIO, bool]]:
+        """Give each block of the file: which bytes of the array it is, the stream at its start, whether it is whole.
+
+        The file is read, not mapped: where the disk cannot read a block, a map would end the process.
+        """
+        if self.file is None or not len(self._checksums):
+            return
+        with files.open(self.file.name) as stream:
+            for start, checksum in zip(range(0, self.array.nbytes, self._block_bytes), self._checksums, strict=True):
+                place, digest = slice(start, min(start + self._block_bytes, self.array.nbytes)), xxhash.xxh64()
+                with suppress(OSError):
+                    stream.seek(_HEADER_BYTES + start)
+                    for at in range(start, place.stop, _READ_AT_ONCE):  # a file of format 1 is one block
+                        digest.update(stream.read(min(_READ_AT_ONCE, place.stop - at)))
+                stream.seek(_HEADER_BYTES + start)
+                yield place, stream, digest.intdigest() == checksum
+
+    def _check_blocks(self, blocks: npt.NDArray[np.int64]) -> None:
+        whole = self._are_whole(blocks)
+        self._checked[blocks[whole]] = True
+        if not whole.all():
+            raise damaged(self._path, "content that does not match its checksum")
+
+    def _are_whole(self, blocks: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        content, size = self.array.reshape(-1).view(np.uint8).data, self._block_bytes
+        hashes = (xxhash.xxh64_intdigest(content[start : start + size]) for start in (blocks * size).tolist())
+        found: npt.NDArray[np.bool_] = np.fromiter(hashes, np.uint64, len(blocks)) == self._checksums[blocks]
+        return found
+
+    def _refuse_problem(self) -> None:
+        found = None if self._problem is None else self._problem(self.array)
+        if found is not None:
+            raise damaged(self._path, found)
+
+
+class ArrayFileWriter:
+    """Streams rows into a new file. One descriptor stays open until the sync, so that no write error is forgotten."""
+
+    _descriptor: int | None = None
+
+    def __init__(self, files: Files, kind: str, dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> None:
+        self._files, self._kind, self._dtype, self._row_shape = files, kind, dtype, row_shape
+        self._name = new_name(kind, "bin")
+        self._checksums: list[int] = []
+        self._rest = b""  # the begun block
+        self._rows = 0
+        self._end = _HEADER_BYTES
+        with clear_os_errors(files.path, "write to"):
+            self._descriptor = files.create(self._name)
+
+    def append(self, rows: npt.NDArray[Any]) -> None:
+        """Write rows behind those that are there."""
+        content = np.ascontiguousarray(rows, dtype=self._dtype).reshape(-1).view(np.uint8).data
+        self._hash(content)
+        self._write(content, self._end)
+        self._end += len(content)
+        self._rows += len(rows)
+
+    def finish(self, label: SegmentLabel) -> CheckedArray:
+        """Write checksums and header, bring the file to the disk, and map the array."""
+        shape = (self._rows, *self._row_shape)
+        if self._rest:
+            self._checksums.append(xxhash.xxh64_intdigest(self._rest))
+        checksums = np.array(self._checksums, dtype="<u8")
+        self._write(memoryview(checksums.tobytes()), self._end)
+        header = _header(self._kind, self._dtype, shape, xxhash.xxh64_intdigest(checksums.tobytes()), label)
+        self._write(memoryview(header), 0)
+        with clear_os_errors(self._files.path, "write to"):
+            assert self._descriptor is not None
+            self._files.sync(self._descriptor)
+            self._close()
+            file = ArrayFile(self._name, self._end + checksums.nbytes, f"{_SUM.unpack(header[-_SUM.size :])[0]:016x}")
+            return open_array(self._files, file, self._kind, shape, self._dtype, check=False)
+
+    def _hash(self, content: memoryview) -> None:
+        start = 0
+        if self._rest:
+            start = min(BLOCK_BYTES - len(self._rest), len(content))
+            self._rest += content[:start]
+            if len(self._rest) < BLOCK_BYTES:
+                return
+            self._checksums.append(xxhash.xxh64_intdigest(self._rest))
+        whole = start + (len(content) - start) // BLOCK_BYTES * BLOCK_BYTES
+        starts = range(start, whole, BLOCK_BYTES)
+        self._checksums.extend(xxhash.xxh64_intdigest(content[block : block + BLOCK_BYTES]) for block in starts)
+        self._rest = bytes(content[whole:])
+
+    def _write(self, content: memoryview, offset: int) -> None:
+        with clear_os_errors(self._files.path, "write to"):
+            assert self._descriptor is not None
+            self._files.write(self._descriptor, content, offset)
+
+    def _close(self) -> None:
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self._close()
+
+
+def open_array(
+    files: Files, file: ArrayFile, kind: str, shape: tuple[int, ...], dtype: npt.DTypeLike | None = None,
+    *, check: bool = True, problem: Problem | None = None,
+) -> CheckedArray:  # fmt: skip
+    """Memory-map an array (or read a small one) after a check of its header, its size and its table of checksums.
+
+    Codes are mapped as private pages that could be written. NumPy then calls the array writable, as one in memory is,
+    and the kernels need not be compiled twice.
+    """
+    path = files.path / file.name
+    with files.open(file.name) as stream:
+        header = _read_header(stream.read(_HEADER_BYTES), path, file, kind)
+        if header.shape != shape or (dtype is not None and header.dtype != np.dtype(dtype)):
+            raise damaged(path, f"{header.dtype} of shape {header.shape}, expected shape {shape}")
+        n_blocks = -(-header.n_bytes // BLOCK_BYTES) if header.version > 1 else 0
+        size, expected = os.fstat(stream.fileno()).st_size, _HEADER_BYTES + header.n_bytes + 8 * n_blocks
+        if size != file.size or size != expected:
+            raise damaged(path, f"{size} bytes, expected {expected} by its header and {file.size} by the manifest")
+        checksums, block_bytes = np.array([header.digest], dtype=np.uint64), max(1, header.n_bytes)
+        if header.version > 1:
+            stream.seek(_HEADER_BYTES + header.n_bytes)
+            table = stream.read(8 * n_blocks)
+            if xxhash.xxh64_intdigest(table) != header.digest:
+                raise damaged(path, "a table of checksums that does not match its own checksum")
+            checksums, block_bytes = np.frombuffer(table, dtype="<u8"), BLOCK_BYTES
+        array = _mapped(stream, header, writable=kind == "codes")
+    return CheckedArray.mapped(array, file, header.label, path, checksums, block_bytes, check, problem)
+
+
+def salvage_array(
+    files: Files, file: ArrayFile, kind: str, shape: tuple[int, ...], dtype: npt.DTypeLike | None
+) -> CheckedArray:
+    """Map an array of which the header or the table of checksums is damaged.
+
+    Each block is still compared with its own entry in the table, so that nothing passes that was not written. A file
+    that is another one, with a header that is whole, is refused, and so is one that lost a part of its array.
+    """
+    path = files.path / file.name
+    with files.open(file.name) as stream:
+        page, size = stream.read(_HEADER_BYTES), os.fstat(stream.fileno()).st_size
+        page_is_whole = xxhash.xxh64_intdigest(page[: -_SUM.size]).to_bytes(_SUM.size, "little") == page[-_SUM.size :]
+        if page_is_whole:
+            _read_header(page, path, file, kind)  # refuses another file
+        _, version, _, dtype_name, *_ = _FIELDS.unpack_from(page.ljust(_HEADER_BYTES, b"\0"))
+        found = np.dtype(dtype) if dtype is not None else _DTYPES.get(dtype_name.rstrip(b"\0"))
+        if found is None or version == 1:
+            raise damaged(path, "a header that cannot be read")
+        header = _Header(FORMAT_VERSION, found, shape, 0, None)
+        if size < _HEADER_BYTES + header.n_bytes:
+            raise damaged(path, f"{size} bytes, which is less than its array has")
+        n_blocks = -(-header.n_bytes // BLOCK_BYTES)
+        stream.seek(_HEADER_BYTES + header.n_bytes)
+        table = stream.read(8 * n_blocks).ljust(8 * n_blocks, b"\0")
+        array = _mapped(stream, header, writable=False)
+    checksums = np.frombuffer(table, dtype="<u8")
+    return CheckedArray.mapped(array, file, None, path, checksums, BLOCK_BYTES, True, None)
+
+
+def _mapped(stream: BinaryIO, header: _Header, *, writable: bool) -> npt.NDArray[Any]:
+    """The array of a file. Small ones are read: each map keeps a descriptor, and processes have a limit on these."""
+    if header.n_bytes <= _READ_AT_ONCE:
+        array = empty_aligned(header.shape, header.dtype)
+        stream.seek(_HEADER_BYTES)
+        content = np.frombuffer(stream.read(header.n_bytes), dtype=np.uint8)
+        if len(content) != header.n_bytes:
+            raise damaged(Path(stream.name), "fewer bytes than a moment ago")
+        array.reshape(-1).view(np.uint8)[:] = content
+        array.flags.writeable = writable
+        return array
+    mode: Any = "c" if writable else "r"
+    return np.asarray(np.memmap(stream, dtype=header.dtype, mode=mode, offset=_HEADER_BYTES, shape=header.shape))
+
+
+def read_label(files: Files, name: str) -> tuple[str, tuple[int, ...], np.dtype[Any], SegmentLabel | None, ArrayFile]:
+    """Kind, shape, dtype and label of an array that no manifest names; files of format 1 have no label."""
+    path = files.path / name
+    with files.open(name) as stream:
+        page, size = stream.read(_HEADER_BYTES), os.fstat(stream.fileno()).st_size
+    digest = f"{_SUM.unpack(page[-_SUM.size :])[0]:016x}" if len(page) == _HEADER_BYTES else ""
+    file = ArrayFile(name, size, digest)
+    header = _read_header(page, path, file, name.split("-")[0])
+    return name.split("-")[0], header.shape, header.dtype, header.label, file
+
+
+def salvage_label(files: Files, name: str) -> tuple[bytes, ArrayFile]:
+    """Read which segment a file with a damaged header says it belongs to."""
+    with files.open(name) as stream:
+        page, size = stream.read(_HEADER_BYTES).ljust(_HEADER_BYTES, b"\0"), os.fstat(stream.fileno()).st_size
+    segment: bytes = _LABEL.unpack_from(page, _FIELDS.size)[0]
+    return segment, ArrayFile(name, size, "")
+
+
+@dataclass(frozen=True)
+class _Header:
+    version: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    digest: int
+    label: SegmentLabel | None
+
+    @property
+    def n_bytes(self) -> int:
+        size = self.dtype.itemsize
+        for length in self.shape:
+            size *= length
+        return size
+
+
+def _header(kind: str, dtype: np.dtype[Any], shape: tuple[int, ...], digest: int, label: SegmentLabel) -> bytes:
+    lengths = (*shape, 0, 0, 0, 0)[:4]
+    fields = _FIELDS.pack(_MAGIC, FORMAT_VERSION, kind.encode(), dtype.str.encode(), len(shape), *lengths, digest)
+    first_id = -1 if label.first_id is None else label.first_id
+    fields += _LABEL.pack(label.segment, first_id, label.n, label.n_bits)
+    page = fields.ljust(_HEADER_BYTES - _SUM.size, b"\0")
+    return page + _SUM.pack(xxhash.xxh64_intdigest(page))
+
+
+def _read_header(page: bytes, path: Path, file: ArrayFile, kind: str) -> _Header:
+    if not page.startswith(_MAGIC) or len(page) != _HEADER_BYTES:
+        raise damaged(path, "bytes that no array file starts with")
+    # The checksum of the page is at the same place in every version, so that damage is not taken for a newer version.
+    (digest,) = _SUM.unpack(page[-_SUM.size :])
+    if xxhash.xxh64_intdigest(page[: -_SUM.size]) != digest:
+        raise damaged(path, "a header that does not match its checksum")
+    _, version, found_kind, dtype, n_dimensions, *lengths, payload_digest = _FIELDS.unpack_from(page)
+    if version > FORMAT_VERSION:
+        raise too_new(path, version)
+    if f"{digest:016x}" != file.checksum or found_kind.rstrip(b"\0") != kind.encode():
+        raise damaged(path, "another file than the manifest names")
+    known = _DTYPES.get(dtype.rstrip(b"\0"))
+    if version < 1 or known is None or not 1 <= n_dimensions <= 4:
+        raise damaged(path, f"version {version}, dtype {dtype!r} and {n_dimensions} dimensions")
+    label = None
+    if version > 1:
+        segment, first_id, n, n_bits = _LABEL.unpack_from(page, _FIELDS.size)
+        label = SegmentLabel(segment, None if first_id < 0 else first_id, n, n_bits)
+    return _Header(version, known, tuple(lengths[:n_dimensions]), payload_digest, label)
+
+
+def new_name(kind: str, suffix: str) -> str:
+    """Name a new file with 64 random bits, so that no name is used twice."""
+    return f"{kind}-{secrets.token_hex(8)}.{suffix}"
+
+
+def damaged(path: Path, what: str) -> FormatError:
+    """Error for a file that is not what was written."""
+    return FormatError(
+        f"{path} is damaged or is not part of this index, got {what}; restore it from a copy, "
+        f"or save what is whole with: autojacobin index repair {path.parent} NEW_FOLDER"
+    )
+
+
+def too_new(path: Path, version: int) -> FormatError:
+    """Error for a file of a later format."""
+    return FormatError(
+        f"{path} needs a newer library, got index format {version}, while this one reads formats up to "
+        f"{FORMAT_VERSION}; upgrade with: pip install --upgrade autojacobin"
+    )

@@ -1,0 +1,296 @@
+"""How many candidates a wanted recall takes.
+
+Some queries with known true neighbours are searched for. A true neighbour is found by a search with more candidates
+than there are codes before it. The chosen number does not just reach the wanted recall on the sample: a lower
+confidence bound of the mean over all such queries does.
+
+Where the base is large, the true neighbours are those within a sample of it, with k reduced by the same share.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.core.compilation import kernel
+from autojacobin.core.vectors import as_floats
+from autojacobin.errors import DataError, DataTypeError
+from autojacobin.index.searching import fetch, measure_of
+from autojacobin.index.segment import Segment
+from autojacobin.search.arguments import default_candidates
+from autojacobin.search.euclidean import nearest_candidates
+from autojacobin.search.truth import ground_truth
+
+__all__ = ["NOT_FOUND", "Calibration", "Calibrator", "HeldOut", "checked_recall", "drawn", "recall_bound"]
+
+NOT_FOUND = np.iinfo(np.int64).max
+_PRODUCTS = 2**37  # some seconds of two cores
+_FEWEST_ROWS = 1_000
+_ROWS_PER_BLOCK = 2**17
+_IDS_PER_BLOCK = 2**23
+
+Ids = npt.NDArray[np.int64]
+Nearest = Callable[[Any, int], tuple[Any, Ids]]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Queries and their true neighbours; ``own_ids`` are the ids of the queries themselves, or -1."""
+
+    queries: npt.NDArray[Any]
+    own_ids: Ids
+    truth: Ids
+
+    @classmethod
+    def stored(cls, segments: Sequence[Segment], size: int, k: int) -> HeldOut:
+        """Take ``size`` stored vectors as queries, always the same ones; their neighbours are among the others."""
+        ids = drawn(segments, size, seed=0)
+        queries = fetch(segments, ids)
+        near = _true_neighbours(segments, queries, min(k + 1, _n_live(segments)), k)
+        others = np.argsort(near == ids[:, np.newaxis], axis=1, kind="stable")[:, : max(1, near.shape[1] - 1)]
+        return cls(queries, ids, np.take_along_axis(near, others, axis=1))
+
+    @classmethod
+    def given(cls, segments: Sequence[Segment], queries: npt.NDArray[Any], k: int) -> HeldOut:
+        """Take the user's own queries."""
+        return cls(queries, np.full(len(queries), -1, dtype=np.int64), _true_neighbours(segments, queries, k, k))
+
+    def ranks(self, nearest: Nearest, depth: int) -> Ids:
+        """Count the codes before each true neighbour, in ascending order; NOT_FOUND from ``depth`` on.
+
+        ``nearest(queries, k)`` searches the codes, and may give fewer than k if there are fewer.
+        """
+        ranks = np.full(self.truth.shape, NOT_FOUND)
+        step = max(1, _IDS_PER_BLOCK // (depth + 1))
+        for start in range(0, len(ranks), step):
+            block = slice(start, start + step)
+            _, found = nearest(self.queries[block], depth + 1)  # one more, because the query itself may be found
+            truth = np.sort(self.truth[block], axis=1)
+            _write_ranks(found, self.own_ids[block], truth, ranks[block])
+        ranks[ranks >= depth] = NOT_FOUND
+        return np.sort(ranks, axis=1)
+
+
+def drawn(segments: Sequence[Segment], size: int, seed: int) -> Ids:
+    """Ids of ``size`` random vectors, in ascending order."""
+    edges = np.cumsum([0, *(segment.n_live for segment in segments)])
+    numbers = np.sort(np.random.default_rng(seed).choice(int(edges[-1]), size, replace=False, shuffle=False))
+    parts = []
+    for segment, first, last in zip(segments, edges[:-1], edges[1:], strict=True):
+        here = numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, last)] - first
+        parts.append(segment.ids_at(segment.live_positions()[here] if segment.n_dead else here))
+    return np.sort(np.concatenate(parts))
+
+
+def _n_live(segments: Sequence[Segment]) -> int:
+    return sum(segment.n_live for segment in segments)
+
+
+def _true_neighbours(segments: Sequence[Segment], queries: npt.NDArray[Any], most: int, k: int) -> Ids:
+    """Ids of the ``most`` nearest stored vectors of each query, or of proportionally fewer in a sample."""
+    n = _n_live(segments)
+    rows = min(n, max(_FEWEST_ROWS, _PRODUCTS // (len(queries) * queries.shape[1])))
+    wanted = min(math.ceil(k * rows / n) + most - k, rows)
+    ids = drawn(segments, rows, seed=1)
+    near: list[Ids] = []
+    for start in range(0, rows, _ROWS_PER_BLOCK):
+        block = ids[start : start + _ROWS_PER_BLOCK]
+        near.append(block[ground_truth(fetch(segments, block), queries, min(wanted, len(block)))])
+    return nearest_candidates(as_floats(queries), np.concatenate(near, axis=1), measure_of(segments), wanted)[1]
+
+
+@kernel
+def _write_ranks(found: Any, own: Any, truth: Any, ranks: Any) -> None:
+    """Write the ranks of the true neighbours, whose ids ascend, in a list in which the query itself does not count.
+
+    The ranks of those that are not in the list are left as they are.
+    """
+    k = truth.shape[1]
+    for q in range(found.shape[0]):
+        rank = 0
+        for c in range(found.shape[1]):
+            id = found[q, c]
+            if id == own[q]:
+                continue
+            low, high = 0, k
+            while low < high:
+                middle = (low + high) >> 1
+                if truth[q, middle] < id:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low < k and truth[q, low] == id:
+                ranks[q, low] = rank
+            rank += 1
+
+
+_LARGEST_RECALL = 0.999
+_FEWEST_QUERIES = 500
+_QUERIES_PER_MISS = 6  # twice what a sample without a miss needs to show a recall
+_DEVIATIONS = 1.645  # the bound holds for 95 samples in 100
+_CHANGED_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A number of candidates and how it was found. It can be passed as ``candidates`` itself.
+
+    Attributes
+    ----------
+    k : int
+        Neighbours of each query.
+    recall : float
+        The wanted mean share of the k true neighbours that a search finds.
+    distance : str
+        How codes are compared.
+    candidates : int
+        How many of the nearest codes to re-rank.
+    seen : float
+        Recall on the sample with this number of candidates.
+    at_least : float
+        Lower confidence bound (95 %) of the recall; 1 if all vectors are re-ranked.
+    n_queries : int
+        Size of the sample.
+    """
+
+    k: int
+    recall: float
+    distance: str
+    candidates: int
+    seen: float
+    at_least: float
+    n_queries: int
+
+    def __index__(self) -> int:
+        return self.candidates
+
+
+class Calibrator:
+    """Finds numbers of candidates for an index, and keeps what it learned until a tenth of the index has changed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # several threads may search
+        self._given: npt.NDArray[Any] | None = None
+        self._n = 0
+        self._changed = 0
+        self._samples: dict[int, HeldOut] = {}
+        self._ranks: dict[tuple[int, str], tuple[npt.NDArray[np.int64], int]] = {}
+
+    def renew_lock(self) -> None:
+        """Make a new lock in a forked child; another thread of the parent may have held the old one."""
+        self._lock = threading.RLock()
+
+    def forget(self) -> None:
+        """Forget everything that was learned."""
+        with self._lock:
+            self._samples, self._ranks, self._changed = {}, {}, 0
+
+    def count_changes(self, changed: int) -> None:
+        """Record that this number of vectors was added or removed."""
+        with self._lock:
+            self._changed += changed
+            if self._changed > _CHANGED_SHARE * self._n:
+                self.forget()
+
+    def ask_with(self, queries: npt.NDArray[Any], recall: float) -> None:
+        """Learn from these queries from now on, instead of from stored vectors, if they are enough."""
+        _refuse_too_few(queries, recall)
+        with self._lock:
+            self._given = queries
+            self.forget()
+
+    def choose(
+        self, segments: Sequence[Segment], k: int, recall: float, distance: str, nearest: Nearest
+    ) -> Calibration:
+        """Choose the number of candidates; ``nearest(queries, k)`` searches the codes of the segments."""
+        n = sum(segment.n_live for segment in segments)
+        with self._lock:
+            sample = self._sample(segments, n, k, recall)
+            ranks, candidates = self._ranks_for(sample, n, k, recall, distance, nearest)
+        candidates = max(k, candidates)
+        if candidates >= n:
+            return Calibration(k, recall, distance, n, 1.0, 1.0, len(ranks))
+        seen, at_least = recall_bound(np.mean(ranks < candidates, axis=1))
+        return Calibration(k, recall, distance, candidates, seen, at_least, len(ranks))
+
+    def _ranks_for(
+        self, sample: HeldOut, n: int, k: int, recall: float, distance: str, nearest: Nearest
+    ) -> tuple[npt.NDArray[np.int64], int]:
+        """Ranks to a depth that shows the recall, and the number of candidates that it needs."""
+        ranks, depth = self._ranks.get((k, distance), (None, default_candidates(k)))
+        while True:
+            if ranks is None:
+                ranks = sample.ranks(nearest, min(depth, n))
+                self._ranks[k, distance] = ranks, depth
+            candidates = _fewest(ranks, recall)
+            if candidates is not None:
+                return ranks, candidates
+            if depth >= n or ranks.max() < NOT_FOUND:
+                return ranks, n
+            ranks, depth = None, 4 * depth
+
+    def _sample(self, segments: Sequence[Segment], n: int, k: int, recall: float) -> HeldOut:
+        if self._given is not None:
+            _refuse_too_few(self._given, recall)
+        size = min(n, max(_FEWEST_QUERIES, _enough_queries(recall)))
+        sample = self._samples.get(k)
+        if sample is None or (self._given is None and len(sample.queries) < size):
+            if not self._samples:
+                self._n, self._changed = n, 0
+            given = self._given
+            sample = HeldOut.stored(segments, size, k) if given is None else HeldOut.given(segments, given, k)
+            self._samples[k] = sample
+            self._ranks = {key: ranks for key, ranks in self._ranks.items() if key[0] != k}
+        return sample
+
+
+def recall_bound(shares: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Mean of the recalls of single queries, and its lower confidence bound.
+
+    Queries are drawn at random, so the spread is the one between queries, whatever k is. The bound counts one more
+    query that found nothing, so that a sample without a miss does not promise certainty.
+    """
+    with_a_miss = np.append(shares, 0.0)
+    spread = float(with_a_miss.std()) / math.sqrt(len(shares))
+    return float(shares.mean()), float(with_a_miss.mean()) - _DEVIATIONS * spread
+
+
+def _enough_queries(recall: float) -> int:
+    return math.ceil(round(_QUERIES_PER_MISS / (1 - recall), 6))
+
+
+def _refuse_too_few(queries: npt.NDArray[Any], recall: float) -> None:
+    fewest = -(-_enough_queries(recall) // 2)
+    if len(queries) < fewest:
+        raise DataError(
+            f"a recall of {recall} needs at least {fewest} queries to learn from, got {len(queries)}; "
+            "pass more of them, or ask for a lower recall"
+        )
+
+
+def _fewest(ranks: npt.NDArray[np.int64], recall: float) -> int | None:
+    """Smallest number of candidates whose bound is at least ``recall``; None if no known rank is enough."""
+    steps = np.unique(ranks[ranks < NOT_FOUND]) + 1
+    low, high = 0, len(steps)
+    while low < high:
+        middle = (low + high) // 2
+        met = recall_bound(np.mean(ranks < steps[middle], axis=1))[1] >= recall
+        low, high = (low, middle) if met else (middle + 1, high)
+    return int(steps[low]) if low < len(steps) else None
+
+
+def checked_recall(recall: float) -> float:
+    """Give a wanted recall as a float."""
+    wanted = f"recall must be a number above 0 and at most {_LARGEST_RECALL}, such as 0.95"
+    if not isinstance(recall, Real) or isinstance(recall, bool | np.bool_):
+        raise DataTypeError(f"{wanted}, got {recall!r}")
+    if not 0 < float(recall) <= _LARGEST_RECALL:
+        raise DataError(f"{wanted}, got {recall!r}; candidates=len(index) finds every neighbour")
+    return float(recall)

@@ -1,0 +1,201 @@
+"""The state of an index, and what add, remove and compact make of it.
+
+Vectors and ids that come in are checked, cut into blocks and encoded, in bounded memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.codes import Codes
+from autojacobin.core.arrays import to_host
+from autojacobin.core.parallel import map_points
+from autojacobin.core.vectors import as_floats, as_matrix
+from autojacobin.errors import DataError, DataTypeError
+from autojacobin.hashers import Hasher
+from autojacobin.hashers.base import non_empty
+from autojacobin.index.manifest import LARGEST_ID, Manifest
+from autojacobin.index.searching import in_id_order
+from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, most_rows, write_segments
+from autojacobin.index.storage import Store
+
+__all__ = [
+    "Change", "State", "add_parts", "check_present", "checked_ids", "checked_new_ids", "compact_segments",
+    "encoded_parts", "remove_ids",
+]  # fmt: skip
+
+_ROWS_PER_TASK = 2**15
+
+Ids = npt.NDArray[np.int64]
+Segments = tuple[Segment, ...]
+
+
+@dataclass(frozen=True)
+class State:
+    """What an index holds at one instant. A change replaces it by another one, in one assignment."""
+
+    hasher: Hasher
+    keep_vectors: bool
+    segments: Segments = ()
+    next_id: int = 0
+    manifest: Manifest | None = None
+
+    @property
+    def n_live(self) -> int:
+        """Number of vectors."""
+        return sum(segment.n_live for segment in self.segments)
+
+
+class Change(NamedTuple):
+    """What a change makes of a state: its segments, the next free id, and how many vectors came or went."""
+
+    segments: Segments
+    next_id: int
+    n_changed: int
+
+
+def add_parts(state: State, store: Store, parts: Iterator[Part], ids: Ids | None) -> Change:
+    """Write parts as new segments; vectors of the same ids in old segments become dead."""
+    new = tuple(write_segments(parts, store, most_rows(int(state.hasher.n_bits))))
+    n = sum(segment.n for segment in new)
+    if ids is None:
+        return Change(state.segments + new, state.next_id + n, n)
+    kept = _without(state.segments, [segment.find(np.sort(ids)) for segment in state.segments], store)
+    return Change(kept + new, max(state.next_id, int(ids.max()) + 1), n)
+
+
+def remove_ids(state: State, store: Store, ids: Ids) -> Change | None:
+    """Mark the vectors with these ids as dead; all of them must be in the state."""
+    check_present(state, ids, "removed")
+    if not len(ids):
+        return None
+    found = [segment.find(ids) for segment in state.segments]
+    return Change(_without(state.segments, found, store), state.next_id, len(ids))
+
+
+def compact_segments(state: State, store: Store) -> Change | None:
+    """Write what lives anew, in as few segments as can be, after a check that it is whole."""
+    limit = most_rows(int(state.hasher.n_bits))
+    by_dtype: dict[Any, list[Segment]] = {}
+    for segment in state.segments:
+        by_dtype.setdefault(None if segment.vectors is None else segment.vectors.dtype.str, []).append(segment)
+    fewest = sum(-(-sum(segment.n_live for segment in group) // limit) for group in by_dtype.values())
+    if len(state.segments) <= fewest and not any(segment.n_dead for segment in state.segments):
+        return None
+    for segment in state.segments:
+        segment.verify()
+    new = [s for group in by_dtype.values() for s in write_segments(in_id_order(group), store, limit)]
+    return Change(tuple(new), state.next_id, 0)
+
+
+def check_present(state: State, ids: Ids, done: str) -> None:
+    """Check that all ids are in the state; ``done`` says in the message what was to be done with them."""
+    known = np.zeros(len(ids), dtype=bool)
+    for segment in state.segments:
+        known[segment.find(ids)[0]] = True
+    if not known.all():
+        raise DataError(
+            f"only ids in the index can be {done}, got {ids[~known][0]}, which is not; "
+            "leave it out, or ask with `id in index`"
+        )
+
+
+def _without(segments: Segments, found: list[tuple[Any, Any]], store: Store) -> Segments:
+    """Segments with some positions marked as dead; those of which nothing is left are dropped."""
+    pairs = zip(segments, found, strict=True)
+    return tuple(
+        segment.without(positions, store) for segment, (_, positions) in pairs if len(positions) < segment.n_live
+    )
+
+
+def checked_ids(ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Give ids as an array of int64, none negative."""
+    array = np.atleast_1d(np.asarray(ids))
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        raise DataTypeError(
+            f"ids must be a list of integers, got {array.dtype} of shape {array.shape}; convert them with "
+            "np.asarray(ids, dtype=np.int64)"
+        )
+    if array.size and (array.min() < 0 or array.max() > LARGEST_ID):
+        wrong = array.min() if array.min() < 0 else array.max()
+        raise DataError(f"ids must be integers from 0 to 2^63 - 1, got {wrong}; give other ids")
+    return array.astype(np.int64)
+
+
+def checked_new_ids(ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Give ids as an array of int64, each once."""
+    array = checked_ids(ids)
+    ordered = np.sort(array)
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(twice):
+        raise DataError(f"ids must be unique, got {twice[0]} more than once; give every vector an id of its own")
+    return array
+
+
+def encoded_parts(
+    hasher: Hasher, vectors: Any, ids: npt.NDArray[np.int64] | None, first_id: int, keep_vectors: bool
+) -> Iterator[Part]:
+    """Walk over vectors in blocks: their ids, which count up from ``first_id`` if none are given, codes, themselves."""
+    name, row = type(hasher).__name__, 0
+    if not isinstance(vectors, Iterator):
+        n = len(hasher._checked(vectors))
+        if ids is not None and n != len(ids):
+            raise _wrong_length(len(ids), str(n))
+    for block, codes in _encoded(hasher, _blocks(vectors, name)):
+        end = row + len(codes)
+        if ids is not None and end > len(ids):
+            raise _wrong_length(len(ids), f"{end} or more")
+        if first_id + end - 1 > LARGEST_ID:
+            raise DataError(f"there are no ids after {LARGEST_ID}, the largest in use; give ids of your own")
+        chosen = np.arange(first_id + row, first_id + end) if ids is None else ids[row:end]
+        yield Part(chosen, codes, _storable(to_host(as_matrix(block, name))) if keep_vectors else None)
+        row = end
+    if ids is not None and row != len(ids):
+        raise _wrong_length(len(ids), str(row))
+
+
+def _blocks(vectors: Any, name: str) -> Iterator[Any]:
+    for matrix in non_empty(vectors) if isinstance(vectors, Iterator) else (vectors,):
+        # a data frame stays one, so that the hasher can compare the names of its columns
+        rows = matrix.iloc if hasattr(matrix, "iloc") else as_matrix(matrix, name)
+        for start in range(0, len(matrix), ROWS_PER_BLOCK):
+            yield rows[start : start + ROWS_PER_BLOCK]
+
+
+def _encoded(hasher: Hasher, blocks: Iterator[Any]) -> Iterator[tuple[Any, Codes]]:
+    """Each block with its codes."""
+    row = 0
+    for block in blocks:
+        try:
+            codes = _codes_of(hasher, block)
+        except DataError:
+            as_floats(as_matrix(block, type(hasher).__name__), row)  # names a NaN's row, counted from the first block
+            raise
+        yield block, codes
+        row += len(block)
+    if not row:
+        raise DataError("there are no vectors to add, got an iterator without a block; expected at least one matrix")
+
+
+def _codes_of(hasher: Hasher, block: Any) -> Codes:
+    if hasher._device() != "cpu":
+        return hasher.encode(block)
+    return Codes.concatenate(map_points(lambda rows: hasher.encode(block[rows]), block, _ROWS_PER_TASK))
+
+
+def _storable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Vectors as they are, but for what other machines would not read: booleans, long doubles, big-endian numbers."""
+    if array.dtype.kind == "b":
+        return array.view(np.uint8)
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        return array.astype(np.float64)
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)
+
+
+def _wrong_length(n_ids: int, n_vectors: str) -> DataError:
+    return DataError(f"there must be an id for every vector, got {n_ids} ids for {n_vectors} vectors; give one each")

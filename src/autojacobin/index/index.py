@@ -1,0 +1,590 @@
+"""An index: vectors in, neighbours out, in memory or on disk."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from autojacobin.codes import Codes
+from autojacobin.core.arrays import to_host
+from autojacobin.core.vectors import as_floats, as_matrix
+from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
+from autojacobin.hashers import Hasher
+from autojacobin.index.calibration import Calibration, Calibrator, checked_recall
+from autojacobin.index.changes import (
+    Change,
+    State,
+    add_parts,
+    check_present,
+    checked_ids,
+    checked_new_ids,
+    compact_segments,
+    encoded_parts,
+    remove_ids,
+)
+from autojacobin.index.files import clear_os_errors
+from autojacobin.index.folder import IndexFolder
+from autojacobin.index.manifest import Manifest
+from autojacobin.index.searching import (
+    codes_at,
+    fetch,
+    in_id_order,
+    nearest,
+    nearest_vectors,
+    prepared_queries,
+)
+from autojacobin.index.segment import Part, Segment, most_rows, write_segments
+from autojacobin.index.storage import MANIFEST_NAME, MemoryStore, Store
+from autojacobin.search.arguments import checked_candidates, checked_k
+from autojacobin.search.distances import check_distance
+
+__all__ = ["Index"]
+
+Segments = tuple[Segment, ...]
+
+
+class Index:
+    """Vectors that can be searched by their codes, and re-ranked by their Euclidean distance.
+
+    ``Index(hasher)`` lives in memory and is written by :meth:`save`. An index from :meth:`create` or :meth:`open`
+    lives in a folder: every ``add``, ``remove`` and ``compact`` is on the disk before the call returns, and a crash at
+    any instant leaves the state of the last one that did. Many processes may read it while one writes.
+
+    Several threads may share an index. Searches run side by side and see the state at their start; calls that change
+    the index wait for each other. After an exception, Ctrl-C included, an index can be used on: it holds what the last
+    finished change left, or what the interrupted one did if it came that far.
+
+    An index in memory can be copied and pickled; one in a folder cannot, because its lock belongs to one object.
+
+    Many small additions make many segments, over which a search takes longer; :meth:`compact` joins them.
+
+    Parameters
+    ----------
+    hasher : Hasher
+        A fitted hasher. The index keeps it as it is now, whatever is done to it later.
+    keep_vectors : bool
+        Whether to keep the vectors themselves, which re-ranking needs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from autojacobin import LSH
+    >>> from autojacobin.index.index import Index
+    >>> X = np.random.default_rng(0).normal(size=(1000, 16)).astype(np.float32)
+    >>> index = Index(LSH(32, random_state=0).fit(X))
+    >>> index.add(X)
+    >>> distances, ids = index.search(X[:2], k=3)
+    >>> ids[:, 0]
+    array([0, 1])
+    >>> index.remove([0])
+    >>> len(index), 0 in index
+    (999, False)
+    """
+
+    def __init__(self, hasher: Hasher, *, keep_vectors: bool = True) -> None:
+        if not isinstance(hasher, Hasher):
+            raise DataTypeError(f"an index needs a fitted hasher, got {type(hasher).__name__}; pass for example an ITQ")
+        check_is_fitted(hasher)
+        hasher._refuse_changes_after_fit()
+        self._state = State(copy.copy(hasher), bool(keep_vectors))
+        self._folder: IndexFolder | None = None
+        self._check = True
+        self._closed = False
+        self._calibrator = Calibrator()
+        self._new_mutex()
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], hasher: Hasher, *, keep_vectors: bool = True) -> Index:
+        """Make an empty index in a new or empty folder; the parameters are those of the class."""
+        return cls._created(path, hasher, keep_vectors, iter(()), 0)
+
+    @classmethod
+    def _created(
+        cls, path: str | os.PathLike[str], hasher: Hasher, keep_vectors: bool, parts: Iterator[Part], next_id: int
+    ) -> Index:
+        """Make an index of parts that are encoded already, which ``repair`` has, all of it or nothing."""
+        index = cls(hasher, keep_vectors=keep_vectors)
+        folder = IndexFolder(path)
+        try:
+            folder.prepare()
+            if folder.store.read_manifest() is not None:
+                raise StorageError(
+                    f"{folder.path} holds an index already; open it with Index.open, or give another path"
+                )
+            index._state = _write_state(replace(index._state, next_id=next_id), folder, parts)
+        except BaseException:
+            folder.release()
+            raise
+        index._folder = folder
+        return index
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, check: bool = True) -> Index:
+        """Open an index in a folder. Codes and vectors are memory-mapped, and read when they are needed.
+
+        Parameters
+        ----------
+        path : path
+            Folder of the index.
+        check : bool
+            Whether to compare codes, ids and vectors with their checksums when they are first read, so that damage
+            is an error and not a wrong answer. The first search then takes somewhat longer.
+
+        Raises
+        ------
+        FormatError
+            If a file is damaged or foreign, or needs a newer library.
+        StorageError
+            If there is no index, or it cannot be read.
+        """
+        folder = IndexFolder(path)
+        state = folder.newest(
+            lambda manifest: State(
+                folder.read_hasher(manifest), manifest.keep_vectors, folder.read_segments(manifest, check=check),
+                manifest.next_id, manifest,
+            )
+        )  # fmt: skip
+        index = cls(state.hasher, keep_vectors=state.keep_vectors)
+        index._folder, index._state, index._check = folder, state, bool(check)
+        return index
+
+    # What is in it
+
+    @property
+    def hasher(self) -> Hasher:
+        """The hasher that makes the codes."""
+        return self._state.hasher
+
+    @property
+    def path(self) -> Path | None:
+        """Folder of the index, or nothing if it lives in memory."""
+        return self._folder.path if self._folder is not None else None
+
+    @property
+    def ids(self) -> npt.NDArray[np.int64]:
+        """All ids, ascending."""
+        parts = [segment.ids_at(segment.live_positions()) for segment in self._open_state().segments]
+        return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
+
+    def codes(self, ids: npt.ArrayLike) -> Codes:
+        """Codes of some vectors, all of which must be in the index, in the order of ``ids``."""
+        state, wanted = self._present(ids)
+        return codes_at(state.segments, wanted, int(state.hasher.n_bits))
+
+    def vectors(self, ids: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Vectors with these ids, all of which must be in the index, in the order of ``ids``."""
+        state, wanted = self._present(ids)
+        if not state.keep_vectors:
+            raise DataError("this index keeps no vectors to give back; build it with keep_vectors=True")
+        if not state.segments:
+            return np.empty((0, state.hasher.n_features_in_), dtype=np.float32)
+        return fetch(state.segments, wanted)
+
+    def parts(self) -> Iterator[Part]:
+        """Walk over the index in blocks with ``ids``, ``codes`` and ``vectors``, in ascending order of id.
+
+        The walk shows the state at its start, whatever is added or removed meanwhile. The vectors are None if the
+        index keeps none.
+        """
+        segments = self._open_state().segments
+        return in_id_order(segments) if segments else iter(())
+
+    def __len__(self) -> int:
+        return self._open_state().n_live
+
+    def __contains__(self, id: object) -> bool:
+        state = self._open_state()
+        if not isinstance(id, int | np.integer) or not 0 <= int(id) < 2**63:
+            return False
+        wanted = np.array([id], dtype=np.int64)
+        return any(len(segment.find(wanted)[0]) for segment in state.segments)
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return "Index(closed)"
+        where = "in memory" if self._folder is None else f"in {self._folder.path}"
+        return f"Index({len(self)} codes of {self.hasher.n_bits} bits by {type(self.hasher).__name__}, {where})"
+
+    def info(self) -> dict[str, Any]:
+        """Give the figures of the index: sizes, segments, what is dead, bytes on disk, the generation of its state."""
+        state = self._open_state()
+        files = [file for segment in state.segments for file in segment.files.values()]
+        if state.manifest is not None:
+            files.append(state.manifest.hasher)
+        return {
+            "vectors": state.n_live,
+            "hasher": type(state.hasher).__name__,
+            "bits": int(state.hasher.n_bits),
+            "features": int(state.hasher.n_features_in_),
+            "vectors_kept": state.keep_vectors,
+            "segments": len(state.segments),
+            "dead": sum(segment.n_dead for segment in state.segments),
+            "files": len(files),
+            "bytes": sum(file.size for file in files),
+            "generation": state.manifest.generation if state.manifest is not None else None,
+        }
+
+    # Changes
+
+    def add(self, vectors: Any, ids: npt.ArrayLike | None = None) -> None:
+        """Add vectors; those whose id is in the index already take its place.
+
+        Parameters
+        ----------
+        vectors : matrix of shape (n, n_features), or an iterator of such blocks
+            Anything the hasher takes. A memory map or an iterator passes through in blocks, so that it need not
+            fit into memory. The vectors are kept in the type in which they come.
+        ids : array of int, optional
+            An id for each vector, unique and not negative; for an iterator, those of the whole stream. By default
+            they count on from the largest id that the index ever had.
+        """
+        chosen = None if ids is None else checked_new_ids(ids)
+
+        def change(state: State, store: Store) -> Change:
+            parts = encoded_parts(state.hasher, vectors, chosen, state.next_id, state.keep_vectors)
+            return add_parts(state, store, parts, chosen)
+
+        self._change(change)
+
+    def remove(self, ids: npt.ArrayLike) -> None:
+        """Remove the vectors with these ids, all of which must be in the index."""
+        wanted = np.unique(checked_ids(ids))
+
+        self._change(lambda state, store: remove_ids(state, store, wanted))
+
+    def compact(self) -> None:
+        """Rewrite the index without its dead positions, in as few segments as can be.
+
+        Everything is compared with its checksums first, so that damage is not copied.
+        """
+        self._change(compact_segments)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the index to a folder, in place of the index that may be there; at its own path it is already.
+
+        Everything is compared with its checksums first, so that damage is not copied.
+        """
+        state = self._open_state()
+        folder = IndexFolder(path)
+        if self._folder is not None and folder.path.is_dir() and folder.path.samefile(self._folder.path):
+            return
+        try:
+            folder.prepare()
+            _write_state(state, folder, iter(()))
+        finally:
+            folder.release()
+
+    # Search
+
+    def search(
+        self,
+        queries: Any,
+        k: SupportsIndex,
+        *,
+        candidates: SupportsIndex | None = None,
+        recall: float | None = None,
+        distance: str = "hamming",
+        rerank: bool = True,
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Find the ``k`` nearest vectors of each query.
+
+        Parameters
+        ----------
+        queries : matrix of shape (n_queries, n_features)
+            Query vectors.
+        k : int
+            Neighbours a query, from 1 to ``len(index)``.
+        candidates : int, optional
+            How many of the nearest codes to re-rank, at least k; by default ten times k and no fewer than 100.
+        recall : float, optional
+            Instead of ``candidates``, the mean share of the true neighbours to find, at most 0.999. The index chooses
+            the candidates for it, once: see :meth:`calibrated`.
+        distance : {"hamming", "asymmetric"}
+            How codes are compared: as bits, or with the real values of the query's projection. The latter finds as
+            much with a third of the candidates, and is the faster way to a recall with short codes.
+        rerank : bool
+            Whether to order the candidates by the Euclidean distance of the vectors. If not, the distances are
+            those of the codes.
+
+        Returns
+        -------
+        distances, ids : arrays of shape (n_queries, k)
+            In order of distance; equal distances in order of id.
+        """
+        state = self._open_state()
+        wanted = checked_k(k, state.n_live, "the index")
+        check_distance(distance)
+        if rerank:
+            _check_vectors_kept(state)
+        elif candidates is not None:
+            raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")
+        if recall is not None and (candidates is not None or not rerank):
+            other = "rerank=False" if candidates is None else f"candidates={candidates!r}"
+            raise DataError(f"recall chooses how many candidates to re-rank, got {other} besides; leave out either")
+        if recall is not None:
+            candidates = self._chosen(state, wanted, recall, distance)
+        number = min(checked_candidates(candidates, wanted), state.n_live) if rerank else wanted
+        floats = as_floats(to_host(as_matrix(queries, type(state.hasher).__name__)))
+        prepared = prepared_queries(state.hasher, queries, distance)
+        if rerank:
+            return nearest_vectors(floats, prepared, state.segments, number, wanted)
+        return nearest(prepared, state.segments, number)
+
+    def calibrated(
+        self, k: SupportsIndex, recall: float, *, distance: str = "hamming", queries: Any = None
+    ) -> Calibration:
+        """Choose how many candidates a search for ``k`` neighbours needs to find a wanted share of them.
+
+        Some stored vectors are looked for among the others, whose exact distances are taken for the purpose. The
+        choice is the smallest number of candidates with which, at a confidence of 95 %, vectors like these find the
+        wanted share. What was learned is kept until a tenth of the index has changed, and serves other recalls too.
+
+        Parameters
+        ----------
+        k : int
+            Neighbours a query.
+        recall : float
+            The mean share of the true neighbours to find, above 0 and at most 0.999.
+        distance : {"hamming", "asymmetric"}
+            How codes are compared.
+        queries : matrix of shape (n_queries, n_features), optional
+            Queries of your own to learn from, now and in later searches with ``recall``: some hundreds, and none of
+            them in the index. Give them if your queries are not like the stored vectors.
+
+        Returns
+        -------
+        calibration : Calibration
+            What was chosen, and on which grounds. It passes as ``candidates``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from autojacobin import LSH
+        >>> from autojacobin import Index
+        >>> X = np.random.default_rng(0).normal(size=(1000, 16)).astype(np.float32)
+        >>> index = Index(LSH(32, random_state=0).fit(X))
+        >>> index.add(X)
+        >>> chosen = index.calibrated(k=10, recall=0.9)
+        >>> chosen.at_least >= 0.9, 100 < chosen.candidates < 1000
+        (True, True)
+        """
+        state = self._open_state()
+        wanted = checked_k(k, state.n_live, "the index")
+        check_distance(distance)
+        _check_vectors_kept(state)
+        share = checked_recall(recall)
+        if queries is not None:
+            matrix = to_host(state.hasher._checked(queries))
+            as_floats(matrix)  # refuses what is not finite
+            self._calibrator.ask_with(matrix, share)
+        return self._chosen(state, wanted, share, distance)
+
+    def _chosen(self, state: State, k: int, recall: float, distance: str) -> Calibration:
+        def nearest_codes(queries: Any, number: int) -> tuple[Any, Any]:
+            return nearest(prepared_queries(state.hasher, queries, distance), state.segments, number)
+
+        return self._calibrator.choose(state.segments, k, checked_recall(recall), distance, nearest_codes)
+
+    # On disk
+
+    def verify(self) -> None:
+        """Read every byte of the newest state on disk, and raise a FormatError that names the first damaged file.
+
+        Structure is checked too: ids ascend and live once, rows are within the vectors, sizes and counts agree.
+        """
+        self._refuse_closed()
+        if self._folder is not None:
+            folder = IndexFolder(
+                self._folder.path
+            )  # another one: this one's folder may be let go by another thread meanwhile
+            folder.newest(folder.verify)
+
+    def refresh(self) -> None:
+        """Go to the newest state on disk; an index in memory has no other."""
+        with self._mutex:
+            self._refuse_closed()
+            if self._folder is not None:
+                self._read_again(self._folder)
+
+    def close(self) -> None:
+        """Let go of files and of the right to write; the index cannot be used afterwards."""
+        with self._mutex:
+            try:
+                self._closed = True  # first: who reads the empty state afterwards learns that it is none
+                self._state = replace(self._state, segments=())
+            finally:
+                if self._folder is not None:
+                    self._folder.release()
+
+    def __enter__(self) -> Index:
+        self._refuse_closed()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._folder is not None:
+            raise DataTypeError(
+                f"an index in a folder cannot be copied or pickled, got {self!r}, because its lock belongs to one "
+                "object; use Index.open(index.path) for another one, or Index.save for a copy"
+            )
+        return {name: value for name, value in self.__dict__.items() if name not in ("_mutex", "_calibrator")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._calibrator = Calibrator()
+        self._new_mutex()
+
+    # How it is done
+
+    def _new_mutex(self) -> None:
+        self._mutex = threading.RLock()
+        self._changing = False
+        _INDEXES.add(self)
+
+    def _present(self, ids: npt.ArrayLike) -> tuple[State, npt.NDArray[np.int64]]:
+        """The state, and the ids as an array, all of which live in it."""
+        state, wanted = self._open_state(), checked_ids(ids)
+        check_present(state, wanted, "read")
+        return state, wanted
+
+    def _open_state(self) -> State:
+        """The state now, after a check that it is not the empty one of a closed index."""
+        state = self._state
+        self._refuse_closed()
+        return state
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise DataError("this index is closed; open it again with Index.open")
+
+    def _change(self, change: Callable[[State, Store], Change | None]) -> None:
+        """Replace the state by what ``change`` makes of it, one change at a time, all of it or nothing.
+
+        The new state is adopted as soon as it is committed, before files of the old one are deleted. Whatever
+        exception comes, from wherever, the state is then read again from the disk: at once, and if that fails too, at
+        the beginning of the next change.
+        """
+        with self._mutex:
+            self._refuse_closed()
+            if self._changing:
+                raise DataError(
+                    "an index cannot be changed while the same thread changes it, got a change by a signal handler or "
+                    "by the iterator that add reads from; make one change after the other"
+                )
+            try:
+                self._changing = True
+                if self._folder is None:
+                    self._change_in_memory(change)
+                else:
+                    self._change_on_disk(self._folder, change)
+            finally:
+                self._changing = False
+
+    def _change_in_memory(self, change: Callable[[State, Store], Change | None]) -> None:
+        made = change(self._state, MemoryStore())
+        if made is not None:
+            self._state = replace(self._state, segments=made.segments, next_id=made.next_id)
+            self._calibrator.count_changes(made.n_changed)
+
+    def _change_on_disk(self, folder: IndexFolder, change: Callable[[State, Store], Change | None]) -> None:
+        if not folder.lock.held:
+            folder.take_lock()
+        folder.check_writable()
+        if not folder.settled:
+            self._settle(folder)
+        try:
+            folder.settled = False
+            state = self._state
+            assert state.manifest is not None
+            made = change(state, folder.store)
+            if made is not None:
+                records = tuple(segment.record for segment in made.segments)
+                manifest = state.manifest.followed_by(records, made.next_id)
+                new = replace(state, segments=made.segments, next_id=made.next_id, manifest=manifest)
+                folder.commit(manifest)
+                self._state = new
+                folder.sweep(manifest)
+                self._calibrator.count_changes(made.n_changed)
+            folder.settled = True
+        except BaseException:
+            with suppress(OSError, AutoJacobinError):  # then the next change begins with it
+                self._settle(folder)
+            raise
+
+    def _settle(self, folder: IndexFolder) -> None:
+        """Adopt the state on the disk, after a change that ended in an exception or when the lock was just taken."""
+        with clear_os_errors(folder.path, "write to"):
+            folder.store.files.sync_folder()
+            self._read_again(folder)
+            folder.settle()
+
+    def _read_again(self, folder: IndexFolder) -> None:
+        """Adopt the newest state on the disk."""
+
+        def read(manifest: Manifest) -> State:
+            before = self._state
+            if manifest == before.manifest:
+                return before
+            same = before.manifest is not None and before.manifest.hasher == manifest.hasher
+            hasher = before.hasher if same else folder.read_hasher(manifest)
+            segments = folder.read_segments(manifest, check=self._check)
+            return State(hasher, manifest.keep_vectors, segments, manifest.next_id, manifest)
+
+        state = folder.newest(read)
+        if state is not self._state:
+            self._calibrator.forget()
+        self._state = state
+
+
+_INDEXES: weakref.WeakSet[Index] = weakref.WeakSet()
+
+
+def _renew_mutexes() -> None:
+    """Give a forked child mutexes of its own; another thread of the parent may have held the old ones."""
+    for index in list(_INDEXES):
+        index._new_mutex()
+        index._calibrator.renew_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_mutexes)
+
+
+def _write_state(state: State, folder: IndexFolder, parts: Iterator[Part]) -> State:
+    """Write a whole state and more parts into a folder of which the lock is held, and give it as it is there."""
+    segments: Segments = ()
+
+    def write() -> Manifest:
+        nonlocal segments
+        content = folder.store.read_manifest()
+        before = 0 if content is None else Manifest.from_bytes(content, folder.path / MANIFEST_NAME).generation
+        hasher = folder.write_hasher(state.hasher)
+        copies = tuple(segment.copied_to(folder.store) for segment in state.segments)
+        segments = copies + tuple(write_segments(parts, folder.store, most_rows(int(state.hasher.n_bits))))
+        return Manifest(
+            before + 1, int(state.hasher.n_bits), int(state.hasher.n_features_in_), state.keep_vectors,
+            state.next_id, hasher, tuple(segment.record for segment in segments),
+        )  # fmt: skip
+
+    manifest = folder.write_whole(write)
+    return replace(state, segments=segments, manifest=manifest)
+
+
+def _check_vectors_kept(state: State) -> None:
+    if not state.keep_vectors:
+        raise DataError(
+            "this index keeps no vectors to re-rank by; pass rerank=False, or build it with keep_vectors=True"
+        )

@@ -1,0 +1,359 @@
+"""Save what is whole of a damaged index.
+
+Arrays are checked block by block, so a flipped bit costs the vectors of one block and not the index. Codes are made
+anew from the vectors. Where the manifest is lost, the headers of the files say which of them belong together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.errors import DataError, FormatError, StorageError
+from autojacobin.hashers import Hasher, load
+from autojacobin.index.array_files import (
+    ArrayFile,
+    CheckedArray,
+    damaged,
+    open_array,
+    read_label,
+    salvage_array,
+    salvage_label,
+)
+from autojacobin.index.files import clear_os_errors
+from autojacobin.index.folder import IndexFolder
+from autojacobin.index.index import Index
+from autojacobin.index.manifest import Manifest, SegmentRecord
+from autojacobin.index.segment import ROWS_PER_BLOCK, Part
+from autojacobin.index.storage import MANIFEST_NAME, is_array_name, is_hasher_name
+from autojacobin.search.tiles import Tiles, shape_of
+
+__all__ = ["Repair", "repair"]
+
+_IN_ORDER = 0.9  # share of vectors with the codes that stand for them; another machine may round a few differently
+
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass
+class Repair:
+    """What :func:`repair` saved and what was lost.
+
+    Attributes
+    ----------
+    saved : int
+        Vectors (or codes, where an index keeps no vectors) in the new index.
+    lost : int
+        Vectors whose bytes are damaged or gone.
+    renumbered : int
+        Vectors that are saved, but whose ids are lost; they got new ids after all others.
+    revived : int
+        Vectors that may have been removed: the list of what was removed is damaged.
+    problems : list of str
+        What was found, a sentence for each damaged file.
+    """
+
+    saved: int = 0
+    lost: int = 0
+    renumbered: int = 0
+    revived: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hasher: Hasher | None = None) -> Repair:
+    """Write everything that is whole of the index ``source`` into a new index ``target``; the source stays as it is.
+
+    Parameters
+    ----------
+    source : path
+        Folder of the damaged index; it may have lost its manifest.
+    target : path
+        A new or empty folder.
+    hasher : Hasher, optional
+        The hasher of the index, in case its own copy is damaged.
+
+    Returns
+    -------
+    report : Repair
+        How many vectors were saved and lost, and why.
+    """
+    folder = IndexFolder(source)
+    if not folder.path.is_dir():
+        raise StorageError(f"there is no folder {folder.path}, expected that of an index; give its path")
+    if os.path.realpath(target) == os.path.realpath(folder.path):
+        raise StorageError(f"the repaired index needs a folder of its own, got {target} for both; give a new path")
+    with clear_os_errors(folder.path, "read"):
+        content: object = folder  # of the manifest, other than any so far
+        while folder.store.read_manifest() != content:  # a writer may delete files meanwhile: then once more
+            report, content = Repair(), folder.store.read_manifest()
+            manifest = _manifest(folder, report)
+            used = hasher if hasher is not None else _hasher(folder, manifest, report)
+            _refuse_other_hasher(used, manifest)
+            records = _records(folder, report) if manifest is None else list(manifest.segments)
+            keep_vectors = manifest.keep_vectors if manifest is not None else any("vectors" in r.files for r in records)
+            segments = [_Salvage(folder, record, used, keep_vectors, manifest is None, report) for record in records]
+        next_id = _number(segments, 0 if manifest is None else manifest.next_id, report)
+        parts = (part for segment in segments for part in segment.parts())
+        with Index._created(target, used, keep_vectors, parts, next_id) as index:
+            report.saved = len(index)
+    return report
+
+
+def _number(segments: list[_Salvage], next_id: int, report: Repair) -> int:
+    """Give new ids to vectors that lost theirs, keep one vector for each id, and give the next free id.
+
+    Of two vectors with one id the one in the later segment is kept: it took the place of the other.
+    """
+    ids = np.concatenate([np.empty(0, dtype=np.int64), *(segment.ids for segment in reversed(segments))])
+    next_id = max(next_id, int(ids.max(initial=-1)) + 1)
+    lost = np.flatnonzero(ids < 0)
+    ids[lost] = np.arange(next_id, next_id + len(lost))
+    report.renumbered = len(lost)
+    first = np.zeros(len(ids), dtype=bool)
+    first[np.unique(ids, return_index=True)[1]] = True
+    end = 0
+    for segment in reversed(segments):
+        start, end = end, end + len(segment.ids)
+        segment.ids, segment.keep = ids[start:end][first[start:end]], segment.keep[first[start:end]]
+    return next_id + len(lost)
+
+
+class _Salvage:
+    """What can be read of one segment."""
+
+    def __init__(
+        self,
+        folder: IndexFolder,
+        record: SegmentRecord,
+        hasher: Hasher,
+        keep_vectors: bool,
+        guessed: bool,
+        report: Repair,
+    ) -> None:
+        self._folder, self._record, self._hasher, self._report = folder, record, hasher, report
+        self._guessed = guessed  # whether the record was put together without a manifest, and may lack a file
+        self._content = "vectors" if keep_vectors else "codes"
+        n = record.n
+        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
+            "codes": (shape_of(n, int(hasher.n_bits)), np.uint64),
+            "ids": ((n,), np.int64),
+            "rows": ((n,), np.uint32),
+            "vectors": ((n, int(hasher.n_features_in_)), None),
+            "dead": ((-(-n // 8),), np.uint8),
+        }
+        self._arrays: dict[str, npt.NDArray[Any]] = {}
+        self._whole: dict[str, Any] = {}
+        for kind, file in record.files.items():
+            array = self._opened(file, kind, *shapes[kind]) if kind in shapes else None
+            if array is not None:
+                self._arrays[kind], self._whole[kind] = self._read(kind, array)
+        self._order: Ids = np.arange(n)
+        self.keep, self.ids = self._salvaged()
+
+    def _opened(self, file: ArrayFile, kind: str, shape: tuple[int, ...], dtype: Any) -> CheckedArray | None:
+        try:
+            return open_array(self._folder.store.files, file, kind, shape, dtype)
+        except (FormatError, OSError) as error:
+            self._report.problems.append(_sentence(self._folder.path / file.name, error))
+        try:
+            return salvage_array(self._folder.store.files, file, kind, shape, dtype)
+        except (FormatError, OSError):
+            return None
+
+    def _salvaged(self) -> tuple[Ids, Ids]:
+        """Positions of live codes that can be saved, and their ids, -1 where these are lost."""
+        n = self._record.n
+        ids, has_id = self._ids()
+        alive = ~self._dead()
+        whole = np.zeros(n, dtype=bool)
+        if self._content == "vectors" and "vectors" in self._arrays:
+            self._order, has_row = self._rows()
+            whole, has_id = self._whole["vectors"][self._order], has_id & has_row
+            self._report.revived += int((~alive & ~has_row).sum())  # removed were positions, not these rows
+            alive |= ~has_row
+        elif self._content == "codes" and "codes" in self._arrays:
+            whole = self._whole_codes()
+        self._report.lost += int((alive & ~whole).sum())
+        keep = np.flatnonzero(alive & whole)
+        return keep, np.where(has_id, ids, -1)[keep]
+
+    def parts(self) -> Iterator[Part]:
+        """Give what is kept, in blocks."""
+        n_bits = int(self._hasher.n_bits)
+        for start in range(0, len(self.keep), ROWS_PER_BLOCK):
+            block = slice(start, start + ROWS_PER_BLOCK)
+            if self._content == "vectors":
+                vectors = np.asarray(self._arrays["vectors"][self._order[self.keep[block]]])
+                yield Part(self.ids[block], self._hasher.encode(vectors), vectors)
+            else:
+                tiles = Tiles(self._arrays["codes"], self._record.n, n_bits)
+                yield Part(self.ids[block], tiles.take(self.keep[block]), None)
+
+    def _ids(self) -> tuple[Ids, Any]:
+        n = self._record.n
+        if self._record.first_id is not None:
+            return np.arange(self._record.first_id, self._record.first_id + n), np.ones(n, dtype=bool)
+        if "ids" not in self._arrays:
+            return np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=bool)
+        ids = self._arrays["ids"]
+        return ids, self._whole["ids"] & (ids >= 0)
+
+    def _rows(self) -> tuple[Ids, Any]:
+        """Row of each position, and whether it is known; positions whose row is lost get the rows that are left."""
+        n = self._record.n
+        if "rows" not in self._record.files:
+            return np.arange(n), self._in_order() if self._guessed else np.ones(n, dtype=bool)
+        if "rows" not in self._arrays:
+            return np.arange(n), np.zeros(n, dtype=bool)
+        rows = self._arrays["rows"].astype(np.int64)
+        known = self._whole["rows"] & (rows < n)
+        left = np.setdiff1d(np.arange(n), rows[known])
+        rows[~known] = left[: int((~known).sum())]
+        return rows, known
+
+    def _in_order(self) -> Any:
+        """Positions that have the code of the vector in the same row; none if most have not, and a file is missing."""
+        n = self._record.n
+        same = np.ones(n, dtype=bool)
+        if "codes" not in self._arrays:
+            return same
+        codes = Tiles(self._arrays["codes"], n, int(self._hasher.n_bits))
+        checked = np.flatnonzero(self._whole_codes() & self._whole["vectors"])
+        for start in range(0, len(checked), ROWS_PER_BLOCK):
+            rows = checked[start : start + ROWS_PER_BLOCK]
+            vectors = np.asarray(self._arrays["vectors"][rows])
+            same[rows] = (codes.take(rows).packed == self._hasher.encode(vectors).packed).all(axis=1)
+        return same & (same[checked].sum() >= _IN_ORDER * len(checked))
+
+    def _dead(self) -> Any:
+        """Positions that were removed; those of damaged blocks may be alive, and come back."""
+        n = self._record.n
+        known = dead = np.zeros(n, dtype=bool)
+        if "dead" not in self._record.files:
+            return dead
+        if "dead" in self._arrays:
+            known = np.repeat(self._whole["dead"], 8)[:n]
+            dead = known & np.unpackbits(self._arrays["dead"], count=n, bitorder="little").astype(bool)
+        n_unknown = int((~known).sum())
+        # without the manifest nobody knows how many were removed
+        self._report.revived += min(n_unknown, self._record.n_dead - int(dead.sum()) if self._record.n_dead else n)
+        return dead
+
+    def _whole_codes(self) -> Any:
+        """Codes that lie in whole blocks."""
+        words, n = self._arrays["codes"], self._record.n
+        return np.repeat(self._whole["codes"], Tiles(words, n, int(self._hasher.n_bits)).codes_per_tile)[:n]
+
+    def _read(self, kind: str, array: CheckedArray) -> tuple[npt.NDArray[Any], Any]:
+        """An array and its rows that lie in whole blocks. All but vectors are in memory, with zeros for the others."""
+        whole, n_wrong = np.ones(len(array.array), dtype=bool), 0
+        content = np.zeros(array.array.nbytes if kind != "vectors" else 0, dtype=np.uint8)
+        row_bytes = array.array.nbytes // len(array.array)
+        for place, stream, is_whole in array.blocks_of_file(self._folder.store.files):
+            if not is_whole:
+                whole[place.start // row_bytes : -(-place.stop // row_bytes)] = False
+                n_wrong += 1
+            elif kind != "vectors":
+                content[place] = np.frombuffer(stream.read(place.stop - place.start), dtype=np.uint8)
+        if n_wrong and array.file is not None:
+            path = self._folder.path / array.file.name
+            self._report.problems.append(f"{path}: {n_wrong} blocks do not match their checksums or cannot be read.")
+        if kind == "vectors":
+            return array.array, whole
+        return content.view(array.array.dtype).reshape(array.array.shape), whole
+
+
+def _refuse_other_hasher(hasher: Hasher, manifest: Manifest | None) -> None:
+    if manifest is None:
+        return
+    got, expected = (int(hasher.n_bits), int(hasher.n_features_in_)), (manifest.n_bits, manifest.n_features)
+    if got != expected:
+        raise DataError(
+            f"the hasher makes codes of {got[0]} bits from {got[1]} features, but the index has {expected[0]} bits and "
+            f"{expected[1]} features; give the model that the index was built with"
+        )
+
+
+def _manifest(folder: IndexFolder, report: Repair) -> Manifest | None:
+    content = folder.store.read_manifest()
+    if content is None:
+        report.problems.append(f"{folder.path / MANIFEST_NAME} is missing.")
+        return None
+    try:
+        return Manifest.from_bytes(content, folder.path / MANIFEST_NAME)
+    except FormatError as error:
+        report.problems.append(_sentence(folder.path / MANIFEST_NAME, error))
+        return None
+
+
+def _hasher(folder: IndexFolder, manifest: Manifest | None, report: Repair) -> Hasher:
+    names = (
+        [manifest.hasher.name] if manifest is not None else [n for n in folder.store.files.names() if is_hasher_name(n)]
+    )
+    for name in names:
+        try:
+            return folder.read_hasher(manifest) if manifest is not None else load(folder.path / name)
+        except (FormatError, OSError) as error:
+            report.problems.append(_sentence(folder.path / name, error))
+    raise StorageError(
+        f"the hasher of {folder.path} is damaged or gone, and without it there are no codes; "
+        "give the model file that the index was built with, by --model or hasher="
+    )
+
+
+def _records(folder: IndexFolder, report: Repair) -> list[SegmentRecord]:
+    """Find out which files belong together, without a manifest."""
+    groups: dict[Any, dict[str, ArrayFile]] = {}
+    labels: dict[Any, Any] = {}
+    unread: list[tuple[str, Exception]] = []
+    files = folder.store.files
+    names = [name for name in files.names() if is_array_name(name)]
+    for name in sorted(names, key=lambda name: files.status(name).st_mtime_ns):  # of two with one id the later counts
+        try:
+            kind, shape, _, label, file = read_label(files, name)
+        except (FormatError, OSError) as error:
+            unread.append((name, error))
+            continue
+        if label is None:  # format 1: only vectors say by themselves what they are
+            if kind == "vectors":
+                groups[name] = {"vectors": file}
+                labels[name] = (None, shape[0])
+            continue
+        group = groups.setdefault(label.segment, {})
+        labels[label.segment] = (label.first_id, label.n)
+        if kind != "dead" or kind not in group or _n_dead(folder, file) > _n_dead(folder, group[kind]):
+            group[kind] = file
+    for name, reason in unread:
+        kind = name.split("-")[0]
+        segment, file = salvage_label(files, name)
+        if segment in groups and kind not in groups[segment]:
+            groups[segment][kind] = file
+        else:
+            report.problems.append(_sentence(folder.path / name, reason))
+    records = []
+    for key, group in groups.items():
+        first_id, n = labels[key]
+        if {"codes", "vectors"} & group.keys() and 1 <= n < 2**32:
+            records.append(SegmentRecord(n, 0, first_id, group))
+    return records
+
+
+def _n_dead(folder: IndexFolder, file: ArrayFile) -> int:
+    """Number of dead codes in a bitmap, of which the later one has more; -1 if it is damaged."""
+    try:
+        kind, shape, dtype, *_ = read_label(folder.store.files, file.name)
+        bitmap = open_array(folder.store.files, file, kind, shape, dtype).check()
+    except (FormatError, OSError):
+        return -1
+    return int(np.bitwise_count(bitmap).sum())
+
+
+def _sentence(path: Path, error: Exception) -> str:
+    text = str(error) if isinstance(error, FormatError) else str(damaged(path, str(error)))
+    return text.split(";")[0] + "."

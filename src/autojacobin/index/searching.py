@@ -1,0 +1,166 @@
+"""Search over the segments of an index: codes first, then the vectors of the nearest codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.codes import Codes
+from autojacobin.core.parallel import one_blas_thread, run_tasks
+from autojacobin.core.vectors import as_matrix
+from autojacobin.hashers import Hasher
+from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment
+from autojacobin.search.distances import DISTANCES
+from autojacobin.search.euclidean import (
+    Measure,
+    is_read_in_place,
+    measure_fetched,
+    measure_in_place,
+    nearest_candidates,
+    order_block,
+)
+from autojacobin.search.kernels.selection import merge_topk
+from autojacobin.search.queries import Queries
+
+__all__ = [
+    "codes_at", "fetch", "in_id_order", "measure_of", "nearest", "nearest_vectors", "prepared_queries",
+]  # fmt: skip
+
+_RESULTS_AT_ONCE = 8
+_CANDIDATES_AT_ONCE = 2**24
+_QUERIES_TO_RERANK = 32
+_QUERIES_PER_SLICE, _FEWEST_TO_SLICE = 512, 64
+
+Ids = npt.NDArray[np.int64]
+
+
+def prepared_queries(hasher: Hasher, vectors: Any, distance: str) -> Queries:
+    """Prepare vectors as queries by a distance; many of them in slices on all cores, each with one thread of BLAS.
+
+    After a product on several threads, the threads of OpenBLAS keep spinning on the cores that the search needs.
+    """
+    prepare = partial(DISTANCES[distance].queries, hasher)
+    if len(vectors) < _FEWEST_TO_SLICE or hasher._device() != "cpu":
+        return prepare(vectors)
+    # a data frame stays one, so that the hasher can compare the names of its columns
+    rows = vectors.iloc if hasattr(vectors, "iloc") else as_matrix(vectors, type(hasher).__name__)
+    starts = [(start,) for start in range(0, len(vectors), _QUERIES_PER_SLICE)]
+    with one_blas_thread():
+        return Queries.concatenate(run_tasks(lambda start: prepare(rows[start : start + _QUERIES_PER_SLICE]), starts))
+
+
+def nearest(queries: Queries, segments: Sequence[Segment], k: int) -> tuple[npt.NDArray[Any], Ids]:
+    """Distances and ids of the ``k`` nearest codes of all segments; equal distances in order of id."""
+    results: list[tuple[Any, Any]] = []
+    for segment in segments:
+        distances, positions = segment.tiles.nearest(queries, min(k, segment.n_live), _allowed(segment))
+        results.append((distances, segment.ids_at(positions)))
+        if len(results) == _RESULTS_AT_ONCE:
+            results = [merge_topk(results, k)]
+    distances, ids = merge_topk(results, k)
+    return queries.real(distances), ids
+
+
+def _allowed(segment: Segment) -> npt.NDArray[np.uint8] | None:
+    """Bitmap of the positions of a segment that were not removed."""
+    return ~segment.dead if segment.n_dead else None
+
+
+def fetch(segments: Sequence[Segment], ids: Ids) -> npt.NDArray[Any]:
+    """Vectors of some ids, all of which are in the segments, in the order of the ids."""
+    dtypes = {segment.vectors.dtype for segment in segments}
+    vectors = np.empty((len(ids), segments[0].vectors.shape[1]), dtype=np.result_type(*dtypes))
+    for segment in segments:
+        rows, positions = segment.find(ids)
+        vectors[rows] = segment.vectors_at(positions)
+    return vectors
+
+
+def nearest_vectors(
+    queries: npt.NDArray[Any], prepared: Queries, segments: Sequence[Segment], candidates: int, k: int
+) -> tuple[npt.NDArray[np.float64], Ids]:
+    """Distances and ids of the ``k`` nearest vectors among the nearest codes; ``queries`` are floats.
+
+    Queries are searched in blocks, so that the candidates of any number of them take some hundred megabytes.
+    """
+    if len(segments) == 1 and segments[0].tiles.collects(len(queries), candidates):
+        return _nearest_in_one(queries, prepared, segments[0], candidates, k)
+    step = max(1, _CANDIDATES_AT_ONCE // candidates)
+    if len(queries) <= step:
+        ids = nearest(prepared, segments, candidates)[1]
+        return nearest_candidates(queries, ids, measure_of(segments), k)
+    blocks = [slice(start, start + step) for start in range(0, len(queries), step)]
+    results = [nearest_vectors(queries[block], prepared[block], segments, candidates, k) for block in blocks]
+    return np.concatenate([part[0] for part in results]), np.concatenate([part[1] for part in results])
+
+
+def _nearest_in_one(
+    queries: npt.NDArray[Any], prepared: Queries, segment: Segment, candidates: int, k: int
+) -> tuple[npt.NDArray[np.float64], Ids]:
+    """The same for one segment: candidates are re-ranked by the thread that found them, while they are in its cache."""
+    distances, ids = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
+    measure = measure_of([segment])
+
+    def rerank_block(block: slice, positions: npt.NDArray[Any]) -> None:
+        for start in range(block.start, min(block.stop, len(queries)), _QUERIES_TO_RERANK):
+            part = slice(start, min(start + _QUERIES_TO_RERANK, block.stop))
+            found = segment.ids_at(positions[part.start - block.start : part.stop - block.start].astype(np.int64))
+            order_block(queries[part], found, measure, distances[part], ids[part])
+
+    segment.tiles.collect(prepared, candidates, rerank_block, _allowed(segment))
+    return distances, ids
+
+
+def measure_of(segments: Sequence[Segment]) -> Measure:
+    """Give what measures the distances to vectors of these segments by their ids, in place if possible."""
+    # The order of a sum depends on the dtype, so equal vectors of different dtypes would get different distances.
+    if len({segment.vectors.dtype for segment in segments}) > 1 or not is_read_in_place(segments[0].vectors):
+        return partial(measure_fetched, partial(fetch, segments))
+
+    def measure_here(
+        queries: npt.NDArray[Any],
+        ids: npt.NDArray[Any],
+        squared: npt.NDArray[np.float64],
+        wanted: int | None = None,
+    ) -> None:
+        for segment in segments:
+            rows = _rows_here(segment, ids, len(segments) == 1)
+            segment.check_vectors(rows)
+            measure_in_place(segment.vectors, queries, rows, squared, wanted)
+
+    return measure_here
+
+
+def _rows_here(segment: Segment, ids: Ids, all_here: bool) -> Ids:
+    """Row of each vector that is in the segment, and -1 for the others."""
+    if all_here and segment.first_id is not None and segment.rows is None:
+        return ids - segment.first_id
+    columns, positions = segment.find(ids.ravel())
+    rows = np.full(ids.size, -1, dtype=np.int64)
+    rows[columns] = positions if segment.rows is None else segment.rows[positions]
+    return rows.reshape(ids.shape)
+
+
+def codes_at(segments: Sequence[Segment], ids: Ids, n_bits: int) -> Codes:
+    """Codes of some ids, all of which are in the segments, in the order of the ids."""
+    packed = np.empty((len(ids), -(-n_bits // 8)), dtype=np.uint8)
+    for segment in segments:
+        rows, positions = segment.find(ids)
+        packed[rows] = segment.tiles.take(positions).packed
+    return Codes(packed, n_bits)
+
+
+def in_id_order(segments: Sequence[Segment]) -> Iterator[Part]:
+    """Everything in the segments, in blocks in ascending order of id."""
+    ids = np.concatenate([segment.ids_at(segment.live_positions()) for segment in segments])
+    ids.sort()
+    n_bits = segments[0].tiles.n_bits
+    for start in range(0, len(ids), ROWS_PER_BLOCK):
+        block = ids[start : start + ROWS_PER_BLOCK]
+        yield Part(
+            block, codes_at(segments, block, n_bits), None if segments[0].vectors is None else fetch(segments, block)
+        )

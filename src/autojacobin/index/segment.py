@@ -1,0 +1,340 @@
+"""A segment: some codes with their ids, and the vectors if they are kept, in memory or memory-mapped.
+
+Codes stand in the order of their ids, so that the order of positions, by which the kernels break ties, is the order of
+ids. Vectors stand in the order in which they came, for they pass through in a stream; where the two orders differ, a
+list of row numbers leads from one to the other. A segment never changes but for the bitmap of its dead positions, and
+that makes a new ``Segment``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.codes import Codes
+from autojacobin.core.parallel import run_tasks, usable_cores
+from autojacobin.index.array_files import ArrayFile, CheckedArray, SegmentLabel, damaged, open_array
+from autojacobin.index.files import Files
+from autojacobin.index.manifest import SegmentRecord
+from autojacobin.index.storage import Store
+from autojacobin.search.tiles import Tiles, n_words, shape_of
+
+__all__ = ["ROWS_PER_BLOCK", "Part", "Segment", "check_ids", "most_rows", "open_segment", "write_segments"]
+
+ROWS_PER_BLOCK = 2**16  # a whole number of tiles
+_MOST_ROWS = 2**22
+_MOST_CODE_BYTES = 2**28
+NONE_DEAD = np.empty(0, dtype=np.uint8)
+
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows on their way into segments: ids in any order, codes, and vectors unless they are not kept."""
+
+    ids: Ids
+    codes: Codes
+    vectors: Any
+
+
+@dataclass(frozen=True)
+class Segment:
+    """``label.n`` codes in ascending order of id, with ids and vectors.
+
+    Arrays that come from files are checked when they are read: ``tiles``, ``id_list`` and ``rows`` as a whole, vectors
+    block by block. Ids are consecutive from ``label.first_id`` on where that is not None.
+    """
+
+    label: SegmentLabel
+    arrays: dict[str, CheckedArray]
+    n_dead: int = 0
+
+    @property
+    def n(self) -> int:
+        """Number of codes, dead ones included."""
+        return self.label.n
+
+    @property
+    def n_live(self) -> int:
+        """Number of codes that are not dead."""
+        return self.label.n - self.n_dead
+
+    @property
+    def first_id(self) -> int | None:
+        """Id of the first code if ids are consecutive."""
+        return self.label.first_id
+
+    @property
+    def tiles(self) -> Tiles:
+        """The codes."""
+        return Tiles(self.arrays["codes"].check(), self.label.n, self.label.n_bits)
+
+    @property
+    def id_list(self) -> Any:
+        """The ids, or None if they are consecutive."""
+        return self.arrays["ids"].check() if "ids" in self.arrays else None
+
+    @property
+    def rows(self) -> Any:
+        """Row of each code's vector, or None if vectors have the order of codes."""
+        return self.arrays["rows"].check() if "rows" in self.arrays else None
+
+    @property
+    def vectors(self) -> Any:
+        """The vectors, or None. They are unchecked: call :meth:`check_vectors` for the rows that you read."""
+        return self.arrays["vectors"].array if "vectors" in self.arrays else None
+
+    @property
+    def dead(self) -> npt.NDArray[np.uint8]:
+        """Bitmap of the positions that do not count."""
+        return self.arrays["dead"].array if "dead" in self.arrays else NONE_DEAD
+
+    @property
+    def files(self) -> dict[str, ArrayFile]:
+        """Files of the segment by kind; none if it is in memory."""
+        return {kind: array.file for kind, array in self.arrays.items() if array.file is not None}
+
+    @property
+    def record(self) -> SegmentRecord:
+        """The segment as the manifest describes it."""
+        return SegmentRecord(self.n, self.n_dead, self.first_id, self.files)
+
+    def ids_at(self, positions: Any) -> Ids:
+        """Ids of the codes at some positions."""
+        found: Ids = positions + self.first_id if self.first_id is not None else self.id_list[positions]
+        return found
+
+    def live_positions(self) -> Ids:
+        """Positions that are not dead, ascending."""
+        if not self.n_dead:
+            return np.arange(self.n, dtype=np.int64)
+        return np.flatnonzero(np.unpackbits(self.dead, count=self.n, bitorder="little") == 0)
+
+    def find(self, ids: Ids) -> tuple[npt.NDArray[np.int64], Ids]:
+        """Which of ``ids`` live here, as places in ``ids``, and at which positions."""
+        if self.first_id is not None:
+            positions = ids - self.first_id
+            here = (positions >= 0) & (positions < self.n)
+        else:
+            listed = self.id_list
+            positions = np.searchsorted(listed, ids)
+            here = listed[np.minimum(positions, self.n - 1)] == ids
+        places = np.flatnonzero(here)
+        positions = positions[places].astype(np.int64)
+        if self.n_dead:
+            live = (self.dead[positions >> 3] >> (positions & 7)) & 1 == 0
+            places, positions = places[live], positions[live]
+        return places, positions
+
+    def check_vectors(self, rows: Ids) -> None:
+        """Check the vectors in some rows before they are read; negative rows are passed over."""
+        self.arrays["vectors"].check_rows(np.maximum(rows, 0))
+
+    def vectors_at(self, positions: Ids) -> npt.NDArray[Any]:
+        """Vectors of the codes at some positions."""
+        rows = positions if self.rows is None else self.rows[positions]
+        self.check_vectors(rows)
+        found: npt.NDArray[Any] = self.vectors[rows]
+        return found
+
+    def without(self, positions: Ids, store: Store) -> Segment:
+        """Mark positions, alive so far, as dead."""
+        if not len(positions):
+            return self
+        bitmap = self.dead.copy() if self.n_dead else np.zeros(-(-self.n // 8), dtype=np.uint8)
+        np.bitwise_or.at(bitmap, positions >> 3, (1 << (positions & 7)).astype(np.uint8))
+        dead = _copied("dead", bitmap, store, self.label)
+        return replace(self, arrays=self.arrays | {"dead": dead}, n_dead=self.n_dead + len(positions))
+
+    def verify(self) -> None:
+        """Compare all files with their checksums, whether or not they were checked before."""
+        for array in self.arrays.values():
+            array.verify()
+
+    def verify_files(self, files: Files) -> None:
+        """Compare all files with their checksums as they are on the disk."""
+        for array in self.arrays.values():
+            array.verify_file(files)
+
+    def copied_to(self, store: Store) -> Segment:
+        """Write the same segment somewhere else, block by block, after a check that all of it is whole."""
+        self.verify()
+        label = SegmentLabel.new(self.first_id, self.n, self.label.n_bits)
+        arrays = {kind: _copied(kind, array.array, store, label) for kind, array in self.arrays.items()}
+        return Segment(label, arrays, self.n_dead)
+
+
+def most_rows(n_bits: int) -> int:
+    """Largest segment: its codes are held in memory while it is written."""
+    affordable: int = _MOST_CODE_BYTES // (8 * n_words(n_bits))
+    return min(_MOST_ROWS, max(ROWS_PER_BLOCK, affordable))
+
+
+def write_segments(parts: Iterable[Part], store: Store, limit: int) -> list[Segment]:
+    """Write a stream of parts as segments of at most ``limit`` rows and of one dtype of vectors each."""
+    segments: list[Segment] = []
+    builder: _Builder | None = None
+    for part in _split(parts, limit):
+        if builder is not None and not builder.takes(part, limit):
+            segments.append(builder.finish())
+            builder = None
+        if builder is None:
+            builder = _Builder(part, store)
+        builder.append(part)
+    if builder is not None:
+        segments.append(builder.finish())
+    return segments
+
+
+def open_segment(
+    files: Files, record: SegmentRecord, n_bits: int, n_features: int, keep_vectors: bool, *, check: bool = True
+) -> Segment:
+    """Map the files of a segment, each compared with what the manifest says.
+
+    The bitmap of dead positions is read at once, everything else when it is needed; without ``check``, only what the
+    kernels rely on is compared: rows and ids within their limits.
+    """
+    n = record.n
+    expected: dict[str, tuple[tuple[int, ...], Any, Any]] = {
+        "codes": (shape_of(n, n_bits), np.uint64, partial(_problem_of_codes, n_bits)),
+        "ids": ((n,), np.int64, _problem_of_ids),
+        "rows": ((n,), np.uint32, _problem_of_rows),
+        "vectors": ((n, n_features), None, None),
+        "dead": ((-(-n // 8),), np.uint8, partial(_problem_of_dead, n, record.n_dead)),
+    }
+    must_be_there = {"codes": True, "ids": record.first_id is None, "vectors": keep_vectors, "dead": record.n_dead > 0}
+    there = {kind: kind in record.files for kind in must_be_there}
+    if there != must_be_there or record.files.keys() - expected.keys() or ("rows" in record.files and not keep_vectors):
+        raise damaged(
+            files.path / "MANIFEST.json", f"a segment of the files {', '.join(sorted(record.files)) or 'none'}"
+        )
+    arrays = {}
+    for kind, file in record.files.items():
+        shape, dtype, problem = expected[kind]
+        arrays[kind] = open_array(files, file, kind, shape, dtype, check=check, problem=problem)
+    labels = [array.label for array in arrays.values() if array.label is not None]  # files of format 1 have none
+    label = labels[0] if labels else SegmentLabel.new(record.first_id, n, n_bits)
+    for array in arrays.values():
+        if array.file is not None and array.label not in (
+            None,
+            replace(label, first_id=record.first_id, n=n, n_bits=n_bits),
+        ):
+            raise damaged(files.path / array.file.name, "a file of another segment")
+    if "dead" in arrays:
+        arrays["dead"] = CheckedArray(np.array(arrays["dead"].check()), arrays["dead"].file)
+    return Segment(label, arrays, record.n_dead)
+
+
+def check_ids(segments: Iterable[Segment], next_id: int, path: Path) -> None:
+    """Check that no id lives twice and that none is beyond ``next_id``."""
+    ids = [segment.ids_at(segment.live_positions()) for segment in segments if segment.n_live]
+    if ids:
+        together = np.sort(np.concatenate(ids))
+        twice = together[1:][together[1:] == together[:-1]]
+        if len(twice):
+            raise damaged(path, f"the id {twice[0]} in two segments")
+        if int(together[-1]) >= next_id:
+            raise damaged(path, f"the id {together[-1]} and the next free id {next_id}")
+
+
+def _problem_of_codes(n_bits: int, words: npt.NDArray[Any]) -> str | None:
+    """The kernels count on it that no bit beyond the code is set: a distance has its place in a table."""
+    if n_bits % 64 and bool((words[:, -1] >> np.uint64(n_bits % 64)).any()):
+        return f"codes with bits beyond their {n_bits}"
+    return None
+
+
+def _problem_of_ids(ids: npt.NDArray[Any]) -> str | None:
+    return None if ids[0] >= 0 and bool(np.all(ids[1:] > ids[:-1])) else "ids that do not ascend from 0 on"
+
+
+def _problem_of_rows(rows: npt.NDArray[Any]) -> str | None:
+    return None if int(rows.max()) < len(rows) else f"the row {rows.max()} of {len(rows)} rows"
+
+
+def _problem_of_dead(n: int, n_dead: int, bitmap: npt.NDArray[Any]) -> str | None:
+    found, within = int(np.bitwise_count(bitmap).sum()), int(np.unpackbits(bitmap, count=n, bitorder="little").sum())
+    return None if found == within == n_dead else f"{within} dead codes of {n}, where the manifest says {n_dead}"
+
+
+class _Builder:
+    """One segment in the making: vectors go straight to the store, codes and ids wait until they can be sorted."""
+
+    def __init__(self, first: Part, store: Store) -> None:
+        self._store = store
+        self._n = 0
+        self._ids: list[Ids] = []
+        self._codes: list[Codes] = []
+        self._dtype = None if first.vectors is None else first.vectors.dtype
+        self._vectors = (
+            None if first.vectors is None else store.start("vectors", first.vectors.dtype, first.vectors.shape[1:])
+        )
+
+    def takes(self, part: Part, limit: int) -> bool:
+        """Whether a part still fits in."""
+        dtype = None if part.vectors is None else part.vectors.dtype
+        return self._n + len(part.ids) <= limit and dtype == self._dtype
+
+    def append(self, part: Part) -> None:
+        self._ids.append(part.ids)
+        self._codes.append(part.codes)
+        if self._vectors is not None:
+            self._vectors.append(part.vectors)
+        self._n += len(part.ids)
+
+    def finish(self) -> Segment:
+        ids = np.concatenate(self._ids)
+        order = None if np.all(ids[1:] > ids[:-1]) else np.argsort(ids)
+        ids = ids if order is None else ids[order]
+        first_id = int(ids[0]) if int(ids[-1]) - int(ids[0]) == self._n - 1 else None
+        label = SegmentLabel.new(first_id, self._n, self._codes[0].n_bits)
+        arrays = {"codes": self._store_codes(Codes.concatenate(self._codes), order, label)}
+        if first_id is None:
+            arrays["ids"] = _copied("ids", ids, self._store, label)
+        if self._vectors is not None:
+            arrays["vectors"] = self._vectors.finish(label)
+            if order is not None:
+                arrays["rows"] = _copied("rows", order.astype(np.uint32), self._store, label)
+        return Segment(label, arrays)
+
+    def _store_codes(self, codes: Codes, order: Ids | None, label: SegmentLabel) -> CheckedArray:
+        writer = self._store.start("codes", np.uint64, shape_of(0, codes.n_bits)[1:])
+
+        def laid_out(start: int) -> Any:
+            rows = slice(start, start + ROWS_PER_BLOCK)
+            return Tiles.from_codes(codes[rows if order is None else order[rows]]).words
+
+        starts = [(start,) for start in range(0, self._n, ROWS_PER_BLOCK)]  # whole tiles but for the last
+        at_once = 4 * usable_cores()
+        for first in range(0, len(starts), at_once):
+            for words in run_tasks(laid_out, starts[first : first + at_once]):
+                writer.append(words)
+        return writer.finish(label)
+
+
+def _split(parts: Iterable[Part], limit: int) -> Iterator[Part]:
+    """Parts in order, none larger than a block, cut where a segment is full."""
+    room = limit
+    for part in parts:
+        start = 0
+        while start < len(part.ids):
+            rows = slice(start, start + min(room, ROWS_PER_BLOCK))
+            piece = Part(part.ids[rows], part.codes[rows], None if part.vectors is None else part.vectors[rows])
+            start += len(piece.ids)
+            room = room - len(piece.ids) or limit
+            yield piece
+
+
+def _copied(kind: str, array: npt.NDArray[Any], store: Store, label: SegmentLabel) -> CheckedArray:
+    writer = store.start(kind, array.dtype, array.shape[1:])
+    step = max(1, 2**25 // max(1, array[:1].nbytes))
+    for start in range(0, len(array), step):
+        writer.append(array[start : start + step])
+    return writer.finish(label)

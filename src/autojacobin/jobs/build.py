@@ -1,0 +1,283 @@
+"""Jobs that encode many files, or build an index of them, chunk by chunk; an interrupted job continues.
+
+The results are equal to the last bit to those of one machine that reads all files as one matrix, whatever runs the
+tasks and on however many workers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from autojacobin.core.files import write_atomically
+from autojacobin.datasets.formats.source import as_path
+from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
+from autojacobin.hashers import Hasher, check_fitted
+from autojacobin.index.files import Files, clear_os_errors
+from autojacobin.index.folder import adopt_segments, hasher_bytes, index_files, locked_folder
+from autojacobin.index.lock import LOCK_NAME, WriterLock
+from autojacobin.index.manifest import SegmentRecord
+from autojacobin.index.segment import open_segment
+from autojacobin.jobs.chunks import ROWS_PER_CHUNK, Chunk, cut_into_chunks, encode_chunk, write_chunk
+from autojacobin.jobs.executor import Executor, Progress, Task
+from autojacobin.jobs.inputs import Patterns, survey
+
+__all__ = ["JobFolder", "build_index", "encode_files"]
+
+_JOB_NAME = "JOB.json"
+
+Records = tuple[SegmentRecord, ...]
+
+
+def build_index(
+    patterns: Patterns,
+    hasher: Hasher,
+    path: str | os.PathLike[str],
+    executor: Executor,
+    *,
+    keep_vectors: bool = True,
+    rows_per_chunk: int = ROWS_PER_CHUNK,
+    progress: Progress | None = None,
+) -> int:
+    """Build an index of the vectors in many files, which ``Index.open`` then opens.
+
+    A vector's id is its row number over all files in the order of their paths. Segments are written to the folder
+    ``PATH.building``, and become an index in one step when all are written. After an interruption, the same call
+    continues.
+
+    Parameters
+    ----------
+    patterns : path, pattern, or several of them
+        Files in any format of :func:`~autojacobin.datasets.open_vectors`, local or at addresses of fsspec.
+    hasher : Hasher
+        A fitted hasher.
+    path : path
+        A new folder on a path that every worker sees.
+    executor : Executor
+        What runs the tasks.
+    keep_vectors : bool
+        Whether to keep the vectors themselves, which re-ranking needs.
+    rows_per_chunk : int
+        Vectors per task and per segment, rounded up to whole blocks of 65,536.
+    progress : callable, optional
+        Called as ``progress("building", done, total)`` with numbers of tasks.
+
+    Returns
+    -------
+    n : int
+        Number of vectors in the index.
+    """
+    target = os.path.abspath(as_path(path))
+    chunks = _plan(patterns, hasher, rows_per_chunk)
+    n = sum(chunk.rows for chunk in chunks)
+    job = JobFolder(Path(f"{target}.building"))
+    if _is_finished(target, job):
+        return n
+    with locked_folder(target) as folder, job.locked(hasher, vectors=bool(keep_vectors)):
+        done = {chunk: records for chunk in chunks if (records := _finished_segments(job, chunk, hasher)) is not None}
+        missing = [chunk for chunk in chunks if chunk not in done]
+        settings = (str(job.model), str(job.path), bool(keep_vectors))
+        tasks = [
+            Task(_write_and_record, (chunk, *settings, str(job.record_path(chunk))), str(chunk)) for chunk in missing
+        ]
+        for number, records in executor.each("building", tasks, _with_offset(progress, len(done))):
+            done[missing[number]] = records
+        records = tuple(record for chunk in chunks for record in done[chunk])
+        adopt_segments(folder, job.path, records, hasher, bool(keep_vectors))
+        job.delete()
+    return n
+
+
+def encode_files(
+    patterns: Patterns,
+    hasher: Hasher,
+    folder: str | os.PathLike[str],
+    executor: Executor,
+    *,
+    rows_per_chunk: int = ROWS_PER_CHUNK,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """Encode the vectors in many files into files of codes, which ``Codes.load`` reads.
+
+    Parameters
+    ----------
+    patterns, hasher, executor, rows_per_chunk, progress
+        As in :func:`build_index`.
+    folder : path
+        A new folder on a path that every worker sees. After an interruption, or with more files, the same call
+        continues.
+
+    Returns
+    -------
+    paths : list of Path
+        Files of codes, in order: ``codes-FIRST.npz`` begins with the code of row FIRST.
+    """
+    job = JobFolder(as_path(folder))
+    chunks = _plan(patterns, hasher, rows_per_chunk)
+    with job.locked(hasher):
+        paths = {chunk: job.path / f"codes-{chunk.first_id:015d}.npz" for chunk in chunks}
+        missing = [chunk for chunk in chunks if job.record(chunk) is None or not paths[chunk].exists()]
+        tasks = [
+            Task(_save_and_record, (chunk, str(job.model), str(paths[chunk]), str(job.record_path(chunk))), str(chunk))
+            for chunk in missing
+        ]
+        for _ in executor.each("encoding", tasks, _with_offset(progress, len(chunks) - len(tasks))):
+            pass
+        for stray in set(job.path.glob("codes-*.npz")).difference(paths.values()):
+            stray.unlink()  # from an earlier run over more files or with other chunks
+    return list(paths.values())
+
+
+class JobFolder:
+    """The folder of a job, on a path that every worker sees: its settings, its model and a record of each chunk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(os.path.abspath(path))
+        self.model = self.path
+
+    @contextmanager
+    def locked(self, hasher: Hasher, **settings: Any) -> Iterator[None]:
+        """Make the folder, or continue in it, and keep other processes out of it within the block."""
+        lock = WriterLock(self.path)
+        try:
+            with clear_os_errors(self.path, "write to"):
+                if not self.path.parent.is_dir():
+                    raise StorageError(f"cannot make {self.path}: the folder {self.path.parent} does not exist")
+                self.path.mkdir(exist_ok=True)
+                lock.acquire()
+                model = hasher_bytes(hasher)
+                digest = xxhash.xxh64_hexdigest(model)
+                self.model = self.path / f"hasher-{digest}.safetensors"
+                self._check_settings({"model": digest} | settings)
+                if not self.model.exists():
+                    write_atomically(self.model, model)
+            yield
+        finally:
+            lock.release()
+
+    def record_path(self, chunk: Chunk) -> Path:
+        """Path of the record that is written when a chunk is finished."""
+        return self.path / f"chunk-{chunk.first_id:015d}.json"
+
+    def record(self, chunk: Chunk) -> dict[str, Any] | None:
+        """The record of a chunk if it was finished before, from the same rows of the same files."""
+        record = _read_record(self.record_path(chunk))
+        return record if record is not None and record.get("chunk") == chunk.digest else None
+
+    def files(self) -> set[str]:
+        """Names of all segment files in the records."""
+        records = [_read_record(path) for path in self.path.glob("chunk-*.json")]
+        segments = [segment for record in records if record for segment in record.get("segments", ())]
+        return {file["name"] for segment in segments for file in segment["files"].values()}
+
+    def delete(self) -> None:
+        """Delete the folder and everything in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _check_settings(self, settings: dict[str, Any]) -> None:
+        """Write the settings of a new job, or raise a StorageError if the folder holds anything else than this job."""
+        path = self.path / _JOB_NAME
+        if path.exists():
+            found = _read_record(path)
+            different = [name for name in settings if found is None or found.get(name) != settings[name]]
+            if different:
+                raise StorageError(
+                    f"{self.path} holds the beginning of another job, with other {' and '.join(different)}; delete it "
+                    "to begin anew, or give another path"
+                )
+            return
+        foreign = sorted(name for name in os.listdir(self.path) if name != LOCK_NAME and not name.startswith("."))
+        if foreign:
+            raise StorageError(
+                f"cannot work in {self.path}: it holds {foreign[0]}, which is no part of a job, expected an empty "
+                "folder or a new path; give another path"
+            )
+        _write_record(path, settings)
+
+
+def _plan(patterns: Patterns, hasher: Any, rows_per_chunk: int) -> list[Chunk]:
+    if not isinstance(hasher, Hasher):
+        raise DataTypeError(f"hasher must be a fitted hasher, got {type(hasher).__name__}; pass for example an ITQ")
+    check_fitted(hasher)
+    inputs = survey(patterns)
+    if inputs.width != hasher.n_features_in_:
+        raise DataError(
+            f"{inputs.files[0]} holds vectors of dimension {inputs.width}, but the {type(hasher).__name__} was "
+            f"fitted on {hasher.n_features_in_}; give vectors of the kind it was fitted on"
+        )
+    return cut_into_chunks(inputs, rows_per_chunk)
+
+
+def _with_offset(progress: Progress | None, done: int) -> Progress | None:
+    """Progress that includes the tasks of an earlier run."""
+    if progress is None:
+        return None
+    return lambda stage, now, total: progress(stage, done + now, done + total)
+
+
+def _is_finished(path: str, job: JobFolder) -> bool:
+    """Whether an earlier run finished the index; what it left in the folder of the job is deleted."""
+    named = index_files(path)
+    if named is None:
+        return False
+    if named.isdisjoint(job.files()):  # names are unique, so a common one proves that this job made the index
+        raise StorageError(f"{path} holds an index already; give another path, or add to it with Index.add")
+    job.delete()
+    return True
+
+
+def _finished_segments(job: JobFolder, chunk: Chunk, hasher: Hasher) -> Records | None:
+    """Segments of a chunk that an earlier run wrote, or None if there are none or their files have changed."""
+    record = job.record(chunk)
+    if record is None:
+        return None
+    segments = tuple(SegmentRecord.from_json(segment) for segment in record["segments"])
+    try:
+        for segment in segments:
+            keeps = "vectors" in segment.files
+            open_segment(Files(job.path), segment, int(hasher.n_bits), int(hasher.n_features_in_), keeps)
+    except (AutoJacobinError, OSError, ValueError):
+        return None
+    return segments
+
+
+# Tasks
+
+
+def _write_and_record(chunk: Chunk, model: str, folder: str, keep_vectors: bool, record: str) -> Records:
+    records = write_chunk(chunk, model, folder, keep_vectors)
+    _write_record(Path(record), {"chunk": chunk.digest, "segments": [asdict(segment) for segment in records]})
+    return records
+
+
+def _save_and_record(chunk: Chunk, model: str, path: str, record: str) -> None:
+    encode_chunk(chunk, model).save(path)
+    _write_record(Path(record), {"chunk": chunk.digest})
+
+
+# Records
+
+
+def _write_record(path: Path, record: dict[str, Any]) -> None:
+    content = json.dumps(record, indent=1).encode()
+    write_atomically(path, xxhash.xxh64_hexdigest(content).encode() + b"\n" + content)
+
+
+def _read_record(path: Path) -> dict[str, Any] | None:
+    """Read a record; None if it does not exist or is damaged."""
+    try:
+        digest, _, content = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    if digest != xxhash.xxh64_hexdigest(content).encode():
+        return None
+    record: dict[str, Any] = json.loads(content)
+    return record

@@ -1,0 +1,328 @@
+"""The files that a job reads, local or at addresses of fsspec, as one sequence of rows."""
+
+from __future__ import annotations
+
+import glob
+import importlib
+import os
+import struct
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.core.addresses import redacted_address, redacted_message, safe_cause
+from autojacobin.datasets import Vectors, open_vectors
+from autojacobin.datasets.formats.npy import npy_header, read_header
+from autojacobin.datasets.formats.registry import by_name
+from autojacobin.datasets.formats.source import Source, as_path
+from autojacobin.errors import AutoJacobinError, DataError, FormatError, MissingExtraError, StorageError
+
+__all__ = ["InputFile", "Inputs", "Patterns", "Piece", "naming_file", "open_piece", "survey"]
+
+Patterns = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+"""A path, a pattern such as ``base/*.npy`` or ``s3://bucket/*.parquet``, or several of them."""
+
+_HEAD_BYTES = 2**17
+_BYTES_AT_A_TIME = 2**24
+_FILES_AT_ONCE = 16  # reading a header is mostly waiting for a disk or a network
+
+
+def survey(patterns: Patterns) -> Inputs:
+    """Find the files that match patterns, and read the shape and type of each, from its header where it has one.
+
+    Parameters
+    ----------
+    patterns : path, pattern, or several of them
+        Paths and patterns such as ``base/*.npy``, local or at an address of fsspec such as ``s3://bucket/*.parquet``.
+        A file that matches several patterns counts once.
+    """
+    paths = _find_files(patterns)
+    with ThreadPoolExecutor(min(_FILES_AT_ONCE, len(paths))) as pool:
+        files = tuple(pool.map(_inspect, paths))
+    for file in files:
+        if file.width != files[0].width:
+            raise DataError(
+                f"all files must hold vectors of one dimension, got {file.width} in {file} and {files[0].width} "
+                f"in {files[0]}; leave out what does not belong"
+            )
+    offsets = np.cumsum([0, *(file.rows for file in files)], dtype=np.int64)
+    return Inputs(files, files[0].width, np.result_type(*{file.dtype for file in files}), offsets)
+
+
+@contextmanager
+def open_piece(piece: Piece) -> Iterator[tuple[Callable[[Any], npt.NDArray[Any]], int]]:
+    """Open a piece for reading.
+
+    The block gets a function from row numbers, or a slice, to vectors, and the row of the file that it counts as 0.
+    """
+    if _is_remote(piece.path):
+        layout = _remote_layout(piece.path)
+        if layout is not None:
+            _check_length(piece, layout.rows)
+        with _copied(piece.path, layout, piece.start, piece.stop) as vectors:
+            first = 0 if layout is None else piece.start
+            _check_length(piece, first + len(vectors))
+            yield vectors.__getitem__, first
+    else:
+        with open_vectors(piece.path) as vectors:
+            _check_length(piece, len(vectors))
+            yield vectors.__getitem__, 0
+
+
+@contextmanager
+def naming_file(piece: Piece) -> Iterator[None]:
+    """Add the name of the file to errors within the block that lack it."""
+    try:
+        yield
+    except (FormatError, StorageError):
+        raise  # these name their file
+    except DataError as error:
+        where = f"in rows {piece.start} to {piece.stop - 1} of {piece}"
+        raise type(error)(f"{where}: {error}") from error
+    except OSError as error:
+        raise StorageError(f"cannot read {piece}: {(error.strerror or str(error)).lower()}") from error
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows ``start`` to ``stop`` of a file."""
+
+    path: str
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return redacted_address(self.path)
+
+    def __repr__(self) -> str:  # Dask writes it to the logs of its workers
+        return f"Piece({redacted_address(self.path)!r}, {self.start}, {self.stop})"
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """The properties of a file that are known without its vectors; ``stamp`` changes when the file does."""
+
+    path: str
+    rows: int
+    width: int
+    dtype: str
+    stamp: str
+
+    def __str__(self) -> str:
+        return redacted_address(self.path)
+
+    def __repr__(self) -> str:
+        return f"InputFile({redacted_address(self.path)!r}, {self.rows}, {self.width}, {self.dtype!r})"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Files of one width as one matrix; ``dtype`` can represent the numbers of all of them."""
+
+    files: tuple[InputFile, ...]
+    width: int
+    dtype: np.dtype[Any]
+    offsets: npt.NDArray[np.int64] = field(compare=False)
+
+    @property
+    def rows(self) -> int:
+        """Number of vectors in all files."""
+        return int(self.offsets[-1])
+
+    def pieces(self, start: int, stop: int) -> tuple[Piece, ...]:
+        """The pieces of files that hold the rows ``start`` to ``stop``."""
+        first = int(np.searchsorted(self.offsets, start, side="right")) - 1
+        pieces = []
+        for number in range(first, len(self.files)):
+            offset, end = int(self.offsets[number]), int(self.offsets[number + 1])
+            if offset >= stop:
+                break
+            pieces.append(Piece(self.files[number].path, max(start, offset) - offset, min(stop, end) - offset))
+        return tuple(pieces)
+
+
+def _find_files(patterns: Patterns) -> list[str]:
+    """Paths of all files that match a pattern, each once, sorted."""
+    single = isinstance(patterns, str | bytes | os.PathLike) or not isinstance(patterns, Iterable)
+    listed: list[Any] = [patterns] if single else list(patterns)  # type: ignore[arg-type]
+    if not listed:
+        raise DataError("there are no files to read, got an empty list; give at least one path or pattern")
+    found: set[str] = set()
+    for pattern in listed:
+        if isinstance(pattern, str) and _is_remote(pattern):
+            matches = _remote_matches(pattern)
+        else:
+            if isinstance(pattern, str):
+                pattern = pattern.removeprefix("file://").removeprefix("local://")
+            matches = _local_matches(os.fspath(as_path(pattern)))
+        if not matches:
+            raise StorageError(
+                f"no file matches {redacted_address(pattern)}, expected at least one; check the spelling"
+            )
+        found.update(matches)
+    return sorted(found)
+
+
+def _local_matches(pattern: str) -> list[str]:
+    # the name of an existing file is no pattern, even with brackets in it
+    named = os.path.exists(pattern) or not glob.has_magic(pattern)
+    matches = [pattern] if named else glob.glob(pattern, recursive=True)
+    return [os.path.abspath(match) for match in matches]  # workers have other working directories
+
+
+def _remote_matches(pattern: str) -> list[str]:
+    """Addresses of the files that match a pattern."""
+    with _translated_errors(pattern):
+        system, path = _file_system(pattern)
+        _, chain, outer = pattern.partition("::")  # zip://*.npy::s3://bucket/all.zip
+        found = system.glob(path) if any(sign in path for sign in "*?[") else [path]
+        return [system.unstrip_protocol(match) + chain + outer for match in found]
+
+
+def _inspect(path: str) -> InputFile:
+    """Read the properties of a file."""
+    if not _is_remote(path):
+        with open_vectors(path) as vectors:
+            (rows, width), dtype = vectors.shape, vectors.dtype
+        status = os.stat(path)
+        return InputFile(path, rows, width, dtype.str, f"{status.st_size}-{status.st_mtime_ns}")
+    with _translated_errors(path):
+        system, name = _file_system(path)
+        stamp = str(system.ukey(name))
+    layout = _remote_layout(path)
+    if layout is not None:
+        return InputFile(path, layout.rows, layout.width, layout.dtype.str, stamp)
+    with _copied(path, None, 0, 0) as vectors:
+        return InputFile(path, *vectors.shape, vectors.dtype.str, stamp)
+
+
+def _check_length(piece: Piece, rows: int) -> None:
+    if piece.stop > rows:
+        raise FormatError(
+            f"{piece} holds {rows} vectors, expected {piece.stop} or more as when the job began; do not change "
+            "the file meanwhile, and begin again"
+        )
+
+
+def _is_remote(path: str) -> bool:
+    """Whether a path is an address for fsspec, such as ``s3://bucket/part-0.npy``."""
+    return "://" in path and not path.startswith(("file://", "local://"))
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The layout of a flat file; ``header(n)`` is the header of a file with n of its rows."""
+
+    rows: int
+    width: int
+    dtype: np.dtype[Any]
+    first_byte: int
+    row_bytes: int
+    header: Callable[[int], bytes]
+
+
+def _remote_layout(url: str) -> _Layout | None:
+    """Layout of a file, or None if its format, or damage, requires to read the whole file."""
+    with _translated_errors(url):
+        system, path = _file_system(url)
+        return _layout(url, system.read_block(path, 0, _HEAD_BYTES), int(system.size(path)))
+
+
+def _layout(url: str, head: bytes, size: int) -> _Layout | None:
+    format, packed = by_name(Path(_name(url)))
+    if packed or format is None:
+        return None
+    if format.name == "npy":
+        shape, columns_first, dtype, start = read_header(
+            Source(redacted_address(url), np.frombuffer(head, dtype=np.uint8))  # type: ignore[arg-type]
+        )  # the address is for messages; a Path would drop one of its slashes
+        if columns_first or len(shape) != 2 or dtype.kind not in "biuf" or size != start + _bytes(shape, dtype):
+            return None  # opening the whole file then reports what is wrong
+        width = shape[1]
+        return _Layout(shape[0], width, dtype, start, width * dtype.itemsize, lambda n: npy_header(n, width, dtype))
+    if format.name in ("fvecs", "bvecs", "ivecs") and len(head) >= 4 and format.dtype is not None:
+        width = struct.unpack_from("<i", head)[0]
+        stride = 4 + width * format.dtype.itemsize
+        if width < 1 or size % stride:
+            return None
+        return _Layout(size // stride, width, format.dtype, 0, stride, lambda _: b"")
+    if format.name in ("fbin", "u8bin", "i8bin", "ibin") and len(head) >= 8 and format.dtype is not None:
+        rows, width = struct.unpack_from("<II", head)
+        if rows < 1 or width < 1 or size != 8 + _bytes((rows, width), format.dtype):
+            return None
+        stride = width * format.dtype.itemsize
+        return _Layout(rows, width, format.dtype, 8, stride, lambda n: struct.pack("<II", n, width))
+    return None
+
+
+def _name(url: str) -> str:
+    """Name of the file, which determines its format, without the query, which may hold a signature."""
+    path = url.partition("::")[0].partition("?")[0]
+    return PurePosixPath(path.partition("#")[0] if path.startswith("http") else path).name
+
+
+def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    return shape[0] * shape[1] * dtype.itemsize
+
+
+@contextmanager
+def _copied(url: str, layout: _Layout | None, start: int, stop: int) -> Iterator[Vectors]:
+    with tempfile.TemporaryDirectory(prefix="autojacobin-") as folder:
+        format, packed = by_name(Path(_name(url)))  # the name itself may contain a part of a password
+        copy = Path(folder) / f"copy{format.extensions[0] if format else ''}{'.gz' if packed else ''}"
+        with _translated_errors(url):
+            system, path = _file_system(url)
+            if layout is None:
+                system.get_file(path, str(copy))
+            else:
+                with open(copy, "wb") as stream:
+                    stream.write(layout.header(stop - start))
+                    offset, end = (layout.first_byte + row * layout.row_bytes for row in (start, stop))
+                    while offset < end:
+                        block = system.read_block(path, offset, min(_BYTES_AT_A_TIME, end - offset))
+                        if not block:
+                            shown = redacted_address(url)
+                            raise FormatError(
+                                f"{shown} ends at byte {offset}, expected {end}; it was changed meanwhile"
+                            )
+                        stream.write(block)
+                        offset += len(block)
+        where = redacted_address(url) + ("" if layout is None else f" (from row {start} on)")
+        try:
+            with open_vectors(copy) as vectors:
+                yield vectors
+        except FormatError as error:
+            raise FormatError(str(error).replace(str(copy), where)) from safe_cause(error, url)
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    try:
+        fsspec = importlib.import_module("fsspec")
+    except ImportError:
+        raise MissingExtraError("fsspec", "cluster", f"reading {redacted_address(url)}") from None
+    system, path = fsspec.core.url_to_fs(url)
+    return system, str(path)
+
+
+@contextmanager
+def _translated_errors(url: str) -> Iterator[None]:
+    """Translate the errors of a remote store; each store has its own exceptions, so all are caught."""
+    shown = redacted_address(url)
+    try:
+        yield
+    except AutoJacobinError:
+        raise
+    except FileNotFoundError as error:
+        cause = safe_cause(error, url)
+        raise StorageError(f"cannot read {shown}: there is no such file; check the spelling") from cause
+    except Exception as error:
+        reason = redacted_message(" ".join(str(error).split()), url) or type(error).__name__
+        cause = safe_cause(error, url)
+        raise StorageError(f"cannot read {shown}: {reason}; check the address and your permissions") from cause

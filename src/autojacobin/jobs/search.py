@@ -1,0 +1,173 @@
+"""Jobs that search an index, or find true neighbours, with one task per segment or chunk.
+
+The results are those of a single machine, ties included, whatever runs the tasks and on however many workers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.core.arrays import to_host
+from autojacobin.core.vectors import as_floats, as_matrix
+from autojacobin.datasets.formats.source import as_path
+from autojacobin.errors import DataError
+from autojacobin.index.folder import read_index
+from autojacobin.index.segment import Segment
+from autojacobin.jobs.chunks import (
+    ROWS_PER_CHUNK,
+    Neighbours,
+    SegmentFiles,
+    cut_into_chunks,
+    measure_chunk,
+    search_chunk,
+    truth_chunk,
+)
+from autojacobin.jobs.executor import Executor, Progress, Task
+from autojacobin.jobs.inputs import Patterns, survey
+from autojacobin.search.arguments import checked_candidates, checked_k
+from autojacobin.search.distances import DISTANCES, check_distance
+from autojacobin.search.kernels.selection import merge_topk
+
+__all__ = ["search_index", "true_neighbours"]
+
+_BYTES_PER_RESULT = 2**26
+
+
+def search_index(
+    path: str | os.PathLike[str],
+    queries: Any,
+    k: SupportsIndex,
+    executor: Executor,
+    *,
+    candidates: SupportsIndex | None = None,
+    distance: str = "hamming",
+    rerank: bool = True,
+    progress: Progress | None = None,
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Search an index with one task per segment; the result is that of ``Index.search``.
+
+    Parameters
+    ----------
+    path : path
+        Folder of an index on a path that every worker sees.
+    executor : Executor
+        What runs the tasks.
+    queries, k, candidates, distance, rerank
+        As in :meth:`autojacobin.Index.search`.
+    progress : callable, optional
+        Called as ``progress("searching", done, total)`` and ``progress("re-ranking", done, total)``.
+
+    Returns
+    -------
+    distances, ids : arrays of shape (n_queries, k)
+    """
+    where = os.path.abspath(as_path(path))
+    hasher, manifest, segments = read_index(where)
+    n = sum(segment.n_live for segment in segments)
+    wanted = checked_k(k, n, "the index")
+    check_distance(distance)
+    if not rerank and candidates is not None:
+        raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")
+    if rerank and not manifest.keep_vectors:
+        raise DataError("this index keeps no vectors to re-rank by; pass rerank=False, or build it with its vectors")
+    depth = min(checked_candidates(candidates, wanted), n) if rerank else wanted
+    files = [
+        SegmentFiles(where, segment.record, manifest.n_bits, manifest.n_features, manifest.keep_vectors)
+        for segment in segments
+    ]
+    matrix = to_host(as_matrix(queries, type(hasher).__name__))
+    results = []
+    for block in _query_blocks(len(matrix), depth):
+        shared = executor.share(DISTANCES[distance].queries(hasher, matrix[block]))
+        tasks = [Task(search_chunk, (file, shared, depth), where) for file in files]
+        found = executor.merged("searching", tasks, merge_topk, depth, progress)
+        if rerank:
+            found = _reranked(matrix[block], found[1], segments, files, wanted, executor, progress)
+        results.append(found)
+    return np.concatenate([part[0] for part in results]), np.concatenate([part[1] for part in results])
+
+
+def true_neighbours(
+    patterns: Patterns,
+    queries: Any,
+    k: SupportsIndex,
+    executor: Executor,
+    *,
+    rows_per_chunk: int = ROWS_PER_CHUNK,
+    progress: Progress | None = None,
+) -> npt.NDArray[np.int64]:
+    """Find the exact Euclidean neighbours of queries among the vectors in many files.
+
+    The result is that of :func:`~autojacobin.evaluation.ground_truth` over all files as one matrix.
+
+    Parameters
+    ----------
+    patterns, executor, rows_per_chunk, progress
+        As in :func:`build_index`.
+    queries : matrix of shape (n_queries, n_features)
+    k : int
+        Neighbours per query, from 1 to the number of vectors.
+
+    Returns
+    -------
+    ids : array of int64, shape (n_queries, k)
+        Row numbers over all files in the order of their paths, nearest first.
+    """
+    inputs = survey(patterns)
+    wanted = checked_k(k, inputs.rows, "the base")
+    matrix = to_host(as_matrix(queries, "true_neighbours"))
+    if matrix.shape[1] != inputs.width:
+        raise DataError(
+            f"base and queries must have one dimension, got {inputs.width} in {inputs.files[0]} and "
+            f"{matrix.shape[1]} in the queries; pass vectors of the same kind"
+        )
+    try:
+        as_floats(matrix)
+    except DataError as error:  # a worker would report it as a NaN in its chunk
+        raise type(error)(f"in the queries: {error}") from error
+    chunks = cut_into_chunks(inputs, rows_per_chunk)
+    ids = np.empty((len(matrix), wanted), dtype=np.int64)
+    for block in _query_blocks(len(matrix), wanted) if len(matrix) else ():
+        shared = executor.share(np.ascontiguousarray(matrix[block]))
+        tasks = [Task(truth_chunk, (chunk, shared, wanted), str(chunk)) for chunk in chunks]
+        ids[block] = executor.merged("ground truth", tasks, merge_topk, wanted, progress)[1]
+    return ids
+
+
+def _query_blocks(n: int, k: int) -> Iterator[slice]:
+    """Blocks of queries whose results over one segment stay small."""
+    step = max(1, _BYTES_PER_RESULT // (16 * k))
+    return (slice(start, start + step) for start in range(0, max(1, n), step))
+
+
+def _reranked(
+    queries: npt.NDArray[Any],
+    ids: npt.NDArray[np.int64],
+    segments: Sequence[Segment],
+    files: Sequence[SegmentFiles],
+    k: int,
+    executor: Executor,
+    progress: Progress | None,
+) -> Neighbours:
+    """Sort candidates by Euclidean distances, which the tasks compute per segment."""
+    dtypes = {segment.vectors.dtype for segment in segments}
+    dtype = None if len(dtypes) == 1 else np.result_type(*dtypes).str
+    shared = executor.share(as_floats(queries))
+    positions, tasks = [], []
+    for segment, file in zip(segments, files, strict=True):
+        here, _ = segment.find(ids.ravel())
+        if len(here):
+            pairs = np.stack([here // ids.shape[1], ids.ravel()[here]], axis=1)
+            positions.append(here)
+            tasks.append(Task(measure_chunk, (file, shared, pairs, dtype), file.folder))
+    squared: Any = np.empty(ids.size)
+    for number, distances in executor.each("re-ranking", tasks, progress):
+        squared[positions[number]] = distances
+    squared = squared.reshape(ids.shape)
+    order = np.lexsort((ids, squared), axis=1)[:, :k]
+    return np.sqrt(np.take_along_axis(squared, order, axis=1)), np.take_along_axis(ids, order, axis=1)

@@ -1,0 +1,254 @@
+"""Re-ranking: the Euclidean order of the candidates that a search over codes found.
+
+Vectors are read in place, whatever their type, and every sum is taken in float64 from the same float32 or float64
+values, so the distances are those of converted copies. If vectors and queries are whole numbers from 0 to 255, sums are
+taken in whole numbers, which gives the same result. If only the nearest are wanted, estimates in float32 tell which
+vectors need not be measured in float64.
+
+*The error of an estimate.* It is a sum of D squares, none below zero. Each difference and each square is rounded once
+and then takes part in at most D − 1 sums, whatever their order. So the estimate errs by about (D + 2) 2⁻²⁴ of the
+squared distance at most. Twice that is allowed for, which also covers the rounding errors of float64, plus a tiny
+number for squares that are too small for float32. Queries of float64 are rounded to float32 first, and no distance
+changes by more than the query moves. The k-th smallest estimate thus proves that k vectors are within a certain
+distance, and a vector whose estimate is above the limit that follows from it is strictly farther away than these. All
+others are measured again. Estimates that are not finite prove nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.core.parallel import run_tasks
+from autojacobin.core.vectors import as_floats, as_matrix, refuse_non_finite
+from autojacobin.errors import DataError
+from autojacobin.search.arguments import checked_k
+from autojacobin.search.kernels.euclidean import (
+    LONGEST_UINT8,
+    estimate_rows,
+    l2_rows,
+    l2_uint8_rows,
+    select_undecided,
+    write_measured,
+)
+from autojacobin.search.kernels.selection import select_smallest
+
+__all__ = [
+    "Measure", "is_read_in_place", "measure_fetched", "measure_in_place", "nearest_candidates", "order_block", "rerank",
+    "squared_distances",
+]  # fmt: skip
+
+_NUMBERS_PER_BLOCK = 2**23
+
+_IN_PLACE = frozenset(np.dtype(name) for name in ("uint8", "float16", "float32", "float64"))
+_ESTIMATED = frozenset(np.dtype(name) for name in ("uint8", "float16", "float32"))
+_FEWEST_ROWS_PER_WANTED = 4  # if a larger share is wanted, estimates save little
+_FEWEST_NUMBERS = 2**18  # fewer are measured faster than they are estimated
+_LONGEST_ESTIMATED = 2**20  # numbers in a vector, up to which the relative error stays below an eighth
+_UNIT, _TINY = 2.0**-24, 2.0**-120
+
+
+class Measure(Protocol):
+    """Measures the squared distances of queries to their candidates."""
+
+    def __call__(
+        self,
+        queries: npt.NDArray[Any],
+        ids: npt.NDArray[Any],
+        squared: npt.NDArray[np.float64],
+        wanted: int | None = None,
+    ) -> None:
+        """Write the squared distances of a block of queries, which are floats, to the candidates of each.
+
+        If only the ``wanted`` nearest of each query matter, anything larger than their distances may be written for the
+        others.
+        """
+
+
+def rerank(
+    queries: Any,
+    candidates: npt.ArrayLike,
+    vectors: Any | Callable[[npt.NDArray[np.int64]], Any],
+    k: SupportsIndex,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Sort candidates by their Euclidean distance to the query, and keep the ``k`` nearest.
+
+    Parameters
+    ----------
+    queries : matrix of shape (n_queries, n_features)
+    candidates : array of int, shape (n_queries, n_candidates)
+        Ids of the candidates of each query, none of them twice.
+    vectors : matrix or callable
+        The vectors whose row numbers the ids are, in memory or in a memory map, read in place; or a function that
+        gives the vectors for ascending ids. It is called once for each block of queries, on several threads.
+    k : int
+        Neighbours of each query, from 1 to ``n_candidates``.
+
+    Returns
+    -------
+    distances, ids : arrays of shape (n_queries, k)
+        Euclidean distances in ascending order, computed in double precision; equal distances in order of id.
+
+    Examples
+    --------
+    >>> from autojacobin.search import rerank
+    >>> rerank([[0.0, 0.0]], [[0, 1, 2]], [[3.0, 4.0], [0.0, 1.0], [1.0, 0.0]], k=2)
+    (array([[1., 1.]]), array([[1, 2]]))
+    """
+    rows = as_floats(as_matrix(queries, "rerank"))
+    ids = np.asarray(candidates)
+    if ids.ndim != 2 or len(ids) != len(rows) or (ids.dtype.kind not in "iu" and ids.size):
+        raise DataError(
+            f"candidates must be a matrix of ids with a row for each of the {len(rows)} queries, got {ids.dtype} of "
+            f"shape {ids.shape}; pass the ids of hamming_topk"
+        )
+    wanted = checked_k(k, ids.shape[1], "the candidates")
+    return nearest_candidates(rows, ids, _measure_for(vectors, rows.shape[1], ids), wanted)
+
+
+def _measure_for(vectors: Any, width: int, ids: npt.NDArray[Any]) -> Measure:
+    if callable(vectors):
+        return partial(measure_fetched, vectors)
+    matrix = as_matrix(vectors, "rerank")
+    if matrix.shape[1] != width:
+        raise DataError(f"vectors must have the {width} features of the queries, got {matrix.shape[1]}")
+    if ids.size and not (ids.min() >= 0 and ids.max() < len(matrix)):
+        wrong = int(ids.min()) if ids.min() < 0 else int(ids.max())
+        raise DataError(f"candidates must be rows of vectors, from 0 to {len(matrix) - 1}, got {wrong}")
+    if is_read_in_place(matrix):
+        return lambda queries, ids, squared, wanted=None: measure_in_place(
+            matrix, queries, ids.astype(np.int64), squared, wanted
+        )
+    return partial(measure_fetched, lambda chosen: matrix[chosen])
+
+
+def nearest_candidates(
+    queries: npt.NDArray[Any], ids: npt.NDArray[Any], measure: Measure, k: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Distances and ids of the ``k`` nearest candidates, block by block on all cores; the queries are floats."""
+    distances, nearest = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
+    per_block = max(1, _NUMBERS_PER_BLOCK // max(1, ids.shape[1] * queries.shape[1]))
+
+    def order(start: int) -> None:
+        block = slice(start, start + per_block)
+        order_block(queries[block], ids[block], measure, distances[block], nearest[block])
+
+    run_tasks(order, [(start,) for start in range(0, len(queries), per_block)])
+    return distances, nearest
+
+
+def order_block(
+    queries: npt.NDArray[Any],
+    ids: npt.NDArray[Any],
+    measure: Measure,
+    distances: npt.NDArray[np.float64],
+    nearest: npt.NDArray[np.int64],
+) -> None:
+    """Write the distances and ids of the nearest candidates, as many as the last two arrays have columns."""
+    k, squared = nearest.shape[1], np.empty(ids.shape)
+    measure(queries, ids, squared, k)
+    select_smallest(squared, ids, k, distances, nearest)
+    np.sqrt(distances, out=distances)
+
+
+def measure_in_place(
+    vectors: npt.NDArray[Any],
+    queries: npt.NDArray[Any],
+    rows: npt.NDArray[Any],
+    squared: npt.NDArray[np.float64],
+    wanted: int | None = None,
+) -> None:
+    """Measure the distances to ``rows`` of ``vectors`` in place; rows below 0 are left out."""
+    squared_distances(queries, vectors, rows, squared, wanted)
+    if vectors.dtype.kind == "f" and not math.isfinite(squared.max(initial=0)):
+        wrong = rows[~np.isfinite(squared) & (rows >= 0)]
+        for row in wrong[:1]:  # finite numbers of float64 may be that far apart; NaN and Inf are an error
+            refuse_non_finite(vectors[row : row + 1], int(row))
+
+
+def measure_fetched(
+    fetch: Callable[[npt.NDArray[np.int64]], Any],
+    queries: npt.NDArray[Any],
+    ids: npt.NDArray[Any],
+    squared: npt.NDArray[np.float64],
+    wanted: int | None = None,
+) -> None:
+    """Measure the distances to vectors that a function gives; it is called once, with ascending ids."""
+    needed, rows = np.unique(ids, return_inverse=True)
+    vectors = as_floats(np.asarray(fetch(needed.astype(np.int64))))
+    squared_distances(queries, vectors, rows.reshape(ids.shape), squared, wanted)
+
+
+def is_read_in_place(vectors: Any) -> bool:
+    """Tell whether :func:`squared_distances` takes such vectors; others are converted first."""
+    return bool(vectors.dtype in _IN_PLACE and vectors.dtype.isnative and vectors.flags.c_contiguous)
+
+
+def squared_distances(queries: Any, vectors: Any, rows: Any, squared: Any, wanted: int | None = None) -> None:
+    """Write the squared distance of each query to each of its ``rows`` of ``vectors``; rows below 0 are left out.
+
+    ``queries`` are float32 or float64, ``rows`` and ``squared`` have a row for each of them. If only the ``wanted``
+    nearest of each query matter, anything larger than their distances may be written for the others.
+    """
+    if vectors.dtype == np.uint8 and queries.shape[1] <= LONGEST_UINT8 and _are_uint8(queries):
+        l2_uint8_rows(queries.astype(np.int16), vectors, rows, squared)
+    elif wanted is not None and _are_estimated(vectors, rows, wanted):
+        chosen, columns = _estimate(queries, vectors, rows, wanted, squared)
+        measured = np.empty(chosen.shape)
+        l2_rows(queries, _numbers(vectors), chosen, measured)
+        write_measured(measured, chosen, columns, squared)
+    else:
+        l2_rows(queries, _numbers(vectors), rows, squared)
+
+
+def _are_uint8(queries: Any) -> bool:
+    """Tell whether floats are whole numbers from 0 to 255, as they are if the queries were bytes."""
+    return bool(np.all((queries >= 0) & (queries <= 255) & (queries == np.floor(queries))))
+
+
+def _numbers(vectors: Any) -> Any:
+    """Vectors as the kernels take them. numba does not know float16, so its bits are passed."""
+    return vectors.view(np.uint16) if vectors.dtype == np.float16 else vectors
+
+
+def _are_estimated(vectors: Any, rows: Any, wanted: int) -> bool:
+    """Tell whether estimates are possible for such vectors, and faster for the ``wanted`` nearest of ``rows``."""
+    width = vectors.shape[1]
+    if vectors.dtype not in _ESTIMATED or not vectors.flags.c_contiguous or width > _LONGEST_ESTIMATED:
+        return False
+    present = np.count_nonzero(rows >= 0)
+    enough = wanted <= rows.shape[1] and present >= _FEWEST_ROWS_PER_WANTED * wanted * len(rows)
+    return bool(enough and present * width >= _FEWEST_NUMBERS)
+
+
+def _estimate(queries: Any, vectors: Any, rows: Any, wanted: int, squared: Any) -> tuple[Any, Any]:
+    """Write estimates of the squared distances, and give the rows that may be among the ``wanted`` nearest.
+
+    Also gives the columns of ``rows`` that they are in. Both are filled up with -1. The estimates of all other rows are
+    larger than ``wanted`` of the squared distances.
+    """
+    floats, moved = _as_float32(queries)
+    numbers = _numbers(vectors)
+    estimate_rows(floats, numbers, rows, squared)
+    error, tiny = 2 * (vectors.shape[1] + 8) * _UNIT, (vectors.shape[1] + 8) * _TINY
+    capacity, most = 0, 2 * wanted
+    while most > capacity:  # a second time only if very many are equally far
+        capacity = min(most, rows.shape[1])
+        chosen = np.full((len(rows), capacity), -1, dtype=np.int64)
+        columns = np.full((len(rows), capacity), -1, dtype=np.int32)
+        most = select_undecided(numbers, rows, squared, moved, error, tiny, wanted, chosen, columns)
+    return chosen, columns
+
+
+def _as_float32(queries: Any) -> tuple[Any, Any]:
+    """Queries as float32, and the largest distance that each of them moved by."""
+    if queries.dtype == np.float32:
+        return np.ascontiguousarray(queries), np.zeros(len(queries))
+    with np.errstate(all="ignore"):  # what float32 cannot hold moves by infinity
+        floats = np.ascontiguousarray(queries, dtype=np.float32)
+        return floats, np.sqrt(np.square(queries - floats).sum(axis=1)) * (1 + 2.0**-20)

@@ -1,0 +1,383 @@
+"""Squared Euclidean distances to rows of a matrix, read in place whatever their type.
+
+``l2_rows``
+    Sums in float64 over rows of uint8, float16, float32 or float64.
+``l2_uint8_rows``
+    Sums in whole numbers over rows of uint8, if the queries are whole numbers from 0 to 255 too. float64 holds such
+    sums exactly, so the result is the same, in a quarter of the time.
+``estimate_rows``, ``select_undecided``
+    Estimates in float32, and the rows that may be among the nearest given the error of these estimates.
+``keep_near``
+    Rows that may be among the nearest, from a matrix product with an error bound (see ``truth.py``).
+
+Candidates are anywhere in memory, and waiting for them took two thirds of the time. So the rows that come next are
+prefetched.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from autojacobin.core.compilation import intrinsic, kernel, use_wide_registers
+from autojacobin.search.kernels.selection import upper_limit
+from autojacobin.search.kernels.simd import (
+    CACHE_LINE,
+    INT32,
+    WORD,
+    generate_loop,
+    horizontal_sum,
+    load,
+    machine_has,
+)
+
+__all__ = [
+    "LONGEST_UINT8", "decode_float16", "estimate_rows", "keep_near", "l2_rows", "l2_uint8_rows", "remove_far",
+    "select_undecided", "write_measured",
+]  # fmt: skip
+
+_BYTES_AHEAD, _FEWEST_ROWS_AHEAD, _MOST_ROWS_AHEAD = 4096, 4, 24
+
+_UINT8_STRIP, _FLOAT32_STRIP = 32, 16  # numbers in a vector
+_UNROLLED = 4
+_INT16S = ir.VectorType(ir.IntType(16), _UINT8_STRIP)
+_INT32S = ir.VectorType(INT32, _UINT8_STRIP // 2)
+LONGEST_UINT8 = (2**31 - 1) // 255**2  # numbers in a vector whose sum of squares surely fits 32 bits
+
+_FLOAT32 = ir.FloatType()
+_STORED = {types.uint8: ir.IntType(8), types.uint16: ir.IntType(16), types.float32: _FLOAT32}
+_FLOAT16_SCALE = 2.0**112  # the exponent of float16, moved to where float32 has it, is too small by this factor
+_BEYOND_FLOAT16 = 65536.0
+
+
+# Prefetching
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _prefetch(typing_context: Any, address: Any) -> Any:  # noqa: ARG001
+    """Ask for the cache line at an address, which need not be valid, without waiting for it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        pointer = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, INT32, INT32, INT32])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        to_read, keep_in_cache, as_data = (ir.Constant(INT32, value) for value in (0, 3, 1))
+        builder.call(prefetch, [builder.inttoptr(arguments[0], pointer), to_read, keep_in_cache, as_data])
+        return context.get_dummy_value()
+
+    return types.void(types.uintp), generate
+
+
+@kernel(inline=True)
+def _prefetch_row(vectors: Any, row: int) -> None:
+    step = vectors.strides[0]
+    first = vectors.ctypes.data + row * step
+    for line in range(first & -CACHE_LINE, first + step, CACHE_LINE):
+        _prefetch(np.uintp(line))
+
+
+@kernel(inline=True)
+def _prefetch_ahead(vectors: Any, rows: Any, q: int, c: int) -> None:
+    """Prefetch the row that is some kilobytes ahead of ``rows[q, c]``."""
+    ahead = c + min(_MOST_ROWS_AHEAD, max(_FEWEST_ROWS_AHEAD, _BYTES_AHEAD // max(1, vectors.strides[0])))
+    _prefetch_row(vectors, rows[q, min(ahead, rows.shape[1] - 1)])
+
+
+# Sums over one row
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _l2_uint8(typing_context: Any, queries: Any, q: Any, vectors: Any, row: Any) -> Any:  # noqa: ARG001
+    """Squared distance of row ``q`` of ``queries`` (int16) to a row of ``vectors`` (uint8), over whole strips of 32.
+
+    CPUs multiply pairs of 16-bit numbers and add the two products in one instruction, 32 numbers at a time.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        width, (asked, stored) = _row_pointers(context, builder, signature, arguments)
+
+        def add_strips(count: int, start: Any, sums: list[Any]) -> list[Any]:
+            parts = []
+            for strip in range(count):
+                offset = builder.add(start, WORD(strip * _UINT8_STRIP))
+                numbers = load(builder, builder.gep(asked, [offset]), _INT16S, 2)
+                bytes_ = load(builder, builder.gep(stored, [offset]), ir.VectorType(ir.IntType(8), _UINT8_STRIP), 1)
+                parts.append(_sums_of_pairs(builder, builder.sub(numbers, builder.zext(bytes_, _INT16S))))
+            while len(parts) > 1:
+                parts = [builder.add(one, other) for one, other in zip(parts[0::2], parts[1::2], strict=True)]
+            return [builder.add(sums[0], parts[0])]
+
+        start, sums = WORD(0), [ir.Constant(_INT32S, [0] * _INT32S.count)]
+        for count in (_UNROLLED, 1):
+            step = count * _UINT8_STRIP
+            start, sums = generate_loop(builder, start, width, step, sums, partial(add_strips, count))
+        return horizontal_sum(builder, sums[0], builder.add)
+
+    return types.int32(queries, q, vectors, row), generate
+
+
+def _sums_of_pairs(builder: Any, numbers: Any) -> Any:
+    """Squares of 16-bit numbers, added two by two."""
+    if machine_has("avx512bw"):
+        kind = ir.FunctionType(_INT32S, [_INT16S, _INT16S])
+        multiply_and_add = builder.module.declare_intrinsic("llvm.x86.avx512.pmaddw.d.512", (), kind)
+        return builder.call(multiply_and_add, [numbers, numbers])
+    squares = []
+    for first in (0, 1):
+        chosen = ir.Constant(_INT32S, list(range(first, _UINT8_STRIP, 2)))
+        half = builder.shuffle_vector(numbers, ir.Constant(_INT16S, ir.Undefined), chosen)
+        squares.append(builder.mul(builder.sext(half, _INT32S), builder.sext(half, _INT32S)))
+    return builder.add(*squares)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _l2_float32(typing_context: Any, queries: Any, q: Any, vectors: Any, row: Any) -> Any:  # noqa: ARG001
+    """Squared distance in float32 of row ``q`` of ``queries`` to a row of ``vectors``, over whole strips of 16.
+
+    Vectors of uint16 are the bits of float16. Four sums are kept, so that no addition has to wait for the one before.
+    """
+    stored_type = _STORED[vectors.dtype]
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        width, (asked, stored) = _row_pointers(context, builder, signature, arguments)
+
+        def add_strips(start: Any, sums: list[Any]) -> list[Any]:
+            results = []
+            for strip, total in enumerate(sums):
+                offset = builder.add(start, WORD(strip * _FLOAT32_STRIP))
+                numbers = load(builder, builder.gep(asked, [offset]), ir.VectorType(_FLOAT32, _FLOAT32_STRIP), 4)
+                align = 4 if stored_type is _FLOAT32 else stored_type.width // 8
+                others = load(builder, builder.gep(stored, [offset]), ir.VectorType(stored_type, _FLOAT32_STRIP), align)
+                gaps = builder.fsub(numbers, _as_float32(builder, others))
+                squares = builder.fmul(gaps, gaps, flags=("contract",))
+                results.append(builder.fadd(total, squares, flags=("contract",)))
+            return results
+
+        zeros = ir.Constant(ir.VectorType(_FLOAT32, _FLOAT32_STRIP), [0.0] * _FLOAT32_STRIP)
+        start, sums = generate_loop(
+            builder, WORD(0), width, _UNROLLED * _FLOAT32_STRIP, [zeros] * _UNROLLED, add_strips
+        )
+        while len(sums) > 1:
+            sums = [builder.fadd(one, other) for one, other in zip(sums[0::2], sums[1::2], strict=True)]
+        _, sums = generate_loop(builder, start, width, _FLOAT32_STRIP, sums, add_strips)
+        return horizontal_sum(builder, sums[0], builder.fadd)
+
+    return types.float32(queries, q, vectors, row), generate
+
+
+def _row_pointers(context: Any, builder: Any, signature: Any, arguments: Any) -> tuple[Any, list[Any]]:
+    """Width of the rows, and pointers to row ``arguments[1]`` of the queries and ``arguments[3]`` of the vectors."""
+    tables = [context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 2)]
+    width = builder.extract_value(tables[0].shape, 1)
+    rows = zip(tables, (arguments[1], arguments[3]), strict=True)
+    return width, [builder.gep(table.data, [builder.mul(row, width)]) for table, row in rows]
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def decode_float16(typing_context: Any, number: Any) -> Any:  # noqa: ARG001
+    """Give the bits of a float16, which are a uint16, as float32; numbers of other types stay as they are."""
+    is_float16 = number == types.uint16
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        return _as_float32(builder, arguments[0]) if is_float16 else arguments[0]
+
+    return (types.float32 if is_float16 else number)(number), generate
+
+
+def _as_float32(builder: Any, numbers: Any) -> Any:
+    """One number or a vector of them as float32."""
+    width = getattr(getattr(numbers.type, "element", numbers.type), "width", None)
+    if width is None:
+        return numbers
+    if width == 8:
+        return builder.uitofp(numbers, _like(numbers, _FLOAT32))
+    if machine_has("f16c"):
+        return builder.fpext(builder.bitcast(numbers, _like(numbers, ir.HalfType())), _like(numbers, _FLOAT32))
+    # without the instruction LLVM would call a function that numba does not link
+    return _move_bits(builder, builder.zext(numbers, _like(numbers, INT32)))
+
+
+def _move_bits(builder: Any, bits: Any) -> Any:
+    """Move the bits of a float16 to where float32 has them."""
+    floats = _like(bits, _FLOAT32)
+    moved = builder.shl(builder.and_(bits, _constant(bits.type, 0x7FFF)), _constant(bits.type, 13))
+    size = builder.fmul(builder.bitcast(moved, floats), _constant(floats, _FLOAT16_SCALE))
+    size = builder.select(
+        builder.fcmp_ordered("<", size, _constant(floats, _BEYOND_FLOAT16)), size, _constant(floats, float("inf"))
+    )
+    sign = builder.shl(builder.and_(bits, _constant(bits.type, 0x8000)), _constant(bits.type, 16))
+    return builder.bitcast(builder.or_(builder.bitcast(size, bits.type), sign), floats)
+
+
+def _like(numbers: Any, kind: Any) -> Any:
+    """A type with as many elements as ``numbers``, each of ``kind``."""
+    return ir.VectorType(kind, numbers.type.count) if isinstance(numbers.type, ir.VectorType) else kind
+
+
+def _constant(kind: Any, value: Any) -> Any:
+    return ir.Constant(kind, [value] * kind.count if isinstance(kind, ir.VectorType) else value)
+
+
+# Distances of queries to rows; rows below 0 are left out
+
+
+@kernel
+def l2_uint8_rows(queries: Any, vectors: Any, rows: Any, squared: Any) -> None:
+    """Squared distances of queries of int16 to rows of uint8."""
+    use_wide_registers()
+    width = np.uint64(queries.shape[1])
+    rest = width - width % np.uint64(_UINT8_STRIP)
+    for q in range(rows.shape[0]):
+        for c in range(rows.shape[1]):
+            _prefetch_ahead(vectors, rows, q, c)
+            if rows[q, c] >= 0:
+                row = np.int64(rows[q, c])
+                total = np.int64(_l2_uint8(queries, q, vectors, row))
+                for j in range(rest, width):
+                    gap = np.int64(queries[q, j]) - np.int64(vectors[np.uint64(row), j])
+                    total += gap * gap
+                squared[q, c] = total
+
+
+@kernel(reassociate=True)
+def l2_rows(queries: Any, vectors: Any, rows: Any, squared: Any) -> None:
+    """Squared distances in float64 of queries of float32 or float64 to rows; vectors of uint16 are bits of float16."""
+    use_wide_registers()
+    for q in range(rows.shape[0]):
+        for c in range(rows.shape[1]):
+            _prefetch_ahead(vectors, rows, q, c)
+            if rows[q, c] >= 0:
+                row = np.uint64(rows[q, c])  # numba checks signed numbers for counting from the end
+                total = 0.0
+                for j in range(queries.shape[1]):
+                    gap = np.float64(queries[q, j]) - np.float64(decode_float16(vectors[row, j]))
+                    total += gap * gap
+                squared[q, c] = total
+
+
+@kernel
+def estimate_rows(queries: Any, vectors: Any, rows: Any, squared: Any) -> None:
+    """Squared distances in float32 of queries of float32 to rows; vectors of uint16 are bits of float16."""
+    use_wide_registers()
+    width = np.uint64(queries.shape[1])
+    rest = width - width % np.uint64(_FLOAT32_STRIP)
+    for q in range(rows.shape[0]):
+        for c in range(rows.shape[1]):
+            _prefetch_ahead(vectors, rows, q, c)
+            if rows[q, c] >= 0:
+                row = np.int64(rows[q, c])
+                total = _l2_float32(queries, q, vectors, row)
+                for j in range(rest, width):
+                    gap = queries[q, j] - np.float32(decode_float16(vectors[np.uint64(row), j]))
+                    total += gap * gap
+                squared[q, c] = total
+
+
+@kernel
+def select_undecided(
+    vectors: Any, rows: Any, squared: Any, moved: Any, error: float, tiny: float, wanted: int, chosen: Any, columns: Any
+) -> int:
+    """Write the rows that may be among the ``wanted`` nearest, as far as there is memory, and prefetch them.
+
+    An estimate errs by at most ``error`` times the squared distance plus ``tiny``, and query q was moved by at most
+    ``moved[q]``. Gives the largest number of such rows that a query has.
+    """
+    use_wide_registers()
+    heap, heap_ids = np.empty((1, wanted)), np.empty((1, wanted), dtype=np.int64)
+    values = np.empty((1, rows.shape[1]), dtype=np.float32)
+    most = 0
+    for q in range(rows.shape[0]):
+        for c in range(rows.shape[1]):
+            values[0, c] = squared[q, c] if rows[q, c] >= 0 else np.inf
+        reach = math.sqrt(upper_limit(values, 0, wanted, heap, heap_ids) * (1 + error) + tiny)
+        limit = ((reach + 2 * moved[q]) ** 2 + tiny) / (1 - error)
+        count = 0
+        for c in range(rows.shape[1]):
+            value = np.float64(values[0, c])
+            if (value <= limit or not value < np.inf) and rows[q, c] >= 0:
+                if count < chosen.shape[1]:
+                    chosen[q, count], columns[q, count] = rows[q, c], c
+                    _prefetch_row(vectors, rows[q, c])
+                count += 1
+        most = max(most, count)
+    return most
+
+
+@kernel
+def write_measured(measured: Any, chosen: Any, columns: Any, squared: Any) -> None:
+    """Replace the estimates of the chosen rows by what was measured."""
+    for q in range(chosen.shape[0]):
+        for i in range(chosen.shape[1]):
+            if chosen[q, i] >= 0:
+                squared[q, columns[q, i]] = measured[q, i]
+
+
+# Screening by a matrix product; the bounds are derived in truth.py
+
+
+@kernel
+def keep_near(
+    dots: Any, lowered: Any, spread: Any, first: int, exact: bool, k: int, rows_from: int, rows_to: int, found: Any,
+    reached: Any,
+) -> None:  # fmt: skip
+    """Add the columns of ``dots`` that may be near to the candidates of queries ``rows_from`` to ``rows_to``.
+
+    ``first`` is the id of column 0, ``found`` the tuple (slack, limits, counts, low, high, ids). ``reached`` holds the
+    column at which each query goes on, and afterwards how far it came: not to the end if more candidates remain than
+    there is memory for, all of them within the error of the limit.
+    """
+    slack, limits, counts, low, high, ids = found
+    columns = dots.shape[1]
+    capacity = ids.shape[1]
+    for q in range(rows_from, rows_to):
+        limit, count, column = limits[q], counts[q], reached[q]
+        stuck = False
+        while column < columns and not stuck:
+            end = min(column + 64, columns)
+            near = False
+            # numba checks signed indices for counting from the end; only with unsigned ones is the loop vectorised
+            for j in range(np.uint64(column), np.uint64(end)):
+                near |= lowered[j] - dots[q, j] <= limit
+            if near:
+                while column < end:
+                    value = lowered[column] - dots[q, column]
+                    if value < limit or (value == limit and not exact):
+                        if count == capacity:
+                            limit, count = remove_far(k, exact, q, limit, count, low, high, ids)
+                            stuck = count > (k + capacity) // 2
+                            if stuck:
+                                break
+                            continue  # the limit has changed, so the column is tested again
+                        low[q, count] = value
+                        high[q, count] = np.inf
+                        if value > -np.inf:
+                            high[q, count] = value if exact else value + (spread[column] + slack[q])
+                        ids[q, count] = first + column
+                        count += 1
+                    column += 1
+            else:
+                column = end
+        limits[q], counts[q], reached[q] = limit, count, column
+
+
+@kernel
+def remove_far(k: int, exact: bool, q: int, limit: Any, count: int, low: Any, high: Any, ids: Any) -> Any:
+    """Lower the limit to the k-th smallest ``high``, and keep the candidates that may still be near, in their order."""
+    limit = min(limit, np.partition(high[q, :count], k - 1)[k - 1])
+    missing = k
+    if exact:
+        for c in range(count):
+            missing -= low[q, c] < limit
+    left = 0
+    for c in range(count):
+        if low[q, c] < limit or (low[q, c] == limit and (not exact or missing > 0)):
+            if exact and low[q, c] == limit:
+                missing -= 1
+            low[q, left], high[q, left], ids[q, left] = low[q, c], high[q, c], ids[q, c]
+            left += 1
+    return limit, left

@@ -1,0 +1,273 @@
+"""Distances of codes by counting bits.
+
+Three functions compute the distances of one query to all codes of a tile, whose layout is described in ``tiles.py``.
+They write several distances into each 64-bit word of ``sums``, in lanes of one or two bytes, and report whether any
+distance may be below ``radius``. For that they compute (d | high) − radius in every lane, where ``high`` is the highest
+bit of the lane: the bit stays set if d ≥ radius. One subtraction thus tests all distances of a word. If d has the high
+bit itself, a distance may be reported as near although it is not, but no near one is missed.
+
+A weighted distance is a sum of integer weights over the bits that differ. The weights of a query are stored as bit
+planes: plane t marks the bits whose weight has 2^t in its binary form. A sum of weights is then one bit count for each
+plane. The number of planes is a multiple of four; planes of zeros fill up the rest.
+
+Whole arrays are passed, with the numbers of the tile and of the query. A slice of an array would cost two atomic
+operations on its reference count, which is much compared with the work on a tile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autojacobin.core.compilation import kernel, popcount, use_wide_registers
+
+__all__ = [
+    "PLANES", "code_distance", "near_bitmap", "row_distances", "table_sums", "tile_distances", "write_tiles",
+]  # fmt: skip
+
+PLANES = 4  # bit planes that are counted together
+
+# A one in every lane of a word, and the highest bit of every lane.
+_BYTES, _SHORTS = np.uint64(0x0101010101010101), np.uint64(0x0001000100010001)
+_HIGH_BYTES, _HIGH_SHORTS = _BYTES << np.uint64(7), _SHORTS << np.uint64(15)
+_ZERO, _ONE, _TWO, _THREE = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3)
+_ALL = ~np.uint64(0)
+
+
+@kernel
+def write_tiles(rows: Any, tiles: Any, first: int) -> None:
+    """Write codes, given as rows of words, into tiles from position ``first`` on."""
+    lanes = tiles.shape[2]
+    codes = lanes * tiles.shape[3]
+    steps = 64 // lanes
+    groups = codes // 64
+    for row in range(rows.shape[0]):
+        position = first + row
+        tile = position // codes
+        inside = position - tile * codes
+        group = inside // 64
+        bit = inside - 64 * group
+        lane = bit // steps
+        column = (bit - lane * steps) * groups + group
+        for w in range(rows.shape[1]):
+            tiles[tile, w, lane, column] = rows[row, w]
+
+
+@kernel
+def tile_distances(words: Any, t: int, queries: Any, planes: Any, q: int, sums: Any, radius: int) -> bool:
+    """Write the distances of query ``q`` to the codes of tile ``t``; tell whether any may be below ``radius``."""
+    if planes.shape[0]:
+        return _weighted_shorts(words, t, queries, planes, q, sums, radius)
+    if words.shape[2] == 8:
+        return _hamming_bytes(words, t, queries, q, sums, radius)
+    return _hamming_shorts(words, t, queries, q, sums, radius)
+
+
+@kernel
+def _hamming_bytes(words: Any, t: int, queries: Any, q: int, sums: Any, radius: int) -> bool:
+    """Hamming distances to codes of one or two words, eight distances in a word of ``sums``."""
+    use_wide_registers()
+    limit = np.uint64(radius) * _BYTES
+    untouched = _HIGH_BYTES
+    a, b = queries[q, 0], queries[q, -1]
+    if words.shape[1] == 1:
+        for i in range(sums.shape[0]):
+            total = _ZERO
+            for j in range(8):
+                total += popcount(words[t, 0, j, i] ^ a) << np.uint64(8 * j)
+            sums[i] = total
+            untouched &= (total | _HIGH_BYTES) - limit
+    else:
+        for i in range(sums.shape[0]):
+            total = _ZERO
+            for j in range(8):
+                total += (popcount(words[t, 0, j, i] ^ a) + popcount(words[t, 1, j, i] ^ b)) << np.uint64(8 * j)
+            sums[i] = total
+            untouched &= (total | _HIGH_BYTES) - limit
+    return radius > 128 or untouched != _HIGH_BYTES
+
+
+@kernel
+def _hamming_shorts(words: Any, t: int, queries: Any, q: int, sums: Any, radius: int) -> bool:
+    """Hamming distances to codes of three words or more, four distances in a word of ``sums``."""
+    use_wide_registers()
+    n_words = words.shape[1]
+    whole = n_words - n_words % 4
+    for w in range(0, whole, 4):
+        a, b, c, d = queries[q, w], queries[q, w + 1], queries[q, w + 2], queries[q, w + 3]
+        for i in range(sums.shape[0]):
+            total = sums[i] if w else _ZERO
+            for j in range(4):
+                first = popcount(words[t, w, j, i] ^ a) + popcount(words[t, w + 1, j, i] ^ b)
+                second = popcount(words[t, w + 2, j, i] ^ c) + popcount(words[t, w + 3, j, i] ^ d)
+                total += (first + second) << np.uint64(16 * j)
+            sums[i] = total
+    for w in range(whole, n_words):
+        a = queries[q, w]
+        for i in range(sums.shape[0]):
+            total = sums[i] if w else _ZERO
+            for j in range(4):
+                total += popcount(words[t, w, j, i] ^ a) << np.uint64(16 * j)
+            sums[i] = total
+    return _any_short_below(sums, radius)
+
+
+@kernel
+def _weighted_shorts(words: Any, t: int, queries: Any, planes: Any, q: int, sums: Any, radius: int) -> bool:
+    """Weighted distances, four in a word of ``sums``."""
+    use_wide_registers()
+    sums[:] = _ZERO
+    half = words.shape[3]
+    for w in range(words.shape[1]):
+        a = queries[q, w]
+        for p in range(0, planes.shape[1], PLANES):
+            shift = np.uint64(p)
+            m0, m1, m2, m3 = planes[q, p, w], planes[q, p + 1, w], planes[q, p + 2, w], planes[q, p + 3, w]
+            if words.shape[2] == 8:
+                # The tile is laid out for distances of one byte, in eight lanes. Lanes 0 to 3 go to the first half of
+                # ``sums``, lanes 4 to 7 to the second.
+                for i in range(half):
+                    sums[i] += _four_weights(words, t, w, 0, i, a, m0, m1, m2, m3) << shift
+                    sums[half + i] += _four_weights(words, t, w, 4, i, a, m0, m1, m2, m3) << shift
+            else:
+                for i in range(half):
+                    sums[i] += _four_weights(words, t, w, 0, i, a, m0, m1, m2, m3) << shift
+    return _any_short_below(sums, radius)
+
+
+@kernel(inline=True)
+def _four_weights(words: Any, t: int, w: int, lane: int, i: int, a: Any, m0: Any, m1: Any, m2: Any, m3: Any) -> Any:
+    total = _ZERO
+    for j in range(4):
+        total += _weight(words[t, w, lane + j, i] ^ a, m0, m1, m2, m3) << np.uint64(16 * j)
+    return total
+
+
+@kernel(inline=True)
+def _weight(differing: Any, m0: Any, m1: Any, m2: Any, m3: Any) -> Any:
+    return (
+        popcount(differing & m0)
+        + (popcount(differing & m1) << _ONE)
+        + (popcount(differing & m2) << _TWO)
+        + (popcount(differing & m3) << _THREE)
+    )
+
+
+@kernel
+def _any_short_below(sums: Any, radius: int) -> bool:
+    use_wide_registers()
+    limit = np.uint64(radius) * _SHORTS
+    untouched = _HIGH_SHORTS
+    for i in range(sums.shape[0]):
+        untouched &= (sums[i] | _HIGH_SHORTS) - limit
+    return bool(untouched != _HIGH_SHORTS)
+
+
+@kernel(inline=True)
+def code_distance(words: Any, t: int, g: Any, bit: Any, queries: Any, planes: Any, q: int, lists: Any) -> Any:
+    """Distance of code 64 g + ``bit`` of tile ``t`` to query ``q``.
+
+    ``lists`` is a tuple with an entry for each plane, or with one entry for the Hamming distance. The compiler knows
+    its length and leaves out what is not needed.
+    """
+    by_eights = words.shape[2] == 8  # or by fours; a division by a number unknown to the compiler would be slow
+    lane = bit >> 3 if by_eights else bit >> 4
+    step = bit & 7 if by_eights else bit & 15
+    column = step * (words.shape[2] * words.shape[3] >> 6) + g
+    distance = _word_distance(words[t, 0, lane, column] ^ queries[q, 0], planes, q, 0, lists)
+    for w in range(1, words.shape[1]):
+        distance += _word_distance(words[t, w, lane, column] ^ queries[q, w], planes, q, w, lists)
+    return distance
+
+
+@kernel(inline=True)
+def _word_distance(differing: Any, planes: Any, q: int, w: int, lists: Any) -> Any:
+    if len(lists) == 1:
+        return np.int64(popcount(differing))
+    total = _weight(differing, planes[q, 0, w], planes[q, 1, w], planes[q, 2, w], planes[q, 3, w])
+    for p in range(PLANES, len(lists), PLANES):
+        m0, m1, m2, m3 = planes[q, p, w], planes[q, p + 1, w], planes[q, p + 2, w], planes[q, p + 3, w]
+        total += _weight(differing, m0, m1, m2, m3) << np.uint64(p)
+    return np.int64(total)
+
+
+@kernel
+def near_bitmap(sums: Any, lanes_per_word: int, tile_lanes: int, radius: int, near: Any) -> None:
+    """Write a bitmap of the codes of a tile in their order: 1 where the distance in ``sums`` may be below ``radius``.
+
+    ``lanes_per_word`` is the number of distances in a word, ``tile_lanes`` the number that the tile is laid out for.
+    """
+    if radius > (128 if lanes_per_word == 8 else 32768):  # the high bits tell nothing
+        near[:] = _ALL
+    elif lanes_per_word == 8:
+        _near_bytes(sums, radius, near)
+    elif tile_lanes == 8:
+        _near_halves(sums, radius, near)
+    else:
+        _near_shorts(sums, radius, near)
+
+
+@kernel
+def _near_bytes(sums: Any, radius: int, near: Any) -> None:
+    use_wide_registers()
+    groups = near.shape[0]
+    limit = np.uint64(radius) * _BYTES
+    for g in range(groups):
+        bits = _ZERO
+        for s in range(8):
+            bits |= (~((sums[s * groups + g] | _HIGH_BYTES) - limit) & _HIGH_BYTES) >> np.uint64(7 - s)
+        near[g] = bits
+
+
+@kernel
+def _near_shorts(sums: Any, radius: int, near: Any) -> None:
+    use_wide_registers()
+    groups = near.shape[0]
+    limit = np.uint64(radius) * _SHORTS
+    for g in range(groups):
+        bits = _ZERO
+        for s in range(16):
+            bits |= (~((sums[s * groups + g] | _HIGH_SHORTS) - limit) & _HIGH_SHORTS) >> np.uint64(15 - s)
+        near[g] = bits
+
+
+@kernel
+def _near_halves(sums: Any, radius: int, near: Any) -> None:
+    """Bitmap for distances of two bytes over a tile that is laid out for one: lanes 0 to 3, then lanes 4 to 7."""
+    use_wide_registers()
+    groups = near.shape[0]
+    limit = np.uint64(radius) * _SHORTS
+    for g in range(groups):
+        low, top = _ZERO, _ZERO
+        for s in range(8):
+            low |= (~((sums[s * groups + g] | _HIGH_SHORTS) - limit) & _HIGH_SHORTS) >> np.uint64(15 - s)
+            top |= (~((sums[(8 + s) * groups + g] | _HIGH_SHORTS) - limit) & _HIGH_SHORTS) >> np.uint64(15 - s)
+        # bits 16 j + s of each half belong at 8 j + s
+        near[g] = _every_other_byte(low) | (_every_other_byte(top) << np.uint64(32))
+
+
+@kernel(inline=True)
+def _every_other_byte(word: Any) -> Any:
+    word = (word | (word >> np.uint64(8))) & np.uint64(0x0000FFFF0000FFFF)
+    return (word | (word >> np.uint64(16))) & np.uint64(0x00000000FFFFFFFF)
+
+
+@kernel
+def row_distances(words: Any, query: Any, distances: Any) -> None:
+    """Hamming distances of one query to codes that are given as rows of words."""
+    for row in range(words.shape[0]):
+        total = _ZERO
+        for w in range(words.shape[1]):
+            total += popcount(words[row, w] ^ query[w])
+        distances[row] = total
+
+
+@kernel
+def table_sums(packed: Any, tables: Any, sums: Any) -> None:
+    """For each packed code, add up the values that ``tables`` has for its bytes, in the order of the bytes."""
+    for row in range(packed.shape[0]):
+        total = 0.0
+        for byte in range(packed.shape[1]):
+            total += tables[byte, packed[row, byte]]
+        sums[row] = total

@@ -1,0 +1,102 @@
+"""512-bit vectors for the functions that generate LLVM code, and arrays that are aligned for them.
+
+LLVM vectorises simple loops by itself. Where it does not find the best instructions, an *intrinsic* generates the code
+through llvmlite. The helpers here are what several intrinsics need. On machines without AVX-512, LLVM splits the
+vectors into narrower registers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from llvmlite import binding, ir
+
+__all__ = [
+    "CACHE_LINE", "INT32", "VECTOR", "WORD", "WORDS", "empty_aligned", "generate_loop", "horizontal_sum", "load",
+    "machine_has", "splat", "store",
+]  # fmt: skip
+
+CACHE_LINE = 64  # bytes
+WORDS = 8  # 64-bit words in a vector
+WORD, INT32 = ir.IntType(64), ir.IntType(32)
+VECTOR = ir.VectorType(WORD, WORDS)
+
+
+def empty_aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Give an array like ``np.empty`` that begins at a cache line.
+
+    NumPy aligns to 16 bytes, and loading a vector of 64 bytes that spans two cache lines reads both.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.empty(size + CACHE_LINE, dtype=np.uint8)
+    start = -memory.ctypes.data % CACHE_LINE
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def machine_has(feature: str) -> bool:
+    """Tell whether this machine has a CPU feature of LLVM's list, such as ``avx512f``, and code is compiled for it."""
+    settings: Any = numba.config
+    other_machine = settings.CPU_NAME or settings.CPU_FEATURES
+    return not other_machine and bool(binding.get_host_cpu_features().get(feature))
+
+
+def splat(number: int) -> Any:
+    """A constant vector with the same number in every word."""
+    return ir.Constant(VECTOR, [number] * WORDS)
+
+
+def load(builder: Any, pointer: Any, kind: Any = VECTOR, align: int = 8) -> Any:
+    """Load a vector from a pointer to its elements, which are aligned to ``align`` bytes."""
+    vector = builder.load(builder.bitcast(pointer, kind.as_pointer()))
+    vector.align = align
+    return vector
+
+
+def store(builder: Any, vector: Any, pointer: Any) -> None:
+    """Store eight words at a pointer to words."""
+    builder.store(vector, builder.bitcast(pointer, VECTOR.as_pointer())).align = 8
+
+
+def generate_loop(
+    builder: Any, start: Any, end: Any, step: int, values: Sequence[Any], body: Callable[[Any, list[Any]], list[Any]]
+) -> tuple[Any, list[Any]]:
+    """Generate ``while start + step <= end: values = body(start, values); start += step``.
+
+    Gives the last ``start`` and ``values``.
+    """
+    before = builder.block
+    head, inside, done = (builder.append_basic_block(name) for name in ("head", "body", "done"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    current, running = builder.phi(WORD), [builder.phi(value.type) for value in values]
+    following = builder.add(current, WORD(step))
+    for phi, value in zip([current, *running], [start, *values], strict=True):
+        phi.add_incoming(value, before)
+    builder.cbranch(builder.icmp_signed("<=", following, end), inside, done)
+    builder.position_at_end(inside)
+    results = body(current, running)
+    for phi, value in zip([current, *running], [following, *results], strict=True):
+        phi.add_incoming(value, builder.block)
+    builder.branch(head)
+    builder.position_at_end(done)
+    return current, running
+
+
+def horizontal_sum(builder: Any, vector: Any, add: Callable[[Any, Any], Any]) -> Any:
+    """Add up the elements of a vector: its two halves, then the halves of the result, down to one number."""
+    while vector.type.count > 1:
+        count = vector.type.count // 2
+        undefined = ir.Constant(vector.type, ir.Undefined)
+        low, high = (
+            builder.shuffle_vector(
+                vector, undefined, ir.Constant(ir.VectorType(INT32, count), list(range(first, first + count)))
+            )
+            for first in (0, count)
+        )
+        vector = add(low, high)
+    return builder.extract_element(vector, INT32(0))

@@ -1,0 +1,97 @@
+"""What passes between the distances and what holds the codes: prepared queries in, nearest positions out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["LARGEST_DISTANCE", "CodeStore", "Queries"]
+
+LARGEST_DISTANCE = 2**15 - 1  # the kernels keep a distance in 15 bits
+_NO_PLANES = np.empty((0, 0, 0), dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Queries as the kernels take them: a code each, and a weight for each bit.
+
+    The distance of a query to a code is the sum of the weights of the bits in which they differ. Weights are whole
+    numbers; ``scales`` turns the sums into real distances.
+
+    Attributes
+    ----------
+    words : array of uint64, shape (n_queries, words)
+        Codes of the queries.
+    n_levels : int
+        One more than the largest distance, which is at most ``LARGEST_DISTANCE``.
+    planes : array of uint64, shape (n_queries, planes, words)
+        Plane t marks the bits whose weight has 2^t in its binary form. The number of planes is a multiple of four. If
+        it is empty, all bits have the weight 1, which is the Hamming distance.
+    scales : array of float64, shape (n_queries,), optional
+        The real distance that a weight of 1 stands for. If there are none, whole numbers are the distances.
+    """
+
+    words: npt.NDArray[np.uint64]
+    n_levels: int
+    planes: npt.NDArray[np.uint64] = field(default_factory=lambda: _NO_PLANES)
+    scales: npt.NDArray[np.float64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __getitem__(self, rows: slice) -> Queries:
+        scales = None if self.scales is None else self.scales[rows]
+        return Queries(self.words[rows], self.n_levels, self.planes[rows], scales)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Queries]) -> Queries:
+        """Join queries that were prepared in the same way."""
+        if len(parts) == 1:
+            return parts[0]
+        scales = [part.scales for part in parts if part.scales is not None]
+        return cls(
+            np.concatenate([part.words for part in parts]),
+            parts[0].n_levels,
+            np.concatenate([part.planes for part in parts]),
+            np.concatenate(scales) if scales else None,
+        )
+
+    def real(self, distances: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+        """Give the real distances for whole ones, a row for each query.
+
+        The scale is one number for each query, so the order does not change.
+        """
+        if self.scales is None:
+            return distances
+        return (distances * self.scales[:, np.newaxis]).astype(np.float32)
+
+
+class CodeStore(Protocol):
+    """What holds the codes of a segment and searches them. :class:`~autojacobin.search.tiles.Tiles` is one."""
+
+    n: int
+    n_bits: int
+
+    def nearest(
+        self, queries: Queries, k: int, allowed: npt.NDArray[np.uint8] | None = None
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Find the ``k`` nearest codes of each query, or all allowed ones if they are fewer.
+
+        Parameters
+        ----------
+        queries : Queries
+            Prepared queries.
+        k : int
+            Neighbours of each query.
+        allowed : array of uint8, optional
+            Bitmap of the positions that count: position p is bit ``p % 8`` of byte ``p // 8``. By default all do.
+
+        Returns
+        -------
+        distances, positions : arrays of shape (n_queries, k)
+            Distances as whole numbers, in ascending order; equal distances in order of position.
+        """

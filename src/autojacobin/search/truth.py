@@ -1,0 +1,304 @@
+"""Ground truth: exact Euclidean neighbours, about as fast as a matrix product.
+
+A block of queries passes over the base block by block. A matrix product in float32 finds the points that may be near,
+and only those are measured exactly. Memory stays at some hundred megabytes above the base, which may be a memory map.
+
+*The bound.* The squared distance of a query q to a point x is |q|² + 2 V, with V = |x|²/2 − q·x, so V orders the
+points. Its float32 value errs by at most c (|x|² + |q|²), where c is about D·2⁻²⁴: each of the D products and sums is
+rounded once, whatever their order, and |q·x| ≤ (|x|² + |q|²)/2. Each point has
+
+    low = |x|²/2 − c |x|² − q·x        and        high = low + 2 c |x|² + 2 c |q|²
+
+The k-th smallest ``high`` so far is the *limit* of the query. A point whose ``low`` is above the limit has k points
+strictly nearer. Points at or below the limit are candidates, which are measured exactly at the end. For vectors of
+small whole numbers, every sum in float32 is exact. Then c is 0, and of the points at the limit the first ones stay. The
+bound is relative to the norms, so both sides are moved towards the origin first (:class:`Frame`).
+
+*FAISS* is not used even if it is installed: it takes longer for a result in float32 without a proof. For 1,000 queries
+over 300,000 vectors of 128 numbers and k = 100, the best of four alternating runs on two shared cores took 0.40 s for
+the matrix products alone, 0.93 s (bytes) and 1.17 s (float32) here, and 2.80 s for ``faiss.knn``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.core.arrays import to_host
+from autojacobin.core.parallel import run_tasks, usable_cores
+from autojacobin.core.vectors import as_matrix, refuse_non_finite
+from autojacobin.errors import DataError
+from autojacobin.search.arguments import checked_k
+from autojacobin.search.kernels.euclidean import keep_near, remove_far
+from autojacobin.search.kernels.selection import smallest
+
+__all__ = ["LARGEST_EXPONENT", "Candidates", "Frame", "error_factor", "exact_squared_distances", "ground_truth"]
+
+LARGEST_EXPONENT = 400  # squares of numbers up to 2^±400 neither overflow nor underflow in float64
+
+_DISTANCES_PER_BLOCK = 2**22
+_NUMBERS_PER_BLOCK = 2**22
+_MOST_QUERIES = 1024
+_BYTES_OF_CANDIDATES = 2**27
+_ROWS_PER_TASK = 64
+_ROWS_SAMPLED = 2048
+
+_UNIT = 2.0**-24  # the largest relative error of rounding to float32
+_EXACT_BELOW = 2.0**24  # float32 holds all whole numbers up to here
+_TOO_FAR_ABOVE = 2.0**100  # squared norms, in units of the frame; float32 ends at 2^128
+_LARGEST_WHOLE = 2**52
+
+
+def ground_truth(
+    base: Any, queries: Any, k: SupportsIndex, *, progress: Callable[[str, int, int], None] | None = None
+) -> npt.NDArray[np.int64]:
+    """Ids of the ``k`` rows of ``base`` nearest to each query in Euclidean distance, equal distances by lower id.
+
+    Whole numbers are compared without error; others by the float64 sum of their squared differences. The result depends
+    neither on the number of threads nor on the sizes of blocks.
+
+    Parameters
+    ----------
+    base : matrix of shape (n, n_features)
+        In memory or in a memory map, which is never copied as a whole.
+    queries : matrix of shape (n_queries, n_features)
+    k : int
+        Neighbours of each query, from 1 to ``len(base)``.
+    progress : callable, optional
+        Called as ``progress("ground truth", done, total)``.
+
+    Returns
+    -------
+    ids : array of int64, shape (n_queries, k)
+        Nearest first.
+
+    Examples
+    --------
+    >>> from autojacobin.evaluation import ground_truth
+    >>> ground_truth([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]], [[0.0, 0.5]], k=2)
+    array([[0, 2]])
+    """
+    base, queries = (to_host(as_matrix(matrix, "ground_truth")) for matrix in (base, queries))
+    if base.shape[1] != queries.shape[1]:
+        raise DataError(
+            f"base and queries must be matrices of one width, got shapes {base.shape} and {queries.shape}; "
+            "pass vectors of the same kind, one vector per row"
+        )
+    k = checked_k(k, len(base), "the base")
+    for matrix in (base, queries):
+        for start in range(0, len(matrix), rows := max(1, _NUMBERS_PER_BLOCK // max(1, matrix.shape[1]))):
+            _check_numbers(matrix[start : start + rows], start)
+    frame = Frame.around(base, queries)
+    ids = np.empty((len(queries), k), dtype=np.int64)
+    most = max(1, min(_MOST_QUERIES, _BYTES_OF_CANDIDATES // (16 * Candidates.capacity_for(k))))
+    blocks = [slice(start, start + most) for start in range(0, len(queries), most)]
+    for number, block in enumerate(blocks):
+        search = _Search(base, queries[block], k, frame)
+        for done, total in search.over_the_base():
+            if progress is not None:
+                progress("ground truth", number * total + done, len(blocks) * total)
+        ids[block] = search.nearest()
+    return ids
+
+
+def exact_squared_distances(points: npt.NDArray[Any], query: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Squared distances of a query to points: without error for whole numbers, in float64 for others.
+
+    Very large and very small numbers are divided by a power of two first, the same one for all points, so that squares
+    neither overflow nor underflow. Python integers are used for whole numbers whose squares 64 bits cannot hold.
+    """
+    if points.dtype.kind in "biu" and query.dtype.kind in "biu":
+        whole = points.astype(np.int64) - query.astype(np.int64)
+        if whole.shape[1] * int(np.abs(whole).max(initial=0)) ** 2 >= 2**63:
+            whole = whole.astype(object)
+        squared: npt.NDArray[Any] = (whole * whole).sum(axis=1)
+        return squared
+    points, query = points.astype(np.float64), query.astype(np.float64)
+    largest = max(float(np.abs(points).max(initial=0.0)), float(np.abs(query).max(initial=0.0)))
+    exponent = int(np.frexp(largest)[1])
+    if abs(exponent) > LARGEST_EXPONENT:
+        points, query = np.ldexp(points, -exponent), np.ldexp(query, -exponent)
+    gaps = points - query
+    squared = (gaps * gaps).sum(axis=1)
+    return squared
+
+
+def _check_numbers(block: Any, first_row: int) -> None:
+    """Refuse NaN and Inf, and whole numbers whose differences float64 cannot hold."""
+    if block.dtype.kind == "f":
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = float(block.sum(dtype=np.float64))
+        if not np.isfinite(total):
+            refuse_non_finite(block, first_row)
+    elif block.dtype.kind in "iu" and block.dtype.itemsize == 8 and block.size:
+        least, most = int(block.min()), int(block.max())
+        if max(-least, most) > _LARGEST_WHOLE:
+            raise DataError(
+                f"ground_truth takes whole numbers from -2^52 to 2^52, got {most if most > _LARGEST_WHOLE else least}; "
+                "subtract a constant from base and queries, or scale both down"
+            )
+
+
+def error_factor(width: int) -> float:
+    """Give c for vectors of ``width`` numbers, a tenth larger than the sum of all rounding errors."""
+    roundings = (width + 16) * _UNIT
+    return 1.1 * roundings / (1 - roundings)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Origin and unit of length of the screening. The unit is a power of two, so that scaling rounds nothing."""
+
+    origin: npt.NDArray[Any]
+    exponent: int
+    whole: bool
+
+    @classmethod
+    def around(cls, base: Any, queries: Any) -> Frame:
+        """Frame of a base: mean and size of a sample. Any frame gives the same result, only more or less fast."""
+        sample = base[np.unique(np.linspace(0, len(base) - 1, min(len(base), _ROWS_SAMPLED)).astype(np.int64))]
+        whole = sample.dtype.kind in "biu" and queries.dtype.kind in "biu"
+        wide = any(array.dtype.itemsize > (4 if array.dtype.kind == "f" else 2) for array in (sample, queries))
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = sample.mean(axis=0, dtype=np.float64)
+            origin = np.rint(mean) if whole else mean
+            origin = np.where(np.isfinite(origin), origin, 0.0).astype(np.float64 if wide else np.float32)
+            largest = float(np.abs(sample.astype(np.float64) - origin).max(initial=0.0))
+        usual = whole or largest == 0 or not np.isfinite(largest)
+        return cls(origin, 0 if usual else -int(np.frexp(largest)[1]), whole)
+
+    def place(self, vectors: Any) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Vectors and squared norms as float32; vectors that are too far away become zeros with an infinite norm."""
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            placed = np.subtract(vectors, self.origin, dtype=self.origin.dtype)
+            if self.exponent:
+                placed = np.ldexp(placed, self.exponent)
+            placed = np.ascontiguousarray(placed, dtype=np.float32)
+            norms = np.einsum("ij,ij->i", placed, placed)
+        too_far = ~(norms <= _TOO_FAR_ABOVE)
+        if too_far.any():
+            placed[too_far], norms[too_far] = 0, np.inf
+        return placed, norms
+
+
+class Candidates:
+    """Points that may be among the ``k`` nearest of each of some queries, in order of id."""
+
+    def __init__(self, frame: Frame, queries: Any, k: int) -> None:
+        self.queries, norms = frame.place(queries)
+        self.k = k
+        self.capacity = self.capacity_for(k)
+        self.factor = error_factor(queries.shape[1])
+        self.exact = frame.whole
+        self.largest = float(norms.max(initial=0.0))
+        # The error of underflows is absolute, and far smaller than this.
+        underflow = queries.shape[1] * 2.0**-140
+        with np.errstate(over="ignore"):
+            self.slack = (2.1 * self.factor * norms.astype(np.float64) + underflow).astype(np.float32)
+        n = len(queries)
+        self.limits = np.full(n, np.inf, dtype=np.float32)
+        self.counts = np.zeros(n, dtype=np.int64)
+        self.low = np.empty((n, self.capacity), dtype=np.float32)
+        self.high = np.empty((n, self.capacity), dtype=np.float32)
+        self.ids = np.empty((n, self.capacity), dtype=np.int64)
+
+    @staticmethod
+    def capacity_for(k: int) -> int:
+        """Candidates of a query that are kept in memory: so many that removing far ones is rare."""
+        return 2 * k + 1024
+
+    def bounds(self, norms: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Give low + q·x for points with these squared norms, and the part of high − low that depends on the point."""
+        largest = float(norms.max(initial=0.0))
+        if self.exact and not (largest + 2 * math.sqrt(largest) * math.sqrt(self.largest) <= _EXACT_BELOW):
+            self._stop_being_exact()
+        if self.exact:
+            return norms * np.float32(0.5), np.zeros_like(norms)
+        with np.errstate(over="ignore", invalid="ignore"):
+            lowered = ((0.5 - self.factor) * norms.astype(np.float64)).astype(np.float32)
+            spread = (2.1 * self.factor * norms.astype(np.float64)).astype(np.float32)
+        lowered[np.isinf(norms)] = -np.inf  # too far for float32: always a candidate, and never a proof
+        return lowered, spread
+
+    def keep_near(self, dots: Any, lowered: Any, spread: Any, first: int, rows: tuple[int, int], reached: Any) -> None:
+        """Add points to the candidates of the queries from ``rows[0]`` to ``rows[1]``; see the kernel."""
+        found = (self.slack, self.limits, self.counts, self.low, self.high, self.ids)
+        keep_near(dots, lowered, spread, first, self.exact, self.k, *rows, found, reached)
+
+    def of(self, row: int) -> npt.NDArray[np.int64]:
+        """Ids of the candidates of a query, no more than needed, in ascending order."""
+        if self.counts[row] > self.k:
+            self.limits[row], self.counts[row] = remove_far(
+                self.k, self.exact, row, self.limits[row], self.counts[row], self.low, self.high, self.ids
+            )
+        ids: npt.NDArray[np.int64] = self.ids[row, : self.counts[row]]
+        return ids
+
+    def keep(self, row: int, chosen: npt.NDArray[np.int64]) -> None:
+        """Keep only some candidates of a query, given as ascending positions among them."""
+        for values in (self.low, self.high, self.ids):
+            values[row, : len(chosen)] = values[row, chosen]
+        self.counts[row] = len(chosen)
+
+    def _stop_being_exact(self) -> None:
+        self.exact = False
+        with np.errstate(over="ignore", invalid="ignore"):  # entries beyond the counts are not initialised
+            self.high += self.slack[:, None]
+        self.limits += self.slack
+
+
+class _Search:
+    """A block of queries that passes over the base."""
+
+    def __init__(self, base: Any, queries: Any, k: int, frame: Frame) -> None:
+        self.base, self.queries, self.k, self.frame = base, queries, k, frame
+        self.found = Candidates(frame, queries, k)
+
+    def over_the_base(self) -> Iterator[tuple[int, int]]:
+        """Search all blocks of the base, and report after each how many of how many are done."""
+        width = max(1, int(self.base.shape[1]))
+        per_block = max(1, min(_DISTANCES_PER_BLOCK // len(self.queries), _NUMBERS_PER_BLOCK // width))
+        products = np.empty((len(self.queries), min(per_block, len(self.base))), dtype=np.float32)
+        starts = range(0, len(self.base), per_block)
+        for number, start in enumerate(starts, 1):
+            placed, norms = self.frame.place(self.base[start : start + per_block])
+            dots = np.matmul(self.found.queries, placed.T, out=products[:, : len(placed)])
+            self._add(dots, norms, start)
+            yield number, len(starts)
+
+    def _add(self, dots: npt.NDArray[np.float32], norms: npt.NDArray[np.float32], first: int) -> None:
+        lowered, spread = self.found.bounds(norms)
+        reached = np.zeros(len(dots), dtype=np.int64)
+
+        def keep(start: int, end: int) -> None:
+            self.found.keep_near(dots, lowered, spread, first, (start, end), reached)
+
+        run_tasks(
+            keep, [(start, min(start + _ROWS_PER_TASK, len(dots))) for start in range(0, len(dots), _ROWS_PER_TASK)]
+        )
+        while len(stuck := np.flatnonzero(reached < dots.shape[1])):
+            # more candidates than there is memory for: measure them now, and keep the k nearest
+            run_tasks(lambda row: self.found.keep(row, np.sort(self._nearest(row))), [(row,) for row in stuck])
+            run_tasks(keep, [(row, row + 1) for row in stuck])
+
+    def _nearest(self, row: int) -> npt.NDArray[np.int64]:
+        """Positions of the k nearest among the candidates of a query, in order."""
+        points = np.ascontiguousarray(self.base[self.found.of(row)])
+        return smallest(exact_squared_distances(points, self.queries[row]), self.k)[1]
+
+    def nearest(self) -> npt.NDArray[np.int64]:
+        """The k nearest of each query, in order."""
+        ids = np.empty((len(self.queries), self.k), dtype=np.int64)
+
+        def measure(start: int, end: int) -> None:
+            for row in range(start, end):
+                ids[row] = self.found.of(row)[self._nearest(row)]
+
+        per_task = max(1, -(-len(ids) // (4 * usable_cores())))
+        run_tasks(measure, [(start, min(start + per_task, len(ids))) for start in range(0, len(ids), per_task)])
+        return ids

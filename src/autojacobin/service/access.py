@@ -1,0 +1,173 @@
+"""Access and limits: who may send requests (token, hosts, origins), and how much they may ask for."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import ipaddress
+import math
+import os
+import re
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from autojacobin.errors import DataError, StorageError
+from autojacobin.service.problems import Problem
+
+__all__ = ["PUBLIC_PATHS", "TOKEN_VARIABLE", "VECTORS_TOGETHER", "Access", "Limits", "is_loopback", "read_token"]
+
+TOKEN_VARIABLE = "AUTOJACOBIN_TOKEN"
+PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})  # probes carry no token, and learn only yes or no
+VECTORS_TOGETHER = 512  # most vectors of several requests that one call searches for
+
+_SHORTEST_TOKEN = 16
+_TOKEN = re.compile(r"[!-~]+")
+_ORIGIN = re.compile(r"https?://[^/\s*]+")
+_CHALLENGE = 'Bearer realm="autojacobin", Basic realm="autojacobin", charset="UTF-8"'
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may send requests.
+
+    Parameters
+    ----------
+    token : str, optional
+        Every request must have it, as a bearer token or as the password of HTTP Basic, which browsers ask for. It is
+        required if the service listens beyond this machine.
+    hosts : tuple of str
+        Host names that requests without a token may use, besides those of this machine. Without this check, a page
+        elsewhere whose own name points at this machine could read the responses.
+    origins : tuple of str
+        Origins, such as ``https://example.org``, whose pages may send requests from a browser; none by default.
+    """
+
+    token: str | None = field(default=None, repr=False)
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.token is not None and (len(self.token) < _SHORTEST_TOKEN or not _TOKEN.fullmatch(self.token)):
+            raise DataError(
+                f"a token must be {_SHORTEST_TOKEN} or more ASCII characters without spaces, got one that is not; "
+                "make one with: openssl rand -hex 32"
+            )
+        for origin in self.origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise DataError(f"an origin must look like https://example.org, got {origin!r}; name each one")
+
+    def check_address(self, host: str) -> None:
+        """Refuse to listen beyond this machine without a token."""
+        if self.token is None and not is_loopback(host):
+            raise DataError(
+                f"a token is required to listen on {host!r}, which others may reach, got none; put one into a file "
+                f"for --token-file or into {TOKEN_VARIABLE}, or listen on 127.0.0.1"
+            )
+
+    def check(self, path: str, headers: dict[bytes, bytes]) -> None:
+        """Refuse a request without access."""
+        if path in PUBLIC_PATHS:
+            return
+        if self.token is None:
+            self._check_host(headers.get(b"host", b"").decode("latin-1"))
+        elif not hmac.compare_digest(_given_token(headers.get(b"authorization", b"")), self.token.encode()):
+            detail = "a token is required, got none or a wrong one; send it as Authorization: Bearer TOKEN"
+            raise Problem(401, "unauthorized", detail, {"WWW-Authenticate": _CHALLENGE})
+
+    def _check_host(self, host: str) -> None:
+        name = host.lower().rpartition("]")[0] + "]" if host.startswith("[") else host.lower().partition(":")[0]
+        if not is_loopback(name.strip("[]")) and name not in self.hosts:
+            shown = name[:80]
+            detail = f"this service is not known as {shown!r}; ask it by the name of this machine, or start it with "
+            raise Problem(421, "unknown-host", detail + "--allow-host")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of the service; requests beyond them are refused before they cost anything.
+
+    Parameters
+    ----------
+    body_bytes : int
+        Length of a request's body.
+    vectors : int
+        Vectors or ids in a request.
+    k : int
+        Neighbours per query.
+    candidates : int
+        Candidates per query.
+    work : int
+        Vectors of a request times their candidates, or times k where nothing is re-ranked.
+    requests : int
+        Requests that wait or run at once; the response to further ones is 503. A request counts when its body is
+        complete, so that clients who send slowly keep nobody out. As many bodies may be half-sent, but no
+        more than half of ``connections``; one more takes the place of the one that has been silent longest.
+    waiting_vectors : int
+        Vectors that wait for their turn, of all requests together; this bounds how long the last of them waits. A
+        request that finds nobody waiting is always let in.
+    request_seconds : float
+        Time from the last byte of a request to its response.
+    body_seconds : float
+        Time for a request's head to arrive, and again for its body, and for each tenth of a response to be read.
+    connections : int
+        Connections that are open at once. One more takes the place of the one that has been without a request
+        longest. Half of the files that the process may open is the most there can be.
+    """
+
+    body_bytes: int = 8 * 2**20
+    vectors: int = 1024
+    k: int = 1000
+    candidates: int = 10_000
+    work: int = 1_000_000
+    requests: int = 128
+    waiting_vectors: int = 2048
+    request_seconds: float = 10.0
+    body_seconds: float = 10.0
+    connections: int = 512
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            whole = limit.type == "int"
+            if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+                raise DataError(f"{limit.name} must be {'an integer' if whole else 'a number'}, got {value!r}")
+            if not (value >= 1 if whole else 0 < value < math.inf):
+                expected = "at least 1" if whole else "a finite number of seconds above 0"
+                raise DataError(f"{limit.name} must be {expected}, got {value!r}")
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_token(file: str | os.PathLike[str] | None = None) -> str | None:
+    """Give the token in a file, else the one in the environment, else none."""
+    if file is None:
+        return os.environ.get(TOKEN_VARIABLE, "").strip() or None
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise StorageError(f"the token file {file} cannot be read: {reason}; give a file that holds it") from None
+    if not token:
+        raise DataError(f"the token file {file} is empty, expected a token; make one with: openssl rand -hex 32")
+    return token
+
+
+def _given_token(authorization: bytes) -> bytes:
+    scheme, _, value = authorization.partition(b" ")
+    if scheme.lower() == b"bearer":
+        return value.strip()
+    if scheme.lower() == b"basic":
+        try:
+            return base64.b64decode(value.strip(), validate=True).partition(b":")[2]
+        except binascii.Error:
+            return b""
+    return b""

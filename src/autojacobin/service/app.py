@@ -1,0 +1,223 @@
+"""The endpoints of the service as an ASGI application; it needs the extra ``web``, and the server imports it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from autojacobin.errors import DataError
+from autojacobin.index.index import Index
+from autojacobin.service.access import Access, Limits
+from autojacobin.service.metrics import MEDIA_TYPE, Metrics
+from autojacobin.service.middleware import Asgi, MetricsMiddleware, QueueMiddleware, SecurityMiddleware, problem_app
+from autojacobin.service.openapi import openapi_document
+from autojacobin.service.operations import Batcher, Operation, Result, SearchOperation, run_batch
+from autojacobin.service.problems import busy, invalid
+from autojacobin.service.recalls import BackgroundThread, Recalls
+from autojacobin.service.registry import IndexRegistry
+from autojacobin.service.requests import (
+    ClientGone,
+    check_cost,
+    client_gone,
+    read_body,
+    read_encode_request,
+    read_search_request,
+)
+from autojacobin.service.responses import GENERATION, JSON, SHAPE, Payload, codes_payload, neighbours_payload, wants_raw
+
+__all__ = ["Pages", "Service"]
+
+Pages = Callable[[Mapping[str, Index]], list[BaseRoute]]
+
+_log = logging.getLogger("autojacobin.service")
+_LARGEST_WRITTEN_HERE = 2**12  # numbers; a thread writes larger responses, so that other requests go on
+
+
+class Service:
+    """The search service. ``app`` is the ASGI application; a server that shuts down calls ``stop_waiting``.
+
+    The parameters are those of :func:`autojacobin.service.serve`.
+    """
+
+    def __init__(
+        self,
+        indexes: Mapping[str, Index | str | os.PathLike[str]],
+        access: Access,
+        limits: Limits,
+        poll_seconds: float,
+        pages: Pages | None = None,
+    ) -> None:
+        self._registry = IndexRegistry(indexes, limits)
+        self._limits = limits
+        self._poll_seconds = poll_seconds
+        self._batcher: Batcher | None = None
+        self._recalls = Recalls()
+        self._watcher = BackgroundThread("autojacobin-watcher")
+        self._ready = False
+        routes: list[BaseRoute] = [
+            Route("/v1/search", self._search, methods=["POST"]),
+            Route("/v1/encode", self._encode, methods=["POST"]),
+            Route("/v1/indexes", self._list_indexes, methods=["GET"]),
+            Route("/openapi.json", self._openapi, methods=["GET"]),
+            Route("/metrics", self._write_metrics, methods=["GET"]),
+            Route("/healthz", self._healthz, methods=["GET"]),
+            Route("/readyz", self._readyz, methods=["GET"]),
+            *(pages(self._registry) if pages is not None else []),
+        ]
+        app = problem_app(routes, hint="see /openapi.json for what there is", lifespan=self._lifespan)
+        queue = QueueMiddleware(app, limits)
+        self._metrics = Metrics(
+            self._registry,
+            n_waiting=lambda: 0 if self._batcher is None else self._batcher.waiting_vectors,
+            n_inside=lambda: queue.n_inside,
+        )
+        self.app = _with_cors(MetricsMiddleware(SecurityMiddleware(queue, access), self._metrics), access)
+
+    def stop_waiting(self) -> None:
+        """Give up learning and warming up, so that a shutdown waits for nothing but searches."""
+        self._ready = False
+        self._recalls.close()
+        self._watcher.close()
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Any) -> AsyncIterator[None]:
+        """Start the thread that searches and the task that watches the folders; at the end, finish what was begun."""
+        self._batcher = Batcher(run_batch, self._limits, self._metrics.count_batch)
+        watching = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            self.stop_waiting()
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
+            await asyncio.to_thread(self._batcher.close)
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await self._watcher.run(self._registry.refresh if self._ready else self._registry.warm)
+                self._ready = True
+            except Exception:  # what fails once may work the next time, and until then all stays as it is
+                _log.exception("warming the indexes or looking for new versions failed")
+            await asyncio.sleep(self._poll_seconds)
+
+    async def _search(self, request: Request) -> Response:
+        headers = dict(request.scope["headers"])
+        try:
+            body = await read_body(request.receive, headers, self._limits)
+            operation = read_search_request(body, headers, request.scope["query_string"], self._registry, self._limits)
+            if operation.options.recall is not None:
+                operation = await self._with_candidates(operation, operation.options.recall)
+            result = await self._run(operation, request.receive)
+        except ClientGone:
+            return Response(status_code=499)  # nobody sees it, but it is counted
+        write = partial(neighbours_payload, operation.served.name, result, raw=wants_raw(headers))
+        return await _response(write, result)
+
+    async def _encode(self, request: Request) -> Response:
+        headers = dict(request.scope["headers"])
+        try:
+            body = await read_body(request.receive, headers, self._limits)
+            query = request.scope["query_string"]
+            operation, encoding = read_encode_request(body, headers, query, self._registry, self._limits)
+            result = await self._run(operation, request.receive)
+        except ClientGone:
+            return Response(status_code=499)
+        write = partial(codes_payload, operation.served.name, result, encoding, raw=wants_raw(headers))
+        return await _response(write, result)
+
+    async def _list_indexes(self, _: Request) -> Response:
+        described = [{"name": name, **_figures(index)} for name, index in self._registry.items()]
+        limits = {name: getattr(self._limits, name) for name in ("vectors", "k", "candidates", "work", "body_bytes")}
+        return _json({"indexes": described, "limits": limits})
+
+    async def _openapi(self, _: Request) -> Response:
+        return _json(openapi_document(self._registry, self._limits))
+
+    async def _write_metrics(self, _: Request) -> Response:
+        return Response(self._metrics.text(), media_type=MEDIA_TYPE)
+
+    async def _healthz(self, _: Request) -> Response:
+        return _json({"status": "ok"})
+
+    async def _readyz(self, _: Request) -> Response:
+        if not self._ready:
+            raise busy("the service is starting or stopping; ask again after the time in Retry-After")
+        return _json({"status": "ready"})
+
+    async def _with_candidates(self, operation: SearchOperation, recall: float) -> SearchOperation:
+        """Replace the recall of a search by the candidates that it takes."""
+        options, limit = operation.options, self._limits.candidates
+        try:
+            candidates = await self._recalls.candidates(
+                operation.served, options.k, recall, options.distance, self._limits.request_seconds
+            )
+        except DataError as error:
+            raise invalid(str(error)) from error
+        if candidates > limit:
+            raise invalid(
+                f"a recall of {recall:g} takes {candidates} candidates here, expected at most {limit}, the limit of "
+                "this service; ask for a lower recall or a smaller k"
+            )
+        options = replace(options, candidates=candidates, recall=None)
+        return check_cost(replace(operation, options=options), self._limits)
+
+    async def _run(self, operation: Operation, receive: Any) -> Result:
+        """Wait for a result, as long as the client does and the time allows."""
+        if self._batcher is None:
+            raise busy("the service has not been started; run it with a server that knows the lifespan protocol")
+        job = self._batcher.submit(operation)
+        gone: asyncio.Future[Any] = asyncio.ensure_future(client_gone(receive))
+        seconds = self._limits.request_seconds
+        try:
+            await asyncio.wait((job.future, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if job.future.done():
+                return job.future.result()
+            if gone.done():
+                raise ClientGone
+            raise busy(f"there was no answer within {seconds:g} s; ask for less, or ask again")
+        except DataError as error:
+            raise invalid(str(error)) from error
+        finally:
+            gone.cancel()
+            self._batcher.drop(job)
+
+
+def _figures(index: Index) -> dict[str, Any]:
+    figures = index.info()
+    return {key: figures[key] for key in ("vectors", "hasher", "bits", "features", "vectors_kept", "generation")}
+
+
+async def _response(write: Callable[[], Payload], result: Result) -> Response:
+    small = result.arrays[0].size <= _LARGEST_WRITTEN_HERE
+    body, media_type, headers = write() if small else await asyncio.to_thread(write)
+    return Response(body, media_type=media_type, headers=headers)
+
+
+def _json(content: Any) -> Response:
+    return Response(json.dumps(content, allow_nan=False), media_type=JSON)
+
+
+def _with_cors(app: Asgi, access: Access) -> Asgi:
+    if not access.origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=access.origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["Authorization", "Content-Type", SHAPE],
+        expose_headers=[SHAPE, GENERATION, "Retry-After"],
+    )

@@ -1,0 +1,103 @@
+"""Metrics of a service for Prometheus, which prometheus-client counts and writes as text (format 0.0.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+if TYPE_CHECKING:
+    from autojacobin.service.registry import IndexRegistry
+
+__all__ = ["MEDIA_TYPE", "Metrics"]
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_VECTORS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class Metrics:
+    """Metrics of one service. Each service has its own registry, so that several can run in one process.
+
+    Requests are counted by endpoint and not by path, so that no client can add labels.
+
+    Parameters
+    ----------
+    indexes : IndexRegistry
+        The served indexes.
+    n_waiting, n_inside : callable
+        Give the number of vectors that wait, and of requests under way that need an index.
+    """
+
+    def __init__(self, indexes: IndexRegistry, n_waiting: Callable[[], int], n_inside: Callable[[], int]) -> None:
+        self._registry = registry = _Registry()
+        self._requests = Counter(
+            "autojacobin_requests_total", "Answered requests.", ["endpoint", "status"], registry=registry
+        )
+        self._request_seconds = Histogram(
+            "autojacobin_request_seconds",
+            "Time from the head of a request to the last byte of its answer.",
+            ["endpoint"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._batch_vectors = Histogram(
+            "autojacobin_batch_vectors",
+            "Vectors that were searched for or encoded together.",
+            buckets=_VECTORS,
+            registry=registry,
+        )
+        self._batch_seconds = Histogram(
+            "autojacobin_batch_seconds", "Time that such a batch took.", buckets=_SECONDS, registry=registry
+        )
+        waiting = Gauge("autojacobin_waiting_vectors", "Vectors that wait for their turn.", registry=registry)
+        waiting.set_function(n_waiting)
+        inside = Gauge("autojacobin_requests_inside", "Requests under way that need an index.", registry=registry)
+        inside.set_function(n_inside)
+        registry.indexes = indexes
+
+    def count_request(self, endpoint: str, status: int, seconds: float) -> None:
+        """Count a request that has its response."""
+        self._requests.labels(endpoint, str(status)).inc()
+        self._request_seconds.labels(endpoint).observe(seconds)
+
+    def count_batch(self, n_vectors: int, seconds: float) -> None:
+        """Count a batch that was searched for or encoded."""
+        self._batch_vectors.observe(n_vectors)
+        self._batch_seconds.observe(seconds)
+
+    def text(self) -> bytes:
+        """Write all metrics."""
+        return generate_latest(self._registry)
+
+
+class _Registry(CollectorRegistry):
+    """Adds the metrics of the indexes, and leaves out the time when each metric was created."""
+
+    indexes: IndexRegistry
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in super().collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+        yield from _index_metrics(self.indexes)
+
+
+def _index_metrics(indexes: IndexRegistry) -> Iterator[Metric]:
+    vectors = GaugeMetricFamily("autojacobin_index_vectors", "Vectors in an index.", labels=["index"])
+    generations = GaugeMetricFamily("autojacobin_index_generation", "State of an index.", labels=["index"])
+    refreshes = CounterMetricFamily("autojacobin_index_refreshes", "New versions picked up.", labels=["index"])
+    failed = CounterMetricFamily(
+        "autojacobin_index_failed_refreshes", "New versions that could not be opened.", labels=["index"]
+    )
+    for name, served in indexes.served.items():
+        vectors.add_metric([name], len(served.index))
+        generation = served.index.info()["generation"]
+        if generation is not None:
+            generations.add_metric([name], generation)
+        refreshes.add_metric([name], served.refreshes)
+        failed.add_metric([name], served.failed_refreshes)
+    yield from (vectors, generations, refreshes, failed)

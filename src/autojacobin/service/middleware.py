@@ -1,0 +1,230 @@
+"""Middleware of the search service and of the explorer's server: access, security headers, problems, queue, metrics.
+
+It is plain ASGI around Starlette, so that a refusal costs next to nothing. Under twice the load that a service can
+take, it needs its time for the half that it accepts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from autojacobin.service.access import Access, Limits
+from autojacobin.service.problems import MEDIA_TYPE, Problem, busy
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import BaseRoute
+
+    from autojacobin.service.metrics import Metrics
+
+__all__ = ["Asgi", "MetricsMiddleware", "QueueMiddleware", "SecurityMiddleware", "page_policy", "problem_app"]
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Asgi = Callable[[Any, Any, Any], Awaitable[None]]
+
+_SEARCH_PATHS = frozenset({"/v1/search", "/v1/encode"})
+_QUEUED_PATHS = _SEARCH_PATHS | {"/explorer/ids", "/explorer/codes"}
+_ENDPOINTS = _SEARCH_PATHS | {"/v1/indexes", "/openapi.json", "/metrics", "/healthz", "/readyz", "/"}
+
+# Set on every response that does not set them itself. They suit data, which load nothing and must not be cached.
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cache-control", b"no-store"),
+)
+
+
+def page_policy(script_hash: str = "") -> str:
+    """Give the Content-Security-Policy of a page: it may load its own files, and nothing from elsewhere.
+
+    ``script_hash``, such as ``'sha256-…'``, allows one inline script.
+    """
+    scripts = f"script-src 'self' {script_hash}; " if script_hash else ""
+    return (
+        f"default-src 'self'; {scripts}img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
+        "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+class SecurityMiddleware:
+    """Refuses requests without access, and sets the security headers of every response.
+
+    Parameters
+    ----------
+    app : ASGI application
+        Answers the requests. If it raises a ``Problem``, that is the response.
+    access : Access
+        Who may send requests.
+    """
+
+    def __init__(self, app: Asgi, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", ()))
+                present = {name.lower() for name, _ in headers}
+                message["headers"] = headers + [header for header in _HEADERS if header[0] not in present]
+            await send(message)
+
+        try:
+            self._access.check(scope["path"], dict(scope["headers"]))
+            await self._app(scope, receive, send_safely)
+        except Problem as problem:
+            await _send_problem(problem, send_safely)
+
+
+class QueueMiddleware:
+    """Bounds the number of requests that need an index.
+
+    A request takes its place in the queue when its body is complete, so that clients who send slowly keep nobody out.
+    While the queue is full, a request is refused as soon as its head is read.
+
+    Parameters
+    ----------
+    app : ASGI application
+        Answers the requests.
+    limits : Limits
+        How many requests there may be.
+    """
+
+    def __init__(self, app: Asgi, limits: Limits) -> None:
+        self._app = app
+        self._limits = limits
+        self.n_inside = 0
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it if the queue is full."""
+        if scope["type"] != "http" or scope["path"] not in _QUEUED_PATHS:
+            await self._app(scope, receive, send)
+            return
+        inside = False
+
+        def enter() -> None:
+            nonlocal inside
+            if not inside:
+                self._refuse_if_full()
+                self.n_inside += 1
+                inside = True
+
+        async def receive_and_enter() -> Message:
+            message = await receive()
+            if message["type"] == "http.request" and not message.get("more_body", False):
+                enter()
+            return message
+
+        if scope["method"] == "POST":
+            self._refuse_if_full()
+        else:  # it has no body
+            enter()
+        try:
+            await self._app(scope, receive_and_enter, send)
+        finally:
+            self.n_inside -= inside
+
+    def _refuse_if_full(self) -> None:
+        if self.n_inside >= self._limits.requests:
+            raise busy(
+                f"the service is busy, got {self._limits.requests} requests under way, as many as it takes; "
+                "ask again after the time in Retry-After"
+            )
+
+
+class MetricsMiddleware:
+    """Counts every response, including those of the middleware inside it.
+
+    Parameters
+    ----------
+    app : ASGI application
+        Answers the requests.
+    metrics : Metrics
+        Takes the counts.
+    """
+
+    def __init__(self, app: Asgi, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Pass a request on, and count its response."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, path, status = time.perf_counter(), scope["path"], 499  # 499: the client hung up
+
+        async def send_counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_counted)
+        finally:
+            endpoint = path if path in _ENDPOINTS else "page" if path.startswith("/explorer/") else "other"
+            self._metrics.count_request(endpoint, status, time.perf_counter() - start)
+
+
+def problem_app(routes: Sequence[BaseRoute], *, hint: str, lifespan: Callable[[Any], Any] | None = None) -> Asgi:
+    """Make a Starlette application that answers every error with problem+json.
+
+    The client sees no traceback and no path of a file. The log has them.
+
+    Parameters
+    ----------
+    routes : sequence of routes
+        The endpoints.
+    hint : str
+        What the problem of an unknown path or method ends with.
+    lifespan : callable, optional
+        As Starlette takes it.
+    """
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+
+    async def on_http_error(request: Request, error: Any) -> Response:
+        path = request.scope["path"][:80]
+        if error.status_code == 405:
+            allowed = (error.headers or {}).get("Allow", "another method")
+            detail = f"{path} cannot be asked with {request.method[:20]}, expected {allowed}; {hint}"
+            return await _on_problem(request, Problem(405, "method-not-allowed", detail, error.headers))
+        return await _on_problem(request, Problem(404, "not-found", f"there is nothing at {path!r}; {hint}"))
+
+    handlers: Any = {Problem: _on_problem, HTTPException: on_http_error, Exception: _on_error}
+    app = Starlette(routes=list(routes), exception_handlers=handlers, lifespan=lifespan)
+    app.router.redirect_slashes = False  # to an address that a proxy before the service may not have
+    return app
+
+
+async def _on_problem(_: Request, problem: Any) -> Response:
+    from starlette.responses import Response
+
+    return Response(problem.body(), problem.status, media_type=MEDIA_TYPE, headers=problem.headers)
+
+
+async def _on_error(request: Request, _: Exception) -> Response:
+    detail = "the service made a mistake, which its log tells more about; ask again, and report it if it stays"
+    return await _on_problem(request, Problem(500, "internal", detail))
+
+
+async def _send_problem(problem: Problem, send: Send) -> None:
+    body = problem.body()
+    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+    headers += [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

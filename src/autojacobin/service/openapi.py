@@ -1,0 +1,210 @@
+"""The OpenAPI 3.1 document of the service, which names its indexes and limits."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from autojacobin.search.distances import DISTANCES
+from autojacobin.service.access import Limits
+from autojacobin.service.problems import MEDIA_TYPE
+from autojacobin.service.registry import IndexRegistry
+from autojacobin.service.responses import GENERATION, JSON, RAW, SHAPE
+
+__all__ = ["openapi_document"]
+
+_REFUSALS = {
+    "400": "The request cannot be understood, or asks for what cannot be.",
+    "401": "A token is required.",
+    "404": "There is no such index or id.",
+    "408": "The body came too slowly.",
+    "413": "The body is too large.",
+    "415": "The body is neither JSON nor raw float32.",
+    "421": "The service is not known under this name.",
+    "500": "A mistake of the service.",
+    "503": "The service is busy; ask again after Retry-After.",
+}
+
+
+def openapi_document(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
+    """Give the document for the indexes that are served and the limits of the service."""
+    options = _options(registry, limits)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "autojacobin",
+            "version": version("autojacobin"),
+            "summary": "Nearest neighbours by learned binary codes.",
+            "license": {"name": "BSD-3-Clause"},
+        },
+        "paths": {
+            "/v1/search": {"post": _search(registry, limits, options)},
+            "/v1/encode": {"post": _encode(registry, limits, options["index"])},
+            "/v1/indexes": {"get": _read("listIndexes", "What is served, and the limits.", JSON, "Indexes")},
+            "/openapi.json": {"get": _read("describe", "This document.", JSON, None)},
+            "/metrics": {"get": _read("metrics", "Counters for Prometheus.", "text/plain", None)},
+            "/healthz": {"get": _probe("healthz", "Whether the process runs.", _refusals())},
+            "/readyz": {"get": _probe("readyz", "Whether all indexes are ready.", _refusals("503"))},
+        },
+        "components": {
+            "schemas": _schemas(),
+            "responses": {code: _refusal(code, text) for code, text in _REFUSALS.items()},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}, {}],
+    }
+
+
+def _search(registry: IndexRegistry, limits: Limits, options: dict[str, Any]) -> dict[str, Any]:
+    ids = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+    content = {
+        "vectors": _matrix(registry, limits),
+        "id": {**ids, "description": "Search for the neighbours of a vector in the index."},
+        "ids": {"type": "array", "items": ids, "minItems": 1, "maxItems": limits.vectors},
+    }
+    return _operation(
+        "search",
+        "Find the k nearest vectors of each query. Equal distances are in order of id.",
+        options,
+        {**_object({**options, **content}), "oneOf": [{"required": [name]} for name in content]},
+        "Neighbours",
+        "All distances as float64, then all ids as int64, little-endian, row by row.",
+    )
+
+
+def _encode(registry: IndexRegistry, limits: Limits, index: dict[str, Any]) -> dict[str, Any]:
+    options = {"index": index, "encoding": {"enum": ["base64", "hex"], "default": "base64"}}
+    return _operation(
+        "encode",
+        "Give the binary code of each vector: bit j is bit j % 8, least significant first, of byte j // 8.",
+        options,
+        _object({**options, "vectors": _matrix(registry, limits)}, ["vectors"]),
+        "Codes",
+        "The bytes of one code after the other.",
+    )
+
+
+def _options(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
+    hint = "May be left out where one index is served."
+    return {
+        "index": {"type": "string", "enum": list(registry), "description": hint},
+        "k": {"type": "integer", "minimum": 1, "maximum": limits.k, "default": 10},
+        "candidates": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": limits.candidates,
+            "description": "How many of the nearest codes to re-rank, at least k; by default 10 k and at least 100.",
+        },
+        "distance": {"type": "string", "enum": list(DISTANCES), "default": "hamming"},
+        "rerank": {
+            "type": "boolean",
+            "default": True,
+            "description": "Whether to order the candidates by the Euclidean distance of the vectors.",
+        },
+        "recall": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "maximum": 0.999,
+            "description": "Instead of candidates, the mean share of the true neighbours to find.",
+        },
+    }
+
+
+def _matrix(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
+    widths = [served.n_features for served in registry.served.values()]
+    row = {"type": "array", "items": {"type": "number"}, "minItems": min(widths), "maxItems": max(widths)}
+    return {"type": "array", "items": row, "minItems": 1, "maxItems": limits.vectors}
+
+
+def _operation(
+    name: str, summary: str, options: dict[str, Any], request: dict[str, Any], schema: str, raw: str
+) -> dict[str, Any]:
+    success = {
+        "description": "The response; raw if Accept asks for it and not for JSON.",
+        "headers": {
+            SHAPE: {"description": "Rows and columns of a raw response.", "schema": {"type": "string"}},
+            GENERATION: {"description": "State of the index, for a raw response.", "schema": {"type": "integer"}},
+        },
+        "content": {JSON: _schema(schema), RAW: {"schema": {"description": raw}}},
+    }
+    hint = " (for a raw body; a JSON body says it itself)"
+    shape = {
+        "name": SHAPE,
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string", "pattern": "^[0-9]{1,9},[0-9]{1,9}$"},
+        "description": "ROWS,COLUMNS of a raw body, which is refused without it or if COLUMNS is not the number of "
+        "features of the index; a JSON body must come without.",
+    }
+    return {
+        "operationId": name,
+        "summary": summary,
+        "parameters": [
+            *(
+                {"name": key, "in": "query", "required": False, "schema": schema, "description": key + hint}
+                for key, schema in options.items()
+            ),
+            shape,
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {
+                JSON: {"schema": request},
+                RAW: {"schema": {"description": f"Little-endian float32 numbers, row by row; {SHAPE} tells how many."}},
+            },
+        },
+        "responses": {"200": success, **_refusals(*_REFUSALS)},
+    }
+
+
+def _read(name: str, summary: str, media: str, schema: str | None) -> dict[str, Any]:
+    content = {media: _schema(schema) if schema else {}}
+    responses = {"200": {"description": summary, "content": content}, **_refusals("401", "421", "500")}
+    return {"operationId": name, "summary": summary, "responses": responses}
+
+
+def _probe(name: str, summary: str, refusals: dict[str, Any]) -> dict[str, Any]:
+    success = {"description": summary, "content": {JSON: {"schema": _object({"status": {"type": "string"}})}}}
+    return {"operationId": name, "summary": summary, "security": [], "responses": {"200": success, **refusals}}
+
+
+def _schemas() -> dict[str, Any]:
+    text, number, whole = {"type": "string"}, {"type": "number"}, {"type": "integer"}
+    state = {"index": text, "generation": {"type": ["integer", "null"]}}
+    figures = {
+        "name": text, "vectors": whole, "hasher": text, "bits": whole, "features": whole,
+        "vectors_kept": {"type": "boolean"}, "generation": {"type": ["integer", "null"]},
+    }  # fmt: skip
+    limits = dict.fromkeys(("vectors", "k", "candidates", "work", "body_bytes"), whole)
+    neighbours = {**state, "distances": _list(_list(number)), "ids": _list(_list(whole))}
+    codes = {**state, "bits": whole, "encoding": {"enum": ["base64", "hex"]}, "codes": _list(text)}
+    return {
+        "Neighbours": _object(neighbours, list(neighbours)),
+        "Codes": _object(codes, list(codes)),
+        "Indexes": _object({"indexes": _list(_object(figures, list(figures))), "limits": _object(limits)}),
+        "Problem": _object({"type": text, "title": text, "status": whole, "detail": text}, ["type", "status"]),
+    }
+
+
+def _refusal(code: str, text: str) -> dict[str, Any]:
+    refusal: dict[str, Any] = {"description": text, "content": {MEDIA_TYPE: _schema("Problem")}}
+    if code == "503":
+        refusal["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "required": True}}
+    return refusal
+
+
+def _refusals(*codes: str) -> dict[str, Any]:
+    return {code: {"$ref": f"#/components/responses/{code}"} for code in codes}
+
+
+def _schema(name: str) -> dict[str, Any]:
+    return {"schema": {"$ref": f"#/components/schemas/{name}"}}
+
+
+def _list(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _object(properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:
+    described: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+    return described if required is None else {**described, "required": required}

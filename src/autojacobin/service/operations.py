@@ -1,0 +1,289 @@
+"""Operations that requests ask for, search and encode, and how those that wait are run in batches.
+
+The kernels are several times faster on 32 queries than on one, so operations that wait at the same time with the same
+options run in one call. An error of one of them does not touch the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.errors import DataError
+from autojacobin.index.index import Index
+from autojacobin.service.access import VECTORS_TOGETHER, Limits
+from autojacobin.service.problems import Problem, busy
+from autojacobin.service.registry import ServedIndex
+
+__all__ = ["Batcher", "EncodeOperation", "Job", "Operation", "Options", "Result", "SearchOperation", "run_batch"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a search. A ``recall`` is replaced by the candidates that it takes before the search."""
+
+    k: int
+    candidates: int | None = None
+    distance: str = "hamming"
+    rerank: bool = True
+    recall: float | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """Arrays with one row for each vector of the operation, and the state of the index that they come from."""
+
+    generation: int | None
+    n_bits: int
+    arrays: tuple[npt.NDArray[Any], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """Vectors, or ids of vectors in the index, and the index."""
+
+    served: ServedIndex
+    vectors: npt.NDArray[np.float32] | None = None
+    ids: npt.NDArray[np.int64] | None = None
+
+    @property
+    def key(self) -> Hashable:
+        """Operations with equal keys can run together."""
+        return type(self).__name__, self.served.name
+
+    @cached_property
+    def n_vectors(self) -> int:
+        """Number of rows of the result."""
+        rows = self.vectors if self.vectors is not None else self.ids
+        return 0 if rows is None else len(rows)
+
+    @property
+    def cost(self) -> int:
+        """How much work this is, as ``Limits.work`` counts it."""
+        return self.n_vectors
+
+    def rows(self, index: Index) -> npt.NDArray[np.float32]:
+        """Give the vectors, which are read from the index if the operation has ids."""
+        if self.vectors is not None:
+            width = int(index.hasher.n_features_in_)
+            if self.vectors.shape[1] != width:  # an index of another width has replaced the earlier one
+                raise DataError(
+                    f"vectors must have the {width} features of the index, got {self.vectors.shape[1]}; "
+                    "see /v1/indexes for what is served"
+                )
+            return self.vectors
+        assert self.ids is not None
+        try:
+            return index.vectors(self.ids).astype(np.float32)
+        except DataError as error:
+            unknown = [int(id) for id in self.ids if id not in index]
+            if not unknown:
+                raise
+            detail = f"there is no vector with the id {unknown[0]} in {self.served.name}; leave it out, or send vectors"
+            raise Problem(404, "unknown-id", detail) from error
+
+    def run(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
+        """Give the arrays of the result for these rows."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class SearchOperation(Operation):
+    """Find neighbours; the result has distances and ids."""
+
+    options: Options = Options(1)
+
+    @property
+    def key(self) -> Hashable:
+        """Operations with equal keys can run together."""
+        return type(self).__name__, self.served.name, self.options
+
+    @property
+    def cost(self) -> int:
+        """Vectors times candidates, or times k without re-ranking."""
+        k, candidates = self.options.k, self.options.candidates
+        if not self.options.rerank:
+            return self.n_vectors * k
+        return self.n_vectors * (max(10 * k, 100) if candidates is None else candidates)  # as Index.search has it
+
+    def run(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
+        """Give distances and ids."""
+        options = self.options
+        distances, ids = index.search(
+            rows, options.k, candidates=options.candidates, distance=options.distance, rerank=options.rerank
+        )
+        if not np.isfinite(distances).all():
+            raise DataError("a distance is too large for a number, got vectors that are far apart; rescale the vectors")
+        return distances, ids
+
+
+@dataclass(frozen=True, eq=False)
+class EncodeOperation(Operation):
+    """Encode vectors; the result has packed codes."""
+
+    def run(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
+        """Give packed codes."""
+        return (index.hasher.encode(rows).packed,)
+
+
+def run_batch(operations: Sequence[Operation]) -> list[Result | Exception]:
+    """Run operations with equal keys in one call, or each alone if that call fails; errors are returned, not raised."""
+    index = operations[0].served.index  # one version for all of them, even if a new one replaces it now
+    results: list[Result | Exception] = [LookupError("not run yet")] * len(operations)
+    rows: dict[int, npt.NDArray[np.float32]] = {}
+    for number, operation in enumerate(operations):
+        try:
+            rows[number] = operation.rows(index)
+        except Exception as error:
+            results[number] = error
+    try:
+        found = _run_rows(operations[0], index, list(rows.values())) if rows else []
+    except Exception as error:
+        if len(rows) > 1:
+            for number in rows:
+                results[number] = run_batch([operations[number]])[0]
+            return results
+        found = [error]
+    for number, result in zip(rows, found, strict=True):
+        results[number] = result
+    return results
+
+
+def _run_rows(operation: Operation, index: Index, parts: list[npt.NDArray[np.float32]]) -> list[Result | Exception]:
+    arrays = operation.run(index, parts[0] if len(parts) == 1 else np.concatenate(parts))
+    generation, n_bits = index.info()["generation"], int(index.hasher.n_bits)
+    ends = np.cumsum([len(part) for part in parts]).tolist()
+    slices = [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
+    return [Result(generation, n_bits, tuple(array[rows] for array in arrays)) for rows in slices]
+
+
+@dataclass(eq=False)
+class Job:
+    """An operation with the future of its result, which belongs to an event loop."""
+
+    operation: Operation
+    future: asyncio.Future[Result]
+    loop: asyncio.AbstractEventLoop
+
+
+class Batcher:
+    """A queue of jobs, and a thread that runs them in batches.
+
+    Parameters
+    ----------
+    run : callable
+        Runs operations with equal keys together, as :func:`run_batch`.
+    limits : Limits
+        How many vectors may wait, and how large a batch may be.
+    observe : callable, optional
+        Called with the number of vectors and the seconds of each batch.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Sequence[Operation]], list[Result | Exception]],
+        limits: Limits,
+        observe: Callable[[int, float], None] | None = None,
+    ) -> None:
+        self._run = run
+        self._limits = limits
+        self._observe = observe
+        self._waiting: deque[Job] = deque()
+        self._n_waiting = 0
+        self._closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run_batches, name="autojacobin-batcher", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting_vectors(self) -> int:
+        """Vectors in the queue, without those of the batch that runs."""
+        return self._n_waiting
+
+    def submit(self, operation: Operation) -> Job:
+        """Put an operation at the end of the queue; the running event loop gets its result."""
+        loop = asyncio.get_running_loop()
+        job = Job(operation, loop.create_future(), loop)
+        with self._changed:
+            if self._closing:
+                raise busy("the service is stopping and begins nothing new; ask again when it is back")
+            if self._waiting and self._n_waiting + operation.n_vectors > self._limits.waiting_vectors:
+                raise busy(
+                    f"the queue is full, got {self._n_waiting} vectors waiting of at most "
+                    f"{self._limits.waiting_vectors}; ask again after the time in Retry-After, or send fewer at once"
+                )
+            self._waiting.append(job)
+            self._n_waiting += operation.n_vectors
+            self._changed.notify()
+        return job
+
+    def drop(self, job: Job) -> None:
+        """Cancel a job whose result nobody waits for; one that runs already is not stopped."""
+        job.future.cancel()
+        with self._changed:
+            if job in self._waiting:
+                self._waiting.remove(job)
+                self._n_waiting -= job.operation.n_vectors
+
+    def close(self) -> None:
+        """Take no more jobs, and wait until those in the queue are finished."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run_batches(self) -> None:
+        while jobs := self._next_batch():
+            start = time.perf_counter()
+            try:
+                results = self._run([job.operation for job in jobs])
+            except Exception as error:  # the thread has to survive any error
+                results = [error] * len(jobs)
+            if self._observe is not None:
+                self._observe(sum(job.operation.n_vectors for job in jobs), time.perf_counter() - start)
+            by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, Result | Exception]]] = {}
+            for job, result in zip(jobs, results, strict=True):
+                by_loop.setdefault(job.loop, []).append((job, result))
+            for loop, pairs in by_loop.items():
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(_deliver, pairs)
+
+    def _next_batch(self) -> list[Job]:
+        """Wait for jobs, and take the oldest with all that can run with it; none when the queue is closed and empty."""
+        with self._changed:
+            while not self._waiting and not self._closing:
+                self._changed.wait()
+            if not self._waiting:
+                return []
+            batch, others = [self._waiting.popleft()], deque[Job]()
+            first = batch[0].operation
+            n_vectors, cost = first.n_vectors, first.cost
+            for job in self._waiting:
+                more, dearer = n_vectors + job.operation.n_vectors, cost + job.operation.cost
+                if more <= VECTORS_TOGETHER and dearer <= self._limits.work and job.operation.key == first.key:
+                    batch.append(job)
+                    n_vectors, cost = more, dearer
+                else:
+                    others.append(job)
+            self._waiting = others
+            self._n_waiting -= n_vectors
+            return batch
+
+
+def _deliver(pairs: list[tuple[Job, Result | Exception]]) -> None:
+    for job, result in pairs:
+        if job.future.done():  # nobody waits any more
+            continue
+        if isinstance(result, Exception):
+            job.future.set_exception(result)
+        else:
+            job.future.set_result(result)

@@ -1,0 +1,299 @@
+"""Read requests and check every part of them: JSON, or raw float32 with its shape in a header."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import parse_qsl
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.search.distances import DISTANCES
+from autojacobin.service.access import Limits
+from autojacobin.service.operations import EncodeOperation, Options, SearchOperation
+from autojacobin.service.problems import Problem, invalid
+from autojacobin.service.registry import IndexRegistry, ServedIndex
+from autojacobin.service.responses import JSON, RAW, SHAPE
+
+__all__ = ["ClientGone", "check_cost", "client_gone", "read_body", "read_encode_request", "read_search_request"]
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Matrix = npt.NDArray[np.float32]
+
+_SHAPE_KEY = SHAPE.lower().encode()
+_SHAPE_FORM = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
+_LARGEST_ID = 2**63 - 1
+_ENCODINGS = ("base64", "hex")
+_SEARCH_OPTIONS = ("index", "k", "candidates", "distance", "rerank", "recall")
+
+
+class ClientGone(Exception):  # noqa: N818 (nobody's error)
+    """The client hung up, so nobody waits for a response."""
+
+
+async def read_body(receive: Receive, headers: dict[bytes, bytes], limits: Limits) -> bytes:
+    """Read a body to its end."""
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        detail = "a body must come as it is, got one with a Content-Encoding; leave the compression out"
+        raise Problem(415, "unsupported-media-type", detail)
+    if int(headers.get(b"content-length", b"0")) > limits.body_bytes:  # h11 has checked that it is a number
+        raise _too_large(limits, expects_continue=b"expect" in headers)
+    try:
+        return await asyncio.wait_for(_read_parts(receive, limits), limits.body_seconds)
+    except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
+        detail = f"a body must arrive within {limits.body_seconds:g} s, got less than all of it; send it faster"
+        raise Problem(408, "slow-body", detail, {"Connection": "close"}) from None
+
+
+async def client_gone(receive: Receive) -> None:
+    """Return when the client has hung up."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def read_search_request(
+    body: bytes, headers: dict[bytes, bytes], query: bytes, registry: IndexRegistry, limits: Limits
+) -> SearchOperation:
+    """Read a request for neighbours."""
+    fields, raw = _read_fields(body, headers, query, _SEARCH_OPTIONS, ("vectors", "id", "ids"))
+    served = _find_index(fields, registry)
+    options = _read_options(fields, limits)
+    if raw:
+        operation = SearchOperation(served, _read_raw(body, headers, served, limits), None, options)
+    else:
+        operation = SearchOperation(served, *_read_rows(fields, served, limits, with_ids=True), options)
+    return check_cost(operation, limits)
+
+
+def check_cost(operation: SearchOperation, limits: Limits) -> SearchOperation:
+    """Refuse a search that would take too long."""
+    if operation.cost > limits.work:
+        raise invalid(
+            f"vectors times candidates, or times k without re-ranking, may be {limits.work}, got {operation.cost}; "
+            "send fewer vectors at once, or ask for fewer candidates"
+        )
+    return operation
+
+
+def read_encode_request(
+    body: bytes, headers: dict[bytes, bytes], query: bytes, registry: IndexRegistry, limits: Limits
+) -> tuple[EncodeOperation, str]:
+    """Read a request for codes, and the encoding that a JSON response has."""
+    fields, raw = _read_fields(body, headers, query, ("index", "encoding"), ("vectors",))
+    served = _find_index(fields, registry)
+    encoding = _one_of("encoding", fields.get("encoding", "base64"), _ENCODINGS)
+    if raw:
+        return EncodeOperation(served, _read_raw(body, headers, served, limits)), encoding
+    return EncodeOperation(served, *_read_rows(fields, served, limits, with_ids=False)), encoding
+
+
+async def _read_parts(receive: Receive, limits: Limits) -> bytes:
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part, more = message.get("body", b""), message.get("more_body", False)
+        size += len(part)
+        if size > limits.body_bytes:
+            raise _too_large(limits, expects_continue=False)
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large(limits: Limits, *, expects_continue: bool) -> Problem:
+    detail = f"a body may have {limits.body_bytes} bytes, got more; send fewer vectors at once, or send them as float32"
+    # A client that waits for "100 Continue" will not send its body, so the connection can be closed. For others it
+    # stays open and discards the rest: a client that is cut off while it sends never sees the response.
+    return Problem(413, "body-too-large", detail, {"Connection": "close"} if expects_continue else None)
+
+
+def _read_fields(
+    body: bytes, headers: dict[bytes, bytes], query: bytes, options: tuple[str, ...], contents: tuple[str, ...]
+) -> tuple[Mapping[str, Any], bool]:
+    """Give the fields by name, from a JSON body or from the query string of a raw body, and whether it is raw."""
+    media = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+    if media == RAW:
+        fields, expected = _read_query(query), options
+    elif media == JSON:
+        if query:
+            raise invalid("a JSON request says all in its body, got a query string as well; put it into the body")
+        if _SHAPE_KEY in headers:
+            raise invalid(f"a JSON request says all in its body, got {SHAPE} as well; leave it out")
+        fields, expected = _read_json(body), options + contents
+    else:
+        detail = f"Content-Type must be {JSON} or {RAW}, got {media[:80] or 'none'!r}; name the kind of body you send"
+        raise Problem(415, "unsupported-media-type", detail)
+    unknown = [name for name in fields if name not in expected]
+    if unknown:
+        raise invalid(f"there is no field {unknown[0][:80]!r}, expected {', '.join(expected)}; leave it out")
+    return fields, media == RAW
+
+
+def _read_json(body: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(body, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise invalid("the body is nested too deeply, expected an object with lists of lists; flatten it") from None
+    except ValueError as error:  # also for text that is not UTF-8
+        what = str(error).partition("\n")[0][:120]
+        raise invalid(f"the body must be a JSON object, got something else ({what}); see /openapi.json") from None
+    if not isinstance(document, dict):
+        raise invalid(f"the body must be a JSON object, got a {type(document).__name__}; see /openapi.json")
+    return document
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def _read_query(query: bytes) -> dict[str, Any]:
+    """Read a query string; numbers, true and false are read as in JSON."""
+    try:
+        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20)
+    except ValueError:
+        raise invalid("the query string cannot be read, expected for example ?k=10&distance=hamming") from None
+    fields: dict[str, Any] = {}
+    for name, text in pairs:
+        if name in fields:
+            raise invalid(f"{name[:80]!r} must be given once, got it twice; leave out one of them")
+        fields[name] = text
+        if name not in ("index", "distance", "encoding"):
+            with suppress(ValueError, RecursionError):  # the check of the field refuses the text
+                fields[name] = json.loads(text[:40])
+    return fields
+
+
+def _find_index(fields: Mapping[str, Any], registry: IndexRegistry) -> ServedIndex:
+    names = list(registry)
+    name = fields.get("index", names[0] if len(names) == 1 else None)
+    if name is None:
+        raise invalid(f"index must be named where several are served, got none, expected one of {', '.join(names)}")
+    if not isinstance(name, str):
+        raise invalid(f"index must be a name, got {_shown(name)}, expected one of {', '.join(names)}")
+    if name not in registry.served:  # a dictionary: names never become paths
+        detail = f"there is no index {_shown(name)}, expected one of {', '.join(names)}; see /v1/indexes"
+        raise Problem(404, "unknown-index", detail)
+    return registry.served[name]
+
+
+def _read_options(fields: Mapping[str, Any], limits: Limits) -> Options:
+    k = _as_int("k", fields.get("k", 10), 1, limits.k, "the limit of this service")
+    candidates = fields.get("candidates")
+    if candidates is not None:
+        candidates = _as_int("candidates", candidates, 1, limits.candidates, "the limit of this service")
+    rerank = fields.get("rerank", True)
+    if not isinstance(rerank, bool):
+        raise invalid(f"rerank must be true or false, got {_shown(rerank)}")
+    recall = fields.get("recall")
+    if recall is not None and (isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 < recall < 1):
+        raise invalid(f"recall must be a number above 0 and below 1, got {_shown(recall)}")
+    if recall is not None and (candidates is not None or not rerank):
+        raise invalid("recall chooses the candidates to re-rank, got it besides candidates or without re-ranking")
+    distance = _one_of("distance", fields.get("distance", "hamming"), tuple(DISTANCES))
+    return Options(k, candidates, distance, rerank, None if recall is None else float(recall))
+
+
+def _read_rows(
+    fields: Mapping[str, Any], served: ServedIndex, limits: Limits, *, with_ids: bool
+) -> tuple[Matrix | None, npt.NDArray[np.int64] | None]:
+    """Read the vectors or the ids of a JSON body."""
+    given = [name for name in ("vectors", "id", "ids") if name in fields]
+    if len(given) != 1:
+        wanted = "one of vectors, id and ids" if with_ids else "vectors"
+        raise invalid(f"a request must have {wanted}, got {' and '.join(given) or 'none'}; send exactly one")
+    if given == ["vectors"]:
+        return _read_matrix(fields["vectors"], served.n_features, limits.vectors), None
+    ids = [fields["id"]] if given == ["id"] else fields["ids"]
+    if not isinstance(ids, list) or not 1 <= len(ids) <= limits.vectors:
+        raise invalid(f"ids must be a list of 1 to {limits.vectors} integers, got {_shown(ids)}")
+    return None, np.array([_as_int(given[0], id, 0, _LARGEST_ID, "the largest id") for id in ids], dtype=np.int64)
+
+
+def _read_raw(body: bytes, headers: dict[bytes, bytes], served: ServedIndex, limits: Limits) -> Matrix:
+    """Read a raw body. The shape must be given, because two vectors of half the width would pass for one."""
+    width, shape = served.n_features, headers.get(_SHAPE_KEY, b"").decode("latin-1")
+    form = _SHAPE_FORM.fullmatch(shape)
+    if form is None:
+        raise invalid(
+            f"a raw body must come with its shape in the header {SHAPE}: ROWS,COLUMNS, "
+            f"got {_shown(shape) if shape else 'none'}; send for example {SHAPE}: 1,{width} with one vector"
+        )
+    rows, columns = int(form[1]), form[2]
+    if int(columns) != width:
+        raise invalid(
+            f"vectors must have the {width} features of {served.name}, got {columns} in {SHAPE}; "
+            "see /v1/indexes for what is served"
+        )
+    if not 1 <= rows <= limits.vectors:
+        raise invalid(f"a raw body must have 1 to {limits.vectors} vectors, the limit of this service, got {rows}")
+    if len(body) != 4 * rows * width:
+        raise invalid(
+            f"a raw body of {rows} vectors of {width} little-endian float32 numbers must have {4 * rows * width} "
+            f"bytes, got {len(body)}; send all of the vectors, or the shape that they have"
+        )
+    # A copy, because a read-only array is another type to the compiler, which would compile the kernels twice.
+    matrix = np.frombuffer(body, dtype="<f4").astype(np.float32, copy=True).reshape(rows, width)
+    _check_finite(matrix)
+    return matrix
+
+
+def _read_matrix(value: Any, width: int, most: int) -> Matrix:
+    """Read a list of lists of numbers."""
+    if not isinstance(value, list) or not 1 <= len(value) <= most:
+        shown = f"a list of {len(value)}" if isinstance(value, list) else _shown(value)
+        raise invalid(f"vectors must be a list of 1 to {most} vectors, got {shown}")
+    for row, vector in enumerate(value):
+        expected = f"each of vectors must be a list of {width} numbers, got"
+        if not isinstance(vector, list) or len(vector) != width:
+            shown = f"a list of {len(vector)}" if isinstance(vector, list) else _shown(vector)
+            raise invalid(f"{expected} {shown} in row {row}")
+        if not set(map(type, vector)) <= {int, float}:
+            wrong = next(column for column, number in enumerate(vector) if type(number) not in (int, float))
+            raise invalid(f"{expected} {_shown(vector[wrong])} in row {row}, column {wrong}")
+    try:
+        with np.errstate(over="ignore"):  # what does not fit becomes Inf, which is refused below
+            matrix = np.array(value, dtype=np.float64).astype(np.float32)
+    except OverflowError:  # for integers beyond float64
+        raise invalid("each number of vectors must fit into float32, got one that is too large; rescale it") from None
+    _check_finite(matrix)
+    return matrix
+
+
+def _check_finite(matrix: Matrix) -> None:
+    finite = np.isfinite(matrix)
+    if not finite.all():
+        row, column = divmod(int(np.argmin(finite)), matrix.shape[1])
+        raise invalid(
+            f"each number of vectors must be finite and fit into float32, got {matrix[row, column]} in row {row}, "
+            f"column {column}; leave such vectors out, or rescale them"
+        )
+
+
+def _as_int(name: str, value: Any, least: int, most: int, what: str) -> int:
+    """Give a JSON number as an integer within limits; 10.0 is the integer 10, as in JSON Schema."""
+    number = int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
+        raise invalid(f"{name} must be an integer from {least} to {most}, {what}, got {_shown(value)}")
+    return number
+
+
+def _one_of(name: str, value: Any, expected: tuple[str, ...]) -> str:
+    if not isinstance(value, str) or value not in expected:
+        raise invalid(f"{name} must be {' or '.join(map(repr, expected))}, got {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return f"a {type(value).__name__} of {len(value)}"
+    if (isinstance(value, float) and not math.isfinite(value)) or (isinstance(value, int) and abs(value) >= 2**64):
+        return "a number that is too large"
+    return repr(value)[:80]

@@ -1,8 +1,0 @@
-"""The explorer: a page on which one looks at what each method retrieves, and why."""
-
-from autojacobin.web.explorer.bundle import Bundle, build_bundle, explorer_settings
-from autojacobin.web.explorer.export import export_page
-from autojacobin.web.explorer.finished_run import open_run
-from autojacobin.web.explorer.routes import explorer_routes
-
-__all__ = ["Bundle", "build_bundle", "explorer_routes", "explorer_settings", "export_page", "open_run"]

@@ -1,0 +1,215 @@
+"""What the explorer page is made of, against searches by hand."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autojacobin import Index
+from autojacobin.datasets import load_set
+from autojacobin.errors import DataError, FormatError, StorageError
+from autojacobin.evaluation import ground_truth, recall_curve
+from autojacobin.explorer import build_bundle, explorer_settings, export, export_page, open_run
+from autojacobin.explorer.export import as_one_script
+from autojacobin.explorer.retrieved import encode_png, make_sprite
+from autojacobin.reproduction import Settings, reproduce
+from autojacobin.reproduction.settings import cut
+from autojacobin.reproduction.trials import Cell, run_cell
+from tests.explorer.browser import BITS, DEPTH, METHODS, WALL, ByHand, K, small_bundle, unpacked
+from tests.reproduction.small import small_set
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    return small_bundle()
+
+
+@pytest.fixture(scope="module")
+def by_hand():
+    return ByHand()
+
+
+def shown(record, method, bits, distance, candidates, k):
+    """As the page does it."""
+    ranks = record["methods"][method][str(bits)]["ranks"][distance]
+    return [id for id, rank in zip(record["ids"], ranks, strict=True) if 0 < rank <= candidates][:k]
+
+
+def test_the_first_points_of_a_query_are_its_true_neighbours(bundle, by_hand):
+    for place, record in enumerate(bundle.queries):
+        assert record["row"] == by_hand.rows[place]
+        assert record["ids"][:K] == by_hand.truth(place, K).tolist()
+        distances = by_hand.euclidean(place)[record["ids"]]
+        np.testing.assert_allclose(record["distances"], distances, rtol=1e-4)
+        assert np.all(np.diff(distances) >= 0)
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_every_setting_shows_what_a_search_by_hand_finds(bundle, by_hand, data):
+    place = data.draw(st.integers(0, WALL - 1))
+    method, bits = data.draw(st.sampled_from(METHODS)), data.draw(st.sampled_from(BITS))
+    candidates, k = data.draw(st.sampled_from(bundle.about["stops"])), data.draw(st.integers(1, K))
+    found = shown(bundle.queries[place], method, bits, "hamming", candidates, k)
+    assert found == by_hand.shown(place, method, bits, candidates, k).tolist()
+
+
+def test_asymmetric_answers_are_those_of_an_index(bundle, by_hand):
+    data = small_set()
+    for (method, bits), hasher in by_hand.hashers.items():
+        index = Index(hasher)
+        index.add(data.base)
+        for candidates in (20, 50, DEPTH):
+            _, ids = index.search(data.queries[by_hand.rows], K, candidates=candidates, distance="asymmetric")
+            for place, record in enumerate(bundle.queries):
+                assert shown(record, method, bits, "asymmetric", candidates, K) == ids[place].tolist()
+
+
+def test_codes_and_weights_are_those_of_the_hasher(bundle, by_hand):
+    for place, record in enumerate(bundle.queries):
+        query = small_set().queries[[by_hand.rows[place]]]
+        for (method, bits), hasher in by_hand.hashers.items():
+            entry = record["methods"][method][str(bits)]
+            assert np.array_equal(unpacked(entry["query"], bits), hasher.transform(query))
+            assert np.array_equal(unpacked(entry["codes"], bits), by_hand.codes[method, bits][record["ids"]])
+            np.testing.assert_allclose(entry["weights"], np.abs(hasher.project(query)[0]), rtol=1e-4)
+
+
+def test_counts_over_all_queries_are_the_recall_curve(bundle, by_hand):
+    data, stops = small_set(), bundle.about["stops"]
+    truth = ground_truth(data.base, data.queries, K)
+    for (method, bits), hasher in by_hand.hashers.items():
+        codes = hasher.transform(data.queries)
+        distances = (codes[:, None, :] != by_hand.codes[method, bits][None]).sum(axis=2)
+        ids = np.argsort(distances, axis=1, kind="stable")[:, :DEPTH]
+        found = np.array(bundle.about["found"][method][str(bits)]["hamming"])
+        for k in (1, 5, K):
+            curve = recall_curve(ids, truth, k, DEPTH)
+            expected = curve[np.array(stops) - 1]
+            np.testing.assert_allclose(found[:k].sum(axis=0) / (len(data.queries) * k), expected)
+
+
+def test_all_of_it_is_json_and_deep_settings_stay_whole(bundle):
+    json.dumps(bundle.about, allow_nan=False)
+    json.dumps(bundle.queries, allow_nan=False)
+    assert bundle.about["stops"][-1] == DEPTH
+    assert bundle.about["wall"] == [record["row"] for record in bundle.queries]
+
+
+@settings(deadline=None)
+@given(st.integers(1, 5), st.integers(1, 9), st.integers(1, 9), st.booleans(), st.integers(0, 2**32 - 1))
+def test_png_files_hold_the_pixels(n, height, width, colour, seed):
+    cv2 = pytest.importorskip("cv2")
+    shape = (n * height, width, *([3] if colour else []))
+    picture = np.random.RandomState(seed).randint(0, 256, shape, dtype=np.uint8)
+    read = cv2.imdecode(np.frombuffer(encode_png(picture), np.uint8), cv2.IMREAD_UNCHANGED)
+    assert np.array_equal(read[..., ::-1] if colour else read, picture)
+
+
+@pytest.mark.parametrize(("side", "kept", "ending"), [(7, 7, "png"), (32, 32, "jpg"), (150, 50, "png")])
+def test_each_tile_stands_where_the_layout_says(side, kept, ending):
+    cv2 = pytest.importorskip("cv2")
+    ramp = np.linspace(0, 255, side).astype(np.uint8)
+    across, down = np.tile(ramp, (side, 1)), np.tile(ramp[:, None], (1, side))
+    patches = np.stack([across if number % 3 else down for number in range(40)])
+    sprite = make_sprite(patches)
+    assert (sprite.ending, sprite.width, sprite.height) == (ending, kept, kept)
+    whole = cv2.imdecode(np.frombuffer(sprite.content, np.uint8), cv2.IMREAD_GRAYSCALE).astype(float)
+    assert whole.shape == (sprite.rows * kept, sprite.columns * kept)
+    for number in range(40):
+        y, x = number // sprite.columns * kept, number % sprite.columns * kept
+        tile = whole[y : y + kept, x : x + kept]
+        along, other = (np.ptp(tile.mean(axis=axis)) for axis in ((0, 1) if number % 3 else (1, 0)))
+        assert along > 200 > 20 > other
+
+
+@pytest.mark.parametrize("side", [6, 16])
+def test_colours_stay_what_they_are(side):
+    cv2 = pytest.importorskip("cv2")
+    colours = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255]], dtype=np.uint8)
+    sprite = make_sprite(np.tile(colours[:, None, None, :], (1, side, side, 1)))
+    whole = cv2.imdecode(np.frombuffer(sprite.content, np.uint8), cv2.IMREAD_COLOR)[..., ::-1].astype(int)
+    for number, colour in enumerate(colours):
+        middle = whole[side // 2, number * side + side // 2]
+        assert np.abs(middle - colour).max() < 20
+
+
+def test_a_set_without_pictures_has_none():
+    bundle = small_bundle(pictures=False)
+    assert bundle.wall is None
+    assert bundle.pictures == []
+    assert bundle.about["sprite"] is None
+    assert len(bundle.queries) == WALL
+
+
+def test_a_finished_run_is_shown_with_its_own_settings(tmp_path):
+    settings = Settings(bits=(16,), ks=(1, 10), depth=100, seeds=2, training_points=300, queries=60)
+    reproduce(load_set("digits"), tmp_path, settings, only=["table1"])
+    data, found = open_run(tmp_path)
+    assert (data.name, found.bits, found.ks, found.depth) == ("digits", (16,), (1, 10), 100)
+    bundle = build_bundle(data, found, methods=["itq"], wall=3, toy=False)
+    small = cut(data, found)
+    outcome = run_cell(Cell("ITQ", 16, 0), small, ground_truth(small.base, small.queries, 10), 100)
+    counts = np.array(bundle.about["found"]["ITQ"]["16"]["hamming"]).sum(axis=0)
+    np.testing.assert_allclose(counts / (60 * 10), outcome.recall_curve(10)[np.array(bundle.about["stops"]) - 1])
+
+
+def test_a_folder_without_a_run_or_with_a_damaged_one_is_told(tmp_path):
+    with pytest.raises(StorageError, match="holds no finished run: results.json cannot be read"):
+        open_run(tmp_path)
+    for content in ("{", "[]", '{"set": {}}', '{"set": {"name": "digits", "source": ""}, "settings": {"bits": [0]}}'):
+        (tmp_path / "results.json").write_text(content)
+        with pytest.raises(FormatError, match="is damaged or was not written by autojacobin reproduce"):
+            open_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "message"),
+    [
+        ({}, {"methods": ["ITQQ"]}, "there is no method 'ITQQ', expected some of: AutoJacoBin .chosen., "),
+        ({}, {"methods": []}, "there is no method '', expected some of"),
+        ({}, {"methods": ["LSH"], "wall": 0}, "wall must be an integer of at least 1, got 0"),
+        ({"bits": [65]}, {"methods": ["LSH"]}, "bits must be from 1 to 64"),
+        ({"k": 2000}, {"methods": ["LSH"]}, "every k must be from 1 to 1000"),
+        ({"depth": 2000}, {"methods": ["LSH"]}, "depth must be from 1 to 1000"),
+    ],
+)
+def test_wrong_use_is_told_before_any_work(settings, options, message):
+    data = small_set()
+    with pytest.raises(DataError, match=message):
+        build_bundle(data, explorer_settings(data, **settings), toy=False, **options)
+
+
+def test_a_set_without_queries_is_told():
+    data = replace(small_set(), queries=small_set().queries[:0], query_patches=None)
+    with pytest.raises(DataError, match="small has no queries to choose from"):
+        build_bundle(data, methods=["LSH"], toy=False)
+
+
+def test_an_earlier_page_is_replaced_and_nothing_else_is(bundle, tmp_path):
+    page = export_page(bundle, tmp_path / "new" / "page")
+    (page.parent / "data" / "query-99.js").write_text("old")
+    assert export_page(bundle, page.parent) == page
+    assert not (page.parent / "data" / "query-99.js").exists()
+    (tmp_path / "index.html").write_text("<p>a page of somebody else</p>")
+    with pytest.raises(StorageError, match="holds other files, such as index.html"):
+        export_page(bundle, tmp_path)
+    assert (tmp_path / "index.html").read_text() == "<p>a page of somebody else</p>"
+    with pytest.raises(StorageError, match="cannot write the page to .*index.html"):
+        export_page(bundle, tmp_path / "index.html")
+
+
+def test_modules_that_cannot_be_joined_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "ASSETS", tmp_path)
+    (tmp_path / "a.js").write_text('import { b } from "./b.js";\nexport const a = 1;\n')
+    (tmp_path / "b.js").write_text('import { a } from "./a.js";\nexport const b = 2;\n')
+    with pytest.raises(FormatError, match="a → b → a import each other in a circle"):
+        as_one_script("a")
+    (tmp_path / "b.js").write_text("export default 2;\n")
+    with pytest.raises(FormatError, match=r"b\.js has a line that cannot be joined into one script: export default 2;"):
+        as_one_script("a")
+    (tmp_path / "b.js").write_text("export const b = 2;\n")
+    assert "const { b } = module_b;" in as_one_script("a")

@@ -1,0 +1,121 @@
+"""The explorer page in the search service: what it shows of an index, and what its routes refuse."""
+
+import http.client
+import json
+
+import numpy as np
+import pytest
+
+from autojacobin import ITQ, Index
+from autojacobin.explorer import explorer_routes
+from autojacobin.service import serving
+from tests.explorer.browser import chromium, watched
+from tests.reproduction.small import small_set
+
+ID = 417
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    return small_set().base.astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def index(vectors):
+    made = Index(ITQ(32, random_state=0).fit(vectors[:300]))
+    made.add(vectors)
+    return made
+
+
+@pytest.fixture(scope="module")
+def address(index, vectors):
+    codes_only = Index(index.hasher, keep_vectors=False)
+    codes_only.add(vectors[:10])
+    two = Index(index.hasher)
+    two.add(vectors[:2], ids=[5, 9])
+    with serving({"digits": index, "codes": codes_only, "two": two}, pages=explorer_routes) as found:
+        yield found
+
+
+def get(address, path):
+    connection = http.client.HTTPConnection(address.removeprefix("http://").rstrip("/"), timeout=10)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, answer.headers["content-type"].partition(";")[0], content
+
+
+def test_the_table_is_what_the_index_finds(address, index, vectors):
+    distances = np.sqrt(((vectors.astype(float) - vectors[ID]) ** 2).sum(axis=1))
+    truth = set(np.argsort(distances, kind="stable")[1:6].tolist())
+    bits = index.hasher.transform(vectors)
+    apart = (bits != bits[ID]).sum(axis=1)
+    order = [id for id in np.argsort(apart, kind="stable").tolist() if id != ID]
+    expected = sorted(order[:10], key=lambda id: (distances[id], id))[:5]
+    with chromium() as browser, watched(browser, address) as page:
+        page.goto(address)
+        page.wait_for_selector(".some-ids .tile")
+        assert page.locator("#index option").all_inner_texts() == ["digits", "two"]
+        page.fill("#id", str(ID))
+        page.press("#id", "Enter")
+        page.wait_for_selector("#found[aria-busy=false] tbody tr")
+        page.focus("#candidates")
+        page.keyboard.press("Home")  # 10
+        page.focus("#k")
+        page.keyboard.press("ArrowLeft")  # 5
+        page.wait_for_selector("#found[aria-busy=false]")
+        rows = [row.locator("td").all_inner_texts() for row in page.locator("#found tbody tr").all()]
+        assert [int(row[2]) for row in rows] == expected
+        assert [float(row[3]) for row in rows] == pytest.approx(distances[expected], abs=0.01)
+        assert [int(row[4]) for row in rows] == apart[expected].tolist()
+        assert [int(row[5]) for row in rows] == [order.index(id) + 1 for id in expected]
+        assert [row[0] != "" for row in rows] == [id in truth for id in expected]
+        assert page.locator("#found tr.true").count() == len(truth & set(expected))
+        assert "nearest of all vectors" in page.inner_text("#found")
+        page.locator("#found .row-button").nth(1).click()
+        page.wait_for_selector("#service-detail .code-strip")
+        assert page.locator("#service-detail .mark").count() == apart[expected[1]]
+        page.fill("#id", "5000")
+        page.press("#id", "Enter")
+        page.wait_for_selector("#trouble:visible")
+        assert "5000" in page.inner_text("#trouble")
+        assert all("404" in told for told in page.wrong)  # which the browser tells itself
+        page.wrong.clear()
+        page.select_option("#index", "two")
+        page.wait_for_selector(".some-ids .tile:nth-child(2):last-child")
+        page.locator(".some-ids .tile").first.click()
+        page.wait_for_selector("#found[aria-busy=false] tbody tr:only-child")
+        assert page.locator("#found .row-button").inner_text() == "9"
+
+
+def test_routes_give_codes_and_ids_and_refuse_the_rest(address, index):
+    status, kind, content = get(address, "/explorer/codes?index=digits&ids=7,3")
+    assert (status, kind) == (200, "application/json")
+    assert json.loads(content) == {"bits": 32, "codes": [row.tobytes().hex() for row in index.codes([7, 3]).packed]}
+    _, _, content = get(address, "/explorer/ids?index=digits")
+    ids = json.loads(content)["ids"]
+    assert 20 <= len(ids) <= 24
+    assert all(id in index for id in ids)
+    for path, part in (
+        ("codes?index=none&ids=1", "there is no index 'none', expected one of: digits"),
+        ("codes?index=digits&ids=1000", "only ids in the index can be read, got 1000"),
+        ("codes?index=digits&ids=1,,2", "ids must be 1 to 1000 whole numbers"),
+        ("codes?index=digits&ids=-1", "ids must be 1 to 1000 whole numbers"),
+        ("codes?index=digits&ids=99999999999999999999", "ids must be 1 to 1000 whole numbers"),
+        ("codes?index=digits&ids=" + "1," * 1000 + "1", "ids must be 1 to 1000 whole numbers"),
+        ("codes?index=digits", "ids must be 1 to 1000 whole numbers"),
+        ("ids", "there is no index ''"),
+    ):
+        status, kind, content = get(address, f"/explorer/{path}")
+        assert (status, kind) == (400, "application/problem+json")
+        assert part in json.loads(content)["detail"]
+
+
+def test_only_the_files_of_the_page_are_given(address):
+    for name, expected in (("main.js", "text/javascript"), ("explorer.css", "text/css"), ("icon.svg", "image/svg+xml")):
+        status, kind, content = get(address, f"/explorer/{name}")
+        assert (status, kind) == (200, expected)
+        assert content
+    for name in ("routes.py", "..%2froutes.py", "%2e%2e/routes.py", "main.js%00", "no.js"):
+        assert get(address, f"/explorer/{name}")[0] == 404

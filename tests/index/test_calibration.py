@@ -1,0 +1,207 @@
+"""Candidates for a wanted recall, against recalls counted by brute force, and the bound against what it promises."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autojacobin import ITQ, LSH, DataError
+from autojacobin.index import Index, calibration
+from autojacobin.index.calibration import recall_bound
+
+K = 5
+
+
+def clusters(n, seed):
+    """Points around a few centres: neighbours are worth looking for, and codes do not find all of them."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).normal(size=(20, 12)) * 2
+    return (centres[rng.integers(0, 20, n)] + rng.normal(size=(n, 12))).astype(np.float32)
+
+
+def exact_neighbours(base, queries, k):
+    """Row numbers of the nearest, by all distances written out."""
+    gaps = ((queries[:, None, :].astype(np.float64) - base[None].astype(np.float64)) ** 2).sum(axis=2)
+    return np.argsort(gaps, axis=1, kind="stable")[:, :k]
+
+
+def recall_of(ids, truth):
+    return np.mean([len(set(row) & set(true)) / len(true) for row, true in zip(ids, truth, strict=True)])
+
+
+@pytest.fixture(scope="module")
+def X():
+    return clusters(3000, seed=0)
+
+
+@pytest.fixture
+def index(X):
+    index = Index(LSH(24, random_state=0).fit(X))
+    index.add(X)
+    return index
+
+
+@pytest.mark.parametrize("distance", ["hamming", "asymmetric"])
+@pytest.mark.parametrize("recall", [0.5, 0.9, 0.97])
+def test_the_promise_is_kept_on_new_queries(index, X, distance, recall):
+    queries = clusters(400, seed=1)
+    chosen = index.calibrated(K, recall, distance=distance)
+    assert chosen.at_least >= recall
+    assert K <= chosen.candidates < len(X)
+    _, ids = index.search(queries, K, recall=recall, distance=distance)
+    shares = [recall_of(row[None], true[None]) for row, true in zip(ids, exact_neighbours(X, queries, K), strict=True)]
+    assert np.mean(shares) >= recall - 2 * np.std(shares) / 20  # two deviations of the mean of 400
+    assert np.array_equal(ids, index.search(queries, K, candidates=chosen, distance=distance)[1])
+
+
+def test_the_recall_seen_is_that_of_searching_for_the_held_out_points(index, X):
+    chosen = index.calibrated(K, 0.9)
+    own = calibration.drawn(index._state.segments, chosen.n_queries, seed=0)
+    # one more of each: the query itself is always found, and is no neighbour of its own
+    _, ids = index.search(X[own], K + 1, candidates=chosen.candidates + 1)
+    truth = exact_neighbours(X, X[own], K + 1)
+    found = [set(row) & (set(true) - {i}) for row, true, i in zip(ids, truth, own, strict=True)]
+    assert np.mean([len(one) / K for one in found]) == pytest.approx(chosen.seen, abs=1e-12)
+    fewer = [set(row) for row in index.search(X[own], K + 1, candidates=chosen.candidates)[1]]
+    missing = [one & (set(true) - {i}) for one, true, i in zip(fewer, truth, own, strict=True)]
+    assert recall_bound(np.array([len(one) / K for one in missing]))[1] < 0.9  # one fewer is not enough
+
+
+@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 200))
+@settings(deadline=None, max_examples=30)
+def test_ranks_are_those_in_the_list_of_all_codes(seed, k, depth):
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, 4, (150, 4)).astype(np.float32)  # many equal vectors, distances and codes
+    index = Index(LSH(6, random_state=0).fit(X))
+    index.add(X[:70], ids=rng.permutation(70) * 3)
+    index.add(X[70:])
+    index.remove(rng.permutation(index.ids)[:20])
+    ids, size = index.ids, int(rng.integers(1, 100))
+    sample = calibration.HeldOut.stored(index._state.segments, size, k)
+    vectors = index.vectors(ids)
+    assert np.all(np.isin(sample.own_ids, ids))
+    for row, own in enumerate(sample.own_ids):
+        others = ids[ids != own]
+        near = exact_neighbours(index.vectors(others), index.vectors([own]), k)[0]
+        assert set(sample.truth[row]) == set(others[near])
+    ranks = sample.ranks(lambda queries, wanted: index.search(queries, min(wanted, 130), rerank=False), depth)
+    codes = index.hasher.encode(vectors).to_bits()
+    for row, own in enumerate(sample.own_ids):
+        distances = (codes != codes[ids == own]).sum(axis=1)
+        listed = [i for _, i in sorted(zip(distances, ids, strict=True)) if i != own]
+        expected = sorted(listed.index(i) for i in sample.truth[row])
+        assert ranks[row].tolist() == [rank if rank < depth else calibration.NOT_FOUND for rank in expected]
+
+
+@pytest.mark.parametrize("chance", [0.8, 0.95, 0.99])
+def test_the_bound_holds_for_about_95_samples_in_100(chance):
+    rng = np.random.default_rng(0)
+    bounds = [recall_bound(rng.binomial(10, chance, 600) / 10)[1] for _ in range(1000)]
+    assert np.mean(np.array(bounds) <= chance) >= 0.94
+    assert np.mean(bounds) >= chance - 0.015  # and says something
+
+
+def test_a_sample_without_a_miss_promises_no_certainty():
+    seen, at_least = recall_bound(np.ones(500))
+    assert seen == 1
+    assert 0.99 < at_least < 1 - 1 / 500
+
+
+def test_a_sample_of_a_large_base_asks_for_no_fewer(index, X, monkeypatch):
+    whole = {k: index.calibrated(k, 0.9).candidates for k in (1, 20)}
+    monkeypatch.setattr(calibration, "_PRODUCTS", 500 * 12 * 1500)  # half of the base
+    index._calibrator.forget()
+    sampled = index.calibrated(20, 0.9)
+    assert index._calibrator._samples[20].truth.shape == (500, 10)
+    assert sampled.candidates == pytest.approx(whole[20], rel=0.25)
+    assert index.calibrated(1, 0.9).candidates > whole[1]
+    truth = exact_neighbours(X, clusters(300, seed=2), 20)
+    assert recall_of(index.search(clusters(300, seed=2), 20, candidates=sampled)[1], truth) >= 0.9
+
+
+def test_own_queries_are_learned_from(index, X):
+    far = clusters(1000, seed=3) * 3  # nothing like what is stored, and harder to find
+    easy, hard = index.calibrated(K, 0.9), index.calibrated(K, 0.9, queries=far[:500])
+    assert hard.candidates > easy.candidates
+    assert hard.n_queries == 500
+    _, ids = index.search(far[500:], K, recall=0.9)
+    assert recall_of(ids, exact_neighbours(X, far[500:], K)) >= 0.88
+
+
+def test_what_was_learned_is_kept_until_a_tenth_has_changed(index, tmp_path, monkeypatch):
+    learned = []
+    stored = calibration.HeldOut.stored.__func__
+    counted = classmethod(lambda cls, *arguments: learned.append(arguments[1:]) or stored(cls, *arguments))
+    monkeypatch.setattr(calibration.HeldOut, "stored", counted)
+    index.search(clusters(3, seed=5), K, recall=0.9)
+    index.search(clusters(3, seed=5), K, recall=0.95, distance="asymmetric")
+    assert learned == [(500, K)]
+    index.calibrated(K, 0.99)  # takes more queries to show
+    assert learned == [(500, K), (600, K)]
+    index.add(clusters(200, seed=6))
+    index.remove(index.ids[:50])
+    index.compact()
+    index.calibrated(K, 0.9)
+    assert len(learned) == 2
+    index.add(clusters(100, seed=7))
+    index.calibrated(K, 0.9)
+    assert len(learned) == 3
+    index.save(tmp_path / "index")
+    with Index.open(tmp_path / "index") as one, Index.open(tmp_path / "index") as other:
+        one.calibrated(K, 0.9)
+        one.refresh()
+        one.calibrated(K, 0.9)
+        assert len(learned) == 4
+        other.remove(other.ids[:5])
+        one.refresh()  # how much another process changed is not known
+        one.calibrated(K, 0.9)
+        assert len(learned) == 5
+
+
+def test_a_small_index_ranks_all_it_has(X):
+    index = Index(ITQ(8, random_state=0).fit(X))
+    index.add(X[:1])
+    chosen = index.calibrated(1, 0.95)
+    assert (chosen.candidates, chosen.at_least) == (1, 1)
+    index.add(X[1:40])
+    queries = clusters(30, seed=8)
+    for k in (1, 39, 40):
+        assert index.calibrated(k, 0.95).candidates == 40  # forty queries cannot show so much
+        assert np.array_equal(index.search(queries, k, recall=0.95)[1], exact_neighbours(X[:40], queries, k))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"recall": 0.0}, "recall must be a number above 0 and at most 0.999, such as 0.95, got 0.0"),
+        ({"recall": 1.0}, "got 1.0; candidates=len"),
+        ({"recall": float("nan")}, "got nan"),
+        ({"recall": "high"}, "got 'high'"),
+        ({"recall": True}, "got True"),
+        ({"recall": 0.9, "candidates": 20}, "recall chooses how many candidates to re-rank, got candidates=20 besides"),
+        ({"recall": 0.9, "rerank": False}, "got rerank=False besides"),
+        ({"recall": 0.9, "distance": "cosine"}, "distance must be 'hamming' or 'asymmetric', got 'cosine'"),
+    ],
+)
+def test_bad_wishes_are_named(index, X, arguments, message):
+    with pytest.raises(DataError, match=message):
+        index.search(X[:2], K, **arguments)
+
+
+def test_bad_queries_and_missing_vectors_are_named(index, X):
+    with pytest.raises(DataError, match="needs at least 30 queries to learn from, got 10"):
+        index.calibrated(K, 0.9, queries=X[:10])
+    with pytest.raises(DataError, match="X has 5 features"):
+        index.calibrated(K, 0.9, queries=X[:100, :5])
+    wrong = X[:100].copy()
+    wrong[3, 4] = np.nan
+    with pytest.raises(DataError, match="NaN in row 3, column 4"):
+        index.calibrated(K, 0.9, queries=wrong)
+    with pytest.raises(DataError, match="from 1 to 3000, the size of the index, got 3001"):
+        index.calibrated(3001, 0.9)
+    assert index.calibrated(K, 0.9).n_queries == 500  # what was refused is not learned from
+    bare = Index(index.hasher, keep_vectors=False)
+    bare.add(X)
+    for ask in (lambda: bare.calibrated(K, 0.9), lambda: bare.search(X[:2], K, recall=0.9)):
+        with pytest.raises(DataError, match="keeps no vectors"):
+            ask()

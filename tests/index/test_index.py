@@ -1,0 +1,303 @@
+"""An index against a plain dict of vectors: changes, searches and files."""
+
+import itertools
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autojacobin import ITQ, LSH, Codes, DataError
+from autojacobin.index import index as index_module
+from autojacobin.index.index import Index
+from autojacobin.search import hamming_topk
+from autojacobin.search.asymmetric import asymmetric_topk
+from tests.index.index_model import N_FEATURES, as_bytes, by_hamming, by_reranking, contents, small_hasher, vectors
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+change = st.one_of(
+    st.tuples(st.just("add"), st.integers(1, 25)),
+    st.tuples(st.just("add with ids"), st.lists(st.integers(0, 60), min_size=1, max_size=25, unique=True)),
+    st.tuples(st.just("stream"), st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(any)),
+    st.tuples(st.just("remove"), st.integers(1, 30)),
+    st.tuples(st.sampled_from(["compact", "save", "reopen", "refresh"]), st.none()),
+)
+
+
+@given(st.booleans(), st.lists(change, min_size=1, max_size=12), st.integers(1, 30), st.integers(0, 2**32))
+@settings(deadline=None, max_examples=60)
+def test_any_sequence_of_changes_equals_a_dict(on_disk, changes, limit, seed):
+    hasher, rng, model, next_id = small_hasher(), np.random.default_rng(seed), {}, 0
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(index_module, "most_rows", lambda n_bits: limit)
+        index = Index.create(Path(folder) / "0", hasher) if on_disk else Index(hasher)
+        for number, (name, argument) in enumerate(changes, 1):
+            new = rng.integers(-2, 3, (40, N_FEATURES)).astype(np.float32)
+            if name == "add":
+                index.add(new[:argument])
+                model |= dict(enumerate(new[:argument], next_id))
+                next_id += argument
+            elif name == "add with ids":
+                index.add(new[: len(argument)], ids=argument)
+                model |= dict(zip(argument, new, strict=False))
+                next_id = max(next_id, max(argument) + 1)
+            elif name == "stream":
+                edges = np.cumsum([0, *argument])
+                index.add(new[start:end] for start, end in itertools.pairwise(edges))
+                model |= dict(enumerate(new[: edges[-1]], next_id))
+                next_id += int(edges[-1])
+            elif name == "remove":
+                gone = rng.permutation(sorted(model))[:argument].astype(np.int64)
+                index.remove(gone)
+                model = {i: vector for i, vector in model.items() if i not in gone}
+            elif name == "save":
+                index.save(Path(folder) / str(number))
+                index.close()
+                index = Index.open(Path(folder) / str(number))
+            elif name == "reopen" and index.path is not None:
+                index.close()
+                index = Index.open(index.path)
+            else:
+                getattr(index, name if name != "reopen" else "refresh")()
+            assert contents(index) == as_bytes(model)
+        index.verify()
+        check_reading(index, model, rng)
+        if model:
+            check_searches(index, model, rng)
+        index.close()
+
+
+def check_reading(index, model, rng):
+    ids = rng.permutation(sorted(model)).astype(np.int64)
+    there = np.array([model[i] for i in ids]).reshape(-1, N_FEATURES)
+    assert np.array_equal(index.vectors(ids), there)
+    parts = list(index.parts())
+    assert [i for part in parts for i in part.ids] == sorted(model)
+    if model:
+        assert index.codes(ids) == index.hasher.encode(there)
+        assert np.array_equal(np.concatenate([part.vectors for part in parts]), [model[i] for i in sorted(model)])
+        assert Codes.concatenate([part.codes for part in parts]) == index.codes(sorted(model))
+
+
+def check_searches(index, model, rng):
+    queries = rng.integers(-2, 3, (3, N_FEATURES)).astype(np.float32)
+    k = int(rng.integers(1, len(model) + 1))
+    distances, ids = index.search(queries, k, rerank=False)
+    expected_distances, expected_ids = by_hamming(model, index.hasher, queries, k)
+    assert np.array_equal(distances, expected_distances)
+    assert np.array_equal(ids, expected_ids)
+    candidates = int(rng.integers(k, len(model) + 3))
+    distances, ids = index.search(queries, k, candidates=candidates)
+    expected_distances, expected_ids = by_reranking(model, index.hasher, queries, k, candidates)
+    assert np.allclose(distances, expected_distances)
+    assert np.array_equal(ids, expected_ids)
+
+
+@pytest.mark.parametrize("distance", ["hamming", "asymmetric"])
+def test_many_segments_answer_as_one(hasher, distance):
+    X, queries = vectors(300), vectors(7, seed=1)
+    one, many = Index(hasher), Index(hasher)
+    one.add(X)
+    for start in range(0, 300, 9):
+        many.add(X[start : start + 9])
+    for rerank in (False, True):
+        for k in (1, 10, 300):
+            expected = one.search(queries, k, distance=distance, rerank=rerank)
+            answer = many.search(queries, k, distance=distance, rerank=rerank)
+            assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))
+
+
+def test_one_segment_answers_as_the_functions_for_codes_do(hasher):
+    X, queries = vectors(300), vectors(7, seed=1)
+    index = Index(hasher)
+    index.add(X)
+    expected = hamming_topk(hasher.encode(queries), hasher.encode(X), 20)
+    assert all(np.array_equal(a, b) for a, b in zip(index.search(queries, 20, rerank=False), expected, strict=True))
+    expected = asymmetric_topk(hasher.project(queries), hasher.encode(X), 20)
+    answer = index.search(queries, 20, distance="asymmetric", rerank=False)
+    assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))
+
+
+@pytest.mark.parametrize(("distance", "n_bits"), [("hamming", 2200), ("asymmetric", 2184)])
+def test_long_codes_are_found(distance, n_bits):
+    X = vectors(30)
+    index = Index(LSH(n_bits, random_state=0).fit(X))
+    index.add(X[:10])
+    index.add(X[10:])
+    index.remove([3, 17])
+    kept = [i for i in range(30) if i not in (3, 17)]
+    distances, ids = index.search(X[kept], 1, distance=distance, rerank=False)
+    assert not distances.any()
+    assert all(np.array_equal(X[i], X[j]) for i, j in zip(kept, ids[:, 0], strict=True))
+
+
+@pytest.mark.parametrize(("distance", "n_bits", "most"), [("hamming", 32_768, "32,767"), ("asymmetric", 2185, "2,184")])
+@pytest.mark.parametrize("rerank", [True, False])
+def test_codes_that_are_too_long_are_named(distance, n_bits, most, rerank):
+    X = vectors(30)
+    index = Index(LSH(n_bits, random_state=0).fit(X))
+    index.add(X)
+    with pytest.raises(DataError, match=f"at most {most} bits, got {n_bits:,}; use shorter codes"):
+        index.search(X[:2], 1, distance=distance, rerank=rerank)
+
+
+@pytest.mark.parametrize("dtype", ["?", "u1", "i2", "i8", "f2", "f4", "f8", ">f4", "g"])
+def test_vectors_are_kept_in_the_type_in_which_they_come(hasher, tmp_path, dtype):
+    X = np.abs(vectors(10)).astype(dtype)
+    with Index.create(tmp_path / "index", hasher) as index:
+        index.add(X)
+        index.compact()
+    with Index.open(tmp_path / "index") as index:
+        kept = index._state.segments[0].vectors
+        assert np.array_equal(kept, X)
+        expected = {"?": "|u1", "g": "<f8"}.get(dtype, np.dtype(dtype).newbyteorder("<").str)
+        assert kept.dtype.str == expected
+        assert index.search(X[:2], 1, candidates=10)[0].tolist() == [[0], [0]]
+
+
+def test_types_may_change_within_a_stream_and_survive_compaction(hasher):
+    index = Index(hasher)
+    index.add(iter([vectors(5).astype(np.int8), vectors(5, seed=1), vectors(5, seed=2).astype(np.int8)]))
+    assert [segment.vectors.dtype.str for segment in index._state.segments] == ["|i1", "<f4", "|i1"]
+    before = index.search(vectors(3, seed=3), 15, candidates=15)
+    index.compact()
+    sizes = [(segment.vectors.dtype.str, segment.n) for segment in index._state.segments]
+    assert sizes == [("|i1", 10), ("<f4", 5)]
+    assert all(np.array_equal(a, b) for a, b in zip(index.search(vectors(3, seed=3), 15), before, strict=True))
+
+
+def test_a_memory_map_and_a_data_frame_are_taken(tmp_path):
+    frame = pd.DataFrame(vectors(40), columns=list("abcd"))
+    np.save(tmp_path / "vectors.npy", frame.to_numpy())
+    index = Index(ITQ(4, random_state=0).fit(frame))
+    index.add(frame)
+    plain = Index(ITQ(4, random_state=0).fit(frame.to_numpy()))
+    plain.add(np.load(tmp_path / "vectors.npy", mmap_mode="r"))
+    assert contents(plain) == as_bytes(dict(enumerate(frame.to_numpy())))
+    assert np.array_equal(index.search(frame[:5], 3)[1], plain.search(frame.to_numpy()[:5], 3)[1])
+
+
+def test_the_index_is_not_changed_through_the_arrays_and_the_hasher_it_was_given(hasher):
+    X = vectors(30)
+    index = Index(hasher)
+    index.add(X)
+    before = index.search(vectors(3, seed=1), 5)
+    X[:] = 0
+    hasher.set_params(n_bits=9).fit(vectors(60, seed=7))
+    assert all(np.array_equal(a, b) for a, b in zip(index.search(vectors(3, seed=1), 5), before, strict=True))
+
+
+def test_ids_count_on_from_the_largest_ever_used(hasher):
+    index = Index(hasher)
+    index.add(vectors(2), ids=[10, 5])
+    index.add(vectors(2))
+    assert index.ids.tolist() == [5, 10, 11, 12]
+    index.remove([12, 11])
+    index.remove(10)
+    index.add(vectors(1))
+    assert index.ids.tolist() == [5, 13]
+    assert 5 in index
+    assert np.int64(13) in index
+    assert all(absent not in index for absent in (10, -1, 2**70, "5", None))
+
+
+def test_consecutive_ids_need_no_file_and_sorted_vectors_no_row_numbers(hasher, tmp_path):
+    with Index.create(tmp_path / "index", hasher) as index:
+        index.add(vectors(10))
+        index.add(vectors(10), ids=np.arange(29, 19, -1))
+        index.add(vectors(10), ids=np.arange(40, 60, 2))
+        assert [sorted(segment.files) for segment in index._state.segments] == [
+            ["codes", "vectors"],
+            ["codes", "rows", "vectors"],
+            ["codes", "ids", "vectors"],
+        ]
+        assert contents(index)
+
+
+def test_compaction_leaves_one_segment_and_nothing_to_do_the_second_time(hasher, tmp_path):
+    with Index.create(tmp_path / "index", hasher) as index:
+        for seed in range(4):
+            index.add(vectors(10, seed))
+        index.remove(range(15, 25))
+        before = contents(index)
+        index.compact()
+        figures = index.info()
+        assert (figures["segments"], figures["dead"], figures["vectors"]) == (1, 0, 30)
+        assert contents(index) == before
+        index.compact()
+        assert index.info() == figures
+
+
+def test_an_index_without_vectors_searches_codes_alone(hasher, tmp_path):
+    with Index.create(tmp_path / "index", hasher, keep_vectors=False) as index:
+        index.add(vectors(20), ids=np.arange(20)[::-1])
+        index.remove([4])
+        index.compact()
+    index = Index.open(tmp_path / "index")
+    expected = by_hamming({i: v for i, v in enumerate(vectors(20)[::-1]) if i != 4}, hasher, vectors(3, seed=1), 19)
+    assert np.array_equal(index.search(vectors(3, seed=1), 19, rerank=False)[1], expected[1])
+    with pytest.raises(DataError, match="keeps no vectors to re-rank by; pass rerank=False"):
+        index.search(vectors(3), 1)
+    index.close()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_golden_index_of_each_format_stays_readable(version):
+    expected = np.load(GOLDEN / f"index-{version}" / "expected.npz")
+    with Index.open(GOLDEN / f"index-{version}" / "index") as index:
+        index.verify()
+        assert np.array_equal(index.ids, expected["ids"])
+        kinds = {"hamming": ("hamming", False), "asymmetric": ("asymmetric", False), "reranked": ("hamming", True)}
+        for name, (distance, rerank) in kinds.items():
+            distances, ids = index.search(expected["queries"], 10, distance=distance, rerank=rerank)
+            assert np.allclose(distances, expected[f"{name}_distances"], rtol=1e-5)
+            assert np.array_equal(ids, expected[f"{name}_ids"])
+
+
+def test_an_index_of_format_1_can_be_written_on(tmp_path):
+    """New files have format 2; files of both formats are checked and copied alike."""
+    path = Path(shutil.copytree(GOLDEN / "index-1" / "index", tmp_path / "index"))
+    with Index.open(path) as index:
+        before = contents(index)
+        index.add(np.arange(24, dtype=np.uint8).reshape(3, 8))
+        index.remove([0])
+        assert len(contents(index)) == len(before) + 2
+        index.verify()
+        index.compact()
+        index.verify()
+        assert contents(index).items() >= {i: v for i, v in before.items() if i}.items()
+    (codes,) = path.glob("codes-*")
+    assert codes.read_bytes()[8] == 2
+
+
+@pytest.mark.parametrize("dtypes", [["uint8"], ["float16"], ["float32", "float64"], ["uint8", "float16"], ["int16"]])
+def test_vectors_of_all_dtypes_are_ranked_alike_over_segments(hasher, dtypes):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 4, (240, N_FEATURES))
+    index, queries = Index(hasher), rng.integers(0, 4, (40, N_FEATURES)).astype(np.float32)
+    for part in range(6):  # ids out of order, so that vectors do not stand in the order of codes
+        rows = slice(40 * part, 40 * part + 40)
+        index.add(X[rows].astype(dtypes[part % len(dtypes)]), ids=rng.permutation(40) + 50 * (5 - part))
+    gone = index.ids[::7]
+    index.remove(gone)
+    model = {i: index.vectors([i])[0] for i in index.ids.tolist()}
+    expected = by_reranking(model, hasher, queries, 20, 60)
+    for _ in range(2):
+        answer = index.search(queries, 20, candidates=60)
+        assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))
+        index.compact()
+
+
+@pytest.mark.parametrize("distance", ["hamming", "asymmetric"])
+def test_blocks_of_queries_give_the_same(index, monkeypatch, distance):
+    queries = vectors(23, seed=4)
+    expected = index.search(queries, 5, candidates=9, distance=distance)
+    monkeypatch.setattr("autojacobin.index.searching._CANDIDATES_AT_ONCE", 36)
+    answer = index.search(queries, 5, candidates=9, distance=distance)
+    assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))

@@ -1,0 +1,60 @@
+"""Search over the segments of an index, for many queries and for few, against brute force."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autojacobin import ITQ, LSH, DataError, Index
+from autojacobin.search import asymmetric_topk, hamming_topk
+
+
+@pytest.mark.parametrize("distance", ["hamming", "asymmetric"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.int16])
+def test_an_index_re_ranks_many_queries_like_few_and_like_brute_force(distance, dtype):
+    rng = np.random.default_rng(1)
+    surface = rng.normal(size=(5, 60)) * 30  # so long that distances of many queries are estimated, and of few not
+    base, queries = ((rng.normal(size=(n, 5)) @ surface + 128).clip(0, 255).astype(dtype) for n in (12_000, 300))
+    hasher = ITQ(24, random_state=0).fit(base[:1000].astype(np.float32))
+    index, ids = Index(hasher), rng.permutation(50_000)[:12_000]
+    index.add(base, ids)
+    gone = rng.random(12_000) < 0.2
+    index.remove(ids[gone])
+    found = index.search(queries, 10, candidates=150, distance=distance)
+    few = [index.search(queries[row : row + 1], 10, candidates=150, distance=distance) for row in range(0, 300, 50)]
+    assert np.array_equal(found[1][::50], np.concatenate([part[1] for part in few]))
+    assert np.array_equal(found[0][::50], np.concatenate([part[0] for part in few]))
+    order = np.argsort(ids[~gone])
+    left, left_ids = base[~gone][order], ids[~gone][order]
+    if distance == "hamming":
+        near = hamming_topk(hasher.encode(queries), hasher.encode(left), 150)[1]
+    else:
+        near = asymmetric_topk(hasher.project(queries), hasher.encode(left), 150)[1]
+    gaps = np.sqrt(((queries[:, None].astype(float) - left[near].astype(float)) ** 2).sum(axis=2))
+    first = np.lexsort((left_ids[near], gaps), axis=1)[:, :10]
+    assert np.array_equal(found[1], left_ids[np.take_along_axis(near, first, axis=1)])
+    assert np.allclose(found[0], np.take_along_axis(gaps, first, axis=1), rtol=1e-12)
+
+
+def test_a_wrong_number_among_many_queries_is_named_by_its_row():
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(100, 8)).astype(np.float32)
+    index = Index(ITQ(8, random_state=0).fit(base))
+    index.add(base)
+    queries = rng.normal(size=(1300, 8)).astype(np.float32)
+    queries[1201, 3] = np.nan
+    for rerank in (True, False):
+        with pytest.raises(DataError, match="NaN in row 1201, column 3"):
+            index.search(queries, 3, rerank=rerank)
+
+
+@given(st.integers(1, 300), st.sampled_from([np.uint8, np.float16, np.float64]))
+@settings(deadline=None, max_examples=30)
+def test_vectors_in_memory_begin_at_a_cache_line(n, dtype):
+    blocks = [np.arange(3 * n).reshape(n, 3).astype(dtype), np.asfortranarray(np.ones((2, 3), dtype=dtype))]
+    index = Index(LSH(4, random_state=0).fit(blocks[1]))
+    index.add(iter(blocks))
+    (segment,) = index._state.segments
+    assert np.array_equal(segment.vectors, np.concatenate(blocks))
+    assert segment.vectors.ctypes.data % 64 == 0
+    assert segment.vectors.flags.c_contiguous

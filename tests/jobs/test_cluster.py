@@ -1,0 +1,344 @@
+"""A real Dask cluster: a scheduler and workers in processes of their own, one of which is killed."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from contextlib import contextmanager
+
+import dask
+import distributed
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from autojacobin import LSH, Codes, DataError, Index
+from autojacobin.cli import app
+from autojacobin.datasets import open_vectors, write_vectors
+from autojacobin.errors import AutoJacobinError, FormatError, MissingExtraError, StorageError
+from autojacobin.evaluation import ground_truth
+from autojacobin.jobs.cluster import (
+    DaskCluster,
+    build_index,
+    connect,
+    encode_files,
+    search_index,
+    true_neighbours,
+)
+from autojacobin.jobs.executor import InProcess, Task
+from autojacobin.search.kernels.selection import merge_topk
+from tests.engines.printed import printed
+from tests.jobs.cut_files import cut_into_files
+
+BLOCK = 2**16
+N = 7 * BLOCK + 1000
+# on a busy machine an answer may take longer than Dask waits for one
+PATIENCE = {"distributed.comm.timeouts.connect": "1 day", "distributed.comm.timeouts.tcp": "1 day"}
+ENVIRONMENT = {
+    **os.environ,
+    **{f"DASK_{name.replace('.', '__').upper()}": value for name, value in PATIENCE.items()},
+    "OMP_NUM_THREADS": "1",
+    "PYTHONWARNINGS": "ignore",
+}
+
+
+def start(module, *options):
+    command = [sys.executable, "-m", f"distributed.cli.{module}", *options, "--no-dashboard"]
+    return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def start_worker(address):
+    return start("dask_worker", address, "--nthreads", "1", "--no-nanny")
+
+
+def wait_until(there, *processes):
+    """Wait for something that these processes bring about, as long as they live."""
+    while not there():
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    note = tmp_path_factory.mktemp("scheduler") / "scheduler.json"
+    processes = [start("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(note))]
+    try:
+        wait_until(lambda: note.exists() and note.read_text().strip().endswith("}"), *processes)
+        place = json.loads(note.read_text())["address"]
+        processes += [start_worker(place), start_worker(place)]
+        yield place
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _patient():
+    with dask.config.set(PATIENCE), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("autojacobin.jobs.cluster._SECONDS_TO_CONNECT", 24 * 3600)
+        yield
+
+
+@pytest.fixture(scope="module")
+def cluster(address):
+    with connect(address) as connected:
+        connected._client.wait_for_workers(2)
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def X():
+    return np.random.default_rng(0).integers(0, 6, size=(N, 8)).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def pattern(X, tmp_path_factory):
+    cuts = [10, BLOCK - 3, 3 * BLOCK + 1, 5 * BLOCK]
+    return cut_into_files(tmp_path_factory.mktemp("files"), X, cuts, ("npy", "u8bin", "bvecs", "parquet", "fbin"))
+
+
+@pytest.fixture(scope="module")
+def hasher(X):
+    return LSH(24, random_state=0).fit(X[:500])
+
+
+@pytest.fixture(scope="module")
+def single(X, hasher):
+    index = Index(hasher)
+    index.add(X.astype(np.float32))
+    return index
+
+
+def same_as_single(path, single, queries, cluster):
+    with Index.open(path) as index:
+        index.verify()
+        assert index.codes(np.arange(N)) == single.codes(np.arange(N))
+        named = index._state.manifest.names() | {"MANIFEST.json", "LOCK"}
+    assert set(os.listdir(path)) == named
+    assert not os.path.exists(f"{path}.building")
+    for options in ({}, {"distance": "asymmetric"}, {"rerank": False}):
+        found = search_index(path, queries, 12, cluster, **options)
+        assert all(map(np.array_equal, found, single.search(queries, 12, **options)))
+
+
+def test_a_cluster_gives_what_a_single_machine_gives(cluster, tmp_path, X, pattern, hasher, single):
+    reported = []
+    build_index(pattern, hasher, tmp_path / "index", cluster, rows_per_chunk=1, progress=lambda *t: reported.append(t))
+    assert reported == [("building", done, 8) for done in range(1, 9)]
+    same_as_single(tmp_path / "index", single, X[5:25], cluster)
+    truth = true_neighbours(pattern, X[:9], 30, cluster, rows_per_chunk=1)
+    assert np.array_equal(truth, ground_truth(X, X[:9], 30))
+    paths = encode_files(pattern, hasher, tmp_path / "codes", cluster, rows_per_chunk=2 * BLOCK)
+    assert Codes.concatenate(map(Codes.load, paths)) == single.codes(np.arange(N))
+
+
+@contextmanager
+def killed_in_the_middle(cluster, address):
+    """Kill one more worker with signal 9 during the block, when it has tasks and has not finished them."""
+    client = cluster._client
+    known = set(client.scheduler_info(n_workers=-1)["workers"])
+    victim = start_worker(address)
+    wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == len(known) + 1, victim)
+    (place,) = set(client.scheduler_info(n_workers=-1)["workers"]) - known
+    os.kill(victim.pid, signal.SIGSTOP)  # or else it might be done with its tasks before it is killed
+    over, unfinished = threading.Event(), []
+
+    def kill():
+        wait_until(lambda: client.processing([place])[place] or over.is_set())
+        unfinished.extend(client.processing([place])[place])
+        os.kill(victim.pid, signal.SIGCONT)
+        time.sleep(random.random() / 10)  # somewhere in the middle of a task
+        os.kill(victim.pid, signal.SIGKILL)
+
+    watcher = threading.Thread(target=kill)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+        victim.wait()
+    assert unfinished
+    assert victim.returncode == -signal.SIGKILL
+    wait_until(lambda: set(client.scheduler_info(n_workers=-1)["workers"]) == known)
+
+
+def test_a_worker_killed_in_the_middle_of_a_build_changes_nothing(
+    cluster, address, tmp_path, X, pattern, hasher, single
+):
+    with killed_in_the_middle(cluster, address):
+        build_index(pattern, hasher, tmp_path / "index", cluster, rows_per_chunk=1)
+    same_as_single(tmp_path / "index", single, X[5:15], cluster)
+
+
+def test_a_worker_killed_in_the_middle_of_a_tree_of_answers_changes_nothing(cluster, address, X, pattern):
+    with killed_in_the_middle(cluster, address):
+        truth = true_neighbours(pattern, X[:50], 20, cluster, rows_per_chunk=1)
+    assert np.array_equal(truth, ground_truth(X, X[:50], 20))
+
+
+def test_a_damaged_file_ends_the_job_and_is_named_and_what_was_done_is_kept(cluster, tmp_path, X, hasher):
+    files = cut_into_files(tmp_path / "files", X[: 3 * BLOCK], [BLOCK, 2 * BLOCK], ("fvecs",))
+    damaged = tmp_path / "files" / "part-001.fvecs"
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[: 36 * 777] + b"\x09" + whole[36 * 777 + 1 :])
+    with pytest.raises(FormatError, match=r"part-001\.fvecs is damaged .*dimension 9 in row 777"):
+        build_index(files, hasher, tmp_path / "index", cluster, rows_per_chunk=1)
+    with pytest.raises(FormatError, match=r"part-001\.fvecs is damaged"):
+        true_neighbours(files, X[:2], 3, cluster, rows_per_chunk=1)
+    with pytest.raises(StorageError, match="there is no index"):
+        Index.open(tmp_path / "index")
+    records = tmp_path / "index.building"
+    wait_until(lambda: len(list(records.glob("chunk-*.json"))) == 2)
+    damaged.write_bytes(whole)
+    reported = []
+    build_index(files, hasher, tmp_path / "index", cluster, rows_per_chunk=1, progress=lambda *t: reported.append(t))
+    assert reported == [("building", 3, 3)]
+    with Index.open(tmp_path / "index") as index:
+        assert np.array_equal(index.vectors(np.arange(3 * BLOCK)), X[: 3 * BLOCK])
+
+
+def test_workers_read_remote_files_too(cluster, tmp_path, X, hasher):
+    files = cut_into_files(tmp_path / "files", X[:5000], [2000], ("npy", "u8bin"))
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        for path in sorted((tmp_path / "files").iterdir()):
+            archive.write(path, path.name)
+    remote = true_neighbours(f"zip://part-*::{tmp_path}/all.zip", X[:4], 9, cluster)
+    assert np.array_equal(remote, true_neighbours(files, X[:4], 9, InProcess()))
+
+
+def test_the_commands_write_what_they_say(cluster, address, tmp_path, X, single):
+    files = cut_into_files(tmp_path / "files", X[:3000], [1000], ("npy", "bvecs"))
+    single.hasher.save(tmp_path / "model.safetensors")
+    write_vectors(tmp_path / "q.npy", X[:4])
+    names = {
+        name: str(tmp_path / name) for name in ("model.safetensors", "q.npy", "index", "codes", "t.ivecs", "f.npz")
+    }
+
+    def run(*arguments):
+        line = [names.get(argument, argument) for argument in arguments]
+        result = CliRunner().invoke(app, ["cluster", *line, "--cluster", address], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    assert "Made" in run("build", "model.safetensors", files, "index")
+    assert "3,000 vectors" in CliRunner().invoke(app, ["index", "verify", names["index"]]).output
+    assert "Wrote 1 files" in run("encode", "model.safetensors", files, "codes")
+    assert "7 neighbours of each of 4 queries" in run("truth", files, "q.npy", "t.ivecs", "-k", "7")
+    assert np.array_equal(open_vectors(names["t.ivecs"]), ground_truth(X[:3000], X[:4], 7))
+    run("search", "index", "q.npy", "f.npz", "-k", "6", "--distance", "asymmetric", "--candidates", "80")
+    with np.load(names["f.npz"]) as found, Index.open(names["index"]) as index:
+        distances, ids = index.search(X[:4], 6, distance="asymmetric", candidates=80)
+        assert np.array_equal(found["ids"], ids)
+        assert np.array_equal(found["distances"], distances)
+
+
+def raise_one(kind, message):
+    raise kind(message)
+
+
+def need_something():
+    raise MissingExtraError("pyarrow", "data", "reading Parquet")
+
+
+def test_errors_of_workers_become_errors_of_this_library(cluster):
+    for kind, expected in ((DataError, "just so"), (ZeroDivisionError, "on x.npy failed: ZeroDivisionError: just so")):
+        with pytest.raises(AutoJacobinError, match=expected):
+            list(cluster.each("test", [Task(raise_one, (kind, "just so"), "x.npy")]))
+    with pytest.raises(AutoJacobinError, match=r"pip install 'autojacobin\[data\]'"):
+        list(cluster.each("test", [Task(need_something, (), "x.npy")]))
+
+
+def answer_of(number, base):
+    return np.array([[(number * 7) % 5 + base]]), np.array([[number]])
+
+
+@pytest.mark.parametrize("n", [1, 2, 8, 9, 70])
+def test_the_tree_of_answers_has_all_leaves(cluster, n):
+    shared = cluster.share(3)
+    tasks = [Task(answer_of, (number, shared), "x") for number in range(n)]
+    distances, ids = cluster.merged("test", tasks, merge_topk, 20)
+    order = sorted(range(n), key=lambda number: ((number * 7) % 5, number))[:20]
+    assert ids[0].tolist() == order
+    assert distances[0].tolist() == [(number * 7) % 5 + 3 for number in order]
+
+
+def test_keys_are_the_same_in_every_run(address):
+    keys = []
+    for _ in range(2):
+        with connect(address) as fresh:
+            assert isinstance(fresh, DaskCluster)
+            shared = fresh.share(np.arange(5))
+            (future,) = fresh._leaves("test", [Task(answer_of, (3, shared), "x")])
+            keys.append((shared.key, future.key))
+    assert keys[0] == keys[1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "local", "local:0", "local:-2", "localhost:8786", "http://x:1", "", None, "tcp://127.0.0.1", "tcp://host:port",
+        "tcp://me:sesame@127.0.0.1:9", "tls://me:open/sesame@127.0.0.1:9", "ws://me:open@sesame@127.0.0.1:9",
+        "tcp://me:open#sesame@127.0.0.1:9", "tcp://me:open sesame@127.0.0.1:9", "wss://127.0.0.1:9/x?token=sesame",
+        "tcp://127.0.0.1:9?sig=sesame", "me:sesame@127.0.0.1:9", "ucx://me:sesame",
+    ],
+)  # fmt: skip
+def test_addresses_that_are_none_are_shown_without_their_password_and_never_reach_dask(wrong, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    expected = "with its port and without a password, got .*give for example local:4 or tcp://scheduler:8786"
+    with pytest.raises(DataError, match=expected) as caught, connect(wrong):
+        pass
+    assert "sesame" not in printed(caught.value)
+
+
+def test_a_scheduler_that_does_not_answer_is_reported(monkeypatch):
+    monkeypatch.setattr("autojacobin.jobs.cluster._SECONDS_TO_CONNECT", 1)
+    reported = "no scheduler answers at tcp://127.0.0.1:9 within 1 s"
+    with pytest.raises(StorageError, match=reported), connect("tcp://127.0.0.1:9"):
+        pass
+
+
+@pytest.mark.parametrize("scheme", ["tls", "wss"])
+def test_certificates_that_are_missing_are_reported_before_anything_is_started(scheme, tmp_path, monkeypatch):
+    monkeypatch.setattr("autojacobin.jobs.cluster._event_loop", None)
+    expected = "cannot be used as the address of a scheduler: TLS needs certificates, got none; name them in Dask's"
+    with pytest.raises(DataError, match=expected), connect(f"{scheme}://127.0.0.1:9"):
+        pass
+    missing = {f"distributed.comm.tls.{name}": str(tmp_path / "x.pem") for name in ("ca-file", "client.cert")}
+    expected = "the certificates for TLS cannot be read: .*No such file"
+    with dask.config.set(missing), pytest.raises(DataError, match=expected), connect(f"{scheme}://127.0.0.1:9"):
+        pass
+
+
+def test_an_event_loop_is_waited_for_as_long_as_it_takes(address, monkeypatch):
+    monkeypatch.setattr("distributed.utils.LoopRunner._start_unlocked", _only_if_it_runs)
+    with connect(address) as connected:
+        assert connected._client.submit(int, "7").result() == 7
+
+
+def _only_if_it_runs(runner):
+    """Stand in for Dask's start of a loop on a machine where it takes longer than the ten seconds that Dask allows."""
+    assert runner._loop is not None
+    runner._started = True
+
+
+def test_threads_of_one_worker_do_not_disturb_each_other(tmp_path, X, pattern, hasher, single):
+    options = {"processes": False, "n_workers": 1, "threads_per_worker": 3, "dashboard_address": "127.0.0.1:0"}
+    with distributed.Client(**options) as client:
+        threaded = DaskCluster(client)
+        build_index(pattern, hasher, tmp_path / "index", threaded, rows_per_chunk=1)
+        same_as_single(tmp_path / "index", single, X[5:15], threaded)
+        truth = true_neighbours(pattern, X[:9], 30, threaded, rows_per_chunk=1)
+    assert np.array_equal(truth, ground_truth(X, X[:9], 30))
+
+
+def test_without_dask_the_line_to_install_it_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'autojacobin\[cluster\]'"), connect("local:1"):
+        pass

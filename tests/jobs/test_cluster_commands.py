@@ -1,0 +1,82 @@
+"""``autojacobin cluster --cluster local:N`` in a process of its own, with workers that it starts, and with Ctrl-C."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import numpy as np
+import psutil
+
+from autojacobin import LSH, Index
+from autojacobin.jobs.cluster import build_index
+from autojacobin.jobs.executor import InProcess
+from tests.jobs.cut_files import cut_into_files
+
+BLOCK = 2**16
+CHUNKS = 16
+COMMAND = [sys.executable, "-c", "from autojacobin.cli import main; main()", "cluster"]
+
+
+def interrupted(folder, X):
+    """Start to build an index and press Ctrl-C in the middle; gives the pattern of its files, and the hasher.
+
+    None if the machine let the command finish before this process came to interrupt it.
+    """
+    pattern = cut_into_files(folder / "files", X, [9 * BLOCK + 7], ("u8bin",))
+    hasher = LSH(24, random_state=0).fit(X[:500])
+    hasher.save(folder / "model.safetensors")
+    arguments = ["build", "model.safetensors", "files/part-*", "index", "--rows", "1", "--cluster", "local:2"]
+    with subprocess.Popen(
+        [*COMMAND, *arguments], cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while not list(folder.glob("index.building/chunk-*.json")):
+            if process.poll() is not None:
+                assert process.returncode == 0, process.stderr.read()
+                return None
+            time.sleep(0.01)
+        family = psutil.Process(process.pid).children(recursive=True)
+        os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the workers too
+        _, said = process.communicate()
+    if process.returncode == 0 or (folder / "index" / "MANIFEST.json").exists():
+        return None
+    assert len(family) >= 2
+    assert process.returncode == 130, said
+    assert "what is done is kept in index.building, and the same command continues from there" in said
+    assert "Traceback" not in said
+    assert "Port" not in said
+    psutil.wait_procs(family)
+    assert set(os.listdir(folder / "index")) == {"LOCK", "UNFINISHED"}  # no segment yet; the job may continue
+    return pattern, hasher
+
+
+def test_ctrl_c_ends_the_workers_too_and_the_job_goes_on_later(tmp_path):
+    taken = socket.socket()
+    with suppress(OSError):  # if somebody else has it, that will do as well
+        taken.bind(("127.0.0.1", 8787))  # Dask's usual port, which an earlier job would have taken
+        taken.listen()
+    stopped, chunks = None, CHUNKS
+    with taken:
+        while stopped is None:
+            X = np.random.default_rng(0).integers(0, 6, size=(chunks * BLOCK, 16)).astype(np.uint8)
+            folder = tmp_path / str(chunks)
+            folder.mkdir()
+            stopped = interrupted(folder, X)
+            chunks *= 2
+    pattern, hasher = stopped
+    chunks = len(X) // BLOCK
+    done = len(list(folder.glob("index.building/chunk-*.json")))
+    assert 1 <= done <= chunks
+    reported = []
+    build_index(
+        pattern, hasher, folder / "index", InProcess(), rows_per_chunk=1, progress=lambda *t: reported.append(t)
+    )
+    assert reported == [("building", number, chunks) for number in range(done + 1, chunks + 1)]
+    single = Index(hasher)
+    single.add(X)
+    with Index.open(folder / "index") as index:
+        index.verify()
+        assert index.codes(np.arange(len(X))) == single.codes(np.arange(len(X)))

@@ -1,0 +1,250 @@
+"""Jobs over many files that are interrupted, damaged, repeated or asked for nonsense."""
+
+import itertools
+import os
+
+import numpy as np
+import pytest
+
+from autojacobin import LSH, Codes, Index
+from autojacobin.datasets import write_vectors
+from autojacobin.errors import DataError, FormatError, IndexLockedError, NotFittedError, StorageError
+from autojacobin.evaluation import ground_truth
+from autojacobin.index.storage import FolderStore
+from autojacobin.jobs.chunks import cut_into_chunks, truth_chunk
+from autojacobin.jobs.cluster import build_index, encode_files, search_index, true_neighbours
+from autojacobin.jobs.executor import InProcess
+from autojacobin.jobs.inputs import survey
+from tests.jobs.cut_files import BLOCK, N, cut_into_files
+
+here = InProcess()
+numbers = itertools.count()
+
+
+class Interrupted(InProcess):
+    """Stops after some tasks, as Ctrl-C does, and remembers how many were asked for and done."""
+
+    def __init__(self, after):
+        self.after, self.asked, self.done = after, 0, 0
+
+    def each(self, stage, tasks, progress=None):
+        self.asked = len(tasks)
+        for answer in super().each(stage, tasks, progress):
+            self.done += 1
+            yield answer
+            if self.done == self.after:
+                raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("after", [1, 3, 4])
+def test_an_interrupted_build_goes_on_and_leaves_no_index_meanwhile(tmp_path, pattern, hasher, single, after):
+    path = tmp_path / "index"
+    with pytest.raises(KeyboardInterrupt):
+        build_index(pattern, hasher, path, Interrupted(after), rows_per_chunk=1)
+    with pytest.raises(StorageError, match="there is no index"):
+        Index.open(path)
+    reported, again = [], Interrupted(None)
+    build_index(pattern, hasher, path, again, rows_per_chunk=1, progress=lambda *what: reported.append(what))
+    assert again.asked == 4 - after
+    assert reported == [("building", done, 4) for done in range(after + 1, 5)]
+    with Index.open(path) as index:
+        index.verify()
+        assert index.codes(np.arange(N)) == single.codes(np.arange(N))
+    assert sorted(os.listdir(tmp_path)) == ["index"]
+
+
+def test_an_interrupted_encoding_goes_on(tmp_path, pattern, hasher, single):
+    with pytest.raises(KeyboardInterrupt):
+        encode_files(pattern, hasher, tmp_path / "codes", Interrupted(2), rows_per_chunk=1)
+    again = Interrupted(None)
+    paths = encode_files(pattern, hasher, tmp_path / "codes", again, rows_per_chunk=1)
+    assert again.done == 2
+    assert [path.name for path in paths] == [f"codes-{start:015d}.npz" for start in range(0, N, BLOCK)]
+    assert Codes.concatenate(map(Codes.load, paths)) == single.codes(np.arange(N))
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "torn record"])
+def test_segments_of_an_earlier_run_that_are_damaged_are_made_again(tmp_path, pattern, hasher, damage):
+    path, work = tmp_path / "index", tmp_path / "index.building"
+    with pytest.raises(KeyboardInterrupt):
+        build_index(pattern, hasher, path, Interrupted(2), rows_per_chunk=1)
+    victim = next(iter(sorted(work.glob("chunk-*.json" if damage == "torn record" else "codes-*.bin"))))
+    if damage == "gone":
+        victim.unlink()
+    else:
+        victim.write_bytes(victim.read_bytes()[:-7])
+    again = Interrupted(None)
+    build_index(pattern, hasher, path, again, rows_per_chunk=1)
+    assert again.done == 3
+    with Index.open(path) as index:
+        index.verify()
+        assert len(index) == N
+
+
+def test_a_crash_before_the_commit_loses_no_segment(tmp_path, pattern, hasher, monkeypatch):
+    def fails(*_):
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "index"
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderStore, "commit", fails)
+        with pytest.raises(OSError, match="No space"):
+            build_index(pattern, hasher, path, here, rows_per_chunk=1)
+    assert os.listdir(path) == ["LOCK"]
+    again = Interrupted(None)
+    build_index(pattern, hasher, path, again, rows_per_chunk=1)
+    assert again.done == 0
+    with Index.open(path) as index:
+        index.verify()
+
+
+def test_a_crash_after_the_commit_is_tidied_up_by_the_next_run(tmp_path, pattern, hasher, monkeypatch):
+    path = tmp_path / "index"
+    with monkeypatch.context() as patched:
+        patched.setattr("autojacobin.jobs.build.JobFolder.delete", lambda self: None)
+        build_index(pattern, hasher, path, here, rows_per_chunk=1)
+    assert os.path.exists(f"{path}.building")
+    again = Interrupted(None)
+    assert build_index(pattern, hasher, path, again, rows_per_chunk=1) == N
+    assert again.asked == 0
+    assert os.listdir(tmp_path) == ["index"]
+    with pytest.raises(StorageError, match="holds an index already"):
+        build_index(pattern, hasher, path, here, rows_per_chunk=1)
+
+
+def test_another_job_does_not_go_on_with_the_first(tmp_path, X, hasher):
+    files = cut_into_files(tmp_path / "files", X, [BLOCK])
+    with pytest.raises(KeyboardInterrupt):
+        build_index(files, hasher, tmp_path / "index", Interrupted(1), rows_per_chunk=1)
+    other = LSH(20, random_state=1).fit(X[:500])
+    with pytest.raises(StorageError, match="another job, with other model; delete it to begin anew"):
+        build_index(files, other, tmp_path / "index", here, rows_per_chunk=1)
+    with pytest.raises(StorageError, match="another job, with other vectors"):
+        build_index(files, hasher, tmp_path / "index", here, rows_per_chunk=1, keep_vectors=False)
+
+
+@pytest.mark.parametrize(("rows", "again"), [(1, 2), (2 * BLOCK, 2)])
+def test_what_was_made_of_a_file_that_has_changed_since_is_made_again(tmp_path, X, hasher, rows, again):
+    files = cut_into_files(tmp_path / "files", X, [2 * BLOCK])
+    with pytest.raises(KeyboardInterrupt):
+        build_index(files, hasher, tmp_path / "index", Interrupted(4), rows_per_chunk=1)
+    np.save(tmp_path / "files" / "part-001.npy", X[2 * BLOCK :][::-1])
+    second = Interrupted(None)
+    build_index(files, hasher, tmp_path / "index", second, rows_per_chunk=rows)
+    assert second.done == again
+    with Index.open(tmp_path / "index") as index:
+        index.verify()
+        expected = np.concatenate([X[: 2 * BLOCK], X[2 * BLOCK :][::-1]])
+        assert np.array_equal(index.vectors(np.arange(N)), expected)
+        single = Index(hasher)
+        single.add(expected)
+        assert index.codes(np.arange(N)) == single.codes(np.arange(N))
+
+
+def test_encoding_again_with_other_files_does_what_is_new_and_leaves_no_stray_file(tmp_path, X, hasher, single):
+    files = cut_into_files(tmp_path / "files", X, [2 * BLOCK])
+    encode_files(files, hasher, tmp_path / "codes", here, rows_per_chunk=1)
+    (tmp_path / "files" / "part-001.npy").rename(tmp_path / "later.npy")
+    fewer = Interrupted(None)
+    paths = encode_files(files, hasher, tmp_path / "codes", fewer, rows_per_chunk=1)
+    assert fewer.done == 0
+    assert sorted((tmp_path / "codes").glob("codes-*")) == paths
+    (tmp_path / "later.npy").rename(tmp_path / "files" / "part-001.npy")
+    more = Interrupted(None)
+    paths = encode_files(files, hasher, tmp_path / "codes", more, rows_per_chunk=1)
+    assert more.done == 2
+    assert Codes.concatenate(map(Codes.load, paths)) == single.codes(np.arange(N))
+
+
+def test_bad_inputs_leave_nothing_behind(tmp_path, pattern, hasher, X):
+    np.save(tmp_path / "narrow.npy", X[:9, :3])
+    with pytest.raises(DataError, match="dimension 3, but the LSH was fitted on 8"):
+        build_index(tmp_path / "narrow.npy", hasher, tmp_path / "index", here)
+    with pytest.raises(DataError, match="hasher must be a fitted hasher, got int"):
+        build_index(pattern, 3, tmp_path / "index", here)
+    with pytest.raises(DataError, match="one dimension, got 8 in .* and 3 in the queries"):
+        true_neighbours(pattern, X[:2, :3], 1, here)
+    with pytest.raises(DataError, match=f"k must be an integer from 1 to {N}"):
+        true_neighbours(pattern, X[:2], N + 1, here)
+    with pytest.raises(StorageError, match="does not exist"):
+        build_index(pattern, hasher, tmp_path / "no" / "index", here)
+    assert os.listdir(tmp_path) == ["narrow.npy"]
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    with pytest.raises(StorageError, match="letter.txt, which is no part of"):
+        build_index(pattern, hasher, tmp_path / "full", here)
+    with pytest.raises(StorageError, match="letter.txt, which is no part of"):
+        encode_files(pattern, hasher, tmp_path / "full", here)
+
+
+def test_two_builds_of_one_index_do_not_mix(tmp_path, pattern, hasher):
+    seen = []
+
+    def begin_again(*_):
+        with pytest.raises(IndexLockedError, match="is being written to by process"):
+            build_index(pattern, hasher, tmp_path / "index", here, rows_per_chunk=1)
+        seen.append(1)
+
+    build_index(pattern, hasher, tmp_path / "index", here, rows_per_chunk=1, progress=begin_again)
+    assert len(seen) == 4
+
+
+@pytest.mark.parametrize("path", [5, None, "a\0b"])
+def test_what_is_no_path(path, pattern, hasher, X):
+    for call in (
+        lambda: build_index(pattern, hasher, path, InProcess()),
+        lambda: encode_files(pattern, hasher, path, InProcess()),
+        lambda: search_index(path, X[:2], 3, InProcess()),
+    ):
+        with pytest.raises(DataError, match="path"):
+            call()
+
+
+def test_a_hasher_that_was_not_fitted_makes_nothing(tmp_path, pattern):
+    with pytest.raises(NotFittedError):
+        build_index(pattern, LSH(24), tmp_path / "index", InProcess())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_queries_of_a_ground_truth_are_checked_before_the_files_are_blamed(pattern, X):
+    queries = X[:3].astype(np.float64)
+    queries[1, 2] = np.nan
+    with pytest.raises(DataError, match="in the queries: .* NaN in row 1, column 2"):
+        true_neighbours(pattern, queries, 3, InProcess())
+    assert true_neighbours(pattern, X[:0], 3, InProcess()).shape == ground_truth(X, X[:0], 3).shape == (0, 3)
+
+
+def test_a_nan_is_reported_with_file_and_row(tmp_path, X):
+    Y = X[: BLOCK + 100].astype(np.float32)
+    Y[BLOCK + 50, 3] = np.nan
+    files = cut_into_files(tmp_path / "files", Y, [100, BLOCK], ("fbin",))
+    model = LSH(8, random_state=0).fit(Y[:100])
+    for job in (
+        lambda: build_index(files, model, tmp_path / "i", here),
+        lambda: true_neighbours(files, Y[:2], 1, here),
+    ):
+        with pytest.raises(DataError, match=r"part-002.fbin: Input X contains NaN in row 50, column 3"):
+            job()
+
+
+def test_a_file_that_shrinks_under_the_work_is_named(tmp_path, X):
+    files = cut_into_files(tmp_path / "files", X[:100], [50])
+    (chunk,) = cut_into_chunks(survey(files))
+    write_vectors(tmp_path / "files" / "part-001.npy", X[:10])
+    with pytest.raises(FormatError, match=r"part-001.npy holds 10 vectors, expected 50 or more"):
+        truth_chunk(chunk, X[:1], 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k": 0}, "k must be an integer from 1 to"),
+        ({"distance": "euclid"}, "distance must be 'hamming' or 'asymmetric', got 'euclid'"),
+        ({"candidates": 20, "rerank": False}, "candidates are for re-ranking"),
+        ({"candidates": 2}, "candidates must be at least k = 5, got 2"),
+        ({"candidates": 2.5}, "candidates must be an integer of at least 1, got 2.5"),
+    ],
+)
+def test_wrong_arguments_of_a_search_are_reported(built, X, options, message):
+    with pytest.raises(DataError, match=message):
+        search_index(built, X[:2], **({"k": 5} | options), executor=here)

@@ -1,0 +1,61 @@
+"""Selection of the smallest, against sorting."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autojacobin.search.kernels.selection import keep_nearest, merge_topk, select_smallest, smallest
+
+
+@given(st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([np.float32, np.float64]))
+@settings(deadline=None, max_examples=40)
+def test_the_smallest_are_selected_in_order_of_id(seed, k, dtype):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(k, 900))
+    values = rng.integers(0, rng.integers(1, 500), (3, n)).astype(dtype)
+    values[rng.random((3, n)) < rng.choice([0, 0.1, 0.9])] = np.inf
+    ids = np.array([rng.permutation(n) for _ in range(3)])
+    near, near_ids = np.empty((3, k)), np.empty((3, k), dtype=np.int64)
+    select_smallest(values, ids, k, near, near_ids)
+    order = np.lexsort((ids, values), axis=1)[:, :k]
+    assert np.array_equal(near, np.take_along_axis(values, order, axis=1))
+    assert np.array_equal(near_ids, np.take_along_axis(ids, order, axis=1))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([np.int64, np.float64, object]))
+@settings(deadline=None, max_examples=40)
+def test_the_smallest_of_a_list_in_order_of_position(seed, k, dtype):
+    rng = np.random.default_rng(seed)
+    values = rng.integers(0, 20, int(rng.integers(k, 200)))
+    scale = 2**62 if dtype is object else 1
+    found, positions = smallest(values.astype(dtype) * scale, k)
+    assert np.array_equal(positions, np.argsort(values, kind="stable")[:k])
+    assert np.array_equal(found, values[positions].astype(dtype) * scale)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 300))
+@settings(deadline=None, max_examples=40)
+def test_the_nearest_are_kept_in_order_of_position(seed, k):
+    rng = np.random.default_rng(seed)
+    n, n_levels = int(rng.integers(k, 600)), int(rng.integers(1, 40))
+    distances = rng.integers(0, n_levels, (1, n)).astype(np.uint16)
+    positions = np.sort(rng.permutation(5000)[:n])[None].astype(np.int32)
+    kept = np.sort(np.argsort(distances[0], kind="stable")[:k])
+    expected = positions[0, kept], distances[0, kept]
+    radius = keep_nearest(positions, distances, 0, n, k, np.empty(n_levels + 1, dtype=np.int32))
+    assert np.array_equal(positions[0, :k], expected[0])
+    assert np.array_equal(distances[0, :k], expected[1])
+    assert radius == expected[1].max()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32, object])
+def test_results_over_parts_are_merged_by_distance_and_id(dtype):
+    rng = np.random.default_rng(0)
+    distances, ids = rng.integers(0, 6, (4, 90)).astype(dtype), np.array([rng.permutation(90) for _ in range(4)])
+    parts = [(distances[:, start : start + 30], ids[:, start : start + 30]) for start in (0, 30, 60)]
+    found, found_ids = merge_topk(parts, 25)
+    order = np.lexsort((ids, distances.astype(float)), axis=1)[:, :25]
+    assert np.array_equal(found, np.take_along_axis(distances, order, axis=1))
+    assert np.array_equal(found_ids, np.take_along_axis(ids, order, axis=1))
+    assert merge_topk(parts[:1], 25)[1] is parts[0][1]

@@ -1,0 +1,76 @@
+"""Serves some indexes, waits until they are ready, asks all kinds of things, and prints what had to be compiled then.
+
+A program of its own: in a process that has searched before, much is compiled already.
+"""
+
+import json
+import sys
+import tempfile
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+
+from autojacobin import LSH, Index
+from autojacobin.service import Client, serving
+from tests.service.service_process import eventually
+
+WORK = 1_000_000  # vectors times candidates, the limit of the service
+
+
+def main():
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as home:
+        indexes = dict(made(Path(home), rng))
+        with serving(indexes) as address, Client(address, timeout=None, patience=10**6) as client:
+            assert eventually(lambda: client._ask("GET", "/readyz"))
+            before = compiled()
+            for name, index in indexes.items():
+                ask_all(client, name, index, rng)
+            print(json.dumps(sorted(map(str, compiled() - before))))
+
+
+def made(home, rng):
+    """Indexes large enough for each kernel: of floats on disk, of bytes in no order, and of codes in memory."""
+    floats = rng.normal(size=(70_000, 8)).astype(np.float32)
+    with Index.create(home / "floats", LSH(20, random_state=0).fit(floats)) as index:
+        index.add(floats)
+    yield "floats", Index.open(home / "floats")
+    numbers = rng.integers(0, 256, size=(9_000, 40), dtype=np.uint8)
+    with Index.create(home / "bytes", LSH(64, random_state=0).fit(numbers)) as index:
+        index.add(numbers, ids=3 * rng.permutation(len(numbers)))
+    yield "bytes", Index.open(home / "bytes")
+    codes = Index(LSH(200, random_state=0).fit(floats), keep_vectors=False)
+    codes.add(floats[:9_000])
+    yield "codes", codes
+
+
+def ask_all(client, name, index, rng):
+    figures = index.info()
+    for n, k, distance in product((1, 33, 130, 600), (1, 7, 300), ("hamming", "asymmetric")):
+        queries = rng.normal(size=(n, figures["features"]))
+        if figures["vectors_kept"]:
+            queries = 128 + 40 * queries if name == "bytes" else queries
+            for candidates, whole in product((k, max(10 * k, 100), 1_500), (False, True)):
+                if k <= candidates <= WORK // n:
+                    asked = np.rint(queries).clip(0, 255) if whole else queries
+                    client.search(asked, k, index=name, candidates=candidates, distance=distance)
+        if n * k <= WORK:
+            client.search(queries, k, index=name, distance=distance, rerank=False)
+    if figures["vectors_kept"]:
+        for k, recall, distance in product((1, 10), (0.5, 0.9), ("hamming", "asymmetric")):
+            client.search(queries[:1], k, index=name, recall=recall, distance=distance)
+        client.search(ids=index.ids[:3], k=2, index=name)
+    client.encode(queries, index=name)
+
+
+def compiled():
+    """Name and signature of every kernel that is compiled for some types."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("autojacobin")]
+    kernels = {kernel for module in modules for kernel in vars(module).values() if isinstance(kernel, Dispatcher)}
+    return {(kernel.__name__, signature) for kernel in kernels for signature in kernel.signatures}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Mistakes of the service itself, and searches that take too long: told without the insides, and survived."""
+
+import json
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from autojacobin import LSH
+from autojacobin.errors import DataError, StorageError
+from autojacobin.explorer import explorer_routes
+from autojacobin.index.index import Index
+from autojacobin.service import Client, Limits, ServiceError, serve, serving
+from tests.service.service_process import eventually
+
+
+@pytest.fixture
+def troubled(points):
+    """An index whose search can be made to fail or to hang."""
+
+    class Troubled(Index):
+        error = None
+        hold = None
+
+        def search(self, *arguments, **options):
+            if self.error is not None:
+                raise self.error
+            if self.hold is not None:
+                assert self.hold.wait(60)
+            return super().search(*arguments, **options)
+
+    index = Troubled(LSH(16, random_state=0).fit(points))
+    index.add(points)
+    return index
+
+
+def test_a_mistake_is_told_without_the_insides(troubled, points):
+    with serving({"points": troubled}) as address, Client(address) as client:
+        client.search(points[:1], 1)
+        troubled.error = RuntimeError("a secret path: /srv/indexes")
+        with pytest.raises(ServiceError, match="the service made a mistake") as caught:
+            client.search(points[:1], 1)
+        assert (caught.value.status, caught.value.kind) == (500, "internal")
+        assert "secret" not in str(caught.value)
+        troubled.error = None
+        assert client.search(points[:1], 1)[1].tolist() == [[0]]
+
+
+def test_who_waits_too_long_is_told_to_come_back(troubled, points):
+    with serving({"points": troubled}, limits=Limits(request_seconds=0.5)) as address, Client(address) as client:
+        client.search(points[:1], 1)
+        troubled.hold = threading.Event()
+        try:
+            with pytest.raises(ServiceError, match="there was no answer within 0.5 s") as caught:
+                client.search(points[:1], 1)
+            assert caught.value.status == 503
+            assert json.loads(client._ask("GET", "/healthz")[0]) == {"status": "ok"}  # searches hang, the rest goes on
+        finally:
+            troubled.hold.set()
+        assert client.search(points[:1], 1)[1].tolist() == [[0]]
+
+
+def test_who_hangs_up_while_waiting_is_not_searched_for(troubled, points):
+    with (
+        serving({"points": troubled}) as address,
+        Client(address) as client,
+        Client(address) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert eventually(lambda: _ready(client))  # so that warming holds nothing up
+        searched = _metric(client, "autojacobin_batch_vectors_sum")
+        troubled.hold = threading.Event()
+        try:
+            first = pool.submit(other.search, points[:2], 1)
+            assert eventually(lambda: _metric(client, "autojacobin_requests_inside") == 1)
+            with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as second:
+                head = b"POST /v1/search?k=1 HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
+                second.sendall(head + b"Autojacobin-Shape: 3,8\r\nContent-Length: 96\r\n\r\n" + points[:3].tobytes())
+                assert eventually(lambda: _metric(client, "autojacobin_requests_inside") == 2)
+            hung_up = 'autojacobin_requests_total{endpoint="/v1/search",status="499"}'
+            assert eventually(lambda: _metric(client, hung_up) == 1)
+            assert _metric(client, "autojacobin_waiting_vectors") == 0
+        finally:
+            troubled.hold.set()
+        assert first.result()[1].tolist() == [[0], [1]]
+        assert eventually(lambda: _metric(client, "autojacobin_batch_vectors_sum") == searched + 2)
+
+
+def test_what_the_page_asks_counts_as_work_too(troubled, points):
+    with (
+        serving({"points": troubled}, limits=Limits(requests=1), pages=explorer_routes) as address,
+        Client(address) as client,
+        Client(address) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert eventually(lambda: _ready(client))
+        troubled.hold = threading.Event()
+        try:
+            first = pool.submit(other.search, points[:1], 1)
+            assert eventually(lambda: _metric(client, "autojacobin_requests_inside") == 1)
+            for path in ("/explorer/ids?index=points", "/explorer/codes?index=points&ids=1"):
+                with pytest.raises(ServiceError, match="the service is busy") as caught:
+                    client._ask("GET", path)
+                assert caught.value.status == 503
+        finally:
+            troubled.hold.set()
+        assert first.result()[1].tolist() == [[0]]
+        assert json.loads(client._ask("GET", "/explorer/codes?index=points&ids=1")[0])["bits"] == 16
+
+
+def test_ids_to_start_from_are_looked_for_once_a_version(points):
+    class Counting(Index):
+        listed = 0
+
+        @property
+        def ids(self):
+            Counting.listed += 1
+            return super().ids
+
+    index = Counting(LSH(16, random_state=0).fit(points))
+    index.add(points, ids=np.arange(len(points)) * 7)
+    with serving({"points": index}, pages=explorer_routes) as address, Client(address) as client:
+
+        def shown():
+            return json.loads(client._ask("GET", "/explorer/ids?index=points")[0])["ids"]
+
+        assert shown() == shown() == list(range(0, 7 * len(points), 7 * 21))
+        assert Counting.listed == 1
+        index.add(points[:1])
+        assert shown()[-1] <= 7 * len(points)
+        assert Counting.listed == 2
+
+
+def _ready(client):
+    try:
+        return client._ask("GET", "/readyz")[0]
+    except ServiceError:
+        return False
+
+
+def _metric(client, line):
+    text = client._ask("GET", "/metrics")[0].decode()
+    return sum(float(found.rpartition(" ")[2]) for found in text.splitlines() if found.startswith(line + " "))
+
+
+def test_a_place_that_cannot_be_had_is_told(index):
+    with serving({"points": index}) as address:
+        port = int(address.rpartition(":")[2])
+        with pytest.raises(StorageError, match=f"cannot listen on 127.0.0.1 port {port}: .*; give another"):
+            serve({"points": index}, port=port)
+    with pytest.raises(StorageError, match="cannot listen on 127.0.0.1 port 70000"):
+        serve({"points": index}, port=70000)
+    with pytest.raises(DataError, match="a token is required"):
+        serve({"points": index}, host="::")

@@ -1,0 +1,171 @@
+"""The queue: what gathers is taken together, nothing waits for company, nothing is begun that nobody waits for."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autojacobin.errors import DataError
+from autojacobin.service.access import Limits
+from autojacobin.service.operations import Batcher, EncodeOperation, Options, Result, SearchOperation, run_batch
+from autojacobin.service.problems import Problem
+from autojacobin.service.registry import ServedIndex
+from tests.service.conftest import WIDTH
+
+
+@pytest.fixture(scope="module")
+def served(index):
+    return ServedIndex("points", index)
+
+
+class Stopped:
+    """Runs works for real, after it was let go; notes which came together."""
+
+    def __init__(self):
+        self.together = []
+        self.begun = threading.Event()
+        self.let_go = threading.Event()
+
+    def __call__(self, works):
+        self.together.append([work.n_vectors for work in works])
+        self.begun.set()
+        assert self.let_go.wait(20)
+        return run_batch(works)
+
+
+def searching(served, n, k=2):
+    vectors = np.random.default_rng(n).normal(size=(n, WIDTH)).astype(np.float32)
+    return SearchOperation(served, vectors, None, Options(k))
+
+
+async def begun(run):
+    assert await asyncio.to_thread(run.begun.wait, 20)
+
+
+def test_what_gathers_is_taken_together_in_order(served):
+    async def scenario():
+        run = Stopped()
+        batcher = Batcher(run, Limits())
+        first = batcher.submit(searching(served, 1))
+        await begun(run)  # an idle service begins at once, without waiting for more
+        others = [batcher.submit(searching(served, n, k)) for n, k in ((2, 2), (3, 5), (4, 2), (510, 2), (20, 2))]
+        run.let_go.set()
+        for job in [first, *others]:
+            answer = await job.future
+            expected = served.index.search(job.operation.vectors, job.operation.options.k)
+            np.testing.assert_array_equal(answer.arrays[1], expected[1])
+        await asyncio.to_thread(batcher.close)
+        return run.together
+
+    assert asyncio.run(scenario()) == [[1], [2, 4, 20], [3], [510]]
+
+
+def test_a_full_queue_is_said_at_once_and_has_room_again(served):
+    async def scenario():
+        run = Stopped()
+        batcher = Batcher(run, Limits(waiting_vectors=10))
+        jobs = [batcher.submit(searching(served, 1))]
+        await begun(run)
+        jobs.append(batcher.submit(searching(served, 11)))  # larger than the queue, but nobody waits
+        with pytest.raises(Problem, match="the queue is full, got 11 vectors waiting of at most 10") as caught:
+            batcher.submit(searching(served, 1))
+        assert caught.value.headers == {"Retry-After": "1"}
+        assert caught.value.status == 503
+        run.let_go.set()
+        await asyncio.gather(*(job.future for job in jobs))
+        assert batcher.waiting_vectors == 0
+        await batcher.submit(searching(served, 1)).future
+        await asyncio.to_thread(batcher.close)
+        with pytest.raises(Problem, match="is stopping"):
+            batcher.submit(searching(served, 1))
+
+    asyncio.run(scenario())
+
+
+def test_what_nobody_waits_for_is_not_begun(served):
+    async def scenario():
+        run = Stopped()
+        batcher = Batcher(run, Limits())
+        kept = [batcher.submit(searching(served, 1))]
+        await begun(run)
+        dropped = batcher.submit(searching(served, 7))
+        kept.append(batcher.submit(searching(served, 2)))
+        batcher.drop(dropped)
+        batcher.drop(kept[0])  # begun already: its answer is thrown away
+        assert batcher.waiting_vectors == 2
+        run.let_go.set()
+        await kept[1].future
+        await asyncio.to_thread(batcher.close)
+        assert kept[0].future.cancelled()
+        return run.together
+
+    assert asyncio.run(scenario()) == [[1], [2]]
+
+
+def test_closing_finishes_what_waits(served):
+    async def scenario():
+        run = Stopped()
+        batcher = Batcher(run, Limits())
+        jobs = [batcher.submit(searching(served, n, k=n)) for n in (1, 2, 3)]
+        closing = asyncio.create_task(asyncio.to_thread(batcher.close))
+        run.let_go.set()
+        answers = await asyncio.gather(*(job.future for job in jobs))
+        await closing
+        return [answer.arrays[1].shape for answer in answers]
+
+    assert asyncio.run(scenario()) == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_the_thread_outlives_a_mistake(served):
+    async def scenario():
+        mistakes = [RuntimeError("broken")]
+
+        def run(works):
+            if mistakes:
+                raise mistakes.pop()
+            return run_batch(works)
+
+        batcher = Batcher(run, Limits())
+        with pytest.raises(RuntimeError, match="broken"):
+            await batcher.submit(searching(served, 1)).future
+        answer = await batcher.submit(searching(served, 1)).future
+        await asyncio.to_thread(batcher.close)
+        return answer.arrays[0].shape
+
+    assert asyncio.run(scenario()) == (1, 2)
+
+
+@settings(max_examples=20, deadline=None)
+@given(kinds=st.lists(st.sampled_from(["good", "huge", "unknown id", "id", "narrow"]), min_size=1, max_size=6))
+def test_an_error_stays_with_the_one_who_made_it(served, kinds):
+    rng = np.random.default_rng(0)
+    works = []
+    for kind in kinds:
+        width = WIDTH - 1 if kind == "narrow" else WIDTH
+        vectors = rng.normal(size=(2, width)).astype(np.float32) * (np.float32(1e38) if kind == "huge" else 1)
+        ids = np.array([3 if kind == "id" else 4]) if "id" in kind else None
+        works.append(SearchOperation(served, None if ids is not None else vectors, ids, Options(3)))
+    for kind, work, answer in zip(kinds, works, run_batch(works), strict=True):
+        if kind in ("good", "id"):
+            expected = served.index.search(work.rows(served.index), 3)
+            assert isinstance(answer, Result)
+            np.testing.assert_array_equal(answer.arrays[0], expected[0])
+            np.testing.assert_array_equal(answer.arrays[1], expected[1])
+        else:
+            assert isinstance(answer, Problem if kind == "unknown id" else DataError)
+
+
+def test_codes_and_neighbours_are_not_mixed(served):
+    vectors = np.zeros((1, WIDTH), dtype=np.float32)
+    keys = {EncodeOperation(served, vectors).key, searching(served, 1).key, searching(served, 1, k=3).key}
+    assert len(keys) == 3
+    assert searching(served, 1).key == searching(served, 9).key
+
+
+@pytest.mark.parametrize("wrong", [{"k": 0}, {"vectors": 1.5}, {"requests": True}, {"body_seconds": float("nan")}])
+def test_limits_are_checked(wrong):
+    with pytest.raises(DataError, match=f"{next(iter(wrong))} must be"):
+        Limits(**wrong)

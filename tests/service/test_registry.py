@@ -1,0 +1,172 @@
+"""New versions of an index are picked up while it is served, and a broken one is left alone."""
+
+import asyncio
+import threading
+
+import pytest
+
+from autojacobin import ITQ, LSH
+from autojacobin.errors import DataError, FormatError, StorageError
+from autojacobin.index.index import Index
+from autojacobin.service import Client, serving
+from autojacobin.service.problems import Problem
+from autojacobin.service.recalls import Recalls
+from autojacobin.service.registry import IndexRegistry, ServedIndex, named_paths
+from tests.service.conftest import WIDTH
+from tests.service.service_process import eventually
+
+
+@pytest.fixture
+def home(points, tmp_path):
+    with Index.create(tmp_path / "index", LSH(16, random_state=0).fit(points)) as index:
+        index.add(points[:100])
+    return tmp_path / "index"
+
+
+def test_an_addition_and_a_new_index_are_seen_and_no_search_falls_between(home, points):
+    wrong, stop = [], threading.Event()
+
+    def ask_all_the_time(address):
+        with Client(address) as client:
+            while not stop.is_set():
+                distances, ids = client.search(points[:2], 1)
+                if ids[:, 0].tolist() != [0, 1] or distances.any():
+                    wrong.append((distances, ids))
+
+    with serving({"index": home}, poll_seconds=0.02) as address, Client(address) as client:
+        asking = threading.Thread(target=ask_all_the_time, args=(address,))
+        asking.start()
+        try:
+            with Index.open(home) as writer:
+                writer.add(points[100:300])
+                assert eventually(lambda: client.indexes()[0]["vectors"] == 300)
+                assert client.search(points[250:251], 1)[1].tolist() == [[250]]
+                writer.remove([250])
+                writer.compact()
+            assert eventually(lambda: client.indexes()[0]["vectors"] == 299)
+            other = Index(ITQ(8, random_state=0).fit(points))
+            other.add(points)
+            other.save(home)
+            assert eventually(lambda: client.indexes()[0]["hasher"] == "ITQ")
+            assert client.encode(points[:3]) == other.hasher.encode(points[:3])
+        finally:
+            stop.set()
+            asking.join()
+    assert wrong == []
+
+
+def test_a_new_width_is_answered_with_a_sentence(points, tmp_path):
+    index = Index(LSH(16, random_state=0).fit(points))
+    index.add(points)
+    index.save(tmp_path / "index")
+    served = ServedIndex("index", tmp_path / "index")
+    narrow = Index(LSH(16, random_state=0).fit(points[:, :5]))
+    narrow.add(points[:, :5])
+    narrow.save(tmp_path / "index")
+    assert served.n_features == WIDTH
+    assert served.refresh()
+    assert served.n_features == 5
+    assert not served.refresh()  # there is nothing newer
+
+
+def test_a_broken_version_is_left_alone_until_it_is_mended(home, points):
+    served = ServedIndex("index", home)
+    whole = (home / "MANIFEST.json").read_bytes()
+    (home / "MANIFEST.json").write_bytes(whole[:-20])
+    for _ in range(3):
+        assert not served.refresh()
+    assert served.failed_refreshes == 1  # counted once, however often it is looked at
+    assert served.index.search(points[:1], 1)[1].tolist() == [[0]]
+    (home / "MANIFEST.json").unlink()
+    for _ in range(3):
+        assert not served.refresh()
+    assert served.failed_refreshes == 2
+    assert served.index.search(points[:1], 1)[1].tolist() == [[0]]
+    (home / "MANIFEST.json").write_bytes(whole)
+    with Index.open(home) as writer:
+        writer.add(points[100:])
+    assert served.refresh()
+    assert (len(served.index), served.refreshes) == (500, 1)
+
+
+def test_a_mistake_with_one_index_keeps_no_other_from_its_new_version(home, points, monkeypatch):
+    other = home.parent / "other"
+    Index.open(home).save(other)
+    registry, opened = IndexRegistry({"index": home, "other": other}), Index.open
+    for path in (home, other):
+        with opened(path) as writer:
+            writer.add(points[100:])
+
+    def forgetful(path):
+        if path == home:
+            raise MemoryError
+        return opened(path)
+
+    monkeypatch.setattr(Index, "open", forgetful)
+    registry.refresh()
+    assert (len(registry["index"]), len(registry["other"])) == (100, 500)
+
+
+def test_an_empty_index_can_be_served_and_filled(points, tmp_path):
+    with Index.create(tmp_path / "index", LSH(16, random_state=0).fit(points)) as writer:
+        served = ServedIndex("index", tmp_path / "index")
+        served.warm()
+        writer.add(points)
+        assert served.refresh()
+    assert len(served.index) == len(points)
+
+
+def test_what_cannot_be_served_is_told(home, tmp_path):
+    with pytest.raises(DataError, match="there is nothing to serve"):
+        IndexRegistry({})
+    with pytest.raises(DataError, match="the name of an index must be"):
+        IndexRegistry({"../up": home})
+    with pytest.raises(DataError, match="must be an Index or the path of one, got int"):
+        IndexRegistry({"index": 3})
+    with pytest.raises(StorageError, match="there is no index"):
+        IndexRegistry({"index": tmp_path / "nowhere"})
+    (home / "MANIFEST.json").write_text("{}")
+    with pytest.raises(FormatError, match=r"MANIFEST\.json"):
+        IndexRegistry({"index": home})
+
+
+def test_names_of_indexes(tmp_path):
+    found = named_paths([str(tmp_path / "a"), f"b={tmp_path / 'a'}"])
+    assert {name: path.name for name, path in found.items()} == {"a": "a", "b": "a"}
+    assert named_paths([f"{tmp_path}/odd=name"])["odd=name"].name == "odd=name"
+    with pytest.raises(DataError, match="two indexes cannot have one name, got 'a'"):
+        named_paths(["a", str(tmp_path / "a")])
+
+
+def test_what_a_recall_takes_is_learned_again_only_when_much_has_changed(home, points, monkeypatch):
+    monkeypatch.setattr("autojacobin.service.recalls._MOST_LEARNED", 2)
+
+    async def scenario():
+        served, recalls = ServedIndex("index", home), Recalls()
+        learned = []
+
+        async def ask(k=2, recall=0.9):
+            found = await recalls.candidates(served, k, recall, "hamming", 60)
+            learned.append(recalls._learned["index"].n_vectors)
+            return found
+
+        first = await ask()
+        assert first == served.index.calibrated(2, 0.9).candidates
+        assert await ask(recall=0.8999) == first  # learned in steps
+        with Index.open(home) as writer:
+            writer.add(points[100:105])
+            assert served.refresh()
+            await ask()
+            writer.add(points[105:300])
+            assert served.refresh()
+            await ask()
+        await ask(3, 0.5)
+        with pytest.raises(Problem, match="recall is learned for at most 2 values of k, got one more, 4"):
+            await ask(4)
+        await ask(3, 0.6)
+        with pytest.raises(DataError, match="at most 0.999"):
+            await ask(2, 0.9999)
+        recalls.close()
+        return learned
+
+    assert asyncio.run(scenario())[:4] == [100, 100, 100, 300]

@@ -1,0 +1,67 @@
+"""A service that says it is ready keeps nobody waiting for the compiler."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autojacobin import LSH, Index
+from autojacobin.service.registry import ServedIndex, kind_of
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_nothing_is_compiled_after_the_service_is_ready(cores):
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.service.compiled_after_ready"],
+        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": str(cores)},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == []
+
+
+class Counting(Index):
+    """Notes how many queries each search has."""
+
+    asked: list[int]
+
+    def search(self, queries, *arguments, **options):
+        self.asked.append(len(queries))
+        return super().search(queries, *arguments, **options)
+
+
+def test_a_new_version_of_a_known_kind_is_only_read(points):
+    first = Counting(LSH(16, random_state=0).fit(points))
+    first.asked = []
+    first.add(points[:300])
+    served = ServedIndex("points", first)
+    served.warm()
+    assert max(first.asked) == 1024  # as many as a request may have
+    first.asked = []
+    served.warm()
+    assert first.asked == [1, 1]
+    first.add(points[300:])  # a second segment, and half as many again but no power of two more
+    first.asked = []
+    served.warm()
+    assert max(first.asked) == 1024
+
+
+def test_kinds_differ_where_kernels_do(points):
+    def made(rows, bits=16, **options):
+        index = Index(LSH(bits, random_state=0).fit(points), **options)
+        index.add(rows)
+        return index
+
+    base = kind_of(made(points[:200]))
+    assert base == kind_of(made(points[200:400]))
+    others = [
+        made(points[:200], bits=24),
+        made(points[:200].astype(np.float64)),
+        made(points[:200], keep_vectors=False),
+        made(points),
+    ]
+    assert len({base, *map(kind_of, others)}) == 5

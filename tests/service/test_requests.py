@@ -1,0 +1,257 @@
+"""Nothing that comes in brings the service down: it is told what was wrong, in a sentence, and the next is answered."""
+
+import json
+import socket
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from autojacobin.service import Client, ServiceError
+from tests.service.conftest import WIDTH
+
+JSON = {"Content-Type": "application/json"}
+RAW = {"Content-Type": "application/octet-stream"}
+SHAPE = "Autojacobin-Shape"
+GOOD = {"index": "points", "vectors": [[0.5] * WIDTH], "k": 2}
+
+
+def refused(answer, status, words):
+    got, headers, body = answer
+    problem = json.loads(body)
+    assert (got, headers["Content-Type"]) == (status, "application/problem+json"), problem
+    assert problem["status"] == status
+    assert problem["type"].startswith("urn:autojacobin:problem:")
+    assert words in problem["detail"]
+    assert "Traceback" not in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        ({"k": 0}, 400, "k must be an integer from 1 to 50, the limit of this service, got 0"),
+        ({"k": 51}, 400, "k must be an integer from 1 to 50"),
+        ({"k": True}, 400, "got True"),
+        ({"k": "3"}, 400, "got '3'"),
+        ({"k": 2.5}, 400, "got 2.5"),
+        ({"k": 10**400}, 400, "got a number that is too large"),
+        ({"k": None}, 400, "got None"),
+        ({"candidates": 1}, 400, "candidates must be at least k = 2, got 1"),
+        ({"candidates": 501}, 400, "candidates must be an integer from 1 to 500"),
+        ({"candidates": 5, "rerank": False}, 400, "candidates are for re-ranking"),
+        ({"rerank": "no"}, 400, "rerank must be true or false, got 'no'"),
+        ({"distance": "cosine"}, 400, "distance must be 'hamming' or 'asymmetric', got 'cosine'"),
+        ({"distance": ["hamming"]}, 400, "got a list of 1"),
+        ({"index": "../../etc"}, 404, "there is no index '../../etc', expected one of points, bare"),
+        ({"index": 3}, 400, "index must be a name, got 3"),
+        ({"index": None}, 400, "index must be named where several are served"),
+        ({"vectors": []}, 400, "vectors must be a list of 1 to 64 vectors, got a list of 0"),
+        ({"vectors": [[1.0]]}, 400, "each of vectors must be a list of 8 numbers, got a list of 1 in row 0"),
+        ({"vectors": [[0.0] * 7 + ["x"]]}, 400, "got 'x' in row 0, column 7"),
+        ({"vectors": [[0.0] * 7 + [True]]}, 400, "got True in row 0, column 7"),
+        ({"vectors": [[0.0] * 7 + [None]]}, 400, "got None in row 0, column 7"),
+        ({"vectors": [[0.0] * 7 + [1e300]]}, 400, "must be finite and fit into float32, got inf in row 0, column 7"),
+        ({"vectors": [[0.0] * 7 + [10**400]]}, 400, "must fit into float32, got one that is too large"),
+        ({"vectors": [[0.0] * 7 + [3e38]]}, 400, "too large to project"),
+        ({"vectors": 5}, 400, "vectors must be a list of 1 to 64 vectors, got 5"),
+        ({"vectors": [[0.0] * 8] * 65}, 400, "got a list of 65"),
+        ({"vectors": [[0.0] * 8] * 60, "candidates": 500}, 400, "may be 20000, got 30000"),
+        ({"recall": 1}, 400, "recall must be a number above 0 and below 1, got 1"),
+        ({"recall": 0.9995}, 400, "recall must be a number above 0 and at most 0.999"),
+        ({"recall": 0.9, "candidates": 20}, 400, "recall chooses the candidates"),
+        ({"recall": 0.9, "index": "bare", "vectors": [[0.0] * 5]}, 400, "keeps no vectors"),
+        ({"id": 3}, 400, "must have one of vectors, id and ids, got vectors and id"),
+        ({"K": 3}, 400, "there is no field 'K'"),
+    ],
+)
+def test_wrong_fields_are_named(service, change, status, words):
+    body = json.dumps(GOOD | change).encode()
+    refused(service.ask("POST", "/v1/search", body, JSON), status, words)
+
+
+@pytest.mark.parametrize(
+    ("document", "status", "words"),
+    [
+        ({"id": 1}, 404, "there is no vector with the id 1 in points"),
+        ({"ids": [0, 3, 4]}, 404, "there is no vector with the id 4 in points"),
+        ({"id": -1}, 400, "id must be an integer from 0"),
+        ({"id": 2**63}, 400, "id must be an integer from 0 to 9223372036854775807"),
+        ({"ids": []}, 400, "ids must be a list of 1 to 64 integers"),
+        ({"ids": "all"}, 400, "got 'all'"),
+        ({"index": "bare", "id": 1, "rerank": False}, 400, "keeps no vectors"),
+        ({"index": "bare", "vectors": [[0.0] * 5]}, 400, "pass rerank=False"),
+        ({"k": 3}, 400, "got none"),
+    ],
+)
+def test_wrong_ids_are_named(service, document, status, words):
+    body = json.dumps({"index": "points"} | document).encode()
+    refused(service.ask("POST", "/v1/search", body, JSON), status, words)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "words"),
+    [
+        (b"", JSON, 400, "must be a JSON object"),
+        (b"[]", JSON, 400, "got a list"),
+        (b'{"k": 3', JSON, 400, "must be a JSON object"),
+        (b'{"vectors": [[NaN]]}', JSON, 400, "NaN is no number in JSON"),
+        (b'{"vectors": [[-Infinity]]}', JSON, 400, "-Infinity is no number in JSON"),
+        (b"[" * 60_000, JSON, 400, "nested too deeply"),
+        (b'{"k":' + b"9" * 50_000 + b"}", JSON, 400, "a JSON object"),
+        (b"\xff\xfe\x00", JSON, 400, "must be a JSON object"),
+        (b"{}", {"Content-Type": "text/plain"}, 415, "got 'text/plain'"),
+        (b"{}", {}, 415, "got 'none'"),
+        (b"{}", JSON | {"Content-Encoding": "gzip"}, 415, "leave the compression out"),
+        (b" " * (2**16 + 1), JSON, 413, "a body may have 65536 bytes"),
+        (b" " * (2**20), JSON, 413, "a body may have 65536 bytes"),
+    ],
+)
+def test_bodies_that_are_none(service, body, headers, status, words):
+    refused(service.ask("POST", "/v1/search", body, headers), status, words)
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "words"),
+    [
+        ("k=2", b"", "index must be named"),
+        ("index=points", b"", "1 vectors of 8 little-endian float32 numbers must have 32 bytes, got 0; send all of"),
+        ("index=points", bytes(33), "must have 32 bytes, got 33"),
+        ("index=points", bytes(64), "must have 32 bytes, got 64"),
+        ("index=points", struct.pack("<8f", *[0.0] * 7, float("nan")), "got nan in row 0, column 7"),
+        ("index=points", struct.pack("<8f", float("-inf"), *[0.0] * 7), "got -inf in row 0, column 0"),
+        ("index=points&k=ten", bytes(32), "got 'ten'"),
+        ("index=points&k=2&k=3", bytes(32), "'k' must be given once"),
+        ("index=points&vectors=1", bytes(32), "there is no field 'vectors'"),
+        ("index=points&rerank=0", bytes(32), "rerank must be true or false, got 0"),
+        ("index=points&k=%FF", bytes(32), "query string cannot be read"),
+    ],
+)
+def test_raw_bodies_that_are_none(service, query, body, words):
+    refused(service.ask("POST", f"/v1/search?{query}", body, RAW | {SHAPE: f"1,{WIDTH}"}), 400, words)
+
+
+@pytest.mark.parametrize("path", ["/v1/search", "/v1/encode"])
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        (f"4,{WIDTH // 2}", "vectors must have the 8 features of points, got 4 in Autojacobin-Shape"),
+        (f"1,{2 * WIDTH}", "vectors must have the 8 features of points, got 16 in Autojacobin-Shape"),
+        (f"3,{WIDTH}", "3 vectors of 8 little-endian float32 numbers must have 96 bytes, got 64"),
+        (f"0,{WIDTH}", "must have 1 to 64 vectors, the limit of this service, got 0"),
+        (f"65,{WIDTH}", "must have 1 to 64 vectors, the limit of this service, got 65"),
+        (
+            None,
+            "shape in the header Autojacobin-Shape: ROWS,COLUMNS, got none; send for example Autojacobin-Shape: 1,8",
+        ),
+        ("", "got none"),
+        ("2", "got '2'"),
+        ("2,8,1", "got '2,8,1'"),
+        ("-2,8", "got '-2,8'"),
+        ("²,8", "ROWS,COLUMNS, got"),
+        ("9" * 10 + ",8", "ROWS,COLUMNS, got"),
+    ],
+)
+def test_a_raw_body_of_another_shape_than_it_tells_is_refused(service, path, shape, words):
+    body = bytes(4 * 2 * WIDTH)  # two vectors, four of half the width, or one of twice the width
+    told = RAW if shape is None else RAW | {SHAPE: shape}
+    refused(service.ask("POST", f"{path}?index=points", body, told), 400, words)
+    assert service.ask("POST", f"{path}?index=points", body, RAW | {SHAPE: f"2,{WIDTH}"})[0] == 200
+
+
+def test_a_client_with_vectors_of_another_width_is_told(service, points):
+    with Client(service.address) as client:
+        for ask in (client.search, client.encode):
+            with pytest.raises(ServiceError, match="vectors must have the 8 features of points, got 4 in") as caught:
+                ask(points.reshape(-1, WIDTH // 2)[:4], index="points")
+            assert (caught.value.status, caught.value.kind) == (400, "invalid-request")
+
+
+def test_a_json_request_tells_no_shape(service):
+    told = JSON | {SHAPE: f"1,{WIDTH}"}
+    refused(service.ask("POST", "/v1/search", json.dumps(GOOD), told), 400, "got Autojacobin-Shape as well")
+
+
+def test_a_json_request_has_no_query_string(service):
+    refused(service.ask("POST", "/v1/search?k=3", json.dumps(GOOD), JSON), 400, "got a query string as well")
+
+
+def test_wrong_paths_and_methods(service):
+    refused(service.ask("GET", "/v1/search"), 405, "cannot be asked with GET, expected POST")
+    assert service.ask("GET", "/v1/search")[1]["Allow"] == "POST"
+    climbing = ("/../etc/passwd", "/explorer/../../etc/passwd", "/explorer/%2e%2e%2froutes.py")
+    for path in ("/v1/nothing", "/v1/indexes/", *climbing):  # and no redirect, whose address a proxy may not have
+        assert service.ask("GET", path)[0] == 404
+
+
+_json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+_names = st.sampled_from(
+    ["index", "vectors", "id", "ids", "k", "candidates", "distance", "rerank", "recall", "encoding"]
+)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    document=_json_values | st.dictionaries(_names, _json_values, max_size=4).map(lambda fields: GOOD | fields),
+    cut=st.none() | st.integers(0, 60),
+    path=st.sampled_from(["/v1/search", "/v1/encode"]),
+)
+@example(document=GOOD, cut=None, path="/v1/search")
+def test_any_document_is_answered_or_refused(service, document, cut, path):
+    status, headers, body = service.ask("POST", path, json.dumps(document).encode()[:cut], JSON)
+    found = json.loads(body, parse_constant=lambda name: pytest.fail(f"{name} in an answer"))
+    assert status in (200, 400, 404)
+    assert (status == 200) == ("index" in found)
+    assert (status == 200) == (headers["Content-Type"] == "application/json")
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(body=st.binary(max_size=200), query=st.text("kindex=points&%0123#?", max_size=20), rows=st.integers(0, 7))
+def test_any_bytes_are_answered_or_refused(service, body, query, rows):
+    path = "/v1/search?index=points&" + query.replace("#", "%23")
+    status, _, answer = service.ask("POST", path, body, RAW | {SHAPE: f"{rows},{WIDTH}"})
+    assert status in (200, 400)
+    assert status == 400 or len(body) == 4 * WIDTH * rows
+    assert isinstance(json.loads(answer), dict)
+
+
+def test_slow_and_broken_senders_cost_nobody_else_anything(service, index):
+    head = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
+    with (
+        socket.create_connection(("127.0.0.1", service.port), timeout=15) as slow_body,
+        socket.create_connection(("127.0.0.1", service.port), timeout=15) as slow_head,
+        socket.create_connection(("127.0.0.1", service.port), timeout=15) as silent,
+        socket.create_connection(("127.0.0.1", service.port), timeout=15) as broken,
+    ):
+        slow_body.sendall(head + b'\r\n{"k":')
+        slow_head.sendall(head)
+        broken.sendall(head + b'\r\n{"k":')
+        broken.close()
+        status, found = service.post("/v1/search", GOOD)
+        assert status == 200
+        assert found["ids"] == index.search(np.full((1, WIDTH), 0.5, dtype=np.float32), 2)[1].tolist()
+        answer = b"".join(iter(lambda: slow_body.recv(4096), b""))
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"a body must arrive within 1 s" in answer
+        assert slow_head.recv(100) == b""  # closed without a word: there is no request to answer
+        assert silent.recv(100) == b""
+
+
+def test_a_body_without_a_length_is_bounded_too(service):
+    chunk = b"8000\r\n" + b" " * 2**15 + b"\r\n"
+    with socket.create_connection(("127.0.0.1", service.port), timeout=15) as connection:
+        head = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        connection.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n" + 4 * chunk + b"0\r\n\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 413 ")
+
+
+def test_who_asks_first_is_told_before_sending(service):
+    head = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", service.port), timeout=15) as connection:
+        connection.sendall(head + b"Expect: 100-continue\r\nContent-Length: 100000\r\n\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 413 ")
