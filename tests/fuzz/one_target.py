@@ -75,7 +75,7 @@ def compiled_modules() -> list[str]:
     """Modules with functions for numba, which could not compile them with the counters of atheris in them."""
     found = []
     for path in _SOURCES.rglob("*.py"):
-        if "numba" in (text := path.read_text()) or "_compile import" in text:
+        if "numba" in (text := path.read_text()) or "kernel" in text:
             found.append(".".join(("autojacobin", *path.relative_to(_SOURCES).with_suffix("").parts)))
     return found
 

@@ -26,6 +26,7 @@ from autojacobin.datasets.images import read_picture
 from autojacobin.datasets.sources import read_idx
 from autojacobin.datasets.unpack import unpack
 from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError
+from autojacobin.hashers import methods
 from autojacobin.index.index import Index
 from autojacobin.index.repair import repair
 from tests.datasets.vector_files import FORMATS, foreign_file
@@ -139,7 +140,16 @@ def _read_model(content: bytes, folder: Path) -> None:
 
 
 def _models() -> list[bytes]:
-    return [path.read_bytes() for path in sorted(GOLDEN.glob("hashers-*/*.safetensors"))]
+    """Golden models, and a new one of each class that has none yet."""
+    paths = sorted(GOLDEN.glob("hashers-*/*.safetensors"))
+    vectors = np.random.RandomState(0).standard_normal((60, 6)).astype(np.float32)
+    files = [path.read_bytes() for path in paths]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, method in {method.hasher.__name__: method for method in methods()}.items():
+            if name not in {path.stem for path in paths}:
+                method.make(4, seed=0).fit(vectors).save(Path(folder) / name)
+                files.append((Path(folder) / name).read_bytes())
+    return files
 
 
 def _read_codes(content: bytes, folder: Path) -> None:

@@ -1,12 +1,15 @@
 """Every target, on the files to start from and on some hundred fixed changes of them; ``make fuzz`` goes further."""
 
+import sys
 import tracemalloc
 import zlib
 from random import Random
 
 import pytest
+from numba.core.dispatcher import Dispatcher
 
 from tests.fuzz.index_files import GOLDEN, sealed_folder
+from tests.fuzz.one_target import compiled_modules
 from tests.fuzz.targets import CORPUS, TARGETS, run
 
 CHANGES = 150
@@ -68,6 +71,18 @@ def test_the_checksums_of_an_index_are_computed_as_the_library_does(golden):
 def test_the_checksums_of_a_file_are_computed_as_its_writer_did(name):
     for content in TARGETS[name].make_seeds():
         assert TARGETS[name].seal(content) == content
+
+
+def test_no_compiled_function_is_counted_by_atheris():
+    compiled = {
+        value.py_func.__module__
+        for name, module in sys.modules.items()
+        if name.startswith("autojacobin.")
+        for value in vars(module).values()
+        if isinstance(value, Dispatcher)
+    }
+    assert len(compiled) > 3
+    assert compiled <= set(compiled_modules())
 
 
 def test_what_is_kept_for_a_target_belongs_to_one():

@@ -349,6 +349,15 @@ def test_numbers_that_nothing_can_be_encoded_with_are_refused(tmp_path, name, ar
     is_refused(tmp_path / "wrong", model_file(entries, header, data[:start] + raw + data[start + len(raw) :]), message)
 
 
+def test_floats_of_both_types_are_loaded_where_they_do_not_meet(tmp_path):
+    path = GOLDEN / "hashers-2" / "OKMeans.safetensors"
+    arrays = safetensors.numpy.load_file(path)
+    arrays["scales_"] = arrays["scales_"].astype(np.float64)
+    (tmp_path / "model").write_bytes(written_by_another_program(taken_apart(path.read_bytes())[1], arrays))
+    vectors = np.load(path.parent / "vectors.npy", allow_pickle=False)
+    assert autojacobin.load(tmp_path / "model").encode(vectors) == Codes.load(path.with_suffix(".npz"))
+
+
 def is_refused(path, content, message=""):
     path.write_bytes(content)
     with pytest.raises(

@@ -298,9 +298,9 @@ class LinearHasher(Hasher):
 
     def _check_learned(self) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
-            finite = all(bool(np.isfinite(part).all()) for part in self.hyperplanes())
-        if not finite:
-            raise ValueError("hyperplanes that are not finite")
+            weights, offsets = self.hyperplanes()
+        if weights.dtype != offsets.dtype or not (np.isfinite(weights).all() and np.isfinite(offsets).all()):
+            raise ValueError(f"hyperplanes of {weights.dtype} and {offsets.dtype}, expected finite ones of one type")
 
     def _projector(self, xp: Any) -> Callable[[Any], Any]:
         weights, offsets = (xp.asarray(part) for part in self.hyperplanes())

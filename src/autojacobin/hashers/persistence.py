@@ -149,7 +149,6 @@ def _unfitted(classes: Mapping[str, Any], header: dict[str, Any]) -> Any:
 def _attach(model: Any, entries: dict[str, Any]) -> None:
     """Set the learned attributes, after a check that each is what the class declares."""
     sizes: dict[str, int] = {"n_bits": model.n_bits, "n_features": model.n_features_in_}
-    of_projection = set()
     for name, tensor in model._tensors.items():
         if tensor.columns:
             there = {key[len(name) + 1 :]: entries.pop(key) for key in sorted(entries) if key.startswith(f"{name}.")}
@@ -166,15 +165,11 @@ def _attach(model: Any, entries: dict[str, Any]) -> None:
             array = _array(name, entries.pop(name), tensor.kind, tensor.shape, sizes)
             if not np.isfinite(array).all():
                 raise ValueError(f"NaN or infinity in array {name}")
-            if tensor.kind == "f" and {"n_bits", "n_features"} & set(tensor.shape):
-                of_projection.add(array.dtype)
             setattr(model, name, array if tensor.shape else array.item())
         elif not tensor.optional:
             raise ValueError(f"no array {name}")
     if entries:
         raise ValueError(f"an unexpected array {min(entries)!r}")
-    if len(of_projection) > 1:
-        raise ValueError("arrays of float32 beside arrays of float64, expected one type")
 
 
 def _array(name: str, entry: dict[str, Any], kinds: str, shape: tuple[str, ...], sizes: dict[str, int]) -> Any:
