@@ -25,7 +25,7 @@ def test_bits_are_the_signs_of_the_projections(name):
     assert projections.dtype == np.float32
     bits = hasher.transform(X)
     assert bits.dtype == np.uint8
-    assert np.array_equal(bits, projections >= 0)
+    assert np.array_equal(bits, projections >= 0) == hasher.codes_are_signs
     assert hasher.encode(X) == Codes.from_bits(bits)
 
 
@@ -131,7 +131,7 @@ def test_more_bits_than_features_is_refused_where_it_is_undefined(name):
 
 
 @pytest.mark.parametrize("n_bits", [16, 32])
-@pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.parametrize("name", [name for name in LEARNED if METHODS[name]().codes_are_signs])  # made for Hamming
 def test_every_learned_method_beats_random_hyperplanes(name, n_bits):
     if (name, n_bits) == ("SpectralHashing", 32):
         pytest.skip("no better than random hyperplanes here: .790 against .780 to .792")

@@ -3,6 +3,7 @@
 from autojacobin.hashers.autobin import AutoBin, CAutoBin, DAutoBin
 from autojacobin.hashers.autojacobin import AutoJacoBin
 from autojacobin.hashers.base import Hasher, LinearHasher, check_fitted
+from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.itq import ITQ
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
@@ -16,6 +17,7 @@ __all__ = [
     "LSH",
     "AutoBin",
     "AutoJacoBin",
+    "BinaryAutoencoder",
     "CAutoBin",
     "DAutoBin",
     "Hasher",

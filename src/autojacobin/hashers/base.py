@@ -46,6 +46,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     random_state: Any
     n_features_in_: int
 
+    codes_are_signs: ClassVar[bool] = True
+    """Whether the bits are the signs of what ``project`` gives. A method that searches for its codes has other bits."""
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1)}
     _tensors: ClassVar[dict[str, Tensor]] = {}
     _fewest_points: ClassVar[int] = 2
@@ -115,6 +117,14 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> npt.NDArray[np.uint8]:
         """The codes of ``encode`` as a matrix of 0 and 1, shape (n, n_bits), for scikit-learn's pipelines."""
         return self.encode(X).to_bits()
+
+    def decode(self, codes: Codes) -> npt.NDArray[Any]:  # noqa: ARG002
+        """Reconstruct vectors from their codes, shape (n, n_features), where the method has a decoder."""
+        check_is_fitted(self)
+        raise DataError(
+            f"{type(self).__name__} has no decoder, so its codes cannot be turned back into vectors; "
+            "use a method that has one, such as BinaryAutoencoder"
+        )
 
     def score(self, X: Any, y: Any = None, *, k: int = 10, depth: int | None = None) -> float:  # noqa: ARG002
         """m-Recall of held-out points: how well the codes of ``X`` find the true neighbours within ``X``.

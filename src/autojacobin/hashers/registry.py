@@ -13,6 +13,7 @@ from autojacobin.errors import DataError
 from autojacobin.hashers.autobin import AutoBin, CAutoBin, DAutoBin
 from autojacobin.hashers.autojacobin import PUBLISHED, AutoJacoBin
 from autojacobin.hashers.base import Hasher
+from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.itq import ITQ
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
@@ -203,6 +204,8 @@ register(DAutoBin)
 register(CAutoBin)
 register(AutoJacoBin, label="Auto-JacoBin", command="autojacobin-published", parameters=vars(PUBLISHED))
 register(AutoJacoBin, "AutoJacoBin (chosen)", label="Auto-JacoBin (chosen)", command="autojacobin")
+# Beyond the paper.
+register(BinaryAutoencoder, label="Binary auto-encoder", command="binary-autoencoder")
 
 
 def load(path: str | os.PathLike[str]) -> Hasher:

@@ -42,8 +42,9 @@ def make_hasher(method: str, bits: int, seed: int, parameters: dict[str, Any]) -
 
 
 def every_method() -> tuple[str, ...]:
-    """Names of all registered methods: those of ``EVERY``, then those from outside the library."""
-    return (*EVERY, *(method.name for method in methods() if method.name not in EVERY))
+    """Names of all registered methods that are made for the Hamming distance: those of ``EVERY``, then others."""
+    others = (method for method in methods() if method.name not in EVERY)
+    return (*EVERY, *(method.name for method in others if method.hasher.codes_are_signs))
 
 
 @dataclass(frozen=True)

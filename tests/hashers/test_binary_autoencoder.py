@@ -1,0 +1,181 @@
+"""The binary auto-encoder: its search against an independent one, its decoder, and the distance that it is made for."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import autojacobin
+from autojacobin import ITQ, BinaryAutoencoder, Codes, DataError, NotFittedError
+from autojacobin.evaluation import ground_truth, m_recall
+from autojacobin.hashers.tabu_search import Decoder, search_codes, waits
+from tests.hashers.methods import digits, fitted
+
+
+def error(X, weights, middle, signs):
+    return ((X - middle - signs @ weights) ** 2).sum(axis=1)
+
+
+def tabu_by_the_formula(y, C, s, n_steps):
+    """The same search with every error computed anew, in float64."""
+    shortest, longest = waits(len(s))
+    ready, wait = np.zeros(len(s), dtype=int), shortest
+    best, lowest = s.copy(), np.sum((y - s @ C) ** 2)
+    for step in range(n_steps):
+        flipped = s * (1 - 2 * np.eye(len(s)))
+        errors = ((y - flipped @ C) ** 2).sum(axis=1)
+        errors[(ready > step) & (errors >= lowest)] = np.inf
+        j = errors.argmin()
+        s = flipped[j]
+        ready[j], wait = step + wait, shortest if wait == longest else wait + 1
+        if errors[j] < lowest:
+            best, lowest = s.copy(), errors[j]
+    return best
+
+
+@settings(max_examples=30, deadline=None)
+@given(d=st.integers(2, 40), D=st.integers(8, 30), n_steps=st.integers(0, 60), seed=st.integers(0, 2**32 - 1))
+def test_the_search_is_the_one_of_the_formula(d, D, n_steps, seed):
+    rng = np.random.default_rng(seed)
+    C, middle, X = rng.normal(size=(d, D)), rng.normal(size=D), rng.normal(size=(5, D)) * np.sqrt(d)
+    first = rng.choice([-1, 1], size=(5, d)).astype(np.int8)
+    found = search_codes(X, Decoder.prepare(C, middle), n_steps, signs=first)
+    expected = np.array(
+        [tabu_by_the_formula(x - middle, C, s.astype(float), n_steps) for x, s in zip(X, first, strict=True)]
+    )
+    agree = np.isclose(error(X, C, middle, found), error(X, C, middle, expected), rtol=1e-3, atol=1e-3)
+    # rounding may decide between two flips that are as good, and the path is another one from there
+    assert agree.mean() >= 0.6
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_short_codes_are_mostly_the_best_of_all(dtype):
+    rng = np.random.default_rng(0)
+    C, middle, X = (rng.normal(size=shape).astype(dtype) for shape in ((8, 12), (12,), (50, 12)))
+    start = np.eye(8, dtype=np.float32)
+    found = search_codes(X, Decoder.prepare(C, middle), 300, start=start)
+    all_codes = np.array(list(itertools.product((-1, 1), repeat=8)), dtype=dtype)
+    errors = np.array([error(X, C, middle, code[None]) for code in all_codes])
+    best = np.isclose(error(X, C, middle, found), errors.min(axis=0), rtol=1e-4)
+    assert best.mean() >= 0.9
+
+
+def test_a_longer_search_is_never_worse():
+    hasher, X = BinaryAutoencoder(32, random_state=0).fit(digits()[:600]), digits()[600:]
+    errors = []
+    for effort in (0, 1, 2, 4, 8):
+        errors.append(((X - hasher.set_params(effort=effort).decode(hasher.encode(X))) ** 2).sum(axis=1))
+    assert all(np.all(after <= before * (1 + 1e-5)) for before, after in itertools.pairwise(errors))
+    assert errors[1].mean() < 0.95 * errors[0].mean()
+
+
+def test_the_error_falls_in_training_and_is_what_decode_leaves():
+    X = digits()[:900].astype(np.float64)
+    hasher = BinaryAutoencoder(24, n_iterations=20, ridge=0, random_state=0).fit(X)
+    errors = hasher.reconstruction_error_
+    assert errors.shape == (20,)
+    assert np.all(np.diff(errors) <= 1e-9)
+    assert errors[-1] < 0.9 * errors[0]
+    left = ((X - hasher.decode(hasher.encode(X))) ** 2).sum() / ((X - X.mean(axis=0)) ** 2).sum()
+    assert left == pytest.approx(errors[-1], rel=0.02)
+
+
+def test_the_decoder_is_the_least_squares_one():
+    X = digits()[:500].astype(np.float64)
+    hasher = BinaryAutoencoder(12, ridge=0, n_iterations=30, effort=8, random_state=0).fit(X)
+    signs = hasher.encode(X).to_signs().astype(np.float64)
+    solution = np.linalg.lstsq(np.c_[signs, np.ones(500)], X, rcond=None)[0]
+    assert np.abs(hasher.decoder_ - solution[:12]).max() < 0.05 * np.abs(solution).max()
+    assert np.abs(hasher.mean_ - solution[12]).max() < 0.05 * np.abs(solution).max()
+
+
+def test_the_distance_to_what_is_decoded_is_made_of_projections_and_norms():
+    hasher, X = fitted("BinaryAutoencoder"), digits()[300:360]
+    codes = hasher.encode(digits()[400:500])
+    decoded = hasher.decode(codes)
+    assert decoded.dtype == np.float32
+    expected = ((X[:, None, :] - decoded) ** 2).sum(axis=2)
+    signs = codes.to_signs().astype(np.float32)
+    offsets = ((X - hasher.mean_) ** 2).sum(axis=1)
+    parts = offsets[:, None] - hasher.project(X) @ signs.T + hasher.squared_norms(codes)
+    assert np.allclose(parts, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("n_bits", [16, 32])
+def test_by_its_own_distance_it_finds_more_than_itq_asymmetrically(n_bits):
+    X = digits()
+    base, queries = X[:1400], X[1400:]
+    truth = ground_truth(base, queries, 10)
+    itq = ITQ(n_bits, random_state=0).fit(base)
+    _, asymmetric = autojacobin.search.asymmetric_topk(itq.project(queries), itq.encode(base), 140)
+    for seed in range(3):
+        hasher = BinaryAutoencoder(n_bits, random_state=seed).fit(base)
+        decoded = hasher.decode(hasher.encode(base))
+        ids = ((decoded**2).sum(axis=1) - 2 * queries @ decoded.T).argsort(axis=1, kind="stable")[:, :140]
+        assert m_recall(ids, truth, 10, 140) > m_recall(asymmetric, truth, 10, 140) + 0.02
+
+
+def test_more_bits_than_features_reconstruct_better():
+    X = digits()[:900, 20:30]
+    errors = [BinaryAutoencoder(n_bits, random_state=0).fit(X).reconstruction_error_[-1] for n_bits in (5, 10, 20, 40)]
+    assert all(after < 0.7 * before for before, after in itertools.pairwise(errors))
+
+
+def test_threads_do_not_change_the_codes(monkeypatch):
+    X = digits()[:700]
+    codes = []
+    for cores in (1, 3):
+        monkeypatch.setattr("autojacobin.core.parallel.usable_cores", lambda cores=cores: cores)
+        hasher = BinaryAutoencoder(24, random_state=0).fit(X)
+        codes.append(hasher.encode(digits()))
+    assert codes[0] == codes[1]
+
+
+def test_a_row_has_the_same_code_alone_and_among_others():
+    hasher, X = fitted("BinaryAutoencoder"), digits()[300:400]
+    alone = Codes.concatenate(hasher.encode(row[None]) for row in X)
+    assert alone == hasher.encode(X)
+
+
+def test_progress_counts_the_iterations():
+    seen = []
+    BinaryAutoencoder(8, n_iterations=3, progress=lambda *words: seen.append(words)).fit(digits()[:100])
+    assert seen == [("training", 1, 3), ("training", 2, 3), ("training", 3, 3)]
+
+
+def test_points_that_are_not_finite_are_named():
+    hasher = fitted("BinaryAutoencoder")
+    X = digits()[:30].copy()
+    X[7, 3] = np.nan
+    with pytest.raises(DataError, match="NaN in row 7, column 3"):
+        hasher.encode(X)
+    with pytest.raises(DataError, match="too large to project in float32"):
+        hasher.encode(np.full((1, 64), 3e38, dtype=np.float32))
+
+
+def test_codes_of_another_length_and_unfitted_hashers_are_refused():
+    hasher, codes = fitted("BinaryAutoencoder"), Codes.from_bits(np.ones((2, 9), dtype=bool))
+    for call in (hasher.decode, hasher.squared_norms):
+        with pytest.raises(DataError, match="the codes have 9 bits, but this BinaryAutoencoder gives codes of 16"):
+            call(codes)
+    with pytest.raises(NotFittedError):
+        BinaryAutoencoder(9).decode(codes)
+    with pytest.raises(DataError, match="LSH has no decoder"):
+        fitted("LSH").decode(codes)
+    assert hasher.decode(hasher.encode(digits()[:1])[:0]).shape == (0, 64)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"effort": -1}, "effort of BinaryAutoencoder must be an integer of at least 0"),
+        ({"n_iterations": 0}, "n_iterations of BinaryAutoencoder must be an integer of at least 1"),
+        ({"ridge": -1}, "ridge of BinaryAutoencoder"),
+        ({"device": "tpu"}, "'cpu' or 'cuda'"),
+    ],
+)
+def test_parameters_outside_their_limits_are_named(parameters, message):
+    with pytest.raises(DataError, match=message):
+        BinaryAutoencoder(4, **parameters).fit(digits()[:50])
