@@ -359,6 +359,17 @@ def test_a_forged_manifest_ends_in_a_format_error(original, tmp_path):
     assert seen > 100
 
 
+def test_a_forged_number_of_codes_takes_no_memory(copied, tmp_path):
+    """Neither a manifest nor, without one, a header may ask for more codes than a segment can have."""
+    manifest = copied / "MANIFEST.json"
+    fields = json.loads(manifest.read_bytes()) | {"checksum": "0" * 16}
+    fields["segments"][0]["n"] = 2**31
+    _seal(manifest, fields)
+    with pytest.raises(FormatError, match="n is 2147483648"):
+        Index.open(copied)
+    assert repair(copied, tmp_path / "repaired").saved > 0  # by the headers
+
+
 def test_a_forged_header_ends_in_a_format_error(original, tmp_path):
     """Every field of every header in turn, with the checksums made right again."""
     path = Path(shutil.copytree(original, tmp_path / "index"))

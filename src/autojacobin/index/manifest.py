@@ -14,12 +14,12 @@ import xxhash
 from autojacobin.index.array_files import FORMAT_VERSION, ArrayFile, damaged, too_new
 from autojacobin.index.storage import is_array_name, is_hasher_name
 
-__all__ = ["LARGEST_ID", "Manifest", "SegmentRecord"]
+__all__ = ["LARGEST_ID", "MOST_CODES", "Manifest", "SegmentRecord"]
 
 LARGEST_ID = 2**63 - 1
 _NO_DIGEST = b"0" * 16
 _DIGEST = re.compile(rb'\A\{\n "checksum": "([0-9a-f]{16})",\n')
-_MOST_CODES = 2**32  # rows are numbered in 32 bits
+MOST_CODES = 2**22  # in a segment; a forged number must not take all memory
 _MOST_BITS = 2**20
 _MOST_FEATURES = 2**32
 
@@ -36,7 +36,7 @@ class SegmentRecord:
     @classmethod
     def from_json(cls, record: Any) -> SegmentRecord:
         """Read what ``asdict`` wrote."""
-        n = _whole(record, "n", 1, _MOST_CODES)
+        n = _whole(record, "n", 1, MOST_CODES)
         files = _field(record, "files", dict)
         first_id = None if record.get("first_id") is None else _whole(record, "first_id", 0, LARGEST_ID + 1 - n)
         return cls(

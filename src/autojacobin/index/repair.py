@@ -29,7 +29,7 @@ from autojacobin.index.array_files import (
 from autojacobin.index.files import clear_os_errors
 from autojacobin.index.folder import IndexFolder
 from autojacobin.index.index import Index
-from autojacobin.index.manifest import Manifest, SegmentRecord
+from autojacobin.index.manifest import MOST_CODES, Manifest, SegmentRecord
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part
 from autojacobin.index.storage import MANIFEST_NAME, is_array_name, is_hasher_name
 from autojacobin.search.tiles import Tiles, shape_of
@@ -339,7 +339,7 @@ def _records(folder: IndexFolder, report: Repair) -> list[SegmentRecord]:
     records = []
     for key, group in groups.items():
         first_id, n = labels[key]
-        if {"codes", "vectors"} & group.keys() and 1 <= n < 2**32:
+        if {"codes", "vectors"} & group.keys() and 1 <= n <= MOST_CODES:
             records.append(SegmentRecord(n, 0, first_id, group))
     return records
 

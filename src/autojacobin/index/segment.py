@@ -21,14 +21,14 @@ from autojacobin.codes import Codes
 from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.index.array_files import ArrayFile, CheckedArray, SegmentLabel, damaged, open_array
 from autojacobin.index.files import Files
-from autojacobin.index.manifest import SegmentRecord
+from autojacobin.index.manifest import MOST_CODES, SegmentRecord
 from autojacobin.index.storage import Store
 from autojacobin.search.tiles import Tiles, n_words, shape_of
 
 __all__ = ["ROWS_PER_BLOCK", "Part", "Segment", "check_ids", "most_rows", "open_segment", "write_segments"]
 
 ROWS_PER_BLOCK = 2**16  # a whole number of tiles
-_MOST_ROWS = 2**22
+
 _MOST_CODE_BYTES = 2**28
 NONE_DEAD = np.empty(0, dtype=np.uint8)
 
@@ -174,7 +174,7 @@ class Segment:
 def most_rows(n_bits: int) -> int:
     """Largest segment: its codes are held in memory while it is written."""
     affordable: int = _MOST_CODE_BYTES // (8 * n_words(n_bits))
-    return min(_MOST_ROWS, max(ROWS_PER_BLOCK, affordable))
+    return min(MOST_CODES, max(ROWS_PER_BLOCK, affordable))
 
 
 def write_segments(parts: Iterable[Part], store: Store, limit: int) -> list[Segment]:
