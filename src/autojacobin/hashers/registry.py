@@ -205,7 +205,7 @@ register(CAutoBin)
 register(AutoJacoBin, label="Auto-JacoBin", command="autojacobin-published", parameters=vars(PUBLISHED))
 register(AutoJacoBin, "AutoJacoBin (chosen)", label="Auto-JacoBin (chosen)", command="autojacobin")
 # Beyond the paper.
-register(BinaryAutoencoder, label="Binary auto-encoder", command="binary-autoencoder")
+register(BinaryAutoencoder, label="Binary auto-encoder")
 
 
 def load(path: str | os.PathLike[str]) -> Hasher:
