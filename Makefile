@@ -36,7 +36,7 @@ pytest: $(VENV)/.installed
 
 # The kernels of search and index once more with every array access checked, compiled into a cache of their own.
 bounds: $(VENV)/.installed
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/bounds OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/bounds OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 	    $(BIN)/pytest --numprocesses auto tests/search tests/index --ignore tests/index/test_crash.py \
 	    --ignore tests/index/test_interrupted.py
 
