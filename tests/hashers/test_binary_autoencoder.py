@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import autojacobin
 from autojacobin import ITQ, BinaryAutoencoder, Codes, DataError, NotFittedError
 from autojacobin.evaluation import ground_truth, m_recall
-from autojacobin.hashers.tabu_search import Decoder, search_codes, waits
+from autojacobin.hashers.tabu_search import ERROR_SHARE, Decoder, Offsets, search_codes, waits
 from tests.hashers.methods import digits, fitted
 
 
@@ -18,14 +18,29 @@ def error(X, weights, middle, signs):
     return ((X - middle - signs @ weights) ** 2).sum(axis=1)
 
 
-def tabu_by_the_formula(y, C, s, n_steps):
-    """The same search with every error computed anew, in float64."""
+def offsets_of(y, C, signs):
+    decoded = signs @ C
+    return (decoded**2).sum(axis=1) + ERROR_SHARE * ((y - decoded) ** 2).sum(axis=1)
+
+
+def objective(y, C, signs, offsets):
+    """The error of codes plus what rounding their offsets to the levels costs, in float64."""
+    errors = ((y - signs @ C) ** 2).sum(axis=1)
+    if offsets is None:
+        return errors
+    levels = offsets.low + offsets.step * np.arange(2**offsets.n_bits)
+    rest = offsets_of(y, C, signs) - signs @ offsets.slope
+    return errors + 8 / np.sum(C**2) * ((rest[:, None] - levels) ** 2).min(axis=1)
+
+
+def tabu_by_the_formula(y, C, s, n_steps, offsets):
+    """The same search with every cost computed from scratch, in float64."""
     shortest, longest = waits(len(s))
     ready, wait = np.zeros(len(s), dtype=int), shortest
-    best, lowest = s.copy(), np.sum((y - s @ C) ** 2)
+    best, lowest = s.copy(), objective(y, C, s[None], offsets)[0]
     for step in range(n_steps):
         flipped = s * (1 - 2 * np.eye(len(s)))
-        errors = ((y - flipped @ C) ** 2).sum(axis=1)
+        errors = objective(y, C, flipped, offsets)
         errors[(ready > step) & (errors >= lowest)] = np.inf
         j = errors.argmin()
         s = flipped[j]
@@ -36,16 +51,34 @@ def tabu_by_the_formula(y, C, s, n_steps):
 
 
 @settings(max_examples=30, deadline=None)
-@given(d=st.integers(2, 40), D=st.integers(8, 30), n_steps=st.integers(0, 60), seed=st.integers(0, 2**32 - 1))
-def test_the_search_is_the_one_of_the_formula(d, D, n_steps, seed):
+@given(
+    d=st.integers(2, 40),
+    D=st.integers(8, 30),
+    n_steps=st.integers(0, 60),
+    n_level_bits=st.none() | st.integers(0, 4),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_the_search_is_the_one_of_the_formula(d, D, n_steps, n_level_bits, seed):
     rng = np.random.default_rng(seed)
     C, middle, X = rng.normal(size=(d, D)), rng.normal(size=D), rng.normal(size=(5, D)) * np.sqrt(d)
     first = rng.choice([-1, 1], size=(5, d)).astype(np.int8)
-    found = search_codes(X, Decoder.prepare(C, middle), n_steps, signs=first)
-    expected = np.array(
-        [tabu_by_the_formula(x - middle, C, s.astype(float), n_steps) for x, s in zip(X, first, strict=True)]
-    )
-    agree = np.isclose(error(X, C, middle, found), error(X, C, middle, expected), rtol=1e-3, atol=1e-3)
+    offsets = None
+    if n_level_bits is not None:
+        offsets = Offsets(rng.normal(size=d), rng.normal(), rng.uniform(0.5, 5.0), n_level_bits)
+    found, levels = search_codes(X, Decoder.prepare(C, middle, offsets), n_steps, signs=first)
+    expected = [
+        tabu_by_the_formula(x - middle, C, s.astype(float), n_steps, offsets) for x, s in zip(X, first, strict=True)
+    ]
+    costs = [
+        [objective(x - middle, C, code[None].astype(float), offsets)[0] for code in codes]
+        for x, codes in zip(X, zip(found, expected, strict=True), strict=True)
+    ]
+    agree = np.isclose(*np.transpose(costs), rtol=1e-3, atol=1e-3)
+    if offsets:
+        rest = np.array([offsets_of(x - middle, C, s[None].astype(float))[0] for x, s in zip(X, found, strict=True)])
+        rest -= found @ offsets.slope
+        off = np.abs(np.clip((rest - offsets.low) / offsets.step, 0, 2**n_level_bits - 1) - levels)
+        assert off.max() < 0.51
     # rounding may decide between two flips that are as good, and the path is another one from there
     assert agree.mean() >= 0.6
 
@@ -55,20 +88,20 @@ def test_short_codes_are_mostly_the_best_of_all(dtype):
     rng = np.random.default_rng(0)
     C, middle, X = (rng.normal(size=shape).astype(dtype) for shape in ((8, 12), (12,), (50, 12)))
     start = np.eye(8, dtype=np.float32)
-    found = search_codes(X, Decoder.prepare(C, middle), 300, start=start)
+    found, _ = search_codes(X, Decoder.prepare(C, middle), 300, start=start)
     all_codes = np.array(list(itertools.product((-1, 1), repeat=8)), dtype=dtype)
     errors = np.array([error(X, C, middle, code[None]) for code in all_codes])
     best = np.isclose(error(X, C, middle, found), errors.min(axis=0), rtol=1e-4)
     assert best.mean() >= 0.9
 
 
-def test_a_longer_search_is_never_worse():
+def test_a_longer_search_reconstructs_better():
     hasher, X = BinaryAutoencoder(32, random_state=0).fit(digits()[:600]), digits()[600:]
     errors = []
     for effort in (0, 1, 2, 4, 8):
-        errors.append(((X - hasher.set_params(effort=effort).decode(hasher.encode(X))) ** 2).sum(axis=1))
-    assert all(np.all(after <= before * (1 + 1e-5)) for before, after in itertools.pairwise(errors))
-    assert errors[1].mean() < 0.95 * errors[0].mean()
+        errors.append(((X - hasher.set_params(effort=effort).decode(hasher.encode(X))) ** 2).sum(axis=1).mean())
+    assert all(after <= before * 1.001 for before, after in itertools.pairwise(errors))
+    assert errors[1] < 0.95 * errors[0]
 
 
 def test_the_error_falls_in_training_and_is_what_decode_leaves():
@@ -76,8 +109,9 @@ def test_the_error_falls_in_training_and_is_what_decode_leaves():
     hasher = BinaryAutoencoder(24, n_iterations=20, ridge=0, random_state=0).fit(X)
     errors = hasher.reconstruction_error_
     assert errors.shape == (20,)
-    assert np.all(np.diff(errors) <= 1e-9)
-    assert errors[-1] < 0.9 * errors[0]
+    assert np.all(np.diff(errors[:6]) <= 1e-9)  # then some bits go to the levels of the offsets
+    assert errors[5] < 0.9 * errors[0]
+    assert errors[-1] < errors[6]
     left = ((X - hasher.decode(hasher.encode(X))) ** 2).sum() / ((X - X.mean(axis=0)) ** 2).sum()
     assert left == pytest.approx(errors[-1], rel=0.02)
 
@@ -86,24 +120,35 @@ def test_the_decoder_is_the_least_squares_one():
     X = digits()[:500].astype(np.float64)
     hasher = BinaryAutoencoder(12, ridge=0, n_iterations=30, effort=8, random_state=0).fit(X)
     signs = hasher.encode(X).to_signs().astype(np.float64)
-    solution = np.linalg.lstsq(np.c_[signs, np.ones(500)], X, rcond=None)[0]
-    assert np.abs(hasher.decoder_ - solution[:12]).max() < 0.05 * np.abs(solution).max()
-    assert np.abs(hasher.mean_ - solution[12]).max() < 0.05 * np.abs(solution).max()
+    d = len(hasher.decoder_)
+    solution = np.linalg.lstsq(np.c_[signs[:, :d], np.ones(500)], X, rcond=None)[0]
+    assert np.abs(hasher.decoder_ - solution[:d]).max() < 0.05 * np.abs(solution).max()
+    assert np.abs(hasher.mean_ - solution[d]).max() < 0.05 * np.abs(solution).max()
 
 
-def test_the_distance_to_what_is_decoded_is_made_of_projections_and_norms():
-    hasher, X = fitted("BinaryAutoencoder"), digits()[300:360]
-    codes = hasher.encode(digits()[400:500])
+def test_the_terms_of_the_distance_add_up_to_it():
+    X = digits().astype(np.float64)
+    hasher = BinaryAutoencoder(40, random_state=0).fit(X[:1000])
+    queries, base = X[1000:1030], X[1100:1400]
+    codes = hasher.encode(base)
     decoded = hasher.decode(codes)
-    assert decoded.dtype == np.float32
-    expected = ((X[:, None, :] - decoded) ** 2).sum(axis=2)
-    signs = codes.to_signs().astype(np.float32)
-    offsets = ((X - hasher.mean_) ** 2).sum(axis=1)
-    parts = offsets[:, None] - hasher.project(X) @ signs.T + hasher.squared_norms(codes)
-    assert np.allclose(parts, expected, rtol=1e-4)
+    terms = hasher.distance_terms(queries)
+    assert terms.n_level_bits == 40 - len(hasher.decoder_) > 0
+    found = terms.constants[:, None] - terms.weights @ codes.to_signs().T
+    errors = ((base - decoded) ** 2).sum(axis=1)
+    off = found - ((queries[:, None, :] - decoded) ** 2).sum(axis=2) - ERROR_SHARE * errors
+    assert np.allclose(off, off[0], atol=1e-6 * np.abs(found).max())  # rounding to a level, the same for all queries
+    step = 2 * hasher.slope_[len(hasher.decoder_)]
+    assert np.mean(np.abs(off[0]) <= 0.51 * step) > 0.95  # the other offsets lie beyond the levels
+    assert np.abs(off[0]).mean() < 0.15 * errors.mean()
 
 
-@pytest.mark.parametrize("n_bits", [16, 32])
+def test_projections_order_codes_as_the_terms_do():
+    hasher, X = fitted("BinaryAutoencoder"), digits()[300:360]
+    assert np.array_equal(hasher.project(X), hasher.distance_terms(X).weights)
+
+
+@pytest.mark.parametrize("n_bits", [32, 48])
 def test_by_its_own_distance_it_finds_more_than_itq_asymmetrically(n_bits):
     X = digits()
     base, queries = X[:1400], X[1400:]
@@ -112,9 +157,8 @@ def test_by_its_own_distance_it_finds_more_than_itq_asymmetrically(n_bits):
     _, asymmetric = autojacobin.search.asymmetric_topk(itq.project(queries), itq.encode(base), 140)
     for seed in range(3):
         hasher = BinaryAutoencoder(n_bits, random_state=seed).fit(base)
-        decoded = hasher.decode(hasher.encode(base))
-        ids = ((decoded**2).sum(axis=1) - 2 * queries @ decoded.T).argsort(axis=1, kind="stable")[:, :140]
-        assert m_recall(ids, truth, 10, 140) > m_recall(asymmetric, truth, 10, 140) + 0.02
+        _, ids = autojacobin.search.decoded_topk(hasher.distance_terms(queries), hasher.encode(base), 140)
+        assert m_recall(ids, truth, 10, 140) > m_recall(asymmetric, truth, 10, 140) + 0.015
 
 
 def test_more_bits_than_features_reconstruct_better():
@@ -157,9 +201,8 @@ def test_points_that_are_not_finite_are_named():
 
 def test_codes_of_another_length_and_unfitted_hashers_are_refused():
     hasher, codes = fitted("BinaryAutoencoder"), Codes.from_bits(np.ones((2, 9), dtype=bool))
-    for call in (hasher.decode, hasher.squared_norms):
-        with pytest.raises(DataError, match="the codes have 9 bits, but this BinaryAutoencoder gives codes of 16"):
-            call(codes)
+    with pytest.raises(DataError, match="the codes have 9 bits, but this BinaryAutoencoder gives codes of 16"):
+        hasher.decode(codes)
     with pytest.raises(NotFittedError):
         BinaryAutoencoder(9).decode(codes)
     with pytest.raises(DataError, match="LSH has no decoder"):

@@ -5,17 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import ITQ, LSH, DataError, Index
-from autojacobin.search import asymmetric_topk, hamming_topk
+from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index
+from autojacobin.search.distances import DISTANCES
 
 
-@pytest.mark.parametrize("distance", ["hamming", "asymmetric"])
+@pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.int16])
 def test_an_index_re_ranks_many_queries_like_few_and_like_brute_force(distance, dtype):
     rng = np.random.default_rng(1)
     surface = rng.normal(size=(5, 60)) * 30  # so long that distances of many queries are estimated, and of few not
     base, queries = ((rng.normal(size=(n, 5)) @ surface + 128).clip(0, 255).astype(dtype) for n in (12_000, 300))
-    hasher = ITQ(24, random_state=0).fit(base[:1000].astype(np.float32))
+    method = BinaryAutoencoder if distance == "decoded" else ITQ
+    hasher = method(24, random_state=0).fit(base[:1000].astype(np.float32))
     index, ids = Index(hasher), rng.permutation(50_000)[:12_000]
     index.add(base, ids)
     gone = rng.random(12_000) < 0.2
@@ -26,14 +27,34 @@ def test_an_index_re_ranks_many_queries_like_few_and_like_brute_force(distance, 
     assert np.array_equal(found[0][::50], np.concatenate([part[0] for part in few]))
     order = np.argsort(ids[~gone])
     left, left_ids = base[~gone][order], ids[~gone][order]
-    if distance == "hamming":
-        near = hamming_topk(hasher.encode(queries), hasher.encode(left), 150)[1]
-    else:
-        near = asymmetric_topk(hasher.project(queries), hasher.encode(left), 150)[1]
+    entry = DISTANCES[distance]
+    near = entry.topk(entry.encode(hasher, queries), hasher.encode(left), 150)[1]
     gaps = np.sqrt(((queries[:, None].astype(float) - left[near].astype(float)) ** 2).sum(axis=2))
     first = np.lexsort((left_ids[near], gaps), axis=1)[:, :10]
     assert np.array_equal(found[1], left_ids[np.take_along_axis(near, first, axis=1)])
     assert np.allclose(found[0], np.take_along_axis(gaps, first, axis=1), rtol=1e-12)
+
+
+def test_an_index_compares_codes_of_a_binary_auto_encoder_by_what_they_decode_to(tmp_path):
+    rng = np.random.default_rng(0)
+    base = (rng.normal(size=(3000, 6)) @ rng.normal(size=(6, 20))).astype(np.float32)
+    hasher = BinaryAutoencoder(40, random_state=0).fit(base)
+    with Index.create(tmp_path / "index", hasher) as index:
+        index.add(base)
+        expected = index.search(base[:50], 10, distance="decoded", rerank=False)
+        for got in (
+            index.search(base[:50], 10, rerank=False),
+            Index.open(tmp_path / "index").search(base[:50], 10, rerank=False),
+        ):
+            assert np.array_equal(got[0], expected[0])
+            assert np.array_equal(got[1], expected[1])
+        assert index.calibrated(10, 0.9).distance == "decoded"
+        counts = [index.calibrated(10, 0.9, distance=name).candidates for name in hasher.distances]
+        assert counts[0] <= counts[1] < counts[2]
+    itq = Index(ITQ(8, random_state=0).fit(base))
+    itq.add(base)
+    with pytest.raises(DataError, match="distance must be 'hamming' or 'asymmetric', got 'decoded'"):
+        itq.search(base[:2], 3, distance="decoded")
 
 
 def test_a_wrong_number_among_many_queries_is_named_by_its_row():

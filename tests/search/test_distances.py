@@ -5,7 +5,8 @@ import pytest
 
 from autojacobin import Codes, DataError, search
 from autojacobin.cli.options import Distance
-from autojacobin.search.distances import DISTANCES, check_distance
+from autojacobin.hashers.registry import classes
+from autojacobin.search.distances import DISTANCES, DistanceTerms, as_distance
 from autojacobin.search.tiles import tiles_of
 
 
@@ -18,9 +19,12 @@ class Signs:
     def project(self, X):
         return X
 
+    def distance_terms(self, X):
+        return DistanceTerms(X, (X**2).sum(axis=1), 0)
+
 
 def test_every_entry_says_what_it_is():
-    assert tuple(DISTANCES) == ("hamming", "asymmetric")
+    assert tuple(DISTANCES) == ("hamming", "asymmetric", "decoded")
     assert all(entry.name == name and entry.summary and entry.unit for name, entry in DISTANCES.items())
 
 
@@ -48,7 +52,22 @@ def test_prepared_queries_find_what_the_search_over_codes_finds(name):
     assert np.array_equal(halves.real(tiles_of(base).nearest(halves, 30)[0]), expected[0])
 
 
-@pytest.mark.parametrize("name", ["euclidean", "", None, 3, ["hamming"], "Hamming"])
+def test_the_first_allowed_distance_is_the_default():
+    assert as_distance(None, ("decoded", "hamming")) == "decoded"
+    assert as_distance("hamming", ("decoded", "hamming")) == "hamming"
+
+
+@pytest.mark.parametrize("name", ["euclidean", "", 3, ["hamming"], "Hamming", "decoded"])
 def test_another_name_is_refused(name):
     with pytest.raises(DataError, match="distance must be 'hamming' or 'asymmetric', got "):
-        check_distance(name)
+        as_distance(name, ("hamming", "asymmetric"))
+    with pytest.raises(DataError, match="distance must be 'a', 'b' or 'c', got "):
+        as_distance(name, ("a", "b", "c"))
+
+
+@pytest.mark.parametrize(
+    "method", sorted(classes().values(), key=lambda one: one.__name__), ids=lambda one: one.__name__
+)
+def test_every_method_names_distances_that_exist(method):
+    assert set(method.distances) <= set(DISTANCES)
+    assert len(set(method.distances)) == len(method.distances) >= 1

@@ -149,11 +149,18 @@ def mean_average_precision(ids: Any, truth: Any, k: SupportsIndex, depth: Suppor
     return float(_average_precision(ranks, ranks.depth).mean())
 
 
-def leave_one_out_m_recall(vectors: Any, codes: Codes, *, k: int = 10, depth: int | None = None) -> float:
+def leave_one_out_m_recall(
+    vectors: Any,
+    codes: Codes,
+    *,
+    k: int = 10,
+    depth: int | None = None,
+    topk: Callable[[npt.NDArray[np.int64], int], tuple[Any, Any]] | None = None,
+) -> float:
     """m-Recall of a set searched for its own points: each is a query against all the others.
 
     At most 1,000 evenly spaced points are queries. ``k`` and ``depth`` (ten times k by default) are limited to the
-    number of other points.
+    number of other points. ``topk(rows, k)`` finds the codes nearest to some rows, by default in Hamming distance.
     """
     n = len(vectors)
     if n < 2:
@@ -162,7 +169,7 @@ def leave_one_out_m_recall(vectors: Any, codes: Codes, *, k: int = 10, depth: in
     depth = min(10 * k if depth is None else checked_count("depth", depth), n - 1)
     queries = np.unique(np.linspace(0, n - 1, min(n, _MOST_QUERIES)).astype(np.int64))
     truth = _without_query(ground_truth(vectors, vectors[queries], k + 1), queries)
-    _, ids = hamming_topk(codes[queries], codes, depth + 1)
+    _, ids = hamming_topk(codes[queries], codes, depth + 1) if topk is None else topk(queries, depth + 1)
     return m_recall(_without_query(ids, queries), truth, k, depth)
 
 

@@ -24,6 +24,7 @@ from autojacobin.core.vectors import as_floats, as_matrix, float_blocks, refuse_
 from autojacobin.errors import DataError
 from autojacobin.hashers.parameters import Limit, Whole, check_parameters
 from autojacobin.hashers.persistence import Tensor, model_bytes
+from autojacobin.search.distances import DISTANCES, DistanceTerms
 
 __all__ = ["Hasher", "LinearHasher", "check_fitted", "non_empty", "warn_caller"]
 
@@ -48,6 +49,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     codes_are_signs: ClassVar[bool] = True
     """Whether the bits are the signs of what ``project`` gives. A method that searches for its codes has other bits."""
+    distances: ClassVar[tuple[str, ...]] = ("hamming", "asymmetric")
+    """The distances by which codes of this method can be compared; the first one is the default of an index."""
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1)}
     _tensors: ClassVar[dict[str, Tensor]] = {}
     _fewest_points: ClassVar[int] = 2
@@ -126,12 +129,20 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             "use a method that has one, such as BinaryAutoencoder"
         )
 
+    def distance_terms(self, X: Any) -> DistanceTerms:  # noqa: ARG002
+        """Give what the distance ``"decoded"`` to codes is made of, where the method has this distance."""
+        check_is_fitted(self)
+        raise DataError(
+            f"{type(self).__name__} has no distance 'decoded', which is made for codes of BinaryAutoencoder; "
+            "use 'asymmetric'"
+        )
+
     def score(self, X: Any, y: Any = None, *, k: int = 10, depth: int | None = None) -> float:  # noqa: ARG002
         """m-Recall of held-out points: how well the codes of ``X`` find the true neighbours within ``X``.
 
         Each point (or 1,000 of them, evenly spaced) is a query against all the others. Its ``k`` nearest Euclidean
-        neighbours are the truth, and Recall@i is averaged over i = 1…depth points in Hamming order. Higher is better,
-        as ``GridSearchCV`` expects.
+        neighbours are the truth, and Recall@i is averaged over i = 1…depth points in the order of the first one of
+        ``distances``. Higher is better, as ``GridSearchCV`` expects.
 
         Parameters
         ----------
@@ -147,7 +158,14 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         check_is_fitted(self)
         vectors = to_host(self._checked(X))
-        return leave_one_out_m_recall(as_floats(vectors), self.encode(vectors), k=k, depth=depth)
+        codes, distance = self.encode(vectors), DISTANCES[self.distances[0]]
+        return leave_one_out_m_recall(
+            as_floats(vectors),
+            codes,
+            k=k,
+            depth=depth,
+            topk=lambda rows, number: distance.topk(distance.encode(self, vectors[rows]), codes, number),
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted hasher to one safetensors file, which :func:`load` reads.

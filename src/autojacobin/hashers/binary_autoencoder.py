@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +20,8 @@ from autojacobin.errors import DataError
 from autojacobin.hashers.base import Hasher
 from autojacobin.hashers.parameters import Callback, Choice, Limit, Number, OrNone, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
-from autojacobin.hashers.tabu_search import Decoder, search_codes
+from autojacobin.hashers.tabu_search import ERROR_SHARE, Decoder, Offsets, search_codes
+from autojacobin.search.distances import DistanceTerms
 
 __all__ = ["BinaryAutoencoder"]
 
@@ -26,34 +29,40 @@ _ROWS_PER_SLICE = 2**11  # of a product over the points, which should stay in th
 _ROWS_PER_BLOCK = 2**14  # searched at once
 _LEAST_RIDGE = 1e-9  # keeps bits that are copies of each other from making the system singular
 _START_RIDGE = 1e-3
+_MOST_FLIPS = 128  # of a bit of effort; longer codes hardly gain by more
+_MOST_LEVEL_BITS = 8
+_ROUNDING_SHARE = 0.15  # of the error, which rounding offsets to levels may lose
+_SHARES_BEYOND_THE_LEVELS = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
 
 class BinaryAutoencoder(Hasher):
     """A linear decoder, and for every vector the code that it is reconstructed best from.
 
-    With C the decoder and m its mean, a vector is reconstructed from a code s ∈ {−1, 1}^n_bits as
+    With C the decoder and m its mean, a vector is reconstructed from a code s ∈ {−1, 1}^d as
 
         x ≈ m + C's,
 
-    and the code of x is the s with the smallest ‖x − m − C's‖² that a search finds: no hyperplanes, and no sign
-    of a projection. Training takes turns: least squares for C and m with the codes held, then a search for
-    the codes with the decoder held. The search starts from the signs of a linear regression, and
-    flips one bit at a time (tabu search).
+    and the code of x is the s with the smallest ‖x − m − C's‖² that a search finds: no hyperplanes, and no sign of a
+    projection. Training takes turns: least squares for C and m with the codes held, then a search for the codes with
+    the decoder held. The search starts from the signs of a linear regression, and flips one bit at a time (tabu
+    search).
 
-    These codes are made for the distance to what they decode to,
+    These codes are made for the distance ``"decoded"``, by which they need several times fewer candidates than signs
+    of projections do. It is the squared distance to what a code decodes to, plus 0.6 times the code's own error:
 
-        ‖q − m − C's‖² = ‖q − m‖² − w·s + ‖C's‖²,   w = 2 C (q − m),
+        ‖q − m − C's‖² + 0.6 ‖x − m − C's‖² = ‖q − m‖² − w·s + r,   w = 2 C (q − m)
 
-    in which they need several times fewer candidates than signs of projections do. ``project`` gives w,
-    ``squared_norms`` gives ‖C's‖². The plain Hamming distance between them says less than between codes of ITQ.
+    The offset r is the same for all queries. A part of it is linear in the bits and joins w. The rest is rounded to
+    2^b levels, whose numbers are the last b of the ``n_bits`` bits; training chooses b. The plain Hamming distance
+    between these codes says less than between codes of ITQ.
 
     Parameters
     ----------
     n_bits : int, default=64
-        Length of the codes; may exceed the number of features.
+        Length of the codes, all told; may exceed the number of features.
     effort : int, default=4
-        How long to search for a code: ``effort * n_bits`` flips. The time grows with it, and with the square of
-        ``n_bits``. May be changed after the fit.
+        How long to search for a code: ``effort`` flips for each bit, and for 128 bits at most. May be changed after
+        the fit.
     n_iterations : int, default=30
         Turns of the training.
     ridge : float, default=0.001
@@ -67,12 +76,16 @@ class BinaryAutoencoder(Hasher):
 
     Attributes
     ----------
-    decoder_ : array of shape (n_bits, n_features)
-        C.
+    decoder_ : array of shape (d, n_features)
+        C. The first d = ``n_bits`` − b bits are searched.
     mean_ : array of shape (n_features,)
         m.
-    start_ : array of shape (n_bits, n_bits)
-        The search starts from the signs of ``project(x) @ start_``.
+    start_ : array of shape (d, d)
+        The search starts from the signs of ``(x − m) @ decoder_.T @ start_``.
+    slope_ : array of shape (n_bits,)
+        The offset of a code is ``offset_ + slope_ @ s`` with s all its bits as −1 and 1.
+    offset_ : float
+        The mean offset.
     reconstruction_error_ : array of shape (n_iterations,)
         ‖x − m − C's‖² of the training data at every turn, as a share of their variance.
 
@@ -97,9 +110,12 @@ class BinaryAutoencoder(Hasher):
     decoder_: npt.NDArray[Any]
     mean_: npt.NDArray[Any]
     start_: npt.NDArray[Any]
+    slope_: npt.NDArray[Any]
+    offset_: float
     reconstruction_error_: npt.NDArray[Any]
 
     codes_are_signs: ClassVar[bool] = False
+    distances: ClassVar[tuple[str, ...]] = ("decoded", "asymmetric", "hamming")
     _limits: ClassVar[dict[str, Limit]] = {
         "n_bits": Whole(1),
         "effort": Whole(0),
@@ -110,9 +126,11 @@ class BinaryAutoencoder(Hasher):
         "progress": OrNone(Callback()),
     }
     _tensors: ClassVar[dict[str, Tensor]] = {
-        "decoder_": Tensor("f", ("n_bits", "n_features")),
+        "decoder_": Tensor("f", ("searched", "n_features")),
         "mean_": Tensor("f", ("n_features",)),
-        "start_": Tensor("f", ("n_bits", "n_bits")),
+        "start_": Tensor("f", ("searched", "searched")),
+        "slope_": Tensor("f", ("n_bits",)),
+        "offset_": Tensor("f"),
         "reconstruction_error_": Tensor("f", ("iterations",)),
     }
 
@@ -143,14 +161,12 @@ class BinaryAutoencoder(Hasher):
             out[rows] = signs @ self.decoder_ + self.mean_
         return out
 
-    def squared_norms(self, codes: Codes) -> npt.NDArray[Any]:
-        """‖C's‖² of each code: the part of its distance that is the same for all queries."""
+    def distance_terms(self, X: Any) -> DistanceTerms:
+        """Give what the distance ``"decoded"`` of the rows of ``X`` to a code is made of."""
         check_is_fitted(self)
-        gram = self.decoder_ @ self.decoder_.T
-        norms = np.empty(len(codes), dtype=gram.dtype)
-        for rows, signs in self._sign_blocks(codes):
-            norms[rows] = np.einsum("ij,ij->i", signs @ gram, signs)
-        return norms
+        with_constants = [to_host(block) for block in self._walk(X, partial(self._projector, constants=True))]
+        terms = np.concatenate(with_constants) if len(with_constants) != 1 else with_constants[0]
+        return DistanceTerms(terms[:, :-1], terms[:, -1].astype(np.float64), self.n_bits - len(self.decoder_))
 
     def _sign_blocks(self, codes: Codes) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
         if codes.n_bits != self.n_bits:
@@ -160,7 +176,7 @@ class BinaryAutoencoder(Hasher):
             )
         for start in range(0, len(codes), _ROWS_PER_SLICE):
             rows = slice(start, start + _ROWS_PER_SLICE)
-            yield rows, codes[rows].to_signs().astype(self.decoder_.dtype)
+            yield rows, codes[rows].to_signs()[:, : len(self.decoder_)].astype(self.decoder_.dtype)
 
     def _training_floats(self, array: Any) -> Any:
         return on_device(as_floats(array), self.device)
@@ -173,35 +189,82 @@ class BinaryAutoencoder(Hasher):
         X /= unit
         signs = _starting_signs(X, self.n_bits, rng)
         codebook = _LeastSquares(X, signs, self.ridge)
+        offsets: Offsets | None = None
         errors = []
         for turn in range(self.n_iterations):
-            decoder = Decoder.prepare(codebook.weights, codebook.middle)
+            if turn == self.n_iterations // 3:
+                n_level_bits = codebook.level_bits(X, signs)
+                signs = signs[:, codebook.strongest(self.n_bits - n_level_bits)]
+                codebook = _LeastSquares(X, signs, self.ridge)
+                offsets = codebook.offsets(X, signs, n_level_bits)
+            decoder = Decoder.prepare(codebook.weights, codebook.middle, offsets)
             for rows in _slices(X):
-                signs[rows] = search_codes(X[rows], decoder, self.n_bits, signs=signs[rows])
+                signs[rows] = search_codes(X[rows], decoder, self._n_flips(1), signs=signs[rows])[0]
             codebook = _LeastSquares(X, signs, self.ridge)
+            if offsets is not None:
+                offsets = codebook.offsets(X, signs, offsets.n_bits)
             errors.append(codebook.error)
             if self.progress is not None:
                 self.progress("training", turn + 1, self.n_iterations)
+        assert offsets is not None
         self.start_ = to_host(_start_regression(X, signs, Decoder.prepare(codebook.weights, codebook.middle)))
         self.decoder_ = to_host(codebook.weights * unit)
         self.mean_ = to_host(origin + codebook.middle * unit)
+        square = float(unit) ** 2
+        levels = offsets.step / 2 * 2.0 ** np.arange(offsets.n_bits)
+        self.slope_ = (np.append(to_host(offsets.slope), levels) * square).astype(X.dtype)
+        self.offset_ = (offsets.low + float(levels.sum())) * square
         self.reconstruction_error_ = np.array(errors)
 
-    def _projector(self, xp: Any) -> Callable[[Any], Any]:
+    def _n_flips(self, effort: int) -> int:
+        return int(effort * min(self.n_bits, _MOST_FLIPS))
+
+    def _offsets(self) -> Offsets:
+        """Give the offsets as the search takes them; with one level, the size of the step does not matter."""
+        d = len(self.decoder_)
+        n_bits = self.n_bits - d
+        step = 2 * float(self.slope_[d]) if n_bits else 1.0
+        return Offsets(self.slope_[:d], self.offset_ - step * (2**n_bits - 1) / 2, step, n_bits)
+
+    def _check_learned(self) -> None:
+        d = len(self.decoder_)
+        if not self.n_bits - _MOST_LEVEL_BITS <= d <= self.n_bits:
+            raise ValueError(f"a decoder of {d} bits for codes of {self.n_bits}")
+        levels = self.slope_[d:].astype(np.float64)
+        if len(levels) and not (levels[0] > 0 and np.allclose(levels, levels[0] * 2.0 ** np.arange(len(levels)))):
+            raise ValueError(f"levels of {levels}, expected each to be twice the one before")
+
+    def _projector(self, xp: Any, constants: bool = False) -> Callable[[Any], Any]:
+        """Give the function from vectors to w − slope, to which it may append ‖x − m‖² + offset_ as a column."""
         mean, columns = xp.asarray(self.mean_), xp.asarray(2 * self.decoder_.T)
+        d, slope, offset = len(self.decoder_), xp.asarray(self.slope_), self.offset_
 
         def project(X: Any) -> Any:
-            return (X - mean) @ columns
+            centred = X - mean
+            out = xp.zeros((len(X), self.n_bits + constants), dtype=centred.dtype)
+            out[:, :d] = centred @ columns
+            out[:, : self.n_bits] -= slope
+            if constants:
+                out[:, -1] = xp.einsum("ij,ij->i", centred, centred) + offset
+            return out
 
         return project
 
     def _bits(self, X: Any) -> Iterator[Any]:
         def make(xp: Any) -> Callable[[Any], Any]:
-            decoder = Decoder.prepare(xp.asarray(self.decoder_), xp.asarray(self.mean_))
-            start = xp.asarray(self.start_)
-            return lambda block: search_codes(block, decoder, self.effort * self.n_bits, start=start)
+            offsets = self._offsets()
+            on_device = replace(offsets, slope=xp.asarray(offsets.slope))
+            decoder = Decoder.prepare(xp.asarray(self.decoder_), xp.asarray(self.mean_), on_device)
+            start, powers = xp.asarray(self.start_), xp.asarray(2 ** np.arange(offsets.n_bits, dtype=np.int32))
 
-        return (signs > 0 for signs in self._walk(X, make))
+            def encode(block: Any) -> Any:
+                signs, levels = search_codes(block, decoder, self._n_flips(self.effort), start=start)
+                level_bits = (levels.astype(xp.int32)[:, None] & powers) > 0
+                return xp.concatenate([signs, level_bits.astype(signs.dtype)], axis=1)
+
+            return encode
+
+        return (bits > 0 for bits in self._walk(X, make))
 
 
 class _LeastSquares:
@@ -214,6 +277,10 @@ class _LeastSquares:
     error : float
         Σ ‖x − m − C's‖² / Σ ‖x‖².
     """
+
+    weights: Any
+    middle: Any
+    error: float
 
     def __init__(self, X: Any, signs: Any, ridge: float) -> None:
         xp = namespace(X)
@@ -228,14 +295,73 @@ class _LeastSquares:
         gram, products, sums = (sum(part.astype(xp.float64) for part in column) for column in zip(*parts, strict=True))
         total = X.sum(axis=0, dtype=xp.float64)  # zero, but for rounding
         mean = sums / n
-        normal = gram - xp.outer(mean, sums) + (n * (ridge + _LEAST_RIDGE)) * xp.eye(d)
-        weights = xp.linalg.solve(normal, products - xp.outer(mean, total))
+        self._mean = mean
+        self._normal = gram - xp.outer(mean, sums) + (n * (ridge + _LEAST_RIDGE)) * xp.eye(d)
+        weights = xp.linalg.solve(self._normal, products - xp.outer(mean, total))
         middle = total / n - mean @ weights
         energy = float(xp.einsum("ij,ij->i", X, X).sum(dtype=xp.float64))
         left = energy - 2 * float((products * weights).sum() + total @ middle)
         left += float(((gram @ weights) * weights).sum() + 2 * (sums @ weights) @ middle) + n * float(middle @ middle)
         self.error = left / energy
         self.weights, self.middle = weights.astype(X.dtype), middle.astype(X.dtype)
+        self.mean_error = left / n
+
+    def strongest(self, d: int) -> Any:
+        """Give the ``d`` bits with the longest rows of C, in their order."""
+        xp = namespace(self.weights)
+        return xp.sort(xp.argsort(-(self.weights**2).sum(axis=1))[:d])
+
+    def level_bits(self, X: Any, signs: Any) -> int:
+        """Choose how many bits to give to the levels of the offsets: rounding should lose little beside the error."""
+        most = min(_MOST_LEVEL_BITS, len(self.weights) // 4)
+        rest = self._rest_of_offsets(X, signs)[1]
+        for n_bits in range(most):
+            if _equal_steps(rest, n_bits)[2] <= _ROUNDING_SHARE * self.mean_error:
+                return n_bits
+        return most
+
+    def offsets(self, X: Any, signs: Any, n_bits: int) -> Offsets:
+        """Fit the slope and the levels of the offsets to the training points."""
+        slope, rest = self._rest_of_offsets(X, signs)
+        low, step, _ = _equal_steps(rest, n_bits)
+        return Offsets(slope, low, step, n_bits)
+
+    def _rest_of_offsets(self, X: Any, signs: Any) -> tuple[Any, Any]:
+        """Regress the offsets of the training points on their bits; give the slope and what it leaves."""
+        xp = namespace(X)
+
+        def work(rows: slice) -> tuple[Any, Any]:
+            s = signs[rows].astype(X.dtype)
+            decoded = s @ self.weights
+            error = X[rows] - self.middle - decoded
+            r = xp.einsum("ij,ij->i", decoded, decoded) + ERROR_SHARE * xp.einsum("ij,ij->i", error, error)
+            return r.astype(xp.float64), s.T @ r
+
+        per_task = _ROWS_PER_SLICE if xp is np else len(X)
+        parts = list(map_points(work, X, per_task))
+        offsets = xp.concatenate([part[0] for part in parts])
+        products = sum(part[1].astype(xp.float64) for part in parts) - self._mean * offsets.sum()
+        slope = xp.linalg.solve(self._normal, products)
+        return slope, offsets - xp.concatenate([signs[rows].astype(X.dtype) @ slope for rows in _slices(X)])
+
+
+def _equal_steps(values: Any, n_bits: int) -> tuple[float, float, float]:
+    """Lowest of 2^n_bits levels at equal steps, their step, and the mean distance of the values to them.
+
+    The levels cover all but a share at either end, whichever share is best.
+    """
+    xp = namespace(values)
+    ordered = xp.sort(values)
+    best = (float(ordered.mean()), 1.0, np.inf)
+    for share in _SHARES_BEYOND_THE_LEVELS:
+        beyond = int(share * (len(ordered) - 1))
+        first, last = float(ordered[beyond]), float(ordered[-1 - beyond])
+        step = (last - first) / 2**n_bits
+        if step > 0:
+            low = first + step / 2
+            levels = xp.clip(xp.rint((ordered - low) / step), 0, 2**n_bits - 1)
+            best = min(best, (low, step, float(xp.abs(ordered - (low + step * levels)).mean())), key=lambda fit: fit[2])
+    return best if np.isfinite(best[2]) else (best[0], best[1], 0.0)
 
 
 def _starting_signs(X: Any, d: int, rng: np.random.RandomState) -> Any:

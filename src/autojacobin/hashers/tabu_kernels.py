@@ -1,8 +1,8 @@
-"""The compiled tabu search of ``_tabu_search``, which holds its formulas, for many vectors.
+"""The compiled tabu search of ``tabu_search``, which holds its formulas, for many vectors.
 
-One pass over a row of G changes all v_i and finds the next bit: v_i is read as an integer of the same order, its
-lowest bits are replaced by i, and the smallest integer carries the place along. So v has 23 − log2(d) binary digits
-where bits are compared, and all of them where errors are summed.
+One pass over a row of G changes all v_i and finds the next bit: the cost of a flip is read as an integer of the same
+order, its lowest bits are replaced by i, and the smallest integer carries the place along. So costs have 23 − log2(d)
+binary digits where bits are compared, and all of them where they are summed.
 """
 
 from __future__ import annotations
@@ -50,11 +50,15 @@ def _smaller(typing_context: Any, smallest: Any, word: Any, allowed: Any) -> Any
 
 @kernel(reassociate=True)
 def search(
-    X: Any, middle: Any, columns: Any, inverse: Any, gram: Any, start: Any, first: Any, given: bool, n_steps: int,
-    shortest: int, longest: int, slack: Any, out: Any,
-) -> None:  # fmt: skip
-    """Search for the code of each row of ``X``, from ``first`` if it is ``given``, else from the signs by ``start``."""
+    X: Any, decoder: Any, start: Any, first: Any, given: bool, n_steps: int, waits: Any, out: Any, levels: Any
+) -> None:
+    """Search for the code of each row of ``X``, from ``first`` if it is ``given``, else from the signs by ``start``.
+
+    ``levels`` gets the levels of their offsets, which are not rounded yet.
+    """
     use_wide_registers()
+    middle, columns, inverse, gram, slack, offsets = decoder
+    slope, trace, share, low, per_step, top, stiffness = offsets
     n, D = X.shape
     d = gram.shape[0]
     y = np.empty(D, dtype=X.dtype)
@@ -65,14 +69,16 @@ def search(
     best = np.empty(d, dtype=np.float32)
     ready = np.empty(d, dtype=np.int32)
     for row in range(n):
+        energy = np.float32(0)
         for k in range(D):
             y[k] = (X[row, k] - middle[k]) * inverse
+            energy += np.float32(y[k] * y[k])
         _multiply(y, columns, product)
         b[:] = product
         total = np.float32(0)
         for i in range(d):
             total += abs(b[i])
-        if not total < np.float32(np.inf):
+        if not total + energy < np.float32(np.inf):
             out[row] = np.nan
             continue
         if given:
@@ -83,9 +89,19 @@ def search(
             for i in range(d):
                 s[i] = np.float32(1) if s[i] >= 0 else np.float32(-1)
         _multiply(s, gram, v)
+        agreement = quadratic = linear = np.float32(0)
         for i in range(d):
+            quadratic += np.float32(0.5) * s[i] * v[i]
             v[i] = s[i] * (b[i] - np.float32(0.5) * v[i])
-        _tabu(v, s, gram, ready, best, n_steps, np.int32(shortest), np.int32(longest), slack * total)
+            agreement += s[i] * b[i]
+            linear += s[i] * slope[i]
+            b[i] -= slope[i]  # from here on, all that is needed of b
+        norm = quadratic + trace
+        offset = norm + share * (energy - np.float32(2) * agreement + norm) - np.float32(2) * linear
+        level = (np.float32(0.25) * offset - low) * per_step
+        levels[row] = _tabu(
+            v, b, s, gram, ready, best, n_steps, waits, slack * total, (level, share, per_step, top, stiffness)
+        )
         out[row] = best
 
 
@@ -108,8 +124,11 @@ def _multiply(values: Any, matrix: Any, out: Any) -> None:
 
 @kernel(reassociate=True, inline=True)
 def _tabu(
-    v: Any, s: Any, gram: Any, ready: Any, best: Any, n_steps: int, shortest: Any, longest: Any, slack: Any
-) -> None:
+    v: Any, c: Any, s: Any, gram: Any, ready: Any, best: Any, n_steps: int, waits: Any, slack: Any, offset: Any
+) -> Any:
+    level, share, per_step, top, stiffness = offset
+    both = np.float32(1) + share
+    best_level = level
     d = len(s)
     power = 1
     while power < d:
@@ -119,22 +138,27 @@ def _tabu(
     best[:] = s
     change = lowest = np.float32(0)
     flipped, sign = np.int64(0), np.float32(0)  # the first pass changes nothing
+    shortest, longest = np.int32(waits[0]), np.int32(waits[1])
     wait = shortest
     for count in range(n_steps):
         step = np.int32(count)
         row = gram[flipped]
+        now = stiffness * _off_grid(level, top)
         wanted = lowest - change - slack
         smallest = _NEVER
         for i in range(d):
             value = np.float32(v[i] + s[i] * (sign * row[i]))
             v[i] = value
-            allowed = (ready[i] <= step) | (value < wanted)
-            smallest = _smaller(smallest, _ordered(value, i, place), allowed)
+            moved = level + per_step * (both * value - s[i] * c[i])
+            cost = np.float32(value + (stiffness * _off_grid(moved, top) - now))
+            allowed = (ready[i] <= step) | (cost < wanted)
+            smallest = _smaller(smallest, _ordered(cost, i, place), allowed)
         if smallest == _NEVER:
             break
         flipped = np.int64(smallest & place)
         sign = s[flipped]
-        change += v[flipped]
+        level += per_step * (both * v[flipped] - sign * c[flipped])
+        change += v[flipped] + (stiffness * _off_grid(level, top) - now)
         v[flipped] = -v[flipped]
         s[flipped] = -sign
         ready[flipped] = step + wait
@@ -142,3 +166,13 @@ def _tabu(
         if change < lowest - slack:
             lowest = change
             best[:] = s
+            best_level = level
+    return best_level
+
+
+@kernel(reassociate=True, inline=True)
+def _off_grid(level: Any, top: Any) -> Any:
+    """Squared distance of a level to the nearest whole one from 0 to ``top``."""
+    held = min(max(level, np.float32(0)), top)
+    off = level - np.float32(np.int32(held + np.float32(0.5)))
+    return off * off

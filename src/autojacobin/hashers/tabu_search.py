@@ -5,14 +5,25 @@ With C the decoder, shape (d, D), and y the vector minus the decoder's mean, the
     E(s) = ‖y − C's‖² = ‖y‖² − 2 b·s + s'Gs,   b = C y,   G = C C'.
 
 Flipping bit j changes it by 4 v_j with v_j = s_j (b_j − Σ_{i≠j} G_ij s_i). Each step flips the bit with the lowest
-v_j, even if the error rises, and the bit then waits some steps before it may flip back, unless that gives the lowest
-error so far. The best code on the way is the answer. (F. Glover, "Tabu search", 1989, the usual heuristic for such
+cost, even if the cost is positive, and the bit then waits some steps before it may flip back, unless that gives the
+lowest sum so far. The best code on the way is the answer. (F. Glover, "Tabu search", 1989, the usual heuristic for such
 quadratic problems.) A flip of bit k changes every v_i by 2 s_i s_k G_ik, which is one pass over a row of G.
+
+A code is stored with its *offset*, the part of its distance that is the same for all queries:
+
+    r(s) = ‖C's‖² + a E(s)
+
+An offset is stored as slope·s, which takes no memory, plus one of a few levels at equal steps. What is lost by rounding
+to the levels counts as well, so that of two codes that reconstruct equally well the one near a level is taken:
+
+    E(s) + λ (r(s) − slope·s − nearest level)²
+
+Flipping bit j changes r(s) − slope·s by 4 (1 + a) v_j − s_j (4 b_j − 2 slope_j).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -21,7 +32,10 @@ import numpy as np
 from autojacobin.core.arrays import namespace
 from autojacobin.core.parallel import run_tasks
 
-__all__ = ["Decoder", "search_codes", "waits"]
+__all__ = ["ERROR_SHARE", "Decoder", "Offsets", "search_codes", "waits"]
+
+ERROR_SHARE = 0.6  # a: how much of its own error a code adds to its distances
+_STIFFNESS = 8  # λ in units of 1 / Σ‖C_j‖²
 
 _STEPS_PER_TASK = 2**18
 _GPU_THREADS = 128
@@ -30,39 +44,106 @@ _SLACK = np.float32(1e-6)
 
 
 @dataclass(frozen=True)
+class Offsets:
+    """How offsets are stored: r(s) ≈ slope·s + low + step · level, with 2^n_bits levels from 0 on.
+
+    Attributes
+    ----------
+    slope : array of shape (d,)
+        The part that is linear in the bits.
+    low, step : float
+        The rest of the offset at level 0, and from each level to the next.
+    n_bits : int
+        Bits that a level takes.
+    """
+
+    slope: Any
+    low: float
+    step: float
+    n_bits: int
+
+
+@dataclass(frozen=True)
 class Decoder:
-    """A linear decoder, laid out for the search.
+    """A linear decoder, laid out for the search. Lengths are in units of ``scale``, a power of two.
+
+    In these units, products neither overflow nor vanish in float32.
 
     Attributes
     ----------
     middle : array of shape (D,)
         m, which is subtracted from every vector.
     columns : array of shape (D, d)
-        C' in units of ``scale``, a power of two: products of it neither overflow nor vanish in float32.
+        C'.
     gram : array of float32, shape (d, d)
-        2 C C' in the same units, with zeros on the diagonal.
+        2 C C', with zeros on the diagonal.
+    slope : array of float32, shape (d,)
+        Half the slope of the offsets.
+    trace : float
+        Σ ‖C_j‖².
+    low, per_step, top : float
+        A quarter of the lowest level, one over a quarter of the step, the number of the highest level.
+    stiffness : float
+        What a code costs whose offset is a step away from the nearest level.
     """
 
     middle: Any
     columns: Any
     gram: Any
     scale: float
+    slope: Any
+    trace: float
+    low: float = 0.0
+    per_step: float = 1.0
+    top: float = 0.0
+    stiffness: float = 0.0
 
     @classmethod
-    def prepare(cls, weights: Any, middle: Any) -> Decoder:
-        """Lay out the decoder x ≈ m + C's with C = ``weights``, shape (d, D)."""
+    def prepare(cls, weights: Any, middle: Any, offsets: Offsets | None = None) -> Decoder:
+        """Lay out the decoder x ≈ m + C's with C = ``weights``, shape (d, D); without ``offsets``, only E counts."""
         xp = namespace(weights)
         largest = float(xp.abs(weights).max())
         scale = 2.0 ** np.ceil(np.log2(largest)) if largest > 0 else 1.0
         unit = weights.astype(xp.float64) / scale
         gram = 2 * (unit @ unit.T)
+        trace = float(xp.trace(gram)) / 2
         xp.fill_diagonal(gram, 0)
         columns = xp.ascontiguousarray(unit.T.astype(weights.dtype))
-        return cls(middle, columns, xp.ascontiguousarray(gram.astype(xp.float32)), float(scale))
+        decoder = cls(
+            middle, columns, xp.ascontiguousarray(gram.astype(xp.float32)), float(scale),
+            xp.zeros(len(weights), dtype=xp.float32), trace,
+        )  # fmt: skip
+        if offsets is None or not trace:
+            return decoder
+        square = float(scale) ** 2
+        step = offsets.step / (4 * square)
+        return replace(
+            decoder,
+            slope=(offsets.slope.astype(xp.float64) / (2 * square)).astype(xp.float32),
+            low=offsets.low / (4 * square),
+            per_step=1 / step,
+            top=2.0**offsets.n_bits - 1,
+            stiffness=4 * _STIFFNESS / trace * step**2,
+        )
 
     def products(self, X: Any) -> Any:
         """C (x − m) of every row, in units of the scale squared."""
-        return ((X - self.middle) * X.dtype.type(1 / self.scale)) @ self.columns
+        return self.centred(X) @ self.columns
+
+    def centred(self, X: Any) -> Any:
+        """The rows minus m."""
+        return (X - self.middle) * X.dtype.type(1 / self.scale)
+
+    def nearest(self, levels: Any) -> Any:
+        """Round levels to those that are stored."""
+        xp = namespace(levels)
+        return xp.clip(xp.rint(levels), 0, self.top)
+
+    @property
+    def constants(self) -> tuple[Any, ...]:
+        """The numbers of the offsets, in the precision of the search."""
+        numbers = (self.trace, ERROR_SHARE, self.low, self.per_step, self.top, self.stiffness)
+        return tuple(map(np.float32, numbers))
 
 
 def waits(d: int) -> tuple[int, int]:
@@ -70,7 +151,7 @@ def waits(d: int) -> tuple[int, int]:
     return 1 + min(3, d // 4), 1 + min(7, d // 2)
 
 
-def search_codes(X: Any, decoder: Decoder, n_steps: int, *, start: Any = None, signs: Any = None) -> Any:
+def search_codes(X: Any, decoder: Decoder, n_steps: int, *, start: Any = None, signs: Any = None) -> tuple[Any, Any]:
     """Search the code of every row of ``X``.
 
     Parameters
@@ -88,8 +169,10 @@ def search_codes(X: Any, decoder: Decoder, n_steps: int, *, start: Any = None, s
 
     Returns
     -------
-    array of float32, shape (n, d)
+    signs : array of float32, shape (n, d)
         Codes of −1 and 1. A vector that is not finite, or too large to project, has NaN for a code.
+    levels : array of float32, shape (n,)
+        Nearest levels of their offsets.
     """
     given = signs is not None
     xp = namespace(X)
@@ -100,60 +183,73 @@ def search_codes(X: Any, decoder: Decoder, n_steps: int, *, start: Any = None, s
         return _search_on_gpu(X, decoder, n_steps, matrix, first, given)
     from autojacobin.hashers.tabu_kernels import search  # not before a fit: loading numba takes a second
 
-    out = np.empty((len(X), d), dtype=np.float32)
+    out, levels = np.empty((len(X), d), dtype=np.float32), np.zeros(len(X), dtype=np.float32)
     rows = max(1, _STEPS_PER_TASK // ((n_steps + 16) * (16 + d // 16)))
+    layout = (
+        decoder.middle, decoder.columns, X.dtype.type(1 / decoder.scale), decoder.gram, _SLACK,
+        (decoder.slope, *decoder.constants),
+    )  # fmt: skip
 
     def work(begin: int, end: int) -> None:
         part = first[begin:end] if given else first
-        search(
-            X[begin:end], decoder.middle, decoder.columns, X.dtype.type(1 / decoder.scale), decoder.gram, matrix, part,
-            given, n_steps, *waits(d), _SLACK, out[begin:end],
-        )  # fmt: skip
+        search(X[begin:end], layout, matrix, part, given, n_steps, waits(d), out[begin:end], levels[begin:end])
 
     run_tasks(work, [(begin, min(begin + rows, len(X))) for begin in range(0, len(X), rows)])
-    return out
+    return out, decoder.nearest(levels)
 
 
 # One warp per vector. Lane l holds the bits l, l + 32, l + 64, …
 _CUDA = r"""
 extern "C" __global__ void tabu(
-    const float* gains, const float* gram, signed char* signs, int n, int d, int n_steps,
-    int place, int shortest, int longest, const float* slacks)
+    const float* gains, const float* products, const float* gram, signed char* signs, float* levels,
+    const float* slacks, int n, int d, int n_steps, int place, int shortest, int longest,
+    float both, float per_step, float top, float stiffness)
 {
     const int never = 0x7fffffff;
+    auto off_grid = [&](float level) {
+        float off = level - rintf(fminf(fmaxf(level, 0.0f), top));
+        return stiffness * off * off;
+    };
     int vector = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (vector >= n) return;
-    float v[WORDS];
+    float v[WORDS], c[WORDS];
     bool s[WORDS], best[WORDS];
     int ready[WORDS];
     #pragma unroll
     for (int w = 0; w < WORDS; ++w) {
         int i = lane + 32 * w;
         v[w] = i < d ? gains[(long long)vector * d + i] : 0.0f;
+        c[w] = i < d ? products[(long long)vector * d + i] : 0.0f;
         s[w] = best[w] = i < d && signs[(long long)vector * d + i] > 0;
         ready[w] = i < d ? 0 : never;
     }
-    float change = 0.0f, lowest = 0.0f, slack = slacks[vector];
+    float change = 0.0f, lowest = 0.0f, slack = slacks[vector], level = levels[vector], best_level = level;
     int wait = shortest;
     for (int step = 0; step < n_steps; ++step) {
-        float wanted = lowest - change - slack;
+        float wanted = lowest - change - slack, now = off_grid(level);
         int smallest = never;
         #pragma unroll
         for (int w = 0; w < WORDS; ++w) {
-            int i = lane + 32 * w, word = __float_as_int(v[w]);
+            float cost = v[w] + (off_grid(level + per_step * (both * v[w] - (s[w] ? c[w] : -c[w]))) - now);
+            int i = lane + 32 * w, word = __float_as_int(cost);
             int ordered = ((word ^ ((word >> 31) & never)) & ~place) | i;
-            if (i < d && (ready[w] <= step || v[w] < wanted)) smallest = min(smallest, ordered);
+            if (i < d && (ready[w] <= step || cost < wanted)) smallest = min(smallest, ordered);
         }
         for (int other = 16; other > 0; other /= 2)
             smallest = min(smallest, __shfl_xor_sync(0xffffffffu, smallest, other));
         if (smallest == never) break;
         int flipped = smallest & place, owner = flipped % 32;
-        float gain = 0.0f;
+        float gain = 0.0f, move = 0.0f;
         bool sign = false;
         #pragma unroll
         for (int w = 0; w < WORDS; ++w)
-            if (w == flipped / 32) { gain = v[w]; sign = s[w]; }
+            if (w == flipped / 32) {
+                gain = v[w];
+                sign = s[w];
+                move = both * v[w] - (sign ? c[w] : -c[w]);
+            }
         gain = __shfl_sync(0xffffffffu, gain, owner);
+        level += per_step * __shfl_sync(0xffffffffu, move, owner);
         sign = __shfl_sync(0xffffffffu, (int)sign, owner);
         const float* row = gram + (long long)flipped * d;
         #pragma unroll
@@ -167,10 +263,11 @@ extern "C" __global__ void tabu(
                 v[w] += s[w] == sign ? row[i] : -row[i];
             }
         }
-        change += gain;
+        change += gain + (off_grid(level) - now);
         wait = wait == longest ? shortest : wait + 1;
         if (change < lowest - slack) {
             lowest = change;
+            best_level = level;
             #pragma unroll
             for (int w = 0; w < WORDS; ++w) best[w] = s[w];
         }
@@ -180,29 +277,43 @@ extern "C" __global__ void tabu(
         int i = lane + 32 * w;
         if (i < d) signs[(long long)vector * d + i] = best[w] ? 1 : -1;
     }
+    if (lane == 0) levels[vector] = best_level;
 }
 """
 
 
-def _search_on_gpu(X: Any, decoder: Decoder, n_steps: int, start: Any, first: Any, given: bool) -> Any:
+def _search_on_gpu(X: Any, decoder: Decoder, n_steps: int, start: Any, first: Any, given: bool) -> tuple[Any, Any]:
     xp = namespace(X)
     n, d = len(X), len(decoder.gram)
-    b = decoder.products(X).astype(xp.float32)
+    y = decoder.centred(X)
+    b = (y @ decoder.columns).astype(xp.float32)
     s = first.astype(xp.float32) if given else xp.where(b @ start >= 0, xp.float32(1), xp.float32(-1))
-    gains = s * (b - 0.5 * (s @ decoder.gram))
+    halves = 0.5 * (s @ decoder.gram)
+    gains = s * (b - halves)
+    trace, share, low, per_step, top, stiffness = decoder.constants
+    norms = (s * halves).sum(axis=1) + trace
+    errors = xp.einsum("ij,ij->i", y, y).astype(xp.float32) - 2 * (s * b).sum(axis=1) + norms
+    levels = ((0.25 * (norms + share * errors - 2 * (s @ decoder.slope)) - low) * per_step).astype(xp.float32)
     signs = s.astype(xp.int8)
     place = 2 ** (d - 1).bit_length() - 1
     shortest, longest = waits(d)
     blocks = -(-n * 32 // _GPU_THREADS)
     arguments = (
         gains,
+        b - decoder.slope,
         decoder.gram,
         signs,
-        *map(np.int32, (n, d, n_steps, place, shortest, longest)),
+        levels,
         _SLACK * xp.abs(b).sum(axis=1),
+        *map(np.int32, (n, d, n_steps, place, shortest, longest)),
+        np.float32(1) + share,
+        per_step,
+        top,
+        stiffness,
     )
     _cuda_kernel(xp, -(-d // 32))((blocks,), (_GPU_THREADS,), arguments)
-    return xp.where(xp.isfinite(b).all(axis=1)[:, None], signs, xp.float32(xp.nan))
+    finite = xp.isfinite(b).all(axis=1)
+    return xp.where(finite[:, None], signs, xp.float32(xp.nan)), decoder.nearest(levels)
 
 
 @cache

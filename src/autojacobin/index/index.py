@@ -47,7 +47,7 @@ from autojacobin.index.searching import (
 from autojacobin.index.segment import Part, Segment, most_rows, write_segments
 from autojacobin.index.storage import MANIFEST_NAME, MemoryStore, Store
 from autojacobin.search.arguments import checked_candidates, checked_k
-from autojacobin.search.distances import check_distance
+from autojacobin.search.distances import as_distance
 
 __all__ = ["Index"]
 
@@ -294,7 +294,7 @@ class Index:
         *,
         candidates: SupportsIndex | None = None,
         recall: float | None = None,
-        distance: str = "hamming",
+        distance: str | None = None,
         rerank: bool = True,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
         """Find the ``k`` nearest vectors of each query.
@@ -310,9 +310,10 @@ class Index:
         recall : float, optional
             Instead of ``candidates``, the mean share of the true neighbours to find, at most 0.999. The index chooses
             the candidates for it, once: see :meth:`calibrated`.
-        distance : {"hamming", "asymmetric"}
-            How codes are compared: as bits, or with the real values of the query's projection. The latter finds as
-            much with a third of the candidates, and is the faster way to a recall with short codes.
+        distance : str, optional
+            How codes are compared, one of ``index.hasher.distances``, the first of which is the default:
+            ``"hamming"``, as bits; ``"asymmetric"``, with the real values of the query's projection, which finds as
+            much with a third of the candidates; ``"decoded"``, for codes of a BinaryAutoencoder.
         rerank : bool
             Whether to order the candidates by the Euclidean distance of the vectors. If not, the distances are
             those of the codes.
@@ -324,7 +325,7 @@ class Index:
         """
         state = self._open_state()
         wanted = checked_k(k, state.n_live, "the index")
-        check_distance(distance)
+        distance = as_distance(distance, state.hasher.distances)
         if rerank:
             _check_vectors_kept(state)
         elif candidates is not None:
@@ -342,7 +343,7 @@ class Index:
         return nearest(prepared, state.segments, number)
 
     def calibrated(
-        self, k: SupportsIndex, recall: float, *, distance: str = "hamming", queries: Any = None
+        self, k: SupportsIndex, recall: float, *, distance: str | None = None, queries: Any = None
     ) -> Calibration:
         """Choose how many candidates a search for ``k`` neighbours needs to find a wanted share of them.
 
@@ -356,8 +357,8 @@ class Index:
             Neighbours a query.
         recall : float
             The mean share of the true neighbours to find, above 0 and at most 0.999.
-        distance : {"hamming", "asymmetric"}
-            How codes are compared.
+        distance : str, optional
+            How codes are compared, as in :meth:`search`.
         queries : matrix of shape (n_queries, n_features), optional
             Queries of your own to learn from, now and in later searches with ``recall``: some hundreds, and none of
             them in the index. Give them if your queries are not like the stored vectors.
@@ -381,7 +382,7 @@ class Index:
         """
         state = self._open_state()
         wanted = checked_k(k, state.n_live, "the index")
-        check_distance(distance)
+        distance = as_distance(distance, state.hasher.distances)
         _check_vectors_kept(state)
         share = checked_recall(recall)
         if queries is not None:

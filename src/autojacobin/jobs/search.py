@@ -30,7 +30,7 @@ from autojacobin.jobs.chunks import (
 from autojacobin.jobs.executor import Executor, Progress, Task
 from autojacobin.jobs.inputs import Patterns, survey
 from autojacobin.search.arguments import checked_candidates, checked_k
-from autojacobin.search.distances import DISTANCES, check_distance
+from autojacobin.search.distances import DISTANCES, as_distance
 from autojacobin.search.kernels.selection import merge_topk
 
 __all__ = ["search_index", "true_neighbours"]
@@ -45,7 +45,7 @@ def search_index(
     executor: Executor,
     *,
     candidates: SupportsIndex | None = None,
-    distance: str = "hamming",
+    distance: str | None = None,
     rerank: bool = True,
     progress: Progress | None = None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
@@ -70,7 +70,7 @@ def search_index(
     hasher, manifest, segments = read_index(where)
     n = sum(segment.n_live for segment in segments)
     wanted = checked_k(k, n, "the index")
-    check_distance(distance)
+    distance = as_distance(distance, hasher.distances)
     if not rerank and candidates is not None:
         raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")
     if rerank and not manifest.keep_vectors:

@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autojacobin.search.asymmetric import asymmetric_topk
+    from autojacobin.search.decoded import decoded_topk
     from autojacobin.search.euclidean import rerank
     from autojacobin.search.hamming import hamming_radius, hamming_topk
 
-__all__ = ["asymmetric_topk", "hamming_radius", "hamming_topk", "rerank"]
+__all__ = ["asymmetric_topk", "decoded_topk", "hamming_radius", "hamming_topk", "rerank"]
 
 _MODULES = {
     "asymmetric_topk": "autojacobin.search.asymmetric",
+    "decoded_topk": "autojacobin.search.decoded",
     "hamming_radius": "autojacobin.search.hamming",
     "hamming_topk": "autojacobin.search.hamming",
     "rerank": "autojacobin.search.euclidean",

@@ -13,6 +13,7 @@ twice the length.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -29,7 +30,7 @@ from autojacobin.search.kernels.selection import smallest
 from autojacobin.search.queries import LARGEST_DISTANCE, Queries
 from autojacobin.search.tiles import code_words, tiles_of
 
-__all__ = ["asymmetric_queries", "asymmetric_topk"]
+__all__ = ["asymmetric_queries", "asymmetric_topk", "weighted_queries", "weighted_topk"]
 
 _LARGEST_WEIGHT = 2**PLANES - 1
 _LONGEST = LARGEST_DISTANCE // _LARGEST_WEIGHT
@@ -54,12 +55,25 @@ def asymmetric_queries(projections: Any) -> Queries:
         largest = magnitudes[tiny].max(axis=1)
         steps[tiny] = np.where(largest > 0, largest / _LARGEST_WEIGHT, 1.0)
     weights = np.rint(magnitudes / steps[:, None]).astype(np.uint8)
-    planes = [code_words(Codes.from_bits(weights >> plane & 1)) for plane in range(PLANES)]
+    return weighted_queries(values >= 0, weights, PLANES, _LARGEST_WEIGHT * values.shape[1], scales)
+
+
+def weighted_queries(
+    bits: npt.NDArray[np.bool_],
+    weights: npt.NDArray[np.uint8],
+    n_planes: int,
+    largest: int,
+    scales: npt.NDArray[np.float64],
+    constants: npt.NDArray[np.float64] | None = None,
+) -> Queries:
+    """Queries of some bits with whole weights, of which no sum exceeds ``largest``."""
+    planes = [code_words(Codes.from_bits(weights >> plane & 1)) for plane in range(n_planes)]
     return Queries(
-        words=np.array(code_words(Codes.from_bits(values >= 0))),
-        n_levels=_LARGEST_WEIGHT * values.shape[1] + 1,
+        words=np.array(code_words(Codes.from_bits(bits))),
+        n_levels=largest + 1,
         planes=np.stack(planes, axis=1),
         scales=scales,
+        constants=constants,
     )
 
 
@@ -101,11 +115,23 @@ def asymmetric_topk(
     >>> asymmetric_topk([[0.5, -1.5]], base, k=3)
     (array([[0. , 1.5, 2. ]], dtype=float32), array([[1, 0, 2]]))
     """
+    return weighted_topk(projections, base, k, asymmetric_queries, exact, subset)
+
+
+def weighted_topk(
+    projections: Any,
+    base: Codes,
+    k: SupportsIndex,
+    prepare: Callable[[Any], Queries],
+    exact: bool,
+    subset: npt.ArrayLike | None,
+) -> tuple[Any, Any]:
+    """Search with queries that ``prepare`` makes of projections; by real numbers, the distances are sums of |p|."""
     values = _checked_projections(projections, base)
     if subset is not None:
         rows = checked_subset(subset, len(base))
         wanted = checked_k(k, len(rows), "the subset")
-        distances, found = asymmetric_topk(values, base[rows], wanted, exact=exact)
+        distances, found = weighted_topk(values, base[rows], wanted, prepare, exact, None)
         return distances, namespace(found).asarray(rows)[found]
     wanted = checked_k(k, len(base), "the base")
     if not len(values):
@@ -114,7 +140,7 @@ def asymmetric_topk(
         return gpu_asymmetric_topk(values, base, wanted)
     if exact:
         return _exact_topk(values, base, wanted)
-    queries = asymmetric_queries(values)
+    queries = prepare(values)
     steps, ids = tiles_of(base).nearest(queries, wanted)
     return queries.real(steps), ids
 

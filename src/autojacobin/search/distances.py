@@ -9,10 +9,13 @@ command line, do not wait for numba.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import adopt, to_host
@@ -21,7 +24,25 @@ from autojacobin.errors import DataError
 if TYPE_CHECKING:
     from autojacobin.search.queries import Queries
 
-__all__ = ["DISTANCES", "CodeDistance", "Encoder", "check_distance"]
+__all__ = ["DISTANCES", "CodeDistance", "DistanceTerms", "Encoder", "as_distance"]
+
+
+class DistanceTerms(NamedTuple):
+    """What the distance of queries to codes s ∈ {−1, 1}^n_bits is made of: constant − weights·s.
+
+    Attributes
+    ----------
+    weights : array of shape (n_queries, n_bits)
+        A weight for each bit.
+    constants : array of float64, shape (n_queries,)
+        The part that is the same for all codes.
+    n_level_bits : int
+        The last bits of a code that are the number of a level. They may weigh much more than the others.
+    """
+
+    weights: npt.NDArray[Any]
+    constants: npt.NDArray[np.float64]
+    n_level_bits: int
 
 
 class Encoder(Protocol):
@@ -31,7 +52,10 @@ class Encoder(Protocol):
         """Codes of vectors."""
 
     def project(self, X: Any) -> Any:
-        """The real values whose signs are the bits."""
+        """Real values, one for each bit."""
+
+    def distance_terms(self, X: Any) -> DistanceTerms:
+        """What the distance to decoded codes is made of, or an error if codes cannot be decoded."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +123,22 @@ def _asymmetric_topk(projections: Any, base: Codes, k: int) -> tuple[Any, Any]:
     return asymmetric_topk(projections, base, k)
 
 
+def _distance_terms(hasher: Encoder, vectors: Any) -> DistanceTerms:
+    return hasher.distance_terms(vectors)
+
+
+def _decoded_queries(terms: DistanceTerms) -> Queries:
+    from autojacobin.search.decoded import decoded_queries
+
+    return decoded_queries(terms)
+
+
+def _decoded_topk(terms: DistanceTerms, base: Codes, k: int) -> tuple[Any, Any]:
+    from autojacobin.search.decoded import decoded_topk
+
+    return decoded_topk(terms, base, k)
+
+
 _TABLE = (
     CodeDistance(
         name="hamming",
@@ -116,13 +156,25 @@ _TABLE = (
         prepare=_asymmetric_queries,
         topk=_asymmetric_topk,
     ),
+    CodeDistance(
+        name="decoded",
+        summary="with what the code decodes to, for codes of a binary auto-encoder",
+        unit="the squared Euclidean distance to the decoded vector, plus a share of its error",
+        encode=_distance_terms,
+        prepare=_decoded_queries,
+        topk=_decoded_topk,
+    ),
 )
 
 DISTANCES: Mapping[str, CodeDistance] = MappingProxyType({entry.name: entry for entry in _TABLE})
-"""The distances by name; the first one is the default."""
+"""The distances by name."""
 
 
-def check_distance(name: Any) -> None:
-    """Raise a DataError if there is no distance of this name."""
-    if not isinstance(name, str) or name not in DISTANCES:
-        raise DataError(f"distance must be {' or '.join(map(repr, DISTANCES))}, got {name!r}")
+def as_distance(name: Any, allowed: Sequence[str]) -> str:
+    """Give the name of one of the ``allowed`` distances, the first of them for None."""
+    if name is None:
+        return allowed[0]
+    if not isinstance(name, str) or name not in allowed:
+        choices = [repr(one) for one in allowed]
+        raise DataError(f"distance must be {', '.join(choices[:-1])} or {choices[-1]}, got {name!r}")
+    return name

@@ -33,19 +33,22 @@ class Queries:
         it is empty, all bits have the weight 1, which is the Hamming distance.
     scales : array of float64, shape (n_queries,), optional
         The real distance that a weight of 1 stands for. If there are none, whole numbers are the distances.
+    constants : array of float64, shape (n_queries,), optional
+        What is added to the real distances of a query.
     """
 
     words: npt.NDArray[np.uint64]
     n_levels: int
     planes: npt.NDArray[np.uint64] = field(default_factory=lambda: _NO_PLANES)
     scales: npt.NDArray[np.float64] | None = None
+    constants: npt.NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.words)
 
     def __getitem__(self, rows: slice) -> Queries:
-        scales = None if self.scales is None else self.scales[rows]
-        return Queries(self.words[rows], self.n_levels, self.planes[rows], scales)
+        scales, constants = (None if part is None else part[rows] for part in (self.scales, self.constants))
+        return Queries(self.words[rows], self.n_levels, self.planes[rows], scales, constants)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Queries]) -> Queries:
@@ -53,21 +56,26 @@ class Queries:
         if len(parts) == 1:
             return parts[0]
         scales = [part.scales for part in parts if part.scales is not None]
+        constants = [part.constants for part in parts if part.constants is not None]
         return cls(
             np.concatenate([part.words for part in parts]),
             parts[0].n_levels,
             np.concatenate([part.planes for part in parts]),
             np.concatenate(scales) if scales else None,
+            np.concatenate(constants) if constants else None,
         )
 
     def real(self, distances: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
         """Give the real distances for whole ones, a row for each query.
 
-        The scale is one number for each query, so the order does not change.
+        Scale and constant are one number for each query, so the order does not change.
         """
         if self.scales is None:
             return distances
-        return (distances * self.scales[:, np.newaxis]).astype(np.float32)
+        real = distances * self.scales[:, np.newaxis]
+        if self.constants is not None:
+            real += self.constants[:, np.newaxis]
+        return real.astype(np.float32)
 
 
 class CodeStore(Protocol):

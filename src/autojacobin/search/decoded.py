@@ -1,0 +1,111 @@
+"""Search by the distance to what codes decode to.
+
+With s ∈ {−1, 1} all bits of a code, this distance is constant − weights·s for each query, which is a weighted Hamming
+distance:
+
+    constant − Σ |weight| + 2 Σ |weight| over the bits where the code differs from the sign of the weight
+
+A part of each code is the number of a level (``BinaryAutoencoder``), and its bits may weigh many times as much as the
+others. So weights are whole numbers of up to 31 for most bits, and of up to 255 for those of the level.
+"""
+
+from __future__ import annotations
+
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.codes import Codes
+from autojacobin.core.arrays import namespace
+from autojacobin.errors import DataError
+from autojacobin.search.asymmetric import weighted_queries, weighted_topk
+from autojacobin.search.distances import DistanceTerms
+from autojacobin.search.queries import LARGEST_DISTANCE, Queries
+
+__all__ = ["decoded_queries", "decoded_topk"]
+
+_PLANES = 8
+_LARGEST_WEIGHT = 31
+_LARGEST_OF_LEVELS = 2**_PLANES - 1
+_LARGEST_LEVEL_SUM = 2 * _LARGEST_OF_LEVELS + _PLANES // 2  # each bit weighs half of the next one, rounded
+_LONGEST = (LARGEST_DISTANCE - _LARGEST_LEVEL_SUM) // 2
+
+
+def decoded_queries(terms: DistanceTerms) -> Queries:
+    """Prepare the terms of a distance as queries, with whole weights in units of their own for each query."""
+    weights, constants, n_level_bits = terms
+    n_bits = weights.shape[1] - n_level_bits
+    if n_bits > _LONGEST:
+        raise DataError(
+            f"a search by decoded codes takes codes of at most {_LONGEST:,} bits, got {n_bits:,}; use shorter codes, "
+            "or decoded_topk with exact=True"
+        )
+    largest = min(_LARGEST_WEIGHT, (LARGEST_DISTANCE - _LARGEST_LEVEL_SUM) // n_bits)
+    magnitudes = np.abs(weights.astype(np.float64))
+    units = np.maximum(
+        magnitudes[:, :n_bits].max(axis=1) / largest,
+        magnitudes[:, n_bits:].max(axis=1, initial=0.0) / _LARGEST_OF_LEVELS,
+    )
+    units[units == 0] = 1.0
+    whole = np.rint(magnitudes / units[:, None])
+    return weighted_queries(
+        weights >= 0,
+        whole.astype(np.uint8),
+        _PLANES,
+        largest * n_bits + _LARGEST_LEVEL_SUM,
+        2 * units,
+        constants - units * whole.sum(axis=1),
+    )
+
+
+def decoded_topk(
+    terms: DistanceTerms,
+    base: Codes,
+    k: SupportsIndex,
+    *,
+    exact: bool = False,
+    subset: npt.ArrayLike | None = None,
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Find the ``k`` codes of ``base`` that decode to the vectors nearest to each query.
+
+    Parameters
+    ----------
+    terms : DistanceTerms
+        What ``hasher.distance_terms`` gives for the queries.
+    base : Codes
+        Codes of the same hasher. If they are on a GPU, the search runs there, with the real numbers, and the result is
+        in CuPy arrays.
+    k : int
+        Neighbours of each query, from 1 to ``len(base)``, or to the size of the subset.
+    exact : bool, default=False
+        Rank by the real weights. By default they are rounded to whole numbers first, which is many times faster.
+    subset : array of int or mask, optional
+        Rows of ``base`` to search among; the others do not count.
+
+    Returns
+    -------
+    distances, ids : arrays of shape (n_queries, k)
+        Distances in ascending order; equal distances in order of id.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from autojacobin import BinaryAutoencoder
+    >>> from autojacobin.search import decoded_topk
+    >>> X = load_digits().data
+    >>> hasher = BinaryAutoencoder(32, random_state=0).fit(X)
+    >>> distances, ids = decoded_topk(hasher.distance_terms(X[:3]), hasher.encode(X), k=1)
+    >>> ids.ravel()
+    array([0, 1, 2])
+    """
+
+    def prepare(weights: Any) -> Queries:
+        return decoded_queries(terms._replace(weights=weights))
+
+    found, ids = weighted_topk(terms.weights, base, k, prepare, exact, subset)
+    xp = namespace(found)
+    if not exact and xp is np:
+        return found, ids
+    smallest = terms.constants - np.abs(terms.weights.astype(np.float64)).sum(axis=1)
+    return (xp.asarray(smallest)[:, None] + 2.0 * found).astype(xp.float32), ids
