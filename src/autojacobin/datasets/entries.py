@@ -21,8 +21,6 @@ class RemoteFile:
         Where it is, with http, https or ftp, and what it is called in the folder of its set.
     most_bytes : int
         A download that grows past this is stopped: it is not the file that was asked for.
-    size : int, optional
-        Its exact size in bytes, where that is published.
     checksum : str, optional
         ``"md5:…"`` or ``"sha256:…"``, where one is published. Without one, the SHA-256 of the first download is kept
         beside the file, and a later download with another one is refused.
@@ -35,10 +33,14 @@ class RemoteFile:
     url: str
     name: str
     most_bytes: int
-    size: int | None = None
     checksum: str | None = None
     unpacked_bytes: int | None = None
     inner: str | None = None
+
+    @property
+    def resumable(self) -> bool:
+        """Whether a checksum, its own or those inside an archive, would show that two parts are of different files."""
+        return self.checksum is not None or self.unpacked_bytes is not None
 
     @property
     def shown(self) -> str:

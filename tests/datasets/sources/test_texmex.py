@@ -98,7 +98,7 @@ class TestTexmex:
             assert record == f"{hashlib.sha256(first).hexdigest()}  sift.tar.gz\n"
             shutil.rmtree(home / "sift")
             server.content = second
-            refused = "where that of the first fetch was .* says sift.tar.gz.sha256; .*; if its owners have changed"
+            refused = "where .* was that of the first fetch, says sift.tar.gz.sha256; .*; if its owners have changed"
             with pytest.raises(FormatError, match=f"{refused} the file, delete .*sha256 first, to accept the new one"):
                 fetch_set("sift1m", tmp_path / "data")
             assert [path.name for path in home.iterdir()] == ["sift.tar.gz.sha256"]
