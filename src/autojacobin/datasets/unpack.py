@@ -110,7 +110,7 @@ class _Unpacking:
                     if member.isdir():
                         self._make_folder(path)
                     elif content is None:
-                        self._refuse(member.name, "is a link, a device or a sparse file")
+                        raise self._refusal(member.name, "is a link, a device or a sparse file")
                     elif self._write(content, path) != member.size:
                         raise ValueError(f"it is cut off inside {shortened(member.name, 100)!r}")
             while piece := stream.read(_BYTES_PER_READ):  # to the end, where gzip has its checksum
@@ -121,9 +121,9 @@ class _Unpacking:
             for member in container.infolist():
                 path = self._path(folder, member.filename)
                 if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
-                    self._refuse(member.filename, "is a link or a device")
+                    raise self._refusal(member.filename, "is a link or a device")
                 if member.flag_bits & 1:
-                    self._refuse(member.filename, "is encrypted")
+                    raise self._refusal(member.filename, "is encrypted")
                 if member.is_dir():
                     self._make_folder(path)
                 else:
@@ -135,7 +135,7 @@ class _Unpacking:
         self._count(_BYTES_PER_MEMBER)
         windows = PureWindowsPath(name)
         if not name or "\0" in name or "\\" in name or name.startswith("/") or windows.drive or ".." in windows.parts:
-            self._refuse(name, "leads out of the folder")
+            raise self._refusal(name, "leads out of the folder")
         return folder.joinpath(*PurePosixPath(name).parts)
 
     def _write(self, content: IO[bytes], path: Path) -> int:
@@ -147,14 +147,14 @@ class _Unpacking:
                     self._count(len(piece))
                     written += stream.write(piece)
         except (FileExistsError, IsADirectoryError):
-            self._refuse(path.name, "comes twice")
+            raise self._refusal(path.name, "comes twice") from None
         return written
 
     def _make_folder(self, path: Path) -> None:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            self._refuse(path.name, "is a file and a folder at once")
+            raise self._refusal(path.name, "is a file and a folder at once") from None
 
     def _count(self, count: int) -> None:
         self._bytes += count
@@ -166,8 +166,8 @@ class _Unpacking:
         if self._progress is not None:
             self._progress("unpacking", self._bytes, self._most)
 
-    def _refuse(self, name: str, why: str) -> None:
-        raise FormatError(
+    def _refusal(self, name: str, why: str) -> FormatError:
+        return FormatError(
             f"the archive {self._archive} is refused: its member {shortened(name, 100)!r} {why}, expected plain files "
             "below the folder; delete it, and do not trust where it came from"
         )
