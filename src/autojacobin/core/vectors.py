@@ -12,7 +12,7 @@ import scipy.sparse
 from autojacobin.core.arrays import adopt, namespace
 from autojacobin.errors import DataError, DataTypeError
 
-__all__ = ["as_floats", "as_matrix", "refuse_non_finite", "float_blocks"]
+__all__ = ["as_floats", "as_matrix", "float_blocks", "refuse_non_finite"]
 
 _BYTES_PER_BLOCK = 2**21
 
