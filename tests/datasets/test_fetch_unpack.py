@@ -164,7 +164,7 @@ def test_encrypted_members_are_refused(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"hello, I am a web page", b"\x1f\x8b", b"PK\3\4", bytes(512)])
 def test_what_is_no_archive_is_told(tmp_path, content):
     (tmp_path / "a.tar.gz").write_bytes(content)
-    refused(tmp_path / "a.tar.gz", "is no archive|is damaged")
+    refused(tmp_path / "a.tar.gz", "is not an archive|is damaged")
 
 
 @pytest.mark.parametrize("make", [tar_of, zip_of])

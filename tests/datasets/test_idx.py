@@ -39,8 +39,8 @@ def test_every_type_is_read(tmp_path, code, dtype):
         (b"\0\0\x08\3" + b"\xff" * 12 + b"x", "it has 17 bytes where 79,228,162,458,924,105,385,300,197,391 are"),
         (b"\0\0\x08\1\0\0\0\5abcd", "it has 12 bytes where 13 are expected"),
         (b"\0\0\x08\1\0\0\0\3abcd", "it has 12 bytes where 11 are expected"),
-        (gzip.compress(idx(np.arange(9, dtype=np.uint8)), mtime=0)[:-9], "is no gzip file"),
-        (b"\x1f\x8b garbage", "is no gzip file"),
+        (gzip.compress(idx(np.arange(9, dtype=np.uint8)), mtime=0)[:-9], "is not a gzip file"),
+        (b"\x1f\x8b garbage", "is not a gzip file"),
     ],
 )
 def test_damage_is_told(tmp_path, content, message):

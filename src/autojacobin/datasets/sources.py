@@ -201,7 +201,7 @@ def _matlab_pictures(path: Path, n: int) -> Iterator[npt.NDArray[Any]]:
     if side * side != patches.shape[1] or patches.dtype != np.uint8:
         raise FormatError(
             f"{path} holds {patches.dtype} of {patches.shape[1]} values each, expected square grey pictures of uint8; "
-            "take the file away to do without pictures"
+            "remove the file to load the set without pictures"
         )
     for block in _blocks(patches):
         yield block.reshape(-1, side, side).transpose(0, 2, 1)  # MATLAB stores pictures column by column

@@ -97,7 +97,7 @@ class _Unpacking:
             self._extract_tar(archive, folder)
         else:
             raise FormatError(
-                f"{archive} is no archive: it begins with the bytes {magic.hex(' ') or '(none)'}, expected those of "
+                f"{archive} is not an archive: it begins with the bytes {magic.hex(' ') or '(none)'}, expected those of "
                 ".zip or .gz; delete it and fetch it again"
             )
 
