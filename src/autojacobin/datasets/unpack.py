@@ -97,8 +97,8 @@ class _Unpacking:
             self._extract_tar(archive, folder)
         else:
             raise FormatError(
-                f"{archive} is not an archive: it begins with the bytes {magic.hex(' ') or '(none)'}, expected those of "
-                ".zip or .gz; delete it and fetch it again"
+                f"{archive} is not an archive: it begins with the bytes {magic.hex(' ') or '(none)'}, expected those "
+                "of .zip or .gz; delete it and fetch it again"
             )
 
     def _extract_tar(self, archive: Path, folder: Path) -> None:
