@@ -1,4 +1,4 @@
-"""Cost of the batch jobs on a cluster of two workers: processor seconds a million vectors, and overhead a task.
+"""Cost of the batch jobs on a cluster of two workers: processor seconds per million vectors, and overhead per task.
 
     python benchmarks/cluster.py [--quick] [--json PATH] [--data DIR] [--workers 2]
 
@@ -48,7 +48,7 @@ def small_answer(number: int) -> tuple[Any, Any]:
 
 
 def write_base(folder: Path, data: str | None, n: int) -> np.ndarray:
-    """Write the base as files, and give queries."""
+    """Write the base as files, and return queries."""
     rng = np.random.default_rng(0)
     if data is None:
         seeds = rng.integers(0, 128, size=(10_000, 128)).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""What each engine costs beside our index: 1M codes written, and searched exactly; ratios of times taken in one run.
+"""Cost of each engine compared with our index: write 1M codes and search them exactly; ratios of times of one run.
 
     python benchmarks/engines.py [--quick] [--json PATH] [--only faiss,pgvector] [--threads 1]
 
@@ -27,6 +27,7 @@ arguments = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library reads it
 
 import numpy as np  # noqa: E402
+from vectors import surface  # noqa: E402
 
 from autojacobin import LSH, Codes, Index, MissingExtraError  # noqa: E402
 from autojacobin.engines import Engine, FaissEngine, PgVector, to_faiss  # noqa: E402
@@ -37,14 +38,6 @@ ROUNDS = 3 if arguments.quick else 5
 BLOCK = 2**16
 Made = tuple[float, Callable[[Codes], Any], Callable[[], Any]]  # seconds to ingest, how to search, how to close
 wanted = arguments.only.split(",") if arguments.only else None
-
-
-def surface(n: int, seed: int) -> np.ndarray:
-    """Points near a curved surface of few dimensions in 64, so that bits depend on each other."""
-    rng = np.random.default_rng(seed)
-    inner = rng.normal(size=(n, 12)).astype(np.float32)
-    mixing = np.random.default_rng(99).normal(size=(2, 12, N_FEATURES)).astype(np.float32)
-    return np.tanh(inner @ mixing[0]) + 0.3 * inner @ mixing[1]
 
 
 def written(engine: Engine, codes: Codes) -> None:
@@ -112,9 +105,9 @@ def postgres() -> Iterator[str]:
 
 
 def main() -> None:
-    vectors = surface(N, 0)
+    vectors = surface(N, N_FEATURES, 0)
     hasher = LSH(N_BITS, random_state=0).fit(vectors[:10_000])
-    codes, asked = hasher.encode(vectors), surface(QUERIES, 1)
+    codes, asked = hasher.encode(vectors), surface(QUERIES, N_FEATURES, 1)
     queries = hasher.encode(asked)
     with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         index = Index.create(f"{folder}/index", hasher, keep_vectors=False)

@@ -1,4 +1,4 @@
-"""What the checks at the first read of an index cost, beside reading its files.
+"""Cost of the checks at the first read of an index, compared with reading its files.
 
     python benchmarks/first_read.py [--n 1000000] [--cold] [--folder DIR] [--json PATH] [--quick]
 
@@ -15,11 +15,10 @@ import argparse
 import json
 import os
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from timing import fastest
 
 from autojacobin import LSH, Index
 
@@ -47,7 +46,7 @@ def read_files(paths: list[Path]) -> None:
 
 
 def search(path: Path, queries: np.ndarray, check: bool) -> None:
-    """Ask a freshly opened index for neighbours."""
+    """Search a freshly opened index."""
     with Index.open(path, check=check) as index:
         index.search(queries, 10, candidates=100)
 
@@ -63,18 +62,6 @@ def drop_caches() -> None:
     """Make the system forget the files it has read."""
     os.sync()
     Path("/proc/sys/vm/drop_caches").write_text("3")
-
-
-def best_of(rounds: int, tasks: dict[str, Callable[[], None]], before: Callable[[], None]) -> dict[str, float]:
-    """Shortest time of each task, all of them in turn."""
-    times = dict.fromkeys(tasks, float("inf"))
-    for _ in range(rounds):
-        for name, task in tasks.items():
-            before()
-            start = time.perf_counter()
-            task()
-            times[name] = min(times[name], time.perf_counter() - start)
-    return times
 
 
 def main() -> None:
@@ -103,7 +90,7 @@ def main() -> None:
             "walk, checked": lambda: walk(path, True),
             "walk, unchecked": lambda: walk(path, False),
         }
-        times = best_of(options.rounds, tasks, drop_caches if options.cold else lambda: None)
+        times = fastest(tasks, options.rounds, drop_caches if options.cold else lambda: None)
         size = sum(file.stat().st_size for file in everything)
     read = times["read the files"]
     print(f"{options.n:,} vectors, {size / 1e6:,.0f} MB, caches {'empty' if options.cold else 'full'}")

@@ -43,7 +43,7 @@ def as_printed(network: Any, X: Any, bases: Any) -> tuple[float, Any, Any]:
 
 
 def by_hand(network: Any, X: Any, bases: Any) -> tuple[float, Any, Any]:
-    """The same with a D×D Jacobian a point, but no third-order array: what a careful reader would write."""
+    """The same with one D×D Jacobian per point, but without third-order arrays."""
     W1, W2 = network.W1, network.W2
     value, per_W1, per_W2 = 0.0, np.zeros_like(W1), np.zeros_like(W2)
     for x, T in zip(X, bases, strict=True):

@@ -1,4 +1,4 @@
-"""How good the codes are: m-Recall of all ten methods on every set at hand, five seeds, mean and spread.
+"""Quality of the codes: m-Recall of all ten methods on every available set, five seeds, mean and spread.
 
     python benchmarks/quality.py --data DIR --json quality.json     # hours on two cores
     python benchmarks/quality.py --quick                            # minutes: photos, 64 bits, two seeds

@@ -1,4 +1,4 @@
-"""Speed of the searches beside FAISS: ratios of two things timed in one process, alternating, best of several.
+"""Speed of the searches compared with FAISS: ratios of times measured alternately in one process, best of several.
 
     python benchmarks/search.py [--quick] [--json PATH] [--threads 2] [--large]
 
@@ -29,6 +29,8 @@ os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library rea
 import faiss  # noqa: E402
 import numba  # noqa: E402
 import numpy as np  # noqa: E402
+import timing  # noqa: E402
+from vectors import surface  # noqa: E402
 
 from autojacobin import ITQ, Codes  # noqa: E402
 from autojacobin.core.compilation import popcount, use_wide_registers  # noqa: E402
@@ -44,31 +46,16 @@ faiss.omp_set_num_threads(arguments.threads)
 results: list[dict[str, Any]] = []
 
 
-def surface(n: int, seed: int) -> np.ndarray:
-    """Points near a curved surface of few dimensions in 64, so that bits depend on each other."""
-    rng = np.random.default_rng(seed)
-    inner = rng.normal(size=(n, 12)).astype(np.float32)
-    mixing = np.random.default_rng(99).normal(size=(2, 12, 64)).astype(np.float32)
-    return np.tanh(inner @ mixing[0]) + 0.3 * inner @ mixing[1]
-
-
 def realistic(n: int, n_bits: int, seed: int) -> tuple[Codes, np.ndarray]:
     planes = np.random.default_rng(5).normal(size=(64, n_bits)).astype(np.float32)
-    projections = surface(n, seed) @ planes
+    projections = surface(n, 64, seed) @ planes
     return Codes.from_bits(projections >= 0), projections
 
 
 def fastest(candidates: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, float]:
-    """Best time of each, taken in turns so that all of them meet the same noise."""
     for call in candidates.values():
         call()
-    best = dict.fromkeys(candidates, float("inf"))
-    for _ in range(rounds):
-        for name, call in candidates.items():
-            start = time.perf_counter()
-            call()
-            best[name] = min(best[name], time.perf_counter() - start)
-    return best
+    return timing.fastest(candidates, rounds)
 
 
 def report(what: str, ratio: float, wanted: str, **details: float) -> None:
@@ -120,7 +107,7 @@ def against_faiss(base: Codes, queries: Codes, k: int, wanted: str) -> None:
 
 @numba.njit(nogil=True)
 def _count_alone(tiles: Any, queries: Any) -> Any:
-    """XOR and popcount of all codes and nothing else: what the machine can do."""
+    """XOR and popcount of all codes and nothing else: the limit of the machine."""
     use_wide_registers()
     total = np.uint64(0)
     for t in range(tiles.shape[0]):
@@ -135,7 +122,7 @@ def _count_alone(tiles: Any, queries: Any) -> Any:
 def asymmetric() -> None:
     base, _ = realistic(N, 128, 0)
     queries, projections = realistic(QUERIES, 128, 1)
-    vectors, asked = surface(N, 0), surface(QUERIES, 1)
+    vectors, asked = surface(N, 64, 0), surface(QUERIES, 64, 1)
     rabitq = faiss.IndexRaBitQ(128, faiss.METRIC_L2)
     padded = [np.pad(part, ((0, 0), (0, 64))) for part in (vectors, asked)]
     rabitq.train(padded[0][:20_000])

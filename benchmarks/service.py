@@ -1,4 +1,4 @@
-"""What HTTP costs on top of the search, and what the service does when it is asked for twice what it can.
+"""What HTTP adds to the time of a search, and how the service behaves under twice the load that it can handle.
 
     python benchmarks/service.py [--quick] [--json PATH] [--threads 2] [--seconds 60]
 
@@ -40,6 +40,7 @@ arguments = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library reads it
 
 import numpy as np  # noqa: E402
+from vectors import surface  # noqa: E402
 
 from autojacobin import ITQ  # noqa: E402
 from autojacobin.search import Index  # noqa: E402
@@ -53,15 +54,8 @@ BATCH, K, WIDTH, CONNECTIONS = 64, 10, 128, 64
 results: list[dict[str, Any]] = []
 
 
-def surface(n: int, seed: int) -> np.ndarray:
-    """Points near a curved surface of few dimensions, so that bits depend on each other as real ones do."""
-    inner = np.random.default_rng(seed).normal(size=(n, 12)).astype(np.float32)
-    mixing = np.random.default_rng(99).normal(size=(2, 12, WIDTH)).astype(np.float32)
-    return np.tanh(inner @ mixing[0]) + 0.3 * inner @ mixing[1]
-
-
 class Service:
-    """The service as users run it, in a process of its own."""
+    """The service as users run it, in a separate process."""
 
     def __init__(self, path: Path, port: int = 0) -> None:
         command = [sys.executable, "-c", "from autojacobin.cli import main; main()", "serve", f"points={path}"]
@@ -77,7 +71,7 @@ class Service:
             time.sleep(0.05)
 
     def resident_mb(self) -> float:
-        """Memory of its own, without the mapped files of the index."""
+        """Memory of the process without the mapped files of the index."""
         fields = Path(f"/proc/{self.process.pid}/status").read_text().split()
         return int(fields[fields.index("RssAnon:") + 1]) / 1024
 
@@ -114,7 +108,7 @@ with Listener(("127.0.0.1", 0)) as listener:
 
 @contextmanager
 def bare_socket(path: Path) -> Iterator[bare.Connection]:
-    """The same search in another process, in a thread of its own, with nothing around it."""
+    """The same search in another process, in a separate thread, with nothing around it."""
     process = subprocess.Popen([sys.executable, "-c", _BARE, str(path), str(K)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -131,7 +125,7 @@ def report(what: str, value: float, wanted: str, **details: Any) -> None:
 
 
 def throughput(index: Index, service: Service, queries: np.ndarray) -> float:
-    """Compare batches through HTTP, from two connections, with a loop in this process; gives requests a second."""
+    """Compare batches through HTTP, from two connections, with a loop in this process; returns requests per second."""
     batches = [np.ascontiguousarray(queries[start : start + BATCH]) for start in range(0, len(queries), BATCH)]
     local, remote = [], []
     index.search(batches[0], K)
@@ -257,7 +251,7 @@ def _report_load(what: str, statuses: Counter[str], taken: list[float], memory: 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "index"
-        base, queries = surface(N, 0), surface(2048 if arguments.quick else 4096, 1)
+        base, queries = surface(N, WIDTH, 0), surface(2048 if arguments.quick else 4096, WIDTH, 1)
         with Index.create(path, ITQ(128, random_state=0).fit(base[:10_000])) as index:
             index.add(base)
         service = Service(path)

@@ -1,4 +1,4 @@
-"""Speed against recall: ours and FAISS with 8, 16 and 24 bytes a vector in memory, each re-ranked exactly.
+"""Speed against recall: ours and FAISS with 8, 16 and 24 bytes per vector in memory, each re-ranked exactly.
 
     python benchmarks/tradeoff.py [--data DIR] [--sets sift ...] [--method ITQ] [--threads 2] [--clock cpu]
                                   [--quick] [--json PATH] [--picture PATH]
@@ -118,7 +118,7 @@ def ours(data: VectorSet, queries: Any, budget: int) -> Iterator[Contender]:
 
 
 def shorter(mine: list[Contender], budget: int) -> list[Contender]:
-    """Ours with fewer bytes than the budget, to be timed once more beside the peers of the budget."""
+    """Ours with fewer bytes than the budget, to be timed again with the others of the budget."""
     named = {f"{one.name}, {one.bytes} bytes": one for one in mine if one.name in OURS and one.bytes < budget}
     return [replace(one, name=name, points=[]) for name, one in named.items()]
 
@@ -196,7 +196,7 @@ def candidates_for(contender: Contender, truth: Ids, n: int) -> dict[float, int]
 
 
 def measure(contenders: list[Contender], truth: Ids, n: int) -> None:
-    """Time every contender at every recall, in turns so that all meet the same noise."""
+    """Time every contender at every recall, in turns, so that noise affects all of them alike."""
     wanted = [(contender, *pair) for contender in contenders for pair in candidates_for(contender, truth, n).items()]
     best: dict[tuple[str, float], tuple[float, Ids]] = {}
     for contender, _, c in wanted:

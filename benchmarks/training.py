@@ -1,4 +1,4 @@
-"""Speed of training: ratios of two things timed in one process, alternating, best of several; and whole fits.
+"""Speed of training: ratios of times measured alternately in one process, best of several; and complete fits.
 
     python benchmarks/training.py [--quick] [--json PATH] [--data DIR] [--threads 2] [--large] [--gpu] [--plot PATH]
 
@@ -32,6 +32,7 @@ os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library rea
 
 import numpy as np  # noqa: E402
 import printed  # noqa: E402
+import timing  # noqa: E402
 
 from autojacobin import AutoJacoBin  # noqa: E402
 from autojacobin.autoencoder import Batch, Network, Objective, TangentSpaces, tangent_spaces  # noqa: E402
@@ -48,15 +49,8 @@ results: list[dict[str, Any]] = []
 
 
 def fastest(candidates: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, float]:
-    """Best time of each, taken in turns so that all of them meet the same noise."""
-    best = dict.fromkeys(candidates, float("inf"))
-    for _ in range(rounds):
-        for name, call in candidates.items():
-            time.sleep(0.05)  # until the threads of BLAS have stopped waiting for more work
-            start = time.perf_counter()
-            call()
-            best[name] = min(best[name], time.perf_counter() - start)
-    return best
+    # the threads of BLAS need a moment to stop waiting for more work
+    return timing.fastest(candidates, rounds, before=lambda: time.sleep(0.05))
 
 
 def report(what: str, ratio: float, wanted: str, **details: float) -> None:
@@ -128,7 +122,7 @@ def objective() -> None:
 
 @one_blas_thread()
 def line() -> None:
-    """CPU time of what a step is made of, over that of as many evaluations in full."""
+    """CPU time of the parts of a step, divided by that of as many full evaluations."""
     for D, d in ((128, 64),) if arguments.quick else ((128, 64), (960, 256)):
         n = 1000 if D == 128 else 250
         network, batch = problem(n, D, d, d)
@@ -188,7 +182,7 @@ def _rotated(V: np.ndarray, rotation: np.ndarray, peer: Any) -> list[tuple[str, 
 
 
 def whole_fit(name: str, n: int, D: int, n_bits: int, device: str = "cpu") -> dict[str, float]:
-    """Seconds of a fit and of its tangent spaces, and the peak of memory, in a process of its own."""
+    """Seconds of a fit and of its tangent spaces, and the peak of memory, in a separate process."""
     context = multiprocessing.get_context("spawn")
     parent, child = context.Pipe()
     process = context.Process(target=_fit_and_tell, args=(child, learning_set(name, n, D), n_bits, device))
@@ -235,7 +229,7 @@ def fits() -> None:
 
 @one_blas_thread()
 def breakdown() -> None:
-    """Where the time of the fit at 128-D goes, on one core, in microseconds a point."""
+    """Where the time of the fit at 128-D goes, on one core, in microseconds per point."""
     X = learning_set("sift", POINTS, 128) / 1000
     candidates = Candidates(X)
     places = np.arange(32)
@@ -257,7 +251,7 @@ def breakdown() -> None:
 
 
 def growth() -> None:
-    """Slopes of log time over log size, beside the slopes that the operation counts promise."""
+    """Slopes of log time over log size, beside the slopes that follow from the operation counts."""
     quick = arguments.quick
     axes: dict[str, tuple[str, list[int], Callable[[int], Callable[[], Any]]]] = {
         "objective over n": ("1", [250, 500, 1000, 2000], lambda n: _evaluation(n, 128, 64)),

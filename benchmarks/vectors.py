@@ -1,4 +1,4 @@
-"""Real sets for the benchmarks: every folder with learn, base and query files in a folder of sets."""
+"""Vectors for the benchmarks: the real sets of a folder, and synthetic points."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ def real_sets(folder: str | None) -> list[tuple[VectorSet, np.ndarray]]:
         return [_with_truth(load_set("digits"))]
     names = sorted(path.name for path in Path(folder).iterdir() if path.is_dir() and not path.name.startswith("."))
     return [_with_truth(load_set(name, folder)) for name in names]
+
+
+def surface(n: int, width: int, seed: int) -> np.ndarray:
+    """Make points near a curved surface of 12 dimensions, so that the bits of their codes depend on each other."""
+    inner = np.random.default_rng(seed).normal(size=(n, 12)).astype(np.float32)
+    mixing = np.random.default_rng(99).normal(size=(2, 12, width)).astype(np.float32)
+    return np.tanh(inner @ mixing[0]) + 0.3 * inner @ mixing[1]
 
 
 def _with_truth(data: VectorSet) -> tuple[VectorSet, np.ndarray]:

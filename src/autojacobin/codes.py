@@ -1,4 +1,4 @@
-"""Packed binary codes that know their length and their bit order."""
+"""Binary codes, packed into bytes in one bit order, with their length."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Codes:
     """``n`` binary codes of ``n_bits`` bits each, packed into bytes.
 
     Bit ``j`` of a code is bit ``j % 8``, least significant first, of byte ``j // 8``; the bits that
-    fill up the last byte are zero, so they never count in a distance. Two ``Codes`` are equal when their bits
-    are, and the packed array cannot be written through them.
+    fill up the last byte are zero, so they add nothing to a distance. Two ``Codes`` are equal when their bits
+    are, and the packed array cannot be changed through them.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Codes:
     __hash__ = None  # type: ignore[assignment]  # equal by content, and the content may be large
 
     def __init__(self, packed: npt.ArrayLike, n_bits: SupportsIndex) -> None:
-        length = _checked_length(n_bits)
+        length = _as_length(n_bits)
         xp = namespace(packed)
         array = xp.asarray(packed)
         if array.dtype != np.uint8:
@@ -81,27 +81,27 @@ class Codes:
         if xp is np:
             self._packed.flags.writeable = False
         self._n_bits = length
-        self._tiles: Any = None  # what search lays out at its first call
+        self._tiles: Any = None  # the codes as search arranges them at its first call
 
     @classmethod
     def from_bits(cls, bits: npt.ArrayLike) -> Codes:
-        """Pack a matrix of 0 and 1 (or of booleans), a code a row."""
-        matrix = _checked_matrix(bits, "bits")
+        """Pack a matrix of 0 and 1 (or of booleans) with one code per row."""
+        matrix = _as_matrix(bits, "bits")
         if matrix.dtype == np.bool_:
             return cls._pack(matrix)
-        _refuse_others(matrix, (0, 1))
+        _check_values(matrix, (0, 1))
         return cls._pack(matrix != 0)
 
     @classmethod
     def from_signs(cls, signs: npt.ArrayLike) -> Codes:
-        """Pack a matrix of -1 and +1, a code a row; +1 becomes bit 1."""
-        matrix = _checked_matrix(signs, "signs")
-        _refuse_others(matrix, (-1, 1))
+        """Pack a matrix of -1 and +1 with one code per row; +1 becomes bit 1."""
+        matrix = _as_matrix(signs, "signs")
+        _check_values(matrix, (-1, 1))
         return cls._pack(matrix > 0)
 
     @classmethod
     def concatenate(cls, parts: Iterable[Codes]) -> Codes:
-        """Put codes of one length below each other."""
+        """Concatenate codes of one length."""
         parts = list(parts)
         if not parts:
             raise DataError("no codes to concatenate, got an empty sequence; expected at least one Codes")
@@ -160,7 +160,7 @@ class Codes:
     @overload
     def __getitem__(self, rows: slice | Sequence[int] | npt.NDArray[Any]) -> Codes: ...
     def __getitem__(self, rows: Any) -> Codes:
-        """Choose rows by a number, a slice, an array of numbers or a mask; the answer is again ``Codes``."""
+        """Choose rows by a number, a slice, an array of numbers or a mask; the result is ``Codes`` again."""
         if isinstance(rows, tuple):
             raise DataError(
                 f"codes are indexed by rows alone, got {len(rows)} indices; "
@@ -186,7 +186,7 @@ class Codes:
         return Codes, (to_host(self._packed), self._n_bits)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the codes to ``path`` as an npz archive of plain arrays, whole or not at all."""
+        """Write the codes to ``path`` as an npz archive of plain arrays, atomically."""
         stream = io.BytesIO()
         np.savez(
             stream,
@@ -233,7 +233,7 @@ def _first_sentence(error: Exception) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def _checked_length(n_bits: SupportsIndex) -> int:
+def _as_length(n_bits: SupportsIndex) -> int:
     try:
         length = operator.index(n_bits)
     except TypeError:
@@ -243,14 +243,14 @@ def _checked_length(n_bits: SupportsIndex) -> int:
     return length
 
 
-def _checked_matrix(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
+def _as_matrix(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
     try:
         matrix = np.asarray(values)
     except ValueError as error:
         raise DataError(f"{what} cannot be read as a matrix: {error}; pass rows of equal length") from error
     if matrix.ndim != 2:
         raise DataError(
-            f"{what} must be a matrix with a code a row, got {matrix.ndim} dimension(s); "
+            f"{what} must be a matrix with one code per row, got {matrix.ndim} dimension(s); "
             "reshape one code with values.reshape(1, -1)"
         )
     if matrix.dtype.kind not in "biuf":
@@ -258,7 +258,7 @@ def _checked_matrix(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
     return matrix
 
 
-def _refuse_others(matrix: npt.NDArray[Any], allowed: tuple[int, int]) -> None:
+def _check_values(matrix: npt.NDArray[Any], allowed: tuple[int, int]) -> None:
     wrong = (matrix != allowed[0]) & (matrix != allowed[1])
     if wrong.any():
         row, column = np.unravel_index(int(np.argmax(wrong)), wrong.shape)

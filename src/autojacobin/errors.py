@@ -1,4 +1,4 @@
-"""The errors this library raises; each message says what is wrong, what was got, what is expected, how to mend it."""
+"""Errors; each message says what is wrong, what was given, what is expected and how to fix it."""
 
 from sklearn.exceptions import NotFittedError
 
@@ -13,15 +13,15 @@ class AutoJacobinError(Exception):
 
 
 class DataError(AutoJacobinError, ValueError):
-    """Data or a parameter that cannot be worked with."""
+    """Data or a parameter that cannot be used."""
 
 
 class DataTypeError(DataError, TypeError):
-    """Data of a kind that cannot be worked with: text, objects, sparse matrices, complex numbers."""
+    """Data of a type that cannot be used: text, objects, sparse matrices, complex numbers."""
 
 
 class FormatError(AutoJacobinError):
-    """A file that is damaged, foreign, or written by a newer library."""
+    """A file that is damaged, in another format, or written by a newer version of the library."""
 
 
 class StorageError(AutoJacobinError, OSError):
@@ -29,7 +29,7 @@ class StorageError(AutoJacobinError, OSError):
 
 
 class IndexLockedError(AutoJacobinError):
-    """An index that somebody else is writing to."""
+    """An index that another process is writing to."""
 
 
 class MissingExtraError(AutoJacobinError, ImportError):

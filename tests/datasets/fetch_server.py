@@ -10,14 +10,13 @@ class Server:
     """Serves ``content``; each request is handled by the next of ``acts``, and by ``honest`` once they are used up."""
 
     def __init__(self, url, content):
-        self.url, self.content, self.etag = url, content, '"one"'
-        self.modified = None
+        self.url, self.content = url, content
         self.acts = []
         self.requests = []  # headers of each, as they came
 
 
 @contextmanager
-def serving(content):
+def serving(content, context=None):
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -31,7 +30,10 @@ def serving(content):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listener:
-        server = Server(f"http://127.0.0.1:{listener.server_port}/file.bin", content)
+        if context is not None:
+            listener.socket = context.wrap_socket(listener.socket, server_side=True)
+        scheme = "http" if context is None else "https"
+        server = Server(f"{scheme}://127.0.0.1:{listener.server_port}/file.bin", content)
         thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
@@ -51,25 +53,18 @@ def _head(handler, status, length, **more):
     handler.end_headers()
 
 
-def _asked_from(handler, server):
-    """First byte that is asked for, if the file is still the one that the client began with."""
-    match = re.fullmatch(r"bytes=(\d+)-", handler.headers.get("Range", ""))
-    same = handler.headers.get("If-Range") in (None, server.etag, server.modified)
-    return int(match[1]) if match and same else None
-
-
 def honest(handler, server, upto=None):
-    start = _asked_from(handler, server)
-    marks = {"ETag": server.etag, "Last_Modified": server.modified}
+    match = re.fullmatch(r"bytes=(\d+)-", handler.headers.get("Range", ""))
     n = len(server.content)
-    if start is None:
-        _head(handler, 200, n, **marks)
+    start = int(match[1]) if match else 0
+    if not match:
+        _head(handler, 200, n)
     elif start >= n:
         _head(handler, 416, 0, Content_Range=f"bytes */{n}")
         return
     else:
-        _head(handler, 206, n - start, Content_Range=f"bytes {start}-{n - 1}/{n}", **marks)
-    handler.wfile.write(server.content[start or 0 : upto])
+        _head(handler, 206, n - start, Content_Range=f"bytes {start}-{n - 1}/{n}")
+    handler.wfile.write(server.content[start:upto])
 
 
 def breaking_off_at(upto):
@@ -77,42 +72,36 @@ def breaking_off_at(upto):
 
 
 def ignoring_range(handler, server):
-    _head(handler, 200, len(server.content), ETag=server.etag)
+    _head(handler, 200, len(server.content))
     handler.wfile.write(server.content)
 
 
 def ignoring_range_and_breaking_off(handler, server):
-    _head(handler, 200, len(server.content), ETag=server.etag)
+    _head(handler, 200, len(server.content))
     handler.wfile.write(server.content[: len(server.content) // 2])
 
 
 def announcing(length):
     def act(handler, server):
-        _head(handler, 200, length, ETag=server.etag)
+        _head(handler, 200, length)
         handler.wfile.write(server.content)
 
     return act
 
 
 def without_length(handler, server):
-    _head(handler, 200, None, ETag=server.etag)
+    _head(handler, 200, None)
     handler.wfile.write(server.content)
 
 
-def going_on_elsewhere(handler, server):
+def continuing_elsewhere(handler, server):
     n = len(server.content)
-    _head(handler, 206, n - 1, Content_Range=f"bytes 1-{n - 1}/{n}", ETag=server.etag)
+    _head(handler, 206, n - 1, Content_Range=f"bytes 1-{n - 1}/{n}")
     handler.wfile.write(server.content[1:])
 
 
-def going_on_with_another_file(handler, server):
-    start, n = _asked_from(handler, server), len(server.content)
-    _head(handler, 206, n - start, Content_Range=f"bytes {start}-{n - 1}/{n}", ETag='"another"')
-    handler.wfile.write(bytes(n - start))
-
-
 def corrupting(handler, server):
-    _head(handler, 200, len(server.content), ETag=server.etag)
+    _head(handler, 200, len(server.content))
     handler.wfile.write(bytes([server.content[0] ^ 1]) + server.content[1:])
 
 
@@ -120,8 +109,8 @@ def answering(status):
     return lambda handler, server: _head(handler, status, 0)
 
 
-def redirecting(handler, server):
-    _head(handler, 302, 0, Location=server.url.replace("file.bin", "moved.bin"))
+def redirecting_to(place):
+    return lambda handler, server: _head(handler, 302, 0, Location=place)
 
 
 def hanging_up(handler, server):
@@ -130,7 +119,7 @@ def hanging_up(handler, server):
 
 
 def dawdling(handler, server):
-    _head(handler, 200, len(server.content), ETag=server.etag)
+    _head(handler, 200, len(server.content))
     for start in range(0, len(server.content), 10_000):
         handler.wfile.write(server.content[start : start + 10_000])
         handler.wfile.flush()

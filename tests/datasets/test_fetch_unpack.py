@@ -17,8 +17,8 @@ from autojacobin.datasets.unpack import unpack
 MEMBERS = {"sift/sift_base.fvecs": b"base" * 5000, "sift/deep/er/x.ivecs": b"", "readme.txt": "é".encode()}
 
 
-def tar_of(path, members, mode="w:gz"):
-    with tarfile.open(path, mode) as tar:
+def tar_of(path, members):
+    with tarfile.open(path, "w:gz") as tar:
         for name, content in members.items():
             member = name if isinstance(name, tarfile.TarInfo) else tarfile.TarInfo(name)
             member.size = len(content) if member.type == tarfile.REGTYPE else 0
@@ -46,12 +46,9 @@ def refused(archive, match, most_bytes=10**6):
     assert sorted(archive.parent.rglob("*")) == before
 
 
-@pytest.mark.parametrize("kind", ["a.tar.gz", "a.tgz", "a.tar", "a.zip"])
+@pytest.mark.parametrize("kind", ["a.tar.gz", "a.tgz", "a.zip"])
 def test_what_went_in_comes_out(tmp_path, kind):
-    if kind.endswith(".zip"):
-        archive = zip_of(tmp_path / kind, MEMBERS)
-    else:
-        archive = tar_of(tmp_path / kind, MEMBERS, "w" if kind.endswith(".tar") else "w:gz")
+    archive = zip_of(tmp_path / kind, MEMBERS) if kind.endswith(".zip") else tar_of(tmp_path / kind, MEMBERS)
     told = []
     unpack(archive, tmp_path / "out", 10**6, progress=lambda *step: told.append(step))
     assert tree(tmp_path / "out") == MEMBERS
@@ -69,16 +66,9 @@ def test_archives_of_the_usual_programs_come_out(tmp_path):
     assert tree(tmp_path / "out") == {"in/one.txt": b"one.txt", "in/two.txt": b"two.txt"}
 
 
-@pytest.mark.parametrize("name", ["x" * 256, "ä" * 128, "folder/" * 200 + "x"])
+@pytest.mark.parametrize("name", ["x" * 256, "ä" * 128, "folder/" * 800 + "x"])
 def test_names_that_no_file_can_have_are_refused(tmp_path, name):
-    refused(zip_of(tmp_path / "a.zip", {name: b"1"}), "has a longer name than a file can have")
-
-
-def test_a_single_compressed_file_comes_out_under_its_name(tmp_path):
-    with gzip.open(tmp_path / "base.fvecs.gz", "wb") as stream:
-        stream.write(b"vectors")
-    unpack(tmp_path / "base.fvecs.gz", tmp_path / "out", 100)
-    assert tree(tmp_path / "out") == {"base.fvecs": b"vectors"}
+    refused(zip_of(tmp_path / "a.zip", {name: b"1"}), "is damaged: .*File name too long")
 
 
 def test_an_archive_in_an_archive_is_unpacked_in_its_place(tmp_path):
@@ -128,14 +118,9 @@ def test_links_in_a_zip_are_refused(tmp_path):
     refused(zip_of(tmp_path / "a.zip", {member: b"/etc/passwd"}), "'innocent' is a link or a device")
 
 
-@pytest.mark.parametrize("kind", ["tar.gz", "zip", "gz"])
-def test_a_bomb_is_stopped(tmp_path, kind):
-    zeros = bytes(5_000_000)
-    archive = tmp_path / f"a.{kind}"
-    if kind == "gz":
-        archive.write_bytes(gzip.compress(zeros))
-    else:
-        (zip_of if kind == "zip" else tar_of)(archive, {"bomb": zeros})
+@pytest.mark.parametrize("make", [tar_of, zip_of])
+def test_a_bomb_is_stopped(tmp_path, make):
+    archive = make(tmp_path / "a.tar.gz", {"bomb": bytes(5_000_000)})
     assert archive.stat().st_size < 10_000
     refused(archive, "more than the 1,000,000 bytes expected", most_bytes=1_000_000)
 
@@ -148,21 +133,17 @@ def test_a_bomb_in_the_archive_inside_is_stopped(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "in.tar.gz"]
 
 
-def test_a_header_as_large_as_a_bomb_is_stopped(tmp_path):
+def test_a_header_that_claims_more_than_the_file_holds_is_reported(tmp_path):
     member = tarfile.TarInfo("././@PaxHeader")
     member.type, member.size = tarfile.XHDTYPE, 2**33
-    (tmp_path / "a.tar").write_bytes(member.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
-    refused(tmp_path / "a.tar", "header of 8,589,934,592 bytes")
-    (tmp_path / "place").rmdir()
-    (tmp_path / "a.tar.gz").write_bytes(gzip.compress((tmp_path / "a.tar").read_bytes()))
-    refused(tmp_path / "a.tar.gz", "header of 8,589,934,592 bytes")
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(member.tobuf(tarfile.GNU_FORMAT) + bytes(1024)))
+    refused(tmp_path / "a.tar.gz", "is damaged")
 
 
 @pytest.mark.parametrize("make", [tar_of, zip_of])
-def test_a_flood_of_members_is_stopped(tmp_path, monkeypatch, make):
-    monkeypatch.setattr("autojacobin.datasets.unpack._MOST_MEMBERS", 50)
-    archive = make(tmp_path / "a.tar.gz", {str(number): b"" for number in range(51)})
-    refused(archive, "more than 50 members")
+def test_a_flood_of_empty_members_is_stopped(tmp_path, make):
+    archive = make(tmp_path / "a.tar.gz", {str(number): b"" for number in range(50)})
+    refused(archive, "more than the 20,000 bytes expected", most_bytes=20_000)
 
 
 def test_the_same_name_twice_is_refused(tmp_path):
@@ -183,7 +164,7 @@ def test_encrypted_members_are_refused(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"hello, I am a web page", b"\x1f\x8b", b"PK\3\4", bytes(512)])
 def test_what_is_no_archive_is_told(tmp_path, content):
     (tmp_path / "a.tar.gz").write_bytes(content)
-    refused(tmp_path / "a.tar.gz", "is no archive|is damaged")
+    refused(tmp_path / "a.tar.gz", "is not an archive|is damaged")
 
 
 @pytest.mark.parametrize("make", [tar_of, zip_of])
@@ -214,14 +195,14 @@ def test_a_name_that_is_no_text_is_told(tmp_path):
 
 
 @settings(max_examples=150, deadline=None)
-@given(data=st.data(), kind=st.sampled_from(["a.tar.gz", "a.tar", "a.zip"]))
+@given(data=st.data(), kind=st.sampled_from(["a.tar.gz", "a.zip"]))
 def test_damaged_archives_are_told_or_come_out_bounded(data, kind, tmp_path_factory):
     folder = tmp_path_factory.mktemp("damaged")
     members = {"a/one": b"0123456789" * 30, "zwölf": bytes(600)}
     if kind == "a.zip":
         zip_of(folder / kind, members)
     else:
-        tar_of(folder / kind, members, "w" if kind == "a.tar" else "w:gz")
+        tar_of(folder / kind, members)
     content = bytearray((folder / kind).read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
@@ -237,5 +218,5 @@ def test_damaged_archives_are_told_or_come_out_bounded(data, kind, tmp_path_fact
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(StorageError, match="cannot write .*missing.*; make room"):
+    with pytest.raises(StorageError, match="cannot write .*missing.*; check that the folder exists"):
         unpack(tar_of(tmp_path / "a.tar.gz", MEMBERS), tmp_path / "missing" / "out", 10**6)

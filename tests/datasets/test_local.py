@@ -161,7 +161,7 @@ def test_a_damaged_file_is_told(tmp_path):
 
 def test_an_empty_folder_is_told(tmp_path):
     (tmp_path / "mine").mkdir()
-    with pytest.raises(DataError, match="is no set: .* it has no files"):
+    with pytest.raises(DataError, match="is not a set: .* it has no files"):
         load_set(tmp_path / "mine")
 
 

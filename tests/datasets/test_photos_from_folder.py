@@ -120,7 +120,7 @@ def test_a_picture_without_features_is_left_out(album, tmp_path):
     for number in range(3):
         (folder / f"{number}.png").write_bytes((album / "picture 00.png").read_bytes())
     cv2.imwrite(str(folder / "blank.png"), np.full((50, 50), 9, np.uint8))
-    assert build_set(folder, tmp_path / "local", "sift").skipped == (("blank.png", "nothing in it stands out"),)
+    assert build_set(folder, tmp_path / "local", "sift").skipped == (("blank.png", "no features were found in it"),)
     assert build_set(folder, tmp_path / "global", "gist").skipped == ()
 
 
@@ -178,7 +178,7 @@ def test_a_folder_that_appears_meanwhile_is_not_overwritten(album, tmp_path):
         (tmp_path / "set").mkdir(exist_ok=True)
         (tmp_path / "set" / "theirs").write_text("precious")
 
-    with pytest.raises(StorageError, match="somebody else has written there"):
+    with pytest.raises(StorageError, match="another process has written there"):
         build_set(album, tmp_path / "set", "wavelet", progress=somebody_else)
     assert contents(tmp_path / "set") == {"theirs": b"precious"}
     assert os.listdir(tmp_path) == ["set"]
@@ -205,7 +205,7 @@ def test_too_few_pictures_are_told_with_the_first_trouble(album, tmp_path):
         DataError, match=r"at least 3 pictures .*got 1 of 2 .*the first trouble was: b.png: cannot decode"
     ):
         build_set(folder, tmp_path / "set", "gist")
-    with pytest.raises(StorageError, match="it is no folder"):
+    with pytest.raises(StorageError, match="it is not a folder"):
         build_set(folder / "a.png", tmp_path / "set", "gist")
     assert os.listdir(tmp_path) == ["pictures"]
 

@@ -6,6 +6,7 @@ signal, an error that is no sentence, memory for more than the file can hold, or
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import tempfile
 import warnings
@@ -275,6 +276,10 @@ def _read_archive(content: bytes, folder: Path, *, name: str) -> None:
         assert [path.name for path in Path(parent).iterdir()] == ["target"]
 
 
+def _read_tar(content: bytes, folder: Path) -> None:
+    _read_archive(gzip.compress(content, 1), folder, name="a.tar.gz")
+
+
 def _tars() -> list[bytes]:
     import io
     import tarfile
@@ -325,6 +330,6 @@ TARGETS: dict[str, Target] = {
     "index-repair": _index(read=_repair_index),
     "idx": Target(_read_idx, _idx_files, _DAMAGED, seal=_sealed_idx),
     "picture": Target(_read_picture, _pictures, (DataError,)),
-    "tar": Target(partial(_read_archive, name="a.tar"), _tars, _DAMAGED, seal=_sealed_tar),
+    "tar": Target(_read_tar, _tars, _DAMAGED, seal=_sealed_tar),
     "zip": Target(partial(_read_archive, name="a.zip"), _zips, _DAMAGED, **_ZIPPED),
 }

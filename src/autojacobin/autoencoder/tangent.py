@@ -7,7 +7,6 @@ mean of the neighbours is the centre of the local PCA.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from autojacobin.autoencoder.eigen_gpu import block_size, leading_eigenvectors
 from autojacobin.core.arrays import free_gpu_memory, namespace
 from autojacobin.core.linear_algebra import centre, principal_frame
-from autojacobin.core.parallel import map_points
+from autojacobin.core.parallel import Progress, map_points
 
 __all__ = ["Candidates", "TangentSpaces", "TangentsOnDemand", "local_pca", "tangent_spaces", "tangents_for_training"]
 
@@ -191,7 +190,7 @@ def tangents_for_training(
     *,
     sample: int | None,
     rng: np.random.RandomState,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> TangentSpaces | TangentsOnDemand:
     """Tangent spaces at all rows of ``X``: estimated now if they fit into memory, else on demand.
 
@@ -221,7 +220,7 @@ def tangent_spaces(
     n_neighbors: int,
     max_rank: int,
     energy: float,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
     *,
     candidates: Candidates | None = None,
     own_rows: Any = None,

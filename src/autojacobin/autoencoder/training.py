@@ -17,7 +17,7 @@ from autojacobin.autoencoder.network import Network
 from autojacobin.autoencoder.objective import Batch, Objective
 from autojacobin.autoencoder.tangent import TangentsOnDemand, TangentSpaces
 from autojacobin.core.arrays import namespace
-from autojacobin.core.parallel import one_blas_thread
+from autojacobin.core.parallel import Progress, one_blas_thread
 
 __all__ = ["History", "train"]
 
@@ -39,7 +39,7 @@ def train(
     n_epochs: int = 5,
     tol: float = 0.0,
     corrupt: Callable[[Any], Any] | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Network, History]:
     """Train ``network`` on the rows of ``X``.
 

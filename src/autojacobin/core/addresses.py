@@ -44,7 +44,7 @@ def redacted_address(address: object) -> str:
     Parameters
     ----------
     address : str, bytes or path
-        The whole text is one address, whatever characters it has. A plain path is given back unchanged.
+        The whole text is one address, whatever characters it has. A plain path is returned unchanged.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Write files and folders whole or not at all, and translate errors of the operating system into one sentence.
+"""Write files and folders atomically, and translate errors of the operating system into one sentence.
 
 A reader never sees half of a file or folder that is written here, not even after a crash.
 """
@@ -91,7 +91,7 @@ def clear_os_errors(task: str, advice: str | Callable[[OSError], str]) -> Iterat
         raise
     except OSError as error:
         message = f"cannot {task}: "
-        if error.strerror is None and str(error).startswith(message):  # atomic_writer has said all of it
+        if error.strerror is None and str(error).startswith(message):  # the message of atomic_writer is complete
             message = str(error)
         else:
             message += f"{os_reason(error)}; {advice}" if isinstance(advice, str) else advice(error)

@@ -139,9 +139,9 @@ def _fetch_file(remote: RemoteFile, target: Path, unpacked: Path, progress: Prog
         download(remote, target, progress)
     if remote.unpacked_bytes is not None:
         unpack(target, unpacked, remote.unpacked_bytes, inner=remote.inner, progress=progress)
-    keep_checksum(remote, target, progress)  # once it has proved to be whole
+    keep_checksum(remote, target, progress)  # now that it is known to be intact
     if remote.unpacked_bytes is not None:
-        target.unlink()  # the unpacked vectors are there now, and the archive would take as much room again
+        target.unlink()  # the unpacked vectors are there now, and the archive would take as much space again
 
 
 def _found(entry: Entry, folder: str | os.PathLike[str] | None) -> dict[str, Path] | None:

@@ -18,11 +18,9 @@ class RemoteFile:
     Attributes
     ----------
     url, name : str
-        Where it is, with http, https or ftp, and what it is called in the folder of its set.
+        Its address, with http, https or ftp, and its name in the folder of its set.
     most_bytes : int
         A download that grows past this is stopped: it is not the file that was asked for.
-    size : int, optional
-        Its exact size in bytes, where that is published.
     checksum : str, optional
         ``"md5:…"`` or ``"sha256:…"``, where one is published. Without one, the SHA-256 of the first download is kept
         beside the file, and a later download with another one is refused.
@@ -35,10 +33,14 @@ class RemoteFile:
     url: str
     name: str
     most_bytes: int
-    size: int | None = None
     checksum: str | None = None
     unpacked_bytes: int | None = None
     inner: str | None = None
+
+    @property
+    def resumable(self) -> bool:
+        """Whether a checksum, its own or those inside an archive, would show that two parts are of different files."""
+        return self.checksum is not None or self.unpacked_bytes is not None
 
     @property
     def shown(self) -> str:
@@ -60,7 +62,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Entry:
-    """A named set: everything that is known of it before a byte of it is here.
+    """A named set: what is known about it before it is downloaded.
 
     Attributes
     ----------
@@ -127,7 +129,7 @@ def _texmex(
     unpacked = rows * (4 + 4 * dimension) + truth_bytes
     return Entry(
         name=name,
-        description=f"{what}; the base and the queries are those provided, and what is learned from is "
+        description=f"{what}; the base and the queries are those provided, and the training set is "
         + ("the learning set" if split.train is None else f"{split.train:,} of the {learn:,} learning vectors"),
         layout="texmex",
         dimension=dimension,
@@ -155,7 +157,7 @@ def _mnist(name: str, what: str, root: str, md5s: tuple[str, str], elsewhere: tu
     return Entry(
         name=name,
         description=f"{what} of 28×28 pixels; the 10,000 test pictures are queries, the 60,000 training pictures the "
-        "base, and 10,000 of these are learned from",
+        "base, and 10,000 of these are the training set",
         layout="idx",
         dimension=784,
         rows=70_000,
@@ -174,7 +176,7 @@ _ENTRIES = (
     Entry(
         name="digits",
         description="1,797 handwritten digits of 8×8 pixels that ship with scikit-learn; "
-        "300 are queries, the others are the base and also what is learned from",
+        "300 are queries, the others are the base and also the training set",
         layout="digits",
         dimension=64,
         rows=1_797,
@@ -252,7 +254,7 @@ _ENTRIES = (
     Entry(
         name="nus-wide",
         description="128-D wavelet texture of 269,648 pictures of Flickr; a seeded draw gives 10,000 queries, the "
-        "other 259,648 are the base, and 10,000 of these are learned from",
+        "other 259,648 are the base, and 10,000 of these are the training set",
         layout="nus-wide",
         dimension=128,
         rows=269_648,

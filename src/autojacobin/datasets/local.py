@@ -33,7 +33,7 @@ _MOST_QUERIES, _MOST_TRAINING = 1_000, 10_000
 
 @dataclass(frozen=True)
 class VectorSet:
-    """Vectors split for an experiment: ``train`` to learn from, ``base`` to search in, ``queries`` to ask with.
+    """Vectors split for an experiment: ``train`` to learn from, ``base`` to search in, and ``queries``.
 
     Attributes
     ----------
@@ -67,9 +67,9 @@ def open_local(path: Path) -> VectorSet:
 
     A folder holds ``learn``, ``base``, ``query`` and, where there are any, ``groundtruth``, ``base_patches`` and
     ``query_patches``, in any format that :func:`open_vectors` reads and also under names such as
-    ``sift_base.fvecs``; without ``learn``, the base is learned from. An HDF5 file as ann-benchmarks lays it out has
+    ``sift_base.fvecs``. Without ``learn``, the base is also the training set. An HDF5 file of ann-benchmarks has
     its own split. Any other file is split with the seed 0: a tenth of its rows, 1,000 at most, are queries, the others
-    are the base, and 10,000 of these are learned from.
+    are the base, and 10,000 of these are the training set.
     """
     if path.is_dir():
         return open_parts(path.resolve().name, f"the files in {path}", find_parts(path))
@@ -106,7 +106,7 @@ def find_parts(folder: Path) -> dict[str, Path]:
         if role not in found:
             there = ", ".join(file.name for file in _files(folder)[:8]) or "no files"
             raise DataError(
-                f"{folder} is no set: it has no {name} file, expected learn, base and query (and groundtruth) "
+                f"{folder} is not a set: it has no {name} file, expected learn, base and query (and groundtruth) "
                 f"in a format such as base.npy or sift_base.fvecs; it has {there}"
             )
     return found
@@ -164,7 +164,7 @@ def _check_together(name: str, arrays: Mapping[str, Any]) -> None:
         if patches is not None and len(patches) != len(arrays[part]):
             raise DataError(
                 f"{name} has {len(patches):,} patches for {len(arrays[part]):,} vectors of its {part}, expected one "
-                "each; build them together, or take the patches away"
+                "each; build them together, or remove the patches"
             )
     truth = arrays.get("truth")
     if truth is None:
@@ -172,12 +172,12 @@ def _check_together(name: str, arrays: Mapping[str, Any]) -> None:
     if truth.dtype.kind not in "iu" or len(truth) != len(arrays["queries"]):
         raise DataError(
             f"the ground truth of {name} is {truth.dtype} with {len(truth):,} rows, expected whole numbers with a row "
-            f"for each of the {len(arrays['queries']):,} queries; compute it again, or take it away"
+            f"for each of the {len(arrays['queries']):,} queries; compute it again, or remove it"
         )
     if int(truth.min()) < 0 or int(truth.max()) >= len(arrays["base"]):
         raise DataError(
             f"the ground truth of {name} names rows from {truth.min()} to {truth.max()} of a base of "
-            f"{len(arrays['base']):,}; it belongs to another base, so compute it again, or take it away"
+            f"{len(arrays['base']):,}; it belongs to another base, so compute it again, or remove it"
         )
 
 
@@ -200,7 +200,7 @@ def _ann_benchmarks(path: Path) -> VectorSet:
     arrays: dict[str, Any] = {role: _mapped(path, part) for role, part in parts.items() if part in there}
     arrays["train"] = arrays["base"]
     _check_together(path.name, arrays)
-    description = f"{path.name}, as ann-benchmarks lays it out; the base is also what is learned from"
+    description = f"{path.name} of ann-benchmarks; the base is also the training set"
     return VectorSet(path.stem, description, **arrays, source=str(path))
 
 
@@ -216,5 +216,7 @@ def _split_file(path: Path) -> VectorSet:
             scatter_rows(vectors.blocks(), {"train": train, "base": base, "queries": queries}, folder)
 
     arrays = open_prepared(path.stem, [path], f"split {_MOST_QUERIES} {_MOST_TRAINING}", fill)
-    description = f"{path.name}, split with the seed 0; {len(arrays['train']):,} vectors of the base are learned from"
+    description = (
+        f"{path.name}, split with the seed 0; {len(arrays['train']):,} vectors of the base are the training set"
+    )
     return VectorSet(path.stem, description, **arrays, source=str(path))

@@ -5,8 +5,6 @@ Real data without a download: some fifty thousand features, each with the patch 
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 from importlib import metadata, resources
@@ -17,20 +15,18 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
-from autojacobin.core.files import whole_folder
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets.descriptors import SiftFeatures, cut_patches, sift
 from autojacobin.datasets.images import opencv, read_picture
 from autojacobin.datasets.pictures import write_features
-from autojacobin.datasets.prepared import CACHE_REMEDY, cache_folder, map_arrays
+from autojacobin.datasets.prepared import open_prepared
 from autojacobin.errors import DataError, MissingExtraError
 
 __all__ = ["PHOTOS", "Recipe", "build_photos", "open_photos"]
 
 _FOLDERS = {"scikit-image": ("skimage", "data"), "scikit-learn": ("sklearn", "datasets", "images")}
 _FROM_SCIKIT_LEARN = ("china.jpg", "flower.jpg")
-_FILES = {"train": ("train", ""), "base": ("base", "base_patches"), "queries": ("queries", "query_patches")}
-_RECORD = "photos.json"
+_PATCHES = {"base": "base_patches", "queries": "query_patches"}
 
 
 @dataclass(frozen=True)
@@ -77,31 +73,23 @@ def open_photos(progress: Progress | None = None) -> dict[str, npt.NDArray[Any]]
         ``train``, ``base`` and ``queries``: uint8 of shape (n, 128). ``base_patches`` and ``query_patches``: uint8 of
         shape (n, 32, 32), what each feature looks like.
     """
-    recipe = json.dumps([asdict(PHOTOS), _versions()], sort_keys=True)
-    folder = cache_folder() / f"photos-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
-    if not folder.is_dir():
+    about = json.dumps({"recipe": asdict(PHOTOS), "versions": _versions()}, indent=1)
+
+    def fill(folder: Path) -> None:
         build_photos(folder, progress, recipe=PHOTOS)
-    return map_arrays(folder, _RECORD)
+        (folder / "photos.json").write_text(about + "\n", encoding="utf-8")
+
+    return open_prepared("photos", (), about, fill)
 
 
 def build_photos(folder: Path, progress: Progress | None = None, *, recipe: Recipe = PHOTOS) -> None:
-    """Write the set into ``folder``, which appears when it is whole.
-
-    Another process may build it at the same time; the first to finish provides it. ``features.csv`` says which
-    photograph each feature is from and where it is, ``photos.json`` how the set was made.
-    """
-    about: dict[str, Any] = {"recipe": asdict(recipe), "versions": _versions(), "rows": {}}
-    # if another process is faster, it has used the same recipe
-    with contextlib.suppress(FileExistsError), whole_folder(folder, CACHE_REMEDY) as temporary:
-        parts = _gather(recipe, progress)
-        for part, (vectors, patches) in _FILES.items():
-            for name, array in ((vectors, parts[part].vectors), (patches, parts[part].patches)):
-                if name:
-                    np.save(temporary / f"{name}.npy", array)
-                    about["rows"][name] = len(array)
-        origins = ((name, part.photographs, part.places) for name, part in parts.items())
-        write_features(temporary / "features.csv", origins)
-        (temporary / _RECORD).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    """Write the arrays into ``folder``, and ``features.csv``, which says where in which photograph each feature is."""
+    parts = _gather(recipe, progress)
+    for name, part in parts.items():
+        np.save(folder / f"{name}.npy", part.vectors)
+        if name in _PATCHES:
+            np.save(folder / f"{_PATCHES[name]}.npy", part.patches)
+    write_features(folder / "features.csv", ((name, part.photographs, part.places) for name, part in parts.items()))
 
 
 @dataclass(frozen=True)
@@ -124,7 +112,7 @@ def _gather(recipe: Recipe, progress: Progress | None) -> dict[str, _Part]:
         *(("base", name, everything) for name in recipe.base),
         *(("queries", name, wanted) for name, wanted in recipe.queries),
     ]
-    found: dict[str, list[_Part]] = {part: [] for part in _FILES}
+    found: dict[str, list[_Part]] = {"train": [], "base": [], "queries": []}
     seen: set[bytes] = set()
     for done, (part, name, wanted) in enumerate(photographs):
         if progress is not None:

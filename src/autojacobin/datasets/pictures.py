@@ -109,7 +109,7 @@ def build_set(
             }
             (folder / "build.json").write_text(json.dumps(recipe, indent=1) + "\n", encoding="utf-8")
     except FileExistsError as error:
-        raise StorageError(f"cannot write {target}: somebody else has written there; give another folder") from error
+        raise StorageError(f"cannot write {target}: another process has written there; give another folder") from error
     return built
 
 
@@ -135,7 +135,7 @@ class _Describer:
 def _find_pictures(folder: Path) -> tuple[list[Path], list[tuple[str, str]]]:
     """Give the pictures below a folder, and the folders that cannot be read with the reason."""
     if not os.path.isdir(folder):
-        raise StorageError(f"cannot read pictures from {folder}: it is no folder; give the folder that they are in")
+        raise StorageError(f"cannot read pictures from {folder}: it is not a folder; give the folder that they are in")
     found: list[Path] = []
     troubles: list[OSError] = []  # os.walk ignores them by default
     for place, folders, names in os.walk(folder, onerror=troubles.append):
@@ -175,7 +175,7 @@ def _describe_all(
             if len(described[0]):
                 taken.append((name, len(described[0])))
             else:
-                skipped.append((name, "nothing in it stands out"))
+                skipped.append((name, "no features were found in it"))
     if progress is not None:
         progress("describing pictures", len(files), len(files))
     if len(taken) < len(PARTS):

@@ -26,12 +26,11 @@ from autojacobin.datasets.formats.source import clear_read_errors
 from autojacobin.errors import AutoJacobinError, FormatError, StorageError
 
 __all__ = [
-    "CACHE_REMEDY", "GrowingArray", "cache_folder", "cache_path", "copy_rows", "draw", "map_arrays",
-    "open_prepared", "scatter_rows",
+    "GrowingArray", "cache_folder", "cache_path", "copy_rows", "draw", "open_prepared", "scatter_rows",
 ]  # fmt: skip
 
 _OTHER_FOLDER = "set AUTOJACOBIN_CACHE to a folder that can be written to"
-CACHE_REMEDY = f"free some space, or {_OTHER_FOLDER}"
+_REMEDY = f"free some space, or {_OTHER_FOLDER}"
 _SEED = 0
 _RECORD = "prepared.json"
 _RECIPE_VERSION = 2  # raise it when the same sources would be split or written in another way
@@ -61,14 +60,14 @@ def open_prepared(name: str, sources: Sequence[Path], recipe: str, fill: Callabl
     safe_name = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip(".-") or "set"
     folder = cache_folder() / "prepared" / f"{safe_name}-{digest}"
     if not folder.is_dir():
-        with clear_os_errors(f"make the folder {folder.parent}", CACHE_REMEDY):
+        with clear_os_errors(f"make the folder {folder.parent}", _REMEDY):
             folder.parent.mkdir(exist_ok=True)
         # if another process is faster, its folder holds the same
-        with contextlib.suppress(FileExistsError), whole_folder(folder, CACHE_REMEDY) as building:
+        with contextlib.suppress(FileExistsError), whole_folder(folder, _REMEDY) as building:
             fill(building)
             rows = {path.stem: len(map_npy(path)) for path in sorted(building.glob("*.npy"))}
             (building / _RECORD).write_text(json.dumps({"rows": rows}) + "\n", encoding="utf-8")
-    return map_arrays(folder, _RECORD)
+    return _map_arrays(folder)
 
 
 def scatter_rows(blocks: Iterable[npt.NDArray[Any]], roles: Mapping[str, npt.NDArray[np.int64]], folder: Path) -> None:
@@ -108,10 +107,9 @@ def draw(n: int, *sizes: int) -> list[npt.NDArray[np.int64]]:
     return [np.sort(order[start:stop]).astype(np.int64) for start, stop in itertools.pairwise(cuts)]
 
 
-def map_arrays(folder: Path, record: str) -> dict[str, npt.NDArray[Any]]:
-    """Map the arrays ``NAME.npy`` of a folder; ``rows`` of the JSON file ``record`` has their names and lengths."""
+def _map_arrays(folder: Path) -> dict[str, npt.NDArray[Any]]:
     try:
-        rows = json.loads((folder / record).read_text(encoding="utf-8"))["rows"]
+        rows = json.loads((folder / _RECORD).read_text(encoding="utf-8"))["rows"]
         arrays: dict[str, npt.NDArray[Any]] = {name: map_npy(folder / f"{name}.npy") for name in rows}
         if any(len(array) != rows[name] for name, array in arrays.items()):
             raise ValueError("an array has another length than it was written with")

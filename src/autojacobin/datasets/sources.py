@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import gzip
 import math
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
 from autojacobin.datasets.entries import Entry
-from autojacobin.datasets.formats.source import clear_read_errors
+from autojacobin.datasets.formats.source import open_source, unpacked
 from autojacobin.datasets.local import VectorSet, find_parts, open_local, open_parts
 from autojacobin.datasets.prepared import draw, open_prepared, scatter_rows
 from autojacobin.datasets.vector_files import open_vectors
@@ -25,8 +22,6 @@ from autojacobin.errors import DataError, FormatError
 __all__ = ["LAYOUTS", "Layout", "read_idx"]
 
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-_MOST_BYTES = 2**32  # no IDX file is nearly as large; a header that announces more is damaged
-_BYTES_PER_READ = 2**20
 _ROWS_PER_BLOCK = 2**16
 
 
@@ -43,32 +38,26 @@ class Layout:
 
 
 def read_idx(path: Path) -> npt.NDArray[Any]:
-    """Read an IDX file whole, in the byte order of the machine.
-
-    Memory is allocated for what the file holds, not for what its header announces.
-    """
-    with _opened(path) as stream:
-        start = stream.read(4)
-        if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _TYPES or not 1 <= start[3] <= 8:
-            raise FormatError(
-                f"{path} is not an IDX file: it begins with the bytes {start.hex(' ') or '(none)'}, "
-                "expected 00 00, a type from 08 to 0e and a number of axes from 1 to 8; fetch it again"
-            )
-        axes = stream.read(4 * start[3])
-        if len(axes) < 4 * start[3]:
-            raise FormatError(f"{path} is cut off: it ends inside its header, at byte {4 + len(axes)}; fetch it again")
-        shape = tuple(int(length) for length in np.frombuffer(axes, dtype=">u4"))
-        dtype = np.dtype(_TYPES[start[2]])
-        wanted = math.prod(shape) * dtype.itemsize
-        if not 0 < wanted <= _MOST_BYTES:
-            raise FormatError(f"{path} is damaged: its header announces an array of shape {shape}; fetch it again")
-        content = _at_most(stream, wanted + 1)
-    if len(content) != wanted:
-        got = f"only {len(content):,}" if len(content) < wanted else "more"
+    """Read an IDX file, packed by gzip or not, in the byte order of the machine."""
+    source = open_source(path)
+    if source.head(2) == b"\x1f\x8b":
+        source = unpacked(source)
+    start = source.head(4)
+    if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _TYPES or not 1 <= start[3] <= 8:
         raise FormatError(
-            f"{path} is damaged: expected {wanted:,} bytes of values after the header, got {got}; fetch it again"
+            f"{path} is not an IDX file: it begins with the bytes {start.hex(' ')}, "
+            "expected 00 00, a type from 08 to 0e and a number of axes from 1 to 8; fetch it again"
         )
-    return np.frombuffer(content, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+    header = 4 + 4 * start[3]
+    shape = tuple(int(length) for length in np.frombuffer(source.head(header)[4:].ljust(header - 4, b"\0"), ">u4"))
+    dtype = np.dtype(_TYPES[start[2]])
+    expected = header + math.prod(shape) * dtype.itemsize
+    if len(source) != expected or len(source) == header:
+        raise FormatError(
+            f"{path} is damaged: it has {len(source):,} bytes where {expected:,} are expected for an array of shape "
+            f"{shape}; fetch it again"
+        )
+    return source.content[header:].view(dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
 
 def _named(entry: Entry, **parts: Any) -> VectorSet:
@@ -113,7 +102,7 @@ def _texmex(entry: Entry, files: dict[str, Path]) -> VectorSet:
     data = open_parts(entry.name, entry.description, files)
     got = len(data.train) + len(data.base) + len(data.queries)
     _check(entry, got, data.base.shape[1], files["base"].parent)
-    _check_split(entry, len(data.base), len(data.queries), files["base"].parent)
+    _check_split(entry, data.base, data.queries, files["base"].parent)
     train = data.train
     if entry.split.train is not None:
         train = train[draw(len(train), entry.split.train)[0]]
@@ -156,7 +145,7 @@ def _idx(entry: Entry, files: dict[str, Path]) -> VectorSet:
         parts |= {"base_patches": pictures["base"], "query_patches": pictures["queries"]}
     base, queries = parts["base"], parts["queries"]
     _check(entry, len(base) + len(queries), base.shape[1], source)
-    _check_split(entry, len(base), len(queries), source)
+    _check_split(entry, base, queries, source)
     return _named(entry, train=base[draw(len(base), entry.split.train or len(base))[0]], **parts)
 
 
@@ -212,7 +201,7 @@ def _matlab_pictures(path: Path, n: int) -> Iterator[npt.NDArray[Any]]:
     if side * side != patches.shape[1] or patches.dtype != np.uint8:
         raise FormatError(
             f"{path} holds {patches.dtype} of {patches.shape[1]} values each, expected square grey pictures of uint8; "
-            "take the file away to do without pictures"
+            "remove the file to load the set without pictures"
         )
     for block in _blocks(patches):
         yield block.reshape(-1, side, side).transpose(0, 2, 1)  # MATLAB stores pictures column by column
@@ -249,45 +238,20 @@ def _recipe(entry: Entry) -> str:
 
 
 def _check(entry: Entry, n: int, width: int, path: Path) -> None:
-    if width != entry.dimension:
+    if (n, width) != (entry.rows, entry.dimension):
         raise FormatError(
-            f"{path} is not the set {entry.name}: its vectors have {width} values, expected {entry.dimension}; "
-            "fetch it again, or load it by its path"
-        )
-    if n != entry.rows:
-        raise FormatError(
-            f"{path} is not all of the set {entry.name}: it has {n:,} vectors, expected {entry.rows:,}; "
-            "fetch it again, or load it by its path"
+            f"{path} is not the set {entry.name}: it has {n:,} vectors of {width} values, expected {entry.rows:,} of "
+            f"{entry.dimension}; fetch it again, or load it by its path"
         )
 
 
-def _check_split(entry: Entry, n_base: int, n_queries: int, path: Path) -> None:
-    if (n_base, n_queries) != (entry.split.base, entry.split.queries):
+def _check_split(entry: Entry, base: Any, queries: Any, path: Path) -> None:
+    if (len(base), len(queries)) != (entry.split.base, entry.split.queries):
         raise FormatError(
-            f"{path} is not the set {entry.name}: it has {n_base:,} vectors in its base and {n_queries:,} queries, "
-            f"expected {entry.split.base:,} and {entry.split.queries:,}; fetch it again, or load it by its path"
+            f"{path} is not the set {entry.name}: it has {len(base):,} vectors in its base and {len(queries):,} "
+            f"queries, expected {entry.split.base:,} and {entry.split.queries:,}; fetch it again, or "
+            "load it by its path"
         )
-
-
-def _at_most(stream: IO[bytes] | gzip.GzipFile, most: int) -> bytes:
-    # in pieces, so that memory is allocated for what is there, and not for what the header says
-    pieces = []
-    while most and (piece := stream.read(min(most, _BYTES_PER_READ))):
-        pieces.append(piece)
-        most -= len(piece)
-    return b"".join(pieces)
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    with clear_read_errors(path), path.open("rb") as raw:
-        compressed = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        try:
-            with gzip.GzipFile(fileobj=raw) if compressed else contextlib.nullcontext(raw) as stream:
-                yield stream
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise FormatError(f"{path} cannot be unpacked: {error}; fetch it again") from error
 
 
 LAYOUTS = {

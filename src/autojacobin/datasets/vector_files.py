@@ -84,7 +84,7 @@ def write_vectors(
     format: str | None = None,
     dtype: Any = None,
 ) -> None:
-    """Write vectors to a file, whole or not at all.
+    """Write vectors to a file atomically.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def write_vectors(
         Path of the file; its ending is the format, as in :func:`open_vectors`. An existing file is replaced.
     vectors : matrix, Vectors, iterator of matrices, or mapping
         One vector per row; an iterator of blocks passes through in bounded memory. For npz and HDF5 also a mapping
-        of names to such, for example ``{"train": ..., "test": ..., "neighbors": ..., "distances": ...}``.
+        of names to matrices, for example ``{"train": ..., "test": ..., "neighbors": ..., "distances": ...}``.
     part : str, optional
         Name of the matrix in a file that names them; ``vectors`` in npz, ``train`` in HDF5, ``vector`` in Parquet by
         default.
@@ -105,9 +105,9 @@ def write_vectors(
     Raises
     ------
     DataError
-        If something cannot be written in this format; the path is as it was.
+        If something cannot be written in this format; nothing is changed.
     StorageError
-        If the folder is not there, cannot be written to, or is full; the path is as it was.
+        If the folder is not there, cannot be written to, or is full; nothing is changed.
     """
     target = as_path(path)
     chosen, packed = by_name(target)
@@ -116,7 +116,7 @@ def write_vectors(
         raise DataError(f"the format of {target} is not known, {registry.EXPECTED}")
     kind = _dtype_of(chosen, dtype)
     try:
-        with clear_os_errors(f"write {target}", "the path is as it was; fix this, and repeat"):
+        with clear_os_errors(f"write {target}", "nothing was changed; fix the cause, and try again"):
             check_not_special(target)
             if isinstance(chosen, Container):
                 if packed:

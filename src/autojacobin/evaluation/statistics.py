@@ -79,12 +79,14 @@ class PairedTest:
 
     def interval(self, level: float = 0.05) -> tuple[float, float]:
         """Limits that contain the true mean difference with probability 1 − ``level``, by Student's t with n − 1."""
-        reach = float(scipy.special.stdtrit(self.n - 1, 1 - _check_level(level) / 2)) * self.standard_error
+        _check_level(level)
+        reach = float(scipy.special.stdtrit(self.n - 1, 1 - level / 2)) * self.standard_error
         return self.difference - reach, self.difference + reach
 
     def verdict(self, level: float = 0.05) -> str:
         """``"a better"`` or ``"b better"`` if the p-value is at most ``level``, else ``"no difference"``."""
-        if self.p_value > _check_level(level) or self.difference == 0:
+        _check_level(level)
+        if self.p_value > level or self.difference == 0:
             return "no difference"
         return "a better" if self.difference > 0 else "b better"
 
@@ -194,7 +196,6 @@ def _as_values(values: Any, name: str) -> npt.NDArray[np.float64]:
     return numbers
 
 
-def _check_level(level: float) -> float:
+def _check_level(level: float) -> None:
     if not (isinstance(level, float) and 0 < level < 1):
         raise DataError(f"level must be a number between 0 and 1, such as 0.05, got {level!r}")
-    return level

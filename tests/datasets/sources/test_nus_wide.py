@@ -60,6 +60,6 @@ class TestNusWide:
 
     def test_a_short_file_is_told_and_nothing_is_left_in_the_cache(self, tmp_path):
         self.write(tmp_path / "nus-wide" / "Normalized_WT.dat", 5)
-        with pytest.raises(FormatError, match="has 5 vectors, expected 269,648"):
+        with pytest.raises(FormatError, match="has 5 vectors of 128 values, expected 269,648 of 128"):
             load_set("nus-wide", tmp_path)
         assert not list((tmp_path / "cache").rglob("*.npy"))

@@ -98,7 +98,7 @@ class TestTexmex:
             assert record == f"{hashlib.sha256(first).hexdigest()}  sift.tar.gz\n"
             shutil.rmtree(home / "sift")
             server.content = second
-            refused = "where that of the first fetch was .* says sift.tar.gz.sha256; .*; if its owners have changed"
+            refused = "where .* was that of the first fetch, says sift.tar.gz.sha256; .*; if its owners have changed"
             with pytest.raises(FormatError, match=f"{refused} the file, delete .*sha256 first, to accept the new one"):
                 fetch_set("sift1m", tmp_path / "data")
             assert [path.name for path in home.iterdir()] == ["sift.tar.gz.sha256"]
@@ -145,9 +145,9 @@ class TestTexmex:
     @pytest.mark.parametrize(
         ("other", "message"),
         [
-            ({"base": 29}, "has 59 vectors, expected 60"),
+            ({"base": 29}, "has 59 vectors of 128 values, expected 60 of 128"),
             ({"base": 29, "learn": 21}, "29 vectors in its base and 10 queries, expected 30 and 10"),
-            ({"width": 64}, "its vectors have 64 values, expected 128"),
+            ({"width": 64}, "has 60 vectors of 64 values, expected 60 of 128"),
         ],
     )
     def test_another_set_under_its_name_is_refused(self, shrunk, tmp_path, other, message):

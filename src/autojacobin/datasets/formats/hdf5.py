@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.datasets.formats.source import DEFLATE_RATIO, Source, clear_foreign_errors, damaged, import_extra
-from autojacobin.datasets.formats.vectors import LazyReader, MappedReader, Reader, chosen_part, rows_per_block, steps
+from autojacobin.datasets.formats.vectors import LazyReader, Reader, chosen_part, rows_per_block, steps
 from autojacobin.datasets.formats.writing import Matrix
 from autojacobin.errors import DataError, FormatError
 
@@ -82,7 +82,7 @@ def _opened(source: Source, file: Any, label: str, name: str) -> Reader:
             what = f"{label!r} of {size} bytes from byte {offset} on in a file of {len(source)} bytes"
             raise damaged(source.path, name, f"{what}: the file was cut off")
         file.close()
-        return MappedReader(source.content[offset : offset + size].view(dtype).reshape(n, width))
+        return Reader(source.content[offset : offset + size].view(dtype).reshape(n, width))
     chunk = int(np.prod([int(length) for length in dataset.chunks or (0,)], dtype=object)) * dtype.itemsize
     if size > DEFLATE_RATIO * len(source) or chunk > min(_LARGEST_CHUNK, DEFLATE_RATIO * len(source)):
         what = f"{label!r} of {size} bytes in chunks of {chunk} in a file of {len(source)} bytes"

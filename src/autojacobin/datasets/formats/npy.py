@@ -22,7 +22,7 @@ from autojacobin.datasets.formats.source import (
     open_source,
     spooled,
 )
-from autojacobin.datasets.formats.vectors import MappedReader, Reader, chosen_part
+from autojacobin.datasets.formats.vectors import Reader, chosen_part
 from autojacobin.datasets.formats.writing import Matrix
 from autojacobin.errors import FormatError
 
@@ -50,7 +50,7 @@ def open_npy(source: Source, name: str = "npy") -> Reader:
         )
     if min(shape) < 1:
         raise FormatError(f"{source.path} holds no vectors, got shape {shape}, expected at least one number")
-    return MappedReader(_viewed(source, (shape, columns_first, dtype, start), name))
+    return Reader(_viewed(source, (shape, columns_first, dtype, start), name))
 
 
 def map_npy(path: Path) -> np.memmap[Any, Any]:

@@ -142,7 +142,7 @@ def clear_foreign_errors(path: Path, format: str) -> Iterator[None]:
 def damaged(path: Path, format: str, what: str) -> FormatError:
     """Make the error for a file whose bytes are not those of its format."""
     return FormatError(
-        f"{path} is damaged or is no {format} file, got {what}; write or fetch it again, "
+        f"{path} is damaged or is not a {format} file, got {what}; write or fetch it again, "
         "or name its format if it is another (format=...)"
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,39 +14,19 @@ import numpy.typing as npt
 from autojacobin.datasets.formats.source import Source, spooled
 from autojacobin.errors import DataError, DataTypeError, FormatError
 
-__all__ = ["LazyReader", "MappedReader", "Reader", "RowError", "Vectors", "chosen_part", "rows_per_block", "steps"]
+__all__ = ["LazyReader", "Reader", "RowError", "Vectors", "chosen_part", "rows_per_block", "steps"]
 
 _BYTES_PER_BLOCK = 2**24
 _ROWS_PER_STEP = 2**12
 
 
-class Reader(ABC):
-    """An open file of vectors; the caller of ``rows`` and ``take`` has checked the row numbers."""
-
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-
-    @abstractmethod
-    def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Rows from ``start`` to ``stop``."""
-
-    @abstractmethod
-    def take(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Rows in the order of ``ids``."""
-
-    @abstractmethod
-    def whole(self) -> npt.NDArray[Any]:
-        """All rows, mapped."""
-
-    def close(self) -> None:  # noqa: B027
-        """Close the file."""
-
-
-class MappedReader(Reader):
-    """Rows that are stored in the file as they are in memory."""
+class Reader:
+    """An open file whose rows are stored as they are in memory; the caller has checked the row numbers."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self._array = array
+        self.shape: tuple[int, int]
+        self.dtype: np.dtype[Any]
         self.shape, self.dtype = (array.shape[0], array.shape[1]), array.dtype
 
     def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
@@ -62,6 +41,9 @@ class MappedReader(Reader):
         """All rows, mapped."""
         return self._array
 
+    def close(self) -> None:
+        """Close the file."""
+
 
 class LazyReader(Reader):
     """Rows that have to be decoded.
@@ -72,12 +54,12 @@ class LazyReader(Reader):
 
     def __init__(self, path: Path, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
         self.path, self.shape, self.dtype = path, shape, dtype
-        self._decoded: MappedReader | None = None
+        self._decoded: npt.NDArray[Any] | None = None
         self._lock = threading.RLock()  # the libraries do not support several threads in one file
 
-    @abstractmethod
     def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
         """Decode rows from ``start`` to ``stop``."""
+        raise NotImplementedError
 
     def _stream(self) -> Iterator[npt.NDArray[Any]]:
         """Decode all rows, block by block."""
@@ -86,13 +68,13 @@ class LazyReader(Reader):
     def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
         """Rows from ``start`` to ``stop``."""
         with self._lock:
-            return self._decoded.rows(start, stop) if self._decoded is not None else self._read(start, stop)
+            return self._read(start, stop) if self._decoded is None else self._decoded[start:stop]
 
     def take(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """Rows in the order of ``ids``."""
         with self._lock:
             if self._decoded is not None:
-                return self._decoded.take(ids)
+                return self._decoded[ids]
             found = np.empty((len(ids), self.shape[1]), dtype=self.dtype)
             order = np.argsort(ids, kind="stable")
             ascending = ids[order]
@@ -109,8 +91,8 @@ class LazyReader(Reader):
         with self._lock:
             if self._decoded is None:
                 content = spooled(map(np.ascontiguousarray, self._stream()), f"decode {self.path}")
-                self._decoded = MappedReader(content.view(self.dtype).reshape(self.shape))
-            return self._decoded.whole()
+                self._decoded = content.view(self.dtype).reshape(self.shape)
+            return self._decoded
 
 
 def rows_per_block(width: int, dtype: np.dtype[Any]) -> int:
