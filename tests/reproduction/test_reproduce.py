@@ -14,7 +14,7 @@ from autojacobin import DataError, MissingExtraError
 from autojacobin.reproduction import ARTEFACTS, Settings, reproduce
 from autojacobin.reproduction.paper import stretched, typical
 from autojacobin.reproduction.run import grid
-from autojacobin.reproduction.trials import run_cell
+from autojacobin.reproduction.trials import run_trial
 from tests.reproduction.small import SETTINGS, small_set
 
 run_module = "autojacobin.reproduction.run"
@@ -133,7 +133,7 @@ def test_work_that_is_done_is_not_done_again(made, monkeypatch, tmp_path):
     def refuse(*_):
         raise AssertionError("a trial was run again")
 
-    monkeypatch.setattr(f"{run_module}.run_cell", refuse)
+    monkeypatch.setattr(f"{run_module}.run_trial", refuse)
     monkeypatch.setattr(f"{run_module}.ground_truth", refuse)
     shutil.copytree(made[0].folder / "work", tmp_path / "work")
     again = reproduce(small_set(), tmp_path, SETTINGS, only=[*made[0].tables, "fig5", "fig9"])
@@ -146,18 +146,18 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):
     settings = Settings(bits=(8,), ks=(1,), depth=50, seeds=1, training_points=200, queries=20)
     ran = []
 
-    def interrupted(cell, *rest):
+    def interrupted(trial, *rest):
         if len(ran) == 3:
             raise KeyboardInterrupt
-        ran.append(cell)
-        return run_cell(cell, *rest)
+        ran.append(trial)
+        return run_trial(trial, *rest)
 
-    monkeypatch.setattr(f"{run_module}.run_cell", interrupted)
+    monkeypatch.setattr(f"{run_module}.run_trial", interrupted)
     with pytest.raises(KeyboardInterrupt):
         reproduce(small_set(), tmp_path, settings, only=["table2"])
     assert not (tmp_path / "report.html").exists()
     first, ran[:] = list(ran), []
-    monkeypatch.setattr(f"{run_module}.run_cell", lambda cell, *rest: ran.append(cell) or run_cell(cell, *rest))
+    monkeypatch.setattr(f"{run_module}.run_trial", lambda trial, *rest: ran.append(trial) or run_trial(trial, *rest))
     resumed = reproduce(small_set(), tmp_path, settings, only=["table2"])
     assert len(first) == 3
     assert len(ran) == 3
@@ -168,9 +168,9 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):
 
 def test_only_what_is_asked_for_is_run(tmp_path, monkeypatch):
     ran = []
-    monkeypatch.setattr(f"{run_module}.run_cell", lambda cell, *rest: ran.append(cell) or run_cell(cell, *rest))
+    monkeypatch.setattr(f"{run_module}.run_trial", lambda trial, *rest: ran.append(trial) or run_trial(trial, *rest))
     made = reproduce(small_set(), tmp_path, SETTINGS, only=["fig6", "table1"])
-    assert [(cell.method, cell.bits, cell.seed) for cell in ran] == [("AutoJacoBin", 8, 0)]
+    assert [(trial.method, trial.bits, trial.seed) for trial in ran] == [("AutoJacoBin", 8, 0)]
     assert set(made.tables) == {"table1"}
     assert set(reproduce(small_set(), tmp_path, SETTINGS, only="table1, fig1").tables) == {"table1"}
     assert "small (this run)" in made.tables["table1"].to_text()

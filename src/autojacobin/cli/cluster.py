@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from autojacobin.cli import options
-from autojacobin.cli.console import Progress, print_sentence, progress_bar
+from autojacobin.cli.console import print_sentence, progress_bar
 from autojacobin.cli.failures import stoppable
 from autojacobin.cli.files import check_output, is_stream, load_model, opened, write_neighbours
 from autojacobin.cli.settings import write_settings
+from autojacobin.core.parallel import Progress
 
 __all__ = ["app"]
 
@@ -108,7 +109,7 @@ def search(
     out: options.NeighboursPath,
     k: options.K = 10,
     candidates: options.Candidates = None,
-    distance: options.ByDistance = options.Distance.hamming,
+    distance: options.ByDistance = options.DEFAULT_DISTANCE,
     rerank: options.Rerank = True,
     cluster: _Cluster = "local:2",
     _config: options.Config = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -14,8 +14,9 @@ from rich import progress as bars
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from autojacobin.core.parallel import Progress
+
 __all__ = [
-    "Progress",
     "as_text",
     "print_facts",
     "print_json",
@@ -25,8 +26,6 @@ __all__ = [
     "report_blocks",
     "single_bar",
 ]
-
-Progress = Callable[[str, int, int], None]
 
 _WIDTH_OF_FILES = 120  # of tables in a file or a pipe
 

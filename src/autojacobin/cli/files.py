@@ -29,10 +29,11 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from autojacobin.cli.console import Progress, report_blocks
+from autojacobin.cli.console import report_blocks
 from autojacobin.codes import Codes
 from autojacobin.core.addresses import redacted_address
 from autojacobin.core.files import atomic_writer
+from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError, FormatError, MissingExtraError, StorageError
 
 if TYPE_CHECKING:

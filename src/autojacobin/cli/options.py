@@ -15,6 +15,7 @@ from autojacobin.cli.settings import use_settings
 from autojacobin.search.distances import DISTANCES
 
 __all__ = [
+    "DEFAULT_DISTANCE",
     "AsJson",
     "Bits",
     "ByDistance",
@@ -54,10 +55,10 @@ if TYPE_CHECKING:  # mypy takes no computed Enum
     class Distance(str, Enum):
         """How codes are compared."""
 
-        hamming = "hamming"
-
 else:
     Distance = Enum("Distance", {name: name for name in DISTANCES}, type=str)
+
+DEFAULT_DISTANCE: Distance = next(iter(Distance))
 
 
 def _limit_threads(context: typer.Context, threads: int | None) -> int | None:

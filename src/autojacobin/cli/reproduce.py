@@ -18,10 +18,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from autojacobin.cli.console import Progress, print_table, single_bar
+from autojacobin.cli.console import print_table, single_bar
 from autojacobin.cli.failures import stoppable
 from autojacobin.cli.options import Config, DataFolder, Debug, Quiet, SetName, Threads
 from autojacobin.cli.settings import write_settings
+from autojacobin.core.parallel import Progress
 
 if TYPE_CHECKING:
     from autojacobin.datasets import VectorSet
@@ -155,6 +156,7 @@ def _search_rows(index: Index, data: VectorSet, progress: Progress) -> list[tupl
     Each row has a name, the number of candidates that are re-ranked, the recall, and the queries per second.
     """
     from autojacobin.evaluation import ground_truth, recall_curve
+    from autojacobin.service.registry import usable_distances
 
     queries, k = np.asarray(data.queries), min(_K, len(index))
     candidates = min(max(_CANDIDATES, k), len(index))
@@ -166,12 +168,14 @@ def _search_rows(index: Index, data: VectorSet, progress: Progress) -> list[tupl
         seconds, (_, ids) = _timed(lambda: index.search(queries, k, **how))
         rows.append((name, number, float(recall_curve(ids, truth, k, k)[-1]), len(queries) / seconds))
 
-    add("Hamming", None, rerank=False)
-    add("asymmetric", None, distance="asymmetric", rerank=False)
-    add("Hamming, re-ranked", candidates, candidates=candidates)
-    add("asymmetric, re-ranked", candidates, distance="asymmetric", candidates=candidates)
-    chosen = index.calibrated(k, _RECALL, distance="asymmetric").candidates
-    add(f"asymmetric, recall={_RECALL} asked for", chosen, distance="asymmetric", recall=_RECALL)
+    distances = list(usable_distances(index.hasher))
+    for distance in distances:
+        add(distance, None, distance=distance, rerank=False)
+    _, best = max(zip((row[2] for row in rows[1:]), distances, strict=True))  # by the recall of the codes alone
+    for distance in distances:
+        add(f"{distance}, re-ranked", candidates, distance=distance, candidates=candidates)
+    chosen = index.calibrated(k, _RECALL, distance=best).candidates
+    add(f"{best}, recall={_RECALL} asked for", chosen, distance=best, recall=_RECALL)
     return rows
 
 

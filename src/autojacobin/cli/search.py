@@ -14,7 +14,6 @@ from rich.table import Table
 
 from autojacobin.cli import options
 from autojacobin.cli.console import (
-    Progress,
     as_text,
     print_json,
     print_sentence,
@@ -24,6 +23,7 @@ from autojacobin.cli.console import (
 )
 from autojacobin.cli.files import STREAM, check_output, is_stream, load_model, open_index, opened, write_neighbours
 from autojacobin.cli.settings import write_settings
+from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def search(
     k: options.K = 10,
     candidates: options.Candidates = None,
     recall: _Recall = None,
-    distance: options.ByDistance = options.Distance.hamming,
+    distance: options.ByDistance = options.DEFAULT_DISTANCE,
     rerank: options.Rerank = True,
     format: options.Format = None,
     _threads: options.Threads = None,
@@ -123,7 +123,7 @@ def evaluate(
         list[str] | None,
         typer.Option("--measure", metavar="NAME", help="Such as recall@10, precision@5, m-recall@100, map@100."),
     ] = None,
-    distance: options.ByDistance = options.Distance.hamming,
+    distance: options.ByDistance = options.DEFAULT_DISTANCE,
     candidates: options.Candidates = None,
     recall: _Recall = None,
     rerank: options.Rerank = True,

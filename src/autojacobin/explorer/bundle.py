@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,23 +14,23 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin import __version__
+from autojacobin.core.parallel import Progress
 from autojacobin.datasets import VectorSet, load_set
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.evaluation import ground_truth
-from autojacobin.explorer.retrieved import DISTANCES, Retrieved, Sprite, make_sprite, ranks_of, retrieve
+from autojacobin.explorer.retrieved import Retrieved, Sprite, make_sprite, ranks_of, retrieve
 from autojacobin.figures import METHOD_STYLES
 from autojacobin.figures.toy import train_toy
 from autojacobin.reproduction.settings import CHOSEN, COMPARED, EVERY, Settings, cut, make_hasher
 from autojacobin.search import rerank
 from autojacobin.search.arguments import checked_count
+from autojacobin.search.distances import DISTANCES
 
 __all__ = ["SHOWN", "Bundle", "build_bundle", "explorer_settings", "open_run"]
 
 SHOWN = (*COMPARED, CHOSEN)
 
-Progress = Callable[[str, int, int], None]
-
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
 _STOPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000)
 _USUAL_BITS = (32, 64, 128)
 _HISTORY = ("cost", "reconstruction", "jacobian", "binary", "contraction", "epoch")
@@ -135,8 +135,13 @@ def build_bundle(
     report("the toy example" if toy else "pictures", total - 1, total)
     about = {
         **_about(data, settings, named, stops, chosen),
+        "distances": _common_distances(retrieved),
         "found": {
-            name: {str(b): _by_distance(r.found) for b, r in lengths.items()} for name, lengths in retrieved.items()
+            name: {
+                str(bits): {distance: counts.tolist() for distance, counts in result.found.items()}
+                for bits, result in lengths.items()
+            }
+            for name, lengths in retrieved.items()
         },
         "training": training,
         "toy": _toy() if toy else None,
@@ -189,15 +194,16 @@ def _about(
         },
         "methods": [{"name": n, "label": s.label, "colour": s.colour, "dashes": s.dashes} for n, s in styles],
         "bits": list(settings.bits),
-        "distances": list(DISTANCES),
         "stops": stops,
         "k": settings.ks[-1],
         "wall": chosen.tolist(),
     }
 
 
-def _by_distance(found: dict[str, npt.NDArray[np.int64]]) -> dict[str, list[list[int]]]:
-    return {distance: counts.tolist() for distance, counts in found.items()}
+def _common_distances(retrieved: dict[str, dict[int, Retrieved]]) -> dict[str, str]:
+    """Give the distances that all methods know, and their summaries."""
+    results = [result for lengths in retrieved.values() for result in lengths.values()]
+    return {name: entry.summary for name, entry in DISTANCES.items() if all(name in one.ids for one in results)}
 
 
 def _history(name: str, bits: int, hasher: Any) -> list[dict[str, Any]]:
@@ -238,6 +244,7 @@ def _query_record(
                 "codes": _base64(result.codes[ids].packed),
                 "weights": _short(np.abs(result.projections[place])),
                 "ranks": {distance: ranks_of(ids, found[place]).tolist() for distance, found in result.ids.items()},
+                "distances": {distance: _short(measure(place, ids)) for distance, measure in result.measure.items()},
             }
             for bits, result in lengths.items()
         }

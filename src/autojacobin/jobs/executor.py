@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Executor", "InProcess", "Progress", "Task", "dask_setup"]
+from autojacobin.core.parallel import Progress
 
-Progress = Callable[[str, int, int], None]
+__all__ = ["Executor", "InProcess", "Task", "dask_setup"]
 
 
 @dataclass(frozen=True)

@@ -244,7 +244,7 @@ def alphas(results: Results) -> Figure:
 
 def alpha_m_recall(results: Results, bits: int, alpha: float, k: int) -> float:
     """m-Recall of Auto-JacoBin with a weight α and seed 0."""
-    return float(results.outcomes[trials.alpha_cell(bits, alpha, results.settings)].m_recall(k).mean())
+    return float(results.outcomes[trials.alpha_trial(bits, alpha, results.settings)].m_recall(k).mean())
 
 
 def variants(results: Results) -> Figure:
@@ -263,7 +263,7 @@ def models(results: Results) -> dict[str, trials.Outcome]:
     """Outcomes of the auto-encoder models with seed 0."""
     own = {"AutoJacoBin": results.of("AutoJacoBin", trials.longest_bits(results.settings))[0]}
     return own | {
-        cell.method: results.outcomes[cell] for cell in trials.variant_cells(results.settings, results.chosen)
+        trial.method: results.outcomes[trial] for trial in trials.variant_trials(results.settings, results.chosen)
     }
 
 

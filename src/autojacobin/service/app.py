@@ -26,7 +26,7 @@ from autojacobin.service.openapi import openapi_document
 from autojacobin.service.operations import Batcher, Operation, Result, SearchOperation, run_batch
 from autojacobin.service.problems import busy, invalid
 from autojacobin.service.recalls import BackgroundThread, Recalls
-from autojacobin.service.registry import IndexRegistry
+from autojacobin.service.registry import IndexRegistry, usable_distances
 from autojacobin.service.requests import (
     ClientGone,
     check_cost,
@@ -198,7 +198,9 @@ class Service:
 
 def _figures(index: Index) -> dict[str, Any]:
     figures = index.info()
-    return {key: figures[key] for key in ("vectors", "hasher", "bits", "features", "vectors_kept", "generation")}
+    shown = {key: figures[key] for key in ("vectors", "hasher", "bits", "features", "vectors_kept", "generation")}
+    distances = {name: distance.summary for name, distance in usable_distances(index.hasher).items()}
+    return {**shown, "distances": distances}
 
 
 async def _response(write: Callable[[], Payload], result: Result) -> Response:

@@ -20,11 +20,18 @@ import numpy.typing as npt
 
 from autojacobin.errors import DataError
 from autojacobin.index.index import Index
+from autojacobin.search.arguments import default_candidates
+from autojacobin.search.distances import DISTANCES
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 from autojacobin.service.problems import Problem, busy
 from autojacobin.service.registry import ServedIndex
 
-__all__ = ["Batcher", "EncodeOperation", "Job", "Operation", "Options", "Result", "SearchOperation", "run_batch"]
+__all__ = [
+    "DEFAULT_DISTANCE", "Batcher", "EncodeOperation", "Job", "Operation", "Options", "Result", "SearchOperation",
+    "run_batch",
+]  # fmt: skip
+
+DEFAULT_DISTANCE = next(iter(DISTANCES))
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class Options:
 
     k: int
     candidates: int | None = None
-    distance: str = "hamming"
+    distance: str = DEFAULT_DISTANCE
     rerank: bool = True
     recall: float | None = None
 
@@ -113,7 +120,7 @@ class SearchOperation(Operation):
         k, candidates = self.options.k, self.options.candidates
         if not self.options.rerank:
             return self.n_vectors * k
-        return self.n_vectors * (max(10 * k, 100) if candidates is None else candidates)  # as Index.search has it
+        return self.n_vectors * (default_candidates(k) if candidates is None else candidates)
 
     def run(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
         """Give distances and ids."""

@@ -1,4 +1,4 @@
-// Where the page begins: with data beside it, or with the indexes of a service behind it.
+// Starts the page: with the data beside it, or with the indexes of a service.
 
 import { startControls } from "./controls.js";
 import { startCost } from "./cost.js";
@@ -14,7 +14,7 @@ import { startTheme } from "./theme.js";
 import { startToy } from "./toy3d.js";
 import { startWall } from "./wall.js";
 
-const FORMAT = 1;
+const FORMAT = 2;
 
 async function startBundle() {
   const about = await load("about");
@@ -25,13 +25,13 @@ async function startBundle() {
   const bits = about.bits[Math.floor((about.bits.length - 1) / 2)];
   const candidates = about.stops.findLast((stop) => stop <= 100) ?? about.stops[0];
   const k = Math.min(20, about.k);
-  const defaults = { query: 0, bits, candidates, k, distance: "hamming", scope: "all", method: last, item: null };
+  const defaults = { query: 0, bits, candidates, k, distance: Object.keys(about.distances)[0], scope: "all", method: last, item: null };
   begin(defaults, {
     query: (n) => n in about.wall,
     bits: (n) => about.bits.includes(n),
     candidates: (n) => about.stops.includes(n),
     k: (n) => Number.isInteger(n) && n >= 1 && n <= about.k,
-    distance: (name) => about.distances.includes(name),
+    distance: (name) => name in about.distances,
     scope: (name) => ["all", "one"].includes(name),
   });
   byId("bundle").hidden = false;

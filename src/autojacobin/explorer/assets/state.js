@@ -1,4 +1,4 @@
-// What is chosen. It stands in the address too, so that a view can be kept and sent to somebody.
+// What is chosen. The address of the page has it too, so that a view can be kept and shared.
 
 export const state = {};
 
