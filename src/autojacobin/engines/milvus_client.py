@@ -42,15 +42,7 @@ _log: ContextVar[list[str] | None] = ContextVar("what pymilvus logs during one o
 
 
 class Connection:
-    """A client of pymilvus, which stops the server of a file when no other connection uses it.
-
-    Parameters
-    ----------
-    uri : str or path
-        ``http://host:19530`` and the like, or a path that ends in ``.db``.
-    token : str, optional
-        ``user:password``, or the key of a cloud service.
-    """
+    """A client of pymilvus, which stops the server of a file when no other connection uses it."""
 
     def __init__(self, uri: str | os.PathLike[str], token: str | None = None) -> None:
         address = _as_uri(uri)

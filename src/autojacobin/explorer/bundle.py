@@ -114,8 +114,9 @@ def build_bundle(
         raise DataError(f"{data.name} has no queries to choose from, expected at least one; add some")
     named = _as_method_names(methods)
     data, k = cut(data, settings), settings.ks[-1]
-    chosen = _evenly_spread(len(data.queries), checked_count("wall", wall))
-    stops = _stops(min(settings.depth, _STOPS[-1]))
+    n_wall, depth = min(len(data.queries), checked_count("wall", wall)), min(settings.depth, _STOPS[-1])
+    chosen = np.arange(n_wall) * len(data.queries) // n_wall
+    stops = [*(stop for stop in _STOPS if stop < depth), depth]
     report = progress or (lambda *_: None)
     total = 2 + len(named) * len(settings.bits)
     report("true neighbours", 0, total)
@@ -148,8 +149,16 @@ def build_bundle(
     }
     records, pictures = [], []
     for place, pieces in enumerate(shown):
-        distances, ids = _nearest_first(queries[place], pieces, data.base)
-        records.append(_query_record(place, int(chosen[place]), distances, ids, retrieved))
+        some = np.unique(np.concatenate(pieces))
+        [distances], [ids] = rerank(queries[place][None], some[None], data.base, len(some))
+        records.append(
+            {
+                "row": int(chosen[place]),
+                "ids": ids.tolist(),
+                "distances": _short(distances),
+                "methods": _method_records(place, ids, retrieved),
+            }
+        )
         if data.base_patches is not None and data.query_patches is not None:
             pictures.append(make_sprite(np.asarray(data.base_patches[ids])))
             records[-1]["sprite"] = pictures[-1].layout()
@@ -168,14 +177,6 @@ def _as_method_names(methods: Sequence[str]) -> list[str]:
         raise DataError(f"there is no method {''.join(wrong[:1])!r}, expected some of: {', '.join(EVERY)}")
     chosen = {known[name.lower()] for name in given}
     return [name for name in METHOD_STYLES if name in chosen]
-
-
-def _evenly_spread(n: int, wanted: int) -> npt.NDArray[np.int64]:
-    return np.arange(min(n, wanted)) * n // min(n, wanted)
-
-
-def _stops(depth: int) -> list[int]:
-    return [*(stop for stop in _STOPS if stop < depth), depth]
 
 
 def _about(
@@ -221,24 +222,11 @@ def _toy() -> dict[str, Any]:
     }
 
 
-def _nearest_first(
-    query: npt.NDArray[Any], pieces: list[npt.NDArray[np.int64]], base: Any
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    ids = np.unique(np.concatenate(pieces))
-    distances, order = rerank(query[None], ids[None], base, len(ids))
-    return distances[0], order[0]
-
-
-def _query_record(
-    place: int,
-    row: int,
-    distances: npt.NDArray[np.float64],
-    ids: npt.NDArray[np.int64],
-    retrieved: dict[str, dict[int, Retrieved]],
+def _method_records(
+    place: int, ids: npt.NDArray[np.int64], retrieved: dict[str, dict[int, Retrieved]]
 ) -> dict[str, Any]:
-    methods: dict[str, Any] = {}
-    for name, lengths in retrieved.items():
-        methods[name] = {
+    return {
+        name: {
             str(bits): {
                 "query": _base64(result.query_codes[place].packed),
                 "codes": _base64(result.codes[ids].packed),
@@ -248,7 +236,8 @@ def _query_record(
             }
             for bits, result in lengths.items()
         }
-    return {"row": row, "ids": ids.tolist(), "distances": _short(distances), "methods": methods}
+        for name, lengths in retrieved.items()
+    }
 
 
 def _base64(packed: npt.NDArray[np.uint8]) -> str:

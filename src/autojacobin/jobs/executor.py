@@ -16,14 +16,8 @@ __all__ = ["Executor", "InProcess", "Task", "dask_setup"]
 class Task:
     """A call of a function that may run twice with the same result.
 
-    Attributes
-    ----------
-    function : callable
-        Importable by name, so that any process can find it.
-    arguments : tuple
-        Small values: paths and numbers. Large values are shared once (:meth:`Executor.share`).
-    about : str
-        What the task works on, for messages: the path of a file.
+    The function is importable by name, so that any process can find it. The arguments are small, such as paths and
+    numbers; large values are shared once (:meth:`Executor.share`). ``about`` is what the task works on, for messages.
     """
 
     function: Callable[..., Any]

@@ -23,22 +23,10 @@ __all__ = ["ARTEFACTS", "Artefact"]
 class Artefact:
     """A table or a figure of the paper.
 
-    Attributes
-    ----------
-    title : str
-        What it shows, in one line.
-    claim : str
-        What the paper says about it.
-    make : callable
-        Gives a Table or a Figure, or a sentence that says why there is none.
-    found : callable
-        Compares the results with the claim in a sentence; gives nothing for figures that only the eye can judge.
-    caption : str
-        What was measured or drawn, for the text below a figure.
-    trials : callable
-        Trials that it needs, from the settings.
-    searches_grids : bool
-        Whether the variants' grids have to be searched.
+    ``title`` says what it shows, ``claim`` what the paper says about it, ``caption`` what is below a figure. ``make``
+    gives a Table, a Figure, or a sentence that says why there is none. ``found`` compares the results with the claim,
+    unless only the eye can judge a figure. ``trials`` gives the trials that it needs, and
+    ``searches_grids`` says whether the grids of the variants have to be searched.
     """
 
     title: str

@@ -185,14 +185,8 @@ class Job:
 class Batcher:
     """A queue of jobs, and a thread that runs them in batches.
 
-    Parameters
-    ----------
-    run : callable
-        Runs operations with equal keys together, as :func:`run_batch`.
-    limits : Limits
-        How many vectors may wait, and how large a batch may be.
-    observe : callable, optional
-        Called with the number of vectors and the seconds of each batch.
+    ``run`` runs operations with equal keys together, as :func:`run_batch` does. ``observe`` is called with the number
+    of vectors and the seconds of each batch.
     """
 
     def __init__(

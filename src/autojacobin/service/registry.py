@@ -104,15 +104,7 @@ class ServedIndex:
 
 
 class IndexRegistry(Mapping[str, Index]):
-    """All served indexes; as a mapping, it gives the newest version of each.
-
-    Parameters
-    ----------
-    indexes : mapping
-        An index, or the folder of one, for each name.
-    limits : Limits, optional
-        Limits of the service, which decide what is warmed up.
-    """
+    """All served indexes; as a mapping, it gives the newest version of each. The limits decide what is warmed up."""
 
     def __init__(self, indexes: Mapping[str, Index | str | os.PathLike[str]], limits: Limits | None = None) -> None:
         if not indexes:
