@@ -13,8 +13,8 @@ import psutil
 
 from autojacobin import LSH, Index
 from autojacobin.jobs.cluster import build_index
-from autojacobin.jobs.executor import InProcess
 from tests.jobs.cut_files import cut_into_files
+from tests.jobs.in_process import InProcess
 
 BLOCK = 2**16
 CHUNKS = 16

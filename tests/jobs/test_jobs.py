@@ -13,9 +13,9 @@ from autojacobin.evaluation import ground_truth
 from autojacobin.index.storage import FolderStore
 from autojacobin.jobs.chunks import cut_into_chunks, truth_chunk
 from autojacobin.jobs.cluster import build_index, encode_files, search_index, true_neighbours
-from autojacobin.jobs.executor import InProcess
 from autojacobin.jobs.inputs import survey
 from tests.jobs.cut_files import BLOCK, N, cut_into_files
+from tests.jobs.in_process import InProcess
 
 here = InProcess()
 numbers = itertools.count()

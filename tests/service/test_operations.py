@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autojacobin.errors import DataError
 from autojacobin.service.access import Limits
-from autojacobin.service.operations import Batcher, EncodeOperation, Options, Result, SearchOperation, run_batch
+from autojacobin.service.operations import Batcher, Operation, Options, Result, run_batch
 from autojacobin.service.problems import Problem
 from autojacobin.service.registry import ServedIndex
 from tests.service.conftest import WIDTH
@@ -38,7 +38,7 @@ class Stopped:
 
 def searching(served, n, k=2):
     vectors = np.random.default_rng(n).normal(size=(n, WIDTH)).astype(np.float32)
-    return SearchOperation(served, vectors, None, Options(k))
+    return Operation(served, vectors, None, Options(k))
 
 
 async def begun(run):
@@ -147,7 +147,7 @@ def test_an_error_stays_with_the_one_who_made_it(served, kinds):
         width = WIDTH - 1 if kind == "narrow" else WIDTH
         vectors = rng.normal(size=(2, width)).astype(np.float32) * (np.float32(1e38) if kind == "huge" else 1)
         ids = np.array([3 if kind == "id" else 4]) if "id" in kind else None
-        works.append(SearchOperation(served, None if ids is not None else vectors, ids, Options(3)))
+        works.append(Operation(served, None if ids is not None else vectors, ids, Options(3)))
     for kind, work, answer in zip(kinds, works, run_batch(works), strict=True):
         if kind in ("good", "id"):
             expected = served.index.search(work.rows(served.index), 3)
@@ -160,7 +160,7 @@ def test_an_error_stays_with_the_one_who_made_it(served, kinds):
 
 def test_codes_and_neighbours_are_not_mixed(served):
     vectors = np.zeros((1, WIDTH), dtype=np.float32)
-    keys = {EncodeOperation(served, vectors).key, searching(served, 1).key, searching(served, 1, k=3).key}
+    keys = {Operation(served, vectors).key, searching(served, 1).key, searching(served, 1, k=3).key}
     assert len(keys) == 3
     assert searching(served, 1).key == searching(served, 9).key
 

@@ -1,4 +1,4 @@
-"""Where the tasks of a job run: in this process, or on a cluster."""
+"""The tasks of a job, and what runs them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from autojacobin.core.parallel import Progress
 
-__all__ = ["Executor", "InProcess", "Task", "dask_setup"]
+__all__ = ["Executor", "Task", "dask_setup"]
 
 
 @dataclass(frozen=True)
@@ -43,35 +43,6 @@ class Executor(Protocol):
         progress: Progress | None = None,
     ) -> Any:
         """Merge the results of all tasks with ``merge(results, k)``, a few at a time, in any grouping."""
-
-
-class InProcess:
-    """Runs tasks in this process, one after another."""
-
-    def share(self, value: Any) -> Any:
-        """Return the value itself."""
-        return value
-
-    def each(self, stage: str, tasks: Sequence[Task], progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
-        """Yield the number and the result of each task."""
-        for number, task in enumerate(tasks):
-            yield number, task.function(*task.arguments)
-            if progress is not None:
-                progress(stage, number + 1, len(tasks))
-
-    def merged(
-        self,
-        stage: str,
-        tasks: Sequence[Task],
-        merge: Callable[[Sequence[Any], int], Any],
-        k: int,
-        progress: Progress | None = None,
-    ) -> Any:
-        """Merge the results of all tasks."""
-        merged: list[Any] = []
-        for _, result in self.each(stage, tasks, progress):
-            merged = [merge([*merged, result], k)]
-        return merged[0]
 
 
 def dask_setup(_: Any) -> None:

@@ -188,11 +188,11 @@ def label(method: str) -> str:
 
 def patches(results: Results) -> Figure | str:
     """Figure 4."""
-    if results.data.base_patches is None:
+    pictures = results.data.base_patches
+    if pictures is None:
         return "the set has no pictures"
-    return figures.patches.draw(
-        stretched(_some(results.data.base_patches)), title=f"random patches of {results.data.name}"
-    )
+    some = np.sort(np.random.default_rng(0).permutation(len(pictures))[:1000])
+    return figures.patches.draw(stretched(pictures[some]), title=f"random patches of {results.data.name}")
 
 
 def retrieval(results: Results) -> Figure | str:
@@ -276,10 +276,6 @@ def recall_grid(results: Results) -> Figure:
         for bits in settings.bits
     }
     return figures.recall_grid.draw(curves, title=f"{results.data.name}: mean over {results.averaged_over}")
-
-
-def _some(patches: Any) -> Any:
-    return patches[np.sort(np.random.default_rng(0).permutation(len(patches))[:1000])]
 
 
 def stretched(patches: Any) -> Any:

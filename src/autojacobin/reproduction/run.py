@@ -10,7 +10,7 @@ import platform
 import time
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 from functools import cached_property, partial
 from pathlib import Path
@@ -88,7 +88,7 @@ def reproduce(
     about = _about(results, time.perf_counter() - started)
     record = {
         "set": {"name": data.name, "description": data.description, "source": data.source, "licence": data.licence},
-        "settings": settings.as_dict(),
+        "settings": asdict(settings),
         "about": about,
         "claims": {section.name: section.claim for section in sections if section.claim},
         "found": found,

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -26,10 +26,7 @@ from autojacobin.service.access import VECTORS_TOGETHER, Limits
 from autojacobin.service.problems import Problem, busy
 from autojacobin.service.registry import ServedIndex
 
-__all__ = [
-    "DEFAULT_DISTANCE", "Batcher", "EncodeOperation", "Job", "Operation", "Options", "Result", "SearchOperation",
-    "run_batch",
-]  # fmt: skip
+__all__ = ["DEFAULT_DISTANCE", "Batcher", "Job", "Operation", "Options", "Result", "run_batch"]
 
 DEFAULT_DISTANCE = next(iter(DISTANCES))
 
@@ -56,16 +53,17 @@ class Result:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """Vectors, or ids of vectors in the index, and the index."""
+    """A search for the neighbours of vectors, or of ids in the index; without options, vectors to encode."""
 
     served: ServedIndex
     vectors: npt.NDArray[np.float32] | None = None
     ids: npt.NDArray[np.int64] | None = None
+    options: Options | None = None
 
     @property
     def key(self) -> Hashable:
         """Operations with equal keys can run together."""
-        return type(self).__name__, self.served.name
+        return self.served.name, self.options
 
     @cached_property
     def n_vectors(self) -> int:
@@ -75,8 +73,13 @@ class Operation:
 
     @property
     def cost(self) -> int:
-        """How much work this is, as ``Limits.work`` counts it."""
-        return self.n_vectors
+        """How much work this is: vectors times candidates, or times k without re-ranking, as ``Limits.work`` counts."""
+        if self.options is None:
+            return self.n_vectors
+        k, candidates = self.options.k, self.options.candidates
+        if not self.options.rerank:
+            return self.n_vectors * k
+        return self.n_vectors * (default_candidates(k) if candidates is None else candidates)
 
     def rows(self, index: Index) -> npt.NDArray[np.float32]:
         """Give the vectors, which are read from the index if the operation has ids."""
@@ -99,47 +102,15 @@ class Operation:
             raise Problem(404, "unknown-id", detail) from error
 
     def run(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
-        """Give the arrays of the result for these rows."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, eq=False)
-class SearchOperation(Operation):
-    """Find neighbours; the result has distances and ids."""
-
-    options: Options = Options(1)
-
-    @property
-    def key(self) -> Hashable:
-        """Operations with equal keys can run together."""
-        return type(self).__name__, self.served.name, self.options
-
-    @property
-    def cost(self) -> int:
-        """Vectors times candidates, or times k without re-ranking."""
-        k, candidates = self.options.k, self.options.candidates
-        if not self.options.rerank:
-            return self.n_vectors * k
-        return self.n_vectors * (default_candidates(k) if candidates is None else candidates)
-
-    def run(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
-        """Give distances and ids."""
-        options = self.options
-        distances, ids = index.search(
-            rows, options.k, candidates=options.candidates, distance=options.distance, rerank=options.rerank
-        )
+        """Give distances and ids for these rows, or their packed codes."""
+        if self.options is None:
+            return (index.hasher.encode(rows).packed,)
+        options = asdict(self.options)
+        del options["recall"]  # replaced by candidates
+        distances, ids = index.search(rows, **options)
         if not np.isfinite(distances).all():
             raise DataError("a distance is too large for a number, got vectors that are far apart; rescale the vectors")
         return distances, ids
-
-
-@dataclass(frozen=True, eq=False)
-class EncodeOperation(Operation):
-    """Encode vectors; the result has packed codes."""
-
-    def run(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
-        """Give packed codes."""
-        return (index.hasher.encode(rows).packed,)
 
 
 def run_batch(operations: Sequence[Operation]) -> list[Result | Exception]:
