@@ -12,7 +12,7 @@ from autojacobin.cli.info import _extras, _is_missing
 from autojacobin.datasets import write_vectors
 
 
-def test_info_tells_what_each_file_is(done, digits, fitted, folder):
+def test_info_describes_each_kind_of_file(done, digits, fitted, folder):
     fitted.encode(digits.base).save("codes.npz")
     (folder / "model.safetensors").rename(folder / "model")  # known by its content
     write_vectors("set.hdf5", {"train": digits.base, "test": digits.queries})
@@ -47,7 +47,7 @@ def test_info_counts_what_is_not_finite(done, folder):
     assert facts["first_2"] == "from 1 to 4"
 
 
-def test_info_without_a_path_tells_versions_cores_and_extras(done):
+def test_info_without_a_path_lists_versions_cores_and_extras(done):
     facts = json.loads(done("info", "--json", stdin=b"").out)
     assert facts["autojacobin"] == autojacobin.__version__
     assert facts["numpy"] == np.__version__

@@ -147,7 +147,7 @@ def test_png_files_hold_the_pixels(n, height, width, colour, seed):
 
 
 @pytest.mark.parametrize(("side", "kept", "ending"), [(7, 7, "png"), (32, 32, "jpg"), (150, 50, "png")])
-def test_each_tile_stands_where_the_layout_says(side, kept, ending):
+def test_each_tile_is_where_the_layout_says(side, kept, ending):
     cv2 = pytest.importorskip("cv2")
     ramp = np.linspace(0, 255, side).astype(np.uint8)
     across, down = np.tile(ramp, (side, 1)), np.tile(ramp[:, None], (1, side))
@@ -194,7 +194,7 @@ def test_a_finished_run_is_shown_with_its_own_settings(tmp_path):
     np.testing.assert_allclose(counts / (60 * 10), outcome.recall_curve(10)[np.array(bundle.about["stops"]) - 1])
 
 
-def test_a_folder_without_a_run_or_with_a_damaged_one_is_told(tmp_path):
+def test_a_folder_without_a_run_or_with_a_damaged_one_is_reported(tmp_path):
     with pytest.raises(StorageError, match="holds no finished run: results.json cannot be read"):
         open_run(tmp_path)
     for content in ("{", "[]", '{"set": {}}', '{"set": {"name": "digits", "source": ""}, "settings": {"bits": [0]}}'):
@@ -214,13 +214,13 @@ def test_a_folder_without_a_run_or_with_a_damaged_one_is_told(tmp_path):
         ({"depth": 2000}, {"methods": ["LSH"]}, "depth must be from 1 to 1000"),
     ],
 )
-def test_wrong_use_is_told_before_any_work(settings, options, message):
+def test_wrong_use_is_reported_before_any_work(settings, options, message):
     data = small_set()
     with pytest.raises(DataError, match=message):
         build_bundle(data, explorer_settings(data, **settings), toy=False, **options)
 
 
-def test_a_set_without_queries_is_told():
+def test_a_set_without_queries_is_reported():
     data = replace(small_set(), queries=small_set().queries[:0], query_patches=None)
     with pytest.raises(DataError, match="small has no queries to choose from"):
         build_bundle(data, methods=["LSH"], toy=False)

@@ -53,7 +53,7 @@ def interrupted(folder, X):
     return pattern, hasher
 
 
-def test_ctrl_c_ends_the_workers_too_and_the_job_goes_on_later(tmp_path):
+def test_ctrl_c_ends_the_workers_too_and_the_job_continues_later(tmp_path):
     taken = socket.socket()
     with suppress(OSError):  # if somebody else has it, that will do as well
         taken.bind(("127.0.0.1", 8787))  # Dask's usual port, which an earlier job would have taken

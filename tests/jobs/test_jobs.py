@@ -37,7 +37,7 @@ class Interrupted(InProcess):
 
 
 @pytest.mark.parametrize("after", [1, 3, 4])
-def test_an_interrupted_build_goes_on_and_leaves_no_index_meanwhile(tmp_path, pattern, hasher, single, after):
+def test_an_interrupted_build_continues_and_leaves_no_index_before(tmp_path, pattern, hasher, single, after):
     path = tmp_path / "index"
     with pytest.raises(KeyboardInterrupt):
         build_index(pattern, hasher, path, Interrupted(after), rows_per_chunk=1)
@@ -53,7 +53,7 @@ def test_an_interrupted_build_goes_on_and_leaves_no_index_meanwhile(tmp_path, pa
     assert sorted(os.listdir(tmp_path)) == ["index"]
 
 
-def test_an_interrupted_encoding_goes_on(tmp_path, pattern, hasher, single):
+def test_an_interrupted_encoding_continues(tmp_path, pattern, hasher, single):
     with pytest.raises(KeyboardInterrupt):
         encode_files(pattern, hasher, tmp_path / "codes", Interrupted(2), rows_per_chunk=1)
     again = Interrupted(None)
@@ -117,7 +117,7 @@ def test_another_job_does_not_go_on_with_the_first(tmp_path, X, hasher):
     with pytest.raises(KeyboardInterrupt):
         build_index(files, hasher, tmp_path / "index", Interrupted(1), rows_per_chunk=1)
     other = LSH(20, random_state=1).fit(X[:500])
-    with pytest.raises(StorageError, match="another job, with other model; delete it to begin anew"):
+    with pytest.raises(StorageError, match="another job, with other model; delete it to start again"):
         build_index(files, other, tmp_path / "index", here, rows_per_chunk=1)
     with pytest.raises(StorageError, match="another job, with other vectors"):
         build_index(files, hasher, tmp_path / "index", here, rows_per_chunk=1, keep_vectors=False)

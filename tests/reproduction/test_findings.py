@@ -69,7 +69,7 @@ def test_the_one_that_chooses_is_set_beside_all_others_and_the_papers_settings()
     )
 
 
-def test_figure_9_names_the_highest_curve_and_equals_are_nobodys():
+def test_figure_9_names_the_highest_curve_and_none_where_several_are_equal():
     found = findings.recall_grid(results_with(lambda method, bits: bits // 2 + (method == "OKMeans")))
     assert found == (
         "Of 4 panels, the highest curve over most i is that of OKMeans in 4. The curve of Auto-JacoBin is nowhere "

@@ -69,7 +69,7 @@ def test_an_outcome_comes_back_from_its_file_as_it_was(tried, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "emptied", "gone"])
-def test_a_damaged_file_counts_as_work_not_done(tried, tmp_path, damage):
+def test_a_damaged_file_counts_as_missing(tried, tmp_path, damage):
     store = Store(tmp_path)
     store.keep_outcome("one", tried[2])
     path = tmp_path / "work" / "one.npz"
@@ -96,7 +96,7 @@ def test_no_flipped_bit_of_finished_work_goes_unnoticed(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_to_read_only_is_told_before_anything_is_computed(tmp_path):
+def test_a_read_only_folder_is_reported_before_anything_is_computed(tmp_path):
     Store(tmp_path)
     (tmp_path / "work").chmod(0o500)
     with pytest.raises(StorageError, match="cannot write results to .* choose another folder with --out"):
@@ -111,13 +111,13 @@ def test_records_and_arrays_are_made_once(tmp_path):
     assert made == ["r", "a"]
 
 
-def test_a_folder_that_cannot_be_is_told(tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot write results to .*file.*choose another folder with --out"):
         Store(tmp_path / "file")
 
 
-def test_keys_tell_trials_and_data_apart():
+def test_keys_of_different_trials_and_data_differ():
     cells = [Trial(method, bits, seed) for method in COMPARED for bits in (8, 16) for seed in (0, 1)]
     cells += [Trial("AutoJacoBin", 8, 0, (("alpha", 1.0),)), Trial("AutoJacoBin", 8, 0, pictured=True)]
     prints = [fingerprint(small_set()), fingerprint(cut(small_set(), SETTINGS))]

@@ -45,7 +45,7 @@ async def begun(run):
     assert await asyncio.to_thread(run.begun.wait, 20)
 
 
-def test_what_gathers_is_taken_together_in_order(served):
+def test_waiting_operations_run_together_in_order(served):
     async def scenario():
         run = Stopped()
         batcher = Batcher(run, Limits())
@@ -63,7 +63,7 @@ def test_what_gathers_is_taken_together_in_order(served):
     assert asyncio.run(scenario()) == [[1], [2, 4, 20], [3], [510]]
 
 
-def test_a_full_queue_is_said_at_once_and_has_room_again(served):
+def test_a_full_queue_refuses_at_once_and_has_room_again_later(served):
     async def scenario():
         run = Stopped()
         batcher = Batcher(run, Limits(waiting_vectors=10))
@@ -85,7 +85,7 @@ def test_a_full_queue_is_said_at_once_and_has_room_again(served):
     asyncio.run(scenario())
 
 
-def test_what_nobody_waits_for_is_not_begun(served):
+def test_dropped_jobs_are_not_run(served):
     async def scenario():
         run = Stopped()
         batcher = Batcher(run, Limits())
@@ -105,7 +105,7 @@ def test_what_nobody_waits_for_is_not_begun(served):
     assert asyncio.run(scenario()) == [[1], [2]]
 
 
-def test_closing_finishes_what_waits(served):
+def test_closing_finishes_the_waiting_jobs(served):
     async def scenario():
         run = Stopped()
         batcher = Batcher(run, Limits())

@@ -17,15 +17,9 @@ from rich.text import Text
 from autojacobin.core.parallel import Progress
 
 __all__ = [
-    "as_text",
-    "print_facts",
-    "print_json",
-    "print_sentence",
-    "print_table",
-    "progress_bar",
-    "report_blocks",
+    "as_text", "print_facts", "print_json", "print_sentence", "print_table", "progress_bar", "report_blocks",
     "single_bar",
-]
+]  # fmt: skip
 
 _WIDTH_OF_FILES = 120  # of tables in a file or a pipe
 

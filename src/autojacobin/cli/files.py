@@ -42,18 +42,9 @@ if TYPE_CHECKING:
     from autojacobin.index.index import Index
 
 __all__ = [
-    "STREAM",
-    "chained",
-    "check_output",
-    "is_stream",
-    "load_model",
-    "open_index",
-    "opened",
-    "read_ids",
-    "split_part",
-    "write_codes",
-    "write_neighbours",
-]
+    "STREAM", "chained", "check_output", "is_stream", "load_model", "open_index", "opened", "read_ids", "split_part",
+    "write_codes", "write_neighbours",
+]  # fmt: skip
 
 STREAM = "-"
 _PART_MARK = "::"

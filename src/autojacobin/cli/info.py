@@ -277,12 +277,12 @@ def _print(rows: dict[str, dict[str, Any]], settings: dict[str, Any]) -> None:
     print_table(table)
     ratio = rows["hamming"].get("times_as_fast_as_faiss")
     if ratio is None and settings["bits"] % 8:
-        beside = "FAISS was not measured, since its codes are whole bytes; give --bits 64, for example."
+        sentence = "FAISS was not measured, since its codes are whole bytes; give --bits 64, for example."
     elif ratio is None:
-        beside = "FAISS is not installed, and was not measured: pip install 'autojacobin[faiss]'."
+        sentence = "FAISS is not installed, and was not measured: pip install 'autojacobin[faiss]'."
     else:
-        beside = f"Hamming search ran {ratio:.2f} times as fast as the faster of FAISS's two exact searches."
-    typer.echo(f"{beside} Synthetic points, LSH codes; other programs on this machine slow down all of them.")
+        sentence = f"Hamming search ran {ratio:.2f} times as fast as the faster of FAISS's two exact searches."
+    typer.echo(f"{sentence} Synthetic points, LSH codes; other programs on this machine slow down all of them.")
 
 
 def _ms(row: dict[str, Any]) -> str:

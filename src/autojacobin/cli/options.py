@@ -15,30 +15,10 @@ from autojacobin.cli.settings import use_settings
 from autojacobin.search.distances import DISTANCES
 
 __all__ = [
-    "DEFAULT_DISTANCE",
-    "AsJson",
-    "Bits",
-    "ByDistance",
-    "Candidates",
-    "Config",
-    "DataFolder",
-    "Debug",
-    "Device",
-    "Distance",
-    "Format",
-    "IndexPath",
-    "K",
-    "KeepVectors",
-    "ModelPath",
-    "NeighboursPath",
-    "OnDevice",
-    "QueriesPath",
-    "Quiet",
-    "Rerank",
-    "Seed",
-    "SetName",
-    "Threads",
-]
+    "DEFAULT_DISTANCE", "AsJson", "Bits", "ByDistance", "Candidates", "Config", "DataFolder", "Debug", "Device",
+    "Distance", "Format", "IndexPath", "K", "KeepVectors", "ModelPath", "NeighboursPath", "OnDevice", "QueriesPath",
+    "Quiet", "Rerank", "Seed", "SetName", "Threads",
+]  # fmt: skip
 
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
 

@@ -240,7 +240,7 @@ class Engine(ABC):
             return None
         if vectors is None:
             raise DataError(
-                f"{self._noun} keeps vectors of {self.n_features} features beside the codes, got none; pass vectors"
+                f"{self._noun} keeps vectors of {self.n_features} features with the codes, got none; pass vectors"
             )
         matrix = to_host(as_matrix(vectors, type(self).__name__))
         if matrix.shape != (n, self.n_features):

@@ -31,7 +31,7 @@ _REMEDIES = (
     (("auth check", "unauthenticated", "permission", "privilege"), "check the token and what its user may do"),
     (("fail connecting", "unavailable", "deadline"), "check that the server runs and that the address is right"),
     (("invalid dimension",), "Milvus keeps codes and vectors of no more than 32,768; use shorter ones"),
-    (("multiple vector fields",), "vectors beside codes need Milvus 2.4 or newer; leave n_features out"),
+    (("multiple vector fields",), "vectors with codes need Milvus 2.4 or newer; leave n_features out"),
     (("binary", "bin_flat"), "this Milvus may keep no binary vectors: of milvus-lite, 2.5.1 is the last that does"),
     (("limit", "resource", "memory", "disk"), "give the server more room, or write and ask for less at once"),
 )

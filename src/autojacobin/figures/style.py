@@ -24,22 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "COLUMN",
-    "FAINT",
-    "INK",
-    "LABEL_SIZE",
-    "METHOD_STYLES",
-    "PAGE",
-    "SMALL_SIZE",
-    "TITLE_SIZE",
-    "MethodStyle",
-    "format_axes",
-    "legend_below",
-    "legend_order",
-    "new_figure",
-    "require_matplotlib",
-    "save",
-    "style_of",
+    "COLUMN", "FAINT", "INK", "LABEL_SIZE", "METHOD_STYLES", "PAGE", "SMALL_SIZE", "TITLE_SIZE", "MethodStyle",
+    "format_axes", "legend_below", "legend_order", "new_figure", "require_matplotlib", "save", "style_of",
 ]  # fmt: skip
 
 COLUMN, PAGE = 3.5, 7.16  # widths in inches, as journals print them

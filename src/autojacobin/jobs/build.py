@@ -192,7 +192,7 @@ class JobFolder:
             if different:
                 raise StorageError(
                     f"{self.path} holds the beginning of another job, with other {' and '.join(different)}; delete it "
-                    "to begin anew, or give another path"
+                    "to start again, or give another path"
                 )
             return
         foreign = sorted(name for name in os.listdir(self.path) if name != LOCK_NAME and not name.startswith("."))

@@ -29,7 +29,7 @@ class Executor(Protocol):
     """Runs tasks. A class with these three methods can run them in another way."""
 
     def share(self, value: Any) -> Any:
-        """Make a value available to all tasks, and return what stands for it in the arguments of a task."""
+        """Make a value available to all tasks, and return what represents it in the arguments of a task."""
 
     def each(self, stage: str, tasks: Sequence[Task], progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
         """Yield the number and the result of each task, as they finish."""

@@ -19,29 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "PAPER_SECONDS",
-    "alpha_m_recall",
-    "alphas",
-    "cost",
-    "data_sets",
-    "depth_for_90",
-    "every_m_recall",
-    "k_of_figure_8",
-    "label",
-    "m_recalls",
-    "models",
-    "patches",
-    "pictured",
-    "points_for_90",
-    "recall_at_1000",
-    "recall_grid",
-    "retrieval",
-    "stretched",
-    "training_times",
-    "typical",
-    "variant_m_recalls",
-    "variants",
-]
+    "PAPER_SECONDS", "alpha_m_recall", "alphas", "cost", "data_sets", "depth_for_90", "every_m_recall", "k_of_figure_8",
+    "label", "m_recalls", "models", "patches", "pictured", "points_for_90", "recall_at_1000", "recall_grid",
+    "retrieval", "stretched", "training_times", "typical", "variant_m_recalls", "variants",
+]  # fmt: skip
 
 _K_OF_FIGURE_8 = 100
 # Seconds that the paper reports for SIFT1M, 10,000 points of 128 dimensions, 64 bits.

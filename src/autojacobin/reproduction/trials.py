@@ -23,21 +23,9 @@ from autojacobin.reproduction.settings import CHOSEN, COMPARED, VARIANTS, Settin
 from autojacobin.search import hamming_topk, rerank
 
 __all__ = [
-    "N_PICTURED",
-    "PAPER_ALPHA",
-    "Outcome",
-    "Trial",
-    "alpha_trial",
-    "alpha_trials",
-    "compared_trials",
-    "every_trial",
-    "fingerprint",
-    "first_seed",
-    "longest_bits",
-    "n_looked_at",
-    "run_trial",
-    "variant_trials",
-]
+    "N_PICTURED", "PAPER_ALPHA", "Outcome", "Trial", "alpha_trial", "alpha_trials", "compared_trials", "every_trial",
+    "fingerprint", "first_seed", "longest_bits", "n_looked_at", "run_trial", "variant_trials",
+]  # fmt: skip
 
 PAPER_ALPHA = 0.1
 N_PICTURED = 99  # neighbours of a query in figure 5 of the paper

@@ -187,7 +187,7 @@ async def _on_problem(_: Request, problem: Any) -> Response:
 
 
 async def _on_error(request: Request, _: Exception) -> Response:
-    detail = "the service made a mistake, which its log tells more about; ask again, and report it if it stays"
+    detail = "the service failed, and its log says why; ask again, and report it if it happens again"
     return await _on_problem(request, Problem(500, "internal", detail))
 
 

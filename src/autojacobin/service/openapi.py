@@ -22,7 +22,7 @@ _REFUSALS = {
     "413": "The body is too large.",
     "415": "The body is neither JSON nor raw float32.",
     "421": "The service is not known under this name.",
-    "500": "A mistake of the service.",
+    "500": "An error of the service.",
     "503": "The service is busy; ask again after Retry-After.",
 }
 
@@ -156,7 +156,7 @@ def _operation(
             "required": True,
             "content": {
                 JSON: {"schema": request},
-                RAW: {"schema": {"description": f"Little-endian float32 numbers, row by row; {SHAPE} tells how many."}},
+                RAW: {"schema": {"description": f"Little-endian float32 numbers, row by row; {SHAPE} says how many."}},
             },
         },
         "responses": {"200": success, **_refusals(*_REFUSALS)},

@@ -1,7 +1,7 @@
 """Operations that requests ask for, search and encode, and how those that wait are run in batches.
 
 The kernels are several times faster on 32 queries than on one, so operations that wait at the same time with the same
-options run in one call. An error of one of them does not touch the others.
+options run in one call. An error of one of them does not affect the others.
 """
 
 from __future__ import annotations
@@ -240,10 +240,10 @@ class Batcher:
             first = batch[0].operation
             n_vectors, cost = first.n_vectors, first.cost
             for job in self._waiting:
-                more, dearer = n_vectors + job.operation.n_vectors, cost + job.operation.cost
-                if more <= VECTORS_TOGETHER and dearer <= self._limits.work and job.operation.key == first.key:
+                more, total = n_vectors + job.operation.n_vectors, cost + job.operation.cost
+                if more <= VECTORS_TOGETHER and total <= self._limits.work and job.operation.key == first.key:
                     batch.append(job)
-                    n_vectors, cost = more, dearer
+                    n_vectors, cost = more, total
                 else:
                     others.append(job)
             self._waiting = others

@@ -196,7 +196,7 @@ def _read_options(fields: Mapping[str, Any], limits: Limits) -> Options:
     if recall is not None and (isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 < recall < 1):
         raise invalid(f"recall must be a number above 0 and below 1, got {_shown(recall)}")
     if recall is not None and (candidates is not None or not rerank):
-        raise invalid("recall chooses the candidates to re-rank, got it besides candidates or without re-ranking")
+        raise invalid("recall chooses the candidates to re-rank, got it with candidates or without re-ranking")
     distance = _one_of("distance", fields.get("distance", DEFAULT_DISTANCE), tuple(DISTANCES))
     return Options(k, candidates, distance, rerank, None if recall is None else float(recall))
 

@@ -35,7 +35,7 @@ async function startBundle() {
     scope: (name) => ["all", "one"].includes(name),
   });
   byId("bundle").hidden = false;
-  tellAbout(about);
+  describe(about);
   const current = { data: null };
   startWall(about);
   startControls(about);
@@ -47,12 +47,12 @@ async function startBundle() {
     byId("results").setAttribute("aria-busy", "true");
     try {
       const data = await load(`query-${wanted}`);
-      if (wanted !== state.query) return; // somebody has chosen another one meanwhile
+      if (wanted !== state.query) return; // another one was chosen in the meantime
       current.data = data;
       byId("trouble").hidden = true;
       drawings.forEach((draw) => draw());
     } catch (error) {
-      tell(error);
+      report(error);
     }
     byId("results").setAttribute("aria-busy", "false");
   };
@@ -61,7 +61,7 @@ async function startBundle() {
   return drawToy;
 }
 
-function tellAbout(about) {
+function describe(about) {
   const { set, sizes } = about;
   const what = about.sprite ? "picture" : "vector";
   byId("subtitle").textContent = [
@@ -80,7 +80,7 @@ function tellAbout(about) {
     `autojacobin ${about.library}.${source ? ` Data: ${source}.` : ""}`;
 }
 
-function tell(error) {
+function report(error) {
   const trouble = byId("trouble");
   trouble.textContent = error.message;
   trouble.hidden = false;
@@ -93,4 +93,4 @@ start()
   .then((draw) => {
     redraw = draw ?? redraw;
   })
-  .catch(tell);
+  .catch(report);

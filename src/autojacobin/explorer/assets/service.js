@@ -212,7 +212,7 @@ async function drawDetail(index) {
   const close = element("button", { type: "button", class: "close", click: () => change({ item: null }) }, "Close");
   try {
     const { bits, codes } = await ask(`explorer/codes?index=${encodeURIComponent(index.name)}&ids=${id},${item}`);
-    if (item !== state.item) return; // somebody looks at another one by now
+    if (item !== state.item) return; // another one was chosen in the meantime
     const [query, point] = codes.map((digits) => bitsOf(bytesOf(digits), 0, bits));
     const hint = "Above the query, below the neighbour. Filled is 1, hollow 0, red where they differ.";
     const title = element("h3", null, `Vector ${item}: ${differing({ query, point })} of ${bits} bits differ`);
