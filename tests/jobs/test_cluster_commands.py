@@ -45,7 +45,7 @@ def interrupted(folder, X):
         return None
     assert len(family) >= 2
     assert process.returncode == 130, said
-    assert "what is done is kept in index.building, and the same command continues from there" in said
+    assert "what was computed is kept in index.building, and the same command continues from there" in said
     assert "Traceback" not in said
     assert "Port" not in said
     psutil.wait_procs(family)

@@ -119,4 +119,7 @@ KeepVectors = Annotated[
     bool, typer.Option("--vectors/--no-vectors", help="Keep the vectors too; re-ranking needs them.")
 ]
 SetName = Annotated[str, typer.Option("--set", help="A set of the catalogue, or the path of your own.")]
-DataFolder = Annotated[Path | None, typer.Option("--data", help="Folder of data sets; AUTOJACOBIN_DATA by default.")]
+DataFolder = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="Folder of sets; default: $AUTOJACOBIN_DATA, else the cache."),
+]

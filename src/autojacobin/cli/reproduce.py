@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autojacobin.cli.console import print_table, single_bar
-from autojacobin.cli.failures import stoppable
+from autojacobin.cli.failures import kept_in, stoppable
 from autojacobin.cli.options import Config, DataFolder, Debug, Quiet, SetName, Threads
 from autojacobin.cli.settings import write_settings
 from autojacobin.core.parallel import Progress
@@ -65,7 +65,7 @@ def demo(
         f"from, {len(chosen.base):,} to search in, {len(chosen.queries):,} queries, {chosen.base.shape[1]} dimensions."
     )
     settings = Settings.for_set(chosen, seeds=seeds, bits=(bits,), training_points=train)
-    with stoppable(_kept_in(folder)):
+    with stoppable(kept_in(folder)):
         learned_from = min(train, len(chosen.train))
         typer.echo(f"\n2. Eleven ways to learn {bits} bits from {learned_from:,} vectors, and what their codes find")
         with single_bar() as progress:
@@ -116,7 +116,7 @@ def reproduce(
         chosen, quick=quick, seeds=seeds, bits=tuple(bits) if bits else None, depth=depth, training_points=train
     )
     folder = out or Path(f"reproduction-{chosen.name}{'-quick' if quick else ''}")
-    with stoppable(_kept_in(folder)), single_bar(quiet=quiet) as progress:
+    with stoppable(kept_in(folder)), single_bar(quiet=quiet) as progress:
         made = run(chosen, folder, settings, only=only, progress=progress)
         used = {"seeds": settings.seeds, "bits": settings.bits, "depth": settings.depth}
         write_settings(context, folder, **used, train=settings.training_points, out=None)
@@ -127,10 +127,6 @@ def reproduce(
     lines += [f"{name} was not made: {reason}." for name, reason in made.left_out.items()]
     for line in (*lines, f"The report is {made.report}; tables and figures are beside it."):
         Console().print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _kept_in(folder: Path) -> str:
-    return f"what was computed is kept in {folder}, and the same command continues from there"
 
 
 def _build_index(data: VectorSet, settings: Settings, folder: Path, progress: Progress) -> Index:
