@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from autojacobin.search.distances import DISTANCES
 from autojacobin.service import Client, ServiceError
 from tests.service.conftest import WIDTH
 
@@ -42,7 +43,7 @@ def refused(answer, status, words):
         ({"candidates": 501}, 400, "candidates must be an integer from 1 to 500"),
         ({"candidates": 5, "rerank": False}, 400, "candidates are for re-ranking"),
         ({"rerank": "no"}, 400, "rerank must be true or false, got 'no'"),
-        ({"distance": "cosine"}, 400, "distance must be 'hamming' or 'asymmetric', got 'cosine'"),
+        ({"distance": "cosine"}, 400, f"distance must be {' or '.join(map(repr, DISTANCES))}, got 'cosine'"),
         ({"distance": ["hamming"]}, 400, "got a list of 1"),
         ({"index": "../../etc"}, 404, "there is no index '../../etc', expected one of points, bare"),
         ({"index": 3}, 400, "index must be a name, got 3"),

@@ -72,20 +72,21 @@ def retrieve(
     stops: list[int],
 ) -> Retrieved:
     """Encode with a fitted hasher, search by every distance, and count what was found after each stop."""
-    codes, on_wall, kept, found, measure = hasher.encode(base), queries[wall], {}, {}, {}
+    codes, kept, found, measure = hasher.encode(base), {}, {}, {}
     for name, distance in usable_distances(hasher).items():
-        _, ids = distance.topk(distance.encode(hasher, queries), codes, stops[-1])
+        encoded = distance.encode(hasher, queries)
+        _, ids = distance.topk(encoded, codes, stops[-1])
         before = ranks_in_list(ids, truth, truth.shape[1]).before
         found[name] = np.stack([(before < stop).sum(axis=0) for stop in stops], axis=1)
         kept[name] = ids[wall]
-        measure[name] = partial(_distances, distance, hasher, on_wall, codes)
-    return Retrieved(kept, found, codes, hasher.encode(on_wall), hasher.project(on_wall), measure)
+        measure[name] = partial(_distances, distance, [encoded[row : row + 1] for row in wall], codes)
+    return Retrieved(kept, found, codes, hasher.encode(queries)[wall], hasher.project(queries)[wall], measure)
 
 
 def _distances(
-    distance: CodeDistance, hasher: Hasher, queries: Any, codes: Codes, number: int, ids: npt.NDArray[np.int64]
-) -> npt.NDArray[Any]:
-    nearest_first, order = distance.topk(distance.encode(hasher, queries[[number]]), codes[ids], len(ids))
+    distance: CodeDistance, encoded: list[Any], codes: Codes, number: int, ids: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    nearest_first, order = distance.topk(encoded[number], codes[ids], len(ids))
     distances = np.empty(len(ids))
     distances[order[0]] = nearest_first[0]
     return distances
