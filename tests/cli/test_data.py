@@ -169,7 +169,7 @@ def test_progress_is_a_bar_in_a_terminal():
     assert "…\n" not in shown
 
 
-def test_a_set_that_is_not_here_is_told_in_one_sentence(command, monkeypatch, tmp_path):
+def test_a_set_that_is_not_here_is_reported_in_one_sentence(command, monkeypatch, tmp_path):
     monkeypatch.setenv("AUTOJACOBIN_DATA", str(tmp_path))
     result = command("data", "info", "gist1m")
     assert (result.code, result.out) == (1, "")

@@ -68,9 +68,9 @@ def test_the_printed_recalls_are_those_of_the_index(made):
     truth = ground_truth(data.base, data.queries, 10)
     with Index.open(folder / "index") as index:
         for name, how in (
-            ("Hamming", {"rerank": False}),
+            ("hamming", {"rerank": False}),
             ("asymmetric", {"rerank": False, "distance": "asymmetric"}),
-            ("Hamming, re-ranked", {"candidates": 100}),
+            ("hamming, re-ranked", {"candidates": 100}),
             ("asymmetric, re-ranked", {"candidates": 100, "distance": "asymmetric"}),
         ):
             _, ids = index.search(data.queries, 10, **how)

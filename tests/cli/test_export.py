@@ -91,7 +91,7 @@ def test_a_collection_of_milvus_keeps_its_index_and_has_no_other_in_a_file(comma
         (["pgvector", "my-index", "postgresql://me:ses@same@host", "--table", "t"], "dsn cannot be read"),
     ],
 )
-def test_what_cannot_be_exported_is_told_and_leaves_nothing(command, folder, fitted, digits, arguments, message):
+def test_what_cannot_be_exported_is_reported_and_leaves_nothing(command, folder, fitted, digits, arguments, message):
     fitted.encode(digits.base).save("codes.npz")
     before = sorted(folder.iterdir())
     result = command("export", *arguments)

@@ -206,7 +206,7 @@ def test_evaluate_an_index_with_gaps_in_its_ids(done, digits, folder):
     assert {k: row["recall@200"]["mean"] for k, row in exact["k"].items()} == {"10": 1.0}
 
 
-def test_train_tells_what_it_chose(done, digits, folder):
+def test_train_reports_what_it_chose(done, digits, folder):
     given = {"alpha": "auto", "init": "random", "energy": 0.98, "jacobian_weight": 0.0, "n_epochs": 1}
     settings = [f"--set={name}={value}" for name, value in given.items()]
     told = json.loads(done("train", "base.npy", "new.safetensors", "-b", 8, *settings, "--json").out)
@@ -217,7 +217,7 @@ def test_train_tells_what_it_chose(done, digits, folder):
     assert "chosen" not in json.loads(done("train", "base.npy", "new.safetensors", "-m", "lsh", "--json").out)
 
 
-def test_the_help_of_train_tells_that_settings_are_chosen(done):
+def test_the_help_of_train_says_that_settings_are_chosen(done):
     text = " ".join(done("train", "--help").out.split())
     assert "chooses its own settings" in text
     assert "2.4 times as long" in text

@@ -33,7 +33,7 @@ def test_a_quick_look_writes_a_report_and_prints_the_table(tmp_path, monkeypatch
     assert (out / "tables" / "table-1.csv").exists()
 
 
-def test_wrong_use_is_told_in_one_sentence(tmp_path, monkeypatch, capsys):
+def test_wrong_use_is_reported_in_one_sentence(tmp_path, monkeypatch, capsys):
     for arguments, message in (
         (("--set", "no-such-set"), "no data set is called 'no-such-set'"),
         (("--set", "digits", "--only", "fig99"), "there is no table or figure 'fig99'"),
@@ -57,7 +57,7 @@ def test_a_signal_ends_in_a_sentence_and_handlers_are_put_back(number, capsys):
     assert signal.getsignal(number) == before
 
 
-def test_a_killed_run_leaves_whole_files_and_goes_on(tmp_path, monkeypatch, capsys):
+def test_a_killed_run_leaves_complete_files_and_continues(tmp_path, monkeypatch, capsys):
     arguments = ["--set", "digits", "--quick", "--bits", "16", "--only", "table2", "--out", str(tmp_path)]
     program = [sys.executable, "-c", "from autojacobin.cli import main; main()", "reproduce", *arguments]
     with subprocess.Popen(program, stderr=subprocess.PIPE, text=True) as process:
@@ -78,7 +78,7 @@ def test_a_killed_run_leaves_whole_files_and_goes_on(tmp_path, monkeypatch, caps
     assert {name: (tmp_path / "work" / name).stat().st_mtime_ns for name in kept} == kept
 
 
-def test_the_bar_takes_a_total_that_nobody_knows_and_names_in_brackets(capsys):
+def test_the_bar_takes_an_unknown_total_and_names_in_brackets(capsys):
     with single_bar() as progress:
         progress("[a] set", 0, 0)
         progress("[b] set", 1, 2)

@@ -181,7 +181,7 @@ def test_debug_shows_the_traceback_and_is_forgotten_afterwards(command):
         (OSError(28, "No space left on device"), "reading or writing failed: no space left on device; make room"),
     ],
 )
-def test_foreign_errors_are_told_in_a_sentence_too(error, sentence, capsys):
+def test_errors_of_other_libraries_are_reported_in_a_sentence_too(error, sentence, capsys):
     with pytest.raises(SystemExit) as end, report_failures():
         raise error
     assert end.value.code == 1

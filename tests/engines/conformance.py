@@ -355,7 +355,7 @@ class VectorConformance(Suite):
         codes, vectors = clustered(2, 64, 0), whole_vectors(2, 0)
         with self.open(new_location(), 64, N_FEATURES) as engine:
             engine.write(codes, [1, 2], vectors)
-            with self.refused("keeps vectors of 5 features beside the codes, got none", DataError):
+            with self.refused("keeps vectors of 5 features with the codes, got none", DataError):
                 engine.write(codes, [2, 3])
             for wrong, message in (
                 (np.zeros((2, 4)), "shape (2, 5), a row for each of the codes, got (2, 4)"),
@@ -373,7 +373,7 @@ class VectorConformance(Suite):
             with self.refused("candidates must be at least k = 2, got 1", DataError):
                 engine.search_vectors(codes, vectors, 2, 1)
 
-    def test_distances_that_single_precision_cannot_tell_apart(self, new_location):
+    def test_distances_that_are_equal_in_single_precision(self, new_location):
         """Their squares differ by less than a unit in the last place of float32; the nearest has the highest id."""
         vectors = np.zeros((20, N_FEATURES), dtype=np.float32)
         vectors[:, 0], vectors[:, 1] = 1024, np.arange(20, 0, -1) / 64

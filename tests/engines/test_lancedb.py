@@ -42,7 +42,7 @@ def indexed(tmp_path):
         yield engine, codes, ids
 
 
-def test_an_exact_search_goes_past_the_index(indexed):
+def test_an_exact_search_does_not_use_the_index(indexed):
     engine, codes, ids = indexed
     for k in (1, 20, 600):
         assert_same(engine.search(codes[490:510], k), nearest(codes[490:510], codes, ids, k))

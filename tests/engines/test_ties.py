@@ -36,7 +36,7 @@ def test_lower_ids_come_first(count, n_queries, levels, data):
     assert found[1].dtype == np.int64
 
 
-def test_only_queries_with_open_ties_are_asked_again():
+def test_only_queries_with_open_ties_are_repeated():
     asked, rng = [], np.random.default_rng(0)
     distances = np.stack([np.arange(1000), np.repeat([0, 1], 500)])
     answer = stubborn(distances, np.arange(1000), rng)
@@ -50,7 +50,7 @@ def test_only_queries_with_open_ties_are_asked_again():
     assert asked == [([0, 1], 19), ([1], 76), ([1], 304), ([1], 1000)]
 
 
-def test_answers_are_asked_for_in_blocks_that_stay_small(monkeypatch):
+def test_results_are_requested_in_small_blocks(monkeypatch):
     monkeypatch.setattr("autojacobin.engines.contract._HITS_AT_ONCE", 100)
     asked, rng = [], np.random.default_rng(0)
     answer = stubborn(np.zeros((7, 90), dtype=int), np.arange(90), rng)
@@ -64,7 +64,7 @@ def test_answers_are_asked_for_in_blocks_that_stay_small(monkeypatch):
     assert asked == [(5, 18), (2, 18)] + [(1, 72)] * 7 + [(1, 90)] * 7
 
 
-def test_an_engine_with_a_limit_says_when_it_cannot_tell():
+def test_an_engine_with_a_limit_reports_ties_beyond_it():
     rng = np.random.default_rng(0)
     ask = stubborn(np.zeros((1, 100), dtype=int), np.arange(100), rng)
     with pytest.raises(DataError, match="more than 50 codes are as near as neighbour 3 of query 0"):

@@ -13,11 +13,15 @@ from autojacobin.datasets import load_set
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.evaluation import ground_truth, recall_curve
 from autojacobin.explorer import build_bundle, explorer_settings, export, export_page, open_run
+from autojacobin.explorer import bundle as bundle_module
 from autojacobin.explorer.export import as_one_script
 from autojacobin.explorer.retrieved import encode_png, make_sprite
 from autojacobin.reproduction import Settings, reproduce
 from autojacobin.reproduction.settings import cut
-from autojacobin.reproduction.trials import Cell, run_cell
+from autojacobin.reproduction.trials import Trial, run_trial
+from autojacobin.search import asymmetric_topk
+from autojacobin.search.distances import DISTANCES
+from autojacobin.service import registry
 from tests.explorer.browser import BITS, DEPTH, METHODS, WALL, ByHand, K, small_bundle, unpacked
 from tests.reproduction.small import small_set
 
@@ -78,6 +82,40 @@ def test_codes_and_weights_are_those_of_the_hasher(bundle, by_hand):
             np.testing.assert_allclose(entry["weights"], np.abs(hasher.project(query)[0]), rtol=1e-4)
 
 
+def test_the_page_gets_every_distance_its_summary_and_how_far_each_code_is(bundle, by_hand):
+    common = [name for name in DISTANCES if all(name in registry.usable_distances(h) for h in by_hand.hashers.values())]
+    assert bundle.about["distances"] == {name: DISTANCES[name].summary for name in common}
+    data = small_set()
+    for place, record in enumerate(bundle.queries):
+        query = data.queries[[by_hand.rows[place]]]
+        for (method, bits), hasher in by_hand.hashers.items():
+            given = record["methods"][method][str(bits)]["distances"]
+            assert list(given) == list(registry.usable_distances(hasher))
+            assert given["hamming"] == by_hand.hamming(place, method, bits)[record["ids"]].tolist()
+            distances, ids = asymmetric_topk(hasher.project(query), hasher.encode(data.base), len(data.base))
+            expected = distances[0][np.argsort(ids[0])][record["ids"]]
+            np.testing.assert_allclose(given["asymmetric"], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_page_names_no_distance_by_itself():
+    scripts = {path.name: path.read_text() for path in export.ASSETS.glob("*.js")}
+    assert [(script, name) for script, text in scripts.items() for name in DISTANCES if name in text.lower()] == []
+
+
+def test_distances_that_a_method_lacks_are_not_offered(monkeypatch):
+    def lacking(hasher, vectors):
+        if type(hasher).__name__ == "LSH":
+            raise DataError("LSH has no decoder")
+        return hasher.encode(vectors)
+
+    other = replace(DISTANCES["hamming"], name="other", encode=lacking)
+    for module in (bundle_module, registry):
+        monkeypatch.setattr(module, "DISTANCES", {**DISTANCES, "other": other})
+    made = small_bundle(pictures=False)
+    assert "other" not in made.about["distances"]
+    assert "other" in made.queries[0]["methods"]["ITQ"]["8"]["ranks"]
+
+
 def test_counts_over_all_queries_are_the_recall_curve(bundle, by_hand):
     data, stops = small_set(), bundle.about["stops"]
     truth = ground_truth(data.base, data.queries, K)
@@ -110,7 +148,7 @@ def test_png_files_hold_the_pixels(n, height, width, colour, seed):
 
 
 @pytest.mark.parametrize(("side", "kept", "ending"), [(7, 7, "png"), (32, 32, "jpg"), (150, 50, "png")])
-def test_each_tile_stands_where_the_layout_says(side, kept, ending):
+def test_each_tile_is_where_the_layout_says(side, kept, ending):
     cv2 = pytest.importorskip("cv2")
     ramp = np.linspace(0, 255, side).astype(np.uint8)
     across, down = np.tile(ramp, (side, 1)), np.tile(ramp[:, None], (1, side))
@@ -152,12 +190,12 @@ def test_a_finished_run_is_shown_with_its_own_settings(tmp_path):
     assert (data.name, found.bits, found.ks, found.depth) == ("digits", (16,), (1, 10), 100)
     bundle = build_bundle(data, found, methods=["itq"], wall=3, toy=False)
     small = cut(data, found)
-    outcome = run_cell(Cell("ITQ", 16, 0), small, ground_truth(small.base, small.queries, 10), 100)
+    outcome = run_trial(Trial("ITQ", 16, 0), small, ground_truth(small.base, small.queries, 10), 100)
     counts = np.array(bundle.about["found"]["ITQ"]["16"]["hamming"]).sum(axis=0)
     np.testing.assert_allclose(counts / (60 * 10), outcome.recall_curve(10)[np.array(bundle.about["stops"]) - 1])
 
 
-def test_a_folder_without_a_run_or_with_a_damaged_one_is_told(tmp_path):
+def test_a_folder_without_a_run_or_with_a_damaged_one_is_reported(tmp_path):
     with pytest.raises(StorageError, match="holds no finished run: results.json cannot be read"):
         open_run(tmp_path)
     for content in ("{", "[]", '{"set": {}}', '{"set": {"name": "digits", "source": ""}, "settings": {"bits": [0]}}'):
@@ -177,13 +215,13 @@ def test_a_folder_without_a_run_or_with_a_damaged_one_is_told(tmp_path):
         ({"depth": 2000}, {"methods": ["LSH"]}, "depth must be from 1 to 1000"),
     ],
 )
-def test_wrong_use_is_told_before_any_work(settings, options, message):
+def test_wrong_use_is_reported_before_any_work(settings, options, message):
     data = small_set()
     with pytest.raises(DataError, match=message):
         build_bundle(data, explorer_settings(data, **settings), toy=False, **options)
 
 
-def test_a_set_without_queries_is_told():
+def test_a_set_without_queries_is_reported():
     data = replace(small_set(), queries=small_set().queries[:0], query_patches=None)
     with pytest.raises(DataError, match="small has no queries to choose from"):
         build_bundle(data, methods=["LSH"], toy=False)

@@ -38,7 +38,7 @@ def test_a_page_to_open_from_disk(tmp_path, monkeypatch, capsys):
     assert "http" not in html.replace("http://www.w3.org/", "")  # nothing is loaded from elsewhere
 
 
-def test_wrong_use_is_told_in_one_sentence(tmp_path, monkeypatch, capsys):
+def test_wrong_use_is_reported_in_one_sentence(tmp_path, monkeypatch, capsys):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "notes.txt").write_text("mine")
     for arguments, message in (
@@ -56,7 +56,7 @@ def test_wrong_use_is_told_in_one_sentence(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("package", ["uvicorn", "starlette.routing"])
-def test_a_missing_package_is_told_before_the_training(package, monkeypatch, capsys):
+def test_a_missing_package_is_reported_before_the_training(package, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, package, None)
     code, _, told = run(monkeypatch, capsys, *SMALL, "--port", "0")
     assert code == 1

@@ -127,7 +127,7 @@ def test_the_address_keeps_the_view(browser, folder, page, by_hand):
         assert_shown(other, by_hand, 0, 8, 100, K)
 
 
-def test_a_point_close_up_tells_distance_rank_and_code(page, by_hand):
+def test_the_detail_of_a_point_shows_distance_rank_and_code(page, by_hand):
     tile = page.locator('[data-method="ITQ"] .tile').nth(4)
     tile.hover()
     point = by_hand.shown(0, "ITQ", 8, 100, K)[4]
@@ -260,7 +260,7 @@ def test_without_pictures_there_are_tables(browser, by_hand, tmp_path):
         assert page.locator("#detail .code-strip").is_visible()
 
 
-def test_a_missing_file_is_told(browser, folder, tmp_path):
+def test_a_missing_file_is_reported(browser, folder, tmp_path):
     shutil.copytree(folder, tmp_path / "page")
     (tmp_path / "page" / "data" / "query-1.js").unlink()
     with watched(browser, tmp_path.as_uri()) as page:

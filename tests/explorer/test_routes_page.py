@@ -136,7 +136,7 @@ def test_the_one_script_in_the_page_is_the_one_that_may_run(port):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="symbolic links")
-def test_a_mistake_is_told_without_the_insides(port, folder, caplog):
+def test_an_internal_error_is_reported_without_details(port, folder, caplog):
     (folder / "loop").symlink_to("loop")  # the system refuses to look at it
     try:
         status, headers, body = ask(port, "/loop")
@@ -150,7 +150,7 @@ def test_a_mistake_is_told_without_the_insides(port, folder, caplog):
     assert any(record.exc_info for record in caplog.records)  # which the log has
 
 
-def test_those_who_hold_connections_open_keep_nobody_out(folder):
+def test_idle_connections_keep_no_other_client_out(folder):
     with page_server(folder, limits=Limits(connections=3, body_seconds=10**6)) as server, server.running():
         port = int(server.address.rpartition(":")[2])
         with ExitStack() as crowd:
@@ -159,7 +159,7 @@ def test_those_who_hold_connections_open_keep_nobody_out(folder):
             assert ask(port, "/")[0] == 200
 
 
-def test_a_taken_port_is_told_and_who_leaves_in_the_middle_is_no_error(folder, capfd):
+def test_a_taken_port_is_reported_and_a_client_that_leaves_is_no_error(folder, capfd):
     with page_server(folder) as server, server.running():
         port = int(server.address.rpartition(":")[2])
         with pytest.raises(

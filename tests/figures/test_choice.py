@@ -38,7 +38,7 @@ def test_starting_points_alone_can_be_drawn(results):
     assert any(label.startswith("chosen: the start, ") for label in legend_of(figure))
 
 
-def test_what_is_no_choice_is_told(results):
+def test_a_table_without_a_choice_is_reported(results):
     with pytest.raises(DataError, match="results must have the column 'chosen'.*pass search_results_"):
         choice.draw({name: column for name, column in results.items() if name != "chosen"})
     with pytest.raises(DataError, match="one length"):

@@ -146,7 +146,7 @@ DRAWINGS = {
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
-def test_without_matplotlib_the_line_that_installs_it_is_told(name, monkeypatch):
+def test_without_matplotlib_the_error_has_the_line_that_installs_it(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # which makes the import fail
     with pytest.raises(MissingExtraError, match=r"drawing figures needs .*'matplotlib'.*pip install 'autojacobin\[fig"):
         DRAWINGS[name]()

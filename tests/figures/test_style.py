@@ -86,7 +86,7 @@ def test_methods_come_in_the_order_of_legends():
     assert legend_order(reversed(METHOD_STYLES)) == list(METHOD_STYLES)
 
 
-def test_an_unknown_method_is_told_how_to_get_a_style(monkeypatch):
+def test_the_error_for_an_unknown_method_says_how_to_set_a_style(monkeypatch):
     with pytest.raises(DataError, match=r"'Mine', expected one of: LSH, .*METHOD_STYLES\[name\] = MethodStyle"):
         style_of("Mine")
     monkeypatch.setitem(METHOD_STYLES, "Mine", MethodStyle("my method", "#123456", "1"))

@@ -5,8 +5,8 @@ import pytest
 
 from autojacobin import LSH, Index
 from autojacobin.jobs.cluster import build_index
-from autojacobin.jobs.executor import InProcess
 from tests.jobs.cut_files import CUTS, ENDINGS, N, cut_into_files
+from tests.jobs.in_process import InProcess
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth
 from autojacobin.jobs.chunks import cut_into_chunks, encode_chunk
 from autojacobin.jobs.cluster import build_index, search_index, true_neighbours
-from autojacobin.jobs.executor import InProcess
 from autojacobin.jobs.inputs import survey
 from autojacobin.search.kernels.selection import merge_topk
 from tests.jobs.cut_files import BLOCK, N, cut_into_files
+from tests.jobs.in_process import InProcess
 
 here = InProcess()
 numbers = itertools.count()

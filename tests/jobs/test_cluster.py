@@ -30,10 +30,11 @@ from autojacobin.jobs.cluster import (
     search_index,
     true_neighbours,
 )
-from autojacobin.jobs.executor import InProcess, Task
+from autojacobin.jobs.executor import Task
 from autojacobin.search.kernels.selection import merge_topk
 from tests.engines.printed import printed
 from tests.jobs.cut_files import cut_into_files
+from tests.jobs.in_process import InProcess
 
 BLOCK = 2**16
 N = 7 * BLOCK + 1000

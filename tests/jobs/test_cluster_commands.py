@@ -13,8 +13,8 @@ import psutil
 
 from autojacobin import LSH, Index
 from autojacobin.jobs.cluster import build_index
-from autojacobin.jobs.executor import InProcess
 from tests.jobs.cut_files import cut_into_files
+from tests.jobs.in_process import InProcess
 
 BLOCK = 2**16
 CHUNKS = 16
@@ -45,7 +45,7 @@ def interrupted(folder, X):
         return None
     assert len(family) >= 2
     assert process.returncode == 130, said
-    assert "what is done is kept in index.building, and the same command continues from there" in said
+    assert "what was computed is kept in index.building, and the same command continues from there" in said
     assert "Traceback" not in said
     assert "Port" not in said
     psutil.wait_procs(family)
@@ -53,7 +53,7 @@ def interrupted(folder, X):
     return pattern, hasher
 
 
-def test_ctrl_c_ends_the_workers_too_and_the_job_goes_on_later(tmp_path):
+def test_ctrl_c_ends_the_workers_too_and_the_job_continues_later(tmp_path):
     taken = socket.socket()
     with suppress(OSError):  # if somebody else has it, that will do as well
         taken.bind(("127.0.0.1", 8787))  # Dask's usual port, which an earlier job would have taken

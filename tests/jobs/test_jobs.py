@@ -13,9 +13,10 @@ from autojacobin.evaluation import ground_truth
 from autojacobin.index.storage import FolderStore
 from autojacobin.jobs.chunks import cut_into_chunks, truth_chunk
 from autojacobin.jobs.cluster import build_index, encode_files, search_index, true_neighbours
-from autojacobin.jobs.executor import InProcess
 from autojacobin.jobs.inputs import survey
+from autojacobin.search.distances import DISTANCES
 from tests.jobs.cut_files import BLOCK, N, cut_into_files
+from tests.jobs.in_process import InProcess
 
 here = InProcess()
 numbers = itertools.count()
@@ -37,7 +38,7 @@ class Interrupted(InProcess):
 
 
 @pytest.mark.parametrize("after", [1, 3, 4])
-def test_an_interrupted_build_goes_on_and_leaves_no_index_meanwhile(tmp_path, pattern, hasher, single, after):
+def test_an_interrupted_build_continues_and_leaves_no_index_before(tmp_path, pattern, hasher, single, after):
     path = tmp_path / "index"
     with pytest.raises(KeyboardInterrupt):
         build_index(pattern, hasher, path, Interrupted(after), rows_per_chunk=1)
@@ -53,7 +54,7 @@ def test_an_interrupted_build_goes_on_and_leaves_no_index_meanwhile(tmp_path, pa
     assert sorted(os.listdir(tmp_path)) == ["index"]
 
 
-def test_an_interrupted_encoding_goes_on(tmp_path, pattern, hasher, single):
+def test_an_interrupted_encoding_continues(tmp_path, pattern, hasher, single):
     with pytest.raises(KeyboardInterrupt):
         encode_files(pattern, hasher, tmp_path / "codes", Interrupted(2), rows_per_chunk=1)
     again = Interrupted(None)
@@ -117,7 +118,7 @@ def test_another_job_does_not_go_on_with_the_first(tmp_path, X, hasher):
     with pytest.raises(KeyboardInterrupt):
         build_index(files, hasher, tmp_path / "index", Interrupted(1), rows_per_chunk=1)
     other = LSH(20, random_state=1).fit(X[:500])
-    with pytest.raises(StorageError, match="another job, with other model; delete it to begin anew"):
+    with pytest.raises(StorageError, match="another job, with other model; delete it to start again"):
         build_index(files, other, tmp_path / "index", here, rows_per_chunk=1)
     with pytest.raises(StorageError, match="another job, with other vectors"):
         build_index(files, hasher, tmp_path / "index", here, rows_per_chunk=1, keep_vectors=False)
@@ -239,7 +240,7 @@ def test_a_file_that_shrinks_under_the_work_is_named(tmp_path, X):
     ("options", "message"),
     [
         ({"k": 0}, "k must be an integer from 1 to"),
-        ({"distance": "euclid"}, "distance must be 'hamming' or 'asymmetric', got 'euclid'"),
+        ({"distance": "euclid"}, f"distance must be {' or '.join(map(repr, DISTANCES))}, got 'euclid'"),
         ({"candidates": 20, "rerank": False}, "candidates are for re-ranking"),
         ({"candidates": 2}, "candidates must be at least k = 5, got 2"),
         ({"candidates": 2.5}, "candidates must be an integer of at least 1, got 2.5"),

@@ -246,7 +246,7 @@ def test_a_damaged_file_is_named_without_the_secrets_of_its_address(memory, path
     assert "sesame" not in printed(caught.value)
 
 
-def test_a_signed_address_tells_its_format_by_the_name_before_the_signature(memory, tmp_path):
+def test_the_format_of_a_signed_address_is_in_the_name_before_the_signature(memory, tmp_path):
     write_vectors(tmp_path / "a.fvecs", numbered(9))
     memory.pipe_file("/a.fvecs?sig=sesame", (tmp_path / "a.fvecs").read_bytes())
     assert len(draw_sample("memory://a.fvecs[?]sig=sesame", 9)) == 9

@@ -6,7 +6,7 @@ import pytest
 from autojacobin.reproduction import Settings, findings
 from autojacobin.reproduction.results import Results
 from autojacobin.reproduction.settings import COMPARED, EVERY, VARIANTS
-from autojacobin.reproduction.trials import Outcome, alpha_cell, compared_cells, every_cell, variant_cells
+from autojacobin.reproduction.trials import Outcome, alpha_trial, compared_trials, every_trial, variant_trials
 from tests.reproduction.small import small_set
 
 QUERIES, DEPTH = 400, 2000
@@ -24,8 +24,8 @@ def results_with(of_ten, bits=(8, 16), ks=(1, 2), seconds=None, **settings):
     """Results whose methods find what ``of_ten(method, bits)`` says."""
     settings = Settings(bits=bits, ks=ks, depth=DEPTH, seeds=1, **settings)
     results = Results(small_set(), settings, np.zeros((QUERIES, 99), dtype=np.int64), chosen=CHOSEN)
-    for cell in compared_cells(settings):
-        results.outcomes[cell] = outcome(of_ten(cell.method, cell.bits), (seconds or {}).get(cell.method, 1.0))
+    for trial in compared_trials(settings):
+        results.outcomes[trial] = outcome(of_ten(trial.method, trial.bits), (seconds or {}).get(trial.method, 1.0))
     return results
 
 
@@ -51,11 +51,11 @@ def test_the_one_that_chooses_is_set_beside_all_others_and_the_papers_settings()
     def results(of_ten):
         settings = Settings(bits=(8, 16), ks=(1, 2), depth=DEPTH, seeds=1)
         found = Results(small_set(), settings, np.zeros((QUERIES, 99), dtype=np.int64), chosen=CHOSEN)
-        for cell in every_cell(settings):
-            found.outcomes[cell] = outcome(of_ten(cell.method, cell.bits))
+        for trial in every_trial(settings):
+            found.outcomes[trial] = outcome(of_ten(trial.method, trial.bits))
         return found
 
-    assert {cell.method for cell in every_cell(Settings(seeds=1))} == set(EVERY)
+    assert {trial.method for trial in every_trial(Settings(seeds=1))} == set(EVERY)
     ahead = findings.every_m_recall(results(lambda method, bits: 9 if method == "AutoJacoBin (chosen)" else 5))
     assert ahead == (
         "With settings chosen on held-out training points Auto-JacoBin is best or level with the best of all methods "
@@ -69,7 +69,7 @@ def test_the_one_that_chooses_is_set_beside_all_others_and_the_papers_settings()
     )
 
 
-def test_figure_9_names_the_highest_curve_and_equals_are_nobodys():
+def test_figure_9_names_the_highest_curve_and_none_where_several_are_equal():
     found = findings.recall_grid(results_with(lambda method, bits: bits // 2 + (method == "OKMeans")))
     assert found == (
         "Of 4 panels, the highest curve over most i is that of OKMeans in 4. The curve of Auto-JacoBin is nowhere "
@@ -83,10 +83,10 @@ def test_figure_9_names_the_highest_curve_and_equals_are_nobodys():
 def test_figure_5_counts_what_is_shown_and_the_mean():
     results = results_with(lambda method, bits: 5, bits=(8,))
     results.truth = np.tile(np.arange(99), (QUERIES, 1))
-    for cell in compared_cells(results.settings):
-        ids = results.truth.astype(np.int32) + (1000 if cell.method == "LSH" else 0)
-        ids[:, : COMPARED.index(cell.method)] = 5000  # so many are not true
-        results.outcomes[cell] = outcome(5, pictured=ids)
+    for trial in compared_trials(results.settings):
+        ids = results.truth.astype(np.int32) + (1000 if trial.method == "LSH" else 0)
+        ids[:, : COMPARED.index(trial.method)] = 5000  # so many are not true
+        results.outcomes[trial] = outcome(5, pictured=ids)
     assert findings.retrieval(results).startswith(
         "Of its 99 true neighbours are retrieved: SH 98, ITQ 97, OKMeans 96, NOKMeans 95, Auto-JacoBin 94, LSH 0. "
         "On average over 97 queries: SH 98.0, ITQ 97.0,"
@@ -121,15 +121,15 @@ def test_figure_5_counts_what_is_shown_and_the_mean():
 def test_figure_6_says_how_the_cost_fell(costs, points, expected):
     results = results_with(lambda method, bits: 5, bits=(8,))
     history = {"cost": np.array(costs, dtype=float), "n_points": np.array(points)}
-    own = next(cell for cell in compared_cells(results.settings) if cell.method == "AutoJacoBin")
+    own = next(trial for trial in compared_trials(results.settings) if trial.method == "AutoJacoBin")
     results.outcomes[own] = outcome(5, history=history)
     assert findings.cost(results) == expected
 
 
 def test_figure_7_says_how_much_the_weight_moves_and_where_it_is_above():
     results = results_with(lambda method, bits: 5 if method == "NOKMeans" else 6, alphas=(0.1, 1.0))
-    results.outcomes[alpha_cell(8, 1.0, results.settings)] = outcome(4)
-    results.outcomes[alpha_cell(16, 1.0, results.settings)] = outcome(5)
+    results.outcomes[alpha_trial(8, 1.0, results.settings)] = outcome(4)
+    results.outcomes[alpha_trial(16, 1.0, results.settings)] = outcome(5)
     assert findings.alphas(results) == (
         "m-Recall moves by at most 0.200 over α. Of 4 bars of Auto-JacoBin, 2 are above NOKMeans beyond the noise and "
         "1 below it."
@@ -139,8 +139,8 @@ def test_figure_7_says_how_much_the_weight_moves_and_where_it_is_above():
 def test_figure_8_ranks_the_models_and_the_table_beside_it_compares_them():
     results = results_with(lambda method, bits: 7)
     of_ten = {"AutoBin1": 6, "AutoBin2": 2, "DAutoBin": 7, "CAutoBin": 5}
-    for cell in variant_cells(results.settings, CHOSEN):
-        results.outcomes[cell] = outcome(of_ten[cell.method])
+    for trial in variant_trials(results.settings, CHOSEN):
+        results.outcomes[trial] = outcome(of_ten[trial.method])
     assert findings.variants(results) == (
         "By m-Recall: Auto-JacoBin 0.700, DAutoBin 0.700, AutoBin1 0.600, CAutoBin 0.500, AutoBin2 0.200; level with "
         "the first: DAutoBin. The curve of Auto-JacoBin is highest at 100 % of the i."

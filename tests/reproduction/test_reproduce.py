@@ -14,7 +14,7 @@ from autojacobin import DataError, MissingExtraError
 from autojacobin.reproduction import ARTEFACTS, Settings, reproduce
 from autojacobin.reproduction.paper import stretched, typical
 from autojacobin.reproduction.run import grid
-from autojacobin.reproduction.trials import run_cell
+from autojacobin.reproduction.trials import run_trial
 from tests.reproduction.small import SETTINGS, small_set
 
 run_module = "autojacobin.reproduction.run"
@@ -129,11 +129,11 @@ def test_progress_reaches_its_end_with_any_length_of_codes(tmp_path):
     assert stages.index("AutoBin1: search of its parameters on the training set") == 2  # said when it begins
 
 
-def test_work_that_is_done_is_not_done_again(made, monkeypatch, tmp_path):
+def test_finished_trials_are_not_run_again(made, monkeypatch, tmp_path):
     def refuse(*_):
         raise AssertionError("a trial was run again")
 
-    monkeypatch.setattr(f"{run_module}.run_cell", refuse)
+    monkeypatch.setattr(f"{run_module}.run_trial", refuse)
     monkeypatch.setattr(f"{run_module}.ground_truth", refuse)
     shutil.copytree(made[0].folder / "work", tmp_path / "work")
     again = reproduce(small_set(), tmp_path, SETTINGS, only=[*made[0].tables, "fig5", "fig9"])
@@ -142,22 +142,22 @@ def test_work_that_is_done_is_not_done_again(made, monkeypatch, tmp_path):
         assert (tmp_path / "figures" / name).read_bytes() == (made[0].folder / "figures" / name).read_bytes()
 
 
-def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):
+def test_an_interrupted_run_continues_where_it_stopped(tmp_path, monkeypatch):
     settings = Settings(bits=(8,), ks=(1,), depth=50, seeds=1, training_points=200, queries=20)
     ran = []
 
-    def interrupted(cell, *rest):
+    def interrupted(trial, *rest):
         if len(ran) == 3:
             raise KeyboardInterrupt
-        ran.append(cell)
-        return run_cell(cell, *rest)
+        ran.append(trial)
+        return run_trial(trial, *rest)
 
-    monkeypatch.setattr(f"{run_module}.run_cell", interrupted)
+    monkeypatch.setattr(f"{run_module}.run_trial", interrupted)
     with pytest.raises(KeyboardInterrupt):
         reproduce(small_set(), tmp_path, settings, only=["table2"])
     assert not (tmp_path / "report.html").exists()
     first, ran[:] = list(ran), []
-    monkeypatch.setattr(f"{run_module}.run_cell", lambda cell, *rest: ran.append(cell) or run_cell(cell, *rest))
+    monkeypatch.setattr(f"{run_module}.run_trial", lambda trial, *rest: ran.append(trial) or run_trial(trial, *rest))
     resumed = reproduce(small_set(), tmp_path, settings, only=["table2"])
     assert len(first) == 3
     assert len(ran) == 3
@@ -166,11 +166,11 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):
     assert resumed.tables == fresh.tables
 
 
-def test_only_what_is_asked_for_is_run(tmp_path, monkeypatch):
+def test_only_the_needed_trials_are_run(tmp_path, monkeypatch):
     ran = []
-    monkeypatch.setattr(f"{run_module}.run_cell", lambda cell, *rest: ran.append(cell) or run_cell(cell, *rest))
+    monkeypatch.setattr(f"{run_module}.run_trial", lambda trial, *rest: ran.append(trial) or run_trial(trial, *rest))
     made = reproduce(small_set(), tmp_path, SETTINGS, only=["fig6", "table1"])
-    assert [(cell.method, cell.bits, cell.seed) for cell in ran] == [("AutoJacoBin", 8, 0)]
+    assert [(trial.method, trial.bits, trial.seed) for trial in ran] == [("AutoJacoBin", 8, 0)]
     assert set(made.tables) == {"table1"}
     assert set(reproduce(small_set(), tmp_path, SETTINGS, only="table1, fig1").tables) == {"table1"}
     assert "small (this run)" in made.tables["table1"].to_text()
@@ -227,13 +227,13 @@ def test_one_query_and_few_points_of_any_kind_of_number(tmp_path, kind):
     assert made.found["table2"].startswith("Auto-JacoBin is best or level with the best in 4 of 4 rows")
 
 
-def test_too_few_training_points_for_the_grids_are_told(tmp_path):
+def test_too_few_training_points_for_the_grids_are_reported(tmp_path):
     data = replace(small_set(), train=small_set().train[:19])
     with pytest.raises(DataError, match="at least 20 training points, got 19; pass more, or leave fig8 and variants"):
         reproduce(data, tmp_path, SETTINGS, only=["variants"])
 
 
-def test_a_missing_matplotlib_is_told_before_the_work(tmp_path, monkeypatch):
+def test_a_missing_matplotlib_is_reported_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'autojacobin\[figures\]'"):
         reproduce(small_set(), tmp_path / "never", SETTINGS)

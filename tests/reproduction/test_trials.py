@@ -14,7 +14,7 @@ from autojacobin.hashers import find_method, registry
 from autojacobin.reproduction import Settings
 from autojacobin.reproduction.results import Results, Store
 from autojacobin.reproduction.settings import COMPARED, VARIANTS, cut, make_hasher
-from autojacobin.reproduction.trials import Cell, Outcome, fingerprint, n_looked_at, run_cell
+from autojacobin.reproduction.trials import Outcome, Trial, fingerprint, n_looked_at, run_trial
 from autojacobin.search import hamming_topk
 from tests.reproduction.small import SETTINGS, small_set
 
@@ -23,7 +23,7 @@ from tests.reproduction.small import SETTINGS, small_set
 def tried():
     data = cut(small_set(), SETTINGS)
     truth = ground_truth(data.base, data.queries, 99)
-    return data, truth, run_cell(Cell("ITQ", 16, 0, pictured=True), data, truth, 120)
+    return data, truth, run_trial(Trial("ITQ", 16, 0, pictured=True), data, truth, 120)
 
 
 def test_the_measures_of_a_trial_are_those_of_the_answer(tried):
@@ -56,7 +56,7 @@ def test_the_curve_and_m_recall_by_their_definitions(n_queries, depth, k, seed):
 
 def test_an_outcome_comes_back_from_its_file_as_it_was(tried, tmp_path):
     data, truth, _ = tried
-    outcome = run_cell(Cell("AutoJacoBin", 8, 0, (("alpha", 1.0),), pictured=True), data, truth, 120)
+    outcome = run_trial(Trial("AutoJacoBin", 8, 0, (("alpha", 1.0),), pictured=True), data, truth, 120)
     store = Store(tmp_path)
     store.keep_outcome("one", outcome)
     back = store.outcome("one")
@@ -69,7 +69,7 @@ def test_an_outcome_comes_back_from_its_file_as_it_was(tried, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "emptied", "gone"])
-def test_a_damaged_file_counts_as_work_not_done(tried, tmp_path, damage):
+def test_a_damaged_file_counts_as_missing(tried, tmp_path, damage):
     store = Store(tmp_path)
     store.keep_outcome("one", tried[2])
     path = tmp_path / "work" / "one.npz"
@@ -96,7 +96,7 @@ def test_no_flipped_bit_of_finished_work_goes_unnoticed(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_to_read_only_is_told_before_anything_is_computed(tmp_path):
+def test_a_read_only_folder_is_reported_before_anything_is_computed(tmp_path):
     Store(tmp_path)
     (tmp_path / "work").chmod(0o500)
     with pytest.raises(StorageError, match="cannot write results to .* choose another folder with --out"):
@@ -111,17 +111,17 @@ def test_records_and_arrays_are_made_once(tmp_path):
     assert made == ["r", "a"]
 
 
-def test_a_folder_that_cannot_be_is_told(tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot write results to .*file.*choose another folder with --out"):
         Store(tmp_path / "file")
 
 
-def test_keys_tell_trials_and_data_apart():
-    cells = [Cell(method, bits, seed) for method in COMPARED for bits in (8, 16) for seed in (0, 1)]
-    cells += [Cell("AutoJacoBin", 8, 0, (("alpha", 1.0),)), Cell("AutoJacoBin", 8, 0, pictured=True)]
+def test_keys_of_different_trials_and_data_differ():
+    cells = [Trial(method, bits, seed) for method in COMPARED for bits in (8, 16) for seed in (0, 1)]
+    cells += [Trial("AutoJacoBin", 8, 0, (("alpha", 1.0),)), Trial("AutoJacoBin", 8, 0, pictured=True)]
     prints = [fingerprint(small_set()), fingerprint(cut(small_set(), SETTINGS))]
-    keys = {cell.key(data, depth, k) for cell in cells for data in prints for depth in (10, 20) for k in (5, 9)}
+    keys = {trial.key(data, depth, k) for trial in cells for data in prints for depth in (10, 20) for k in (5, 9)}
     assert len(keys) == len(cells) * 8
     assert fingerprint(small_set()) == prints[0]
 
@@ -136,9 +136,9 @@ def test_a_single_changed_number_is_another_set(part):
 
 
 def test_the_key_of_a_trial_follows_the_defaults_of_its_method(monkeypatch):
-    before = Cell("ITQ", 8, 0).key("data", 10, 5)
+    before = Trial("ITQ", 8, 0).key("data", 10, 5)
     monkeypatch.setitem(registry._METHODS, "ITQ", replace(find_method("ITQ"), parameters={"n_iter": 7}))
-    assert Cell("ITQ", 8, 0).key("data", 10, 5) != before
+    assert Trial("ITQ", 8, 0).key("data", 10, 5) != before
 
 
 def test_the_picture_looks_at_no_more_than_was_retrieved():
@@ -207,9 +207,9 @@ def test_methods_within_the_noise_are_level_with_the_best():
     settings = Settings(bits=(8,), ks=(1,), depth=10, seeds=1)
     results = Results(small_set(), settings, np.zeros((400, 1), dtype=np.int64))
     results.outcomes = {
-        Cell("ITQ", 8, 0): outcome_with(0.80),
-        Cell("OKMeans", 8, 0): outcome_with(0.79),  # the same draws but for four queries
-        Cell("LSH", 8, 0): outcome_with(0.50),
+        Trial("ITQ", 8, 0): outcome_with(0.80),
+        Trial("OKMeans", 8, 0): outcome_with(0.79),  # the same draws but for four queries
+        Trial("LSH", 8, 0): outcome_with(0.50),
     }
     best, level = results.level_with_best(["LSH", "ITQ", "OKMeans"], 8, 1)
     assert best == "ITQ"
@@ -221,13 +221,13 @@ def test_methods_that_differ_by_less_than_their_seeds_are_level():
     settings = Settings(bits=(8,), ks=(1,), depth=10, seeds=2)
     results = Results(small_set(), settings, np.zeros((400, 1), dtype=np.int64))
     for seed, shift in ((0, 0.0), (1, 0.1)):
-        results.outcomes[Cell("ITQ", 8, seed)] = outcome_with(0.75 + shift)
-        results.outcomes[Cell("LSH", 8, seed)] = outcome_with(0.72 + shift)
+        results.outcomes[Trial("ITQ", 8, seed)] = outcome_with(0.75 + shift)
+        results.outcomes[Trial("LSH", 8, seed)] = outcome_with(0.72 + shift)
     assert results.level_with_best(["LSH", "ITQ"], 8, 1) == ("ITQ", ["LSH"])
 
 
 def test_a_single_query_shows_no_difference():
     results = Results(small_set(), Settings(bits=(8,), ks=(1,), depth=10, seeds=1), np.zeros((1, 1), dtype=np.int64))
     for method, place in (("ITQ", 0), ("LSH", 9)):
-        results.outcomes[Cell(method, 8, 0)] = Outcome(np.array([[place]], dtype=np.int32), 10, {"fit": 1.0})
+        results.outcomes[Trial(method, 8, 0)] = Outcome(np.array([[place]], dtype=np.int32), 10, {"fit": 1.0})
     assert results.level_with_best(["LSH", "ITQ"], 8, 1) == ("ITQ", ["LSH"])

@@ -14,6 +14,7 @@ from numba.core.dispatcher import Dispatcher
 
 from autojacobin import LSH, Index
 from autojacobin.service import Client, serving
+from autojacobin.service.registry import usable_distances
 from tests.service.service_process import eventually
 
 WORK = 1_000_000  # vectors times candidates, the limit of the service
@@ -47,8 +48,8 @@ def made(home, rng):
 
 
 def ask_all(client, name, index, rng):
-    figures = index.info()
-    for n, k, distance in product((1, 33, 130, 600), (1, 7, 300), ("hamming", "asymmetric")):
+    figures, distances = index.info(), usable_distances(index.hasher)
+    for n, k, distance in product((1, 33, 130, 600), (1, 7, 300), distances):
         queries = rng.normal(size=(n, figures["features"]))
         if figures["vectors_kept"]:
             queries = 128 + 40 * queries if name == "bytes" else queries
@@ -59,7 +60,7 @@ def ask_all(client, name, index, rng):
         if n * k <= WORK:
             client.search(queries, k, index=name, distance=distance, rerank=False)
     if figures["vectors_kept"]:
-        for k, recall, distance in product((1, 10), (0.5, 0.9), ("hamming", "asymmetric")):
+        for k, recall, distance in product((1, 10), (0.5, 0.9), distances):
             client.search(queries[:1], k, index=name, recall=recall, distance=distance)
         client.search(ids=index.ids[:3], k=2, index=name)
     client.encode(queries, index=name)

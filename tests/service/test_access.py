@@ -33,7 +33,7 @@ def guarded(index):
         yield address.replace("0.0.0.0", "127.0.0.1")
 
 
-def test_a_token_opens_what_is_closed_without(guarded):
+def test_requests_need_the_token(guarded):
     for given in (
         {},
         {"Authorization": "Bearer wrong-token-wrong-token"},

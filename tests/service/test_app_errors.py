@@ -36,11 +36,11 @@ def troubled(points):
     return index
 
 
-def test_a_mistake_is_told_without_the_insides(troubled, points):
+def test_an_internal_error_is_reported_without_details(troubled, points):
     with serving({"points": troubled}) as address, Client(address) as client:
         client.search(points[:1], 1)
         troubled.error = RuntimeError("a secret path: /srv/indexes")
-        with pytest.raises(ServiceError, match="the service made a mistake") as caught:
+        with pytest.raises(ServiceError, match="the service failed, and its log says why") as caught:
             client.search(points[:1], 1)
         assert (caught.value.status, caught.value.kind) == (500, "internal")
         assert "secret" not in str(caught.value)
@@ -48,7 +48,7 @@ def test_a_mistake_is_told_without_the_insides(troubled, points):
         assert client.search(points[:1], 1)[1].tolist() == [[0]]
 
 
-def test_who_waits_too_long_is_told_to_come_back(troubled, points):
+def test_a_request_that_waits_too_long_gets_503(troubled, points):
     with serving({"points": troubled}, limits=Limits(request_seconds=0.5)) as address, Client(address) as client:
         client.search(points[:1], 1)
         troubled.hold = threading.Event()
@@ -88,7 +88,7 @@ def test_who_hangs_up_while_waiting_is_not_searched_for(troubled, points):
         assert eventually(lambda: _metric(client, "autojacobin_batch_vectors_sum") == searched + 2)
 
 
-def test_what_the_page_asks_counts_as_work_too(troubled, points):
+def test_requests_of_the_page_count_in_the_queue_too(troubled, points):
     with (
         serving({"points": troubled}, limits=Limits(requests=1), pages=explorer_routes) as address,
         Client(address) as client,
@@ -110,7 +110,7 @@ def test_what_the_page_asks_counts_as_work_too(troubled, points):
         assert json.loads(client._ask("GET", "/explorer/codes?index=points&ids=1")[0])["bits"] == 16
 
 
-def test_ids_to_start_from_are_looked_for_once_a_version(points):
+def test_ids_to_start_from_are_listed_once_per_version(points):
     class Counting(Index):
         listed = 0
 
@@ -145,7 +145,7 @@ def _metric(client, line):
     return sum(float(found.rpartition(" ")[2]) for found in text.splitlines() if found.startswith(line + " "))
 
 
-def test_a_place_that_cannot_be_had_is_told(index):
+def test_an_address_that_cannot_be_bound_is_reported(index):
     with serving({"points": index}) as address:
         port = int(address.rpartition(":")[2])
         with pytest.raises(StorageError, match=f"cannot listen on 127.0.0.1 port {port}: .*; give another"):

@@ -51,7 +51,7 @@ class Scripted:
         assert not self._thread.is_alive()
 
 
-def test_nobody_there():
+def test_no_service_at_the_address():
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     with (
@@ -76,7 +76,7 @@ def test_a_date_to_come_back_at_is_no_number_but_no_mistake():
     assert caught.value.status == 503
 
 
-def test_answers_that_cannot_be_read_are_said_so():
+def test_unreadable_responses_are_reported():
     for answer, ask in ((CODES, lambda client: client.encode([[1.0]])), (SHAPELESS, lambda client: client.indexes())):
         with (
             Scripted(answer) as server,
@@ -94,7 +94,7 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again():
 
 
 @pytest.mark.parametrize("answer", [SHAPELESS, SHORT], ids=["no shape", "too short"])
-def test_what_is_no_service_is_said_so(answer):
+def test_another_server_is_reported_as_no_service(answer):
     with (
         Scripted(answer) as server,
         Client(server.address) as client,
@@ -103,7 +103,7 @@ def test_what_is_no_service_is_said_so(answer):
         client.search(np.zeros((1, 4)), 1)
 
 
-def test_wrong_use_is_told_before_anything_is_sent():
+def test_wrong_use_is_reported_before_anything_is_sent():
     for address in ("ftp://example.org", "http://", "http://127.0.0.1:99999", "http://127.0.0.1:port", "http://[::1"):
         with pytest.raises(DataError, match="an address must look like"):
             Client(address)

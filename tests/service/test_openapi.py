@@ -52,12 +52,12 @@ def test_answers_are_as_the_document_says(document, operation, mode, data):
 
 
 @pytest.mark.parametrize("operation", READS, ids=lambda operation: operation[1])
-def test_what_takes_no_question_answers_as_the_document_says(document, operation):
+def test_endpoints_without_parameters_answer_as_the_document_says(document, operation):
     method, path = operation
     document[path][method].Case().call_and_validate(checks=CHECKS)
 
 
-def test_every_operation_is_asked(service):
+def test_every_operation_of_the_document_is_requested(service):
     paths = json.loads(service.ask("GET", "/openapi.json")[2])["paths"]
     assert {(method.upper(), path) for path, methods in paths.items() for method in methods} == {*WORK, *READS}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autojacobin.errors import DataError
 from autojacobin.service.access import Limits
-from autojacobin.service.operations import Batcher, EncodeOperation, Options, Result, SearchOperation, run_batch
+from autojacobin.service.operations import Batcher, Operation, Options, Result, run_batch
 from autojacobin.service.problems import Problem
 from autojacobin.service.registry import ServedIndex
 from tests.service.conftest import WIDTH
@@ -38,14 +38,14 @@ class Stopped:
 
 def searching(served, n, k=2):
     vectors = np.random.default_rng(n).normal(size=(n, WIDTH)).astype(np.float32)
-    return SearchOperation(served, vectors, None, Options(k))
+    return Operation(served, vectors, None, Options(k))
 
 
 async def begun(run):
     assert await asyncio.to_thread(run.begun.wait, 20)
 
 
-def test_what_gathers_is_taken_together_in_order(served):
+def test_waiting_operations_run_together_in_order(served):
     async def scenario():
         run = Stopped()
         batcher = Batcher(run, Limits())
@@ -63,7 +63,7 @@ def test_what_gathers_is_taken_together_in_order(served):
     assert asyncio.run(scenario()) == [[1], [2, 4, 20], [3], [510]]
 
 
-def test_a_full_queue_is_said_at_once_and_has_room_again(served):
+def test_a_full_queue_refuses_at_once_and_has_room_again_later(served):
     async def scenario():
         run = Stopped()
         batcher = Batcher(run, Limits(waiting_vectors=10))
@@ -85,7 +85,7 @@ def test_a_full_queue_is_said_at_once_and_has_room_again(served):
     asyncio.run(scenario())
 
 
-def test_what_nobody_waits_for_is_not_begun(served):
+def test_dropped_jobs_are_not_run(served):
     async def scenario():
         run = Stopped()
         batcher = Batcher(run, Limits())
@@ -105,7 +105,7 @@ def test_what_nobody_waits_for_is_not_begun(served):
     assert asyncio.run(scenario()) == [[1], [2]]
 
 
-def test_closing_finishes_what_waits(served):
+def test_closing_finishes_the_waiting_jobs(served):
     async def scenario():
         run = Stopped()
         batcher = Batcher(run, Limits())
@@ -147,7 +147,7 @@ def test_an_error_stays_with_the_one_who_made_it(served, kinds):
         width = WIDTH - 1 if kind == "narrow" else WIDTH
         vectors = rng.normal(size=(2, width)).astype(np.float32) * (np.float32(1e38) if kind == "huge" else 1)
         ids = np.array([3 if kind == "id" else 4]) if "id" in kind else None
-        works.append(SearchOperation(served, None if ids is not None else vectors, ids, Options(3)))
+        works.append(Operation(served, None if ids is not None else vectors, ids, Options(3)))
     for kind, work, answer in zip(kinds, works, run_batch(works), strict=True):
         if kind in ("good", "id"):
             expected = served.index.search(work.rows(served.index), 3)
@@ -160,7 +160,7 @@ def test_an_error_stays_with_the_one_who_made_it(served, kinds):
 
 def test_codes_and_neighbours_are_not_mixed(served):
     vectors = np.zeros((1, WIDTH), dtype=np.float32)
-    keys = {EncodeOperation(served, vectors).key, searching(served, 1).key, searching(served, 1, k=3).key}
+    keys = {Operation(served, vectors).key, searching(served, 1).key, searching(served, 1, k=3).key}
     assert len(keys) == 3
     assert searching(served, 1).key == searching(served, 9).key
 

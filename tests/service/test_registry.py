@@ -69,7 +69,7 @@ def test_a_new_width_is_answered_with_a_sentence(points, tmp_path):
     assert not served.refresh()  # there is nothing newer
 
 
-def test_a_broken_version_is_left_alone_until_it_is_mended(home, points):
+def test_a_broken_version_is_not_served_until_it_is_fixed(home, points):
     served = ServedIndex("index", home)
     whole = (home / "MANIFEST.json").read_bytes()
     (home / "MANIFEST.json").write_bytes(whole[:-20])
@@ -116,7 +116,7 @@ def test_an_empty_index_can_be_served_and_filled(points, tmp_path):
     assert len(served.index) == len(points)
 
 
-def test_what_cannot_be_served_is_told(home, tmp_path):
+def test_what_cannot_be_served_is_reported(home, tmp_path):
     with pytest.raises(DataError, match="there is nothing to serve"):
         IndexRegistry({})
     with pytest.raises(DataError, match="the name of an index must be"):

@@ -4,12 +4,16 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from autojacobin import LSH, Index
+from autojacobin.errors import DataError
+from autojacobin.search.distances import DISTANCES
+from autojacobin.service import registry
 from autojacobin.service.registry import ServedIndex, kind_of
 
 
@@ -43,11 +47,26 @@ def test_a_new_version_of_a_known_kind_is_only_read(points):
     assert max(first.asked) == 1024  # as many as a request may have
     first.asked = []
     served.warm()
-    assert first.asked == [1, 1]
+    assert first.asked == [1] * len(registry.usable_distances(first.hasher))
     first.add(points[300:])  # a second segment, and half as many again but no power of two more
     first.asked = []
     served.warm()
     assert max(first.asked) == 1024
+
+
+def test_a_distance_that_the_hasher_cannot_use_is_neither_warmed_up_nor_offered(points, monkeypatch):
+    def cannot(hasher, vectors):
+        raise DataError("this hasher has no decoder")
+
+    usable = list(registry.usable_distances(LSH(16, random_state=0).fit(points)))
+    more = {**DISTANCES, "other": replace(DISTANCES["hamming"], name="other", encode=cannot)}
+    monkeypatch.setattr(registry, "DISTANCES", more)
+    index = Counting(LSH(16, random_state=0).fit(points))
+    index.asked = []
+    index.add(points[:300])
+    registry.warm_up(index, max_queries=1)
+    assert index.asked
+    assert list(registry.usable_distances(index.hasher)) == usable
 
 
 def test_kinds_differ_where_kernels_do(points):

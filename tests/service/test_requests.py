@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from autojacobin.search.distances import DISTANCES
 from autojacobin.service import Client, ServiceError
 from tests.service.conftest import WIDTH
 
@@ -42,7 +43,7 @@ def refused(answer, status, words):
         ({"candidates": 501}, 400, "candidates must be an integer from 1 to 500"),
         ({"candidates": 5, "rerank": False}, 400, "candidates are for re-ranking"),
         ({"rerank": "no"}, 400, "rerank must be true or false, got 'no'"),
-        ({"distance": "cosine"}, 400, "distance must be 'hamming' or 'asymmetric', got 'cosine'"),
+        ({"distance": "cosine"}, 400, f"distance must be {' or '.join(map(repr, DISTANCES))}, got 'cosine'"),
         ({"distance": ["hamming"]}, 400, "got a list of 1"),
         ({"index": "../../etc"}, 404, "there is no index '../../etc', expected one of points, bare"),
         ({"index": 3}, 400, "index must be a name, got 3"),
@@ -153,14 +154,14 @@ def test_raw_bodies_that_are_none(service, query, body, words):
         ("9" * 10 + ",8", "ROWS,COLUMNS, got"),
     ],
 )
-def test_a_raw_body_of_another_shape_than_it_tells_is_refused(service, path, shape, words):
+def test_a_raw_body_of_another_shape_than_in_its_header_is_refused(service, path, shape, words):
     body = bytes(4 * 2 * WIDTH)  # two vectors, four of half the width, or one of twice the width
     told = RAW if shape is None else RAW | {SHAPE: shape}
     refused(service.ask("POST", f"{path}?index=points", body, told), 400, words)
     assert service.ask("POST", f"{path}?index=points", body, RAW | {SHAPE: f"2,{WIDTH}"})[0] == 200
 
 
-def test_a_client_with_vectors_of_another_width_is_told(service, points):
+def test_vectors_of_another_width_are_refused_with_a_sentence(service, points):
     with Client(service.address) as client:
         for ask in (client.search, client.encode):
             with pytest.raises(ServiceError, match="vectors must have the 8 features of points, got 4 in") as caught:
@@ -168,7 +169,7 @@ def test_a_client_with_vectors_of_another_width_is_told(service, points):
             assert (caught.value.status, caught.value.kind) == (400, "invalid-request")
 
 
-def test_a_json_request_tells_no_shape(service):
+def test_a_json_request_with_a_shape_is_refused(service):
     told = JSON | {SHAPE: f"1,{WIDTH}"}
     refused(service.ask("POST", "/v1/search", json.dumps(GOOD), told), 400, "got Autojacobin-Shape as well")
 
@@ -220,7 +221,7 @@ def test_any_bytes_are_answered_or_refused(service, body, query, rows):
     assert isinstance(json.loads(answer), dict)
 
 
-def test_slow_and_broken_senders_cost_nobody_else_anything(service, index):
+def test_slow_and_broken_senders_do_not_delay_others(service, index):
     head = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
     with (
         socket.create_connection(("127.0.0.1", service.port), timeout=15) as slow_body,
@@ -250,7 +251,7 @@ def test_a_body_without_a_length_is_bounded_too(service):
         assert connection.recv(4096).startswith(b"HTTP/1.1 413 ")
 
 
-def test_who_asks_first_is_told_before_sending(service):
+def test_a_client_that_expects_continue_is_refused_before_it_sends(service):
     head = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with socket.create_connection(("127.0.0.1", service.port), timeout=15) as connection:
         connection.sendall(head + b"Expect: 100-continue\r\nContent-Length: 100000\r\n\r\n")

@@ -71,7 +71,7 @@ def is_cut(connection):
 
 
 @pytest.mark.skipif(not hasattr(select, "poll"), reason="needs poll")
-def test_an_answer_that_nobody_takes_is_given_up(impatient):
+def test_a_response_that_is_not_read_is_dropped(impatient):
     with connected(impatient, buffer=4096) as stubborn:
         stubborn.sendall(large_question())
         assert eventually(lambda: is_cut(stubborn))

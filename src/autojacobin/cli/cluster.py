@@ -11,10 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from autojacobin.cli import options
-from autojacobin.cli.console import Progress, print_sentence, progress_bar
-from autojacobin.cli.failures import stoppable
+from autojacobin.cli.console import print_sentence, progress_bar
+from autojacobin.cli.failures import kept_in, stoppable
 from autojacobin.cli.files import check_output, is_stream, load_model, opened, write_neighbours
+from autojacobin.cli.search import SearchOptions
 from autojacobin.cli.settings import write_settings
+from autojacobin.core.parallel import Progress
 
 __all__ = ["app"]
 
@@ -62,7 +64,7 @@ def build(
 
     hasher, start = load_model(model), time.perf_counter()
     how: dict[str, Any] = {"keep_vectors": keep_vectors, "rows_per_chunk": rows}
-    with stoppable(_kept_in(f"{index}.building")), _workers(cluster, quiet or as_json) as (workers, progress):
+    with stoppable(kept_in(f"{index}.building")), _workers(cluster, quiet or as_json) as (workers, progress):
         n = build_index(inputs, hasher, index, workers, progress=progress, **how)
     seconds = time.perf_counter() - start
     write_settings(context, index)
@@ -92,7 +94,7 @@ def encode(
     from autojacobin.jobs.cluster import encode_files
 
     hasher, start = load_model(model), time.perf_counter()
-    with stoppable(_kept_in(out)), _workers(cluster, quiet or as_json) as (workers, progress):
+    with stoppable(kept_in(out)), _workers(cluster, quiet or as_json) as (workers, progress):
         paths = encode_files(inputs, hasher, out, workers, rows_per_chunk=rows, progress=progress)
     seconds = time.perf_counter() - start
     write_settings(context, out)
@@ -108,7 +110,7 @@ def search(
     out: options.NeighboursPath,
     k: options.K = 10,
     candidates: options.Candidates = None,
-    distance: options.ByDistance = options.Distance.hamming,
+    distance: options.ByDistance = options.DEFAULT_DISTANCE,
     rerank: options.Rerank = True,
     cluster: _Cluster = "local:2",
     _config: options.Config = None,
@@ -125,9 +127,7 @@ def search(
     from autojacobin.jobs.cluster import search_index
 
     check_output(out, "OUT", inputs=[queries])
-    if candidates is not None and not rerank:
-        raise typer.BadParameter("candidates are for re-ranking; leave out --no-rerank", param_hint="'--candidates'")
-    how: dict[str, Any] = {"candidates": candidates, "distance": distance.value, "rerank": rerank}
+    how = SearchOptions(distance, candidates, None, rerank).arguments()
     start = time.perf_counter()
     with opened(queries) as asked, _workers(cluster, quiet or as_json) as (workers, progress):
         distances, ids = search_index(index, asked, k, workers, progress=progress, **how)
@@ -174,10 +174,6 @@ def _workers(cluster: str, quiet: bool) -> Iterator[tuple[Any, Progress]]:
 
     with progress_bar(quiet=quiet) as progress, connect(cluster) as workers:
         yield workers, progress
-
-
-def _kept_in(folder: str | Path) -> str:
-    return f"what is done is kept in {folder}, and the same command continues from there"
 
 
 def _report(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -14,19 +14,12 @@ from rich import progress as bars
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-__all__ = [
-    "Progress",
-    "as_text",
-    "print_facts",
-    "print_json",
-    "print_sentence",
-    "print_table",
-    "progress_bar",
-    "report_blocks",
-    "single_bar",
-]
+from autojacobin.core.parallel import Progress
 
-Progress = Callable[[str, int, int], None]
+__all__ = [
+    "as_text", "print_facts", "print_json", "print_sentence", "print_table", "progress_bar", "report_blocks",
+    "single_bar",
+]  # fmt: skip
 
 _WIDTH_OF_FILES = 120  # of tables in a file or a pipe
 

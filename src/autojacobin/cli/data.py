@@ -13,7 +13,7 @@ from rich.table import Table
 
 from autojacobin.cli.console import print_json, print_sentence, print_table, progress_bar
 from autojacobin.cli.failures import stoppable
-from autojacobin.cli.options import AsJson, Debug, Quiet
+from autojacobin.cli.options import AsJson, DataFolder, Debug, Quiet
 from autojacobin.datasets import CATALOGUE, Entry, VectorSet, data_folder, fetch_set, is_here, load_set
 
 if TYPE_CHECKING:
@@ -23,10 +23,6 @@ __all__ = ["app"]
 
 app = typer.Typer(help="List, fetch and build data sets.", no_args_is_help=True)
 
-_DATA = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="DIR", help="Folder of sets; default: $AUTOJACOBIN_DATA, else the cache."),
-]
 _PARTS = ("train", "base", "queries", "truth", "base_patches", "query_patches")
 _FIRST_ROWS = 1_000
 _SKIPPED_SHOWN = 5
@@ -41,7 +37,7 @@ class Descriptor(str, Enum):
 
 
 @app.command("list")
-def list_sets(data: _DATA = None, as_json: AsJson = False, _debug: Debug = False) -> None:
+def list_sets(data: DataFolder = None, as_json: AsJson = False, _debug: Debug = False) -> None:
     """List the named sets with their sizes, kinds, licences, and whether they are on this machine.
 
     Example: autojacobin data list
@@ -63,7 +59,7 @@ def list_sets(data: _DATA = None, as_json: AsJson = False, _debug: Debug = False
 @app.command()
 def fetch(
     name: Annotated[str, typer.Argument(help="A name that `autojacobin data list` shows.")],
-    data: _DATA = None,
+    data: DataFolder = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     _debug: Debug = False,
@@ -84,7 +80,7 @@ def fetch(
 @app.command()
 def info(
     name: Annotated[str, typer.Argument(metavar="NAME_OR_PATH", help="A named set, or a folder or file of vectors.")],
-    data: _DATA = None,
+    data: DataFolder = None,
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:

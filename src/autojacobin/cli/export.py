@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autojacobin.cli.console import Progress, print_sentence, progress_bar
+from autojacobin.cli.console import print_sentence, progress_bar
 from autojacobin.cli.failures import stoppable
 from autojacobin.cli.options import AsJson, Debug, Quiet
+from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError, StorageError
 
 if TYPE_CHECKING:

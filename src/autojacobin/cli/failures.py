@@ -10,6 +10,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -19,7 +20,7 @@ from typer.core import TyperGroup
 from autojacobin.core.addresses import redacted_message
 from autojacobin.errors import AutoJacobinError
 
-__all__ = ["Group", "report_failures", "show_tracebacks", "stoppable"]
+__all__ = ["Group", "kept_in", "report_failures", "show_tracebacks", "stoppable"]
 
 _GIVEN = "autojacobin.arguments"
 _UsageError: Any = typer.BadParameter.__mro__[1]  # typer takes it from click, or from a copy of click
@@ -138,6 +139,11 @@ def stoppable(state: str) -> Iterator[None]:
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
+
+
+def kept_in(folder: str | Path) -> str:
+    """Say what :func:`stoppable` leaves of a job that continues."""
+    return f"what was computed is kept in {folder}, and the same command continues from there"
 
 
 def _stop(number: int, _: FrameType | None) -> None:

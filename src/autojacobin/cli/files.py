@@ -29,10 +29,11 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from autojacobin.cli.console import Progress, report_blocks
+from autojacobin.cli.console import report_blocks
 from autojacobin.codes import Codes
 from autojacobin.core.addresses import redacted_address
 from autojacobin.core.files import atomic_writer
+from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError, FormatError, MissingExtraError, StorageError
 
 if TYPE_CHECKING:
@@ -41,18 +42,9 @@ if TYPE_CHECKING:
     from autojacobin.index.index import Index
 
 __all__ = [
-    "STREAM",
-    "chained",
-    "check_output",
-    "is_stream",
-    "load_model",
-    "open_index",
-    "opened",
-    "read_ids",
-    "split_part",
-    "write_codes",
-    "write_neighbours",
-]
+    "STREAM", "chained", "check_output", "is_stream", "load_model", "open_index", "opened", "read_ids", "split_part",
+    "write_codes", "write_neighbours",
+]  # fmt: skip
 
 STREAM = "-"
 _PART_MARK = "::"

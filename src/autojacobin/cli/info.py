@@ -8,6 +8,7 @@ import re
 import time
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,10 +18,11 @@ import numpy.typing as npt
 import typer
 from rich.table import Table
 
-from autojacobin.cli.console import Progress, print_facts, print_json, print_table, progress_bar
+from autojacobin.cli.console import print_facts, print_json, print_table, progress_bar
 from autojacobin.cli.files import load_model, open_index, opened, split_part
 from autojacobin.cli.models import settable
 from autojacobin.cli.options import AsJson, Bits, Config, Debug, K, Quiet, Seed, Threads
+from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError, StorageError
 
 __all__ = ["bench", "info"]
@@ -215,15 +217,13 @@ def _surface(n: int, features: int, seed: int, part: int) -> npt.NDArray[np.floa
 def _tasks(base: Any, asked: Any, bits: int, k: int, seed: int) -> dict[str, _Task]:
     """What is timed, by name. The results of FAISS are compared with ours before anything is timed."""
     from autojacobin.hashers import LSH
-    from autojacobin.search import asymmetric_topk, hamming_topk
+    from autojacobin.service.registry import usable_distances
 
     hasher = LSH(bits, random_state=seed).fit(base[:_TRAINING_POINTS])
-    codes, query_codes, projections = hasher.encode(base), hasher.encode(asked), hasher.project(asked)
-    tasks: dict[str, _Task] = {
-        "encode": lambda: hasher.encode(base),
-        "hamming": lambda: hamming_topk(query_codes, codes, k),
-        "asymmetric": lambda: asymmetric_topk(projections, codes, k),
-    }
+    codes, query_codes = hasher.encode(base), hasher.encode(asked)
+    tasks: dict[str, _Task] = {"encode": lambda: hasher.encode(base)}
+    for name, distance in usable_distances(hasher).items():
+        tasks[name] = partial(distance.topk, distance.encode(hasher, asked), codes, k)
     try:
         import faiss
     except ImportError:
@@ -277,12 +277,12 @@ def _print(rows: dict[str, dict[str, Any]], settings: dict[str, Any]) -> None:
     print_table(table)
     ratio = rows["hamming"].get("times_as_fast_as_faiss")
     if ratio is None and settings["bits"] % 8:
-        beside = "FAISS was not measured, since its codes are whole bytes; give --bits 64, for example."
+        sentence = "FAISS was not measured, since its codes are whole bytes; give --bits 64, for example."
     elif ratio is None:
-        beside = "FAISS is not installed, and was not measured: pip install 'autojacobin[faiss]'."
+        sentence = "FAISS is not installed, and was not measured: pip install 'autojacobin[faiss]'."
     else:
-        beside = f"Hamming search ran {ratio:.2f} times as fast as the faster of FAISS's two exact searches."
-    typer.echo(f"{beside} Synthetic points, LSH codes; other programs on this machine slow down all of them.")
+        sentence = f"Hamming search ran {ratio:.2f} times as fast as the faster of FAISS's two exact searches."
+    typer.echo(f"{sentence} Synthetic points, LSH codes; other programs on this machine slow down all of them.")
 
 
 def _ms(row: dict[str, Any]) -> str:

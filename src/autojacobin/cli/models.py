@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from autojacobin.cli import options
-from autojacobin.cli.console import Progress, print_sentence, progress_bar, report_blocks
+from autojacobin.cli.console import print_sentence, progress_bar, report_blocks
 from autojacobin.cli.files import STREAM, check_output, is_stream, load_model, opened, split_part, write_codes
 from autojacobin.cli.settings import write_settings
+from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError
 from autojacobin.hashers import Hasher, methods
 from autojacobin.hashers.parameters import check_parameters

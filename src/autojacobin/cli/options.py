@@ -15,29 +15,10 @@ from autojacobin.cli.settings import use_settings
 from autojacobin.search.distances import DISTANCES
 
 __all__ = [
-    "AsJson",
-    "Bits",
-    "ByDistance",
-    "Candidates",
-    "Config",
-    "DataFolder",
-    "Debug",
-    "Device",
-    "Distance",
-    "Format",
-    "IndexPath",
-    "K",
-    "KeepVectors",
-    "ModelPath",
-    "NeighboursPath",
-    "OnDevice",
-    "QueriesPath",
-    "Quiet",
-    "Rerank",
-    "Seed",
-    "SetName",
-    "Threads",
-]
+    "DEFAULT_DISTANCE", "AsJson", "Bits", "ByDistance", "Candidates", "Config", "DataFolder", "Debug", "Device",
+    "Distance", "Format", "IndexPath", "K", "KeepVectors", "ModelPath", "NeighboursPath", "OnDevice", "QueriesPath",
+    "Quiet", "Rerank", "Seed", "SetName", "Threads",
+]  # fmt: skip
 
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
 
@@ -54,10 +35,10 @@ if TYPE_CHECKING:  # mypy takes no computed Enum
     class Distance(str, Enum):
         """How codes are compared."""
 
-        hamming = "hamming"
-
 else:
     Distance = Enum("Distance", {name: name for name in DISTANCES}, type=str)
+
+DEFAULT_DISTANCE: Distance = next(iter(Distance))
 
 
 def _limit_threads(context: typer.Context, threads: int | None) -> int | None:
@@ -138,4 +119,7 @@ KeepVectors = Annotated[
     bool, typer.Option("--vectors/--no-vectors", help="Keep the vectors too; re-ranking needs them.")
 ]
 SetName = Annotated[str, typer.Option("--set", help="A set of the catalogue, or the path of your own.")]
-DataFolder = Annotated[Path | None, typer.Option("--data", help="Folder of data sets; AUTOJACOBIN_DATA by default.")]
+DataFolder = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="Folder of sets; default: $AUTOJACOBIN_DATA, else the cache."),
+]

@@ -18,10 +18,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from autojacobin.cli.console import Progress, print_table, single_bar
-from autojacobin.cli.failures import stoppable
+from autojacobin.cli.console import print_table, single_bar
+from autojacobin.cli.failures import kept_in, stoppable
 from autojacobin.cli.options import Config, DataFolder, Debug, Quiet, SetName, Threads
 from autojacobin.cli.settings import write_settings
+from autojacobin.core.parallel import Progress
 
 if TYPE_CHECKING:
     from autojacobin.datasets import VectorSet
@@ -64,7 +65,7 @@ def demo(
         f"from, {len(chosen.base):,} to search in, {len(chosen.queries):,} queries, {chosen.base.shape[1]} dimensions."
     )
     settings = Settings.for_set(chosen, seeds=seeds, bits=(bits,), training_points=train)
-    with stoppable(_kept_in(folder)):
+    with stoppable(kept_in(folder)):
         learned_from = min(train, len(chosen.train))
         typer.echo(f"\n2. Eleven ways to learn {bits} bits from {learned_from:,} vectors, and what their codes find")
         with single_bar() as progress:
@@ -115,7 +116,7 @@ def reproduce(
         chosen, quick=quick, seeds=seeds, bits=tuple(bits) if bits else None, depth=depth, training_points=train
     )
     folder = out or Path(f"reproduction-{chosen.name}{'-quick' if quick else ''}")
-    with stoppable(_kept_in(folder)), single_bar(quiet=quiet) as progress:
+    with stoppable(kept_in(folder)), single_bar(quiet=quiet) as progress:
         made = run(chosen, folder, settings, only=only, progress=progress)
         used = {"seeds": settings.seeds, "bits": settings.bits, "depth": settings.depth}
         write_settings(context, folder, **used, train=settings.training_points, out=None)
@@ -126,10 +127,6 @@ def reproduce(
     lines += [f"{name} was not made: {reason}." for name, reason in made.left_out.items()]
     for line in (*lines, f"The report is {made.report}; tables and figures are beside it."):
         Console().print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _kept_in(folder: Path) -> str:
-    return f"what was computed is kept in {folder}, and the same command continues from there"
 
 
 def _build_index(data: VectorSet, settings: Settings, folder: Path, progress: Progress) -> Index:
@@ -155,6 +152,7 @@ def _search_rows(index: Index, data: VectorSet, progress: Progress) -> list[tupl
     Each row has a name, the number of candidates that are re-ranked, the recall, and the queries per second.
     """
     from autojacobin.evaluation import ground_truth, recall_curve
+    from autojacobin.service.registry import usable_distances
 
     queries, k = np.asarray(data.queries), min(_K, len(index))
     candidates = min(max(_CANDIDATES, k), len(index))
@@ -166,12 +164,14 @@ def _search_rows(index: Index, data: VectorSet, progress: Progress) -> list[tupl
         seconds, (_, ids) = _timed(lambda: index.search(queries, k, **how))
         rows.append((name, number, float(recall_curve(ids, truth, k, k)[-1]), len(queries) / seconds))
 
-    add("Hamming", None, rerank=False)
-    add("asymmetric", None, distance="asymmetric", rerank=False)
-    add("Hamming, re-ranked", candidates, candidates=candidates)
-    add("asymmetric, re-ranked", candidates, distance="asymmetric", candidates=candidates)
-    chosen = index.calibrated(k, _RECALL, distance="asymmetric").candidates
-    add(f"asymmetric, recall={_RECALL} asked for", chosen, distance="asymmetric", recall=_RECALL)
+    distances = list(usable_distances(index.hasher))
+    for distance in distances:
+        add(distance, None, distance=distance, rerank=False)
+    _, best = max(zip((row[2] for row in rows[1:]), distances, strict=True))  # by the recall of the codes alone
+    for distance in distances:
+        add(f"{distance}, re-ranked", candidates, distance=distance, candidates=candidates)
+    chosen = index.calibrated(k, _RECALL, distance=best).candidates
+    add(f"{best}, recall={_RECALL} asked for", chosen, distance=best, recall=_RECALL)
     return rows
 
 

@@ -14,7 +14,6 @@ from rich.table import Table
 
 from autojacobin.cli import options
 from autojacobin.cli.console import (
-    Progress,
     as_text,
     print_json,
     print_sentence,
@@ -24,13 +23,14 @@ from autojacobin.cli.console import (
 )
 from autojacobin.cli.files import STREAM, check_output, is_stream, load_model, open_index, opened, write_neighbours
 from autojacobin.cli.settings import write_settings
+from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError
 
 if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
     from autojacobin.index.index import Index
 
-__all__ = ["evaluate", "search"]
+__all__ = ["SearchOptions", "evaluate", "search"]
 
 # ids found, true ids, numbers of true neighbours that count, facts about the search
 _Found = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[int], dict[str, Any]]
@@ -60,7 +60,7 @@ def search(
     k: options.K = 10,
     candidates: options.Candidates = None,
     recall: _Recall = None,
-    distance: options.ByDistance = options.Distance.hamming,
+    distance: options.ByDistance = options.DEFAULT_DISTANCE,
     rerank: options.Rerank = True,
     format: options.Format = None,
     _threads: options.Threads = None,
@@ -80,7 +80,7 @@ def search(
     Example: autojacobin search my-index queries.npy - -k 3 --no-rerank
     """
     check_output(out, "OUT", inputs=[queries])
-    how = _SearchOptions(distance, candidates, recall, rerank)
+    how = SearchOptions(distance, candidates, recall, rerank)
     with open_index(index) as opened_index, opened(queries, format) as asked:
         with progress_bar(quiet=quiet or as_json) as progress:
             start = time.perf_counter()
@@ -123,7 +123,7 @@ def evaluate(
         list[str] | None,
         typer.Option("--measure", metavar="NAME", help="Such as recall@10, precision@5, m-recall@100, map@100."),
     ] = None,
-    distance: options.ByDistance = options.Distance.hamming,
+    distance: options.ByDistance = options.DEFAULT_DISTANCE,
     candidates: options.Candidates = None,
     recall: _Recall = None,
     rerank: options.Rerank = True,
@@ -151,7 +151,7 @@ def evaluate(
         if path.is_dir():
             if base is not None:
                 raise typer.BadParameter("an index has its own vectors; leave --base out", param_hint="'--base'")
-            how = _SearchOptions(distance, candidates, recall, rerank)
+            how = SearchOptions(distance, candidates, recall, rerank)
             ids, true, ks, about = _from_index(path, asked, wanted, how, progress)
         else:
             if candidates is not None or recall is not None:
@@ -203,7 +203,7 @@ def _from_model(
     return ids, true, ks, {**about, "distance": distance}
 
 
-def _from_index(path: Path, asked: Vectors, wanted: _Wanted, how: _SearchOptions, progress: Progress) -> _Found:
+def _from_index(path: Path, asked: Vectors, wanted: _Wanted, how: SearchOptions, progress: Progress) -> _Found:
     from autojacobin.evaluation import ground_truth
 
     with open_index(path) as index:
@@ -224,8 +224,8 @@ def _usual_measures(k: int, depth: int) -> list[str]:
 
 
 @dataclass
-class _SearchOptions:
-    """How ``search`` and ``evaluate`` search an index."""
+class SearchOptions:
+    """How commands search an index."""
 
     distance: options.Distance
     candidates: int | None
@@ -239,6 +239,10 @@ class _SearchOptions:
         if self.candidates is not None and self.recall is not None:
             raise typer.BadParameter("it chooses the candidates; leave out --candidates", param_hint="'--recall'")
 
+    def arguments(self) -> dict[str, Any]:
+        """Give the arguments for ``Index.search``, except for a wanted recall."""
+        return {"candidates": self.candidates, "distance": self.distance.value, "rerank": self.rerank}
+
     def run(
         self, index: Index, queries: Vectors, k: int, progress: Progress
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
@@ -249,10 +253,9 @@ class _SearchOptions:
             progress("choosing candidates", 0, 0)
             self.candidates = index.calibrated(k, self.recall, distance=self.distance.value).candidates
         found, row = [], 0
-        how: dict[str, Any] = {"candidates": self.candidates, "distance": self.distance.value, "rerank": self.rerank}
         for block in report_blocks(queries.blocks(_QUERIES_PER_BLOCK), len(queries), progress, "searching"):
             as_floats(block, row)  # reports a NaN with its row in the file
-            found.append(index.search(block, k, **how))
+            found.append(index.search(block, k, **self.arguments()))
             row += len(block)
         distances, ids = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return distances, ids

@@ -240,7 +240,7 @@ class Engine(ABC):
             return None
         if vectors is None:
             raise DataError(
-                f"{self._noun} keeps vectors of {self.n_features} features beside the codes, got none; pass vectors"
+                f"{self._noun} keeps vectors of {self.n_features} features with the codes, got none; pass vectors"
             )
         matrix = to_host(as_matrix(vectors, type(self).__name__))
         if matrix.shape != (n, self.n_features):
@@ -285,23 +285,12 @@ def by_lower_id(
 ) -> tuple[Distances, Ids]:
     """Distances and ids of the ``k`` nearest, equal distances in order of id, from an engine with another order.
 
+    ``ask(rows, depth)`` returns distances and ids of the ``depth`` nearest codes of the queries with these row numbers,
+    both of shape (len(rows), depth) and in any order within a row. ``most`` is the largest depth that it supports.
+
     The lowest ids can be chosen only among all codes at the distance of the k-th. A query is settled when the last code
     that the engine returned is farther than the k-th, or when the engine returned all its codes. The other queries are
     repeated with four times the depth, in blocks whose results stay small.
-
-    Parameters
-    ----------
-    ask : callable
-        ``ask(rows, depth)`` returns distances and ids, both of shape (len(rows), depth), of the ``depth`` nearest codes
-        of the queries with these row numbers. Their order within a row does not matter.
-    n_queries, k, count : int
-        Number of queries, of neighbours for each, and of codes in the engine; k is at most count.
-    most : int, optional
-        The largest depth that the engine supports, if it has a limit.
-
-    Returns
-    -------
-    distances, ids : arrays of shape (n_queries, k)
     """
     limit = count if most is None else min(count, most)
     if k > limit:

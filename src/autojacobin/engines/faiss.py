@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, SupportsIndex
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.files import atomic_writer
+from autojacobin.core.parallel import Progress
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.engines.contract import Engine, Floats, Hits, Ids, blocks, by_lower_id
 from autojacobin.errors import DataError, DataTypeError, FormatError, MissingExtraError, StorageError
@@ -36,7 +37,7 @@ def to_faiss(
     source: Index | Codes,
     kind: Literal["flat", "ivf", "hnsw"] = "flat",
     *,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
     **options: int,
 ) -> Any:
     """Make a binary FAISS index with the codes and ids of an index, or with codes whose ids are their row numbers.

@@ -31,7 +31,7 @@ _REMEDIES = (
     (("auth check", "unauthenticated", "permission", "privilege"), "check the token and what its user may do"),
     (("fail connecting", "unavailable", "deadline"), "check that the server runs and that the address is right"),
     (("invalid dimension",), "Milvus keeps codes and vectors of no more than 32,768; use shorter ones"),
-    (("multiple vector fields",), "vectors beside codes need Milvus 2.4 or newer; leave n_features out"),
+    (("multiple vector fields",), "vectors with codes need Milvus 2.4 or newer; leave n_features out"),
     (("binary", "bin_flat"), "this Milvus may keep no binary vectors: of milvus-lite, 2.5.1 is the last that does"),
     (("limit", "resource", "memory", "disk"), "give the server more room, or write and ask for less at once"),
 )
@@ -42,15 +42,7 @@ _log: ContextVar[list[str] | None] = ContextVar("what pymilvus logs during one o
 
 
 class Connection:
-    """A client of pymilvus, which stops the server of a file when no other connection uses it.
-
-    Parameters
-    ----------
-    uri : str or path
-        ``http://host:19530`` and the like, or a path that ends in ``.db``.
-    token : str, optional
-        ``user:password``, or the key of a cloud service.
-    """
+    """A client of pymilvus, which stops the server of a file when no other connection uses it."""
 
     def __init__(self, uri: str | os.PathLike[str], token: str | None = None) -> None:
         address = _as_uri(uri)

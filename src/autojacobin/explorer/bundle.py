@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,23 +14,23 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin import __version__
+from autojacobin.core.parallel import Progress
 from autojacobin.datasets import VectorSet, load_set
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.evaluation import ground_truth
-from autojacobin.explorer.retrieved import DISTANCES, Retrieved, Sprite, make_sprite, ranks_of, retrieve
+from autojacobin.explorer.retrieved import Retrieved, Sprite, make_sprite, ranks_of, retrieve
 from autojacobin.figures import METHOD_STYLES
 from autojacobin.figures.toy import train_toy
 from autojacobin.reproduction.settings import CHOSEN, COMPARED, EVERY, Settings, cut, make_hasher
 from autojacobin.search import rerank
 from autojacobin.search.arguments import checked_count
+from autojacobin.search.distances import DISTANCES
 
 __all__ = ["SHOWN", "Bundle", "build_bundle", "explorer_settings", "open_run"]
 
 SHOWN = (*COMPARED, CHOSEN)
 
-Progress = Callable[[str, int, int], None]
-
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
 _STOPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000)
 _USUAL_BITS = (32, 64, 128)
 _HISTORY = ("cost", "reconstruction", "jacobian", "binary", "contraction", "epoch")
@@ -114,8 +114,9 @@ def build_bundle(
         raise DataError(f"{data.name} has no queries to choose from, expected at least one; add some")
     named = _as_method_names(methods)
     data, k = cut(data, settings), settings.ks[-1]
-    chosen = _evenly_spread(len(data.queries), checked_count("wall", wall))
-    stops = _stops(min(settings.depth, _STOPS[-1]))
+    n_wall, depth = min(len(data.queries), checked_count("wall", wall)), min(settings.depth, _STOPS[-1])
+    chosen = np.arange(n_wall) * len(data.queries) // n_wall
+    stops = [*(stop for stop in _STOPS if stop < depth), depth]
     report = progress or (lambda *_: None)
     total = 2 + len(named) * len(settings.bits)
     report("true neighbours", 0, total)
@@ -135,16 +136,29 @@ def build_bundle(
     report("the toy example" if toy else "pictures", total - 1, total)
     about = {
         **_about(data, settings, named, stops, chosen),
+        "distances": _common_distances(retrieved),
         "found": {
-            name: {str(b): _by_distance(r.found) for b, r in lengths.items()} for name, lengths in retrieved.items()
+            name: {
+                str(bits): {distance: counts.tolist() for distance, counts in result.found.items()}
+                for bits, result in lengths.items()
+            }
+            for name, lengths in retrieved.items()
         },
         "training": training,
         "toy": _toy() if toy else None,
     }
     records, pictures = [], []
     for place, pieces in enumerate(shown):
-        distances, ids = _nearest_first(queries[place], pieces, data.base)
-        records.append(_query_record(place, int(chosen[place]), distances, ids, retrieved))
+        some = np.unique(np.concatenate(pieces))
+        [distances], [ids] = rerank(queries[place][None], some[None], data.base, len(some))
+        records.append(
+            {
+                "row": int(chosen[place]),
+                "ids": ids.tolist(),
+                "distances": _short(distances),
+                "methods": _method_records(place, ids, retrieved),
+            }
+        )
         if data.base_patches is not None and data.query_patches is not None:
             pictures.append(make_sprite(np.asarray(data.base_patches[ids])))
             records[-1]["sprite"] = pictures[-1].layout()
@@ -165,14 +179,6 @@ def _as_method_names(methods: Sequence[str]) -> list[str]:
     return [name for name in METHOD_STYLES if name in chosen]
 
 
-def _evenly_spread(n: int, wanted: int) -> npt.NDArray[np.int64]:
-    return np.arange(min(n, wanted)) * n // min(n, wanted)
-
-
-def _stops(depth: int) -> list[int]:
-    return [*(stop for stop in _STOPS if stop < depth), depth]
-
-
 def _about(
     data: VectorSet, settings: Settings, methods: list[str], stops: list[int], chosen: npt.NDArray[np.int64]
 ) -> dict[str, Any]:
@@ -189,15 +195,16 @@ def _about(
         },
         "methods": [{"name": n, "label": s.label, "colour": s.colour, "dashes": s.dashes} for n, s in styles],
         "bits": list(settings.bits),
-        "distances": list(DISTANCES),
         "stops": stops,
         "k": settings.ks[-1],
         "wall": chosen.tolist(),
     }
 
 
-def _by_distance(found: dict[str, npt.NDArray[np.int64]]) -> dict[str, list[list[int]]]:
-    return {distance: counts.tolist() for distance, counts in found.items()}
+def _common_distances(retrieved: dict[str, dict[int, Retrieved]]) -> dict[str, str]:
+    """Give the distances that all methods know, and their summaries."""
+    results = [result for lengths in retrieved.values() for result in lengths.values()]
+    return {name: entry.summary for name, entry in DISTANCES.items() if all(name in one.ids for one in results)}
 
 
 def _history(name: str, bits: int, hasher: Any) -> list[dict[str, Any]]:
@@ -215,33 +222,22 @@ def _toy() -> dict[str, Any]:
     }
 
 
-def _nearest_first(
-    query: npt.NDArray[Any], pieces: list[npt.NDArray[np.int64]], base: Any
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    ids = np.unique(np.concatenate(pieces))
-    distances, order = rerank(query[None], ids[None], base, len(ids))
-    return distances[0], order[0]
-
-
-def _query_record(
-    place: int,
-    row: int,
-    distances: npt.NDArray[np.float64],
-    ids: npt.NDArray[np.int64],
-    retrieved: dict[str, dict[int, Retrieved]],
+def _method_records(
+    place: int, ids: npt.NDArray[np.int64], retrieved: dict[str, dict[int, Retrieved]]
 ) -> dict[str, Any]:
-    methods: dict[str, Any] = {}
-    for name, lengths in retrieved.items():
-        methods[name] = {
+    return {
+        name: {
             str(bits): {
                 "query": _base64(result.query_codes[place].packed),
                 "codes": _base64(result.codes[ids].packed),
                 "weights": _short(np.abs(result.projections[place])),
                 "ranks": {distance: ranks_of(ids, found[place]).tolist() for distance, found in result.ids.items()},
+                "distances": {distance: _short(measure(place, ids)) for distance, measure in result.measure.items()},
             }
             for bits, result in lengths.items()
         }
-    return {"row": row, "ids": ids.tolist(), "distances": _short(distances), "methods": methods}
+        for name, lengths in retrieved.items()
+    }
 
 
 def _base64(packed: npt.NDArray[np.uint8]) -> str:

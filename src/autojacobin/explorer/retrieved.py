@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,11 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.evaluation.ranks import ranks_in_list
 from autojacobin.hashers import Hasher
-from autojacobin.search import asymmetric_topk, hamming_topk, rerank
-from autojacobin.search.distances import DISTANCES
+from autojacobin.search import rerank
+from autojacobin.search.distances import CodeDistance
+from autojacobin.service.registry import usable_distances
 
-__all__ = ["DISTANCES", "Retrieved", "Sprite", "encode_png", "make_sprite", "ranks_of", "retrieve"]
+__all__ = ["Retrieved", "Sprite", "encode_png", "make_sprite", "ranks_of", "retrieve"]
 
 _COLUMNS = 32
 _LARGEST_SIDE = 64
@@ -37,7 +40,9 @@ class Retrieved:
     codes, query_codes : Codes
         Of the base, and of the queries on the wall.
     projections : array of shape (n_wall, n_bits)
-        Of the queries on the wall; their sizes are the weights of the asymmetric distance.
+        Of the queries on the wall.
+    measure : dict of distance to callable
+        ``measure(number, ids)`` gives the distances of a query on the wall to the codes of these points.
     """
 
     ids: dict[str, npt.NDArray[np.int64]]
@@ -45,6 +50,7 @@ class Retrieved:
     codes: Codes
     query_codes: Codes
     projections: npt.NDArray[Any]
+    measure: Mapping[str, Callable[[int, npt.NDArray[np.int64]], npt.NDArray[Any]]]
 
     def ever_shown(self, queries: Any, base: Any, stops: list[int], k: int) -> list[npt.NDArray[np.int64]]:
         """Ids that are among the k nearest of the candidates for one of the stops at least, for each query."""
@@ -65,18 +71,25 @@ def retrieve(
     wall: npt.NDArray[np.int64],
     stops: list[int],
 ) -> Retrieved:
-    """Encode with a fitted hasher, search by both distances, and count what was found after each stop."""
-    codes, query_codes, projections = hasher.encode(base), hasher.encode(queries), hasher.project(queries)
-    results = {
-        "hamming": hamming_topk(query_codes, codes, stops[-1])[1],
-        "asymmetric": asymmetric_topk(projections, codes, stops[-1])[1],
-    }
-    found = {}
-    for distance, ids in results.items():
+    """Encode with a fitted hasher, search by every distance, and count what was found after each stop."""
+    codes, kept, found, measure = hasher.encode(base), {}, {}, {}
+    for name, distance in usable_distances(hasher).items():
+        encoded = distance.encode(hasher, queries)
+        _, ids = distance.topk(encoded, codes, stops[-1])
         before = ranks_in_list(ids, truth, truth.shape[1]).before
-        found[distance] = np.stack([(before < stop).sum(axis=0) for stop in stops], axis=1)
-    kept = {distance: ids[wall] for distance, ids in results.items()}
-    return Retrieved(kept, found, codes, query_codes[wall], projections[wall])
+        found[name] = np.stack([(before < stop).sum(axis=0) for stop in stops], axis=1)
+        kept[name] = ids[wall]
+        measure[name] = partial(_distances, distance, [encoded[row : row + 1] for row in wall], codes)
+    return Retrieved(kept, found, codes, hasher.encode(queries)[wall], hasher.project(queries)[wall], measure)
+
+
+def _distances(
+    distance: CodeDistance, encoded: list[Any], codes: Codes, number: int, ids: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    nearest_first, order = distance.topk(encoded[number], codes[ids], len(ids))
+    distances = np.empty(len(ids))
+    distances[order[0]] = nearest_first[0]
+    return distances
 
 
 def ranks_of(ids: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

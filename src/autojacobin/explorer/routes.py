@@ -81,10 +81,9 @@ def explorer_routes(indexes: Mapping[str, Index]) -> list[Any]:
 
 
 def page_app(folder: str | os.PathLike[str]) -> Asgi:
-    """Make an ASGI application that serves the files in ``folder`` to this machine alone.
+    """Make an ASGI application that serves the files in ``folder``, which may be written later, to this machine alone.
 
-    It looks for the files at each request, so the page may be written later. It does not follow symbolic links out of
-    the folder.
+    It does not follow symbolic links out of the folder.
     """
     try:
         from starlette.routing import Mount

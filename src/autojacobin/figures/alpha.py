@@ -1,4 +1,4 @@
-"""Figure 7: m-Recall by the weight α of the binary term, beside a method without it."""
+"""Figure 7: m-Recall by the weight α of the binary term, and of a method without it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def draw(
     reference_method : str
     """
     heights, weights = _as_values(values)
-    beside = _as_reference(reference, list(heights))
+    compared = _as_reference(reference, list(heights))
     other = style_of(reference_method)
     figure = new_figure(COLUMN * 1.35, 2.9)
     axes = figure.add_subplot()
@@ -57,11 +57,11 @@ def draw(
             colour=_shade(style_of("AutoJacoBin").colour, place, len(weights)),
         )
     bars[other.label] = _bars(
-        axes, centres + (len(weights) + 0.25) * _BAR_WIDTH, beside, colour=other.colour, hatch="////"
+        axes, centres + (len(weights) + 0.25) * _BAR_WIDTH, compared, colour=other.colour, hatch="////"
     )
     format_axes(axes, y="m-Recall", title=title, grid="y")
     axes.set_xticks(centres + len(weights) / 2 * _BAR_WIDTH, [f"{bits} bits" for bits in heights], fontsize=SMALL_SIZE)
-    pairs = [*beside, *(pair for row in heights.values() for pair in row.values())]
+    pairs = [*compared, *(pair for row in heights.values() for pair in row.values())]
     tallest = max(mean + spread for mean, spread in pairs)
     axes.set_ylim(0, 1.14 * max(tallest, 1e-3))  # leaves room for the numbers above the bars
     legend_below(figure, bars, columns=3)

@@ -24,22 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "COLUMN",
-    "FAINT",
-    "INK",
-    "LABEL_SIZE",
-    "METHOD_STYLES",
-    "PAGE",
-    "SMALL_SIZE",
-    "TITLE_SIZE",
-    "MethodStyle",
-    "format_axes",
-    "legend_below",
-    "legend_order",
-    "new_figure",
-    "require_matplotlib",
-    "save",
-    "style_of",
+    "COLUMN", "FAINT", "INK", "LABEL_SIZE", "METHOD_STYLES", "PAGE", "SMALL_SIZE", "TITLE_SIZE", "MethodStyle",
+    "format_axes", "legend_below", "legend_order", "new_figure", "require_matplotlib", "save", "style_of",
 ]  # fmt: skip
 
 COLUMN, PAGE = 3.5, 7.16  # widths in inches, as journals print them
@@ -59,20 +45,9 @@ _svg_salt = threading.Lock()
 
 @dataclass(frozen=True)
 class MethodStyle:
-    """Style of a method in all figures.
+    """Style of a method in all figures: its name in legends, a hexadecimal colour, and a marker of matplotlib.
 
-    Attributes
-    ----------
-    label : str
-        Its name in legends and titles.
-    colour : str
-        Hexadecimal.
-    marker : str
-        A marker of matplotlib.
-    dashes : tuple of float
-        Lengths of dashes and gaps, in line widths; empty for a solid line.
-    width : float
-        Of the line, in points.
+    ``dashes`` are the lengths of dashes and gaps in line widths, none for a solid line. ``width`` is in points.
     """
 
     label: str

@@ -18,6 +18,7 @@ from typing import Any
 import xxhash
 
 from autojacobin.core.files import write_atomically
+from autojacobin.core.parallel import Progress
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher, check_fitted
@@ -27,7 +28,7 @@ from autojacobin.index.lock import LOCK_NAME, WriterLock
 from autojacobin.index.manifest import SegmentRecord
 from autojacobin.index.segment import open_segment
 from autojacobin.jobs.chunks import ROWS_PER_CHUNK, Chunk, cut_into_chunks, encode_chunk, write_chunk
-from autojacobin.jobs.executor import Executor, Progress, Task
+from autojacobin.jobs.executor import Executor, Task
 from autojacobin.jobs.inputs import Patterns, survey
 
 __all__ = ["JobFolder", "build_index", "encode_files"]
@@ -191,7 +192,7 @@ class JobFolder:
             if different:
                 raise StorageError(
                     f"{self.path} holds the beginning of another job, with other {' and '.join(different)}; delete it "
-                    "to begin anew, or give another path"
+                    "to start again, or give another path"
                 )
             return
         foreign = sorted(name for name in os.listdir(self.path) if name != LOCK_NAME and not name.startswith("."))

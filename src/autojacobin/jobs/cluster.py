@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from autojacobin.core.addresses import redacted_address, redacted_message
+from autojacobin.core.parallel import Progress
 from autojacobin.errors import AutoJacobinError, DataError, MissingExtraError, StorageError
 from autojacobin.jobs.build import build_index, encode_files
-from autojacobin.jobs.executor import Progress, Task
+from autojacobin.jobs.executor import Task
 from autojacobin.jobs.search import search_index, true_neighbours
 
 __all__ = ["DaskCluster", "build_index", "connect", "encode_files", "search_index", "true_neighbours"]

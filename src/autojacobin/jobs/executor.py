@@ -1,4 +1,4 @@
-"""Where the tasks of a job run: in this process, or on a cluster."""
+"""The tasks of a job, and what runs them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Executor", "InProcess", "Progress", "Task", "dask_setup"]
+from autojacobin.core.parallel import Progress
 
-Progress = Callable[[str, int, int], None]
+__all__ = ["Executor", "Task", "dask_setup"]
 
 
 @dataclass(frozen=True)
 class Task:
     """A call of a function that may run twice with the same result.
 
-    Attributes
-    ----------
-    function : callable
-        Importable by name, so that any process can find it.
-    arguments : tuple
-        Small values: paths and numbers. Large values are shared once (:meth:`Executor.share`).
-    about : str
-        What the task works on, for messages: the path of a file.
+    The function is importable by name, so that any process can find it. The arguments are small, such as paths and
+    numbers; large values are shared once (:meth:`Executor.share`). ``about`` is what the task works on, for messages.
     """
 
     function: Callable[..., Any]
@@ -35,7 +29,7 @@ class Executor(Protocol):
     """Runs tasks. A class with these three methods can run them in another way."""
 
     def share(self, value: Any) -> Any:
-        """Make a value available to all tasks, and return what stands for it in the arguments of a task."""
+        """Make a value available to all tasks, and return what represents it in the arguments of a task."""
 
     def each(self, stage: str, tasks: Sequence[Task], progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
         """Yield the number and the result of each task, as they finish."""
@@ -49,35 +43,6 @@ class Executor(Protocol):
         progress: Progress | None = None,
     ) -> Any:
         """Merge the results of all tasks with ``merge(results, k)``, a few at a time, in any grouping."""
-
-
-class InProcess:
-    """Runs tasks in this process, one after another."""
-
-    def share(self, value: Any) -> Any:
-        """Return the value itself."""
-        return value
-
-    def each(self, stage: str, tasks: Sequence[Task], progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
-        """Yield the number and the result of each task."""
-        for number, task in enumerate(tasks):
-            yield number, task.function(*task.arguments)
-            if progress is not None:
-                progress(stage, number + 1, len(tasks))
-
-    def merged(
-        self,
-        stage: str,
-        tasks: Sequence[Task],
-        merge: Callable[[Sequence[Any], int], Any],
-        k: int,
-        progress: Progress | None = None,
-    ) -> Any:
-        """Merge the results of all tasks."""
-        merged: list[Any] = []
-        for _, result in self.each(stage, tasks, progress):
-            merged = [merge([*merged, result], k)]
-        return merged[0]
 
 
 def dask_setup(_: Any) -> None:

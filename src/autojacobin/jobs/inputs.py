@@ -35,14 +35,7 @@ _FILES_AT_ONCE = 16  # reading a header is mostly waiting for a disk or a networ
 
 
 def survey(patterns: Patterns) -> Inputs:
-    """Find the files that match patterns, and read the shape and type of each, from its header where it has one.
-
-    Parameters
-    ----------
-    patterns : path, pattern, or several of them
-        Paths and patterns such as ``base/*.npy``, local or at an address of fsspec such as ``s3://bucket/*.parquet``.
-        A file that matches several patterns counts once.
-    """
+    """Find the files that match patterns, each once, and read their shapes and types, from headers where possible."""
     paths = _find_files(patterns)
     with ThreadPoolExecutor(min(_FILES_AT_ONCE, len(paths))) as pool:
         files = tuple(pool.map(_inspect, paths))

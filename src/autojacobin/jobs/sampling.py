@@ -9,9 +9,9 @@ import numpy.typing as npt
 from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 
+from autojacobin.core.parallel import Progress
 from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError
-from autojacobin.jobs.executor import Progress
 from autojacobin.jobs.inputs import Patterns, Piece, naming_file, open_piece, survey
 from autojacobin.search.arguments import checked_count
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.arrays import to_host
+from autojacobin.core.parallel import Progress
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import DataError
@@ -27,7 +28,7 @@ from autojacobin.jobs.chunks import (
     search_chunk,
     truth_chunk,
 )
-from autojacobin.jobs.executor import Executor, Progress, Task
+from autojacobin.jobs.executor import Executor, Task
 from autojacobin.jobs.inputs import Patterns, survey
 from autojacobin.search.arguments import checked_candidates, checked_k
 from autojacobin.search.distances import DISTANCES, as_distance

@@ -11,7 +11,7 @@ from autojacobin.reproduction import findings, paper
 from autojacobin.reproduction.report import Table
 from autojacobin.reproduction.results import Results
 from autojacobin.reproduction.settings import Settings
-from autojacobin.reproduction.trials import Cell, alpha_cells, compared_cells, every_cell, first_seed
+from autojacobin.reproduction.trials import Trial, alpha_trials, compared_trials, every_trial, first_seed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,22 +23,10 @@ __all__ = ["ARTEFACTS", "Artefact"]
 class Artefact:
     """A table or a figure of the paper.
 
-    Attributes
-    ----------
-    title : str
-        What it shows, in one line.
-    claim : str
-        What the paper says about it.
-    make : callable
-        Gives a Table or a Figure, or a sentence that says why there is none.
-    found : callable
-        Compares the results with the claim in a sentence; gives nothing for figures that only the eye can judge.
-    caption : str
-        What was measured or drawn, for the text below a figure.
-    cells : callable
-        Trials that it needs, from the settings.
-    searches_grids : bool
-        Whether the variants' grids have to be searched.
+    ``title`` says what it shows, ``claim`` what the paper says about it, ``caption`` what is below a figure. ``make``
+    gives a Table, a Figure, or a sentence that says why there is none. ``found`` compares the results with the claim,
+    unless only the eye can judge a figure. ``trials`` gives the trials that it needs, and
+    ``searches_grids`` says whether the grids of the variants have to be searched.
     """
 
     title: str
@@ -46,7 +34,7 @@ class Artefact:
     make: Callable[[Results], Table | Figure | str]
     found: Callable[[Results], str] = lambda _: ""
     caption: str = ""
-    cells: Callable[[Settings], list[Cell]] = lambda _: []
+    trials: Callable[[Settings], list[Trial]] = lambda _: []
     searches_grids: bool = False
 
     @property
@@ -55,12 +43,12 @@ class Artefact:
         return bool(self.caption)
 
 
-def _first_of(method: str) -> Callable[[Settings], list[Cell]]:
-    return lambda settings: [cell for cell in first_seed(settings) if cell.method == method]
+def _first_of(method: str) -> Callable[[Settings], list[Trial]]:
+    return lambda settings: [trial for trial in first_seed(settings) if trial.method == method]
 
 
-def _longest_of_own(settings: Settings) -> list[Cell]:
-    return [cell for cell in _first_of("AutoJacoBin")(settings) if cell.pictured]
+def _longest_of_own(settings: Settings) -> list[Trial]:
+    return [trial for trial in _first_of("AutoJacoBin")(settings) if trial.pictured]
 
 
 ARTEFACTS: dict[str, Artefact] = {
@@ -70,14 +58,14 @@ ARTEFACTS: dict[str, Artefact] = {
         "calls it comparable to the state of the art there, and better with more bits.",
         paper.m_recalls,
         findings.m_recalls,
-        cells=compared_cells,
+        trials=compared_trials,
     ),
     "quality": Artefact(
         "Beyond the paper: all ten methods, and Auto-JacoBin that chooses its settings",
         "Not in the paper: its settings are fixed. The library's default chooses them on held-out training points.",
         paper.every_m_recall,
         findings.every_m_recall,
-        cells=every_cell,
+        trials=every_trial,
     ),
     "fig9": Artefact(
         "Figures 9 and 10: Recall@i of every method",
@@ -86,7 +74,7 @@ ARTEFACTS: dict[str, Artefact] = {
         paper.recall_grid,
         findings.recall_grid,
         "Share of the k true neighbours among the first i points in Hamming order, mean over queries and seeds.",
-        compared_cells,
+        compared_trials,
     ),
     "fig5": Artefact(
         "Figure 5: a query and what each method retrieves for it",
@@ -95,7 +83,7 @@ ARTEFACTS: dict[str, Artefact] = {
         findings.retrieval,
         "Of the points nearest in Hamming distance, 0.01 % of the base but 99 at least, the 99 nearest in Euclidean "
         "distance; orange: among the true 99. Each patch is stretched from black to white.",
-        lambda settings: [cell for cell in first_seed(settings) if cell.pictured],
+        lambda settings: [trial for trial in first_seed(settings) if trial.pictured],
     ),
     "fig4": Artefact(
         "Figure 4: random patches of the set",
@@ -110,7 +98,7 @@ ARTEFACTS: dict[str, Artefact] = {
         paper.cost,
         findings.cost,
         "Cost of each batch after the step on it, and the terms that add up to it.",
-        lambda settings: [cell for cell in _first_of("AutoJacoBin")(settings) if cell.bits == settings.bits[0]],
+        lambda settings: [trial for trial in _first_of("AutoJacoBin")(settings) if trial.bits == settings.bits[0]],
     ),
     "fig7": Artefact(
         "Figure 7: m-Recall by the weight α",
@@ -118,7 +106,7 @@ ARTEFACTS: dict[str, Artefact] = {
         paper.alphas,
         findings.alphas,
         "m-Recall for the smallest k, with the same seed for all bars.",
-        lambda settings: alpha_cells(settings) + _first_of("NOKMeans")(settings),
+        lambda settings: alpha_trials(settings) + _first_of("NOKMeans")(settings),
     ),
     "fig8": Artefact(
         "Figure 8: Recall@i of the auto-encoder models",
@@ -135,7 +123,7 @@ ARTEFACTS: dict[str, Artefact] = {
         "DAutoBin is slightly better than AutoBin1, and AutoBin1 slightly better than CAutoBin.",
         paper.variant_m_recalls,
         findings.variant_m_recalls,
-        cells=_longest_of_own,
+        trials=_longest_of_own,
         searches_grids=True,
     ),
     "recall1000": Artefact(
@@ -144,7 +132,7 @@ ARTEFACTS: dict[str, Artefact] = {
         "said.",
         paper.recall_at_1000,
         findings.recall_at_1000,
-        cells=compared_cells,
+        trials=compared_trials,
     ),
     "depth90": Artefact(
         "Points to retrieve for a recall of 0.9",
@@ -152,7 +140,7 @@ ARTEFACTS: dict[str, Artefact] = {
         "which k is not said.",
         paper.depth_for_90,
         findings.depth_for_90,
-        cells=compared_cells,
+        trials=compared_trials,
     ),
     "times": Artefact(
         "Training time",
@@ -160,7 +148,7 @@ ARTEFACTS: dict[str, Artefact] = {
         "15, 4, 2 and 1 seconds.",
         paper.training_times,
         findings.training_times,
-        cells=compared_cells,
+        trials=compared_trials,
     ),
     "table1": Artefact("Table I: the data sets", "Four sets, 10,000 training points each.", paper.data_sets),
     "fig1": Artefact(

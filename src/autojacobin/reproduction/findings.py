@@ -13,7 +13,7 @@ from autojacobin.reproduction import paper
 from autojacobin.reproduction.paper import PAPER_SECONDS, label
 from autojacobin.reproduction.results import Results, count_of, surely_better
 from autojacobin.reproduction.settings import CHOSEN, COMPARED, every_method
-from autojacobin.reproduction.trials import N_PICTURED, alpha_cell
+from autojacobin.reproduction.trials import N_PICTURED, alpha_trial
 
 __all__ = [
     "alphas", "cost", "depth_for_90", "every_m_recall", "m_recalls", "recall_at_1000", "recall_grid", "retrieval",
@@ -138,7 +138,7 @@ def alphas(results: Results) -> str:
         noise = _seed_noise(results, (_OWN, "NOKMeans"), bits, k)
         other = results.of("NOKMeans", bits)[0].m_recall(k)
         for alpha, mean in zip(settings.alphas, means, strict=True):
-            values = results.outcomes[alpha_cell(bits, alpha, settings)].m_recall(k)
+            values = results.outcomes[alpha_trial(bits, alpha, settings)].m_recall(k)
             above += mean - other.mean() > noise and surely_better(values, other)
             below += other.mean() - mean > noise and surely_better(other, values)
     n = count_of(len(settings.bits) * len(settings.alphas), "bar")

@@ -19,29 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "PAPER_SECONDS",
-    "alpha_m_recall",
-    "alphas",
-    "cost",
-    "data_sets",
-    "depth_for_90",
-    "every_m_recall",
-    "k_of_figure_8",
-    "label",
-    "m_recalls",
-    "models",
-    "patches",
-    "pictured",
-    "points_for_90",
-    "recall_at_1000",
-    "recall_grid",
-    "retrieval",
-    "stretched",
-    "training_times",
-    "typical",
-    "variant_m_recalls",
-    "variants",
-]
+    "PAPER_SECONDS", "alpha_m_recall", "alphas", "cost", "data_sets", "depth_for_90", "every_m_recall", "k_of_figure_8",
+    "label", "m_recalls", "models", "patches", "pictured", "points_for_90", "recall_at_1000", "recall_grid",
+    "retrieval", "stretched", "training_times", "typical", "variant_m_recalls", "variants",
+]  # fmt: skip
 
 _K_OF_FIGURE_8 = 100
 # Seconds that the paper reports for SIFT1M, 10,000 points of 128 dimensions, 64 bits.
@@ -188,11 +169,11 @@ def label(method: str) -> str:
 
 def patches(results: Results) -> Figure | str:
     """Figure 4."""
-    if results.data.base_patches is None:
+    pictures = results.data.base_patches
+    if pictures is None:
         return "the set has no pictures"
-    return figures.patches.draw(
-        stretched(_some(results.data.base_patches)), title=f"random patches of {results.data.name}"
-    )
+    some = np.sort(np.random.default_rng(0).permutation(len(pictures))[:1000])
+    return figures.patches.draw(stretched(pictures[some]), title=f"random patches of {results.data.name}")
 
 
 def retrieval(results: Results) -> Figure | str:
@@ -244,7 +225,7 @@ def alphas(results: Results) -> Figure:
 
 def alpha_m_recall(results: Results, bits: int, alpha: float, k: int) -> float:
     """m-Recall of Auto-JacoBin with a weight α and seed 0."""
-    return float(results.outcomes[trials.alpha_cell(bits, alpha, results.settings)].m_recall(k).mean())
+    return float(results.outcomes[trials.alpha_trial(bits, alpha, results.settings)].m_recall(k).mean())
 
 
 def variants(results: Results) -> Figure:
@@ -263,7 +244,7 @@ def models(results: Results) -> dict[str, trials.Outcome]:
     """Outcomes of the auto-encoder models with seed 0."""
     own = {"AutoJacoBin": results.of("AutoJacoBin", trials.longest_bits(results.settings))[0]}
     return own | {
-        cell.method: results.outcomes[cell] for cell in trials.variant_cells(results.settings, results.chosen)
+        trial.method: results.outcomes[trial] for trial in trials.variant_trials(results.settings, results.chosen)
     }
 
 
@@ -276,10 +257,6 @@ def recall_grid(results: Results) -> Figure:
         for bits in settings.bits
     }
     return figures.recall_grid.draw(curves, title=f"{results.data.name}: mean over {results.averaged_over}")
-
-
-def _some(patches: Any) -> Any:
-    return patches[np.sort(np.random.default_rng(0).permutation(len(patches))[:1000])]
 
 
 def stretched(patches: Any) -> Any:

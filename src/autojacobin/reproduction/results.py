@@ -20,7 +20,7 @@ from autojacobin.datasets import VectorSet
 from autojacobin.errors import StorageError
 from autojacobin.evaluation import OverSeeds, mean_and_error, over_seeds, paired_test
 from autojacobin.reproduction.settings import Settings
-from autojacobin.reproduction.trials import Cell, Outcome
+from autojacobin.reproduction.trials import Outcome, Trial
 
 __all__ = ["Results", "Store", "count_of", "surely_better"]
 
@@ -34,7 +34,7 @@ class Results:
     data: VectorSet
     settings: Settings
     truth: npt.NDArray[np.int64]
-    outcomes: dict[Cell, Outcome] = field(default_factory=dict)
+    outcomes: dict[Trial, Outcome] = field(default_factory=dict)
     chosen: dict[str, dict[str, float]] = field(default_factory=dict)
     _levels: dict[Any, tuple[str, list[str]]] = field(default_factory=dict, repr=False)
 
@@ -53,9 +53,9 @@ class Results:
     def of(self, method: str, bits: int) -> list[Outcome]:
         """Outcomes of a method with its default parameters at a code length, one per seed."""
         found = {
-            cell.seed: outcome
-            for cell, outcome in self.outcomes.items()
-            if (cell.method, cell.bits, cell.parameters) == (method, bits, ())
+            trial.seed: outcome
+            for trial, outcome in self.outcomes.items()
+            if (trial.method, trial.bits, trial.parameters) == (method, bits, ())
         }
         return [found[seed] for seed in sorted(found)]
 
@@ -92,14 +92,14 @@ class Results:
     def records(self) -> list[dict[str, Any]]:
         """One record for each trial, for JSON."""
         listed = []
-        for cell, outcome in self.outcomes.items():
+        for trial, outcome in self.outcomes.items():
             means = {k: mean_and_error(outcome.m_recall(k)) for k in self.settings.ks}
             listed.append(
                 {
-                    "method": cell.method,
-                    "bits": cell.bits,
-                    "seed": cell.seed,
-                    "parameters": dict(cell.parameters),
+                    "method": trial.method,
+                    "bits": trial.bits,
+                    "seed": trial.seed,
+                    "parameters": dict(trial.parameters),
                     "m_recall": {str(k): mean for k, (mean, _) in means.items()},
                     "standard_error": {str(k): error for k, (_, error) in means.items()},
                     "seconds": outcome.seconds,

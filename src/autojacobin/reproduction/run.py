@@ -9,8 +9,8 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from datetime import date
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from autojacobin import __version__, figures
-from autojacobin.core.parallel import usable_cores
+from autojacobin.core.parallel import Progress, usable_cores
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth, m_recall
@@ -27,12 +27,10 @@ from autojacobin.reproduction.artefacts import ARTEFACTS, Artefact
 from autojacobin.reproduction.report import Section, Table, as_page
 from autojacobin.reproduction.results import Results, Store, count_of
 from autojacobin.reproduction.settings import GRIDS, VARIANTS, Settings, cut, make_hasher
-from autojacobin.reproduction.trials import N_PICTURED, Cell, fingerprint, longest_bits, run_cell, variant_cells
+from autojacobin.reproduction.trials import N_PICTURED, Trial, fingerprint, longest_bits, run_trial, variant_trials
 from autojacobin.search import hamming_topk
 
 __all__ = ["Reproduction", "grid", "reproduce"]
-
-Progress = Callable[[str, int, int], None]
 
 _K, _DEPTH, _HELD_OUT_SHARE, _FEWEST = 10, 100, 10, 20  # of the search for the parameters of a variant
 
@@ -90,7 +88,7 @@ def reproduce(
     about = _about(results, time.perf_counter() - started)
     record = {
         "set": {"name": data.name, "description": data.description, "source": data.source, "licence": data.licence},
-        "settings": settings.as_dict(),
+        "settings": asdict(settings),
         "about": about,
         "claims": {section.name: section.claim for section in sections if section.claim},
         "found": found,
@@ -140,32 +138,32 @@ class _Run:
 
     def everything(self, wanted: dict[str, Artefact]) -> Results:
         """Run all trials that the wanted tables and figures need."""
-        cells = list(dict.fromkeys(cell for artefact in wanted.values() for cell in artefact.cells(self.settings)))
+        trials = list(dict.fromkeys(trial for artefact in wanted.values() for trial in artefact.trials(self.settings)))
         searched = any(artefact.searches_grids for artefact in wanted.values())
         bits = longest_bits(self.settings)
         tries = sum(1 + len(grid(method, self.settings)) for method in VARIANTS) if searched else 0
-        self.total = 1 + sum(cell.cost for cell in cells) + tries * Cell(VARIANTS[0], bits, 0).cost + len(wanted)
+        self.total = 1 + sum(trial.cost for trial in trials) + tries * Trial(VARIANTS[0], bits, 0).cost + len(wanted)
         self.progress("ground truth", 0, self.total)
         k = min(max(self.settings.ks[-1], N_PICTURED), len(self.data.base))
         truth = (
             self.store.array(f"truth-{k}-{self.print}", lambda: ground_truth(self.data.base, self.data.queries, k))
-            if cells
+            if trials
             else np.zeros((len(self.data.queries), 0), dtype=np.int64)
         )
         self._advance(1, "ground truth")
         results = Results(self.data, self.settings, truth)
         if searched:
             results.chosen = {method: self._choose(method, bits) for method in VARIANTS}
-            cells += variant_cells(self.settings, results.chosen)
-        for cell in cells:
-            self._try(cell, results)
+            trials += variant_trials(self.settings, results.chosen)
+        for trial in trials:
+            self._try(trial, results)
         return results
 
     def _choose(self, method: str, bits: int) -> dict[str, float]:
         """Search the grid of a variant: the best m-Recall of held-out training points wins."""
         stage = f"{method}: search of its parameters on the training set"
         self.progress(stage, self.done, self.total)
-        data, cost = self.data, Cell(method, bits, 0).cost
+        data, cost = self.data, Trial(method, bits, 0).cost
         if len(data.train) < _FEWEST:
             raise DataError(
                 f"the parameters of {method} are searched on at least {_FEWEST} training points, got "
@@ -198,15 +196,15 @@ class _Run:
         held_out, rest = (train[part] for part in np.split(order, [len(order) // _HELD_OUT_SHARE]))
         return held_out, rest, ground_truth(rest, held_out, min(_K, len(rest)))
 
-    def _try(self, cell: Cell, results: Results) -> None:
-        self.progress(str(cell), self.done, self.total)
-        key = cell.key(self.print, self.settings.depth, results.truth.shape[1])
+    def _try(self, trial: Trial, results: Results) -> None:
+        self.progress(str(trial), self.done, self.total)
+        key = trial.key(self.print, self.settings.depth, results.truth.shape[1])
         outcome = self.store.outcome(key)
         if outcome is None:
-            outcome = run_cell(cell, self.data, results.truth, self.settings.depth)
+            outcome = run_trial(trial, self.data, results.truth, self.settings.depth)
             self.store.keep_outcome(key, outcome)
-        results.outcomes[cell] = outcome
-        self._advance(cell.cost, str(cell))
+        results.outcomes[trial] = outcome
+        self._advance(trial.cost, str(trial))
 
     def _advance(self, steps: int, stage: str) -> None:
         self.done += steps
@@ -247,7 +245,7 @@ def _sizes(results: Results) -> str:
 def _about(results: Results, seconds: float) -> dict[str, Any]:
     settings = results.settings
     seeds = "0;" if settings.seeds == 1 else f"0 to {settings.seeds - 1};"
-    warned = [f"{cell}: {text}" for cell, outcome in results.outcomes.items() for text in outcome.warned]
+    warned = [f"{trial}: {text}" for trial, outcome in results.outcomes.items() for text in outcome.warned]
     training = sum(outcome.seconds["fit"] for outcome in results.outcomes.values())
     return {
         "set": f"{results.data.name}: {_sizes(results)}",

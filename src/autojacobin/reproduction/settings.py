@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -149,10 +149,6 @@ class Settings:
         )
         settings.check_against(data)
         return settings
-
-    def as_dict(self) -> dict[str, Any]:
-        """Give the settings as a dict for JSON."""
-        return asdict(self)
 
 
 def cut(data: VectorSet, settings: Settings) -> VectorSet:

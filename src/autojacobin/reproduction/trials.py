@@ -23,21 +23,9 @@ from autojacobin.reproduction.settings import CHOSEN, COMPARED, VARIANTS, Settin
 from autojacobin.search import hamming_topk, rerank
 
 __all__ = [
-    "N_PICTURED",
-    "PAPER_ALPHA",
-    "Cell",
-    "Outcome",
-    "alpha_cell",
-    "alpha_cells",
-    "compared_cells",
-    "every_cell",
-    "fingerprint",
-    "first_seed",
-    "longest_bits",
-    "n_looked_at",
-    "run_cell",
-    "variant_cells",
-]
+    "N_PICTURED", "PAPER_ALPHA", "Outcome", "Trial", "alpha_trial", "alpha_trials", "compared_trials", "every_trial",
+    "fingerprint", "first_seed", "longest_bits", "n_looked_at", "run_trial", "variant_trials",
+]  # fmt: skip
 
 PAPER_ALPHA = 0.1
 N_PICTURED = 99  # neighbours of a query in figure 5 of the paper
@@ -47,7 +35,7 @@ _BYTES_PER_BLOCK = 2**24
 
 
 @dataclass(frozen=True)
-class Cell:
+class Trial:
     """A method with a code length, a seed, and the parameters that differ from its defaults.
 
     With ``pictured`` the points that figure 5 shows are kept for each query.
@@ -120,9 +108,9 @@ class Outcome:
         return gained
 
 
-def run_cell(cell: Cell, data: VectorSet, truth: npt.NDArray[np.int64], depth: int) -> Outcome:
+def run_trial(trial: Trial, data: VectorSet, truth: npt.NDArray[np.int64], depth: int) -> Outcome:
     """Fit the method, encode base and queries, and search."""
-    hasher = make_hasher(cell.method, cell.bits, cell.seed, dict(cell.parameters))
+    hasher = make_hasher(trial.method, trial.bits, trial.seed, dict(trial.parameters))
     seconds = {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -141,7 +129,7 @@ def run_cell(cell: Cell, data: VectorSet, truth: npt.NDArray[np.int64], depth: i
         _, ids = hamming_topk(queries[block], base, depth)
         seconds["search"] += time.perf_counter() - start
         before.append(ranks_in_list(ids, truth[block], truth.shape[1], depth).before.astype(np.int32))
-        if cell.pictured and depth >= N_PICTURED:
+        if trial.pictured and depth >= N_PICTURED:
             _, nearest = rerank(data.queries[block], ids[:, :looked_at], data.base, N_PICTURED)
             pictured.append(nearest.astype(np.int32))
     return Outcome(
@@ -170,40 +158,40 @@ def fingerprint(data: VectorSet) -> str:
     return digest.hexdigest()[:32]
 
 
-def compared_cells(settings: Settings) -> list[Cell]:
+def compared_trials(settings: Settings) -> list[Trial]:
     """Trials of the compared methods with all lengths and seeds; figure 5 shows seed 0 with the longest codes."""
     return [
-        Cell(method, bits, seed, pictured=seed == 0 and bits == longest_bits(settings))
+        Trial(method, bits, seed, pictured=seed == 0 and bits == longest_bits(settings))
         for seed in range(settings.seeds)
         for bits in settings.bits
         for method in COMPARED
     ]
 
 
-def every_cell(settings: Settings) -> list[Cell]:
+def every_trial(settings: Settings) -> list[Trial]:
     """Trials of all methods with their defaults."""
     others = [method for method in every_method() if method not in COMPARED]
-    return compared_cells(settings) + [
-        Cell(method, bits, seed) for seed in range(settings.seeds) for bits in settings.bits for method in others
+    return compared_trials(settings) + [
+        Trial(method, bits, seed) for seed in range(settings.seeds) for bits in settings.bits for method in others
     ]
 
 
-def variant_cells(settings: Settings, chosen: dict[str, dict[str, float]]) -> list[Cell]:
+def variant_trials(settings: Settings, chosen: dict[str, dict[str, float]]) -> list[Trial]:
     """Trials of the variants with the parameters chosen for them."""
     bits = longest_bits(settings)
-    return [Cell(method, bits, 0, tuple(sorted(chosen[method].items()))) for method in VARIANTS]
+    return [Trial(method, bits, 0, tuple(sorted(chosen[method].items()))) for method in VARIANTS]
 
 
-def alpha_cells(settings: Settings) -> list[Cell]:
+def alpha_trials(settings: Settings) -> list[Trial]:
     """Trials for figure 7, with seed 0."""
-    return [alpha_cell(bits, alpha, settings) for alpha in settings.alphas for bits in settings.bits]
+    return [alpha_trial(bits, alpha, settings) for alpha in settings.alphas for bits in settings.bits]
 
 
-def alpha_cell(bits: int, alpha: float, settings: Settings) -> Cell:
+def alpha_trial(bits: int, alpha: float, settings: Settings) -> Trial:
     """Trial of Auto-JacoBin with a weight α. That with the paper's α is one of the compared trials."""
     if alpha == PAPER_ALPHA:
-        return next(c for c in compared_cells(settings) if (c.method, c.bits, c.seed) == ("AutoJacoBin", bits, 0))
-    return Cell("AutoJacoBin", bits, 0, (("alpha", alpha),))
+        return next(c for c in compared_trials(settings) if (c.method, c.bits, c.seed) == ("AutoJacoBin", bits, 0))
+    return Trial("AutoJacoBin", bits, 0, (("alpha", alpha),))
 
 
 def longest_bits(settings: Settings) -> int:
@@ -211,6 +199,6 @@ def longest_bits(settings: Settings) -> int:
     return 128 if 128 in settings.bits else settings.bits[-1]
 
 
-def first_seed(settings: Settings) -> list[Cell]:
+def first_seed(settings: Settings) -> list[Trial]:
     """Trials of the compared methods with seed 0."""
-    return [cell for cell in compared_cells(settings) if cell.seed == 0]
+    return [trial for trial in compared_trials(settings) if trial.seed == 0]

@@ -23,10 +23,10 @@ from autojacobin.service.access import Access, Limits
 from autojacobin.service.metrics import MEDIA_TYPE, Metrics
 from autojacobin.service.middleware import Asgi, MetricsMiddleware, QueueMiddleware, SecurityMiddleware, problem_app
 from autojacobin.service.openapi import openapi_document
-from autojacobin.service.operations import Batcher, Operation, Result, SearchOperation, run_batch
+from autojacobin.service.operations import Batcher, Operation, Options, Result, run_batch
 from autojacobin.service.problems import busy, invalid
 from autojacobin.service.recalls import BackgroundThread, Recalls
-from autojacobin.service.registry import IndexRegistry
+from autojacobin.service.registry import IndexRegistry, usable_distances
 from autojacobin.service.requests import (
     ClientGone,
     check_cost,
@@ -119,8 +119,8 @@ class Service:
         try:
             body = await read_body(request.receive, headers, self._limits)
             operation = read_search_request(body, headers, request.scope["query_string"], self._registry, self._limits)
-            if operation.options.recall is not None:
-                operation = await self._with_candidates(operation, operation.options.recall)
+            if operation.options is not None and operation.options.recall is not None:
+                operation = await self._with_candidates(operation, operation.options, operation.options.recall)
             result = await self._run(operation, request.receive)
         except ClientGone:
             return Response(status_code=499)  # nobody sees it, but it is counted
@@ -158,9 +158,9 @@ class Service:
             raise busy("the service is starting or stopping; ask again after the time in Retry-After")
         return _json({"status": "ready"})
 
-    async def _with_candidates(self, operation: SearchOperation, recall: float) -> SearchOperation:
+    async def _with_candidates(self, operation: Operation, options: Options, recall: float) -> Operation:
         """Replace the recall of a search by the candidates that it takes."""
-        options, limit = operation.options, self._limits.candidates
+        limit = self._limits.candidates
         try:
             candidates = await self._recalls.candidates(
                 operation.served, options.k, recall, options.distance, self._limits.request_seconds
@@ -198,7 +198,9 @@ class Service:
 
 def _figures(index: Index) -> dict[str, Any]:
     figures = index.info()
-    return {key: figures[key] for key in ("vectors", "hasher", "bits", "features", "vectors_kept", "generation")}
+    shown = {key: figures[key] for key in ("vectors", "hasher", "bits", "features", "vectors_kept", "generation")}
+    distances = {name: distance.summary for name, distance in usable_distances(index.hasher).items()}
+    return {**shown, "distances": distances}
 
 
 async def _response(write: Callable[[], Payload], result: Result) -> Response:

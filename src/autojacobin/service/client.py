@@ -134,7 +134,7 @@ class Client:
         return Codes(np.frombuffer(content, dtype=np.uint8).reshape(n, -(-n_bits // 8)), n_bits)
 
     def indexes(self) -> list[dict[str, Any]]:
-        """List what is served: name, vectors, hasher, bits, features, vectors_kept and generation of each."""
+        """List what is served: name, vectors, hasher, bits, features, vectors_kept, generation, distances of each."""
         content, _ = self._ask("GET", "/v1/indexes")
         try:
             found: list[dict[str, Any]] = json.loads(content)["indexes"]

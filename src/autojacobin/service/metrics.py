@@ -22,14 +22,8 @@ _VECTORS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 class Metrics:
     """Metrics of one service. Each service has its own registry, so that several can run in one process.
 
-    Requests are counted by endpoint and not by path, so that no client can add labels.
-
-    Parameters
-    ----------
-    indexes : IndexRegistry
-        The served indexes.
-    n_waiting, n_inside : callable
-        Give the number of vectors that wait, and of requests under way that need an index.
+    Requests are counted by endpoint and not by path, so that no client can add labels. ``n_waiting`` and ``n_inside``
+    give the number of vectors that wait, and of requests under way that need an index.
     """
 
     def __init__(self, indexes: IndexRegistry, n_waiting: Callable[[], int], n_inside: Callable[[], int]) -> None:

@@ -55,15 +55,7 @@ def page_policy(script_hash: str = "") -> str:
 
 
 class SecurityMiddleware:
-    """Refuses requests without access, and sets the security headers of every response.
-
-    Parameters
-    ----------
-    app : ASGI application
-        Answers the requests. If it raises a ``Problem``, that is the response.
-    access : Access
-        Who may send requests.
-    """
+    """Refuses requests without access, sets the security headers, and answers with any ``Problem`` that is raised."""
 
     def __init__(self, app: Asgi, access: Access) -> None:
         self._app = app
@@ -94,13 +86,6 @@ class QueueMiddleware:
 
     A request takes its place in the queue when its body is complete, so that clients who send slowly keep nobody out.
     While the queue is full, a request is refused as soon as its head is read.
-
-    Parameters
-    ----------
-    app : ASGI application
-        Answers the requests.
-    limits : Limits
-        How many requests there may be.
     """
 
     def __init__(self, app: Asgi, limits: Limits) -> None:
@@ -146,15 +131,7 @@ class QueueMiddleware:
 
 
 class MetricsMiddleware:
-    """Counts every response, including those of the middleware inside it.
-
-    Parameters
-    ----------
-    app : ASGI application
-        Answers the requests.
-    metrics : Metrics
-        Takes the counts.
-    """
+    """Counts every response, including those of the middleware inside it."""
 
     def __init__(self, app: Asgi, metrics: Metrics) -> None:
         self._app = app
@@ -183,16 +160,8 @@ class MetricsMiddleware:
 def problem_app(routes: Sequence[BaseRoute], *, hint: str, lifespan: Callable[[Any], Any] | None = None) -> Asgi:
     """Make a Starlette application that answers every error with problem+json.
 
-    The client sees no traceback and no path of a file. The log has them.
-
-    Parameters
-    ----------
-    routes : sequence of routes
-        The endpoints.
-    hint : str
-        What the problem of an unknown path or method ends with.
-    lifespan : callable, optional
-        As Starlette takes it.
+    The client sees no traceback and no path of a file; the log has them. The problem of an unknown path or method ends
+    with ``hint``.
     """
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
@@ -218,7 +187,7 @@ async def _on_problem(_: Request, problem: Any) -> Response:
 
 
 async def _on_error(request: Request, _: Exception) -> Response:
-    detail = "the service made a mistake, which its log tells more about; ask again, and report it if it stays"
+    detail = "the service failed, and its log says why; ask again, and report it if it happens again"
     return await _on_problem(request, Problem(500, "internal", detail))
 
 

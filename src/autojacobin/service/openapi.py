@@ -7,6 +7,7 @@ from typing import Any
 
 from autojacobin.search.distances import DISTANCES
 from autojacobin.service.access import Limits
+from autojacobin.service.operations import DEFAULT_DISTANCE
 from autojacobin.service.problems import MEDIA_TYPE
 from autojacobin.service.registry import IndexRegistry
 from autojacobin.service.responses import GENERATION, JSON, RAW, SHAPE
@@ -21,7 +22,7 @@ _REFUSALS = {
     "413": "The body is too large.",
     "415": "The body is neither JSON nor raw float32.",
     "421": "The service is not known under this name.",
-    "500": "A mistake of the service.",
+    "500": "An error of the service.",
     "503": "The service is busy; ask again after Retry-After.",
 }
 
@@ -95,7 +96,12 @@ def _options(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
             "maximum": limits.candidates,
             "description": "How many of the nearest codes to re-rank, at least k; by default 10 k and at least 100.",
         },
-        "distance": {"type": "string", "enum": list(DISTANCES), "default": "hamming"},
+        "distance": {
+            "type": "string",
+            "enum": list(DISTANCES),
+            "default": DEFAULT_DISTANCE,
+            "description": "; ".join(f"{name} compares {entry.summary}" for name, entry in DISTANCES.items()),
+        },
         "rerank": {
             "type": "boolean",
             "default": True,
@@ -150,7 +156,7 @@ def _operation(
             "required": True,
             "content": {
                 JSON: {"schema": request},
-                RAW: {"schema": {"description": f"Little-endian float32 numbers, row by row; {SHAPE} tells how many."}},
+                RAW: {"schema": {"description": f"Little-endian float32 numbers, row by row; {SHAPE} says how many."}},
             },
         },
         "responses": {"200": success, **_refusals(*_REFUSALS)},
@@ -174,6 +180,7 @@ def _schemas() -> dict[str, Any]:
     figures = {
         "name": text, "vectors": whole, "hasher": text, "bits": whole, "features": whole,
         "vectors_kept": {"type": "boolean"}, "generation": {"type": ["integer", "null"]},
+        "distances": {"type": "object", "additionalProperties": text},
     }  # fmt: skip
     limits = dict.fromkeys(("vectors", "k", "candidates", "work", "body_bytes"), whole)
     neighbours = {**state, "distances": _list(_list(number)), "ids": _list(_list(whole))}

@@ -1,7 +1,7 @@
 """Operations that requests ask for, search and encode, and how those that wait are run in batches.
 
 The kernels are several times faster on 32 queries than on one, so operations that wait at the same time with the same
-options run in one call. An error of one of them does not touch the others.
+options run in one call. An error of one of them does not affect the others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,11 +20,15 @@ import numpy.typing as npt
 
 from autojacobin.errors import DataError
 from autojacobin.index.index import Index
+from autojacobin.search.arguments import default_candidates
+from autojacobin.search.distances import DISTANCES
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 from autojacobin.service.problems import Problem, busy
 from autojacobin.service.registry import ServedIndex
 
-__all__ = ["Batcher", "EncodeOperation", "Job", "Operation", "Options", "Result", "SearchOperation", "run_batch"]
+__all__ = ["DEFAULT_DISTANCE", "Batcher", "Job", "Operation", "Options", "Result", "run_batch"]
+
+DEFAULT_DISTANCE = next(iter(DISTANCES))
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Options:
 
     k: int
     candidates: int | None = None
-    distance: str = "hamming"
+    distance: str = DEFAULT_DISTANCE
     rerank: bool = True
     recall: float | None = None
 
@@ -49,16 +53,17 @@ class Result:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """Vectors, or ids of vectors in the index, and the index."""
+    """A search for the neighbours of vectors, or of ids in the index; without options, vectors to encode."""
 
     served: ServedIndex
     vectors: npt.NDArray[np.float32] | None = None
     ids: npt.NDArray[np.int64] | None = None
+    options: Options | None = None
 
     @property
     def key(self) -> Hashable:
         """Operations with equal keys can run together."""
-        return type(self).__name__, self.served.name
+        return self.served.name, self.options
 
     @cached_property
     def n_vectors(self) -> int:
@@ -68,8 +73,13 @@ class Operation:
 
     @property
     def cost(self) -> int:
-        """How much work this is, as ``Limits.work`` counts it."""
-        return self.n_vectors
+        """How much work this is: vectors times candidates, or times k without re-ranking, as ``Limits.work`` counts."""
+        if self.options is None:
+            return self.n_vectors
+        k, candidates = self.options.k, self.options.candidates
+        if not self.options.rerank:
+            return self.n_vectors * k
+        return self.n_vectors * (default_candidates(k) if candidates is None else candidates)
 
     def rows(self, index: Index) -> npt.NDArray[np.float32]:
         """Give the vectors, which are read from the index if the operation has ids."""
@@ -92,47 +102,15 @@ class Operation:
             raise Problem(404, "unknown-id", detail) from error
 
     def run(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
-        """Give the arrays of the result for these rows."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, eq=False)
-class SearchOperation(Operation):
-    """Find neighbours; the result has distances and ids."""
-
-    options: Options = Options(1)
-
-    @property
-    def key(self) -> Hashable:
-        """Operations with equal keys can run together."""
-        return type(self).__name__, self.served.name, self.options
-
-    @property
-    def cost(self) -> int:
-        """Vectors times candidates, or times k without re-ranking."""
-        k, candidates = self.options.k, self.options.candidates
-        if not self.options.rerank:
-            return self.n_vectors * k
-        return self.n_vectors * (max(10 * k, 100) if candidates is None else candidates)  # as Index.search has it
-
-    def run(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
-        """Give distances and ids."""
-        options = self.options
-        distances, ids = index.search(
-            rows, options.k, candidates=options.candidates, distance=options.distance, rerank=options.rerank
-        )
+        """Give distances and ids for these rows, or their packed codes."""
+        if self.options is None:
+            return (index.hasher.encode(rows).packed,)
+        options = asdict(self.options)
+        del options["recall"]  # replaced by candidates
+        distances, ids = index.search(rows, **options)
         if not np.isfinite(distances).all():
             raise DataError("a distance is too large for a number, got vectors that are far apart; rescale the vectors")
         return distances, ids
-
-
-@dataclass(frozen=True, eq=False)
-class EncodeOperation(Operation):
-    """Encode vectors; the result has packed codes."""
-
-    def run(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
-        """Give packed codes."""
-        return (index.hasher.encode(rows).packed,)
 
 
 def run_batch(operations: Sequence[Operation]) -> list[Result | Exception]:
@@ -178,14 +156,8 @@ class Job:
 class Batcher:
     """A queue of jobs, and a thread that runs them in batches.
 
-    Parameters
-    ----------
-    run : callable
-        Runs operations with equal keys together, as :func:`run_batch`.
-    limits : Limits
-        How many vectors may wait, and how large a batch may be.
-    observe : callable, optional
-        Called with the number of vectors and the seconds of each batch.
+    ``run`` runs operations with equal keys together, as :func:`run_batch` does. ``observe`` is called with the number
+    of vectors and the seconds of each batch.
     """
 
     def __init__(
@@ -268,10 +240,10 @@ class Batcher:
             first = batch[0].operation
             n_vectors, cost = first.n_vectors, first.cost
             for job in self._waiting:
-                more, dearer = n_vectors + job.operation.n_vectors, cost + job.operation.cost
-                if more <= VECTORS_TOGETHER and dearer <= self._limits.work and job.operation.key == first.key:
+                more, total = n_vectors + job.operation.n_vectors, cost + job.operation.cost
+                if more <= VECTORS_TOGETHER and total <= self._limits.work and job.operation.key == first.key:
                     batch.append(job)
-                    n_vectors, cost = more, dearer
+                    n_vectors, cost = more, total
                 else:
                     others.append(job)
             self._waiting = others

@@ -16,16 +16,7 @@ _RETRY_SECONDS = 1
 class Problem(Exception):  # noqa: N818 (RFC 9457 calls it so)
     """A request that cannot be answered.
 
-    Parameters
-    ----------
-    status : int
-        HTTP status.
-    kind : str
-        A short name by which programs tell problems apart; it never changes.
-    detail : str
-        The sentence for people.
-    headers : mapping, optional
-        Further headers of the response.
+    Programs distinguish problems by ``kind``, a short name that never changes. ``detail`` is the sentence for people.
     """
 
     def __init__(self, status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> None:

@@ -117,11 +117,6 @@ class BackgroundThread:
     """Runs calls one after another in a daemon thread.
 
     The interpreter does not wait for it at exit, unlike for the threads of a ``ThreadPoolExecutor``.
-
-    Parameters
-    ----------
-    name : str
-        Name of the thread.
     """
 
     def __init__(self, name: str) -> None:

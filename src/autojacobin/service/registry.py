@@ -11,6 +11,7 @@ import os
 import re
 import threading
 from collections.abc import Hashable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ import numpy as np
 
 from autojacobin.core.parallel import usable_cores
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
+from autojacobin.hashers import Hasher
 from autojacobin.index.index import Index
 from autojacobin.index.storage import MANIFEST_NAME
-from autojacobin.search.distances import DISTANCES
+from autojacobin.search.arguments import default_candidates
+from autojacobin.search.distances import DISTANCES, CodeDistance
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 
-__all__ = ["IndexRegistry", "ServedIndex", "kind_of", "named_paths", "warm_up"]
+__all__ = ["IndexRegistry", "ServedIndex", "kind_of", "named_paths", "usable_distances", "warm_up"]
 
 _log = logging.getLogger("autojacobin.service")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -31,9 +34,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # Numbers of queries and candidates from which the library uses other kernels.
 _SLICED = 32
 _COLLECTED_PER_CORE = 64
-_IN_ONE_PART = 512
 _ESTIMATED_NUMBERS = 2**18
-_DEFAULT_CANDIDATES = 100
 _COMPARISONS = 2**30  # of codes in one search, which take some tenths of a second
 _ROWS_TO_LEARN_FROM, _NUMBERS_TO_LEARN_FROM = 10_000, 2**23  # more than one block of the exact search
 
@@ -103,15 +104,7 @@ class ServedIndex:
 
 
 class IndexRegistry(Mapping[str, Index]):
-    """All served indexes; as a mapping, it gives the newest version of each.
-
-    Parameters
-    ----------
-    indexes : mapping
-        An index, or the folder of one, for each name.
-    limits : Limits, optional
-        Limits of the service, which decide what is warmed up.
-    """
+    """All served indexes; as a mapping, it gives the newest version of each. The limits decide what is warmed up."""
 
     def __init__(self, indexes: Mapping[str, Index | str | os.PathLike[str]], limits: Limits | None = None) -> None:
         if not indexes:
@@ -176,24 +169,30 @@ def _version_of(path: Path) -> Any:
 def kind_of(index: Index) -> Hashable:
     """Give what decides which kernels an index needs. This searches it once by each distance; it must not be empty."""
     figures = index.info()
-    found = [index.search(_queries(index, 1), 1, distance=distance, rerank=False)[1] for distance in DISTANCES]
+    query = _queries(index, 1)
+    found = [index.search(query, 1, distance=name, rerank=False)[1] for name in usable_distances(index.hasher)]
     dtype = index.vectors(found[0][0]).dtype.str if figures["vectors_kept"] else None
     return figures["bits"], figures["features"], dtype, figures["segments"] > 1, figures["vectors"].bit_length()
+
+
+def usable_distances(hasher: Hasher) -> dict[str, CodeDistance]:
+    """Give the distances, by name, that the codes of a fitted hasher can be compared by."""
+    usable = {}
+    for name, distance in DISTANCES.items():
+        with suppress(DataError):  # a distance that needs more than this hasher has
+            distance.encode(hasher, np.zeros((1, hasher.n_features_in_), dtype=np.float32))
+            usable[name] = distance
+    return usable
 
 
 def warm_up(index: Index, *, max_queries: int) -> None:
     """Search an index, which must not be empty, in every way that has kernels of its own.
 
-    Parameters
-    ----------
-    index : Index
-        What will be searched.
-    max_queries : int
-        Most vectors that one call searches for.
+    ``max_queries`` is the most vectors that one call searches for.
     """
-    kept = index.info()["vectors_kept"]
+    kept, distances = index.info()["vectors_kept"], usable_distances(index.hasher)
     for n_queries in _query_counts(len(index), max_queries):
-        for distance in DISTANCES:
+        for distance in distances:
             index.search(_queries(index, n_queries), 1, distance=distance, rerank=False)
             if kept:
                 index.search(_queries(index, n_queries), 1, distance=distance)
@@ -206,13 +205,13 @@ def _query_counts(n_vectors: int, max_queries: int) -> list[int]:
     """Give one number of queries for each set of kernels; fewer for a large index, where many queries take minutes."""
     collected = _COLLECTED_PER_CORE * usable_cores()
     most = min(max_queries, max(collected, _COMPARISONS // n_vectors))
-    return sorted({1, *(n for n in (_SLICED, collected, _IN_ONE_PART) if n < most), most})
+    return sorted({1, *(n for n in (_SLICED, collected) if n < most), most})
 
 
 def _warm_up_measures(index: Index) -> None:
     """Re-rank enough candidates for estimates, and search for a query of the dtype of the index."""
     width = int(index.hasher.n_features_in_)
-    candidates = min(len(index), max(_DEFAULT_CANDIDATES, -(-_ESTIMATED_NUMBERS // (_SLICED * width))))
+    candidates = min(len(index), max(default_candidates(1), -(-_ESTIMATED_NUMBERS // (_SLICED * width))))
     needed = -(-_ESTIMATED_NUMBERS // (candidates * width))
     n_queries = max(_SLICED, min(needed, _COLLECTED_PER_CORE * usable_cores() - 1))
     _, ids = index.search(_queries(index, n_queries), 1, candidates=candidates)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from autojacobin.search.distances import DISTANCES
 from autojacobin.service.access import Limits
-from autojacobin.service.operations import EncodeOperation, Options, SearchOperation
+from autojacobin.service.operations import DEFAULT_DISTANCE, Operation, Options
 from autojacobin.service.problems import Problem, invalid
 from autojacobin.service.registry import IndexRegistry, ServedIndex
 from autojacobin.service.responses import JSON, RAW, SHAPE
@@ -59,19 +59,19 @@ async def client_gone(receive: Receive) -> None:
 
 def read_search_request(
     body: bytes, headers: dict[bytes, bytes], query: bytes, registry: IndexRegistry, limits: Limits
-) -> SearchOperation:
+) -> Operation:
     """Read a request for neighbours."""
     fields, raw = _read_fields(body, headers, query, _SEARCH_OPTIONS, ("vectors", "id", "ids"))
     served = _find_index(fields, registry)
     options = _read_options(fields, limits)
     if raw:
-        operation = SearchOperation(served, _read_raw(body, headers, served, limits), None, options)
+        operation = Operation(served, _read_raw(body, headers, served, limits), None, options)
     else:
-        operation = SearchOperation(served, *_read_rows(fields, served, limits, with_ids=True), options)
+        operation = Operation(served, *_read_rows(fields, served, limits, with_ids=True), options)
     return check_cost(operation, limits)
 
 
-def check_cost(operation: SearchOperation, limits: Limits) -> SearchOperation:
+def check_cost(operation: Operation, limits: Limits) -> Operation:
     """Refuse a search that would take too long."""
     if operation.cost > limits.work:
         raise invalid(
@@ -83,14 +83,14 @@ def check_cost(operation: SearchOperation, limits: Limits) -> SearchOperation:
 
 def read_encode_request(
     body: bytes, headers: dict[bytes, bytes], query: bytes, registry: IndexRegistry, limits: Limits
-) -> tuple[EncodeOperation, str]:
+) -> tuple[Operation, str]:
     """Read a request for codes, and the encoding that a JSON response has."""
     fields, raw = _read_fields(body, headers, query, ("index", "encoding"), ("vectors",))
     served = _find_index(fields, registry)
     encoding = _one_of("encoding", fields.get("encoding", "base64"), _ENCODINGS)
     if raw:
-        return EncodeOperation(served, _read_raw(body, headers, served, limits)), encoding
-    return EncodeOperation(served, *_read_rows(fields, served, limits, with_ids=False)), encoding
+        return Operation(served, _read_raw(body, headers, served, limits)), encoding
+    return Operation(served, *_read_rows(fields, served, limits, with_ids=False)), encoding
 
 
 async def _read_parts(receive: Receive, limits: Limits) -> bytes:
@@ -196,8 +196,8 @@ def _read_options(fields: Mapping[str, Any], limits: Limits) -> Options:
     if recall is not None and (isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 < recall < 1):
         raise invalid(f"recall must be a number above 0 and below 1, got {_shown(recall)}")
     if recall is not None and (candidates is not None or not rerank):
-        raise invalid("recall chooses the candidates to re-rank, got it besides candidates or without re-ranking")
-    distance = _one_of("distance", fields.get("distance", "hamming"), tuple(DISTANCES))
+        raise invalid("recall chooses the candidates to re-rank, got it with candidates or without re-ranking")
+    distance = _one_of("distance", fields.get("distance", DEFAULT_DISTANCE), tuple(DISTANCES))
     return Options(k, candidates, distance, rerank, None if recall is None else float(recall))
 
 

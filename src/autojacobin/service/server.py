@@ -137,18 +137,8 @@ def _service_server(
 class HttpServer:
     """An ASGI application behind uvicorn. It listens as soon as it is made, and answers while it runs.
 
-    Parameters
-    ----------
-    app : ASGI application
-        Answers the requests.
-    host, port : str, int
-        Where to listen; a port of 0 is any that is free.
-    limits : Limits
-        How many connections there may be, and how long each may take.
-    what : str
-        What needs uvicorn, for the error message if it is missing.
-    on_stop : callable, optional
-        Called in the event loop when the server begins to stop, before it waits for what is under way.
+    ``what`` is what needs uvicorn, for the error message if it is missing. ``on_stop`` is called in the event loop when
+    the server begins to stop, before it waits for the requests under way.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 // Recall over the number of candidates, for all queries or for the chosen one.
 
+import { choice } from "./controls.js";
 import { byId, element, fill, svgElement } from "./elements.js";
 import { percent, whole } from "./numbers.js";
 import { plot, powersOfTen, sample } from "./plot.js";
 import { countTrue, meanRecall } from "./ranking.js";
-import { choice } from "./slider.js";
 import { change, state, watch } from "./state.js";
 
 const HEIGHT = 320;
@@ -21,7 +21,7 @@ export function startCurves(about, current) {
     choose: (value) => change({ scope: value }),
   });
   fill(root, scope.node, element("div", { class: "plot-and-legend" }, picture, legend));
-  let width = 0; // told by the browser; asking for it would make it lay out the page at every step of a slider
+  let width = 0; // from the observer; reading it here would make the browser lay out the page at every step of a slider
   const draw = () => current.data && width && drawCurves(about, current.data, picture, legend, width);
   watch(["bits", "candidates", "k", "distance", "scope"], draw);
   new ResizeObserver(([seen]) => {

@@ -1,14 +1,16 @@
 // One point close up: its distance, its rank by every method, and its code beside that of the query.
 
-import { codeStrip } from "./code_strip.js";
+import { codeStrip, codesOf, differing } from "./codes.js";
 import { byId, element, fill } from "./elements.js";
 import { decimal, whole } from "./numbers.js";
-import { codeDistance, codesOf, distanceOf } from "./ranking.js";
+import { setPicture, setSheet } from "./points.js";
 import { change, state, watch } from "./state.js";
-import { setPicture, setSheet } from "./tiles.js";
 
 const HOW =
-  "Point at a neighbour, tap it, or go to it with Tab and the arrow keys: its distance, rank and code stand here.";
+  "Point at a neighbour, tap it, or go to it with Tab and the arrow keys: its distance, rank and code appear here.";
+const LEGEND =
+  "Above the query, below the point. Filled is 1, hollow 0, red where they differ. Bars: how far the query's projection " +
+  "is from zero, where its bit changes.";
 
 export function startDetail(about, current) {
   const draw = () => drawDetail(about, current.data);
@@ -29,7 +31,6 @@ function drawDetail(about, data) {
   const place = state.item;
   const method = about.methods.find((one) => one.name === state.method);
   const entry = data.methods[method.name][state.bits];
-  const weights = state.distance === "asymmetric" ? entry.weights : null;
   const codes = codesOf(entry, place, state.bits);
   const close = element("button", { type: "button", class: "close", click: () => change({ item: null }) }, "Close");
   fill(
@@ -40,16 +41,11 @@ function drawDetail(about, data) {
     element(
       "div",
       null,
-      element("h3", null, `Its code by ${method.label}: ${difference(codes, weights)}`),
-      codeStrip(codes, weights),
-      element("p", { class: "hint" }, legend(weights)),
+      element("h3", null, `Its code by ${method.label}: ${differing(codes)} of ${state.bits} bits differ`),
+      codeStrip(codes, entry.weights),
+      element("p", { class: "hint" }, LEGEND),
     ),
   );
-}
-
-function legend(weights) {
-  const bars = weights ? " Bars: how much a difference in this bit counts." : "";
-  return `Above the query, below the point. Filled is 1, hollow 0, red where they differ.${bars}`;
 }
 
 function pictures(about, data, place) {
@@ -71,17 +67,10 @@ function summary(data, place) {
     `${name}${truth}, at Euclidean distance ${decimal(data.distances[place])}.`);
 }
 
-function difference(codes, weights) {
-  const n = codes.query.length;
-  const hamming = `${codeDistance(codes, null)} of ${n} bits differ`;
-  return weights ? `${hamming}, which weigh ${decimal(codeDistance(codes, weights))}` : hamming;
-}
-
 function ranks(about, data, place) {
   const rows = about.methods.map((method) => {
     const entry = data.methods[method.name][state.bits];
     const rank = entry.ranks[state.distance][place];
-    const distance = distanceOf(entry, place, state.bits, state.distance);
     const name = element("button", {
       type: "button",
       class: "link",
@@ -91,11 +80,11 @@ function ranks(about, data, place) {
     const last = about.stops[about.stops.length - 1];
     return element("tr", { class: rank > 0 && rank <= state.candidates ? "in" : "out" },
       element("th", { scope: "row" }, name),
-      element("td", null, decimal(distance)),
+      element("td", null, decimal(entry.distances[state.distance][place])),
       element("td", null, rank > 0 ? whole(rank) : `> ${whole(last)}`),
       element("td", null, rank > 0 && rank <= state.candidates ? "found" : "–"));
   });
-  const heads = ["method", state.distance === "asymmetric" ? "asymmetric" : "Hamming", "rank", ""];
+  const heads = ["method", "of codes", "rank", ""];
   return element("table", { class: "ranks" },
     element("thead", null, element("tr", null, ...heads.map((text) => element("th", { scope: "col" }, text)))),
     element("tbody", null, ...rows));

@@ -1,4 +1,4 @@
-// Where the page begins: with data beside it, or with the indexes of a service behind it.
+// Starts the page: with the data beside it, or with the indexes of a service.
 
 import { startControls } from "./controls.js";
 import { startCost } from "./cost.js";
@@ -14,7 +14,7 @@ import { startTheme } from "./theme.js";
 import { startToy } from "./toy3d.js";
 import { startWall } from "./wall.js";
 
-const FORMAT = 1;
+const FORMAT = 2;
 
 async function startBundle() {
   const about = await load("about");
@@ -25,17 +25,17 @@ async function startBundle() {
   const bits = about.bits[Math.floor((about.bits.length - 1) / 2)];
   const candidates = about.stops.findLast((stop) => stop <= 100) ?? about.stops[0];
   const k = Math.min(20, about.k);
-  const defaults = { query: 0, bits, candidates, k, distance: "hamming", scope: "all", method: last, item: null };
+  const defaults = { query: 0, bits, candidates, k, distance: Object.keys(about.distances)[0], scope: "all", method: last, item: null };
   begin(defaults, {
     query: (n) => n in about.wall,
     bits: (n) => about.bits.includes(n),
     candidates: (n) => about.stops.includes(n),
     k: (n) => Number.isInteger(n) && n >= 1 && n <= about.k,
-    distance: (name) => about.distances.includes(name),
+    distance: (name) => name in about.distances,
     scope: (name) => ["all", "one"].includes(name),
   });
   byId("bundle").hidden = false;
-  tellAbout(about);
+  describe(about);
   const current = { data: null };
   startWall(about);
   startControls(about);
@@ -47,12 +47,12 @@ async function startBundle() {
     byId("results").setAttribute("aria-busy", "true");
     try {
       const data = await load(`query-${wanted}`);
-      if (wanted !== state.query) return; // somebody has chosen another one meanwhile
+      if (wanted !== state.query) return; // another one was chosen in the meantime
       current.data = data;
       byId("trouble").hidden = true;
       drawings.forEach((draw) => draw());
     } catch (error) {
-      tell(error);
+      report(error);
     }
     byId("results").setAttribute("aria-busy", "false");
   };
@@ -61,7 +61,7 @@ async function startBundle() {
   return drawToy;
 }
 
-function tellAbout(about) {
+function describe(about) {
   const { set, sizes } = about;
   const what = about.sprite ? "picture" : "vector";
   byId("subtitle").textContent = [
@@ -80,7 +80,7 @@ function tellAbout(about) {
     `autojacobin ${about.library}.${source ? ` Data: ${source}.` : ""}`;
 }
 
-function tell(error) {
+function report(error) {
   const trouble = byId("trouble");
   trouble.textContent = error.message;
   trouble.hidden = false;
@@ -93,4 +93,4 @@ start()
   .then((draw) => {
     redraw = draw ?? redraw;
   })
-  .catch(tell);
+  .catch(report);

@@ -1,6 +1,6 @@
 // Numbers as people read them.
 
-// made once: each call of toLocaleString would make one anew, a hundred times for a move of a slider
+// made once, because each call of toLocaleString would make a new one, a hundred times per step of a slider
 const WHOLE = new Intl.NumberFormat("en");
 const DECIMAL = new Intl.NumberFormat("en", { maximumFractionDigits: 4 });
 

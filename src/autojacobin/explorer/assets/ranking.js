@@ -22,36 +22,3 @@ export function meanRecall(found, asked, k) {
     return sum / (asked * k);
   });
 }
-
-const unpacked = new WeakMap();
-
-function bytesOf(entry) {
-  if (!unpacked.has(entry)) {
-    const decode = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-    unpacked.set(entry, { query: decode(entry.query), codes: decode(entry.codes) });
-  }
-  return unpacked.get(entry);
-}
-
-export function bitsOf(bytes, start, n) {
-  return Array.from({ length: n }, (_, j) => (bytes[start + (j >> 3)] >> (j & 7)) & 1);
-}
-
-export function codesOf(entry, place, n) {
-  const { query, codes } = bytesOf(entry);
-  return { query: bitsOf(query, 0, n), point: bitsOf(codes, place * Math.ceil(n / 8), n) };
-}
-
-const measured = new WeakMap();
-
-// What codeDistance gives for a point, remembered: every step of a slider asks for hundreds of them.
-export function distanceOf(entry, place, n, distance) {
-  if (!measured.has(entry)) measured.set(entry, { hamming: [], asymmetric: [] });
-  const known = measured.get(entry)[distance];
-  known[place] ??= codeDistance(codesOf(entry, place, n), distance === "asymmetric" ? entry.weights : null);
-  return known[place];
-}
-
-export function codeDistance({ query, point }, weights) {
-  return query.reduce((sum, bit, j) => sum + (bit === point[j] ? 0 : weights ? weights[j] : 1), 0);
-}

@@ -2,11 +2,9 @@
 
 import { byId, element, fill } from "./elements.js";
 import { counted, decimal, whole } from "./numbers.js";
-import { pointsTable } from "./points_table.js";
-import { countTrue, distanceOf, retrieved } from "./ranking.js";
+import { pointsTable, setSheet, tile, tileGroup } from "./points.js";
+import { countTrue, retrieved } from "./ranking.js";
 import { change, state, watch } from "./state.js";
-import { tileGroup } from "./tile_group.js";
-import { setSheet, tile } from "./tiles.js";
 
 const beside = matchMedia("(min-width: 1200px)");
 
@@ -116,14 +114,13 @@ function ranksOf(data, method) {
 }
 
 function apart(data, place, method) {
-  return distanceOf(data.methods[method.name][state.bits], place, state.bits, state.distance);
+  return data.methods[method.name][state.bits].distances[state.distance][place];
 }
 
 function describe(data, place, method) {
   const truth = `${place < state.k ? `True neighbour ${place + 1}` : "Not a true neighbour"}, point ${data.ids[place]}`;
   if (!method) return truth;
-  const name = state.distance === "hamming" ? "Hamming" : "asymmetric";
-  const distance = `${name} distance ${decimal(apart(data, place, method))}`;
+  const distance = `distance of codes ${decimal(apart(data, place, method))}`;
   return `${truth}; ${method.label}: ${distance}, rank ${whole(ranksOf(data, method)[place])}`;
 }
 

@@ -1,12 +1,15 @@
-// An index behind a service: what it finds for a vector that is in it.
+// The page of a service: what an index finds for a vector that is in it.
 
+import { bitsOf, codeStrip, differing } from "./codes.js";
+import { distanceChoice, slider } from "./controls.js";
 import { byId, element, fill } from "./elements.js";
-import { ask, neighbours } from "./search.js";
-import { drawDetail } from "./service_detail.js";
-import { CANDIDATES, KS, drawForm } from "./service_form.js";
-import { drawFound } from "./service_found.js";
+import { counted, decimal, whole } from "./numbers.js";
+import { makeRoving } from "./points.js";
 import { begin, change, state, watch } from "./state.js";
 
+const KS = [1, 2, 3, 5, 10, 20, 50, 100];
+const CANDIDATES = [10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
+const HEADS = ["", "", "id", "distance", "of codes", "rank of code"];
 const NONE =
   "No index here can be asked for neighbours of its own vectors: it takes two of them, in an index that keeps them.";
 
@@ -16,13 +19,14 @@ export async function startService() {
   byId("service").hidden = false;
   const usable = indexes.filter((one) => one.vectors > 1 && one.vectors_kept);
   if (!usable.length) return fill(byId("ask"), element("p", null, NONE));
-  const defaults = { index: usable[0].name, id: -1, k: 10, candidates: 100, distance: "hamming", item: null };
+  const [distance] = Object.keys(usable[0].distances);
+  const defaults = { index: usable[0].name, id: -1, k: 10, candidates: 100, distance, item: null };
   begin(defaults, {
     index: (name) => usable.some((one) => one.name === name),
     id: (id) => Number.isSafeInteger(id) && id >= 0,
     k: (n) => KS.includes(n),
     candidates: (n) => CANDIDATES.includes(n),
-    distance: (name) => ["hamming", "asymmetric"].includes(name),
+    distance: (name) => usable.some((one) => name in one.distances),
   });
   const chosen = () => usable.find((one) => one.name === state.index);
   const page = { number: 0 };
@@ -59,4 +63,166 @@ async function search(page, index, limits) {
 function look(event) {
   const chosen = event.target.closest("[data-id]");
   if (chosen) change({ item: Number(chosen.dataset.id) });
+}
+
+async function drawForm(usable, index, limits) {
+  const { ids } = await ask(`explorer/ids?index=${encodeURIComponent(index.name)}`);
+  // one less than there is, since a vector that is asked for finds itself and does not count
+  const ks = fitting(KS, Math.min(limits.k, index.vectors) - 1);
+  const stops = fitting(CANDIDATES, Math.min(limits.candidates, index.vectors) - 1);
+  const distance = state.distance in index.distances ? state.distance : Object.keys(index.distances)[0];
+  change({ k: nearest(ks, state.k), candidates: nearest(stops, state.candidates), distance });
+  const kept = `${counted(index.vectors, "vector")} of ${counted(index.features, "dimension")}`;
+  byId("subtitle").textContent = `${kept} as codes of ${index.bits} bits by ${index.hasher}`;
+  const number = element("input", { id: "id", type: "number", min: 0, step: 1, inputmode: "numeric", required: true });
+  if (state.id >= 0) number.value = String(state.id);
+  fill(
+    byId("ask"),
+    usable.length > 1 ? indexChoice(usable, index) : null,
+    idForm(number),
+    element("p", { class: "hint" }, "or one of these:"),
+    someIds(ids, number),
+    slider({
+      id: "k",
+      label: "Neighbours wanted, k",
+      values: ks,
+      value: state.k,
+      say: String,
+      choose: (k) => change({ k }),
+    }).node,
+    slider({
+      id: "candidates",
+      label: "Candidates",
+      values: stops,
+      value: state.candidates,
+      say: whole,
+      choose: (candidates) => change({ candidates }),
+    }).node,
+    distanceChoice(index.distances).node,
+  );
+}
+
+function indexChoice(usable, index) {
+  const select = element("select", { id: "index", change: () => change({ index: select.value, id: -1, item: null }) });
+  select.append(...usable.map((one) => element("option", { value: one.name }, one.name)));
+  select.value = index.name;
+  return element("div", { class: "ask-form" }, element("label", { for: "index" }, "Index"), select);
+}
+
+function idForm(number) {
+  const submit = (event) => {
+    event.preventDefault();
+    change({ id: Number(number.value), item: null });
+  };
+  const button = element("button", { class: "ask-button" }, "Search");
+  return element("form", { class: "ask-form", submit }, element("label", { for: "id" }, "Its id"), number, button);
+}
+
+function someIds(ids, number) {
+  const group = element("div", { class: "tiles some-ids", role: "group", "aria-label": "Some ids" });
+  ids.forEach((id, place) => {
+    const click = () => {
+      number.value = String(id);
+      change({ id, item: null });
+    };
+    const look = { type: "button", class: "tile", "data-place": place, tabindex: place ? -1 : 0, click };
+    group.append(element("button", look, String(id)));
+  });
+  makeRoving(group);
+  return group;
+}
+
+function fitting(values, most) {
+  const fit = values.filter((value) => value <= most);
+  return fit.length ? fit : [Math.max(1, most)];
+}
+
+function nearest(values, wanted) {
+  return values.reduce((best, value) => (Math.abs(value - wanted) < Math.abs(best - wanted) ? value : best));
+}
+
+async function ask(path, body) {
+  const headers = { "Content-Type": "application/json" };
+  const answer = await fetch(path, body && { method: "POST", headers, body: JSON.stringify(body) });
+  const content = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Error(content.detail ?? `The service answered ${answer.status}; ask again.`);
+  return content;
+}
+
+// What the index finds, the rank of each neighbour in the order of the codes, and for comparison the nearest of as many
+// candidates as the service allows: of all vectors, if the index is not larger than that. A vector that is in the index
+// finds itself first, so one more is asked for, and it is left out.
+async function neighbours(index, limits, { id, k, candidates, distance }) {
+  const question = { index: index.name, id, distance };
+  const most = Math.min(limits.candidates, index.vectors);
+  const listed = Math.min(limits.k, index.vectors, candidates + 1);
+  const [byCode, answer, best] = await Promise.all([
+    ask("v1/search", { ...question, k: listed, rerank: false }),
+    ask("v1/search", { ...question, k: k + 1, candidates: Math.max(k, candidates) + 1 }),
+    ask("v1/search", { ...question, k: k + 1, candidates: most }),
+  ]);
+  const codes = others(byCode, id, listed - 1);
+  const rankOf = new Map(codes.ids.map((one, place) => [one, place]));
+  const found = others(answer, id, k);
+  const truth = others(best, id, k).ids;
+  const rows = found.ids.map((one, place) => ({
+    id: one,
+    distance: found.distances[place],
+    apart: rankOf.has(one) ? codes.distances[rankOf.get(one)] : null,
+    rank: rankOf.has(one) ? String(rankOf.get(one) + 1) : `> ${codes.ids.length}`,
+    isTrue: truth.includes(one),
+  }));
+  return { rows, reference: { among: most, exact: most >= index.vectors } };
+}
+
+function others({ ids: [ids], distances: [distances] }, itself, n) {
+  const kept = ids.map((_, place) => place).filter((place) => ids[place] !== itself).slice(0, n);
+  return { ids: kept.map((place) => ids[place]), distances: kept.map((place) => distances[place]) };
+}
+
+function drawFound({ rows, reference }) {
+  const hits = rows.filter((row) => row.isTrue).length;
+  const among = reference.exact ? "all vectors" : counted(reference.among, "candidate");
+  const marked = `In orange the ${hits} that are among the ${rows.length} nearest of ${among}.`;
+  const what = counted(rows.length, "neighbour");
+  byId("found-title").textContent = `The ${what} of vector ${state.id} that the index finds`;
+  const head = element("tr", null, ...HEADS.map((text) => element("th", { scope: "col" }, text)));
+  const body = element("tbody", null, ...rows.map(tableRow));
+  const table = element("table", { class: "points" }, element("thead", null, head), body);
+  makeRoving(table);
+  fill(byId("found"), element("p", null, marked), element("div", { class: "scroll tall" }, table));
+}
+
+function tableRow({ id, distance, apart, rank, isTrue }, place) {
+  const look = { type: "button", class: "row-button", "data-place": place, "data-id": id, tabindex: place ? -1 : 0 };
+  const button = element("button", look, String(id));
+  const cells = [String(place + 1), button, decimal(distance), apart === null ? "–" : decimal(apart), rank];
+  const mark = element("td", { class: "mark" }, isTrue ? "◤" : "");
+  return element("tr", { class: isTrue ? "true" : "" }, mark, ...cells.map((cell) => element("td", null, cell)));
+}
+
+async function drawDetail(index) {
+  const body = byId("service-detail-body");
+  const { id, item } = state;
+  byId("service-detail").classList.toggle("open", item !== null);
+  if (item === null) {
+    const how = "Choose a neighbour in the table to compare its code with that of the query.";
+    return fill(body, element("p", { class: "hint" }, how));
+  }
+  const close = element("button", { type: "button", class: "close", click: () => change({ item: null }) }, "Close");
+  try {
+    const { bits, codes } = await ask(`explorer/codes?index=${encodeURIComponent(index.name)}&ids=${id},${item}`);
+    if (item !== state.item) return; // another one was chosen in the meantime
+    const [query, point] = codes.map((digits) => bitsOf(bytesOf(digits), 0, bits));
+    const hint = "Above the query, below the neighbour. Filled is 1, hollow 0, red where they differ.";
+    const title = element("h3", null, `Vector ${item}: ${differing({ query, point })} of ${bits} bits differ`);
+    const strip = codeStrip({ query, point }, null);
+    fill(body, close, element("div", null, title, strip, element("p", { class: "hint" }, hint)));
+  } catch (error) {
+    fill(body, close, element("p", null, error.message));
+  }
+}
+
+function bytesOf(digits) {
+  return Uint8Array.from({ length: digits.length / 2 }, (_, i) => parseInt(digits.slice(2 * i, 2 * i + 2), 16));
 }

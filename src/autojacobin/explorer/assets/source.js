@@ -1,5 +1,4 @@
-// Data that lie beside the page. Each file is a script that calls autojacobinReceive, since a page that was opened from
-// a disk may not fetch.
+// The data beside the page. Each file is a script that calls autojacobinReceive, because a page from a disk may not fetch.
 
 const promises = new Map();
 const waiting = new Map();
@@ -16,8 +15,8 @@ export function load(name) {
         script.src = `data/${name}.js`;
         script.addEventListener("error", () => {
           promises.delete(name);
-          const mend = "keep the folder data beside this page, or export it again";
-          reject(new Error(`The file data/${name}.js cannot be loaded; ${mend}.`));
+          const fix = "keep the folder data beside this page, or export it again";
+          reject(new Error(`The file data/${name}.js cannot be loaded; ${fix}.`));
         });
         document.head.append(script);
       }),

@@ -1,4 +1,4 @@
-// What is chosen. It stands in the address too, so that a view can be kept and sent to somebody.
+// What is chosen. The address of the page has it too, so that a view can be kept and shared.
 
 export const state = {};
 
@@ -14,18 +14,18 @@ export function begin(defaults, limits) {
     const value = typeof defaults[key] === "number" ? Number(given.get(key)) : given.get(key);
     if (allows(value)) state[key] = value;
   }
-  watchers.push({ keys: Object.keys(limits), tell: () => writeSoon(Object.keys(limits)) });
+  watchers.push({ keys: Object.keys(limits), notify: () => writeSoon(Object.keys(limits)) });
 }
 
-export function watch(keys, tell) {
-  watchers.push({ keys, tell });
+export function watch(keys, notify) {
+  watchers.push({ keys, notify });
 }
 
 export function change(changes) {
   const changed = Object.keys(changes).filter((key) => state[key] !== changes[key]);
   Object.assign(state, changes);
-  for (const { keys, tell } of watchers) {
-    if (keys.some((key) => changed.includes(key))) tell();
+  for (const { keys, notify } of watchers) {
+    if (keys.some((key) => changed.includes(key))) notify();
   }
 }
 

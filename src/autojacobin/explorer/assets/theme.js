@@ -1,4 +1,4 @@
-// Light or dark: as the system says, until somebody chooses.
+// Light or dark: as the system is set, until the reader chooses.
 
 import { byId } from "./elements.js";
 

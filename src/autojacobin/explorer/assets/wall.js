@@ -1,9 +1,8 @@
 // The queries to choose from.
 
 import { byId, fill } from "./elements.js";
-import { makeRoving, makeStop } from "./roving.js";
+import { makeRoving, makeStop, setSheet, tile } from "./points.js";
 import { change, state, watch } from "./state.js";
-import { setSheet, tile } from "./tiles.js";
 
 export function startWall(about) {
   const wall = byId("wall");
@@ -31,7 +30,7 @@ export function startWall(about) {
   };
   watch(["query"], show);
   show();
-  // a query that came with the address may stand outside of what the wall shows
+  // a query from the address may be outside of what the wall shows
   const there = tiles[state.query];
   wall.scrollTo(
     there.offsetLeft - wall.offsetLeft - wall.clientWidth / 2,
