@@ -83,14 +83,14 @@ def test_codes_and_weights_are_those_of_the_hasher(bundle, by_hand):
 
 
 def test_the_page_gets_every_distance_its_summary_and_how_far_each_code_is(bundle, by_hand):
-    common = [name for name in DISTANCES if all(name in registry.usable_distances(h) for h in by_hand.hashers.values())]
+    common = [name for name in DISTANCES if all(name in registry.distances_of(h) for h in by_hand.hashers.values())]
     assert bundle.about["distances"] == {name: DISTANCES[name].summary for name in common}
     data = small_set()
     for place, record in enumerate(bundle.queries):
         query = data.queries[[by_hand.rows[place]]]
         for (method, bits), hasher in by_hand.hashers.items():
             given = record["methods"][method][str(bits)]["distances"]
-            assert list(given) == list(registry.usable_distances(hasher))
+            assert list(given) == list(registry.distances_of(hasher))
             assert given["hamming"] == by_hand.hamming(place, method, bits)[record["ids"]].tolist()
             distances, ids = asymmetric_topk(hasher.project(query), hasher.encode(data.base), len(data.base))
             expected = distances[0][np.argsort(ids[0])][record["ids"]]

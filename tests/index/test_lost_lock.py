@@ -154,14 +154,14 @@ def test_an_index_that_is_closed_during_a_question_answers_or_refuses(tmp_path, 
         index.add(vectors(20))
         expected = ANSWERS[answer](index)
     index = Index.open(tmp_path / "index")
-    refuse = Index._refuse_closed
+    refuse = Index._check_open
 
     def another_thread_closes_it(self):
         refuse(self)
         self._closed, self._state = True, type(self._state)(self._state.hasher, True)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Index, "_refuse_closed", another_thread_closes_it)
+        patch.setattr(Index, "_check_open", another_thread_closes_it)
         assert ANSWERS[answer](index) == expected
     with pytest.raises(DataError, match="this index is closed"):
         ANSWERS[answer](index)

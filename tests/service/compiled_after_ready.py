@@ -14,7 +14,7 @@ from numba.core.dispatcher import Dispatcher
 
 from autojacobin import LSH, Index
 from autojacobin.service import Client, serving
-from autojacobin.service.registry import usable_distances
+from autojacobin.service.registry import distances_of
 from tests.service.service_process import eventually
 
 WORK = 1_000_000  # vectors times candidates, the limit of the service
@@ -48,7 +48,7 @@ def made(home, rng):
 
 
 def ask_all(client, name, index, rng):
-    figures, distances = index.info(), usable_distances(index.hasher)
+    figures, distances = index.info(), distances_of(index.hasher)
     for n, k, distance in product((1, 33, 130, 600), (1, 7, 300), distances):
         queries = rng.normal(size=(n, figures["features"]))
         if figures["vectors_kept"]:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autojacobin.service import Client
-from autojacobin.service.registry import usable_distances
+from autojacobin.service.registry import distances_of
 from tests.service.conftest import WIDTH, N
 
 RAW = "application/octet-stream"
@@ -128,7 +128,7 @@ def test_what_is_served(client, service, index):
     assert listed["points"] == {
         "name": "points",
         **{key: figures[key] for key in ("vectors", "hasher", "bits", "features", "vectors_kept", "generation")},
-        "distances": {name: distance.summary for name, distance in usable_distances(index.hasher).items()},
+        "distances": {name: distance.summary for name, distance in distances_of(index.hasher).items()},
     }
     assert not listed["bare"]["vectors_kept"]
     assert json.loads(service.ask("GET", "/v1/indexes")[2])["limits"]["k"] == 50

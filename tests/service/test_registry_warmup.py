@@ -47,7 +47,7 @@ def test_a_new_version_of_a_known_kind_is_only_read(points):
     assert max(first.asked) == 1024  # as many as a request may have
     first.asked = []
     served.warm()
-    assert first.asked == [1] * len(registry.usable_distances(first.hasher))
+    assert first.asked == [1] * len(registry.distances_of(first.hasher))
     first.add(points[300:])  # a second segment, and half as many again but no power of two more
     first.asked = []
     served.warm()
@@ -58,7 +58,7 @@ def test_a_distance_that_the_hasher_cannot_use_is_neither_warmed_up_nor_offered(
     def cannot(hasher, vectors):
         raise DataError("this hasher has no decoder")
 
-    usable = list(registry.usable_distances(LSH(16, random_state=0).fit(points)))
+    usable = list(registry.distances_of(LSH(16, random_state=0).fit(points)))
     more = {**DISTANCES, "other": replace(DISTANCES["hamming"], name="other", encode=cannot)}
     monkeypatch.setattr(registry, "DISTANCES", more)
     index = Counting(LSH(16, random_state=0).fit(points))
@@ -66,7 +66,7 @@ def test_a_distance_that_the_hasher_cannot_use_is_neither_warmed_up_nor_offered(
     index.add(points[:300])
     registry.warm_up(index, max_queries=1)
     assert index.asked
-    assert list(registry.usable_distances(index.hasher)) == usable
+    assert list(registry.distances_of(index.hasher)) == usable
 
 
 def test_kinds_differ_where_kernels_do(points):

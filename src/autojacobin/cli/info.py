@@ -217,12 +217,12 @@ def _surface(n: int, features: int, seed: int, part: int) -> npt.NDArray[np.floa
 def _tasks(base: Any, asked: Any, bits: int, k: int, seed: int) -> dict[str, _Task]:
     """What is timed, by name. The results of FAISS are compared with ours before anything is timed."""
     from autojacobin.hashers import LSH
-    from autojacobin.service.registry import usable_distances
+    from autojacobin.search.distances import distances_of
 
     hasher = LSH(bits, random_state=seed).fit(base[:_TRAINING_POINTS])
     codes, query_codes = hasher.encode(base), hasher.encode(asked)
     tasks: dict[str, _Task] = {"encode": lambda: hasher.encode(base)}
-    for name, distance in usable_distances(hasher).items():
+    for name, distance in distances_of(hasher).items():
         tasks[name] = partial(distance.topk, distance.encode(hasher, asked), codes, k)
     try:
         import faiss

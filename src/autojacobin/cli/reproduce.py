@@ -152,7 +152,7 @@ def _search_rows(index: Index, data: VectorSet, progress: Progress) -> list[tupl
     Each row has a name, the number of candidates that are re-ranked, the recall, and the queries per second.
     """
     from autojacobin.evaluation import ground_truth, recall_curve
-    from autojacobin.service.registry import usable_distances
+    from autojacobin.search.distances import distances_of
 
     queries, k = np.asarray(data.queries), min(_K, len(index))
     candidates = min(max(_CANDIDATES, k), len(index))
@@ -164,7 +164,7 @@ def _search_rows(index: Index, data: VectorSet, progress: Progress) -> list[tupl
         seconds, (_, ids) = _timed(lambda: index.search(queries, k, **how))
         rows.append((name, number, float(recall_curve(ids, truth, k, k)[-1]), len(queries) / seconds))
 
-    distances = list(usable_distances(index.hasher))
+    distances = list(distances_of(index.hasher))
     for distance in distances:
         add(distance, None, distance=distance, rerank=False)
     _, best = max(zip((row[2] for row in rows[1:]), distances, strict=True))  # by the recall of the codes alone

@@ -262,9 +262,9 @@ class SearchOptions:
 
     def facts(self, k: int, n: int) -> dict[str, Any]:
         """Give the options, and the candidates used, of a search for ``k`` among ``n`` vectors."""
-        from autojacobin.search.arguments import checked_candidates
+        from autojacobin.search.arguments import as_candidates
 
-        used = min(checked_candidates(self.candidates, k), n) if self.rerank else None
+        used = min(as_candidates(self.candidates, k), n) if self.rerank else None
         facts = {"distance": self.distance, "rerank": self.rerank, "recall": self.recall, "candidates": used}
         return {name: value for name, value in facts.items() if value is not None}
 

@@ -12,7 +12,7 @@ import scipy.sparse
 from autojacobin.core.arrays import adopt, namespace
 from autojacobin.errors import DataError, DataTypeError
 
-__all__ = ["as_floats", "as_matrix", "float_blocks", "refuse_non_finite"]
+__all__ = ["as_floats", "as_matrix", "check_finite", "float_blocks"]
 
 _BYTES_PER_BLOCK = 2**21
 
@@ -47,11 +47,11 @@ def as_floats(array: Any, first_row: int = 0) -> Any:
     """Convert to float64 if ``array`` has that type, and to float32 otherwise; NaN and Inf are an error."""
     floats = _converted(array)
     if not math.isfinite(float(floats.sum(dtype="float64"))):  # one pass: the sum is finite only if all numbers are
-        refuse_non_finite(floats, first_row)
+        check_finite(floats, first_row)
     return floats
 
 
-def refuse_non_finite(floats: Any, first_row: int = 0) -> None:
+def check_finite(floats: Any, first_row: int = 0) -> None:
     """Raise a DataError that names the first NaN or Inf, if there is one."""
     xp = namespace(floats)
     wrong = ~xp.isfinite(floats)

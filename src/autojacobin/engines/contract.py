@@ -14,8 +14,8 @@ from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError, StorageError
-from autojacobin.index.changes import checked_ids, checked_new_ids
-from autojacobin.search.arguments import checked_candidates, checked_count, checked_k
+from autojacobin.index.changes import as_ids, as_new_ids
+from autojacobin.search.arguments import as_candidates, as_count, as_k
 from autojacobin.search.euclidean import rerank
 
 __all__ = ["Distances", "Engine", "Floats", "Hits", "Ids", "as_address", "blocks", "by_lower_id", "sorted_hits"]
@@ -50,8 +50,8 @@ class Engine(ABC):
     """How messages refer to this engine: "the table", "the collection"."""
 
     def __init__(self, n_bits: SupportsIndex, n_features: SupportsIndex | None = None) -> None:
-        self.n_bits = checked_count("n_bits", n_bits)
-        self.n_features = None if n_features is None else checked_count("n_features", n_features)
+        self.n_bits = as_count("n_bits", n_bits)
+        self.n_features = None if n_features is None else as_count("n_features", n_features)
         self._closed = False
 
     # What an adapter implements; these methods get checked arguments, and at least one code, query or id
@@ -113,7 +113,7 @@ class Engine(ABC):
         """
         self._check_open()
         checked = self._as_codes(codes, "codes")
-        chosen = checked_new_ids(ids)
+        chosen = as_new_ids(ids)
         if len(chosen) != len(checked):
             raise DataError(
                 f"there must be an id for every code, got {len(chosen)} ids for {len(checked)} codes; give one each"
@@ -165,7 +165,7 @@ class Engine(ABC):
             )
         checked, wanted = self._as_queries(queries, k)
         rows = self._as_vectors(vectors, len(checked), "queries")
-        number = checked_candidates(candidates, wanted)
+        number = as_candidates(candidates, wanted)
         if rows is None or not len(checked):
             return np.empty((0, wanted)), np.empty((0, wanted), dtype=np.int64)
         distances, ids = self._search_vectors(checked, rows, wanted, min(number, self._count_up_to(number)))
@@ -174,7 +174,7 @@ class Engine(ABC):
     def delete(self, ids: npt.ArrayLike) -> None:
         """Delete the codes with these ids, all of which must exist."""
         self._check_open()
-        wanted = np.unique(checked_ids(ids))
+        wanted = np.unique(as_ids(ids))
         if len(wanted):
             self._check_present(wanted, "deleted")
             self._delete(wanted)
@@ -182,7 +182,7 @@ class Engine(ABC):
     def read(self, ids: npt.ArrayLike) -> Codes:
         """Codes with these ids, all of which must exist, in the order of ``ids``."""
         self._check_open()
-        wanted = checked_ids(ids)
+        wanted = as_ids(ids)
         if not len(wanted):
             return Codes(np.empty((0, -(-self.n_bits // 8)), dtype=np.uint8), self.n_bits)
         self._check_present(wanted, "read")
@@ -221,7 +221,7 @@ class Engine(ABC):
         self._check_open()
         checked = self._as_codes(queries, "queries")
         sensible = isinstance(k, int | np.integer) and not isinstance(k, bool) and k >= 1
-        return checked, checked_k(k, self._count_up_to(int(k)) if sensible else self._count(), self._noun)
+        return checked, as_k(k, self._count_up_to(int(k)) if sensible else self._count(), self._noun)
 
     def _as_codes(self, codes: Any, name: str) -> Codes:
         if not isinstance(codes, Codes):

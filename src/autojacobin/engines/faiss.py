@@ -18,7 +18,7 @@ from autojacobin.engines.contract import Engine, Floats, Hits, Ids, blocks, by_l
 from autojacobin.errors import DataError, DataTypeError, FormatError, MissingExtraError, StorageError
 from autojacobin.hashers import Hasher, LinearHasher, check_fitted
 from autojacobin.index.index import Index
-from autojacobin.search.arguments import checked_count
+from autojacobin.search.arguments import as_count
 
 __all__ = ["FaissEngine", "hasher_to_faiss", "to_faiss", "write_faiss"]
 
@@ -323,7 +323,7 @@ def _as_options(kind: Any, options: dict[str, Any]) -> dict[str, int]:
     if isinstance(links, int) and links < 2:  # FAISS would divide by the logarithm of 1 and crash the process
         raise DataError(f"M must be an integer from 2 to {_MOST_LINKS}, got {links!r}; ask for more links")
     return {
-        name: checked_count(name, value, limits[name], "the most that an index of FAISS is made with")
+        name: as_count(name, value, limits[name], "the most that an index of FAISS is made with")
         for name, value in options.items()
     }
 

@@ -27,7 +27,7 @@ from autojacobin.engines.contract import (
     sorted_hits,
 )
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
-from autojacobin.search.arguments import checked_count
+from autojacobin.search.arguments import as_count
 
 __all__ = ["LanceDB"]
 
@@ -105,7 +105,7 @@ class LanceDB(Engine):
         """
         if not approximate:
             return super().search(queries, k)
-        partitions = min(checked_count("probes", probes), _MOST_PROBES)
+        partitions = min(as_count("probes", probes), _MOST_PROBES)
         checked, wanted = self._as_queries(queries, k)
         distances, ids = (
             np.empty((len(checked), wanted), dtype=np.int32),
@@ -131,7 +131,7 @@ class LanceDB(Engine):
         from lancedb.index import IvfFlat
 
         self._check_open()
-        number = None if partitions is None else checked_count("partitions", partitions)
+        number = None if partitions is None else as_count("partitions", partitions)
         count = self._count()
         if not count or (number is not None and number > count):
             raise DataError(

@@ -14,7 +14,7 @@ from autojacobin.codes import Codes
 from autojacobin.engines.contract import Distances, Engine, Floats, Hits, Ids, blocks, by_lower_id, sorted_hits
 from autojacobin.engines.milvus_client import INDEXES, LISTS, Connection, check_index, check_layout, create_collection
 from autojacobin.errors import DataError
-from autojacobin.search.arguments import checked_count
+from autojacobin.search.arguments import as_count
 
 __all__ = ["Milvus"]
 
@@ -118,7 +118,7 @@ class Milvus(Engine):
         """
         if not approximate:
             return super().search(queries, k)
-        lists = checked_count("probes", probes)
+        lists = as_count("probes", probes)
         checked, wanted = self._as_queries(queries, k)
         if wanted > self._most_hits:
             raise DataError(

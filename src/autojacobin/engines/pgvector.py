@@ -24,7 +24,7 @@ from autojacobin.engines.postgres import (
 )
 from autojacobin.engines.postgres_table import Statements, Table
 from autojacobin.errors import DataError, StorageError
-from autojacobin.search.arguments import checked_count
+from autojacobin.search.arguments import as_count
 
 __all__ = ["PgVector"]
 
@@ -118,7 +118,7 @@ class PgVector(Engine):
         if ef_search is None:
             effort = min(max(2 * wanted, 100), _LARGEST_EF_SEARCH)
         else:
-            effort = checked_count("ef_search", ef_search, _LARGEST_EF_SEARCH, "its limit")
+            effort = as_count("ef_search", ef_search, _LARGEST_EF_SEARCH, "its limit")
         if not self._has_index():
             raise DataError(
                 f"the table {self._table.name} has no index for approximate search; call create_index first"
@@ -143,8 +143,8 @@ class PgVector(Engine):
         self._check_open()
         if self._table.plain:
             raise DataError("an index for approximate search needs pgvector, got plain=True; open the table without it")
-        links = checked_count("m", m, 100, "the limit of pgvector")
-        effort = checked_count("ef_construction", ef_construction, 1000, "the limit of pgvector")
+        links = as_count("m", m, 100, "the limit of pgvector")
+        effort = as_count("ef_construction", ef_construction, 1000, "the limit of pgvector")
         if links < 2 or effort < 2 * links:
             raise DataError(f"m must be at least 2 and ef_construction at least 2 m, got {links} and {effort}")
         if not self._has_index():

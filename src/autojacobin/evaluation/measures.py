@@ -27,7 +27,7 @@ from autojacobin.errors import DataError, DataTypeError
 from autojacobin.evaluation.ranks import Ranks, ranks_in_list, ranks_with_ties
 from autojacobin.evaluation.statistics import Measured
 from autojacobin.search import hamming_topk
-from autojacobin.search.arguments import checked_count
+from autojacobin.search.arguments import as_count
 from autojacobin.search.truth import ground_truth
 
 __all__ = [
@@ -165,8 +165,8 @@ def leave_one_out_m_recall(
     n = len(vectors)
     if n < 2:
         raise DataError(f"scoring needs at least 2 points to search among, got {n}; pass more held-out points")
-    k = min(checked_count("k", k), n - 1)
-    depth = min(10 * k if depth is None else checked_count("depth", depth), n - 1)
+    k = min(as_count("k", k), n - 1)
+    depth = min(10 * k if depth is None else as_count("depth", depth), n - 1)
     queries = np.unique(np.linspace(0, n - 1, min(n, _MOST_QUERIES)).astype(np.int64))
     truth = _without_query(ground_truth(vectors, vectors[queries], k + 1), queries)
     _, ids = hamming_topk(codes[queries], codes, depth + 1) if topk is None else topk(queries, depth + 1)
@@ -198,7 +198,7 @@ def expected_recall_curve(
     array([0. , 0.5, 1. ])
     """
     ranks = ranks_with_ties(query_codes, base_codes, truth, k)
-    return _mean_recall(ranks, checked_count("depth", depth, ranks.depth, "the codes of the base"))
+    return _mean_recall(ranks, as_count("depth", depth, ranks.depth, "the codes of the base"))
 
 
 def expected_precision_curve(
@@ -206,7 +206,7 @@ def expected_precision_curve(
 ) -> Values:
     """Precision@i for i = 1…depth of a Hamming search, in expectation over the order of equal distances."""
     ranks = ranks_with_ties(query_codes, base_codes, truth, k)
-    return _mean_precision(ranks, checked_count("depth", depth, ranks.depth, "the codes of the base"))
+    return _mean_precision(ranks, as_count("depth", depth, ranks.depth, "the codes of the base"))
 
 
 def expected_m_recall(
@@ -231,7 +231,7 @@ def _evaluate(ranks: Ranks, names: Iterable[str], limit: str) -> dict[str, Measu
         raise DataTypeError(f"names must be a list of names such as 'recall@100', got {type(names).__name__}")
     parsed = {name: _parse(name) for name in names}
     for name, (_, depth) in parsed.items():
-        checked_count(f"the number in {name!r}", depth, ranks.depth, limit)
+        as_count(f"the number in {name!r}", depth, ranks.depth, limit)
     return {name: Measured(_MEASURES[kind](ranks, depth)) for name, (kind, depth) in parsed.items()}
 
 

@@ -24,7 +24,7 @@ from autojacobin.codes import Codes
 from autojacobin.core.compilation import kernel, popcount, use_wide_registers
 from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.search.arguments import checked_codes, checked_count
+from autojacobin.search.arguments import as_count, check_codes
 from autojacobin.search.tiles import code_words
 
 __all__ = ["Ranks", "ranks_in_list", "ranks_with_ties"]
@@ -71,7 +71,7 @@ def ranks_in_list(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex |
             f"{true.shape}; search with the queries that the truth was computed for"
         )
     true = _as_truth(true, k)
-    within = found.shape[1] if depth is None else checked_count("depth", depth, found.shape[1], "the columns of ids")
+    within = found.shape[1] if depth is None else as_count("depth", depth, found.shape[1], "the columns of ids")
     before = np.full(true.shape, within, dtype=np.int64)
     tasks = [(found, within, true, *rows, before) for rows in _blocks(len(found), _QUERIES_PER_TASK)]
     run_tasks(_find, tasks)
@@ -80,7 +80,7 @@ def ranks_in_list(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex |
 
 def ranks_with_ties(query_codes: Codes, base_codes: Codes, truth: Any, k: SupportsIndex) -> Ranks:
     """Ranks of the first ``k`` true neighbours of each query by Hamming distance, with their groups of ties."""
-    checked_codes(query_codes, base_codes)
+    check_codes(query_codes, base_codes)
     true = _as_truth(truth, k)
     if len(true) != len(query_codes) or not len(true):
         raise DataError(
@@ -110,7 +110,7 @@ def _as_truth(truth: Any, k: SupportsIndex) -> npt.NDArray[np.int64]:
     true = _as_ids(truth, "truth")
     if true.ndim != 2:
         raise DataError(f"truth must be a matrix with a row for each query, got shape {true.shape}")
-    k = checked_count("k", k, true.shape[1], "the columns of truth")
+    k = as_count("k", k, true.shape[1], "the columns of truth")
     first = np.ascontiguousarray(true[:, :k], dtype=np.int64)
     ordered = np.sort(first, axis=1)
     twice = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)

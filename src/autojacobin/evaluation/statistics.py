@@ -13,7 +13,7 @@ import scipy.special
 from sklearn.utils import check_random_state
 
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.search.arguments import checked_count
+from autojacobin.search.arguments import as_count
 
 __all__ = ["Measured", "OverSeeds", "PairedTest", "mean_and_error", "over_seeds", "paired_test"]
 
@@ -149,7 +149,7 @@ def paired_test(a: Any, b: Any, *, n_resamples: int = 9999, random_state: Any = 
             f"a paired test needs two values for each of at least 2 queries, got {len(first)} and {len(second)}; "
             "measure both methods on the same queries"
         )
-    n_resamples = checked_count("n_resamples", n_resamples)
+    n_resamples = as_count("n_resamples", n_resamples)
     try:
         random = check_random_state(random_state)
     except ValueError:

@@ -23,7 +23,7 @@ from autojacobin.figures import METHOD_STYLES
 from autojacobin.figures.toy import train_toy
 from autojacobin.reproduction.settings import CHOSEN, COMPARED, EVERY, Settings, cut, make_hasher
 from autojacobin.search import rerank
-from autojacobin.search.arguments import checked_count
+from autojacobin.search.arguments import as_count
 from autojacobin.search.distances import DISTANCES
 
 __all__ = ["SHOWN", "Bundle", "build_bundle", "explorer_settings", "open_run"]
@@ -114,7 +114,7 @@ def build_bundle(
         raise DataError(f"{data.name} has no queries to choose from, expected at least one; add some")
     named = _as_method_names(methods)
     data, k = cut(data, settings), settings.ks[-1]
-    n_wall, depth = min(len(data.queries), checked_count("wall", wall)), min(settings.depth, _STOPS[-1])
+    n_wall, depth = min(len(data.queries), as_count("wall", wall)), min(settings.depth, _STOPS[-1])
     chosen = np.arange(n_wall) * len(data.queries) // n_wall
     stops = [*(stop for stop in _STOPS if stop < depth), depth]
     report = progress or (lambda *_: None)

@@ -16,8 +16,7 @@ from autojacobin.codes import Codes
 from autojacobin.evaluation.ranks import ranks_in_list
 from autojacobin.hashers import Hasher
 from autojacobin.search import rerank
-from autojacobin.search.distances import CodeDistance
-from autojacobin.service.registry import usable_distances
+from autojacobin.search.distances import CodeDistance, distances_of
 
 __all__ = ["Retrieved", "Sprite", "encode_png", "make_sprite", "ranks_of", "retrieve"]
 
@@ -73,7 +72,7 @@ def retrieve(
 ) -> Retrieved:
     """Encode with a fitted hasher, search by every distance, and count what was found after each stop."""
     codes, kept, found, measure = hasher.encode(base), {}, {}, {}
-    for name, distance in usable_distances(hasher).items():
+    for name, distance in distances_of(hasher).items():
         encoded = distance.encode(hasher, queries)
         _, ids = distance.topk(encoded, codes, stops[-1])
         before = ranks_in_list(ids, truth, truth.shape[1]).before

@@ -20,13 +20,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import give_back, namespace, on_device, to_host
 from autojacobin.core.files import write_atomically
-from autojacobin.core.vectors import as_floats, as_matrix, float_blocks, refuse_non_finite
+from autojacobin.core.vectors import as_floats, as_matrix, check_finite, float_blocks
 from autojacobin.errors import DataError
 from autojacobin.hashers.parameters import Limit, Whole, check_parameters
 from autojacobin.hashers.persistence import Tensor, model_bytes
 from autojacobin.search.distances import DISTANCES, DistanceTerms
 
-__all__ = ["Hasher", "LinearHasher", "check_fitted", "non_empty", "warn_caller"]
+__all__ = ["Hasher", "LinearHasher", "as_vectors", "check_fitted", "non_empty", "warn_caller"]
 
 # The squares of numbers between these limits neither overflow nor underflow.
 _LARGEST = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e145}
@@ -181,7 +181,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         check_is_fitted(self)
         check_registered(type(self))
-        self._refuse_changes_after_fit()
+        self._check_unchanged()
         return model_bytes(self, self._tensors)
 
     # How it is done
@@ -197,7 +197,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             self.__dict__.update(before)
             raise
 
-    def _refuse_changes_after_fit(self) -> None:
+    def _check_unchanged(self) -> None:
         """Raise a DataError if a parameter was set after the fit that contradicts what was learned."""
         check_parameters(self, self._limits)
         for name, tensor in self._tensors.items():
@@ -211,7 +211,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     @property
     def _n_features_out(self) -> int:
-        self._refuse_changes_after_fit()
+        self._check_unchanged()
         return int(self.n_bits)
 
     def _device(self) -> str:
@@ -287,7 +287,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         ``make`` returns the projection for an array library.
         """
-        self._refuse_changes_after_fit()
+        self._check_unchanged()
         row, library, project = 0, None, None
         for part in non_empty(X) if isinstance(X, Iterator) else (X,):
             array = self._checked(part)
@@ -300,7 +300,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                     projections = project(block)
                     finite = array.dtype.kind in "bu" or math.isfinite(float(projections.sum()))
                 if not finite:  # NaN or Inf in X, or an overflow
-                    refuse_non_finite(block, row)
+                    check_finite(block, row)
                     raise DataError(
                         f"the vectors from row {row} on are too large to project in {block.dtype}, expected numbers "
                         f"like those that {type(self).__name__} was fitted on; scale them as before, or pass float64"
@@ -373,4 +373,9 @@ def warn_caller(message: str) -> None:
 def check_fitted(hasher: Hasher) -> None:
     """Raise a NotFittedError if the hasher is not fitted, or a DataError if a parameter was set after the fit."""
     check_is_fitted(hasher)
-    hasher._refuse_changes_after_fit()
+    hasher._check_unchanged()
+
+
+def as_vectors(hasher: Hasher, X: Any) -> Any:
+    """Give ``X`` as an array; raise a DataError if its shape is not the one that the hasher was fitted to."""
+    return hasher._checked(X)

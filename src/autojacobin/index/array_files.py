@@ -107,7 +107,7 @@ class CheckedArray:
         """Check what was not checked before, and return the array."""
         if not self._all_checked:
             self._check_blocks(np.flatnonzero(~self._checked))
-            self._refuse_problem()
+            self._check_problem()
             self._all_checked = True
         return self.array
 
@@ -129,13 +129,13 @@ class CheckedArray:
     def verify(self) -> None:
         """Check everything, also what was checked before."""
         self._check_blocks(np.arange(len(self._checksums)))
-        self._refuse_problem()
+        self._check_problem()
 
     def verify_file(self, files: Files) -> None:
         """Check everything as it is in the file."""
         if not all(whole for _, _, whole in self.blocks_of_file(files)):
             raise damaged(self._path, "content that does not match its checksum or cannot be read")
-        self._refuse_problem()
+        self._check_problem()
 
     def blocks_of_file(self, files: Files) -> Iterator[tuple[slice, BinaryIO, bool]]:
         """Give each block of the file: which bytes of the array it is, the stream at its start, whether it is whole.
@@ -166,7 +166,7 @@ class CheckedArray:
         found: npt.NDArray[np.bool_] = np.fromiter(hashes, np.uint64, len(blocks)) == self._checksums[blocks]
         return found
 
-    def _refuse_problem(self) -> None:
+    def _check_problem(self) -> None:
         found = None if self._problem is None else self._problem(self.array)
         if found is not None:
             raise damaged(self._path, found)

@@ -28,7 +28,7 @@ from autojacobin.search.arguments import default_candidates
 from autojacobin.search.euclidean import nearest_candidates
 from autojacobin.search.truth import ground_truth
 
-__all__ = ["NOT_FOUND", "Calibration", "Calibrator", "HeldOut", "checked_recall", "drawn", "recall_bound"]
+__all__ = ["NOT_FOUND", "Calibration", "Calibrator", "HeldOut", "as_recall", "drawn", "recall_bound"]
 
 NOT_FOUND = np.iinfo(np.int64).max
 _PRODUCTS = 2**37  # some seconds of two cores
@@ -201,7 +201,7 @@ class Calibrator:
 
     def ask_with(self, queries: npt.NDArray[Any], recall: float) -> None:
         """Learn from these queries from now on, instead of from stored vectors, if they are enough."""
-        _refuse_too_few(queries, recall)
+        _check_enough(queries, recall)
         with self._lock:
             self._given = queries
             self.forget()
@@ -238,7 +238,7 @@ class Calibrator:
 
     def _sample(self, segments: Sequence[Segment], n: int, k: int, recall: float) -> HeldOut:
         if self._given is not None:
-            _refuse_too_few(self._given, recall)
+            _check_enough(self._given, recall)
         size = min(n, max(_FEWEST_QUERIES, _enough_queries(recall)))
         sample = self._samples.get(k)
         if sample is None or (self._given is None and len(sample.queries) < size):
@@ -266,7 +266,7 @@ def _enough_queries(recall: float) -> int:
     return math.ceil(round(_QUERIES_PER_MISS / (1 - recall), 6))
 
 
-def _refuse_too_few(queries: npt.NDArray[Any], recall: float) -> None:
+def _check_enough(queries: npt.NDArray[Any], recall: float) -> None:
     fewest = -(-_enough_queries(recall) // 2)
     if len(queries) < fewest:
         raise DataError(
@@ -286,7 +286,7 @@ def _fewest(ranks: npt.NDArray[np.int64], recall: float) -> int | None:
     return int(steps[low]) if low < len(steps) else None
 
 
-def checked_recall(recall: float) -> float:
+def as_recall(recall: float) -> float:
     """Give a wanted recall as a float."""
     wanted = f"recall must be a number above 0 and at most {_LARGEST_RECALL}, such as 0.95"
     if not isinstance(recall, Real) or isinstance(recall, bool | np.bool_):

@@ -18,15 +18,22 @@ from autojacobin.core.parallel import map_points
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import Hasher
-from autojacobin.hashers.base import non_empty
+from autojacobin.hashers.base import as_vectors, non_empty
 from autojacobin.index.manifest import LARGEST_ID, Manifest
 from autojacobin.index.searching import in_id_order
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, most_rows, write_segments
 from autojacobin.index.storage import Store
 
 __all__ = [
-    "Change", "State", "add_parts", "check_present", "checked_ids", "checked_new_ids", "compact_segments",
-    "encoded_parts", "remove_ids",
+    "Change",
+    "State",
+    "add_parts",
+    "as_ids",
+    "as_new_ids",
+    "check_present",
+    "compact_segments",
+    "encoded_parts",
+    "remove_ids",
 ]  # fmt: skip
 
 _ROWS_PER_TASK = 2**15
@@ -113,7 +120,7 @@ def _without(segments: Segments, found: list[tuple[Any, Any]], store: Store) -> 
     )
 
 
-def checked_ids(ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def as_ids(ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
     """Give ids as an array of int64, none negative."""
     array = np.atleast_1d(np.asarray(ids))
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
@@ -127,9 +134,9 @@ def checked_ids(ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
     return array.astype(np.int64)
 
 
-def checked_new_ids(ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def as_new_ids(ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
     """Give ids as an array of int64, each once."""
-    array = checked_ids(ids)
+    array = as_ids(ids)
     ordered = np.sort(array)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(twice):
@@ -143,7 +150,7 @@ def encoded_parts(
     """Walk over vectors in blocks: their ids, which count up from ``first_id`` if none are given, codes, themselves."""
     name, row = type(hasher).__name__, 0
     if not isinstance(vectors, Iterator):
-        n = len(hasher._checked(vectors))
+        n = len(as_vectors(hasher, vectors))
         if ids is not None and n != len(ids):
             raise _wrong_length(len(ids), str(n))
     for block, codes in _encoded(hasher, _blocks(vectors, name)):
@@ -183,7 +190,7 @@ def _encoded(hasher: Hasher, blocks: Iterator[Any]) -> Iterator[tuple[Any, Codes
 
 
 def _codes_of(hasher: Hasher, block: Any) -> Codes:
-    if hasher._device() != "cpu":
+    if getattr(hasher, "device", "cpu") != "cpu":
         return hasher.encode(block)
     return Codes.concatenate(map_points(lambda rows: hasher.encode(block[rows]), block, _ROWS_PER_TASK))
 

@@ -41,7 +41,7 @@ class IndexFolder:
     def prepare(self) -> None:
         """Make the folder, unless it is there and is empty or holds an index; take the lock."""
         with clear_os_errors(self.path, "write to"):
-            self._refuse_file()
+            self._check_file()
             if not self.path.parent.is_dir():
                 raise StorageError(
                     f"cannot make the index {self.path}: the folder {self.path.parent} does not exist; make it first"
@@ -50,12 +50,12 @@ class IndexFolder:
                 self.path.mkdir()
             with suppress(PermissionError):  # the parent of a folder that was there need not be readable
                 FolderStore(self.path.parent).files.sync_folder()
-            self._refuse_other_content()
+            self._check_content()
             self.take_lock()
             try:
                 self.settle()
                 if self.store.read_manifest() is None:
-                    self._refuse_other_content()  # once more, now that nobody else writes here
+                    self._check_content()  # once more, now that nobody else writes here
                     self.store.mark_unfinished()
             except BaseException:
                 self.release()
@@ -97,7 +97,7 @@ class IndexFolder:
     def newest(self, work: Callable[[Manifest], T]) -> T:
         """Give ``work(manifest)`` for the newest manifest; again if a writer deletes files meanwhile."""
         with clear_os_errors(self.path, "read"):
-            self._refuse_file()
+            self._check_file()
             content = self.store.read_manifest()
             while content is not None:
                 try:
@@ -108,7 +108,7 @@ class IndexFolder:
                         missing = self.path / Path(str(error.filename)).name
                         raise damaged(missing, "no file of that name") from error
             if self.path.is_dir():
-                self._refuse_lost()
+                self._check_lost()
         raise StorageError(f"there is no index at {self.path}: it has no {MANIFEST_NAME}; make one with Index.create")
 
     def read_hasher(self, manifest: Manifest) -> Hasher:
@@ -185,20 +185,20 @@ class IndexFolder:
         if len(content) != file.size or xxhash.xxh64_hexdigest(content) != file.checksum:
             raise damaged(self.path / file.name, "content that does not match its checksum")
 
-    def _refuse_file(self) -> None:
+    def _check_file(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise StorageError(f"{self.path} is a file, expected the folder of an index; give the path of a folder")
 
-    def _refuse_other_content(self) -> None:
+    def _check_content(self) -> None:
         foreign = self.store.foreign()
         if foreign and self.store.read_manifest() is None:
             raise StorageError(
                 f"cannot make the index {self.path}: the folder holds {foreign[0]}, which is no part of an index, "
                 "expected an empty folder or a new path; give another path"
             )
-        self._refuse_lost()
+        self._check_lost()
 
-    def _refuse_lost(self) -> None:
+    def _check_lost(self) -> None:
         lost = self.store.may_be_lost()
         if lost:
             raise StorageError(

@@ -14,21 +14,21 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher
-from autojacobin.index.calibration import Calibration, Calibrator, checked_recall
+from autojacobin.hashers.base import as_vectors, check_fitted
+from autojacobin.index.calibration import Calibration, Calibrator, as_recall
 from autojacobin.index.changes import (
     Change,
     State,
     add_parts,
+    as_ids,
+    as_new_ids,
     check_present,
-    checked_ids,
-    checked_new_ids,
     compact_segments,
     encoded_parts,
     remove_ids,
@@ -46,7 +46,7 @@ from autojacobin.index.searching import (
 )
 from autojacobin.index.segment import Part, Segment, most_rows, write_segments
 from autojacobin.index.storage import MANIFEST_NAME, MemoryStore, Store
-from autojacobin.search.arguments import checked_candidates, checked_k
+from autojacobin.search.arguments import as_candidates, as_k
 from autojacobin.search.distances import as_distance
 
 __all__ = ["Index"]
@@ -95,8 +95,7 @@ class Index:
     def __init__(self, hasher: Hasher, *, keep_vectors: bool = True) -> None:
         if not isinstance(hasher, Hasher):
             raise DataTypeError(f"an index needs a fitted hasher, got {type(hasher).__name__}; pass for example an ITQ")
-        check_is_fitted(hasher)
-        hasher._refuse_changes_after_fit()
+        check_fitted(hasher)
         self._state = State(copy.copy(hasher), bool(keep_vectors))
         self._folder: IndexFolder | None = None
         self._check = True
@@ -249,7 +248,7 @@ class Index:
             An id for each vector, unique and not negative; for an iterator, those of the whole stream. By default
             they count on from the largest id that the index ever had.
         """
-        chosen = None if ids is None else checked_new_ids(ids)
+        chosen = None if ids is None else as_new_ids(ids)
 
         def change(state: State, store: Store) -> Change:
             parts = encoded_parts(state.hasher, vectors, chosen, state.next_id, state.keep_vectors)
@@ -259,7 +258,7 @@ class Index:
 
     def remove(self, ids: npt.ArrayLike) -> None:
         """Remove the vectors with these ids, all of which must be in the index."""
-        wanted = np.unique(checked_ids(ids))
+        wanted = np.unique(as_ids(ids))
 
         self._change(lambda state, store: remove_ids(state, store, wanted))
 
@@ -324,7 +323,7 @@ class Index:
             In order of distance; equal distances in order of id.
         """
         state = self._open_state()
-        wanted = checked_k(k, state.n_live, "the index")
+        wanted = as_k(k, state.n_live, "the index")
         distance = as_distance(distance, state.hasher.distances)
         if rerank:
             _check_vectors_kept(state)
@@ -335,7 +334,7 @@ class Index:
             raise DataError(f"recall chooses how many candidates to re-rank, got {other} besides; leave out either")
         if recall is not None:
             candidates = self._chosen(state, wanted, recall, distance)
-        number = min(checked_candidates(candidates, wanted), state.n_live) if rerank else wanted
+        number = min(as_candidates(candidates, wanted), state.n_live) if rerank else wanted
         floats = as_floats(to_host(as_matrix(queries, type(state.hasher).__name__)))
         prepared = prepared_queries(state.hasher, queries, distance)
         if rerank:
@@ -381,12 +380,12 @@ class Index:
         (True, True)
         """
         state = self._open_state()
-        wanted = checked_k(k, state.n_live, "the index")
+        wanted = as_k(k, state.n_live, "the index")
         distance = as_distance(distance, state.hasher.distances)
         _check_vectors_kept(state)
-        share = checked_recall(recall)
+        share = as_recall(recall)
         if queries is not None:
-            matrix = to_host(state.hasher._checked(queries))
+            matrix = to_host(as_vectors(state.hasher, queries))
             as_floats(matrix)  # refuses what is not finite
             self._calibrator.ask_with(matrix, share)
         return self._chosen(state, wanted, share, distance)
@@ -395,7 +394,7 @@ class Index:
         def nearest_codes(queries: Any, number: int) -> tuple[Any, Any]:
             return nearest(prepared_queries(state.hasher, queries, distance), state.segments, number)
 
-        return self._calibrator.choose(state.segments, k, checked_recall(recall), distance, nearest_codes)
+        return self._calibrator.choose(state.segments, k, as_recall(recall), distance, nearest_codes)
 
     # On disk
 
@@ -404,7 +403,7 @@ class Index:
 
         Structure is checked too: ids ascend and live once, rows are within the vectors, sizes and counts agree.
         """
-        self._refuse_closed()
+        self._check_open()
         if self._folder is not None:
             folder = IndexFolder(
                 self._folder.path
@@ -414,7 +413,7 @@ class Index:
     def refresh(self) -> None:
         """Go to the newest state on disk; an index in memory has no other."""
         with self._mutex:
-            self._refuse_closed()
+            self._check_open()
             if self._folder is not None:
                 self._read_again(self._folder)
 
@@ -429,7 +428,7 @@ class Index:
                     self._folder.release()
 
     def __enter__(self) -> Index:
-        self._refuse_closed()
+        self._check_open()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -457,17 +456,17 @@ class Index:
 
     def _present(self, ids: npt.ArrayLike) -> tuple[State, npt.NDArray[np.int64]]:
         """The state, and the ids as an array, all of which live in it."""
-        state, wanted = self._open_state(), checked_ids(ids)
+        state, wanted = self._open_state(), as_ids(ids)
         check_present(state, wanted, "read")
         return state, wanted
 
     def _open_state(self) -> State:
         """The state now, after a check that it is not the empty one of a closed index."""
         state = self._state
-        self._refuse_closed()
+        self._check_open()
         return state
 
-    def _refuse_closed(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise DataError("this index is closed; open it again with Index.open")
 
@@ -479,7 +478,7 @@ class Index:
         the beginning of the next change.
         """
         with self._mutex:
-            self._refuse_closed()
+            self._check_open()
             if self._changing:
                 raise DataError(
                     "an index cannot be changed while the same thread changes it, got a change by a signal handler or "

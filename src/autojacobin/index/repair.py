@@ -94,7 +94,7 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
             report, content = Repair(), folder.store.read_manifest()
             manifest = _manifest(folder, report)
             used = hasher if hasher is not None else _hasher(folder, manifest, report)
-            _refuse_other_hasher(used, manifest)
+            _check_hasher(used, manifest)
             records = _records(folder, report) if manifest is None else list(manifest.segments)
             keep_vectors = manifest.keep_vectors if manifest is not None else any("vectors" in r.files for r in records)
             segments = [_Salvage(folder, record, used, keep_vectors, manifest is None, report) for record in records]
@@ -269,7 +269,7 @@ class _Salvage:
         return content.view(array.array.dtype).reshape(array.array.shape), whole
 
 
-def _refuse_other_hasher(hasher: Hasher, manifest: Manifest | None) -> None:
+def _check_hasher(hasher: Hasher, manifest: Manifest | None) -> None:
     if manifest is None:
         return
     got, expected = (int(hasher.n_bits), int(hasher.n_features_in_)), (manifest.n_bits, manifest.n_features)

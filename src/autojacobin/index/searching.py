@@ -44,7 +44,7 @@ def prepared_queries(hasher: Hasher, vectors: Any, distance: str) -> Queries:
     After a product on several threads, the threads of OpenBLAS keep spinning on the cores that the search needs.
     """
     prepare = partial(DISTANCES[distance].queries, hasher)
-    if len(vectors) < _FEWEST_TO_SLICE or hasher._device() != "cpu":
+    if len(vectors) < _FEWEST_TO_SLICE or getattr(hasher, "device", "cpu") != "cpu":
         return prepare(vectors)
     # a data frame stays one, so that the hasher can compare the names of its columns
     rows = vectors.iloc if hasattr(vectors, "iloc") else as_matrix(vectors, type(hasher).__name__)

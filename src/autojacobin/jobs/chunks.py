@@ -28,7 +28,7 @@ from autojacobin.index.searching import fetch, measure_of, nearest
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, most_rows, open_segment, write_segments
 from autojacobin.index.storage import FolderStore
 from autojacobin.jobs.inputs import Inputs, Piece, naming_file, open_piece
-from autojacobin.search.arguments import checked_count
+from autojacobin.search.arguments import as_count
 from autojacobin.search.euclidean import measure_fetched
 from autojacobin.search.kernels.selection import merge_topk
 from autojacobin.search.queries import Queries
@@ -91,7 +91,7 @@ class SegmentFiles:
 
 def cut_into_chunks(inputs: Inputs, rows: int = ROWS_PER_CHUNK) -> list[Chunk]:
     """Cut the rows of all files into chunks of ``rows`` each, rounded up to whole blocks of 65,536."""
-    step = -(-checked_count("rows", rows) // ROWS_PER_BLOCK) * ROWS_PER_BLOCK
+    step = -(-as_count("rows", rows) // ROWS_PER_BLOCK) * ROWS_PER_BLOCK
     stamps = {file.path: file.stamp for file in inputs.files}
     chunks = []
     for start in range(0, inputs.rows, step):

@@ -13,7 +13,7 @@ from autojacobin.core.parallel import Progress
 from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError
 from autojacobin.jobs.inputs import Patterns, Piece, naming_file, open_piece, survey
-from autojacobin.search.arguments import checked_count
+from autojacobin.search.arguments import as_count
 
 __all__ = ["draw_sample"]
 
@@ -59,7 +59,7 @@ def draw_sample(
     (4, 2)
     """
     inputs = survey(patterns)
-    wanted = checked_count("n", n, inputs.rows, "the number of vectors in the files")
+    wanted = as_count("n", n, inputs.rows, "the number of vectors in the files")
     try:
         rng = check_random_state(random_state)
     except ValueError:

@@ -30,7 +30,7 @@ from autojacobin.jobs.chunks import (
 )
 from autojacobin.jobs.executor import Executor, Task
 from autojacobin.jobs.inputs import Patterns, survey
-from autojacobin.search.arguments import checked_candidates, checked_k
+from autojacobin.search.arguments import as_candidates, as_k
 from autojacobin.search.distances import DISTANCES, as_distance
 from autojacobin.search.kernels.selection import merge_topk
 
@@ -70,13 +70,13 @@ def search_index(
     where = os.path.abspath(as_path(path))
     hasher, manifest, segments = read_index(where)
     n = sum(segment.n_live for segment in segments)
-    wanted = checked_k(k, n, "the index")
+    wanted = as_k(k, n, "the index")
     distance = as_distance(distance, hasher.distances)
     if not rerank and candidates is not None:
         raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")
     if rerank and not manifest.keep_vectors:
         raise DataError("this index keeps no vectors to re-rank by; pass rerank=False, or build it with its vectors")
-    depth = min(checked_candidates(candidates, wanted), n) if rerank else wanted
+    depth = min(as_candidates(candidates, wanted), n) if rerank else wanted
     files = [
         SegmentFiles(where, segment.record, manifest.n_bits, manifest.n_features, manifest.keep_vectors)
         for segment in segments
@@ -120,7 +120,7 @@ def true_neighbours(
         Row numbers over all files in the order of their paths, nearest first.
     """
     inputs = survey(patterns)
-    wanted = checked_k(k, inputs.rows, "the base")
+    wanted = as_k(k, inputs.rows, "the base")
     matrix = to_host(as_matrix(queries, "true_neighbours"))
     if matrix.shape[1] != inputs.width:
         raise DataError(

@@ -10,7 +10,7 @@ import numpy as np
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
 from autojacobin.hashers import Hasher, find_method, methods
-from autojacobin.search.arguments import checked_count
+from autojacobin.search.arguments import as_count
 
 __all__ = ["CHOSEN", "COMPARED", "EVERY", "GRIDS", "VARIANTS", "Settings", "cut", "every_method", "make_hasher"]
 
@@ -89,12 +89,12 @@ class Settings:
                 raise DataError(f"{name} must hold at least one number, got none; leave it out for the paper's")
             object.__setattr__(self, name, numbers)
         for number in (*self.bits, *self.ks):
-            checked_count("every length of codes and every k", number)
+            as_count("every length of codes and every k", number)
         for name in ("depth", "seeds"):
-            checked_count(name, getattr(self, name))
+            as_count(name, getattr(self, name))
         for name in ("training_points", "queries", "base"):
             if getattr(self, name) is not None:
-                checked_count(name, getattr(self, name))
+                as_count(name, getattr(self, name))
         for alpha in self.alphas:
             if not 0 <= alpha < float("inf"):
                 raise DataError(f"every alpha must be a number of at least 0, got {alpha!r}")

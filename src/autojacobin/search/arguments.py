@@ -11,10 +11,10 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.errors import DataError, DataTypeError
 
-__all__ = ["checked_candidates", "checked_codes", "checked_count", "checked_k", "checked_subset", "default_candidates"]
+__all__ = ["as_candidates", "as_count", "as_k", "as_subset", "check_codes", "default_candidates"]
 
 
-def checked_codes(queries: Any, base: Any) -> None:
+def check_codes(queries: Any, base: Any) -> None:
     """Check that both are codes of one length."""
     for name, codes in (("queries", queries), ("base", base)):
         if not isinstance(codes, Codes):
@@ -26,14 +26,14 @@ def checked_codes(queries: Any, base: Any) -> None:
         )
 
 
-def checked_k(k: SupportsIndex, most: int, among: str) -> int:
+def as_k(k: SupportsIndex, most: int, among: str) -> int:
     """Give ``k`` as an int from 1 to ``most``, the number of codes or vectors in ``among``."""
     if most < 1:
         raise DataError(f"there is nothing to find: {among} is empty; add to it first")
-    return checked_count("k", k, most, f"the size of {among}")
+    return as_count("k", k, most, f"the size of {among}")
 
 
-def checked_count(name: str, value: SupportsIndex, most: int | None = None, what: str = "") -> int:
+def as_count(name: str, value: SupportsIndex, most: int | None = None, what: str = "") -> int:
     """Give ``value`` as an int of at least 1 and, where there is a limit, at most ``most``, which is ``what``."""
     limits = "an integer of at least 1" if most is None else f"an integer from 1 to {most}, {what}"
     try:
@@ -45,7 +45,7 @@ def checked_count(name: str, value: SupportsIndex, most: int | None = None, what
     return number
 
 
-def checked_subset(subset: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
+def as_subset(subset: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
     """Give rows, named by numbers or by a mask, as numbers in ascending order."""
     rows = np.asarray(subset)
     if rows.dtype == np.bool_:
@@ -66,9 +66,9 @@ def default_candidates(k: int) -> int:
     return max(10 * k, 100)
 
 
-def checked_candidates(candidates: SupportsIndex | None, k: int) -> int:
+def as_candidates(candidates: SupportsIndex | None, k: int) -> int:
     """Give how many of the nearest codes are re-ranked: at least ``k``."""
-    number = default_candidates(k) if candidates is None else checked_count("candidates", candidates)
+    number = default_candidates(k) if candidates is None else as_count("candidates", candidates)
     if number < k:
         raise DataError(f"candidates must be at least k = {k}, got {number}; ask for more of them or a smaller k")
     return number

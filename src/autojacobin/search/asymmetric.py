@@ -23,7 +23,7 @@ from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.search.arguments import checked_k, checked_subset
+from autojacobin.search.arguments import as_k, as_subset
 from autojacobin.search.gpu import gpu_asymmetric_topk
 from autojacobin.search.kernels.popcount import PLANES, table_sums
 from autojacobin.search.kernels.selection import smallest
@@ -127,13 +127,13 @@ def weighted_topk(
     subset: npt.ArrayLike | None,
 ) -> tuple[Any, Any]:
     """Search with queries that ``prepare`` makes of projections; by real numbers, the distances are sums of |p|."""
-    values = _checked_projections(projections, base)
+    values = _as_projections(projections, base)
     if subset is not None:
-        rows = checked_subset(subset, len(base))
-        wanted = checked_k(k, len(rows), "the subset")
+        rows = as_subset(subset, len(base))
+        wanted = as_k(k, len(rows), "the subset")
         distances, found = weighted_topk(values, base[rows], wanted, prepare, exact, None)
         return distances, namespace(found).asarray(rows)[found]
-    wanted = checked_k(k, len(base), "the base")
+    wanted = as_k(k, len(base), "the base")
     if not len(values):
         return np.empty((0, wanted), dtype=np.float32), np.empty((0, wanted), dtype=np.int64)
     if namespace(base.packed) is not np:
@@ -145,7 +145,7 @@ def weighted_topk(
     return queries.real(steps), ids
 
 
-def _checked_projections(projections: Any, base: Any) -> npt.NDArray[Any]:
+def _as_projections(projections: Any, base: Any) -> npt.NDArray[Any]:
     if not isinstance(base, Codes):
         raise DataTypeError(f"base must be Codes, got {type(base).__name__}; use hasher.encode(X)")
     values: npt.NDArray[Any] = to_host(projections)

@@ -24,7 +24,7 @@ from autojacobin.errors import DataError
 if TYPE_CHECKING:
     from autojacobin.search.queries import Queries
 
-__all__ = ["DISTANCES", "CodeDistance", "DistanceTerms", "Encoder", "as_distance"]
+__all__ = ["DISTANCES", "CodeDistance", "DistanceTerms", "Encoder", "as_distance", "distances_of"]
 
 
 class DistanceTerms(NamedTuple):
@@ -47,6 +47,10 @@ class DistanceTerms(NamedTuple):
 
 class Encoder(Protocol):
     """What a distance needs of a hasher."""
+
+    @property
+    def distances(self) -> tuple[str, ...]:
+        """Names of the distances by which its codes can be compared, the default one first."""
 
     def encode(self, X: Any) -> Codes:
         """Codes of vectors."""
@@ -168,6 +172,11 @@ _TABLE = (
 
 DISTANCES: Mapping[str, CodeDistance] = MappingProxyType({entry.name: entry for entry in _TABLE})
 """The distances by name."""
+
+
+def distances_of(hasher: Encoder) -> dict[str, CodeDistance]:
+    """Give the distances by which codes of a hasher can be compared, the default one first."""
+    return {name: DISTANCES[name] for name in hasher.distances}
 
 
 def as_distance(name: Any, allowed: Sequence[str]) -> str:

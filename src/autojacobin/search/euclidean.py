@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.parallel import run_tasks
-from autojacobin.core.vectors import as_floats, as_matrix, refuse_non_finite
+from autojacobin.core.vectors import as_floats, as_matrix, check_finite
 from autojacobin.errors import DataError
-from autojacobin.search.arguments import checked_k
+from autojacobin.search.arguments import as_k
 from autojacobin.search.kernels.euclidean import (
     LONGEST_UINT8,
     estimate_rows,
@@ -107,7 +107,7 @@ def rerank(
             f"candidates must be a matrix of ids with a row for each of the {len(rows)} queries, got {ids.dtype} of "
             f"shape {ids.shape}; pass the ids of hamming_topk"
         )
-    wanted = checked_k(k, ids.shape[1], "the candidates")
+    wanted = as_k(k, ids.shape[1], "the candidates")
     return nearest_candidates(rows, ids, _measure_for(vectors, rows.shape[1], ids), wanted)
 
 
@@ -168,7 +168,7 @@ def measure_in_place(
     if vectors.dtype.kind == "f" and not math.isfinite(squared.max(initial=0)):
         wrong = rows[~np.isfinite(squared) & (rows >= 0)]
         for row in wrong[:1]:  # finite numbers of float64 may be that far apart; NaN and Inf are an error
-            refuse_non_finite(vectors[row : row + 1], int(row))
+            check_finite(vectors[row : row + 1], int(row))
 
 
 def measure_fetched(

@@ -12,7 +12,7 @@ from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace
 from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.search.arguments import checked_codes, checked_k, checked_subset
+from autojacobin.search.arguments import as_k, as_subset, check_codes
 from autojacobin.search.gpu import gpu_hamming_topk
 from autojacobin.search.kernels.popcount import row_distances
 from autojacobin.search.queries import LARGEST_DISTANCE, Queries
@@ -60,12 +60,12 @@ def hamming_topk(
     >>> hamming_topk(Codes.from_bits([[0, 1, 0]]), base, k=2)
     (array([[1, 1]], dtype=int32), array([[0, 2]]))
     """
-    checked_codes(queries, base)
+    check_codes(queries, base)
     if subset is not None:
-        rows = checked_subset(subset, len(base))
-        distances, found = hamming_topk(queries, base[rows], checked_k(k, len(rows), "the subset"))
+        rows = as_subset(subset, len(base))
+        distances, found = hamming_topk(queries, base[rows], as_k(k, len(rows), "the subset"))
         return distances, namespace(found).asarray(rows)[found]
-    wanted = checked_k(k, len(base), "the base")
+    wanted = as_k(k, len(base), "the base")
     if not len(queries):
         return np.empty((0, wanted), dtype=np.int32), np.empty((0, wanted), dtype=np.int64)
     if namespace(base.packed) is not np:
@@ -102,14 +102,14 @@ def hamming_radius(
     >>> hamming_radius(Codes.from_bits([[0, 1, 0], [1, 0, 0]]), base, radius=1)
     (array([0, 2, 3]), array([1, 1, 1], dtype=int32), array([0, 2, 0]))
     """
-    checked_codes(queries, base)
+    check_codes(queries, base)
     try:
         most = operator.index(radius)
     except TypeError:
         raise DataTypeError(f"radius must be an integer of at least 0, got {radius!r}") from None
     if most < 0:
         raise DataError(f"radius must be an integer of at least 0, got {most}")
-    rows = None if subset is None else checked_subset(subset, len(base))
+    rows = None if subset is None else as_subset(subset, len(base))
     words = code_words(base if rows is None else base[rows])
 
     def search(query: Any) -> tuple[Any, Any]:

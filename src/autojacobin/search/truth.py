@@ -31,9 +31,9 @@ import numpy.typing as npt
 
 from autojacobin.core.arrays import to_host
 from autojacobin.core.parallel import run_tasks, usable_cores
-from autojacobin.core.vectors import as_matrix, refuse_non_finite
+from autojacobin.core.vectors import as_matrix, check_finite
 from autojacobin.errors import DataError
-from autojacobin.search.arguments import checked_k
+from autojacobin.search.arguments import as_k
 from autojacobin.search.kernels.euclidean import keep_near, remove_far
 from autojacobin.search.kernels.selection import smallest
 
@@ -89,7 +89,7 @@ def ground_truth(
             f"base and queries must be matrices of one width, got shapes {base.shape} and {queries.shape}; "
             "pass vectors of the same kind, one vector per row"
         )
-    k = checked_k(k, len(base), "the base")
+    k = as_k(k, len(base), "the base")
     for matrix in (base, queries):
         for start in range(0, len(matrix), rows := max(1, _NUMBERS_PER_BLOCK // max(1, matrix.shape[1]))):
             _check_numbers(matrix[start : start + rows], start)
@@ -134,7 +134,7 @@ def _check_numbers(block: Any, first_row: int) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
             total = float(block.sum(dtype=np.float64))
         if not np.isfinite(total):
-            refuse_non_finite(block, first_row)
+            check_finite(block, first_row)
     elif block.dtype.kind in "iu" and block.dtype.itemsize == 8 and block.size:
         least, most = int(block.min()), int(block.max())
         if max(-least, most) > _LARGEST_WHOLE:

@@ -19,6 +19,7 @@ from starlette.routing import BaseRoute, Route
 
 from autojacobin.errors import DataError
 from autojacobin.index.index import Index
+from autojacobin.search.distances import distances_of
 from autojacobin.service.access import Access, Limits
 from autojacobin.service.metrics import MEDIA_TYPE, Metrics
 from autojacobin.service.middleware import Asgi, MetricsMiddleware, QueueMiddleware, SecurityMiddleware, problem_app
@@ -26,7 +27,7 @@ from autojacobin.service.openapi import openapi_document
 from autojacobin.service.operations import Batcher, Operation, Options, Result, run_batch
 from autojacobin.service.problems import busy, invalid
 from autojacobin.service.recalls import BackgroundThread, Recalls
-from autojacobin.service.registry import IndexRegistry, usable_distances
+from autojacobin.service.registry import IndexRegistry
 from autojacobin.service.requests import (
     ClientGone,
     check_cost,
@@ -199,7 +200,7 @@ class Service:
 def _figures(index: Index) -> dict[str, Any]:
     figures = index.info()
     shown = {key: figures[key] for key in ("vectors", "hasher", "bits", "features", "vectors_kept", "generation")}
-    distances = {name: distance.summary for name, distance in usable_distances(index.hasher).items()}
+    distances = {name: distance.summary for name, distance in distances_of(index.hasher).items()}
     return {**shown, "distances": distances}
 
 

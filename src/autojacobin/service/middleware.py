@@ -103,7 +103,7 @@ class QueueMiddleware:
         def enter() -> None:
             nonlocal inside
             if not inside:
-                self._refuse_if_full()
+                self._check_room()
                 self.n_inside += 1
                 inside = True
 
@@ -114,7 +114,7 @@ class QueueMiddleware:
             return message
 
         if scope["method"] == "POST":
-            self._refuse_if_full()
+            self._check_room()
         else:  # it has no body
             enter()
         try:
@@ -122,7 +122,7 @@ class QueueMiddleware:
         finally:
             self.n_inside -= inside
 
-    def _refuse_if_full(self) -> None:
+    def _check_room(self) -> None:
         if self.n_inside >= self._limits.requests:
             raise busy(
                 f"the service is busy, got {self._limits.requests} requests under way, as many as it takes; "

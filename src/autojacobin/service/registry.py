@@ -11,7 +11,6 @@ import os
 import re
 import threading
 from collections.abc import Hashable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,12 @@ import numpy as np
 
 from autojacobin.core.parallel import usable_cores
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
-from autojacobin.hashers import Hasher
 from autojacobin.index.index import Index
 from autojacobin.index.storage import MANIFEST_NAME
 from autojacobin.search.arguments import default_candidates
-from autojacobin.search.distances import DISTANCES, CodeDistance
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 
-__all__ = ["IndexRegistry", "ServedIndex", "kind_of", "named_paths", "usable_distances", "warm_up"]
+__all__ = ["IndexRegistry", "ServedIndex", "kind_of", "named_paths", "warm_up"]
 
 _log = logging.getLogger("autojacobin.service")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -170,19 +167,10 @@ def kind_of(index: Index) -> Hashable:
     """Give what decides which kernels an index needs. This searches it once by each distance; it must not be empty."""
     figures = index.info()
     query = _queries(index, 1)
-    found = [index.search(query, 1, distance=name, rerank=False)[1] for name in usable_distances(index.hasher)]
+    found = [index.search(query, 1, distance=name, rerank=False)[1] for name in index.hasher.distances]
     dtype = index.vectors(found[0][0]).dtype.str if figures["vectors_kept"] else None
-    return figures["bits"], figures["features"], dtype, figures["segments"] > 1, figures["vectors"].bit_length()
-
-
-def usable_distances(hasher: Hasher) -> dict[str, CodeDistance]:
-    """Give the distances, by name, that the codes of a fitted hasher can be compared by."""
-    usable = {}
-    for name, distance in DISTANCES.items():
-        with suppress(DataError):  # a distance that needs more than this hasher has
-            distance.encode(hasher, np.zeros((1, hasher.n_features_in_), dtype=np.float32))
-            usable[name] = distance
-    return usable
+    sizes = figures["bits"], figures["features"], figures["segments"] > 1, figures["vectors"].bit_length()
+    return *sizes, dtype, index.hasher.distances
 
 
 def warm_up(index: Index, *, max_queries: int) -> None:
@@ -190,7 +178,7 @@ def warm_up(index: Index, *, max_queries: int) -> None:
 
     ``max_queries`` is the most vectors that one call searches for.
     """
-    kept, distances = index.info()["vectors_kept"], usable_distances(index.hasher)
+    kept, distances = index.info()["vectors_kept"], index.hasher.distances
     for n_queries in _query_counts(len(index), max_queries):
         for distance in distances:
             index.search(_queries(index, n_queries), 1, distance=distance, rerank=False)

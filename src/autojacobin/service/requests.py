@@ -139,7 +139,7 @@ def _read_fields(
 
 def _read_json(body: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(body, parse_constant=_refuse_constant)
+        document = json.loads(body, parse_constant=_check_varies)
     except RecursionError:
         raise invalid("the body is nested too deeply, expected an object with lists of lists; flatten it") from None
     except ValueError as error:  # also for text that is not UTF-8
@@ -150,7 +150,7 @@ def _read_json(body: bytes) -> dict[str, Any]:
     return document
 
 
-def _refuse_constant(name: str) -> Any:
+def _check_varies(name: str) -> Any:
     raise ValueError(f"{name} is no number in JSON")
 
 
