@@ -13,8 +13,8 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 
 from autojacobin import LSH, Index
+from autojacobin.search.distances import distances_of
 from autojacobin.service import Client, serving
-from autojacobin.service.registry import distances_of
 from tests.service.service_process import eventually
 
 WORK = 1_000_000  # vectors times candidates, the limit of the service

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from autojacobin.search.distances import distances_of
 from autojacobin.service import Client
-from autojacobin.service.registry import distances_of
 from tests.service.conftest import WIDTH, N
 
 RAW = "application/octet-stream"

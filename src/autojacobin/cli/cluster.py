@@ -110,7 +110,7 @@ def search(
     out: options.NeighboursPath,
     k: options.K = 10,
     candidates: options.Candidates = None,
-    distance: options.ByDistance = options.DEFAULT_DISTANCE,
+    distance: options.ByDistance = None,
     rerank: options.Rerank = True,
     cluster: _Cluster = "local:2",
     _config: options.Config = None,

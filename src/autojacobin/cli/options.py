@@ -15,7 +15,7 @@ from autojacobin.cli.settings import use_settings
 from autojacobin.search.distances import DISTANCES
 
 __all__ = [
-    "DEFAULT_DISTANCE", "AsJson", "Bits", "ByDistance", "Candidates", "Config", "DataFolder", "Debug", "Device",
+    "AsJson", "Bits", "ByDistance", "Candidates", "Config", "DataFolder", "Debug", "Device",
     "Distance", "Format", "IndexPath", "K", "KeepVectors", "ModelPath", "NeighboursPath", "OnDevice", "QueriesPath",
     "Quiet", "Rerank", "Seed", "SetName", "Threads",
 ]  # fmt: skip
@@ -37,8 +37,6 @@ if TYPE_CHECKING:  # mypy takes no computed Enum
 
 else:
     Distance = Enum("Distance", {name: name for name in DISTANCES}, type=str)
-
-DEFAULT_DISTANCE: Distance = next(iter(Distance))
 
 
 def _limit_threads(context: typer.Context, threads: int | None) -> int | None:
@@ -101,11 +99,12 @@ Format = Annotated[
 Bits = Annotated[int, typer.Option("--bits", "-b", min=1, help="Length of a code.")]
 K = Annotated[int, typer.Option("-k", min=1, help="Neighbours of each query.")]
 ByDistance = Annotated[
-    Distance,
+    Distance | None,
     typer.Option(
         "--distance",
         "-d",
-        help=f"Compare codes {', or '.join(f'{entry.summary} ({name})' for name, entry in DISTANCES.items())}.",
+        help=f"Compare codes {', or '.join(f'{entry.summary} ({name})' for name, entry in DISTANCES.items())}; "
+        "by default as suits the method.",
     ),
 ]
 Candidates = Annotated[

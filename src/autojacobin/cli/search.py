@@ -60,7 +60,7 @@ def search(
     k: options.K = 10,
     candidates: options.Candidates = None,
     recall: _Recall = None,
-    distance: options.ByDistance = options.DEFAULT_DISTANCE,
+    distance: options.ByDistance = None,
     rerank: options.Rerank = True,
     format: options.Format = None,
     _threads: options.Threads = None,
@@ -123,7 +123,7 @@ def evaluate(
         list[str] | None,
         typer.Option("--measure", metavar="NAME", help="Such as recall@10, precision@5, m-recall@100, map@100."),
     ] = None,
-    distance: options.ByDistance = options.DEFAULT_DISTANCE,
+    distance: options.ByDistance = None,
     candidates: options.Candidates = None,
     recall: _Recall = None,
     rerank: options.Rerank = True,
@@ -184,12 +184,13 @@ def evaluate(
 
 
 def _from_model(
-    path: Path, asked: Vectors, base: str, wanted: _Wanted, distance: options.Distance, progress: Progress
+    path: Path, asked: Vectors, base: str, wanted: _Wanted, distance: options.Distance | None, progress: Progress
 ) -> _Found:
     from autojacobin.evaluation import ground_truth
-    from autojacobin.search.distances import DISTANCES
+    from autojacobin.search.distances import DISTANCES, as_distance
 
-    hasher, comparison = load_model(path), DISTANCES[distance.value]
+    hasher = load_model(path)
+    comparison = DISTANCES[as_distance(distance and distance.value, hasher.distances)]
     with opened(base) as vectors:
         ks = wanted.ks(len(vectors), _USUAL_KS)
         retrieved = wanted.retrieved(len(vectors), max(len(vectors) // _SHARE_RETRIEVED, 10 * ks[-1]))
@@ -200,7 +201,7 @@ def _from_model(
         progress("searching", 0, 0)
         _, ids = comparison.topk(comparison.encode(hasher, asked), codes, retrieved)
     about = {"model": path, "method": type(hasher).__name__, "bits": hasher.n_bits, "vectors": len(codes)}
-    return ids, true, ks, {**about, "distance": distance}
+    return ids, true, ks, {**about, "distance": comparison.name}
 
 
 def _from_index(path: Path, asked: Vectors, wanted: _Wanted, how: SearchOptions, progress: Progress) -> _Found:
@@ -227,7 +228,7 @@ def _usual_measures(k: int, depth: int) -> list[str]:
 class SearchOptions:
     """How commands search an index."""
 
-    distance: options.Distance
+    distance: options.Distance | str | None
     candidates: int | None
     recall: float | None
     rerank: bool
@@ -239,19 +240,25 @@ class SearchOptions:
         if self.candidates is not None and self.recall is not None:
             raise typer.BadParameter("it chooses the candidates; leave out --candidates", param_hint="'--recall'")
 
+    @property
+    def _name(self) -> str | None:
+        return self.distance.value if isinstance(self.distance, options.Distance) else self.distance
+
     def arguments(self) -> dict[str, Any]:
         """Give the arguments for ``Index.search``, except for a wanted recall."""
-        return {"candidates": self.candidates, "distance": self.distance.value, "rerank": self.rerank}
+        return {"candidates": self.candidates, "distance": self._name, "rerank": self.rerank}
 
     def run(
         self, index: Index, queries: Vectors, k: int, progress: Progress
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
         """Search for all queries, block by block; ``recall`` sets ``candidates``."""
         from autojacobin.core.vectors import as_floats
+        from autojacobin.search.distances import as_distance
 
+        self.distance = as_distance(self._name, index.hasher.distances)
         if self.recall is not None:
             progress("choosing candidates", 0, 0)
-            self.candidates = index.calibrated(k, self.recall, distance=self.distance.value).candidates
+            self.candidates = index.calibrated(k, self.recall, distance=self.distance).candidates
         found, row = [], 0
         for block in report_blocks(queries.blocks(_QUERIES_PER_BLOCK), len(queries), progress, "searching"):
             as_floats(block, row)  # reports a NaN with its row in the file

@@ -7,7 +7,6 @@ from typing import Any
 
 from autojacobin.search.distances import DISTANCES
 from autojacobin.service.access import Limits
-from autojacobin.service.operations import DEFAULT_DISTANCE
 from autojacobin.service.problems import MEDIA_TYPE
 from autojacobin.service.registry import IndexRegistry
 from autojacobin.service.responses import GENERATION, JSON, RAW, SHAPE
@@ -99,8 +98,8 @@ def _options(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
         "distance": {
             "type": "string",
             "enum": list(DISTANCES),
-            "default": DEFAULT_DISTANCE,
-            "description": "; ".join(f"{name} compares {entry.summary}" for name, entry in DISTANCES.items()),
+            "description": "; ".join(f"{name} compares {entry.summary}" for name, entry in DISTANCES.items())
+            + "; by default the first that /v1/indexes names for the index",
         },
         "rerank": {
             "type": "boolean",

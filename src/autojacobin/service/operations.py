@@ -21,14 +21,11 @@ import numpy.typing as npt
 from autojacobin.errors import DataError
 from autojacobin.index.index import Index
 from autojacobin.search.arguments import default_candidates
-from autojacobin.search.distances import DISTANCES
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 from autojacobin.service.problems import Problem, busy
 from autojacobin.service.registry import ServedIndex
 
-__all__ = ["DEFAULT_DISTANCE", "Batcher", "Job", "Operation", "Options", "Result", "run_batch"]
-
-DEFAULT_DISTANCE = next(iter(DISTANCES))
+__all__ = ["Batcher", "Job", "Operation", "Options", "Result", "run_batch"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Options:
 
     k: int
     candidates: int | None = None
-    distance: str = DEFAULT_DISTANCE
+    distance: str | None = None
     rerank: bool = True
     recall: float | None = None
 

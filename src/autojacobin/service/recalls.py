@@ -32,7 +32,7 @@ _LARGEST_RECALL = 0.999  # the largest that the library accepts
 _CHANGED_SHARE = 0.1  # of the vectors, after which recalls are learned again, as in the library
 _N_PROBES = 64
 
-_Target = tuple[int, float, str]  # k, recall, distance
+_Target = tuple[int, float, str | None]  # k, recall, distance
 _threads: weakref.WeakSet[BackgroundThread] = weakref.WeakSet()
 
 
@@ -57,7 +57,7 @@ class Recalls:
         """Learn nothing more; requests that wait for it are refused as busy."""
         self._thread.close()
 
-    async def candidates(self, served: ServedIndex, k: int, recall: float, distance: str, seconds: float) -> int:
+    async def candidates(self, served: ServedIndex, k: int, recall: float, distance: str | None, seconds: float) -> int:
         """Give the candidates that a recall takes, and learn them first if needed."""
         # Rounded up to a thousandth, so that clients cannot fill the memory with recalls that hardly differ.
         target = (k, math.ceil(round(1000 * recall, 6)) / 1000 if recall <= _LARGEST_RECALL else recall, distance)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from autojacobin.search.distances import DISTANCES
 from autojacobin.service.access import Limits
-from autojacobin.service.operations import DEFAULT_DISTANCE, Operation, Options
+from autojacobin.service.operations import Operation, Options
 from autojacobin.service.problems import Problem, invalid
 from autojacobin.service.registry import IndexRegistry, ServedIndex
 from autojacobin.service.responses import JSON, RAW, SHAPE
@@ -197,7 +197,9 @@ def _read_options(fields: Mapping[str, Any], limits: Limits) -> Options:
         raise invalid(f"recall must be a number above 0 and below 1, got {_shown(recall)}")
     if recall is not None and (candidates is not None or not rerank):
         raise invalid("recall chooses the candidates to re-rank, got it with candidates or without re-ranking")
-    distance = _one_of("distance", fields.get("distance", DEFAULT_DISTANCE), tuple(DISTANCES))
+    distance = fields.get("distance")
+    if distance is not None:
+        distance = _one_of("distance", distance, tuple(DISTANCES))
     return Options(k, candidates, distance, rerank, None if recall is None else float(recall))
 
 
