@@ -1,13 +1,15 @@
-"""Speed against recall: ours and FAISS with 8, 16 and 24 bytes per vector in memory, each re-ranked exactly.
+"""Speed against recall: ours and its peers with 8, 16 and 24 bytes per vector in memory, each re-ranked exactly.
 
-    python benchmarks/tradeoff.py [--data DIR] [--sets sift ...] [--method ITQ] [--threads 2] [--clock cpu]
-                                  [--quick] [--json PATH] [--picture PATH]
+    python benchmarks/tradeoff.py [--data DIR] [--sets sift ...] [--method ITQ] [--peers PQ RQ ...] [--threads 2]
+                                  [--clock cpu] [--quick] [--json PATH] [--picture PATH]
 
 Every contender searches all its codes for some candidates, of which the vectors themselves choose the 10 nearest. How
 many candidates a recall takes is read off one deep search; then all contenders are timed at these numbers in turns,
 best of several. All learn from the same points and use the same number of threads. Where ours has been timed with fewer
-bytes already, these shorter codes compete again beside the others. Without ``--data`` or
-``AUTOJACOBIN_DATA`` the built-in photos are searched. Install the peer with: pip install faiss-cpu.
+bytes already, these shorter codes compete again beside the others. "alone" is the recall@10 of the codes without
+re-ranking. The bytes are all that is held in memory for a vector, but for its id and the vector itself. Without
+``--data`` or ``AUTOJACOBIN_DATA`` the built-in photos are searched. Install the peers with: pip install faiss-cpu
+rabitqlib turbovec; the last two are left out where they are missing.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from typing import Any
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--data", metavar="DIR", help="folder of sets (default: AUTOJACOBIN_DATA, else the photos)")
 parser.add_argument("--sets", nargs="+", metavar="NAME", help="only these of them")
-parser.add_argument("--method", default="ITQ", help="the hasher of ours, such as ITQ, LSH or AutoJacoBin")
+parser.add_argument("--method", default="ITQ", help="the hasher of ours beside the binary auto-encoder, such as LSH")
+parser.add_argument("--peers", nargs="*", metavar="NAME", help="only these of the peers, such as PQ and RQ")
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument(
     "--clock", choices=("wall", "cpu"), default="wall", help="on a busy machine: cpu, with --threads 1 for all"
@@ -39,6 +42,8 @@ parser.add_argument("--picture", metavar="PATH", help="draw the first set, as SV
 arguments = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library reads it
 
+import importlib.util  # noqa: E402
+
 import faiss  # noqa: E402
 import numpy as np  # noqa: E402
 from vectors import real_sets  # noqa: E402
@@ -46,8 +51,8 @@ from vectors import real_sets  # noqa: E402
 import autojacobin  # noqa: E402
 from autojacobin.datasets import VectorSet, load_set  # noqa: E402
 from autojacobin.evaluation import ground_truth  # noqa: E402
-from autojacobin.figures.style import PAGE, MethodStyle, format_axes, legend_below, new_figure  # noqa: E402
-from autojacobin.search import Index, asymmetric_topk, hamming_topk, rerank  # noqa: E402
+from autojacobin.search import Index, rerank  # noqa: E402
+from autojacobin.search.distances import DISTANCES  # noqa: E402
 
 K = 10
 BYTES = [8] if arguments.quick else arguments.bytes
@@ -57,17 +62,22 @@ ROUNDS = 1 if arguments.quick else arguments.rounds
 MOST_QUERIES = 200 if arguments.quick else arguments.queries
 MOST_TRAINING = 10_000
 DEPTHS = (512, 2048, 8192)
-OURS = ("ours, asymmetric", "ours, symmetric")
-STYLES = {
-    "ours, asymmetric": MethodStyle("ours, asymmetric", "#D55E00", "o", (), 1.8),
-    "ours, symmetric": MethodStyle("ours, symmetric", "#E69F00", "*", (9.0, 2.0), 1.8),
-    "PQ fast-scan": MethodStyle("PQ fast-scan", "#0072B2", "s"),
-    "PQ": MethodStyle("PQ", "#56B4E9", "^", (5.0, 2.0)),
-    "RaBitQ": MethodStyle("RaBitQ", "#000000", "v", (1.2, 1.5)),
-    "RaBitQ, rotated": MethodStyle("RaBitQ, rotated", "#009E73", "D"),
-    "RaBitQ fast-scan, rotated": MethodStyle("RaBitQ fast-scan, rotated", "#882255", "h", (5.0, 1.5, 1.2, 1.5)),
-    "ITQ-LSH": MethodStyle("ITQ-LSH", "#CC79A7", "P", (5.0, 2.0)),
-    "IndexBinaryFlat": MethodStyle("IndexBinaryFlat", "#332288", "X", (1.2, 1.5)),
+OURS = ("ours, decoded", "ours, asymmetric", "ours, symmetric")
+GOALS = {"PQ fast-scan": 4, "PQ": 15, "RQ": 15, "LSQ": 15}  # times as many queries a second, at 0.95 and 0.99
+STYLES: dict[str, tuple[Any, ...]] = {  # colour, marker, dashes, width
+    "ours, decoded": ("#000000", "o", (), 2.2),
+    "ours, asymmetric": ("#D55E00", "o", (), 1.8),
+    "ours, symmetric": ("#E69F00", "*", (9.0, 2.0), 1.8),
+    "PQ fast-scan": ("#0072B2", "s"),
+    "PQ": ("#56B4E9", "^", (5.0, 2.0)),
+    "OPQ": ("#999933", "<", (5.0, 2.0)),
+    "RQ": ("#AA4499", ">", (5.0, 2.0)),
+    "LSQ": ("#661100", "p", (5.0, 2.0)),
+    "RaBitQ": ("#777777", "v", (1.2, 1.5)),
+    "RaBitQ, rotated": ("#009E73", "D"),
+    "RaBitQ fast-scan, rotated": ("#882255", "h", (5.0, 1.5, 1.2, 1.5)),
+    "ITQ-LSH": ("#CC79A7", "P", (5.0, 2.0)),
+    "IndexBinaryFlat": ("#332288", "X", (1.2, 1.5)),
 }
 
 Ids = Any
@@ -83,28 +93,35 @@ class Contender:
     encoded_per_second: float
     deep: Callable[[int], Ids]
     search: Callable[[int], Ids]
+    alone: float = 0.0
     points: list[dict[str, float]] = field(default_factory=list)
 
 
 def ours(data: VectorSet, queries: Any, budget: int) -> Iterator[Contender]:
-    """Both distances of one index, and FAISS over the same codes."""
+    """An index over codes of the binary auto-encoder; one over codes of the other method by both distances."""
+    yield from indexed(autojacobin.BinaryAutoencoder, 8 * budget, data, queries, {"ours, decoded": "decoded"})
     kind = getattr(autojacobin, arguments.method)
     n_bits = 8 * budget if arguments.method == "LSH" else min(8 * budget, data.base.shape[1])
+    distances = {"ours, asymmetric": "asymmetric", "ours, symmetric": "hamming"}
+    yield from indexed(kind, n_bits, data, queries, distances)
+
+
+def indexed(kind: Any, n_bits: int, data: VectorSet, queries: Any, distances: dict[str, str]) -> Iterator[Contender]:
+    """One index, searched by some distances, and FAISS over the same codes where Hamming is one of them."""
     hasher, train_seconds = timed(lambda: kind(n_bits, random_state=0).fit(data.train))
     index = Index(hasher)
     _, seconds = timed(lambda: index.add(data.base))
     rate, used = len(data.base) / seconds, -(-n_bits // 8)
     base = hasher.encode(data.base)
 
-    def asymmetric(c: int) -> Ids:
-        return asymmetric_topk(hasher.project(queries), base, c)[1]
+    def deep(distance: str) -> Callable[[int], Ids]:
+        entry = DISTANCES[distance]
+        return lambda c: entry.topk(entry.encode(hasher, queries), base, c)[1]
 
-    def symmetric(c: int) -> Ids:
-        return hamming_topk(hasher.encode(queries), base, c)[1]
-
-    for name, distance, deep in zip(OURS, ("asymmetric", "hamming"), (asymmetric, symmetric), strict=True):
-        yield Contender(name, used, train_seconds, rate, deep, searcher(index, queries, distance))
-
+    for name, distance in distances.items():
+        yield Contender(name, used, train_seconds, rate, deep(distance), searcher(index, queries, distance))
+    if "hamming" not in distances.values():
+        return
     peer = faiss.IndexBinaryFlat(8 * used)
     peer.add(base.packed)
 
@@ -113,7 +130,12 @@ def ours(data: VectorSet, queries: Any, budget: int) -> Iterator[Contender]:
 
     # deep with ours, for the order is the same but for ties, and the heaps of FAISS are slow with thousands
     yield Contender(
-        "IndexBinaryFlat", used, train_seconds, rate, symmetric, lambda c: rerank(queries, flat(c), data.base, K)[1]
+        "IndexBinaryFlat",
+        used,
+        train_seconds,
+        rate,
+        deep("hamming"),
+        lambda c: rerank(queries, flat(c), data.base, K)[1],
     )
 
 
@@ -128,12 +150,16 @@ def searcher(index: Index, queries: Any, distance: Any) -> Callable[[int], Ids]:
 
 
 def peers(data: VectorSet, queries: Any, budget: int) -> Iterator[Contender]:
-    """The quantisers of FAISS that fit the budget, each with its own refine stage over the same vectors."""
+    """The quantisers that fit the budget, each with its own refine stage over the same vectors where it has one."""
     width = data.base.shape[1]
+    whole = -(-width // budget) * budget
     recipes = {
         # padded where the width cannot be divided; each group of numbers has a code of 8 or 4 bits
-        "PQ": (f"PQ{budget}", -(-width // budget) * budget),
+        "PQ": (f"PQ{budget}", whole),
         "PQ fast-scan": (f"PQ{2 * budget}x4fs", -(-width // (2 * budget)) * 2 * budget),
+        "OPQ": (f"OPQ{budget},PQ{budget}", whole),
+        "RQ": (f"RQ{budget}x8", width),
+        "LSQ": (f"LSQ{budget}x8", width),
     }
     if 8 * budget <= width:
         recipes["ITQ-LSH"] = (f"ITQ{8 * budget},LSH", width)
@@ -144,6 +170,8 @@ def peers(data: VectorSet, queries: Any, budget: int) -> Iterator[Contender]:
         recipes["RaBitQ, rotated"] = (f"{front}RR{kept},RaBitQ", width)
         recipes["RaBitQ fast-scan, rotated"] = (f"{front}RR{kept},RaBitQfs", width)
     for name, (recipe, padded) in recipes.items():
+        if arguments.peers is not None and name not in arguments.peers:
+            continue
         print(f"{data.name}, {budget} bytes: {name}", file=sys.stderr, flush=True)
         base, asked, train = (
             np.pad(np.asarray(part, dtype=np.float32), ((0, 0), (0, padded - width)))
@@ -151,6 +179,70 @@ def peers(data: VectorSet, queries: Any, budget: int) -> Iterator[Contender]:
         )
         exact = flat_bytes(base) if data.base.dtype == np.uint8 else None
         yield refined(name, faiss.index_factory(padded, recipe), budget, base, asked, train, exact)
+    for name, peer in (("rabitqlib", rabitqlib_peer), ("turbovec", turbovec_peer)):
+        if importlib.util.find_spec(name) and (arguments.peers is None or name in arguments.peers):
+            print(f"{data.name}, {budget} bytes: {name}", file=sys.stderr, flush=True)
+            yield from peer(data, queries, budget)
+
+
+def reduced(data: VectorSet, queries: Any, width: int) -> tuple[Any, Any, float]:
+    """Base and queries as float32 in the ``width`` principal directions, and the seconds that finding them took."""
+    base, asked, train = (np.asarray(part, dtype=np.float32) for part in (data.base, queries, data.train))
+    if width >= base.shape[1]:
+        return base, asked, 0.0
+    transform = faiss.PCAMatrix(base.shape[1], width)
+    _, seconds = timed(lambda: transform.train(train))
+    return transform.apply(base), transform.apply(asked), seconds
+
+
+def rabitqlib_peer(data: VectorSet, queries: Any, budget: int) -> Iterator[Contender]:
+    """RaBitQ by its authors: one list, a bit a number, and the factors of each code (12 bytes)."""
+    import rabitqlib
+
+    width = min(data.base.shape[1], 8 * (budget - 12)) // 64 * 64
+    if width < 64:
+        return
+    base, asked, seconds = reduced(data, queries, width)
+    centre, lists = base.mean(axis=0, keepdims=True), np.zeros(len(base), dtype=np.uint32)
+    index = rabitqlib.IvfIndex(dim=width, max_elements=len(base), num_clusters=1, nbits=1, metric="l2")
+    _, built = timed(lambda: index.build(base, centre, lists))
+
+    def deep(c: int) -> Ids:
+        return index.search(asked, k=c, nprobe=1)[0].astype(np.int64)
+
+    yield Contender(
+        "rabitqlib",
+        width // 8 + 12,
+        seconds,
+        len(base) / built,
+        deep,
+        lambda c: rerank(queries, deep(c), data.base, K)[1],
+    )
+
+
+def turbovec_peer(data: VectorSet, queries: Any, budget: int) -> Iterator[Contender]:
+    """Turbovec at two bits a number; by inner products, so only where all vectors are nearly of one length."""
+    import turbovec
+
+    width = min(data.base.shape[1], 4 * (budget - 4)) // 8 * 8  # and a float for the length
+    lengths = np.linalg.norm(np.asarray(data.base[:1000], dtype=np.float32), axis=1)
+    if width < 16 or lengths.std() > 0.05 * lengths.mean():
+        return
+    base, asked, seconds = reduced(data, queries, width)
+    index = turbovec.TurboQuantIndex(dim=width, bit_width=2)
+    _, added = timed(lambda: index.add(np.ascontiguousarray(base)))
+
+    def deep(c: int) -> Ids:
+        return index.search(np.ascontiguousarray(asked), k=c)[1]
+
+    yield Contender(
+        "turbovec",
+        width // 4 + 4,
+        seconds,
+        len(base) / added,
+        deep,
+        lambda c: rerank(queries, deep(c), data.base, K)[1],
+    )
 
 
 def flat_bytes(base: Any) -> Any:
@@ -184,6 +276,7 @@ def candidates_for(contender: Contender, truth: Ids, n: int) -> dict[float, int]
     found: dict[float, int] = {}
     for depth in DEPTHS:
         near = contender.deep(min(depth, n))
+        contender.alone = float(np.mean([np.isin(row[:K], true).mean() for row, true in zip(near, truth, strict=True)]))
         rows = zip(near, truth, strict=True)
         places = np.sort(np.concatenate([np.flatnonzero(np.isin(row, true)) for row, true in rows]))
         for recall in RECALLS:
@@ -219,23 +312,25 @@ def at(contender: Contender, recall: float) -> float:
 
 def report(name: str, budget: int, contenders: list[Contender]) -> dict[str, Any]:
     print(f"\n{name}, {budget} bytes a vector: queries a second (candidates) at a recall@10 of")
-    print(f"{'':28}{''.join(f'{recall:>18}' for recall in RECALLS)}{'training':>12}{'encoded/s':>12}")
+    print(f"{'':28}{''.join(f'{recall:>18}' for recall in RECALLS)}{'alone':>8}{'training':>12}{'encoded/s':>12}")
     for contender in contenders:
         points = {point["wanted"]: point for point in contender.points}
         cells = [
             f"{points[r]['per_second']:,.0f} ({points[r]['candidates']:,.0f})" if r in points else "–" for r in RECALLS
         ]
         told = f"{contender.name:28}{''.join(f'{cell:>18}' for cell in cells)}"
-        print(f"{told}{contender.train_seconds:10.2f} s{contender.encoded_per_second:12,.0f}")
+        alone = f"{contender.alone:8.3f}"
+        print(f"{told}{alone}{contender.train_seconds:10.2f} s{contender.encoded_per_second:12,.0f}")
     ratios = []
     for recall in (0.95, 0.99):
-        mine = max((one for one in contenders if one.name.startswith(OURS)), key=lambda one: at(one, recall))
-        peer = max((one for one in contenders if not one.name.startswith(OURS)), key=lambda one: at(one, recall))
-        ratio, training = at(mine, recall) / max(at(peer, recall), 1e-9), peer.train_seconds / mine.train_seconds
-        ratios.append({"recall": recall, "ours": mine.name, "peer": peer.name, "ratio": ratio, "training": training})
-        print(
-            f"at {recall}: {mine.name} {ratio:.1f} times {peer.name} (wanted 2), training {training:.1f} times faster"
-        )
+        mine = max((one for one in contenders if one.name in OURS), key=lambda one: at(one, recall))
+        others = sorted((one for one in contenders if not one.name.startswith(OURS)), key=lambda one: -at(one, recall))
+        for peer in [one for one in others if at(one, recall) and (one is others[0] or one.name in GOALS)]:
+            ratio, training = at(mine, recall) / at(peer, recall), peer.train_seconds / mine.train_seconds
+            wanted = GOALS.get(peer.name, 2)
+            ratios.append({"recall": recall, "ours": mine.name, "peer": peer.name, "ratio": ratio, "wanted": wanted})
+            times = f"{ratio:.1f} times {peer.name} (wanted {wanted})"
+            print(f"at {recall}: {mine.name} {times}, training {training:.1f} times faster")
     return {"set": name, "bytes": budget, "ratios": ratios, "contenders": [as_plain(one) for one in contenders]}
 
 
@@ -245,12 +340,15 @@ def as_plain(contender: Contender) -> dict[str, Any]:
         "bytes": contender.bytes,
         "train_seconds": contender.train_seconds,
         "encoded_per_second": contender.encoded_per_second,
+        "alone": contender.alone,
         "points": contender.points,
     }
 
 
 def draw(results: list[dict[str, Any]], path: str) -> None:
     """Draw a panel for each number of bytes; the right end of the recalls is stretched."""
+    from autojacobin.figures.style import PAGE, MethodStyle, format_axes, legend_below, new_figure
+
     shown = [one for one in results if one["set"] == results[0]["set"]]
     figure = new_figure(PAGE, 3.6)
     panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
@@ -259,7 +357,7 @@ def draw(results: list[dict[str, Any]], path: str) -> None:
         for contender in one["contenders"]:
             if contender["name"] not in STYLES:  # shorter codes have a panel of their own
                 continue
-            points, style = contender["points"], STYLES[contender["name"]]
+            points, style = contender["points"], MethodStyle(contender["name"], *STYLES[contender["name"]])
             stretched = [-np.log10(1 - point["wanted"]) for point in points]
             rates = [point["per_second"] for point in points]
             handles[style.label] = panel.plot(stretched, rates, **style.line())[0]
@@ -267,7 +365,7 @@ def draw(results: list[dict[str, Any]], path: str) -> None:
         panel.set_xticks([-np.log10(1 - recall) for recall in RECALLS], [f"{recall:g}" for recall in RECALLS])
         label = "queries a second" if panel is panels[0] else ""
         format_axes(panel, x="recall@10 after re-ranking", y=label, title=f"{one['bytes']} bytes a vector")
-    ordered = {STYLES[name].label: handles[STYLES[name].label] for name in STYLES if STYLES[name].label in handles}
+    ordered = {name: handles[name] for name in STYLES if name in handles}
     legend_below(figure, ordered, 5)
     figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
 

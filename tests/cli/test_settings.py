@@ -73,7 +73,6 @@ def test_one_file_serves_a_pipeline(done, folder):
     assert written["index"]["build"] == {"vectors": False}
     assert tomllib.loads((folder / "f.npy.toml").read_text())["search"] == {
         "k": 4,
-        "distance": "hamming",
         "rerank": False,
     }
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import Index
+from autojacobin import ITQ, Index
 from autojacobin.datasets import load_set
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.evaluation import ground_truth, recall_curve
@@ -20,8 +20,8 @@ from autojacobin.reproduction import Settings, reproduce
 from autojacobin.reproduction.settings import cut
 from autojacobin.reproduction.trials import Trial, run_trial
 from autojacobin.search import asymmetric_topk
+from autojacobin.search import distances as distances_module
 from autojacobin.search.distances import DISTANCES
-from autojacobin.service import registry
 from tests.explorer.browser import BITS, DEPTH, METHODS, WALL, ByHand, K, small_bundle, unpacked
 from tests.reproduction.small import small_set
 
@@ -83,14 +83,14 @@ def test_codes_and_weights_are_those_of_the_hasher(bundle, by_hand):
 
 
 def test_the_page_gets_every_distance_its_summary_and_how_far_each_code_is(bundle, by_hand):
-    common = [name for name in DISTANCES if all(name in registry.distances_of(h) for h in by_hand.hashers.values())]
+    common = [name for name in DISTANCES if all(name in h.distances for h in by_hand.hashers.values())]
     assert bundle.about["distances"] == {name: DISTANCES[name].summary for name in common}
     data = small_set()
     for place, record in enumerate(bundle.queries):
         query = data.queries[[by_hand.rows[place]]]
         for (method, bits), hasher in by_hand.hashers.items():
             given = record["methods"][method][str(bits)]["distances"]
-            assert list(given) == list(registry.distances_of(hasher))
+            assert list(given) == list(hasher.distances)
             assert given["hamming"] == by_hand.hamming(place, method, bits)[record["ids"]].tolist()
             distances, ids = asymmetric_topk(hasher.project(query), hasher.encode(data.base), len(data.base))
             expected = distances[0][np.argsort(ids[0])][record["ids"]]
@@ -103,14 +103,10 @@ def test_the_page_names_no_distance_by_itself():
 
 
 def test_distances_that_a_method_lacks_are_not_offered(monkeypatch):
-    def lacking(hasher, vectors):
-        if type(hasher).__name__ == "LSH":
-            raise DataError("LSH has no decoder")
-        return hasher.encode(vectors)
-
-    other = replace(DISTANCES["hamming"], name="other", encode=lacking)
-    for module in (bundle_module, registry):
+    other = replace(DISTANCES["hamming"], name="other")
+    for module in (bundle_module, distances_module):
         monkeypatch.setattr(module, "DISTANCES", {**DISTANCES, "other": other})
+    monkeypatch.setattr(ITQ, "distances", (*ITQ.distances, "other"))
     made = small_bundle(pictures=False)
     assert "other" not in made.about["distances"]
     assert "other" in made.queries[0]["methods"]["ITQ"]["8"]["ranks"]

@@ -4,15 +4,12 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from autojacobin import LSH, Index
-from autojacobin.errors import DataError
-from autojacobin.search.distances import DISTANCES
+from autojacobin import LSH, BinaryAutoencoder, Index
 from autojacobin.service import registry
 from autojacobin.service.registry import ServedIndex, kind_of
 
@@ -47,26 +44,25 @@ def test_a_new_version_of_a_known_kind_is_only_read(points):
     assert max(first.asked) == 1024  # as many as a request may have
     first.asked = []
     served.warm()
-    assert first.asked == [1] * len(registry.distances_of(first.hasher))
+    assert first.asked == [1] * len(first.hasher.distances)
     first.add(points[300:])  # a second segment, and half as many again but no power of two more
     first.asked = []
     served.warm()
     assert max(first.asked) == 1024
 
 
-def test_a_distance_that_the_hasher_cannot_use_is_neither_warmed_up_nor_offered(points, monkeypatch):
-    def cannot(hasher, vectors):
-        raise DataError("this hasher has no decoder")
-
-    usable = list(registry.distances_of(LSH(16, random_state=0).fit(points)))
-    more = {**DISTANCES, "other": replace(DISTANCES["hamming"], name="other", encode=cannot)}
-    monkeypatch.setattr(registry, "DISTANCES", more)
-    index = Counting(LSH(16, random_state=0).fit(points))
-    index.asked = []
-    index.add(points[:300])
-    registry.warm_up(index, max_queries=1)
-    assert index.asked
-    assert list(registry.distances_of(index.hasher)) == usable
+def test_every_distance_of_the_hasher_is_warmed_up_and_no_other(points, monkeypatch):
+    searched = []
+    search = Index.search
+    monkeypatch.setattr(
+        Index, "search", lambda self, *q, **options: searched.append(options) or search(self, *q, **options)
+    )
+    for hasher in (LSH(16, random_state=0), BinaryAutoencoder(16, random_state=0)):
+        searched.clear()
+        index = Index(hasher.fit(points))
+        index.add(points[:300])
+        registry.warm_up(index, max_queries=1)
+        assert {options["distance"] for options in searched} == set(hasher.distances)
 
 
 def test_kinds_differ_where_kernels_do(points):

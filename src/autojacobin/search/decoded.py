@@ -6,7 +6,7 @@ distance:
     constant − Σ |weight| + 2 Σ |weight| over the bits where the code differs from the sign of the weight
 
 A part of each code is the number of a level (``BinaryAutoencoder``), and its bits may weigh many times as much as the
-others. So weights are whole numbers of up to 31 for most bits, and of up to 255 for those of the level.
+others. So weights are whole numbers of up to 15 for most bits, and of up to 255 for those of the level.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from autojacobin.search.queries import LARGEST_DISTANCE, Queries
 __all__ = ["decoded_queries", "decoded_topk"]
 
 _PLANES = 8
-_LARGEST_WEIGHT = 31
+_LARGEST_WEIGHT = 15
 _LARGEST_OF_LEVELS = 2**_PLANES - 1
 _LARGEST_LEVEL_SUM = 2 * _LARGEST_OF_LEVELS + _PLANES // 2  # each bit weighs half of the next one, rounded
 _LONGEST = (LARGEST_DISTANCE - _LARGEST_LEVEL_SUM) // 2
