@@ -157,14 +157,10 @@ def test_points_that_are_not_finite_are_named():
 
 def test_codes_of_another_length_and_unfitted_hashers_are_refused():
     hasher, codes = fitted("BinaryAutoencoder"), Codes.from_bits(np.ones((2, 9), dtype=bool))
-    for call in (hasher.decode, hasher.squared_norms):
-        with pytest.raises(DataError, match="the codes have 9 bits, but this BinaryAutoencoder gives codes of 16"):
-            call(codes)
+    with pytest.raises(DataError, match="the codes have 9 bits, but this BinaryAutoencoder gives codes of 16"):
+        hasher.squared_norms(codes)
     with pytest.raises(NotFittedError):
-        BinaryAutoencoder(9).decode(codes)
-    with pytest.raises(DataError, match="LSH has no decoder"):
-        fitted("LSH").decode(codes)
-    assert hasher.decode(hasher.encode(digits()[:1])[:0]).shape == (0, 64)
+        BinaryAutoencoder(9).squared_norms(codes)
 
 
 @pytest.mark.parametrize(
