@@ -24,6 +24,8 @@ _ROWS_PER_SLICE = 2**11  # of a product over the points, which should stay in th
 _ROWS_PER_BLOCK = 2**14  # searched at once
 _LEAST_RIDGE = 1e-9  # keeps bits that are copies of each other from making the system singular
 _START_RIDGE = 1e-3
+# Steps of a search at effort 1. From here on, more bits need hardly more of them: most bits are right from the start.
+_MOST_STEPS = 128
 
 
 class BinaryAutoencoder(Hasher):
@@ -50,8 +52,8 @@ class BinaryAutoencoder(Hasher):
     n_bits : int, default=64
         Length of the codes; may exceed the number of features.
     effort : int, default=4
-        How long to search for a code: ``effort * n_bits`` flips. The time grows with it, and with the square of
-        ``n_bits``. May be changed after the fit.
+        How long to search for a code: ``effort * min(n_bits, 128)`` flips. The time of each grows with ``n_bits``.
+        May be changed after the fit.
     n_iterations : int, default=30
         Turns of the training.
     ridge : float, default=0.001
@@ -160,7 +162,7 @@ class BinaryAutoencoder(Hasher):
         for turn in range(self.n_iterations):
             decoder = Decoder.prepare(codebook.weights, codebook.middle)
             for rows in _slices(X):
-                signs[rows] = search_codes(X[rows], decoder, self.n_bits, signs=signs[rows])
+                signs[rows] = search_codes(X[rows], decoder, self._n_steps(1), signs=signs[rows])
             codebook = _LeastSquares(X, signs, self.ridge)
             errors.append(codebook.error)
             if self.progress is not None:
@@ -169,6 +171,9 @@ class BinaryAutoencoder(Hasher):
         self.decoder_ = to_host(codebook.weights * unit)
         self.mean_ = to_host(origin + codebook.middle * unit)
         self.reconstruction_error_ = np.array(errors)
+
+    def _n_steps(self, effort: int) -> int:
+        return effort * min(self.n_bits, _MOST_STEPS)
 
     def _projector(self, xp: Any) -> Callable[[Any], Any]:
         mean, columns = xp.asarray(self.mean_), xp.asarray(2 * self.decoder_.T)
@@ -182,7 +187,7 @@ class BinaryAutoencoder(Hasher):
         def make(xp: Any) -> Callable[[Any], Any]:
             decoder = Decoder.prepare(xp.asarray(self.decoder_), xp.asarray(self.mean_))
             start = xp.asarray(self.start_)
-            return lambda block: search_codes(block, decoder, self.effort * self.n_bits, start=start)
+            return lambda block: search_codes(block, decoder, self._n_steps(self.effort), start=start)
 
         return (signs > 0 for signs in self._walk(X, make))
 
