@@ -10,7 +10,18 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from autojacobin import ITQ, LSH, AutoBin, AutoJacoBin, CAutoBin, DAutoBin, NOKMeans, OKMeans, SpectralHashing
+from autojacobin import (
+    ITQ,
+    LSH,
+    AutoBin,
+    AutoJacoBin,
+    BinaryAutoencoder,
+    CAutoBin,
+    DAutoBin,
+    NOKMeans,
+    OKMeans,
+    SpectralHashing,
+)  # fmt: skip
 from autojacobin.hashers.persistence import FORMAT_VERSION
 
 FOLDER = Path(__file__).parent / f"hashers-{FORMAT_VERSION}"
@@ -29,6 +40,7 @@ def main() -> None:
         AutoBin(12, random_state=0),
         DAutoBin(12, random_state=0),
         CAutoBin(12, random_state=0),
+        BinaryAutoencoder(12, random_state=0),
     ]
     candidates = load_digits().data[700:, 8:40].astype(np.float32)
     clear = np.ones(len(candidates), dtype=bool)

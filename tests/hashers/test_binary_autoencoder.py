@@ -183,6 +183,27 @@ def test_a_row_has_the_same_code_alone_and_among_others():
     assert alone == hasher.encode(X)
 
 
+def test_a_row_that_is_not_finite_leaves_the_others_as_they_are():
+    rng = np.random.default_rng(0)
+    C, middle, X = (rng.normal(size=shape).astype(np.float32) for shape in ((20, 13), (13,), (19, 13)))
+    decoder, start = Decoder.prepare(C, middle), np.eye(20, dtype=np.float32)
+    expected = search_codes(X, decoder, 40, start=start)
+    X[3], X[9] = np.nan, np.inf
+    found = search_codes(X, decoder, 40, start=start)
+    others = np.delete(np.arange(19), [3, 9])
+    assert np.isnan(found[[3, 9]]).all()
+    assert np.array_equal(found[others], expected[others])
+
+
+@pytest.mark.parametrize(("n_bits", "effort", "n_steps"), [(100, 2, 200), (128, 1, 128), (300, 1, 128), (300, 3, 384)])
+def test_long_codes_are_searched_in_no_more_steps_than_those_of_128_bits(n_bits, effort, n_steps):
+    hasher = BinaryAutoencoder(n_bits, n_iterations=2, effort=effort, random_state=0).fit(digits()[:400])
+    X = digits()[400:500]
+    decoder = Decoder.prepare(hasher.decoder_, hasher.mean_)
+    expected = search_codes(X, decoder, n_steps, start=hasher.start_)
+    assert hasher.encode(X) == Codes.from_signs(expected.astype(np.int8))
+
+
 def test_progress_counts_the_iterations():
     seen = []
     BinaryAutoencoder(8, n_iterations=3, progress=lambda *words: seen.append(words)).fit(digits()[:100])
@@ -204,10 +225,7 @@ def test_codes_of_another_length_and_unfitted_hashers_are_refused():
     with pytest.raises(DataError, match="the codes have 9 bits, but this BinaryAutoencoder gives codes of 16"):
         hasher.decode(codes)
     with pytest.raises(NotFittedError):
-        BinaryAutoencoder(9).decode(codes)
-    with pytest.raises(DataError, match="LSH has no decoder"):
-        fitted("LSH").decode(codes)
-    assert hasher.decode(hasher.encode(digits()[:1])[:0]).shape == (0, 64)
+        BinaryAutoencoder(9).distance_terms(digits()[:3])
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.autoencoder import Network, Objective, TangentsOnDemand, TangentSpaces, train
+from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace, on_device, to_host
 from autojacobin.core.linear_algebra import coordinates, mean_row, principal_frame, random_rotation
 from autojacobin.core.vectors import as_floats
@@ -104,6 +105,7 @@ class AutoEncoderHasher(LinearHasher):
         "W2_": Tensor("f", ("n_features", "n_bits")),
         "b2_": Tensor("f", ("n_features",)),
         "scale_": Tensor("f"),
+        "hidden_scales_": Tensor("f", ("n_bits",), optional=True),
         "history_": Tensor("f", ("steps",), columns=True, required={"cost": "f", "n_points": "i"}),
     }
 
@@ -121,6 +123,20 @@ class AutoEncoderHasher(LinearHasher):
     def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
         offsets = self.b1_ if self.threshold == "bias" else np.zeros_like(self.b1_)
         return self.W1_ * self.scale_, offsets
+
+    def decode(self, codes: Codes) -> npt.NDArray[Any]:
+        """Reconstruct vectors from their codes, shape (n, n_features), by the output layer of the network.
+
+        The hidden units are far from ±1 after training, so a bit stands for ±``hidden_scales_``, the value that fits
+        its unit best.
+        """
+        out = super().decode(codes)
+        np.tanh(out, out=out)
+        out /= self.scale_
+        return out
+
+    def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        return self._learned_for_decoding("hidden_scales_")[:, None] * self.W2_.T, self.b2_
 
     def _training_floats(self, array: Any) -> Any:
         return on_device(as_floats(array), self.device)
@@ -162,13 +178,20 @@ class AutoEncoderHasher(LinearHasher):
         self.W1_, self.b1_, self.W2_, self.b2_ = (
             to_host(part).copy() for part in (network.W1, network.b1, network.W2, network.b2)
         )
-        self._warn_of_constant_bits(X, network)
+        self._measure_hidden_units(X, network)
 
-    def _warn_of_constant_bits(self, X: Any, network: Network) -> None:
+    def _measure_hidden_units(self, X: Any, network: Network) -> None:
+        """Fit ``hidden_scales_`` by least squares, and warn if many bits are the same for all points."""
         xp = namespace(X)
         ones = xp.zeros(self.n_bits, dtype=xp.int64)
+        products = xp.zeros(self.n_bits, dtype=xp.float64)
+        thresholds = 0 if self.threshold == "bias" else network.b1
         for start in range(0, len(X), _ROWS_PER_BLOCK):
-            ones += (X[start : start + _ROWS_PER_BLOCK] @ network.W1.T + network.b1 >= 0).sum(axis=0)
+            inputs = X[start : start + _ROWS_PER_BLOCK] @ network.W1.T + network.b1
+            ones += (inputs >= 0).sum(axis=0)
+            hidden = xp.tanh(inputs)
+            products += xp.where(inputs >= thresholds, hidden, -hidden).sum(axis=0)
+        self.hidden_scales_ = to_host(products / len(X)).astype(X.dtype)
         constant = int(((ones == 0) | (ones == len(X))).sum())
         if len(X) >= _FEWEST_POINTS_TO_WARN and 4 * constant > self.n_bits:
             warn_caller(
@@ -192,7 +215,7 @@ class AutoBin(AutoEncoderHasher):
 
     Attributes
     ----------
-    W1_, b1_, W2_, b2_, scale_, history_
+    W1_, b1_, W2_, b2_, scale_, hidden_scales_, history_
         As in :class:`AutoJacoBin`; the history has no Jacobian term.
 
     Examples
@@ -221,7 +244,7 @@ class DAutoBin(AutoEncoderHasher):
 
     Attributes
     ----------
-    W1_, b1_, W2_, b2_, scale_, history_
+    W1_, b1_, W2_, b2_, scale_, hidden_scales_, history_
         As in :class:`AutoJacoBin`; the history has no Jacobian term.
 
     References
@@ -265,7 +288,7 @@ class CAutoBin(AutoEncoderHasher):
 
     Attributes
     ----------
-    W1_, b1_, W2_, b2_, scale_, history_
+    W1_, b1_, W2_, b2_, scale_, hidden_scales_, history_
         As in :class:`AutoJacoBin`; the history has ``contraction`` in place of the Jacobian term.
 
     References

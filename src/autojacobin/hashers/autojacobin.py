@@ -109,6 +109,8 @@ class AutoJacoBin(AutoEncoderHasher):
         Weights from the hidden layer to the output.
     scale_ : float
         Factor by which the data are scaled.
+    hidden_scales_ : array of shape (n_bits,)
+        Value of each hidden unit that its bit stands for, with either sign, when codes are decoded.
     tangent_rank_ : array of int, shape (n_samples,)
         Dimension of the tangent space at each training point; only if the network was trained with the Jacobian term.
     history_ : dict of arrays

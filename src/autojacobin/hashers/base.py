@@ -21,7 +21,7 @@ from autojacobin.codes import Codes
 from autojacobin.core.arrays import give_back, namespace, on_device, to_host
 from autojacobin.core.files import write_atomically
 from autojacobin.core.vectors import as_floats, as_matrix, check_finite, float_blocks
-from autojacobin.errors import DataError
+from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers.parameters import Limit, Whole, check_parameters
 from autojacobin.hashers.persistence import Tensor, model_bytes
 from autojacobin.search.distances import DISTANCES, DistanceTerms
@@ -31,6 +31,7 @@ __all__ = ["Hasher", "LinearHasher", "as_vectors", "check_fitted", "non_empty", 
 # The squares of numbers between these limits neither overflow nor underflow.
 _LARGEST = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e145}
 _SMALLEST = {np.dtype(np.float32): 1e-15, np.dtype(np.float64): 1e-145}
+_CODES_PER_BLOCK = 2**11  # unpacked at once
 _BETWEEN = ("autojacobin", "sklearn", "joblib")  # packages that can lie between the caller and a warning
 
 
@@ -65,6 +66,13 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _projector(self, xp: Any) -> Callable[[Any], Any]:
         """Return the function from floats (n, D) to the real values (n, n_bits) whose signs are the bits."""
         raise NotImplementedError
+
+    def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return C, shape (n_bits, n_features), and m: a code s of −1 and 1 is decoded to m + C's."""
+        raise DataError(
+            f"{type(self).__name__} has no decoder, so its codes cannot be turned back into vectors; "
+            "use a method that has one, such as BinaryAutoencoder"
+        )
 
     def _fit_blocks(self, blocks: Iterator[Any], rng: np.random.RandomState) -> None:  # noqa: ARG002
         """Learn from an iterator of matrices, in one pass; few methods can."""
@@ -121,13 +129,14 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """The codes of ``encode`` as a matrix of 0 and 1, shape (n, n_bits), for scikit-learn's pipelines."""
         return self.encode(X).to_bits()
 
-    def decode(self, codes: Codes) -> npt.NDArray[Any]:  # noqa: ARG002
+    def decode(self, codes: Codes) -> npt.NDArray[Any]:
         """Reconstruct vectors from their codes, shape (n, n_features), where the method has a decoder."""
-        check_is_fitted(self)
-        raise DataError(
-            f"{type(self).__name__} has no decoder, so its codes cannot be turned back into vectors; "
-            "use a method that has one, such as BinaryAutoencoder"
-        )
+        check_fitted(self)
+        edges, middle = self._decoder()
+        out = np.empty((len(codes), self.n_features_in_), dtype=edges.dtype)
+        for rows, signs in self._sign_blocks(codes, edges.dtype):
+            out[rows] = signs[:, : len(edges)] @ edges + middle
+        return out
 
     def distance_terms(self, X: Any) -> DistanceTerms:  # noqa: ARG002
         """Give what the distance ``"decoded"`` to codes is made of, where the method has this distance."""
@@ -201,7 +210,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Raise a DataError if a parameter was set after the fit that contradicts what was learned."""
         check_parameters(self, self._limits)
         for name, tensor in self._tensors.items():
-            if "n_bits" in tensor.shape:
+            if "n_bits" in tensor.shape and not tensor.optional:
                 length = getattr(self, name).shape[tensor.shape.index("n_bits")]
                 if length != self.n_bits:
                     raise DataError(
@@ -275,6 +284,28 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 f"the training points of {name} are too close together for {X.dtype}, got {spread:.3g} between them in "
                 f"any coordinate, expected at least {_SMALLEST[X.dtype]:g}; multiply X by {1 / spread:.3g}"
             )
+
+    def _sign_blocks(self, codes: Codes, dtype: Any) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+        """Unpack codes to −1 and 1, block by block, or raise a DataError if they are not codes of this method."""
+        if not isinstance(codes, Codes):
+            raise DataTypeError(f"expected Codes, got {type(codes).__name__}; use Codes.from_bits for a 0/1 matrix")
+        if codes.n_bits != self.n_bits:
+            raise DataError(
+                f"the codes have {codes.n_bits} bits, but this {type(self).__name__} gives codes of {self.n_bits}; "
+                "pass codes that it has encoded"
+            )
+        for start in range(0, len(codes), _CODES_PER_BLOCK):
+            rows = slice(start, start + _CODES_PER_BLOCK)
+            yield rows, codes[rows].to_signs().astype(dtype)
+
+    def _learned_for_decoding(self, name: str) -> Any:
+        """Give a learned attribute that files written before the method had a decoder lack."""
+        if not hasattr(self, name):
+            raise DataError(
+                f"this {type(self).__name__} was saved by a version that stored no decoder, so it lacks {name}; "
+                "fit it again"
+            )
+        return getattr(self, name)
 
     def _projections(self, X: Any) -> Iterator[Any]:
         return self._walk(X, self._projector)

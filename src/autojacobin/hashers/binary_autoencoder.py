@@ -9,15 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted
 
-from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace, on_device, to_host
 from autojacobin.core.linear_algebra import centre, principal_frame, random_rotation
 from autojacobin.core.parallel import map_points, one_blas_thread
 from autojacobin.core.vectors import as_floats
-from autojacobin.errors import DataError
-from autojacobin.hashers.base import Hasher
+from autojacobin.hashers.base import Hasher, check_fitted
 from autojacobin.hashers.parameters import Callback, Choice, Limit, Number, OrNone, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 from autojacobin.hashers.tabu_search import ERROR_SHARE, Decoder, Offsets, search_codes
@@ -153,30 +150,15 @@ class BinaryAutoencoder(Hasher):
         self.device = device
         self.progress = progress
 
-    def decode(self, codes: Codes) -> npt.NDArray[Any]:
-        """Reconstruct vectors from their codes: m + C's, shape (n, n_features)."""
-        check_is_fitted(self)
-        out = np.empty((len(codes), self.n_features_in_), dtype=self.decoder_.dtype)
-        for rows, signs in self._sign_blocks(codes):
-            out[rows] = signs @ self.decoder_ + self.mean_
-        return out
-
     def distance_terms(self, X: Any) -> DistanceTerms:
         """Give what the distance ``"decoded"`` of the rows of ``X`` to a code is made of."""
-        check_is_fitted(self)
+        check_fitted(self)
         with_constants = [to_host(block) for block in self._walk(X, partial(self._projector, constants=True))]
         terms = np.concatenate(with_constants) if len(with_constants) != 1 else with_constants[0]
         return DistanceTerms(terms[:, :-1], terms[:, -1].astype(np.float64), self.n_bits - len(self.decoder_))
 
-    def _sign_blocks(self, codes: Codes) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-        if codes.n_bits != self.n_bits:
-            raise DataError(
-                f"the codes have {codes.n_bits} bits, but this {type(self).__name__} gives codes of {self.n_bits}; "
-                "pass codes that it has encoded"
-            )
-        for start in range(0, len(codes), _ROWS_PER_SLICE):
-            rows = slice(start, start + _ROWS_PER_SLICE)
-            yield rows, codes[rows].to_signs()[:, : len(self.decoder_)].astype(self.decoder_.dtype)
+    def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        return self.decoder_, self.mean_
 
     def _training_floats(self, array: Any) -> Any:
         return on_device(as_floats(array), self.device)

@@ -35,6 +35,9 @@ class ITQ(LinearHasher):
 
     alternately over B and R: B = sign(V R) for a fixed R, then R = U W' from the SVD V'B = U S W' for a fixed B.
 
+    ``decode`` rotates the corners back and adds the mean: x ≈ μ + a R's. The cube of the method has corners at ±1
+    whatever the units of the data, so its size a is fitted to them by least squares: a = mean |V R|.
+
     Parameters
     ----------
     n_bits : int, default=64
@@ -50,6 +53,8 @@ class ITQ(LinearHasher):
         Orthonormal normals of the hyperplanes.
     mean_ : array of shape (n_features,)
         Mean of the training data.
+    scale_ : float
+        a, half the length of an edge of the cube that codes are decoded to.
     quantization_error_ : array of shape (n_iter,)
         Q / (n · n_bits) at each iteration; it never increases.
 
@@ -68,12 +73,14 @@ class ITQ(LinearHasher):
 
     weights_: npt.NDArray[Any]
     mean_: npt.NDArray[Any]
+    scale_: float
     quantization_error_: npt.NDArray[Any]
 
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1), "n_iter": Whole(1), "random_state": Seed()}
     _tensors: ClassVar[dict[str, Tensor]] = {
         "weights_": Tensor("f", ("n_bits", "n_features")),
         "mean_": Tensor("f", ("n_features",)),
+        "scale_": Tensor("f", optional=True),
         "quantization_error_": Tensor("f", ("iterations",)),
     }
     _more_bits_than_features: ClassVar[bool] = False
@@ -86,11 +93,16 @@ class ITQ(LinearHasher):
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         self.mean_ = mean_row(X)
         frame = principal_frame(X, self.mean_, self.n_bits)
-        rotation, self.quantization_error_ = itq_rotation(coordinates(X, self.mean_, frame), self.n_iter, rng)
+        V = coordinates(X, self.mean_, frame)
+        rotation, self.quantization_error_ = itq_rotation(V, self.n_iter, rng)
         self.weights_ = rotation.T @ frame
+        self.scale_ = float(np.abs(V @ rotation).mean())
 
     def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
         return self.weights_, -self.weights_ @ self.mean_
+
+    def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        return self.weights_ * self._learned_for_decoding("scale_"), self.mean_
 
 
 @one_blas_thread()

@@ -41,7 +41,7 @@ class NOKMeans(LinearHasher):
        the old one if E falls.
 
     So E never increases. A hyperplane that nearly equals another one, or has a normal along which the data hardly
-    vary, is rejected, because it adds nothing to the code.
+    vary, is rejected, because it adds nothing to the code. ``decode`` gives the centre m + C b of a code.
 
     Parameters
     ----------
@@ -120,6 +120,9 @@ class NOKMeans(LinearHasher):
 
     def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
         return self.weights_, self.offsets_
+
+    def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        return self.edges_, self.mean_
 
 
 class _Hyperplanes:

@@ -26,7 +26,7 @@ class OKMeans(LinearHasher):
         E = Σᵢ ‖xᵢ − μ − R (s ∘ bᵢ)‖²,   bᵢ ∈ {−1, 1}^n_bits, R'R = I,
 
     alternately over b, s, R and μ. Each step is solved exactly: b = sign(R'(x − μ)); s = mean |R'(x − μ)|; R = U W'
-    from the SVD of Σ (x − μ)(s ∘ b)'; μ = mean of x − R (s ∘ b).
+    from the SVD of Σ (x − μ)(s ∘ b)'; μ = mean of x − R (s ∘ b). ``decode`` gives the centre μ + R (s ∘ b) of a code.
 
     Parameters
     ----------
@@ -107,6 +107,9 @@ class OKMeans(LinearHasher):
 
     def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
         return self.weights_, -self.weights_ @ self.mean_
+
+    def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        return self.scales_[:, None] * self.weights_, self.mean_
 
 
 def _products_with_signs(X: Any, frame: Any, offsets: Any) -> tuple[Any, Any, Any]:

@@ -20,7 +20,7 @@ from autojacobin.errors import FormatError
 
 __all__ = ["FORMAT_VERSION", "Tensor", "model_bytes", "read_model"]
 
-FORMAT_VERSION = 2  # 1 had no columns of words
+FORMAT_VERSION = 3  # 1 had no columns of words, 2 no scales for decode
 _NO_DIGEST = "0" * 64
 # The JSON header is itself a string within safetensors' JSON, so its quotation marks are escaped.
 _DIGEST = re.compile(rb'\\"checksum\\": ?\\"([0-9a-f]{64})\\"')

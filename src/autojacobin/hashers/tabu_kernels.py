@@ -17,6 +17,7 @@ from autojacobin.core.compilation import intrinsic, kernel, use_wide_registers
 __all__ = ["search"]
 
 _NEVER = np.int32(2**31 - 1)
+_ROWS_AT_ONCE = 8  # multiplied by a matrix that is too large for the cache
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -61,65 +62,78 @@ def search(
     slope, trace, share, low, per_step, top, stiffness = offsets
     n, D = X.shape
     d = gram.shape[0]
-    y = np.empty(D, dtype=X.dtype)
-    product = np.empty(d, dtype=X.dtype)
-    b = np.empty(d, dtype=np.float32)
-    v = np.empty(d, dtype=np.float32)
-    s = np.empty(d, dtype=np.float32)
+    y = np.empty((_ROWS_AT_ONCE, D), dtype=X.dtype)
+    product = np.empty((_ROWS_AT_ONCE, d), dtype=X.dtype)
+    b = np.empty((_ROWS_AT_ONCE, d), dtype=np.float32)
+    v = np.empty((_ROWS_AT_ONCE, d), dtype=np.float32)
+    s = np.empty((_ROWS_AT_ONCE, d), dtype=np.float32)
     best = np.empty(d, dtype=np.float32)
     ready = np.empty(d, dtype=np.int32)
-    for row in range(n):
-        energy = np.float32(0)
-        for k in range(D):
-            y[k] = (X[row, k] - middle[k]) * inverse
-            energy += np.float32(y[k] * y[k])
-        _multiply(y, columns, product)
-        b[:] = product
-        total = np.float32(0)
-        for i in range(d):
-            total += abs(b[i])
-        if not total + energy < np.float32(np.inf):
-            out[row] = np.nan
-            continue
+    for begin in range(0, n, _ROWS_AT_ONCE):
+        rows = min(_ROWS_AT_ONCE, n - begin)
+        for r in range(rows):
+            for k in range(D):
+                y[r, k] = (X[begin + r, k] - middle[k]) * inverse
+        _multiply(y, columns, product, rows)
+        for r in range(rows):
+            for i in range(d):
+                b[r, i] = product[r, i]
         if given:
-            for i in range(d):
-                s[i] = first[row, i]
+            for r in range(rows):
+                for i in range(d):
+                    s[r, i] = first[begin + r, i]
         else:
-            _multiply(b, start, s)
+            _multiply(b, start, s, rows)
+            for r in range(rows):
+                for i in range(d):
+                    s[r, i] = np.float32(1) if s[r, i] >= 0 else np.float32(-1)
+        _multiply(s, gram, v, rows)
+        for r in range(rows):
+            energy = np.float32(0)
+            for k in range(D):
+                energy += np.float32(y[r, k] * y[r, k])
+            total = agreement = quadratic = linear = np.float32(0)
             for i in range(d):
-                s[i] = np.float32(1) if s[i] >= 0 else np.float32(-1)
-        _multiply(s, gram, v)
-        agreement = quadratic = linear = np.float32(0)
-        for i in range(d):
-            quadratic += np.float32(0.5) * s[i] * v[i]
-            v[i] = s[i] * (b[i] - np.float32(0.5) * v[i])
-            agreement += s[i] * b[i]
-            linear += s[i] * slope[i]
-            b[i] -= slope[i]  # from here on, all that is needed of b
-        norm = quadratic + trace
-        offset = norm + share * (energy - np.float32(2) * agreement + norm) - np.float32(2) * linear
-        level = (np.float32(0.25) * offset - low) * per_step
-        levels[row] = _tabu(
-            v, b, s, gram, ready, best, n_steps, waits, slack * total, (level, share, per_step, top, stiffness)
-        )
-        out[row] = best
+                total += abs(b[r, i])
+                quadratic += np.float32(0.5) * s[r, i] * v[r, i]
+                v[r, i] = s[r, i] * (b[r, i] - np.float32(0.5) * v[r, i])
+                agreement += s[r, i] * b[r, i]
+                linear += s[r, i] * slope[i]
+                b[r, i] -= slope[i]  # from here on, all that is needed of b
+            if not total + energy < np.float32(np.inf):
+                out[begin + r] = np.nan
+                continue
+            norm = quadratic + trace
+            offset = norm + share * (energy - np.float32(2) * agreement + norm) - np.float32(2) * linear
+            level = (np.float32(0.25) * offset - low) * per_step
+            levels[begin + r] = _tabu(
+                v[r], b[r], s[r], gram, ready, best, n_steps, waits, slack * total,
+                (level, share, per_step, top, stiffness),
+            )  # fmt: skip
+            out[begin + r] = best
 
 
 @kernel(reassociate=True, inline=True)
-def _multiply(values: Any, matrix: Any, out: Any) -> None:
-    """Out = values @ matrix, always in the same order, whatever block a row comes in."""
+def _multiply(values: Any, matrix: Any, out: Any, rows: int) -> None:
+    """Out = values @ matrix for the first ``rows`` rows, which share each pass over the matrix.
+
+    The order of the sums is always the same, whatever rows a row comes with.
+    """
     n, width = matrix.shape
-    out[:] = 0
+    out[:rows] = 0
     whole = n - n % 4
     for k in range(0, whole, 4):
-        a0, a1, a2, a3 = values[k], values[k + 1], values[k + 2], values[k + 3]
         r0, r1, r2, r3 = matrix[k], matrix[k + 1], matrix[k + 2], matrix[k + 3]
-        for i in range(width):
-            out[i] += (a0 * r0[i] + a1 * r1[i]) + (a2 * r2[i] + a3 * r3[i])
+        for r in range(rows):
+            a0, a1, a2, a3, sums = values[r, k], values[r, k + 1], values[r, k + 2], values[r, k + 3], out[r]
+            for i in range(width):
+                sums[i] += (a0 * r0[i] + a1 * r1[i]) + (a2 * r2[i] + a3 * r3[i])
     for k in range(whole, n):
-        a0, r0 = values[k], matrix[k]
-        for i in range(width):
-            out[i] += a0 * r0[i]
+        row = matrix[k]
+        for r in range(rows):
+            a0, sums = values[r, k], out[r]
+            for i in range(width):
+                sums[i] += a0 * row[i]
 
 
 @kernel(reassociate=True, inline=True)
