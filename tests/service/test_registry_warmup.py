@@ -54,9 +54,12 @@ def test_a_new_version_of_a_known_kind_is_only_read(points):
 def test_every_distance_of_the_hasher_is_warmed_up_and_no_other(points, monkeypatch):
     searched = []
     search = Index.search
-    monkeypatch.setattr(
-        Index, "search", lambda self, *q, **options: searched.append(options) or search(self, *q, **options)
-    )
+
+    def noted(self, *arguments, **options):
+        searched.append(options.get("distance"))
+        return search(self, *arguments, **options)
+
+    monkeypatch.setattr(Index, "search", noted)
     for hasher in (LSH(16, random_state=0), BinaryAutoencoder(16, random_state=0)):
         searched.clear()
         index = Index(hasher.fit(points))
