@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import skimage
 
-from autojacobin import ITQ, Index
+from autojacobin import BinaryAutoencoder, Index
 from autojacobin.datasets.descriptors import sift
 
 PHOTOGRAPHS = ("astronaut.png", "brick.png", "camera.png", "chelsea.png", "coffee.png", "coins.png", "rocket.jpg")
@@ -44,9 +44,10 @@ features = {path.name: sift(picture, limit=500).vectors for path in paths if (pi
 vectors = np.concatenate(list(features.values()))
 picture_of = np.repeat(np.arange(len(features)), [len(found) for found in features.values()])
 
-index = Index(ITQ(arguments.bits, random_state=0).fit(vectors))
+# Codes of a binary auto-encoder need few candidates, and the index chooses how many.
+index = Index(BinaryAutoencoder(arguments.bits, random_state=0).fit(vectors))
 index.add(vectors)
-_, nearest = index.search(sift(query, limit=500).vectors, k=1, distance="asymmetric")
+_, nearest = index.search(sift(query, limit=500).vectors, k=1, recall=0.95)
 votes = np.bincount(picture_of[nearest[:, 0]], minlength=len(features))
 
 print(f"{len(vectors):,} features of {len(features)} pictures; the query has {len(nearest)}")

@@ -10,10 +10,12 @@ import pytest
 import typer
 
 import autojacobin
-from autojacobin import Index
+from autojacobin import BinaryAutoencoder, Index
 from autojacobin.cli import app
 from autojacobin.datasets import load_set
 from autojacobin.evaluation import ground_truth
+from autojacobin.reproduction import Settings
+from autojacobin.reproduction.settings import cut
 
 SMALL = ("demo", "--set", "digits", "--bits", "16", "--train", "300")
 
@@ -62,31 +64,44 @@ def recalls(printed):
     return {name: (candidates.replace(",", ""), float(recall)) for name, candidates, recall in rows}
 
 
-def test_the_printed_recalls_are_those_of_the_index(made):
+def test_the_printed_recalls_are_those_of_the_indexes(made):
     printed, folder = recalls(made[0]), made[1]
     data = load_set("digits")
     truth = ground_truth(data.base, data.queries, 10)
-    with Index.open(folder / "index") as index:
-        for name, how in (
-            ("hamming", {"rerank": False}),
-            ("asymmetric", {"rerank": False, "distance": "asymmetric"}),
-            ("hamming, re-ranked", {"candidates": 100}),
-            ("asymmetric, re-ranked", {"candidates": 100, "distance": "asymmetric"}),
+    sample = cut(data, Settings.for_set(data, bits=(16,), training_points=300)).train
+    in_memory = Index(BinaryAutoencoder(16, random_state=0).fit(sample))
+    in_memory.add(data.base)
+    with Index.open(folder / "index") as on_disk:
+        for name, index, how in (
+            ("Auto-JacoBin, hamming", on_disk, {"rerank": False}),
+            ("Auto-JacoBin, asymmetric", on_disk, {"rerank": False, "distance": "asymmetric"}),
+            ("Auto-JacoBin, hamming, re-ranked", on_disk, {"candidates": 100}),
+            ("Auto-JacoBin, asymmetric, re-ranked", on_disk, {"candidates": 100, "distance": "asymmetric"}),
+            ("binary auto-encoder, decoded", in_memory, {"rerank": False}),
+            ("binary auto-encoder, decoded, re-ranked", in_memory, {"candidates": 100}),
         ):
             _, ids = index.search(data.queries, 10, **how)
             found = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(ids, truth, strict=True)])
             assert printed[name] == (str(how.get("candidates", "")), pytest.approx(found, abs=6e-4))
     assert printed["exact distances, no codes"] == ("", 1.0)
-    assert printed["asymmetric, recall=0.95 asked for"][1] > 0.9
+    for name in ("Auto-JacoBin, asymmetric, recall=0.95", "binary auto-encoder, decoded, recall=0.95"):
+        assert printed[name][1] > 0.9
+    assert len(printed) == 9
 
 
 def test_the_printed_m_recalls_are_those_of_the_report(made):
     printed, folder = made
     trials = json.loads((folder / "results.json").read_text(encoding="utf-8"))["trials"]
-    assert len(trials) == 11
-    for label, method in (("ITQ", "ITQ"), ("Auto-JacoBin (chosen)", "AutoJacoBin (chosen)"), ("LSH", "LSH")):
+    assert len(trials) == 12
+    for label, method, kind in (
+        ("ITQ", "ITQ", "m_recall"),
+        ("Auto-JacoBin (chosen)", "AutoJacoBin (chosen)", "m_recall"),
+        ("LSH", "LSH", "m_recall"),
+        ("ITQ, asymmetric", "ITQ", "m_recall_asymmetric"),
+        ("Binary auto-encoder, decoded", "BinaryAutoencoder", "m_recall"),
+    ):
         row = next(line for line in printed.splitlines() if line.startswith(f"   {label}  "))
-        kept = next(trial["m_recall"] for trial in trials if trial["method"] == method)
+        kept = next(trial[kind] for trial in trials if trial["method"] == method)
         assert [float(value) for value in re.findall(r"0\.\d{3}", row)] == [round(v, 3) for v in kept.values()]
 
 

@@ -111,6 +111,27 @@ def test_the_record_agrees_with_the_table(made):
     assert record["settings"]["depth"] == SETTINGS.depth
 
 
+def test_the_table_of_distances_agrees_with_the_record(made):
+    trials, table = record_of(made)["trials"], made[0].tables["distances"]
+    assert table.header == (
+        "(k, bits)", "Binary auto-encoder, decoded", "Auto-JacoBin (chosen), asymmetric", "ITQ, asymmetric",
+        "Auto-JacoBin (chosen), Hamming", "ITQ, Hamming",
+    )  # fmt: skip
+    columns = (
+        ("BinaryAutoencoder", "m_recall"),
+        ("AutoJacoBin (chosen)", "m_recall_asymmetric"),
+        ("ITQ", "m_recall_asymmetric"),
+        ("AutoJacoBin (chosen)", "m_recall"),
+        ("ITQ", "m_recall"),
+    )
+    for row in table.rows:
+        k, bits = row[0].strip("()").split(", ")
+        for (method, kind), text in zip(columns, row[1:], strict=True):
+            values = [one[kind][k] for one in trials if (one["method"], one["bits"]) == (method, int(bits))]
+            assert len(values) == SETTINGS.seeds
+            assert text == f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
+
+
 def test_progress_goes_from_nothing_to_all(made):
     done = [step[1] for step in made[1]]
     assert done == sorted(done)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autojacobin import ITQ, DataError, StorageError
+from autojacobin import ITQ, BinaryAutoencoder, DataError, StorageError
 from autojacobin.evaluation import ground_truth, m_recall, measure, recall_curve
 from autojacobin.hashers import find_method, registry
 from autojacobin.reproduction import Settings
 from autojacobin.reproduction.results import Results, Store
 from autojacobin.reproduction.settings import COMPARED, VARIANTS, cut, make_hasher
 from autojacobin.reproduction.trials import Outcome, Trial, fingerprint, n_looked_at, run_trial
-from autojacobin.search import hamming_topk
+from autojacobin.search import asymmetric_topk, decoded_topk, hamming_topk
 from tests.reproduction.small import SETTINGS, small_set
 
 
@@ -34,6 +34,24 @@ def test_the_measures_of_a_trial_are_those_of_the_answer(tried):
         assert np.allclose(outcome.recall_curve(k), recall_curve(ids, truth, k, 120), rtol=0, atol=1e-12)
         assert np.allclose(outcome.m_recall(k), measure("m-recall@120", ids, truth, k).values, rtol=0, atol=1e-12)
         assert outcome.m_recall(k).mean() == pytest.approx(m_recall(ids, truth, k, 120), abs=1e-12)
+
+
+def test_a_trial_can_rank_by_the_asymmetric_distance_too(tried):
+    data, truth, by_hamming = tried
+    outcome = run_trial(Trial("ITQ", 16, 0, asymmetric=True), data, truth, 120)
+    assert np.array_equal(outcome.before, by_hamming.before)
+    assert by_hamming.by_asymmetric() is None
+    hasher = ITQ(16, random_state=0).fit(data.train)
+    _, ids = asymmetric_topk(hasher.project(data.queries), hasher.encode(data.base), 120)
+    assert np.allclose(outcome.by_asymmetric().recall_curve(10), recall_curve(ids, truth, 10, 120), rtol=0, atol=1e-12)
+
+
+def test_codes_that_are_searched_are_compared_by_their_own_distance(tried):
+    data, truth, _ = tried
+    outcome = run_trial(Trial("BinaryAutoencoder", 16, 0), data, truth, 120)
+    hasher = BinaryAutoencoder(16, random_state=0).fit(data.train)
+    _, ids = decoded_topk(hasher.distance_terms(data.queries), hasher.encode(data.base), 120)
+    assert np.allclose(outcome.recall_curve(10), recall_curve(ids, truth, 10, 120), rtol=0, atol=1e-12)
 
 
 def test_what_is_pictured_are_the_nearest_of_the_retrieved(tried):
@@ -56,12 +74,14 @@ def test_the_curve_and_m_recall_by_their_definitions(n_queries, depth, k, seed):
 
 def test_an_outcome_comes_back_from_its_file_as_it_was(tried, tmp_path):
     data, truth, _ = tried
-    outcome = run_trial(Trial("AutoJacoBin", 8, 0, (("alpha", 1.0),), pictured=True), data, truth, 120)
+    trial = Trial("AutoJacoBin", 8, 0, (("alpha", 1.0),), pictured=True, asymmetric=True)
+    outcome = run_trial(trial, data, truth, 120)
     store = Store(tmp_path)
     store.keep_outcome("one", outcome)
     back = store.outcome("one")
     assert np.array_equal(back.before, outcome.before)
     assert np.array_equal(back.pictured, outcome.pictured)
+    assert np.array_equal(back.asymmetric, outcome.asymmetric)
     assert (back.depth, back.seconds, back.warned) == (outcome.depth, outcome.seconds, outcome.warned)
     assert back.history.keys() == outcome.history.keys()
     for name in back.history:
@@ -120,6 +140,7 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
 def test_keys_of_different_trials_and_data_differ():
     cells = [Trial(method, bits, seed) for method in COMPARED for bits in (8, 16) for seed in (0, 1)]
     cells += [Trial("AutoJacoBin", 8, 0, (("alpha", 1.0),)), Trial("AutoJacoBin", 8, 0, pictured=True)]
+    cells.append(Trial("ITQ", 8, 0, asymmetric=True))
     prints = [fingerprint(small_set()), fingerprint(cut(small_set(), SETTINGS))]
     keys = {trial.key(data, depth, k) for trial in cells for data in prints for depth in (10, 20) for k in (5, 9)}
     assert len(keys) == len(cells) * 8

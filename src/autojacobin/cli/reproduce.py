@@ -26,15 +26,21 @@ from autojacobin.core.parallel import Progress
 
 if TYPE_CHECKING:
     from autojacobin.datasets import VectorSet
+    from autojacobin.hashers import Hasher
     from autojacobin.index.index import Index
-    from autojacobin.reproduction import Reproduction, Settings
+    from autojacobin.reproduction import Reproduction
+    from autojacobin.reproduction.report import Table as ReportTable
 
 __all__ = ["demo", "reproduce"]
 
-_SHOWN = ("quality", "fig9", "fig5")  # m-Recall of all methods, recall curves, and retrieved patches
+# m-Recall of all methods and by several distances, recall curves, and retrieved patches.
+_SHOWN = ("quality", "distances", "fig9", "fig5")
 _WIDEST = 110
 _K, _CANDIDATES, _RECALL = 10, 100, 0.95
 _ROUNDS = 3
+
+SearchRow = tuple[str, int | None, float, float]
+"""A search: its name, the number of candidates that are re-ranked, the recall, and the queries per second."""
 
 
 def demo(
@@ -47,14 +53,17 @@ def demo(
     _threads: Threads = None,
     _debug: Debug = False,
 ) -> None:
-    """Learn codes of real vectors with all methods, build an index on disk, search it, and write a report.
+    """Learn codes of real vectors with all methods, build indexes, search them, and write a report.
 
     Takes up to two minutes on two idle cores. A second run reuses what the first has computed.
 
     Example: autojacobin demo --bits 32 --train 2000 --out first-look
     """
+    from autojacobin import AutoJacoBin, BinaryAutoencoder
     from autojacobin.datasets import load_set
+    from autojacobin.index.index import Index
     from autojacobin.reproduction import Settings, reproduce
+    from autojacobin.reproduction.settings import cut
 
     started = time.perf_counter()
     typer.echo(f"1. The set {name}")
@@ -67,21 +76,28 @@ def demo(
     settings = Settings.for_set(chosen, seeds=seeds, bits=(bits,), training_points=train)
     with stoppable(kept_in(folder)):
         learned_from = min(train, len(chosen.train))
-        typer.echo(f"\n2. Eleven ways to learn {bits} bits from {learned_from:,} vectors, and what their codes find")
+        typer.echo(f"\n2. Twelve ways to learn {bits} bits from {learned_from:,} vectors, and what their codes find")
         with single_bar() as progress:
             made = reproduce(chosen, folder, settings, only=_SHOWN, progress=progress)
         _print_m_recalls(made, settings.depth, seeds)
-        typer.echo("\n3. An index on disk, made with Auto-JacoBin")
-        with single_bar() as progress, _build_index(chosen, settings, folder, progress) as index:
+        typer.echo(
+            "\n3. An index on disk with codes of Auto-JacoBin, one in memory with codes of the binary auto-encoder"
+        )
+        with single_bar() as progress:
+            sample = cut(chosen, settings).train
+            own = AutoJacoBin(bits, random_state=0, progress=progress).fit(sample)
+            other = Index(BinaryAutoencoder(bits, random_state=0, progress=progress).fit(sample))
+            other.add(chosen.base)
+            index = _index_on_disk(own, chosen, folder, progress)
+        with single_bar() as progress, index:
             figures = index.info()
             bytes_per_vector = chosen.base.shape[1] * chosen.base.dtype.itemsize
             _print(
                 f"{figures['vectors']:,} vectors of {bytes_per_vector:,} bytes, codes of {-(-bits // 8)}; "
                 f"{figures['bytes'] / 1e6:.1f} MB in {index.path}, every checksum verified."
             )
-            rows = _search_rows(index, chosen, progress)
-            k = min(_K, len(index))
-    _print_searches(rows, k)
+            rows = _search_rows({"Auto-JacoBin": index, "binary auto-encoder": other}, chosen, progress)
+    _print_searches(rows, min(_K, len(other)))
     _print_next_steps(made, time.perf_counter() - started)
 
 
@@ -129,13 +145,10 @@ def reproduce(
         Console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _build_index(data: VectorSet, settings: Settings, folder: Path, progress: Progress) -> Index:
-    """Train on the points of the report, and save the model and an index of the whole base; replaces older ones."""
-    from autojacobin import AutoJacoBin
+def _index_on_disk(hasher: Hasher, data: VectorSet, folder: Path, progress: Progress) -> Index:
+    """Save a model and an index of the whole base; replaces older ones."""
     from autojacobin.index.index import Index
-    from autojacobin.reproduction.settings import cut
 
-    hasher = AutoJacoBin(settings.bits[0], random_state=0, progress=progress).fit(cut(data, settings).train)
     hasher.save(folder / "model.safetensors")
     progress("index", 0, 0)
     in_memory = Index(hasher)
@@ -146,32 +159,31 @@ def _build_index(data: VectorSet, settings: Settings, folder: Path, progress: Pr
     return index
 
 
-def _search_rows(index: Index, data: VectorSet, progress: Progress) -> list[tuple[str, int | None, float, float]]:
-    """Search exactly, by codes alone, with re-ranking, and for a given recall.
-
-    Each row has a name, the number of candidates that are re-ranked, the recall, and the queries per second.
-    """
+def _search_rows(indexes: dict[str, Index], data: VectorSet, progress: Progress) -> list[SearchRow]:
+    """Search exactly, and in each index by codes alone, with re-ranking, and for a given recall."""
     from autojacobin.evaluation import ground_truth, recall_curve
-    from autojacobin.search.distances import distances_of
 
-    queries, k = np.asarray(data.queries), min(_K, len(index))
-    candidates = min(max(_CANDIDATES, k), len(index))
+    queries, k = np.asarray(data.queries), min(_K, len(data.base))
+    candidates = min(max(_CANDIDATES, k), len(data.base))
     progress("searches", 0, 0)
     exact, truth = _timed(lambda: ground_truth(data.base, queries, k))
-    rows: list[tuple[str, int | None, float, float]] = [("exact distances, no codes", None, 1.0, len(queries) / exact)]
+    rows: list[SearchRow] = [("exact distances, no codes", None, 1.0, len(queries) / exact)]
 
-    def add(name: str, number: int | None, **how: Any) -> None:
+    def search(index: Index, name: str, number: int | None, **how: Any) -> float:
         seconds, (_, ids) = _timed(lambda: index.search(queries, k, **how))
-        rows.append((name, number, float(recall_curve(ids, truth, k, k)[-1]), len(queries) / seconds))
+        recall = float(recall_curve(ids, truth, k, k)[-1])
+        rows.append((name, number, recall, len(queries) / seconds))
+        return recall
 
-    distances = list(distances_of(index.hasher))
-    for distance in distances:
-        add(distance, None, distance=distance, rerank=False)
-    _, best = max(zip((row[2] for row in rows[1:]), distances, strict=True))  # by the recall of the codes alone
-    for distance in distances:
-        add(f"{distance}, re-ranked", candidates, distance=distance, candidates=candidates)
-    chosen = index.calibrated(k, _RECALL, distance=best).candidates
-    add(f"{best}, recall={_RECALL} asked for", chosen, distance=best, recall=_RECALL)
+    for name, index in indexes.items():
+        # Codes that are no signs are made for their default distance alone.
+        distances = index.hasher.distances if index.hasher.codes_are_signs else index.hasher.distances[:1]
+        recalls = [search(index, f"{name}, {one}", None, distance=one, rerank=False) for one in distances]
+        for one in distances:
+            search(index, f"{name}, {one}, re-ranked", candidates, distance=one, candidates=candidates)
+        _, best = max(zip(recalls, distances, strict=True))  # by the recall of the codes alone
+        chosen = index.calibrated(k, _RECALL, distance=best).candidates
+        search(index, f"{name}, {best}, recall={_RECALL}", chosen, distance=best, recall=_RECALL)
     return rows
 
 
@@ -187,32 +199,45 @@ def _timed(task: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def _print_m_recalls(made: Reproduction, depth: int, seeds: int) -> None:
-    from autojacobin.reproduction.settings import EVERY
+    from autojacobin.reproduction.settings import AUTOENCODER, EVERY
 
-    quality = made.tables["quality"]
+    quality, distances = made.tables["quality"], made.tables["distances"]
     trials = json.loads((made.folder / "results.json").read_text(encoding="utf-8"))["trials"]
-    seconds = [statistics.mean(t["seconds"]["fit"] for t in trials if t["method"] == method) for method in EVERY]
+
+    def training(method: str) -> str:
+        return f"{statistics.mean(t['seconds']['fit'] for t in trials if t['method'] == method):.1f} s"
+
     table = Table(box=None, pad_edge=False)
     table.add_column("   m-Recall")
     for row in quality.rows:
         table.add_column(f"k = {row[0].strip('()').partition(',')[0]}", justify="right", no_wrap=True)
     table.add_column("training", justify="right", no_wrap=True)
-    for column, (method, training) in enumerate(zip(quality.header[1:], seconds, strict=True), 1):
-        marked = [
-            f"{row[column]}{'*' if (r, column) in quality.bold else '≈' if (r, column) in quality.level else ' '}"
-            for r, row in enumerate(quality.rows)
-        ]
-        table.add_row(f"   {method}", *marked, f"{training:.1f} s")
+    for column, method in enumerate(EVERY, 1):
+        table.add_row(f"   {quality.header[column]}", *_marked(quality, column), training(method))
+    table.add_row()
+    for column, name in enumerate(distances.header[1:], 1):
+        if not name.endswith("Hamming"):  # these are above
+            table.add_row(f"   {name}", *_marked(distances, column), training(AUTOENCODER) if column == 1 else "")
     print_table(table)
     averaged = "Seed 0 alone" if seeds == 1 else f"Mean ± deviation of {seeds} seeds"
     _print(
         f"The share of a query's k true neighbours among the first i codes, averaged over i = 1 … {depth:,}. "
-        f"{averaged}. * best, ≈ level with it. Auto-JacoBin has the paper's settings, (chosen) the library's."
+        f"{averaged}. * best, ≈ level with it. Auto-JacoBin has the paper's settings, (chosen) the library's. The "
+        "upper rows compare codes by the Hamming distance, the lower ones keep the real values of the query."
     )
     _print(made.found["quality"])
+    _print(made.found["distances"])
 
 
-def _print_searches(rows: list[tuple[str, int | None, float, float]], k: int) -> None:
+def _marked(table: ReportTable, column: int) -> list[str]:
+    """Give a column of a table, with a mark behind the best cells and those level with them."""
+    return [
+        f"{row[column]}{'*' if (r, column) in table.bold else '≈' if (r, column) in table.level else ' '}"
+        for r, row in enumerate(table.rows)
+    ]
+
+
+def _print_searches(rows: list[SearchRow], k: int) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("   search")
     for title in ("candidates", f"recall@{k}", "queries per second"):
@@ -220,7 +245,10 @@ def _print_searches(rows: list[tuple[str, int | None, float, float]], k: int) ->
     for name, candidates, recall, rate in rows:
         table.add_row(f"   {name}", "" if candidates is None else f"{candidates:,}", f"{recall:.3f}", f"{rate:,.0f}")
     print_table(table)
-    _print(f"recall@{k}: the share of the {k} true neighbours among the {k} found. All queries are searched at once.")
+    _print(
+        f"recall@{k}: the share of the {k} true neighbours among the {k} found. All queries are searched at once. "
+        f"Both codes have the same length. With recall={_RECALL} the index chooses how many candidates it re-ranks."
+    )
 
 
 def _print_next_steps(made: Reproduction, seconds: float) -> None:

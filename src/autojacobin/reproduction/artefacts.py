@@ -11,7 +11,14 @@ from autojacobin.reproduction import findings, paper
 from autojacobin.reproduction.report import Table
 from autojacobin.reproduction.results import Results
 from autojacobin.reproduction.settings import Settings
-from autojacobin.reproduction.trials import Trial, alpha_trials, compared_trials, every_trial, first_seed
+from autojacobin.reproduction.trials import (
+    Trial,
+    alpha_trials,
+    compared_trials,
+    distance_trials,
+    every_trial,
+    first_seed,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,6 +73,14 @@ ARTEFACTS: dict[str, Artefact] = {
         paper.every_m_recall,
         findings.every_m_recall,
         trials=every_trial,
+    ),
+    "distances": Artefact(
+        "Beyond the paper: other distances, and the binary auto-encoder",
+        "Not in the paper: it compares codes by the Hamming distance. The distances here keep the real values of the "
+        "query and need no more memory. The binary auto-encoder is made for the distance to what its codes decode to.",
+        paper.distance_m_recalls,
+        findings.distance_m_recalls,
+        trials=distance_trials,
     ),
     "fig9": Artefact(
         "Figures 9 and 10: Recall@i of every method",

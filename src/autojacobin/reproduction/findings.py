@@ -10,14 +10,14 @@ from collections import Counter
 import numpy as np
 
 from autojacobin.reproduction import paper
-from autojacobin.reproduction.paper import PAPER_SECONDS, label
-from autojacobin.reproduction.results import Results, count_of, surely_better
-from autojacobin.reproduction.settings import CHOSEN, COMPARED, every_method
+from autojacobin.reproduction.paper import BY_DISTANCE, PAPER_SECONDS, label
+from autojacobin.reproduction.results import ASYMMETRICALLY, Results, count_of, surely_better
+from autojacobin.reproduction.settings import ASYMMETRIC, AUTOENCODER, CHOSEN, COMPARED, every_method
 from autojacobin.reproduction.trials import N_PICTURED, alpha_trial
 
 __all__ = [
-    "alphas", "cost", "depth_for_90", "every_m_recall", "m_recalls", "recall_at_1000", "recall_grid", "retrieval",
-    "training_times", "variant_m_recalls", "variants",
+    "alphas", "cost", "depth_for_90", "distance_m_recalls", "every_m_recall", "m_recalls", "recall_at_1000",
+    "recall_grid", "retrieval", "training_times", "variant_m_recalls", "variants",
 ]  # fmt: skip
 
 _OWN, _OTHERS = COMPARED[-1], COMPARED[:-1]
@@ -51,6 +51,25 @@ def every_m_recall(results: Results) -> str:
     if lost:
         where = "; ".join(f"{label(best)} at k = {k}, {bits} bits" for (k, bits), best in lost.items())
         sentence += f" It is behind: {where}."
+    return sentence
+
+
+def distance_m_recalls(results: Results) -> str:
+    """In how many rows the binary auto-encoder is best, and what the asymmetric distance gains over Hamming."""
+    rows = {(k, bits): results.level_with_best(BY_DISTANCE, bits, k) for k, bits in _rows(results)}
+    lost = Counter(best for best, near in rows.values() if AUTOENCODER not in (best, *near))
+    ahead = sum(best == AUTOENCODER and not near for best, near in rows.values())
+    sentence = (
+        f"With its own distance the binary auto-encoder is best or level with the best in {len(rows) - lost.total()} "
+        f"of {count_of(len(rows), 'row')}, and ahead of all others beyond the noise in {ahead}."
+    )
+    if lost:
+        where = ", ".join(f"{BY_DISTANCE[name]} in {number}" for name, number in lost.most_common())
+        sentence += f" Where it is behind, the best is {where}."
+    for method in ASYMMETRIC:
+        pairs = [results.level_with_best((method, method + ASYMMETRICALLY), bits, k) for k, bits in rows]
+        gains = [best != method and not near for best, near in pairs]
+        sentence += f" {label(method)} finds more by the asymmetric distance than by Hamming in {_of(gains)}."
     return sentence
 
 

@@ -12,16 +12,17 @@ from autojacobin.datasets import CATALOGUE
 from autojacobin.hashers import find_method
 from autojacobin.reproduction import trials
 from autojacobin.reproduction.report import Table
-from autojacobin.reproduction.results import Results, count_of
-from autojacobin.reproduction.settings import COMPARED, every_method
+from autojacobin.reproduction.results import ASYMMETRICALLY, Results, count_of
+from autojacobin.reproduction.settings import ASYMMETRIC, AUTOENCODER, COMPARED, every_method
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "PAPER_SECONDS", "alpha_m_recall", "alphas", "cost", "data_sets", "depth_for_90", "every_m_recall", "k_of_figure_8",
-    "label", "m_recalls", "models", "patches", "pictured", "points_for_90", "recall_at_1000", "recall_grid",
-    "retrieval", "stretched", "training_times", "typical", "variant_m_recalls", "variants",
+    "BY_DISTANCE", "PAPER_SECONDS", "alpha_m_recall", "alphas", "cost", "data_sets", "depth_for_90",
+    "distance_m_recalls", "every_m_recall", "k_of_figure_8", "label", "m_recalls", "models", "patches", "pictured",
+    "points_for_90", "recall_at_1000", "recall_grid", "retrieval", "stretched", "training_times", "typical",
+    "variant_m_recalls", "variants",
 ]  # fmt: skip
 
 _K_OF_FIGURE_8 = 100
@@ -59,7 +60,13 @@ def every_m_recall(results: Results) -> Table:
     return _compared(results, "quality", title, every_method())
 
 
-def _compared(results: Results, name: str, title: str, methods: tuple[str, ...]) -> Table:
+def distance_m_recalls(results: Results) -> Table:
+    """m-Recall by other distances than Hamming, and of the binary auto-encoder by its own."""
+    title = f"m-Recall by the distance on {results.data.name}, K = {results.settings.depth:,}"
+    return _compared(results, "distances", title, tuple(BY_DISTANCE), tuple(BY_DISTANCE.values()))
+
+
+def _compared(results: Results, name: str, title: str, methods: tuple[str, ...], labels: tuple[str, ...] = ()) -> Table:
     settings = results.settings
     rows: list[tuple[str, ...]] = []
     bold: set[tuple[int, int]] = set()
@@ -73,7 +80,7 @@ def _compared(results: Results, name: str, title: str, methods: tuple[str, ...])
     return Table(
         name,
         title,
-        ("(k, bits)", *map(label, methods)),
+        ("(k, bits)", *(labels or map(label, methods))),
         tuple(rows),
         frozenset(bold),
         note=f"{results.seeds_in_words.capitalize()}; {count_of(len(results.data.queries), 'query', 'queries')}. "
@@ -165,6 +172,14 @@ def _by_k_and_bits(results: Results, name: str, title: str, text: Callable[[str,
 def label(method: str) -> str:
     """Name of a method in tables and legends."""
     return find_method(method).label
+
+
+BY_DISTANCE: dict[str, str] = {
+    AUTOENCODER: f"{label(AUTOENCODER)}, decoded",
+    **{f"{method}{ASYMMETRICALLY}": f"{label(method)}, asymmetric" for method in reversed(ASYMMETRIC)},
+    **{method: f"{label(method)}, Hamming" for method in reversed(ASYMMETRIC)},
+}
+"""What is compared by distance, and its name in tables."""
 
 
 def patches(results: Results) -> Figure | str:

@@ -22,7 +22,10 @@ from autojacobin.evaluation import OverSeeds, mean_and_error, over_seeds, paired
 from autojacobin.reproduction.settings import Settings
 from autojacobin.reproduction.trials import Outcome, Trial
 
-__all__ = ["Results", "Store", "count_of", "surely_better"]
+__all__ = ["ASYMMETRICALLY", "Results", "Store", "count_of", "surely_better"]
+
+ASYMMETRICALLY = ", asymmetric"
+"""Behind the name of a method: its outcomes by the asymmetric distance."""
 
 _CHECKSUM_LENGTH = 65
 
@@ -51,13 +54,21 @@ class Results:
         return f"{count_of(n, 'query', 'queries')}, {'seed 0' if seeds == 1 else f'{seeds} seeds'}"
 
     def of(self, method: str, bits: int) -> list[Outcome]:
-        """Outcomes of a method with its default parameters at a code length, one per seed."""
+        """Outcomes of a method with its default parameters at a code length, one per seed.
+
+        They are by the default distance of the method, or by the asymmetric one if ``method`` ends with
+        ``ASYMMETRICALLY``.
+        """
+        name = method.removesuffix(ASYMMETRICALLY)
         found = {
             trial.seed: outcome
             for trial, outcome in self.outcomes.items()
-            if (trial.method, trial.bits, trial.parameters) == (method, bits, ())
+            if (trial.method, trial.bits, trial.parameters) == (name, bits, ())
         }
-        return [found[seed] for seed in sorted(found)]
+        in_order = [found[seed] for seed in sorted(found)]
+        if name == method:
+            return in_order
+        return [weighted for outcome in in_order if (weighted := outcome.by_asymmetric()) is not None]
 
     def m_recall(self, method: str, bits: int, k: int) -> OverSeeds:
         """m-Recall: mean and spread over the seeds."""
@@ -94,6 +105,7 @@ class Results:
         listed = []
         for trial, outcome in self.outcomes.items():
             means = {k: mean_and_error(outcome.m_recall(k)) for k in self.settings.ks}
+            weighted = outcome.by_asymmetric()
             listed.append(
                 {
                     "method": trial.method,
@@ -102,11 +114,16 @@ class Results:
                     "parameters": dict(trial.parameters),
                     "m_recall": {str(k): mean for k, (mean, _) in means.items()},
                     "standard_error": {str(k): error for k, (_, error) in means.items()},
+                    **({"m_recall_asymmetric": _means(weighted, self.settings.ks)} if weighted else {}),
                     "seconds": outcome.seconds,
                     "warned": list(outcome.warned),
                 }
             )
         return listed
+
+
+def _means(outcome: Outcome, ks: tuple[int, ...]) -> dict[str, float]:
+    return {str(k): float(outcome.m_recall(k).mean()) for k in ks}
 
 
 def count_of(n: int, one: str, many: str = "") -> str:
@@ -160,6 +177,7 @@ class Store:
             pictured=arrays.get("pictured"),
             history={name.removeprefix("history."): a for name, a in arrays.items() if name.startswith("history.")},
             warned=tuple(about["warned"]),
+            asymmetric=arrays.get("asymmetric"),
         )
 
     def keep_outcome(self, key: str, outcome: Outcome) -> None:
@@ -170,8 +188,11 @@ class Store:
             "about": np.array(json.dumps(about)),
             **{f"history.{name}": column for name, column in outcome.history.items()},
         }
-        if outcome.pictured is not None:
-            arrays["pictured"] = outcome.pictured
+        arrays |= {
+            name: array
+            for name, array in (("pictured", outcome.pictured), ("asymmetric", outcome.asymmetric))
+            if array is not None
+        }
         self._keep_arrays(key, arrays)
 
     def array(self, key: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:

@@ -12,7 +12,10 @@ from autojacobin.errors import DataError
 from autojacobin.hashers import Hasher, find_method, methods
 from autojacobin.search.arguments import as_count
 
-__all__ = ["CHOSEN", "COMPARED", "EVERY", "GRIDS", "VARIANTS", "Settings", "cut", "every_method", "make_hasher"]
+__all__ = [
+    "ASYMMETRIC", "AUTOENCODER", "CHOSEN", "COMPARED", "EVERY", "GRIDS", "VARIANTS", "Settings", "cut", "every_method",
+    "make_hasher",
+]  # fmt: skip
 
 COMPARED = ("LSH", "SpectralHashing", "ITQ", "OKMeans", "NOKMeans", "AutoJacoBin")
 VARIANTS = ("AutoBin1", "AutoBin2", "DAutoBin", "CAutoBin")
@@ -22,6 +25,9 @@ EVERY = (CHOSEN, COMPARED[-1], *COMPARED[:-1], *VARIANTS)
 
 The columns of a wide table need scrolling, so the most important one comes first.
 """
+ASYMMETRIC = ("ITQ", CHOSEN)
+"""The methods whose codes are compared by the asymmetric distance as well."""
+AUTOENCODER = "BinaryAutoencoder"
 
 _WEIGHTS = (0.01, 0.1, 1.0, 10.0)
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {

@@ -10,7 +10,7 @@ import json
 import re
 import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,23 @@ import numpy.typing as npt
 from autojacobin import __version__
 from autojacobin.datasets import VectorSet
 from autojacobin.evaluation.ranks import ranks_in_list
-from autojacobin.reproduction.settings import CHOSEN, COMPARED, VARIANTS, Settings, every_method, make_hasher
-from autojacobin.search import hamming_topk, rerank
+from autojacobin.reproduction.settings import (
+    ASYMMETRIC,
+    AUTOENCODER,
+    CHOSEN,
+    COMPARED,
+    VARIANTS,
+    Settings,
+    every_method,
+    make_hasher,
+)
+from autojacobin.search import asymmetric_topk, rerank
+from autojacobin.search.distances import DISTANCES
 
 __all__ = [
-    "N_PICTURED", "PAPER_ALPHA", "Outcome", "Trial", "alpha_trial", "alpha_trials", "compared_trials", "every_trial",
-    "fingerprint", "first_seed", "longest_bits", "n_looked_at", "run_trial", "variant_trials",
+    "N_PICTURED", "PAPER_ALPHA", "Outcome", "Trial", "alpha_trial", "alpha_trials", "compared_trials",
+    "distance_trials", "every_trial", "fingerprint", "first_seed", "longest_bits", "n_looked_at", "run_trial",
+    "variant_trials",
 ]  # fmt: skip
 
 PAPER_ALPHA = 0.1
@@ -32,13 +43,15 @@ N_PICTURED = 99  # neighbours of a query in figure 5 of the paper
 _SHARE_PICTURED = 10_000
 _QUERIES_PER_BLOCK = 1000
 _BYTES_PER_BLOCK = 2**24
+_LONGEST_ROUNDED = 2_184  # bits of an asymmetric search with rounded weights
 
 
 @dataclass(frozen=True)
 class Trial:
     """A method with a code length, a seed, and the parameters that differ from its defaults.
 
-    With ``pictured`` the points that figure 5 shows are kept for each query.
+    With ``pictured`` the points that figure 5 shows are kept for each query, with ``asymmetric`` the ranks by the
+    asymmetric distance as well.
     """
 
     method: str
@@ -46,6 +59,7 @@ class Trial:
     seed: int
     parameters: tuple[tuple[str, float], ...] = ()
     pictured: bool = False
+    asymmetric: bool = False
 
     @property
     def cost(self) -> int:
@@ -64,7 +78,8 @@ class Trial:
         It depends on the set, the depth, k, all parameters of the method, and the version of the library.
         """
         parameters = make_hasher(self.method, self.bits, self.seed, dict(self.parameters)).get_params()
-        named = [data, depth, k, self.method, sorted(parameters.items()), self.seed, self.pictured, __version__]
+        flags = [self.pictured, self.asymmetric]
+        named = [data, depth, k, self.method, sorted(parameters.items()), self.seed, *flags, __version__]
         digest = hashlib.sha256(json.dumps(named, default=str).encode()).hexdigest()[:16]
         return f"{'-'.join(re.findall('[A-Za-z0-9]+', self.method))}-{self.bits}-{self.seed}-{digest}"
 
@@ -76,7 +91,8 @@ class Outcome:
     Attributes
     ----------
     before : array of int32, shape (n_queries, k)
-        How many points were retrieved before each true neighbour; ``depth`` if it was not retrieved.
+        How many points were retrieved before each true neighbour, by the default distance of the method; ``depth``
+        if it was not retrieved.
     depth : int
         Number of points retrieved.
     seconds : dict of float
@@ -87,6 +103,8 @@ class Outcome:
         Cost and its terms at each step, for auto-encoders.
     warned : tuple of str
         Warnings of the fit.
+    asymmetric : array of int32, shape (n_queries, k), or None
+        The same as ``before``, by the asymmetric distance.
     """
 
     before: npt.NDArray[np.int32]
@@ -95,6 +113,11 @@ class Outcome:
     pictured: npt.NDArray[np.int32] | None = None
     history: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     warned: tuple[str, ...] = ()
+    asymmetric: npt.NDArray[np.int32] | None = None
+
+    def by_asymmetric(self) -> Outcome | None:
+        """Give the outcome by the asymmetric distance, if that was searched as well."""
+        return None if self.asymmetric is None else replace(self, before=self.asymmetric, asymmetric=None)
 
     def recall_curve(self, k: int) -> npt.NDArray[np.float64]:
         """Recall@i for i = 1 … depth, mean over the queries."""
@@ -120,18 +143,22 @@ def run_trial(trial: Trial, data: VectorSet, truth: npt.NDArray[np.int64], depth
     start = time.perf_counter()
     base = hasher.encode(data.base)
     seconds["encode"] = time.perf_counter() - start
-    queries = hasher.encode(data.queries)
-    looked_at = n_looked_at(len(base), depth)
-    before, pictured, seconds["search"] = [], [], 0.0
-    for first in range(0, len(queries), _QUERIES_PER_BLOCK):  # limits the memory for deep results
+    distance, looked_at = DISTANCES[hasher.distances[0]], n_looked_at(len(base), depth)
+    before, asymmetric, pictured, seconds["search"] = [], [], [], 0.0
+    for first in range(0, len(data.queries), _QUERIES_PER_BLOCK):  # limits the memory for deep results
         block = slice(first, first + _QUERIES_PER_BLOCK)
+        queries = data.queries[block]
+        encoded = distance.encode(hasher, queries)
         start = time.perf_counter()
-        _, ids = hamming_topk(queries[block], base, depth)
+        _, ids = distance.topk(encoded, base, depth)
         seconds["search"] += time.perf_counter() - start
-        before.append(ranks_in_list(ids, truth[block], truth.shape[1], depth).before.astype(np.int32))
+        before.append(_ranks(ids, truth[block], depth))
         if trial.pictured and depth >= N_PICTURED:
-            _, nearest = rerank(data.queries[block], ids[:, :looked_at], data.base, N_PICTURED)
+            _, nearest = rerank(queries, ids[:, :looked_at], data.base, N_PICTURED)
             pictured.append(nearest.astype(np.int32))
+        if trial.asymmetric:
+            _, ids = asymmetric_topk(hasher.project(queries), base, depth, exact=trial.bits > _LONGEST_ROUNDED)
+            asymmetric.append(_ranks(ids, truth[block], depth))
     return Outcome(
         before=np.concatenate(before),
         depth=depth,
@@ -139,7 +166,12 @@ def run_trial(trial: Trial, data: VectorSet, truth: npt.NDArray[np.int64], depth
         pictured=np.concatenate(pictured) if pictured else None,
         history=dict(getattr(hasher, "history_", {})),
         warned=tuple(dict.fromkeys(str(warning.message) for warning in caught)),
+        asymmetric=np.concatenate(asymmetric) if asymmetric else None,
     )
+
+
+def _ranks(ids: npt.NDArray[np.int64], truth: npt.NDArray[np.int64], depth: int) -> npt.NDArray[np.int32]:
+    return ranks_in_list(ids, truth, truth.shape[1], depth).before.astype(np.int32)
 
 
 def n_looked_at(n_base: int, depth: int) -> int:
@@ -161,7 +193,7 @@ def fingerprint(data: VectorSet) -> str:
 def compared_trials(settings: Settings) -> list[Trial]:
     """Trials of the compared methods with all lengths and seeds; figure 5 shows seed 0 with the longest codes."""
     return [
-        Trial(method, bits, seed, pictured=seed == 0 and bits == longest_bits(settings))
+        _default_trial(method, bits, seed, pictured=seed == 0 and bits == longest_bits(settings))
         for seed in range(settings.seeds)
         for bits in settings.bits
         for method in COMPARED
@@ -172,8 +204,21 @@ def every_trial(settings: Settings) -> list[Trial]:
     """Trials of all methods with their defaults."""
     others = [method for method in every_method() if method not in COMPARED]
     return compared_trials(settings) + [
-        Trial(method, bits, seed) for seed in range(settings.seeds) for bits in settings.bits for method in others
+        _default_trial(method, bits, seed)
+        for seed in range(settings.seeds)
+        for bits in settings.bits
+        for method in others
     ]
+
+
+def distance_trials(settings: Settings) -> list[Trial]:
+    """Trials for the comparison of distances."""
+    autoencoder = [_default_trial(AUTOENCODER, bits, seed) for seed in range(settings.seeds) for bits in settings.bits]
+    return [trial for trial in every_trial(settings) if trial.asymmetric] + autoencoder
+
+
+def _default_trial(method: str, bits: int, seed: int, *, pictured: bool = False) -> Trial:
+    return Trial(method, bits, seed, pictured=pictured, asymmetric=method in ASYMMETRIC)
 
 
 def variant_trials(settings: Settings, chosen: dict[str, dict[str, float]]) -> list[Trial]:
