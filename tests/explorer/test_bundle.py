@@ -17,7 +17,7 @@ from autojacobin.explorer import bundle as bundle_module
 from autojacobin.explorer.export import as_one_script
 from autojacobin.explorer.retrieved import encode_png, make_sprite
 from autojacobin.reproduction import Settings, reproduce
-from autojacobin.reproduction.settings import cut
+from autojacobin.reproduction.settings import cut, make_hasher
 from autojacobin.reproduction.trials import Trial, run_trial
 from autojacobin.search import asymmetric_topk
 from autojacobin.search import distances as distances_module
@@ -247,3 +247,18 @@ def test_modules_that_cannot_be_joined_are_refused(tmp_path, monkeypatch):
         as_one_script("a")
     (tmp_path / "b.js").write_text("export const b = 2;\n")
     assert "const { b } = module_b;" in as_one_script("a")
+
+
+def test_a_binary_auto_encoder_alone_is_shown_by_its_own_distance():
+    data = small_set()
+    settings = explorer_settings(data, bits=(8,), k=K, depth=DEPTH, training_points=300)
+    made = build_bundle(data, settings, methods=["binaryautoencoder"], wall=WALL, toy=False)
+    assert list(made.about["distances"]) == ["decoded", "asymmetric", "hamming"]
+    given = made.queries[0]["methods"]["BinaryAutoencoder"]["8"]["distances"]
+    hasher = make_hasher("BinaryAutoencoder", 8, 0, {}).fit(
+        data.train[np.sort(np.random.default_rng(0).choice(len(data.train), 300, replace=False))]
+    )
+    terms = hasher.distance_terms(data.queries[:1])
+    expected = terms.constants[0] - hasher.encode(data.base).to_signs() @ terms.weights[0]
+    near = expected[made.queries[0]["ids"]]
+    assert np.abs(np.array(given["decoded"]) - near).max() < 0.1 * np.ptp(expected)

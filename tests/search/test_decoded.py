@@ -101,7 +101,11 @@ def test_a_subset_and_bad_arguments():
     assert decoded_topk(hasher.distance_terms(X[:1])._replace(weights=np.empty((0, 16))), codes, 2)[1].shape == (0, 2)
     with pytest.raises(DataTypeError, match="base must be Codes, got ndarray"):
         decoded_topk(terms, X, 3)
-    with pytest.raises(DataError, match="9 columns, one for each bit, got float32 of shape"):
+    with pytest.raises(
+        DataTypeError, match=r"terms must be DistanceTerms, got ndarray; use hasher.distance_terms\(X\)"
+    ):
+        decoded_topk(hasher.project(X), codes, 3)
+    with pytest.raises(DataError, match="the terms are for codes of 16 bits, got a base of 9 bits"):
         decoded_topk(terms, Codes.from_bits(np.ones((3, 9))), 1)
     with pytest.raises(DataError, match="LSH has no distance 'decoded'"):
         fitted("LSH").distance_terms(X)

@@ -15,6 +15,7 @@ from autojacobin.errors import DataError, DataTypeError
 __all__ = ["as_floats", "as_matrix", "check_finite", "float_blocks"]
 
 _BYTES_PER_BLOCK = 2**21
+_BYTES_PER_GPU_BLOCK = 2**28  # a GPU waits for each block to be prepared
 
 
 def as_matrix(X: Any, name: str) -> Any:
@@ -70,7 +71,8 @@ def float_blocks(array: Any) -> Iterator[Any]:
     A memory map of any size passes through a buffer of some megabytes. The size of the blocks depends on
     the width alone, not on the machine.
     """
-    rows = max(1, _BYTES_PER_BLOCK // (8 * max(1, array.shape[1])))
+    at_once = _BYTES_PER_BLOCK if namespace(array) is np else _BYTES_PER_GPU_BLOCK
+    rows = max(1, at_once // (8 * max(1, array.shape[1])))
     for start in range(0, len(array), rows):
         yield _converted(array[start : start + rows])
 

@@ -19,8 +19,9 @@ from autojacobin.datasets import VectorSet, load_set
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.evaluation import ground_truth
 from autojacobin.explorer.retrieved import Retrieved, Sprite, make_sprite, ranks_of, retrieve
-from autojacobin.figures import METHOD_STYLES
+from autojacobin.figures.style import legend_order, style_of
 from autojacobin.figures.toy import train_toy
+from autojacobin.hashers import methods as registered_methods
 from autojacobin.reproduction.settings import CHOSEN, COMPARED, EVERY, Settings, cut, make_hasher
 from autojacobin.search import rerank
 from autojacobin.search.arguments import as_count
@@ -170,19 +171,20 @@ def build_bundle(
 
 def _as_method_names(methods: Sequence[str]) -> list[str]:
     """Give the names of methods, which may be given by name or label, in the order of legends."""
-    known = {word.lower(): name for name in EVERY for word in (name, METHOD_STYLES[name].label)}
+    known = {word.lower(): one.name for one in registered_methods() for word in (one.name, one.label)}
     given = [methods] if isinstance(methods, str) else list(methods)
     wrong = [name for name in given if name.lower() not in known]
     if wrong or not given:
-        raise DataError(f"there is no method {''.join(wrong[:1])!r}, expected some of: {', '.join(EVERY)}")
-    chosen = {known[name.lower()] for name in given}
-    return [name for name in METHOD_STYLES if name in chosen]
+        others = [one.name for one in registered_methods() if one.name not in EVERY]
+        names = ", ".join((*EVERY, *others))
+        raise DataError(f"there is no method {''.join(wrong[:1])!r}, expected some of: {names}")
+    return legend_order({known[name.lower()] for name in given})
 
 
 def _about(
     data: VectorSet, settings: Settings, methods: list[str], stops: list[int], chosen: npt.NDArray[np.int64]
 ) -> dict[str, Any]:
-    styles = [(name, METHOD_STYLES[name]) for name in methods]
+    styles = [(name, style_of(name)) for name in methods]
     return {
         "format": _FORMAT_VERSION,
         "library": __version__,
@@ -202,9 +204,9 @@ def _about(
 
 
 def _common_distances(retrieved: dict[str, dict[int, Retrieved]]) -> dict[str, str]:
-    """Give the distances that all methods know, and their summaries."""
+    """Give the distances that all methods know, and their summaries; the default of the first method comes first."""
     results = [result for lengths in retrieved.values() for result in lengths.values()]
-    return {name: entry.summary for name, entry in DISTANCES.items() if all(name in one.ids for one in results)}
+    return {name: DISTANCES[name].summary for name in results[0].ids if all(name in one.ids for one in results)}
 
 
 def _history(name: str, bits: int, hasher: Any) -> list[dict[str, Any]]:

@@ -78,7 +78,9 @@ def retrieve(
         before = ranks_in_list(ids, truth, truth.shape[1]).before
         found[name] = np.stack([(before < stop).sum(axis=0) for stop in stops], axis=1)
         kept[name] = ids[wall]
-        measure[name] = partial(_distances, distance, [encoded[row : row + 1] for row in wall], codes)
+        measure[name] = partial(
+            _distances, distance, [distance.encode(hasher, queries[row : row + 1]) for row in wall], codes
+        )
     return Retrieved(kept, found, codes, hasher.encode(queries)[wall], hasher.project(queries)[wall], measure)
 
 

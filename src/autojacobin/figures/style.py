@@ -81,6 +81,7 @@ _LOOKS: dict[str, tuple[Any, ...]] = {
     "CAutoBin": ("#882255", "h", _LONG),
     "AutoJacoBin": ("#D55E00", "o", _SOLID, 1.8),
     "AutoJacoBin (chosen)": ("#E69F00", "*", _LONG, 1.8),
+    "BinaryAutoencoder": ("#117733", "p", _SOLID, 1.8),
 }
 METHOD_STYLES: dict[str, MethodStyle] = {
     name: MethodStyle(find_method(name).label, *look) for name, look in _LOOKS.items()

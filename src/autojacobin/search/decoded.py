@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace
-from autojacobin.errors import DataError
+from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search.asymmetric import weighted_queries, weighted_topk
 from autojacobin.search.distances import DistanceTerms
 from autojacobin.search.queries import LARGEST_DISTANCE, Queries
@@ -99,6 +99,13 @@ def decoded_topk(
     >>> ids.ravel()
     array([0, 1, 2])
     """
+    if not isinstance(terms, DistanceTerms):
+        raise DataTypeError(f"terms must be DistanceTerms, got {type(terms).__name__}; use hasher.distance_terms(X)")
+    if isinstance(base, Codes) and terms.weights.shape[1:] != (base.n_bits,):
+        raise DataError(
+            f"the terms are for codes of {terms.weights.shape[1]} bits, got a base of {base.n_bits} bits; encode the "
+            "base with the hasher that gave the terms"
+        )
 
     def prepare(weights: Any) -> Queries:
         return decoded_queries(terms._replace(weights=weights))
