@@ -11,8 +11,8 @@ upper half of word i, and the sums of 32 codes come out in their order.
 Table entries are at most 127, so that two of them fit a byte. The sums are 16-bit words: one adds up whole words, which
 is the sum of the lower halves plus 256 times the sum of the upper ones, and the other adds up the upper halves.
 
-Each code has an *offset*, a 16-bit number, of which a query adds a multiple to its distance: the upper 16 bits of the
-product with its *factor*.
+Each code has an *offset*, a byte, of which a query adds a multiple to its distance: its product with the *factor* of
+the query, divided by 256.
 """
 
 from __future__ import annotations
@@ -24,81 +24,185 @@ from llvmlite import ir
 from numba import types
 
 from autojacobin.core.compilation import intrinsic, kernel, trailing_zeros, use_wide_registers
-from autojacobin.search.kernels.simd import CACHE_LINE, INT32, WORD, generate_loop, load, machine_has
+from autojacobin.search.kernels.simd import INT32, WORD, generate_loop, horizontal_sum, load, machine_has
 
-__all__ = ["CODES_PER_BLOCK", "LARGEST_ENTRY", "make_tables", "scan_lists", "write_blocks"]
+__all__ = [
+    "CODES_PER_BLOCK", "make_tables", "map_allowed", "read_blocks", "scan_lists", "sort_found", "sum_weights",
+    "write_blocks",
+]  # fmt: skip
 
 CODES_PER_BLOCK = 64
-LARGEST_ENTRY = 127
+_LARGEST_ENTRY = 127
 _ENTRIES = 16
 _BYTES = ir.VectorType(ir.IntType(8), CODES_PER_BLOCK)
-_HALF = ir.VectorType(ir.IntType(16), CODES_PER_BLOCK // 2)
+_WORDS = ir.VectorType(ir.IntType(16), CODES_PER_BLOCK // 2)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _UNBOUNDED = np.int64(2**62)
 _LARGEST_SUM = np.int64(2**16 - 1)
+_LARGEST_INT32 = np.int32(2**31 - 1)
+_FIRST_CODES = 4096
+_FEWEST_MORE = 128  # codes beyond k that are written down before the radius shrinks
+
+
+@kernel(inline=True)
+def _column(slot: int) -> int:
+    """Column of a code in its block."""
+    number = slot % CODES_PER_BLOCK
+    return 2 * number if number < CODES_PER_BLOCK // 2 else 2 * number - CODES_PER_BLOCK + 1
 
 
 @kernel
-def write_blocks(packed: Any, order: Any, blocks: Any) -> None:
-    """Write the rows ``order`` of packed codes to blocks, in this order; ``blocks`` holds zeros."""
-    for i in range(order.shape[0]):
-        column = i % CODES_PER_BLOCK
-        column = 2 * column if column < CODES_PER_BLOCK // 2 else 2 * column - CODES_PER_BLOCK + 1
+def write_blocks(packed: Any, rows: Any, blocks: Any) -> None:
+    """Write some rows of packed codes to blocks, in this order."""
+    for slot in range(rows.shape[0]):
         for b in range(packed.shape[1]):
-            blocks[i // CODES_PER_BLOCK, b, column] = packed[order[i], b]
+            blocks[slot // CODES_PER_BLOCK, b, _column(slot)] = packed[rows[slot], b]
+
+
+@kernel
+def read_blocks(blocks: Any, rows: Any, packed: Any) -> None:
+    """Undo :func:`write_blocks`."""
+    for slot in range(rows.shape[0]):
+        for b in range(packed.shape[1]):
+            packed[rows[slot], b] = blocks[slot // CODES_PER_BLOCK, b, _column(slot)]
+
+
+@kernel
+def sum_weights(packed: Any, labels: Any, weights: Any, sums: Any) -> None:
+    """Write −weights[label]·s for the code s ∈ {−1, 1} of each row."""
+    for row in range(packed.shape[0]):
+        label, total = labels[row], 0.0
+        for b in range(weights.shape[1]):
+            one = (packed[row, b >> 3] >> (b & 7)) & 1
+            total += -weights[label, b] if one else weights[label, b]
+        sums[row] = total
+
+
+@kernel
+def map_allowed(positions: Any, bounds: Any, allowed: Any, words: Any, counts: Any) -> None:
+    """Write a bitmap of positions in the order of lists, and count the allowed codes; both hold zeros."""
+    for number in range(bounds.shape[0] - 1):
+        for slot in range(bounds[number], bounds[number + 1]):
+            one = np.uint64(allowed[positions[slot] >> 3] >> (positions[slot] & 7)) & np.uint64(1)
+            words[slot >> 6] |= one << np.uint64(slot & 63)
+            counts[number] += np.int64(one)
+
+
+@kernel
+def sort_found(found: Any, nearest: Any) -> None:
+    """Sort the codes of each query by distance, equal distances by position; positions of -1 go last."""
+    keys = np.empty(found.shape[1], dtype=np.int64)
+    for q in range(found.shape[0]):
+        for i in range(found.shape[1]):
+            keys[i] = (np.int64(found[q, i]) << 32) | (nearest[q, i] & 0xFFFFFFFF)
+        keys.sort()
+        for i in range(found.shape[1]):
+            found[q, i] = np.int32(keys[i] >> 32)
+            position = keys[i] & 0xFFFFFFFF
+            nearest[q, i] = -1 if position == 0xFFFFFFFF else position
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _near_codes(
+def _measure_block(
     typing_context: Any,  # noqa: ARG001
-    blocks: Any, block: Any, tables: Any, q: Any, used: Any, offsets: Any, factor: Any, limit: Any, sums: Any,
+    blocks: Any, offsets: Any, block: Any, valid: Any, tables: Any, q: Any, factor: Any, start: Any, limit: Any,
+    sums: Any, row: Any,
 ) -> Any:  # fmt: skip
-    """Write the distances of query ``q`` to the 64 codes of a block, and give a bitmap of those up to ``limit``.
+    """Write ``start`` plus the distances of query ``q`` to the 64 codes of a block to a row of ``sums``.
 
-    Only the first ``used`` bytes of the codes count.
+    Sums that do not fit 16 bits, and those of codes that are not set in the bitmap ``valid``, are written as 65,535.
+    Gives a bitmap of the valid codes whose sums are at most ``limit``.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays = {i: context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 2, 5, 7 + 1)}
-        block, q, used, factor, limit = (arguments[i] for i in (1, 3, 4, 6, 7))
-        rows = builder.extract_value(arrays[0].shape, 1)
-        codes = builder.gep(arrays[0].data, [builder.mul(builder.mul(block, rows), WORD(CODES_PER_BLOCK))])
-        per_query = builder.mul(builder.extract_value(arrays[2].shape, 1), WORD(2 * _ENTRIES))
-        entries = builder.gep(arrays[2].data, [builder.mul(q, per_query)])
-        zero, fifteen = ir.Constant(_HALF, [0] * 32), ir.Constant(_BYTES, [15] * 64)
-        four, eight = ir.Constant(_HALF, [4] * 32), ir.Constant(_HALF, [8] * 32)
+        blocks, offsets, tables, sums = (
+            context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 1, 4, 9)
+        )
+        block, valid, q, factor, start, limit, row = (arguments[i] for i in (2, 3, 5, 6, 7, 8, 10))
+        width, used = (builder.extract_value(shape, 1) for shape in (blocks.shape, tables.shape))
+        codes = builder.gep(blocks.data, [builder.mul(builder.mul(block, width), WORD(CODES_PER_BLOCK))])
+        entries = builder.gep(tables.data, [builder.mul(builder.mul(q, used), WORD(2 * _ENTRIES))])
+        zero, eight = (_constant(_WORDS, number) for number in (0, 8))
 
         def add_byte(b: Any, totals: list[Any]) -> list[Any]:
-            row = load(builder, builder.gep(codes, [builder.mul(b, WORD(CODES_PER_BLOCK))]), _BYTES, 1)
+            bytes_ = load(builder, builder.gep(codes, [builder.mul(b, WORD(CODES_PER_BLOCK))]), _BYTES, 1)
             table = builder.gep(entries, [builder.mul(b, WORD(2 * _ENTRIES))])
-            low = builder.and_(row, fifteen)
-            shifted = builder.bitcast(builder.lshr(builder.bitcast(row, _HALF), four), _BYTES)
-            high = builder.and_(shifted, fifteen)
-            both = builder.add(
-                _look_up(builder, table, low), _look_up(builder, builder.gep(table, [WORD(_ENTRIES)]), high)
-            )
-            words = builder.bitcast(both, _HALF)
+            shifted = builder.lshr(builder.bitcast(bytes_, _WORDS), _constant(_WORDS, 4))
+            pair = [
+                _look_up(builder, builder.gep(table, [WORD(first)]), builder.and_(values, _constant(_BYTES, 15)))
+                for first, values in ((0, bytes_), (_ENTRIES, builder.bitcast(shifted, _BYTES)))
+            ]
+            words = builder.bitcast(builder.add(*pair), _WORDS)
             return [builder.add(totals[0], words), builder.add(totals[1], builder.lshr(words, eight))]
 
-        b, totals = WORD(0), [zero, zero]
-        b, totals = generate_loop(builder, b, used, 2, totals, lambda i, sums: add_byte(builder.add(i, WORD(1)), add_byte(i, sums)))
-        _, totals = generate_loop(builder, b, used, 1, totals, add_byte)
-        halves = [builder.sub(totals[0], builder.shl(totals[1], eight)), totals[1]]
+        _, (whole, upper) = generate_loop(builder, WORD(0), used, 1, [zero, zero], add_byte)
+        lower = builder.sub(whole, builder.shl(upper, eight))
+        factors, starts, limits = (
+            _splat(builder, builder.trunc(number, ir.IntType(16)), _WORDS) for number in (factor, start, limit)
+        )
+        near = WORD(0)
+        for first, totals in ((0, lower), (32, upper)):
+            place = builder.add(builder.mul(block, WORD(CODES_PER_BLOCK)), WORD(first))
+            small = load(builder, builder.gep(offsets.data, [place]), ir.VectorType(ir.IntType(8), 32), 1)
+            scaled = _upper_product(builder, builder.shl(builder.zext(small, _WORDS), eight), factors)
+            distances = _add_saturated(builder, builder.add(totals, scaled), starts)
+            bits = builder.trunc(builder.lshr(valid, WORD(first)), INT32)
+            mask = builder.bitcast(bits, ir.VectorType(ir.IntType(1), 32))
+            distances = builder.select(mask, distances, _constant(_WORDS, 65535))
+            out = builder.gep(sums.data, [builder.add(builder.mul(row, WORD(CODES_PER_BLOCK)), WORD(first))])
+            builder.store(distances, builder.bitcast(out, _WORDS.as_pointer())).align = 2
+            marks = builder.and_(builder.bitcast(builder.icmp_unsigned("<=", distances, limits), INT32), bits)
+            near = builder.or_(near, builder.shl(builder.zext(marks, WORD), WORD(first)))
+        return near
 
-        narrow = [_splat(builder, builder.trunc(number, ir.IntType(16)), _HALF) for number in (factor, limit)]
-        first = builder.mul(block, WORD(CODES_PER_BLOCK))
-        marks = []
-        for number, half in enumerate(halves):
-            place = builder.add(first, WORD(32 * number))
-            offset = load(builder, builder.gep(arrays[5].data, [place]), _HALF, 2)
-            distances = builder.add(half, _upper_product(builder, offset, narrow[0]))
-            out = builder.gep(arrays[8].data, [WORD(32 * number)])
-            builder.store(distances, builder.bitcast(out, _HALF.as_pointer())).align = 2
-            near = builder.icmp_unsigned("<=", distances, narrow[1])
-            marks.append(builder.zext(builder.bitcast(near, INT32), WORD))
-        return builder.or_(marks[0], builder.shl(marks[1], WORD(32)))
+    return types.uint64(blocks, offsets, block, valid, tables, q, factor, start, limit, sums, row), generate
 
-    return types.uint64(blocks, block, tables, q, used, offsets, factor, limit, sums), generate
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _mark_row(typing_context: Any, sums: Any, row: Any, limit: Any) -> Any:  # noqa: ARG001
+    """Bitmap of the 64 sums of a row that are at most ``limit``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        table = context.make_array(signature.args[0])(context, builder, arguments[0])
+        limits = _splat(builder, builder.trunc(arguments[2], ir.IntType(16)), _WORDS)
+        near = WORD(0)
+        for first in (0, 32):
+            place = builder.add(builder.mul(arguments[1], WORD(CODES_PER_BLOCK)), WORD(first))
+            values = load(builder, builder.gep(table.data, [place]), _WORDS, 2)
+            marks = builder.bitcast(builder.icmp_unsigned("<=", values, limits), INT32)
+            near = builder.or_(near, builder.shl(builder.zext(marks, WORD), WORD(first)))
+        return near
+
+    return types.uint64(sums, row, limit), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _count_sums(typing_context: Any, sums: Any, rows: Any, limit: Any) -> Any:  # noqa: ARG001
+    """Count the sums of the first ``rows`` rows that are at most ``limit``. There may be 2^16 rows."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        table = context.make_array(signature.args[0])(context, builder, arguments[0])
+        limits = _splat(builder, builder.trunc(arguments[2], ir.IntType(16)), _WORDS)
+        end = builder.mul(arguments[1], WORD(CODES_PER_BLOCK))
+
+        def add(place: Any, counts: list[Any]) -> list[Any]:
+            results = []
+            for first, count in zip((0, 32), counts, strict=True):
+                values = load(builder, builder.gep(table.data, [builder.add(place, WORD(first))]), _WORDS, 2)
+                more = builder.add(count, _constant(_WORDS, 1))
+                results.append(builder.select(builder.icmp_unsigned("<=", values, limits), more, count))
+            return results
+
+        _, counts = generate_loop(builder, WORD(0), end, CODES_PER_BLOCK, [_constant(_WORDS, 0)] * 2, add)
+        wide = ir.VectorType(INT32, 32)
+        total = builder.add(*(builder.zext(count, wide) for count in counts))
+        return builder.zext(horizontal_sum(builder, total, builder.add), WORD)
+
+    return types.int64(sums, rows, limit), generate
+
+
+def _constant(kind: Any, number: int) -> Any:
+    return ir.Constant(kind, [number] * kind.count)
 
 
 def _splat(builder: Any, number: Any, kind: Any) -> Any:
@@ -109,10 +213,18 @@ def _splat(builder: Any, number: Any, kind: Any) -> Any:
 
 
 def _upper_product(builder: Any, one: Any, other: Any) -> Any:
-    """Upper halves of the products of 16-bit numbers; LLVM finds the instruction."""
-    wide = ir.VectorType(INT32, _HALF.count)
+    """Upper halves of the products of 16-bit numbers."""
+    if machine_has("avx512bw"):  # LLVM does not always find this instruction by itself
+        kind = ir.FunctionType(_WORDS, [_WORDS, _WORDS])
+        return builder.call(builder.module.declare_intrinsic("llvm.x86.avx512.pmulhu.w.512", (), kind), [one, other])
+    wide = ir.VectorType(INT32, _WORDS.count)
     product = builder.mul(builder.zext(one, wide), builder.zext(other, wide))
-    return builder.trunc(builder.lshr(product, ir.Constant(wide, [16] * _HALF.count)), _HALF)
+    return builder.trunc(builder.lshr(product, _constant(wide, 16)), _WORDS)
+
+
+def _add_saturated(builder: Any, one: Any, other: Any) -> Any:
+    add = builder.module.declare_intrinsic("llvm.uadd.sat.v32i16", (), ir.FunctionType(_WORDS, [_WORDS, _WORDS]))
+    return builder.call(add, [one, other])
 
 
 _LOOK_UPS = (
@@ -158,8 +270,8 @@ def _join(builder: Any, one: Any, other: Any) -> Any:
 
 @kernel
 def make_tables(
-    weights: Any, constants: Any, low: float, step: float, tables: Any, factors: Any, starts: Any, units: Any,
-    smallest: Any,
+    weights: Any, constants: Any, probes: Any, low: float, step: float, tables: Any, factors: Any, starts: Any,
+    units: Any, smallest: Any,
 ) -> None:  # fmt: skip
     """Round the distances of queries to whole numbers of units; each query has its own unit.
 
@@ -167,11 +279,11 @@ def make_tables(
 
         constants[q, p] + low + step · offset − weights[q]·s
 
-    and in whole numbers starts[q, p] + (offset · factors[q] >> 16) + the entries of the tables, to be multiplied by
+    and in whole numbers starts[q, p] + (offset · factors[q] >> 8) + the entries of the tables, to be multiplied by
     units[q] and added to smallest[q].
     """
     n_bits, used = weights.shape[1], tables.shape[1]
-    largest = min(LARGEST_ENTRY, 2**14 // used)
+    largest = min(_LARGEST_ENTRY, 2**14 // used)
     sizes = np.zeros(8 * used, dtype=np.float32)
     for q in range(weights.shape[0]):
         total, widest = 0.0, np.float32(0)
@@ -182,17 +294,21 @@ def make_tables(
             widest = max(widest, sizes[4 * g] + sizes[4 * g + 1] + sizes[4 * g + 2] + sizes[4 * g + 3])
         nearest, farthest = np.inf, -np.inf
         for p in range(constants.shape[1]):
-            nearest, farthest = min(nearest, constants[q, p]), max(farthest, constants[q, p])
+            if probes[q, p] >= 0:
+                nearest = min(nearest, np.float64(constants[q, p]))
+                farthest = max(farthest, np.float64(constants[q, p]))
+        if nearest > farthest:  # nothing is probed
+            nearest = farthest = 0.0
         unit = max(
-            np.float64(widest) / largest, step * 65535 / (65535 - 2 * largest * used), (farthest - nearest) / 2**30
+            np.float64(widest) / largest, step * 255 / (65535 - 2 * largest * used), (farthest - nearest) / 2**30
         )
         if not unit > 0:
             unit = 1.0
         units[q] = unit
         smallest[q] = nearest + low - total / 2
-        factors[q] = min(np.int64(65535), np.int64(65536 * step / unit))
+        factors[q] = min(np.int64(65535), np.int64(256 * step / unit))
         for p in range(constants.shape[1]):
-            starts[q, p] = np.int32(np.rint((constants[q, p] - nearest) / unit))
+            starts[q, p] = np.int32(np.rint((constants[q, p] - nearest) / unit)) if probes[q, p] >= 0 else 0
         per_unit = np.float32(1 / unit)
         for b in range(n_bits):
             sizes[b] *= per_unit
@@ -220,109 +336,178 @@ def _write_table(weights: Any, q: int, sizes: Any, first: int, n_bits: int, tabl
 
 @kernel
 def scan_lists(
-    store: Any, allowed: Any, tables: Any, factors: Any, probes: Any, starts: Any, k: int, found: Any, slots: Any
+    store: Any, bounds: Any, positions: Any, allowed: Any, tables: Any, factors: Any, probes: Any, starts: Any, k: int,
+    found: Any, nearest: Any,
 ) -> None:  # fmt: skip
-    """Write the whole distances and slots of the ``k`` nearest codes of each query, in any order.
+    """Write the whole distances and the positions of the ``k`` nearest codes of each query, in any order.
 
-    ``store`` is the tuple (blocks, offsets, bounds, positions): list l holds the slots from bounds[l] to bounds[l + 1].
-    ``allowed`` is a bitmap of slots, empty if all count, and the number of allowed codes in each list. Probes below 0
-    are left out. Missing codes have slot -1.
+    ``store`` holds the blocks and the offsets. List l is the codes from bounds[l] to bounds[l + 1] of them.
+    ``allowed`` is a bitmap of these codes, empty if all count, and the number of allowed codes in each list. Probes
+    below 0 are left out. Missing codes have position -1.
+
+    The distances to the codes of the first lists are all written down. A radius that holds a few more than k of them is
+    found by counting. From then on, only codes within the radius are written down, and it shrinks whenever their
+    memory is full.
     """
     use_wide_registers()
-    blocks, offsets, bounds, positions = store
+    blocks, offsets = store
     bitmap, n_allowed = allowed
-    used = tables.shape[1]
-    trigger = k + max(k, 128)
-    distances = np.empty(trigger + CODES_PER_BLOCK, dtype=np.int32)
-    chosen = np.empty(trigger + CODES_PER_BLOCK, dtype=np.int64)
-    sums = np.empty(CODES_PER_BLOCK, dtype=np.uint16)
+    filtered = len(bitmap) > 0
+    trigger = k + max(k, _FEWEST_MORE)
+    distances = np.empty(trigger + 2 * CODES_PER_BLOCK, dtype=np.int32)
+    slots = np.empty(trigger + CODES_PER_BLOCK, dtype=np.int64)
+    most_rows = max(_FIRST_CODES, 4 * k) // CODES_PER_BLOCK
+    sums = np.empty((most_rows, CODES_PER_BLOCK), dtype=np.uint16)
+    firsts = np.empty(most_rows, dtype=np.int64)
     for q in range(probes.shape[0]):
-        count, radius = 0, _UNBOUNDED
-        for p in range(probes.shape[1]):
+        factor = np.int64(factors[q])
+        rows, p = 0, 0
+        while p < probes.shape[1]:
             number = np.int64(probes[q, p])
-            if number < 0 or starts[q, p] > radius:
+            if number >= 0 and (not filtered or n_allowed[number] > 0):
+                first, last = bounds[number], bounds[number + 1]
+                if rows + ((last + 63) >> 6) - (first >> 6) > most_rows:
+                    break
+                start = min(np.int64(starts[q, p]), _LARGEST_SUM)
+                for block in range(first >> 6, (last + 63) >> 6):
+                    valid = _codes_between(block, first, last)
+                    if filtered:
+                        valid &= bitmap[block]
+                    if valid:
+                        _measure_block(blocks, offsets, block, valid, tables, q, factor, start, 0, sums, rows)
+                        firsts[rows] = block << 6
+                        rows += 1
+            p += 1
+        count, radius = 0, _first_radius(sums, rows, k)
+        if radius == _UNBOUNDED:
+            p = 0
+        else:
+            for row in range(rows):
+                near = _mark_row(sums, row, radius)
+                count = _append(near, sums, row, np.int64(0), firsts[row], distances, slots, count)
+                if count >= trigger:
+                    radius = np.int64(_keep_nearest(distances, slots, count, k, positions))
+                    count = k
+        for later in range(p, probes.shape[1]):
+            number, start = np.int64(probes[q, later]), np.int64(starts[q, later])
+            if number < 0 or start > radius or (filtered and n_allowed[number] == 0):
                 continue
             first, last = bounds[number], bounds[number + 1]
-            if first == last or (len(bitmap) > 0 and n_allowed[number] == 0):
-                continue
-            start = np.int64(starts[q, p])
-            limit = min(radius - start, _LARGEST_SUM)
             for block in range(first >> 6, (last + 63) >> 6):
-                near = _near_codes(blocks, block, tables, q, used, offsets, factors[q], limit, sums)
-                place = block << 6
-                if place < first:
-                    near &= _ALL << np.uint64(first - place)
-                if place + 64 > last:
-                    near &= _ALL >> np.uint64(place + 64 - last)
-                if len(bitmap) > 0:
-                    near &= bitmap[block]
-                while near:
-                    i = np.int64(trailing_zeros(near))
-                    near &= near - np.uint64(1)
-                    distances[count] = np.int32(start + np.int64(sums[i]))
-                    chosen[count] = place + i
-                    count += 1
+                valid = _codes_between(block, first, last)
+                if filtered:
+                    valid &= bitmap[block]
+                limit = min(radius - start, _LARGEST_SUM)
+                if valid == 0 or limit < 0:
+                    continue
+                near = _measure_block(blocks, offsets, block, valid, tables, q, factor, np.int64(0), limit, sums, 0)
+                count = _append(near, sums, 0, start, block << 6, distances, slots, count)
                 if count >= trigger:
-                    radius = np.int64(_keep_nearest(distances, chosen, count, k, positions))
+                    radius = np.int64(_keep_nearest(distances, slots, count, k, positions))
                     count = k
-                    limit = min(radius - start, _LARGEST_SUM)
-                    if limit < 0:
-                        break
         if count > k:
-            _keep_nearest(distances, chosen, count, k, positions)
+            _keep_nearest(distances, slots, count, k, positions)
             count = k
         for i in range(count):
-            found[q, i], slots[q, i] = distances[i], chosen[i]
+            found[q, i], nearest[q, i] = distances[i], positions[slots[i]]
         for i in range(count, k):
-            found[q, i], slots[q, i] = np.int32(2**31 - 1), -1
+            found[q, i], nearest[q, i] = _LARGEST_INT32, -1
+
+
+@kernel(inline=True)
+def _codes_between(block: int, first: int, last: int) -> Any:
+    """Bitmap of the codes of a block that are between ``first`` and ``last``."""
+    valid, place = _ALL, block << 6
+    if place < first:
+        valid &= _ALL << np.uint64(first - place)
+    if place + 64 > last:
+        valid &= _ALL >> np.uint64(place + 64 - last)
+    return valid
+
+
+@kernel(inline=True)
+def _append(near: Any, sums: Any, row: int, start: Any, place: int, distances: Any, slots: Any, count: Any) -> Any:
+    """Write down the marked codes of a row; gives their new number."""
+    count = np.uint64(count)
+    while near:
+        i = trailing_zeros(near)
+        near &= near - np.uint64(1)
+        distances[count] = np.int32(start + np.int64(sums[np.uint64(row), i]))
+        slots[count] = place + np.int64(i)
+        count += np.uint64(1)
+    return np.int64(count)
+
+
+@kernel(inline=True)
+def _first_radius(sums: Any, rows: int, k: int) -> Any:
+    """Radius that ``k`` sums or a few more do not exceed; unbounded if there are too few."""
+    low, high = np.int64(0), _LARGEST_SUM - 1
+    if rows == 0 or _count_sums(sums, rows, high) < k:
+        return _UNBOUNDED
+    while low < high:
+        middle = (low + high) >> 1
+        within = _count_sums(sums, rows, middle)
+        if within < k:
+            low = middle + 1
+        else:
+            high = middle
+            if within <= k + (k >> 3):
+                break
+    return high
 
 
 @kernel
-def _keep_nearest(distances: Any, slots: Any, count: int, k: int, positions: Any) -> int:
+def _keep_nearest(distances: Any, slots: Any, count: int, k: int, positions: Any) -> Any:
     """Move the ``k`` nearest of ``count`` codes to the front, and give the distance of the k-th.
 
-    Of equal distances, the lower positions stay.
+    Of equal distances, the lower positions stay. The memory must exceed ``count`` by 64.
     """
     use_wide_registers()
     radius = _kth_smallest(distances, count, k)
-    within, below = 0, 0
-    for i in range(count):
-        within += distances[i] <= radius
-        below += distances[i] < radius
-    last = np.int64(0)
+    within, below = _count_up_to(distances, count, radius), _count_up_to(distances, count, np.int32(radius - 1))
+    last = np.int64(-1)
     if within > k:
-        ties, n_ties = np.empty(within - below, dtype=np.int32), 0
+        ties, n_ties = np.empty(within - below + CODES_PER_BLOCK, dtype=np.int32), 0
         for i in range(count):
             if distances[i] == radius:
                 ties[n_ties] = positions[slots[i]]
                 n_ties += 1
         last = np.int64(_kth_smallest(ties, n_ties, k - below))
-    kept = 0
-    for i in range(count):
+    kept = np.uint64(0)
+    for i in range(np.uint64(count)):
         # written in any case and then counted or not: the CPU would mispredict half of the branches
         distance, slot = distances[i], slots[i]
         distances[kept], slots[kept] = distance, slot
-        if distance == radius and within > k:
-            kept += np.int64(positions[slot]) <= last
-        else:
-            kept += distance <= radius
+        stays = distance <= radius
+        if within > k and distance == radius:
+            stays = np.int64(positions[slot]) <= last
+        kept += np.uint64(stays)
     return radius
 
 
 @kernel
 def _kth_smallest(values: Any, count: int, k: int) -> Any:
-    """The ``k``-th smallest of the first ``count`` values of int32: halve the range, and count by whole vectors."""
+    """The ``k``-th smallest of the first ``count`` values of int32: halve the range, and count by whole vectors.
+
+    The values after them are overwritten, up to a multiple of 64.
+    """
     use_wide_registers()
     low, high = values[0], values[0]
+    for i in range(count, (count + 63) & ~63):
+        values[i] = _LARGEST_INT32
     for i in range(np.uint64(count)):
         low, high = min(low, values[i]), max(high, values[i])
     while low < high:
         middle = np.int32((np.int64(low) + np.int64(high)) >> 1)
-        within = np.int32(0)
-        for i in range(np.uint64(count)):
-            within = np.int32(within + np.int32(values[i] <= middle))
-        if within >= k:
-            high = middle
-        else:
-            low = np.int32(middle + 1)
+        enough = _count_up_to(values, count, middle) >= k  # no branch: the CPU could not predict it
+        low, high = np.int32(low if enough else middle + 1), np.int32(middle if enough else high)
     return low
+
+
+@kernel(inline=True)
+def _count_up_to(values: Any, count: int, limit: Any) -> Any:
+    """Count values up to ``limit``, in whole vectors; those after the first ``count`` are larger."""
+    within = np.int32(0)
+    for i in range((np.uint64(count) + np.uint64(63)) & ~np.uint64(63)):
+        within = np.int32(within + np.int32(values[i] <= limit))
+    return within
