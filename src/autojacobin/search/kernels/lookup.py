@@ -106,12 +106,12 @@ def sort_found(found: Any, nearest: Any) -> None:
 def _measure_block(
     typing_context: Any,  # noqa: ARG001
     blocks: Any, offsets: Any, block: Any, valid: Any, tables: Any, q: Any, factor: Any, start: Any, limit: Any,
-    sums: Any, row: Any,
+    sums: Any, row: Any, ahead: Any,
 ) -> Any:  # fmt: skip
     """Write ``start`` plus the distances of query ``q`` to the 64 codes of a block to a row of ``sums``.
 
     Sums that do not fit 16 bits, and those of codes that are not set in the bitmap ``valid``, are written as 65,535.
-    Gives a bitmap of the valid codes whose sums are at most ``limit``.
+    Gives a bitmap of the valid codes whose sums are at most ``limit``. Prefetches block ``ahead``.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -120,12 +120,16 @@ def _measure_block(
         )
         block, valid, q, factor, start, limit, row = (arguments[i] for i in (2, 3, 5, 6, 7, 8, 10))
         width, used = (builder.extract_value(shape, 1) for shape in (blocks.shape, tables.shape))
-        codes = builder.gep(blocks.data, [builder.mul(builder.mul(block, width), WORD(CODES_PER_BLOCK))])
+        codes, later = (
+            builder.gep(blocks.data, [builder.mul(builder.mul(number, width), WORD(CODES_PER_BLOCK))])
+            for number in (block, arguments[11])
+        )
         entries = builder.gep(tables.data, [builder.mul(builder.mul(q, used), WORD(2 * _ENTRIES))])
         zero, eight = (_constant(_WORDS, number) for number in (0, 8))
 
         def add_byte(b: Any, totals: list[Any]) -> list[Any]:
             bytes_ = load(builder, builder.gep(codes, [builder.mul(b, WORD(CODES_PER_BLOCK))]), _BYTES, 1)
+            _prefetch(builder, builder.gep(later, [builder.mul(b, WORD(CODES_PER_BLOCK))]))
             table = builder.gep(entries, [builder.mul(b, WORD(2 * _ENTRIES))])
             shifted = builder.lshr(builder.bitcast(bytes_, _WORDS), _constant(_WORDS, 4))
             pair = [
@@ -135,6 +139,7 @@ def _measure_block(
             words = builder.bitcast(builder.add(*pair), _WORDS)
             return [builder.add(totals[0], words), builder.add(totals[1], builder.lshr(words, eight))]
 
+        _prefetch(builder, builder.gep(offsets.data, [builder.mul(arguments[11], WORD(CODES_PER_BLOCK))]))
         _, (whole, upper) = generate_loop(builder, WORD(0), used, 1, [zero, zero], add_byte)
         lower = builder.sub(whole, builder.shl(upper, eight))
         factors, starts, limits = (
@@ -155,7 +160,7 @@ def _measure_block(
             near = builder.or_(near, builder.shl(builder.zext(marks, WORD), WORD(first)))
         return near
 
-    return types.uint64(blocks, offsets, block, valid, tables, q, factor, start, limit, sums, row), generate
+    return types.uint64(blocks, offsets, block, valid, tables, q, factor, start, limit, sums, row, ahead), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -199,6 +204,13 @@ def _count_sums(typing_context: Any, sums: Any, rows: Any, limit: Any) -> Any:  
         return builder.zext(horizontal_sum(builder, total, builder.add), WORD)
 
     return types.int64(sums, rows, limit), generate
+
+
+def _prefetch(builder: Any, pointer: Any) -> None:
+    """Ask for a cache line without waiting for it."""
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, INT32, INT32, INT32])
+    prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
+    builder.call(prefetch, [pointer, INT32(0), INT32(3), INT32(1)])  # to read, keep in all caches, data
 
 
 def _constant(kind: Any, number: int) -> Any:
@@ -347,34 +359,39 @@ def scan_lists(
 
     The distances to the codes of the first lists are all written down. A radius that holds a few more than k of them is
     found by counting. From then on, only codes within the radius are written down, and it shrinks whenever their
-    memory is full.
+    memory is full. Blocks of the next list are prefetched, which may be any addresses.
     """
     use_wide_registers()
     blocks, offsets = store
     bitmap, n_allowed = allowed
     filtered = len(bitmap) > 0
+    n_queries, n_probes = probes.shape
     trigger = k + max(k, _FEWEST_MORE)
     distances = np.empty(trigger + 2 * CODES_PER_BLOCK, dtype=np.int32)
     slots = np.empty(trigger + CODES_PER_BLOCK, dtype=np.int64)
     most_rows = max(_FIRST_CODES, 4 * k) // CODES_PER_BLOCK
     sums = np.empty((most_rows, CODES_PER_BLOCK), dtype=np.uint16)
     firsts = np.empty(most_rows, dtype=np.int64)
-    for q in range(probes.shape[0]):
+    for q in range(n_queries):
         factor = np.int64(factors[q])
         rows, p = 0, 0
-        while p < probes.shape[1]:
+        while p < n_probes:
             number = np.int64(probes[q, p])
             if number >= 0 and (not filtered or n_allowed[number] > 0):
                 first, last = bounds[number], bounds[number + 1]
                 if rows + ((last + 63) >> 6) - (first >> 6) > most_rows:
                     break
                 start = min(np.int64(starts[q, p]), _LARGEST_SUM)
+                following = probes[q, p + 1] if p + 1 < n_probes else probes[min(q + 1, n_queries - 1), 0]
+                ahead = (bounds[max(following, 0)] >> 6) - (first >> 6)
                 for block in range(first >> 6, (last + 63) >> 6):
                     valid = _codes_between(block, first, last)
                     if filtered:
                         valid &= bitmap[block]
                     if valid:
-                        _measure_block(blocks, offsets, block, valid, tables, q, factor, start, 0, sums, rows)
+                        _measure_block(
+                            blocks, offsets, block, valid, tables, q, factor, start, 0, sums, rows, block + ahead
+                        )
                         firsts[rows] = block << 6
                         rows += 1
             p += 1
@@ -388,11 +405,13 @@ def scan_lists(
                 if count >= trigger:
                     radius = np.int64(_keep_nearest(distances, slots, count, k, positions))
                     count = k
-        for later in range(p, probes.shape[1]):
+        for later in range(p, n_probes):
             number, start = np.int64(probes[q, later]), np.int64(starts[q, later])
             if number < 0 or start > radius or (filtered and n_allowed[number] == 0):
                 continue
             first, last = bounds[number], bounds[number + 1]
+            following = probes[q, later + 1] if later + 1 < n_probes else probes[min(q + 1, n_queries - 1), 0]
+            ahead = (bounds[max(following, 0)] >> 6) - (first >> 6)
             for block in range(first >> 6, (last + 63) >> 6):
                 valid = _codes_between(block, first, last)
                 if filtered:
@@ -400,7 +419,9 @@ def scan_lists(
                 limit = min(radius - start, _LARGEST_SUM)
                 if valid == 0 or limit < 0:
                     continue
-                near = _measure_block(blocks, offsets, block, valid, tables, q, factor, np.int64(0), limit, sums, 0)
+                near = _measure_block(
+                    blocks, offsets, block, valid, tables, q, factor, np.int64(0), limit, sums, 0, block + ahead
+                )
                 count = _append(near, sums, 0, start, block << 6, distances, slots, count)
                 if count >= trigger:
                     radius = np.int64(_keep_nearest(distances, slots, count, k, positions))
