@@ -25,9 +25,10 @@ from autojacobin.search.kernels.simd import empty_aligned
 
 __all__ = ["Centres", "kmeans"]
 
-_PRODUCTS_PER_BLOCK = 2**18  # which stay in the cache of a core
-_FEWEST_ROWS, _MOST_ROWS = 16, 1024  # of a block
-_BLOCKS_PER_TASK = 16
+_PRODUCTS_PER_BLOCK = 2**21
+_FEWEST_ROWS, _MOST_ROWS = 128, 1024  # of a block; each product packs all centres again, so it should have many rows
+_BLOCKS_PER_TASK = 8
+_QUERIES_PER_TASK = 256
 _LISTS_PER_TASK = 64
 _SAMPLE_PER_LIST = 128
 _STRIP = 64
@@ -95,7 +96,7 @@ class Centres:
         numbers = np.empty((len(vectors), wanted), dtype=np.int32)
         squared = np.empty((len(vectors), wanted), dtype=np.float32)
         norms = self._norms if usable is None else np.where(usable, self._norms, np.float32(np.inf))
-        per_task = self._rows_per_block
+        per_task = _QUERIES_PER_TASK
 
         def work(start: int) -> None:
             values = empty_aligned((-(-len(self) // _STRIP) * _STRIP,), np.float32)

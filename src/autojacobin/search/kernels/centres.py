@@ -15,7 +15,8 @@ from autojacobin.core.compilation import kernel, use_wide_registers
 
 __all__ = ["group_rows", "nearest_column", "nearest_columns", "write_means"]
 
-_STRIP = 64
+_STRIP, _NARROW_STRIP = 64, 16
+_MOST_INSERTED = 100  # more numbers are sorted faster in another way
 
 
 @kernel
@@ -57,9 +58,9 @@ def nearest_columns(products: Any, norms: Any, squares: Any, values: Any, bits: 
         for j in range(np.uint64(columns)):
             value = (square - np.float32(2) * products[row, j]) + norms[j]
             values[j] = value if value > 0 else np.float32(0)
-        low, high = np.int32(0), bits[0]
+        low, high = bits[0], bits[0]
         for j in range(np.uint64(columns)):
-            high = max(high, bits[j])
+            low, high = min(low, bits[j]), max(high, bits[j])
         while low < high:
             middle = np.int32((np.int64(low) + np.int64(high)) >> 1)
             within = np.int32(0)
@@ -67,25 +68,38 @@ def nearest_columns(products: Any, norms: Any, squares: Any, values: Any, bits: 
                 within = np.int32(within + np.int32(bits[j] <= middle))
             enough = within >= wanted
             low, high = np.int32(low if enough else middle + 1), np.int32(middle if enough else high)
-            if enough and within <= wanted + (wanted >> 2):
+            if enough and within <= wanted + (wanted >> 2) + 4:
                 break
         count = 0
         first = np.uint64(0)
         while first < padded:
             near = False
-            for j in range(first, first + np.uint64(_STRIP)):
+            for j in range(first, first + np.uint64(_NARROW_STRIP)):
                 near |= bits[j] <= high
             if near:
-                for j in range(first, first + np.uint64(_STRIP)):
+                for j in range(first, first + np.uint64(_NARROW_STRIP)):
                     if bits[j] <= high and j < columns:
                         keys[count] = (np.int64(bits[j]) << 32) | np.int64(j)
                         count += 1
-            first += np.uint64(_STRIP)
-        keys[:count].sort()
+            first += np.uint64(_NARROW_STRIP)
+        if count > _MOST_INSERTED:
+            keys[:count].sort()
+        else:
+            _insertion_sort(keys, count)
         for i in range(wanted):
             j = keys[i] & 0xFFFFFFFF
             squared[row, i] = values[j]
             labels[row, i] = j if values[j] < np.inf else -1
+
+
+@kernel(inline=True)
+def _insertion_sort(keys: Any, count: int) -> None:
+    for i in range(np.uint64(1), np.uint64(count)):
+        key, place = keys[i], np.uint64(i)
+        while place > 0 and keys[place - np.uint64(1)] > key:
+            keys[place] = keys[place - np.uint64(1)]
+            place = place - np.uint64(1)
+        keys[place] = key
 
 
 @kernel

@@ -40,7 +40,8 @@ _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _UNBOUNDED = np.int64(2**62)
 _LARGEST_SUM = np.int64(2**16 - 1)
 _LARGEST_INT32 = np.int32(2**31 - 1)
-_FIRST_CODES = 4096
+_FIRST_CODES = 2048  # of a query, which are all written down
+_GUESS_PER_BYTE = 128  # of the first radius
 _FEWEST_MORE = 128  # codes beyond k that are written down before the radius shrinks
 
 
@@ -395,7 +396,7 @@ def scan_lists(
                         firsts[rows] = block << 6
                         rows += 1
             p += 1
-        count, radius = 0, _first_radius(sums, rows, k)
+        count, radius = 0, _first_radius(sums, rows, k, _GUESS_PER_BYTE * tables.shape[1])
         if radius == _UNBOUNDED:
             p = 0
         else:
@@ -460,20 +461,22 @@ def _append(near: Any, sums: Any, row: int, start: Any, place: int, distances: A
 
 
 @kernel(inline=True)
-def _first_radius(sums: Any, rows: int, k: int) -> Any:
-    """Radius that ``k`` sums or a few more do not exceed; unbounded if there are too few."""
-    low, high = np.int64(0), _LARGEST_SUM - 1
-    if rows == 0 or _count_sums(sums, rows, high) < k:
+def _first_radius(sums: Any, rows: int, k: int, guess: int) -> Any:
+    """Radius that ``k`` sums or a few more do not exceed, from a guess on; unbounded if there are too few."""
+    if CODES_PER_BLOCK * rows < k:
         return _UNBOUNDED
+    low, high = np.int64(0), min(np.int64(guess), _LARGEST_SUM - 1)
+    while _count_sums(sums, rows, high) < k:
+        if high == _LARGEST_SUM - 1:
+            return _UNBOUNDED
+        low, high = high + 1, min(2 * high, _LARGEST_SUM - 1)
     while low < high:
         middle = (low + high) >> 1
         within = _count_sums(sums, rows, middle)
-        if within < k:
-            low = middle + 1
-        else:
-            high = middle
-            if within <= k + (k >> 3):
-                break
+        enough = within >= k  # no branch: the CPU could not predict it
+        low, high = low if enough else middle + 1, middle if enough else high
+        if enough and within <= k + (k >> 2) + _FEWEST_MORE // 8:
+            break
     return high
 
 
