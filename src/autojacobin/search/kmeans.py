@@ -21,14 +21,13 @@ from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_count
 from autojacobin.search.kernels.centres import group_rows, nearest_column, nearest_columns, write_means
-from autojacobin.search.kernels.simd import empty_aligned
 
 __all__ = ["Centres", "kmeans"]
 
 _PRODUCTS_PER_BLOCK = 2**21
 _FEWEST_ROWS, _MOST_ROWS = 128, 1024  # of a block; each product packs all centres again, so it should have many rows
 _BLOCKS_PER_TASK = 8
-_QUERIES_PER_TASK = 256
+_QUERIES_PER_TASK, _FEW_QUERIES = 256, 4
 _LISTS_PER_TASK = 64
 _SAMPLE_PER_LIST = 128
 _STRIP = 64
@@ -96,17 +95,18 @@ class Centres:
         numbers = np.empty((len(vectors), wanted), dtype=np.int32)
         squared = np.empty((len(vectors), wanted), dtype=np.float32)
         norms = self._norms if usable is None else np.where(usable, self._norms, np.float32(np.inf))
-        per_task = _QUERIES_PER_TASK
 
         def work(start: int) -> None:
-            values = empty_aligned((-(-len(self) // _STRIP) * _STRIP,), np.float32)
-            values[len(self) :] = np.inf
-            for rows, block, products in self._products(vectors, start, start + per_task):
+            values = np.full(-(-len(self) // _STRIP) * _STRIP, np.inf, dtype=np.float32)
+            for rows, block, products in self._products(vectors, start, start + _QUERIES_PER_TASK):
                 squares = np.einsum("ij,ij->i", block, block)
                 nearest_columns(products, norms, squares, values, values.view(np.int32), numbers[rows], squared[rows])
 
-        with one_blas_thread():
-            run_tasks(work, [(start,) for start in range(0, len(vectors), per_task)])
+        if len(vectors) <= _FEW_QUERIES:  # threads and their limit would take longer than the search
+            work(0)
+        else:
+            with one_blas_thread():
+                run_tasks(work, [(start,) for start in range(0, len(vectors), _QUERIES_PER_TASK)])
         return numbers, squared
 
     def _as_vectors(self, X: Any) -> npt.NDArray[Any]:
@@ -127,7 +127,7 @@ class Centres:
     ) -> Iterator[tuple[slice, npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
         """Give the rows from ``start`` to ``end`` in blocks, less the origin, and their products with the centres."""
         per_block, end = self._rows_per_block, min(end, len(vectors))
-        memory = empty_aligned((min(per_block, end - start), len(self)), np.float32)
+        memory = np.empty((min(per_block, end - start), len(self)), dtype=np.float32)
         for first in range(start, end, per_block):
             rows = slice(first, min(first + per_block, end))
             block = as_floats(vectors[rows], first).astype(np.float32, copy=False) - self.origin

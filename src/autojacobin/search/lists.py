@@ -302,24 +302,31 @@ class Lists:
         found = np.empty((parts, len(queries), k), dtype=np.int32)
         positions = np.empty((parts, len(queries), k), dtype=np.int64)
 
+        store, bitmap = (self.blocks, self.offsets), tuple(allowed or _ALL_CODES)
+
         def search(part: int, start: int) -> None:
             rows = slice(start, start + _QUERIES_PER_TASK)
+            probes, starts = queries.probes[rows], queries.starts[rows]
+            if parts > 1:
+                probes, starts = (np.ascontiguousarray(table[:, part::parts]) for table in (probes, starts))
             out = found[part, rows], positions[part, rows]
             scan_lists(
-                (self.blocks, self.offsets), self.bounds, self.positions, tuple(allowed or _ALL_CODES),
-                queries.tables[rows], queries.factors[rows], np.ascontiguousarray(queries.probes[rows, part::parts]),
-                np.ascontiguousarray(queries.starts[rows, part::parts]), k, *out,
+                store, self.bounds, self.positions, bitmap, queries.tables[rows], queries.factors[rows], probes, starts,
+                k, *out,
             )  # fmt: skip
             if ordered and parts == 1:
                 sort_found(*out)
 
-        starts = range(0, len(queries), _QUERIES_PER_TASK)
-        run_tasks(search, [(part, start) for start in starts for part in range(parts)])
+        tasks = [(part, start) for start in range(0, len(queries), _QUERIES_PER_TASK) for part in range(parts)]
+        if len(tasks) == 1:
+            search(*tasks[0])
+        else:
+            run_tasks(search, tasks)
         return merge_topk(list(zip(found, positions, strict=True)), k)
 
     def _parts_of_probes(self, queries: ListQueries) -> int:
         """Into how many parts to divide the probes of each query: one, unless few queries scan many codes."""
-        if len(queries) > _QUERIES_PER_TASK // 2 or not len(queries) or usable_cores() == 1:
+        if self.n < 2 * _FEWEST_CODES_PER_PART or not 0 < len(queries) <= _QUERIES_PER_TASK // 2:
             return 1
         probes = queries.probes
         codes = int(np.where(probes >= 0, self.bounds[probes + 1] - self.bounds[probes], 0).sum())
