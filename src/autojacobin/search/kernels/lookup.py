@@ -134,7 +134,7 @@ def _measure_block(
             table = builder.gep(entries, [builder.mul(b, WORD(2 * _ENTRIES))])
             shifted = builder.lshr(builder.bitcast(bytes_, _WORDS), _constant(_WORDS, 4))
             pair = [
-                _look_up(builder, builder.gep(table, [WORD(first)]), builder.and_(values, _constant(_BYTES, 15)))
+                _look_up(builder, builder.gep(table, [WORD(first)]), values)
                 for first, values in ((0, bytes_), (_ENTRIES, builder.bitcast(shifted, _BYTES)))
             ]
             words = builder.bitcast(builder.add(*pair), _WORDS)
@@ -248,17 +248,22 @@ _LOOK_UPS = (
 )
 
 
-def _look_up(builder: Any, table: Any, indices: Any) -> Any:
-    """Entries of a table of 16 bytes for 64 indices, by the widest instruction of the machine."""
-    small = ir.VectorType(ir.IntType(8), _ENTRIES)
-    entries = load(builder, table, small, 1)
+def _look_up(builder: Any, table: Any, values: Any) -> Any:
+    """Entries of a table of 16 bytes for the lower four bits of 64 values, by the best instruction of the machine."""
+    entries = load(builder, table, ir.VectorType(ir.IntType(8), _ENTRIES), 1)
+    if machine_has("avx512vbmi"):  # looks at the lower six bits, and the table is repeated
+        repeated = _shuffle(builder, entries, [i % _ENTRIES for i in range(CODES_PER_BLOCK)])
+        kind = ir.FunctionType(_BYTES, [_BYTES, _BYTES])
+        permute = builder.module.declare_intrinsic("llvm.x86.avx512.permvar.qi.512", (), kind)
+        return builder.call(permute, [repeated, values])
+    indices = builder.and_(values, _constant(_BYTES, _ENTRIES - 1))
     for feature, width, name in _LOOK_UPS:
         if machine_has(feature):
-            kind = ir.VectorType(ir.IntType(8), width)
-            wide_table = _shuffle(builder, entries, [i % _ENTRIES for i in range(width)])
-            function = builder.module.declare_intrinsic(name, (), ir.FunctionType(kind, [kind, kind]))
+            part = ir.VectorType(ir.IntType(8), width)
+            repeated = _shuffle(builder, entries, [i % _ENTRIES for i in range(width)])
+            function = builder.module.declare_intrinsic(name, (), ir.FunctionType(part, [part, part]))
             parts = [
-                builder.call(function, [wide_table, _shuffle(builder, indices, list(range(start, start + width)))])
+                builder.call(function, [repeated, _shuffle(builder, indices, list(range(start, start + width)))])
                 for start in range(0, CODES_PER_BLOCK, width)
             ]
             while len(parts) > 1:
