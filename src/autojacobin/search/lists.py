@@ -24,6 +24,7 @@ the next.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -51,7 +52,7 @@ __all__ = ["AllowedCodes", "ListQueries", "Lists", "OffsetGrid", "code_offsets",
 
 _MOST_CODES = 2**31 - 1  # positions are stored in 32 bits
 _MOST_BITS = 2**16
-_QUERIES_PER_TASK = 64
+_QUERIES_PER_TASK, _PREPARED_PER_TASK = 64, 256
 _FEWEST_CODES_PER_PART = 2**17  # of a query whose probes are divided among the cores
 _LEVELS = 255
 
@@ -151,11 +152,16 @@ def list_queries(
         np.empty(n),
         np.empty(n),
     )
-    make_tables(
-        np.ascontiguousarray(weights, dtype=np.float32), np.ascontiguousarray(constants, dtype=np.float32),
-        queries.probes, grid.low, grid.step, queries.tables, queries.factors, queries.starts, queries.units,
-        queries.smallest,
-    )  # fmt: skip
+    floats, added = (np.ascontiguousarray(array, dtype=np.float32) for array in (weights, constants))
+
+    def prepare(start: int) -> None:
+        rows = slice(start, start + _PREPARED_PER_TASK)
+        make_tables(
+            floats[rows], added[rows], queries.probes[rows], grid.low, grid.step, queries.tables[rows],
+            queries.factors[rows], queries.starts[rows], queries.units[rows], queries.smallest[rows],
+        )  # fmt: skip
+
+    _run(prepare, [(start,) for start in range(0, n, _PREPARED_PER_TASK)])
     return queries
 
 
@@ -317,11 +323,8 @@ class Lists:
             if ordered and parts == 1:
                 sort_found(*out)
 
-        tasks = [(part, start) for start in range(0, len(queries), _QUERIES_PER_TASK) for part in range(parts)]
-        if len(tasks) == 1:
-            search(*tasks[0])
-        else:
-            run_tasks(search, tasks)
+        starts = range(0, len(queries), _QUERIES_PER_TASK)
+        _run(search, [(part, start) for start in starts for part in range(parts)])
         return merge_topk(list(zip(found, positions, strict=True)), k)
 
     def _parts_of_probes(self, queries: ListQueries) -> int:
@@ -331,3 +334,11 @@ class Lists:
         probes = queries.probes
         codes = int(np.where(probes >= 0, self.bounds[probes + 1] - self.bounds[probes], 0).sum())
         return max(1, min(usable_cores(), codes // _FEWEST_CODES_PER_PART, int(probes.shape[1])))
+
+
+def _run(work: Callable[..., None], tasks: list[tuple[int, ...]]) -> None:
+    """Run tasks on all cores, or at once if there is only one: threads would take as long as a search."""
+    if len(tasks) == 1:
+        work(*tasks[0])
+    else:
+        run_tasks(work, tasks)

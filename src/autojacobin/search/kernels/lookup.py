@@ -37,6 +37,7 @@ _ENTRIES = 16
 _BYTES = ir.VectorType(ir.IntType(8), CODES_PER_BLOCK)
 _WORDS = ir.VectorType(ir.IntType(16), CODES_PER_BLOCK // 2)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_ZERO, _ONE, _TWO, _THREE = np.float32(0), np.uint64(1), np.uint64(2), np.uint64(3)
 _UNBOUNDED = np.int64(2**62)
 _LARGEST_SUM = np.int64(2**16 - 1)
 _LARGEST_INT32 = np.int32(2**31 - 1)
@@ -306,10 +307,11 @@ def make_tables(
     for q in range(weights.shape[0]):
         total, widest = 0.0, np.float32(0)
         for b in range(n_bits):
-            sizes[b] = np.float32(2) * abs(np.float32(weights[q, b]))
-            total += sizes[b]
+            sizes[b] = np.float32(-2) * np.float32(weights[q, b])  # what a set bit adds to the distance
+            total += abs(sizes[b])
         for g in range(2 * used):
-            widest = max(widest, sizes[4 * g] + sizes[4 * g + 1] + sizes[4 * g + 2] + sizes[4 * g + 3])
+            width = abs(sizes[4 * g]) + abs(sizes[4 * g + 1]) + abs(sizes[4 * g + 2]) + abs(sizes[4 * g + 3])
+            widest = max(widest, width)
         nearest, farthest = np.inf, -np.inf
         for p in range(constants.shape[1]):
             if probes[q, p] >= 0:
@@ -331,25 +333,22 @@ def make_tables(
         for b in range(n_bits):
             sizes[b] *= per_unit
         for g in range(2 * used):
-            _write_table(weights, q, sizes, 4 * g, n_bits, tables[q, g >> 1, g & 1])
+            _write_table(sizes, np.uint64(4 * g), tables, np.uint64(q), np.uint64(g >> 1), np.uint64(g & 1))
 
 
 @kernel(inline=True)
-def _write_table(weights: Any, q: int, sizes: Any, first: int, n_bits: int, table: Any) -> None:
-    """Write the sums of sizes over the bits that differ from the signs of four weights, for the 16 values."""
-    signs = 0
-    for j in range(min(4, n_bits - first)):
-        signs |= (1 if weights[q, first + j] >= 0 else 0) << j
-    one, two, three, four = sizes[first], sizes[first + 1], sizes[first + 2], sizes[first + 3]
-    for value in range(_ENTRIES):
-        differs = value ^ signs
+def _write_table(sizes: Any, first: Any, tables: Any, q: Any, byte: Any, half: Any) -> None:
+    """Write the sums of sizes over the bits that differ from the signs of four sizes, for the 16 values."""
+    one, two, three, four = sizes[first], sizes[first + _ONE], sizes[first + _TWO], sizes[first + _THREE]
+    # a bit whose size is negative adds nothing if it is set, and otherwise what it takes from the constant here
+    constant = np.float32(0.5) - (min(one, _ZERO) + min(two, _ZERO) + min(three, _ZERO) + min(four, _ZERO))
+    for value in range(np.uint64(_ENTRIES)):
         total = (
-            one * np.float32(differs & 1)
-            + two * np.float32((differs >> 1) & 1)
-            + three * np.float32((differs >> 2) & 1)
-            + four * np.float32((differs >> 3) & 1)
+            (constant + one * np.float32(value & _ONE))
+            + (two * np.float32((value >> _ONE) & _ONE) + three * np.float32((value >> _TWO) & _ONE))
+            + four * np.float32((value >> _THREE) & _ONE)
         )
-        table[value] = np.uint8(total + np.float32(0.5))
+        tables[q, byte, half, value] = np.uint8(np.int32(total))
 
 
 @kernel
