@@ -1,0 +1,184 @@
+"""Inverted lists: recall@10 after re-ranking against queries a second, beside FAISS, and where the time goes.
+
+    python benchmarks/lists.py [--data DIR] [--set sift] [--lists 512] [--bits 64 128] [--threads 1] [--clock cpu]
+
+Ours: k-means, codes of the residuals by a binary auto-encoder, lists, exact re-ranking. FAISS: IVF with PQ fast-scan
+and exact re-ranking (``IndexRefineFlat``), left out if it is not installed (pip install faiss-cpu). Both are swept over
+probes and candidates, in turns. Of each, the fastest setting that reaches a recall is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--data", metavar="DIR", help="folder of sets (default: AUTOJACOBIN_DATA)")
+parser.add_argument("--set", default="sift")
+parser.add_argument("--lists", type=int, default=512)
+parser.add_argument("--bits", type=int, nargs="+", default=[64, 128])
+parser.add_argument("--probes", type=int, nargs="+", default=[8, 12, 16, 24, 32, 48, 64])
+parser.add_argument("--candidates", type=int, nargs="+", default=[20, 30, 40, 60, 80, 120, 200, 300])
+parser.add_argument("--queries", type=int, default=1000, help="at most so many")
+parser.add_argument("--threads", type=int, default=1)
+parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="on a busy machine: cpu, with one thread")
+parser.add_argument("--rounds", type=int, default=3)
+arguments = parser.parse_args()
+os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library reads it
+
+import numpy as np  # noqa: E402
+
+from autojacobin import BinaryAutoencoder  # noqa: E402
+from autojacobin.datasets import VectorSet, load_set  # noqa: E402
+from autojacobin.search import rerank  # noqa: E402
+from autojacobin.search.kmeans import Centres, kmeans  # noqa: E402
+from autojacobin.search.lists import Lists, code_offsets, list_queries  # noqa: E402
+
+try:
+    import faiss
+except ImportError:
+    faiss = None
+
+K = 10
+RECALLS = (0.8, 0.9, 0.95, 0.97, 0.99)
+NOW = time.perf_counter if arguments.clock == "wall" else time.process_time
+
+
+@dataclass
+class Contender:
+    """One index: ``search(probes, candidates)`` gives the 10 nearest of each query."""
+
+    name: str
+    search: Callable[[int, int], Any]
+
+
+class Ours:
+    """Lists of the residuals of a set."""
+
+    def __init__(self, data: VectorSet, centres: Centres, n_bits: int) -> None:
+        self.centres, self.base = centres, np.ascontiguousarray(data.base)  # bvecs have gaps between rows
+        learned, start = centres.assign(data.train), NOW()
+        self.hasher = BinaryAutoencoder(n_bits, random_state=0).fit(data.train - centres.points[learned])
+        fitted = NOW()
+        labels = centres.assign(data.base)
+        codes = self.hasher.encode(data.base - centres.points[labels])
+        encoded = NOW()
+        terms = self.hasher.distance_terms
+        offsets = code_offsets(codes, labels, terms(centres.origin - centres.points).weights)
+        self.lists = Lists.build(codes, labels, len(centres), offsets)
+        print(
+            f"{n_bits} bits: trained in {fitted - start:.1f} s, encoded in {encoded - fitted:.1f} s, grouped in "
+            f"{NOW() - encoded:.2f} s"
+        )
+        self.zero = terms(np.zeros_like(centres.points[:1])).weights
+
+    def prepare(self, Q: Any, probes: Any, squared: Any) -> Any:
+        """Queries whose probes are known."""
+        weights = self.hasher.distance_terms(Q - self.centres.origin).weights - self.zero
+        return list_queries(weights[:, : len(self.hasher.decoder_)], probes, squared, self.lists.grid)
+
+    def search(self, Q: Any, probes: int, candidates: int) -> Any:
+        """The 10 nearest of the candidates."""
+        queries = self.prepare(Q, *self.centres.nearest(Q - self.hasher.mean_, probes))
+        found = self.lists.nearest(queries, candidates, ordered=False)[1]
+        return rerank(Q, found, self.base, K)[1]
+
+    def profile(self, Q: Any, probes: int, candidates: int) -> dict[str, float]:
+        """Microseconds of each step for a query, and nanoseconds of the scan for a code."""
+        shifted = Q - self.hasher.mean_
+        coarse, (numbers, squared) = best_time(lambda: self.centres.nearest(shifted, probes))
+        tables, queries = best_time(lambda: self.prepare(Q, numbers, squared))
+        scan, (_, found) = best_time(lambda: self.lists.nearest(queries, candidates, ordered=False))
+        exact, _ = best_time(lambda: rerank(Q, found, self.base, K))
+        codes = (self.lists.bounds[numbers + 1] - self.lists.bounds[numbers]).sum()
+        steps = {"coarse search": coarse, "tables": tables, "scan and selection": scan, "re-ranking": exact}
+        per_query = {name: 1e6 * seconds / len(Q) for name, seconds in steps.items()}
+        return {**per_query, "codes": codes / len(Q), "ns per code": 1e9 * scan / codes}
+
+
+def best_time(task: Callable[[], Any]) -> tuple[float, Any]:
+    """Shortest time of several runs, and the result."""
+    best = float("inf")
+    for _ in range(3 * arguments.rounds):
+        start = NOW()
+        result = task()
+        best = min(best, NOW() - start)
+    return best, result
+
+
+def peers(data: VectorSet, Q: Any) -> Iterator[Contender]:
+    """IVF with PQ fast-scan of as many bytes, and exact re-ranking."""
+    faiss.omp_set_num_threads(arguments.threads)
+    for n_bits in arguments.bits:
+        codes = f"PQ{n_bits // 4}x4fsr"
+        index = faiss.index_factory(data.base.shape[1], f"IVF{arguments.lists},{codes}")
+        start = NOW()
+        index.train(data.base.astype(np.float32))
+        refined = faiss.IndexRefineFlat(index)
+        refined.add(data.base.astype(np.float32))
+        print(f"FAISS IVF{arguments.lists},{codes}: built in {NOW() - start:.1f} s")
+
+        def search(probes: int, candidates: int, index: Any = index, refined: Any = refined) -> Any:
+            index.nprobe, refined.k_factor = probes, candidates / K
+            return refined.search(Q, K)[1]
+
+        yield Contender(f"FAISS {codes}, {n_bits} bits", search)
+
+
+def sweep(contenders: list[Contender], truth: Any) -> dict[str, list[tuple[float, float, int, int]]]:
+    """(recall, seconds, probes, candidates) of each contender and setting, timed in turns."""
+    points: dict[str, list[tuple[float, float, int, int]]] = {one.name: [] for one in contenders}
+    for probes in arguments.probes:
+        for candidates in arguments.candidates:
+            best = {one.name: float("inf") for one in contenders}
+            for _ in range(arguments.rounds):
+                for one in contenders:
+                    start = NOW()
+                    found = one.search(probes, candidates)
+                    best[one.name] = min(best[one.name], NOW() - start)
+                    recall = (found[:, :, None] == truth[:, None, :K]).any(axis=1).mean()
+                    if len(points[one.name]) and points[one.name][-1][2:] == (probes, candidates):
+                        points[one.name].pop()
+                    points[one.name].append((recall, best[one.name], probes, candidates))
+    return points
+
+
+def main() -> None:
+    """Build, profile and sweep."""
+    data = load_set(arguments.set, arguments.data or os.environ.get("AUTOJACOBIN_DATA"))
+    assert data.truth is not None
+    Q, truth = data.queries[: arguments.queries].astype(np.float32), data.truth[: arguments.queries]
+    start = NOW()
+    centres = kmeans(data.base, arguments.lists, random_state=0)
+    print(f"{len(data.base):,} vectors, {arguments.lists} lists by k-means in {NOW() - start:.1f} s")
+    ours = {n_bits: Ours(data, centres, n_bits) for n_bits in arguments.bits}
+    for n_bits, one in ours.items():
+        one.search(Q[:10], 8, 20)
+        for probes, candidates in ((16, 40), (32, 40), (32, 100), (32, 400)):
+            figures = one.profile(Q, probes, candidates)
+            text = ", ".join(f"{name} {value:.2f}" for name, value in figures.items())
+            print(f"{n_bits} bits, {probes} probes, {candidates} candidates: {text}")
+    contenders = [
+        Contender(f"ours, {n_bits} bits", lambda probes, c, one=one: one.search(Q, probes, c))
+        for n_bits, one in ours.items()
+    ]
+    if faiss is not None:
+        contenders += peers(data, Q)
+    for name, points in sweep(contenders, truth).items():
+        print(name)
+        for recall in RECALLS:
+            reached = [point for point in points if point[0] >= recall]
+            if reached:
+                got, seconds, probes, candidates = min(reached, key=lambda point: point[1])
+                print(
+                    f"  {recall:.2f}: {len(Q) / seconds:9,.0f} queries/s, {1e6 * seconds / len(Q):6.1f} µs a query "
+                    f"({probes} probes, {candidates} candidates, recall {got:.4f})"
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,541 @@
+"""Distances by lookup tables: 64 codes at a time, for one query.
+
+A table has an entry for each of the 16 values of four bits of a code. With two tables for each byte of a code, a
+distance is a sum of table entries. CPUs look up 16 to 64 bytes by one instruction, in tables of 16 entries that stay in
+a register. (F. André, A.-M. Kermarrec and N. Le Scouarnec, "Cache locality is not enough", VLDB 2015.)
+
+A *block* is 64 codes, byte by byte: row b holds byte b of each code. Code i is in column 2 i for i < 32, and in column
+2 (i − 32) + 1 otherwise. So the bytes of a row, seen as 16-bit words, hold code i in the lower and code i + 32 in the
+upper half of word i, and the sums of 32 codes come out in their order.
+
+Table entries are at most 127, so that two of them fit a byte. The sums are 16-bit words: one adds up whole words, which
+is the sum of the lower halves plus 256 times the sum of the upper ones, and the other adds up the upper halves.
+
+Each code has an *offset*, a byte, of which a query adds a multiple to its distance: its product with the *factor* of
+the query, divided by 256.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from autojacobin.core.compilation import intrinsic, kernel, trailing_zeros, use_wide_registers
+from autojacobin.search.kernels.simd import INT32, WORD, generate_loop, horizontal_sum, load, machine_has
+
+__all__ = [
+    "CODES_PER_BLOCK", "make_tables", "map_allowed", "read_blocks", "scan_lists", "sort_found", "sum_weights",
+    "write_blocks",
+]  # fmt: skip
+
+CODES_PER_BLOCK = 64
+_LARGEST_ENTRY = 127
+_ENTRIES = 16
+_BYTES = ir.VectorType(ir.IntType(8), CODES_PER_BLOCK)
+_WORDS = ir.VectorType(ir.IntType(16), CODES_PER_BLOCK // 2)
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_ZERO, _ONE, _TWO, _THREE = np.float32(0), np.uint64(1), np.uint64(2), np.uint64(3)
+_UNBOUNDED = np.int64(2**62)
+_LARGEST_SUM = np.int64(2**16 - 1)
+_LARGEST_INT32 = np.int32(2**31 - 1)
+_FIRST_CODES = 2048  # of a query, which are all written down
+_GUESS_PER_BYTE = 128  # of the first radius
+_FEWEST_MORE = 128  # codes beyond k that are written down before the radius shrinks
+
+
+@kernel(inline=True)
+def _column(slot: int) -> int:
+    """Column of a code in its block."""
+    number = slot % CODES_PER_BLOCK
+    return 2 * number if number < CODES_PER_BLOCK // 2 else 2 * number - CODES_PER_BLOCK + 1
+
+
+@kernel
+def write_blocks(packed: Any, rows: Any, blocks: Any) -> None:
+    """Write some rows of packed codes to blocks, in this order."""
+    for slot in range(rows.shape[0]):
+        for b in range(packed.shape[1]):
+            blocks[slot // CODES_PER_BLOCK, b, _column(slot)] = packed[rows[slot], b]
+
+
+@kernel
+def read_blocks(blocks: Any, rows: Any, packed: Any) -> None:
+    """Undo :func:`write_blocks`."""
+    for slot in range(rows.shape[0]):
+        for b in range(packed.shape[1]):
+            packed[rows[slot], b] = blocks[slot // CODES_PER_BLOCK, b, _column(slot)]
+
+
+@kernel
+def sum_weights(packed: Any, labels: Any, weights: Any, sums: Any) -> None:
+    """Write −weights[label]·s for the code s ∈ {−1, 1} of each row."""
+    for row in range(packed.shape[0]):
+        label, total = labels[row], 0.0
+        for b in range(weights.shape[1]):
+            one = (packed[row, b >> 3] >> (b & 7)) & 1
+            total += -weights[label, b] if one else weights[label, b]
+        sums[row] = total
+
+
+@kernel
+def map_allowed(positions: Any, bounds: Any, allowed: Any, words: Any, counts: Any) -> None:
+    """Write a bitmap of positions in the order of lists, and count the allowed codes; both hold zeros."""
+    for number in range(bounds.shape[0] - 1):
+        for slot in range(bounds[number], bounds[number + 1]):
+            one = np.uint64(allowed[positions[slot] >> 3] >> (positions[slot] & 7)) & np.uint64(1)
+            words[slot >> 6] |= one << np.uint64(slot & 63)
+            counts[number] += np.int64(one)
+
+
+@kernel
+def sort_found(found: Any, nearest: Any) -> None:
+    """Sort the codes of each query by distance, equal distances by position; positions of -1 go last."""
+    keys = np.empty(found.shape[1], dtype=np.int64)
+    for q in range(found.shape[0]):
+        for i in range(found.shape[1]):
+            keys[i] = (np.int64(found[q, i]) << 32) | (nearest[q, i] & 0xFFFFFFFF)
+        keys.sort()
+        for i in range(found.shape[1]):
+            found[q, i] = np.int32(keys[i] >> 32)
+            position = keys[i] & 0xFFFFFFFF
+            nearest[q, i] = -1 if position == 0xFFFFFFFF else position
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _measure_block(
+    typing_context: Any,  # noqa: ARG001
+    blocks: Any, offsets: Any, block: Any, valid: Any, tables: Any, q: Any, factor: Any, start: Any, limit: Any,
+    sums: Any, row: Any, ahead: Any,
+) -> Any:  # fmt: skip
+    """Write ``start`` plus the distances of query ``q`` to the 64 codes of a block to a row of ``sums``.
+
+    Sums that do not fit 16 bits, and those of codes that are not set in the bitmap ``valid``, are written as 65,535.
+    Gives a bitmap of the valid codes whose sums are at most ``limit``. Prefetches block ``ahead``.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        blocks, offsets, tables, sums = (
+            context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 1, 4, 9)
+        )
+        block, valid, q, factor, start, limit, row = (arguments[i] for i in (2, 3, 5, 6, 7, 8, 10))
+        width, used = (builder.extract_value(shape, 1) for shape in (blocks.shape, tables.shape))
+        codes, later = (
+            builder.gep(blocks.data, [builder.mul(builder.mul(number, width), WORD(CODES_PER_BLOCK))])
+            for number in (block, arguments[11])
+        )
+        entries = builder.gep(tables.data, [builder.mul(builder.mul(q, used), WORD(2 * _ENTRIES))])
+        zero, eight = (_constant(_WORDS, number) for number in (0, 8))
+
+        def add_byte(b: Any, totals: list[Any]) -> list[Any]:
+            bytes_ = load(builder, builder.gep(codes, [builder.mul(b, WORD(CODES_PER_BLOCK))]), _BYTES, 1)
+            _prefetch(builder, builder.gep(later, [builder.mul(b, WORD(CODES_PER_BLOCK))]))
+            table = builder.gep(entries, [builder.mul(b, WORD(2 * _ENTRIES))])
+            shifted = builder.lshr(builder.bitcast(bytes_, _WORDS), _constant(_WORDS, 4))
+            pair = [
+                _look_up(builder, builder.gep(table, [WORD(first)]), values)
+                for first, values in ((0, bytes_), (_ENTRIES, builder.bitcast(shifted, _BYTES)))
+            ]
+            words = builder.bitcast(builder.add(*pair), _WORDS)
+            return [builder.add(totals[0], words), builder.add(totals[1], builder.lshr(words, eight))]
+
+        _prefetch(builder, builder.gep(offsets.data, [builder.mul(arguments[11], WORD(CODES_PER_BLOCK))]))
+        _, (whole, upper) = generate_loop(builder, WORD(0), used, 1, [zero, zero], add_byte)
+        lower = builder.sub(whole, builder.shl(upper, eight))
+        factors, starts, limits = (
+            _splat(builder, builder.trunc(number, ir.IntType(16)), _WORDS) for number in (factor, start, limit)
+        )
+        near = WORD(0)
+        for first, totals in ((0, lower), (32, upper)):
+            place = builder.add(builder.mul(block, WORD(CODES_PER_BLOCK)), WORD(first))
+            small = load(builder, builder.gep(offsets.data, [place]), ir.VectorType(ir.IntType(8), 32), 1)
+            scaled = _upper_product(builder, builder.shl(builder.zext(small, _WORDS), eight), factors)
+            distances = _add_saturated(builder, builder.add(totals, scaled), starts)
+            bits = builder.trunc(builder.lshr(valid, WORD(first)), INT32)
+            mask = builder.bitcast(bits, ir.VectorType(ir.IntType(1), 32))
+            distances = builder.select(mask, distances, _constant(_WORDS, 65535))
+            out = builder.gep(sums.data, [builder.add(builder.mul(row, WORD(CODES_PER_BLOCK)), WORD(first))])
+            builder.store(distances, builder.bitcast(out, _WORDS.as_pointer())).align = 2
+            marks = builder.and_(builder.bitcast(builder.icmp_unsigned("<=", distances, limits), INT32), bits)
+            near = builder.or_(near, builder.shl(builder.zext(marks, WORD), WORD(first)))
+        return near
+
+    return types.uint64(blocks, offsets, block, valid, tables, q, factor, start, limit, sums, row, ahead), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _mark_row(typing_context: Any, sums: Any, row: Any, limit: Any) -> Any:  # noqa: ARG001
+    """Bitmap of the 64 sums of a row that are at most ``limit``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        table = context.make_array(signature.args[0])(context, builder, arguments[0])
+        limits = _splat(builder, builder.trunc(arguments[2], ir.IntType(16)), _WORDS)
+        near = WORD(0)
+        for first in (0, 32):
+            place = builder.add(builder.mul(arguments[1], WORD(CODES_PER_BLOCK)), WORD(first))
+            values = load(builder, builder.gep(table.data, [place]), _WORDS, 2)
+            marks = builder.bitcast(builder.icmp_unsigned("<=", values, limits), INT32)
+            near = builder.or_(near, builder.shl(builder.zext(marks, WORD), WORD(first)))
+        return near
+
+    return types.uint64(sums, row, limit), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _count_sums(typing_context: Any, sums: Any, rows: Any, limit: Any) -> Any:  # noqa: ARG001
+    """Count the sums of the first ``rows`` rows that are at most ``limit``. There may be 2^16 rows."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        table = context.make_array(signature.args[0])(context, builder, arguments[0])
+        limits = _splat(builder, builder.trunc(arguments[2], ir.IntType(16)), _WORDS)
+        end = builder.mul(arguments[1], WORD(CODES_PER_BLOCK))
+
+        def add(place: Any, counts: list[Any]) -> list[Any]:
+            results = []
+            for first, count in zip((0, 32), counts, strict=True):
+                values = load(builder, builder.gep(table.data, [builder.add(place, WORD(first))]), _WORDS, 2)
+                more = builder.add(count, _constant(_WORDS, 1))
+                results.append(builder.select(builder.icmp_unsigned("<=", values, limits), more, count))
+            return results
+
+        _, counts = generate_loop(builder, WORD(0), end, CODES_PER_BLOCK, [_constant(_WORDS, 0)] * 2, add)
+        wide = ir.VectorType(INT32, 32)
+        total = builder.add(*(builder.zext(count, wide) for count in counts))
+        return builder.zext(horizontal_sum(builder, total, builder.add), WORD)
+
+    return types.int64(sums, rows, limit), generate
+
+
+def _prefetch(builder: Any, pointer: Any) -> None:
+    """Ask for a cache line without waiting for it."""
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, INT32, INT32, INT32])
+    prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
+    builder.call(prefetch, [pointer, INT32(0), INT32(3), INT32(1)])  # to read, keep in all caches, data
+
+
+def _constant(kind: Any, number: int) -> Any:
+    return ir.Constant(kind, [number] * kind.count)
+
+
+def _splat(builder: Any, number: Any, kind: Any) -> Any:
+    """A vector with the same number everywhere."""
+    undefined = ir.Constant(kind, ir.Undefined)
+    first = ir.Constant(ir.VectorType(INT32, kind.count), [0] * kind.count)
+    return builder.shuffle_vector(builder.insert_element(undefined, number, INT32(0)), undefined, first)
+
+
+def _upper_product(builder: Any, one: Any, other: Any) -> Any:
+    """Upper halves of the products of 16-bit numbers."""
+    if machine_has("avx512bw"):  # LLVM does not always find this instruction by itself
+        kind = ir.FunctionType(_WORDS, [_WORDS, _WORDS])
+        return builder.call(builder.module.declare_intrinsic("llvm.x86.avx512.pmulhu.w.512", (), kind), [one, other])
+    wide = ir.VectorType(INT32, _WORDS.count)
+    product = builder.mul(builder.zext(one, wide), builder.zext(other, wide))
+    return builder.trunc(builder.lshr(product, _constant(wide, 16)), _WORDS)
+
+
+def _add_saturated(builder: Any, one: Any, other: Any) -> Any:
+    add = builder.module.declare_intrinsic("llvm.uadd.sat.v32i16", (), ir.FunctionType(_WORDS, [_WORDS, _WORDS]))
+    return builder.call(add, [one, other])
+
+
+_LOOK_UPS = (
+    ("avx512bw", 64, "llvm.x86.avx512.pshuf.b.512"),
+    ("avx2", 32, "llvm.x86.avx2.pshuf.b"),
+    ("ssse3", 16, "llvm.x86.ssse3.pshuf.b.128"),
+    ("neon", 16, "llvm.aarch64.neon.tbl1.v16i8"),
+)
+
+
+def _look_up(builder: Any, table: Any, values: Any) -> Any:
+    """Entries of a table of 16 bytes for the lower four bits of 64 values, by the best instruction of the machine."""
+    entries = load(builder, table, ir.VectorType(ir.IntType(8), _ENTRIES), 1)
+    if machine_has("avx512vbmi"):  # looks at the lower six bits, and the table is repeated
+        repeated = _shuffle(builder, entries, [i % _ENTRIES for i in range(CODES_PER_BLOCK)])
+        kind = ir.FunctionType(_BYTES, [_BYTES, _BYTES])
+        permute = builder.module.declare_intrinsic("llvm.x86.avx512.permvar.qi.512", (), kind)
+        return builder.call(permute, [repeated, values])
+    indices = builder.and_(values, _constant(_BYTES, _ENTRIES - 1))
+    for feature, width, name in _LOOK_UPS:
+        if machine_has(feature):
+            part = ir.VectorType(ir.IntType(8), width)
+            repeated = _shuffle(builder, entries, [i % _ENTRIES for i in range(width)])
+            function = builder.module.declare_intrinsic(name, (), ir.FunctionType(part, [part, part]))
+            parts = [
+                builder.call(function, [repeated, _shuffle(builder, indices, list(range(start, start + width)))])
+                for start in range(0, CODES_PER_BLOCK, width)
+            ]
+            while len(parts) > 1:
+                parts = [_join(builder, *pair) for pair in zip(parts[0::2], parts[1::2], strict=True)]
+            return parts[0]
+    result = ir.Constant(_BYTES, ir.Undefined)
+    for i in range(CODES_PER_BLOCK):
+        index = builder.zext(builder.extract_element(indices, INT32(i)), WORD)
+        result = builder.insert_element(result, builder.load(builder.gep(table, [index])), INT32(i))
+    return result
+
+
+def _shuffle(builder: Any, vector: Any, order: list[int]) -> Any:
+    undefined = ir.Constant(vector.type, ir.Undefined)
+    return builder.shuffle_vector(vector, undefined, ir.Constant(ir.VectorType(INT32, len(order)), order))
+
+
+def _join(builder: Any, one: Any, other: Any) -> Any:
+    count = 2 * one.type.count
+    return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(INT32, count), list(range(count))))
+
+
+@kernel
+def make_tables(
+    weights: Any, constants: Any, probes: Any, low: float, step: float, tables: Any, factors: Any, starts: Any,
+    units: Any, smallest: Any,
+) -> None:  # fmt: skip
+    """Round the distances of queries to whole numbers of units; each query has its own unit.
+
+    The real distance of query q to a code s of the list that it probes as its p-th is
+
+        constants[q, p] + low + step · offset − weights[q]·s
+
+    and in whole numbers starts[q, p] + (offset · factors[q] >> 8) + the entries of the tables, to be multiplied by
+    units[q] and added to smallest[q].
+    """
+    n_bits, used = weights.shape[1], tables.shape[1]
+    largest = min(_LARGEST_ENTRY, 2**14 // used)
+    sizes = np.zeros(8 * used, dtype=np.float32)
+    for q in range(weights.shape[0]):
+        total, widest = 0.0, np.float32(0)
+        for b in range(n_bits):
+            sizes[b] = np.float32(-2) * np.float32(weights[q, b])  # what a set bit adds to the distance
+            total += abs(sizes[b])
+        for g in range(2 * used):
+            width = abs(sizes[4 * g]) + abs(sizes[4 * g + 1]) + abs(sizes[4 * g + 2]) + abs(sizes[4 * g + 3])
+            widest = max(widest, width)
+        nearest, farthest = np.inf, -np.inf
+        for p in range(constants.shape[1]):
+            if probes[q, p] >= 0:
+                nearest = min(nearest, np.float64(constants[q, p]))
+                farthest = max(farthest, np.float64(constants[q, p]))
+        if nearest > farthest:  # nothing is probed
+            nearest = farthest = 0.0
+        unit = max(
+            np.float64(widest) / largest, step * 255 / (65535 - 2 * largest * used), (farthest - nearest) / 2**30
+        )
+        if not unit > 0:
+            unit = 1.0
+        units[q] = unit
+        smallest[q] = nearest + low - total / 2
+        factors[q] = min(np.int64(65535), np.int64(256 * step / unit))
+        for p in range(constants.shape[1]):
+            starts[q, p] = np.int32(np.rint((constants[q, p] - nearest) / unit)) if probes[q, p] >= 0 else 0
+        per_unit = np.float32(1 / unit)
+        for b in range(n_bits):
+            sizes[b] *= per_unit
+        for g in range(2 * used):
+            _write_table(sizes, np.uint64(4 * g), tables, np.uint64(q), np.uint64(g >> 1), np.uint64(g & 1))
+
+
+@kernel(inline=True)
+def _write_table(sizes: Any, first: Any, tables: Any, q: Any, byte: Any, half: Any) -> None:
+    """Write the sums of sizes over the bits that differ from the signs of four sizes, for the 16 values."""
+    one, two, three, four = sizes[first], sizes[first + _ONE], sizes[first + _TWO], sizes[first + _THREE]
+    # a bit whose size is negative adds nothing if it is set, and otherwise what it takes from the constant here
+    constant = np.float32(0.5) - (min(one, _ZERO) + min(two, _ZERO) + min(three, _ZERO) + min(four, _ZERO))
+    for value in range(np.uint64(_ENTRIES)):
+        total = (
+            (constant + one * np.float32(value & _ONE))
+            + (two * np.float32((value >> _ONE) & _ONE) + three * np.float32((value >> _TWO) & _ONE))
+            + four * np.float32((value >> _THREE) & _ONE)
+        )
+        tables[q, byte, half, value] = np.uint8(np.int32(total))
+
+
+@kernel
+def scan_lists(
+    store: Any, bounds: Any, positions: Any, allowed: Any, tables: Any, factors: Any, probes: Any, starts: Any, k: int,
+    found: Any, nearest: Any,
+) -> None:  # fmt: skip
+    """Write the whole distances and the positions of the ``k`` nearest codes of each query, in any order.
+
+    ``store`` holds the blocks and the offsets. List l is the codes from bounds[l] to bounds[l + 1] of them.
+    ``allowed`` is a bitmap of these codes, empty if all count, and the number of allowed codes in each list. Probes
+    below 0 are left out. Missing codes have position -1.
+
+    The distances to the codes of the first lists are all written down. A radius that holds a few more than k of them is
+    found by counting. From then on, only codes within the radius are written down, and it shrinks whenever their
+    memory is full. Blocks of the next list are prefetched, which may be any addresses.
+    """
+    use_wide_registers()
+    blocks, offsets = store
+    bitmap, n_allowed = allowed
+    filtered = len(bitmap) > 0
+    n_queries, n_probes = probes.shape
+    trigger = k + max(k, _FEWEST_MORE)
+    distances = np.empty(trigger + 2 * CODES_PER_BLOCK, dtype=np.int32)
+    slots = np.empty(trigger + CODES_PER_BLOCK, dtype=np.int64)
+    most_rows = max(_FIRST_CODES, 4 * k) // CODES_PER_BLOCK
+    sums = np.empty((most_rows, CODES_PER_BLOCK), dtype=np.uint16)
+    firsts = np.empty(most_rows, dtype=np.int64)
+    for q in range(n_queries):
+        factor = np.int64(factors[q])
+        rows, p = 0, 0
+        while p < n_probes:
+            number = np.int64(probes[q, p])
+            if number >= 0 and (not filtered or n_allowed[number] > 0):
+                first, last = bounds[number], bounds[number + 1]
+                if rows + ((last + 63) >> 6) - (first >> 6) > most_rows:
+                    break
+                start = min(np.int64(starts[q, p]), _LARGEST_SUM)
+                following = probes[q, p + 1] if p + 1 < n_probes else probes[min(q + 1, n_queries - 1), 0]
+                ahead = (bounds[max(following, 0)] >> 6) - (first >> 6)
+                for block in range(first >> 6, (last + 63) >> 6):
+                    valid = _codes_between(block, first, last)
+                    if filtered:
+                        valid &= bitmap[block]
+                    if valid:
+                        _measure_block(
+                            blocks, offsets, block, valid, tables, q, factor, start, 0, sums, rows, block + ahead
+                        )
+                        firsts[rows] = block << 6
+                        rows += 1
+            p += 1
+        count, radius = 0, _first_radius(sums, rows, k, _GUESS_PER_BYTE * tables.shape[1])
+        if radius == _UNBOUNDED:
+            p = 0
+        else:
+            for row in range(rows):
+                near = _mark_row(sums, row, radius)
+                count = _append(near, sums, row, np.int64(0), firsts[row], distances, slots, count)
+                if count >= trigger:
+                    radius = np.int64(_keep_nearest(distances, slots, count, k, positions))
+                    count = k
+        for later in range(p, n_probes):
+            number, start = np.int64(probes[q, later]), np.int64(starts[q, later])
+            if number < 0 or start > radius or (filtered and n_allowed[number] == 0):
+                continue
+            first, last = bounds[number], bounds[number + 1]
+            following = probes[q, later + 1] if later + 1 < n_probes else probes[min(q + 1, n_queries - 1), 0]
+            ahead = (bounds[max(following, 0)] >> 6) - (first >> 6)
+            for block in range(first >> 6, (last + 63) >> 6):
+                valid = _codes_between(block, first, last)
+                if filtered:
+                    valid &= bitmap[block]
+                limit = min(radius - start, _LARGEST_SUM)
+                if valid == 0 or limit < 0:
+                    continue
+                near = _measure_block(
+                    blocks, offsets, block, valid, tables, q, factor, np.int64(0), limit, sums, 0, block + ahead
+                )
+                count = _append(near, sums, 0, start, block << 6, distances, slots, count)
+                if count >= trigger:
+                    radius = np.int64(_keep_nearest(distances, slots, count, k, positions))
+                    count = k
+        if count > k:
+            _keep_nearest(distances, slots, count, k, positions)
+            count = k
+        for i in range(count):
+            found[q, i], nearest[q, i] = distances[i], positions[slots[i]]
+        for i in range(count, k):
+            found[q, i], nearest[q, i] = _LARGEST_INT32, -1
+
+
+@kernel(inline=True)
+def _codes_between(block: int, first: int, last: int) -> Any:
+    """Bitmap of the codes of a block that are between ``first`` and ``last``."""
+    valid, place = _ALL, block << 6
+    if place < first:
+        valid &= _ALL << np.uint64(first - place)
+    if place + 64 > last:
+        valid &= _ALL >> np.uint64(place + 64 - last)
+    return valid
+
+
+@kernel(inline=True)
+def _append(near: Any, sums: Any, row: int, start: Any, place: int, distances: Any, slots: Any, count: Any) -> Any:
+    """Write down the marked codes of a row; gives their new number."""
+    count = np.uint64(count)
+    while near:
+        i = trailing_zeros(near)
+        near &= near - np.uint64(1)
+        distances[count] = np.int32(start + np.int64(sums[np.uint64(row), i]))
+        slots[count] = place + np.int64(i)
+        count += np.uint64(1)
+    return np.int64(count)
+
+
+@kernel(inline=True)
+def _first_radius(sums: Any, rows: int, k: int, guess: int) -> Any:
+    """Radius that ``k`` sums or a few more do not exceed, from a guess on; unbounded if there are too few."""
+    if CODES_PER_BLOCK * rows < k:
+        return _UNBOUNDED
+    low, high = np.int64(0), min(np.int64(guess), _LARGEST_SUM - 1)
+    while _count_sums(sums, rows, high) < k:
+        if high == _LARGEST_SUM - 1:
+            return _UNBOUNDED
+        low, high = high + 1, min(2 * high, _LARGEST_SUM - 1)
+    while low < high:
+        middle = (low + high) >> 1
+        within = _count_sums(sums, rows, middle)
+        enough = within >= k  # no branch: the CPU could not predict it
+        low, high = low if enough else middle + 1, middle if enough else high
+        if enough and within <= k + (k >> 2) + _FEWEST_MORE // 8:
+            break
+    return high
+
+
+@kernel
+def _keep_nearest(distances: Any, slots: Any, count: int, k: int, positions: Any) -> Any:
+    """Move the ``k`` nearest of ``count`` codes to the front, and give the distance of the k-th.
+
+    Of equal distances, the lower positions stay. The memory must exceed ``count`` by 64.
+    """
+    use_wide_registers()
+    radius = _kth_smallest(distances, count, k)
+    within, below = _count_up_to(distances, count, radius), _count_up_to(distances, count, np.int32(radius - 1))
+    last = np.int64(-1)
+    if within > k:
+        ties, n_ties = np.empty(within - below + CODES_PER_BLOCK, dtype=np.int32), 0
+        for i in range(count):
+            if distances[i] == radius:
+                ties[n_ties] = positions[slots[i]]
+                n_ties += 1
+        last = np.int64(_kth_smallest(ties, n_ties, k - below))
+    kept = np.uint64(0)
+    for i in range(np.uint64(count)):
+        # written in any case and then counted or not: the CPU would mispredict half of the branches
+        distance, slot = distances[i], slots[i]
+        distances[kept], slots[kept] = distance, slot
+        stays = distance <= radius
+        if within > k and distance == radius:
+            stays = np.int64(positions[slot]) <= last
+        kept += np.uint64(stays)
+    return radius
+
+
+@kernel
+def _kth_smallest(values: Any, count: int, k: int) -> Any:
+    """The ``k``-th smallest of the first ``count`` values of int32: halve the range, and count by whole vectors.
+
+    The values after them are overwritten, up to a multiple of 64.
+    """
+    use_wide_registers()
+    low, high = values[0], values[0]
+    for i in range(count, (count + 63) & ~63):
+        values[i] = _LARGEST_INT32
+    for i in range(np.uint64(count)):
+        low, high = min(low, values[i]), max(high, values[i])
+    while low < high:
+        middle = np.int32((np.int64(low) + np.int64(high)) >> 1)
+        enough = _count_up_to(values, count, middle) >= k  # no branch: the CPU could not predict it
+        low, high = np.int32(low if enough else middle + 1), np.int32(middle if enough else high)
+    return low
+
+
+@kernel(inline=True)
+def _count_up_to(values: Any, count: int, limit: Any) -> Any:
+    """Count values up to ``limit``, in whole vectors; those after the first ``count`` are larger."""
+    within = np.int32(0)
+    for i in range((np.uint64(count) + np.uint64(63)) & ~np.uint64(63)):
+        within = np.int32(within + np.int32(values[i] <= limit))
+    return within

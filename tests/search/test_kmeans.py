@@ -1,0 +1,121 @@
+"""k-means and the nearest of its centres, against brute force."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autojacobin.errors import DataError
+from autojacobin.search.kmeans import Centres, kmeans
+from tests.hashers.methods import digits
+
+
+def squared_distances(X, points):
+    return ((X[:, None].astype(float) - points[None].astype(float)) ** 2).sum(axis=2)
+
+
+def whole_vectors(seed, n, width=5):
+    return np.random.default_rng(seed).integers(0, 6, (n, width)).astype(np.float32)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 200), st.integers(1, 200))
+@settings(deadline=None)
+def test_vectors_are_assigned_to_the_nearest_centre(seed, n, n_centres):
+    X, points = whole_vectors(seed, n), whole_vectors(seed + 1, n_centres)
+    labels = Centres(points).assign(X)
+    expected = squared_distances(X, points)
+    assert np.allclose(expected[np.arange(n), labels], expected.min(axis=1), atol=1e-4)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 50), st.integers(1, 200), st.data())
+@settings(deadline=None)
+def test_the_nearest_centres_are_found_in_order(seed, n, n_centres, data):
+    X, points = whole_vectors(seed, n), whole_vectors(seed + 1, n_centres)
+    wanted = data.draw(st.integers(1, n_centres))
+    usable = np.random.default_rng(seed).random(n_centres) < data.draw(st.sampled_from([0.0, 0.3, 1.0]))
+    for mask in (None, usable):
+        numbers, squared = Centres(points).nearest(X, wanted, mask)
+        expected = squared_distances(X, points)
+        if mask is not None:
+            expected[:, ~mask] = np.inf
+        assert np.allclose(squared, np.sort(expected, axis=1)[:, :wanted], atol=1e-4)
+        assert np.array_equal(numbers == -1, np.isinf(squared))
+        found = np.take_along_axis(expected, np.maximum(numbers, 0), axis=1)
+        assert np.allclose(np.where(numbers < 0, np.inf, found), squared, atol=1e-4)
+        for row in numbers:
+            assert len(set(row[row >= 0])) == (row >= 0).sum()
+
+
+def test_far_from_the_origin_distances_stay_precise():
+    points = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32) + np.float32(10_000)
+    X = points[:20] + np.float32(0.5)
+    _, squared = Centres(points).nearest(X, 3)
+    assert np.allclose(squared, np.sort(squared_distances(X, points), axis=1)[:, :3], rtol=1e-3)
+
+
+def test_more_iterations_bring_the_centres_nearer():
+    X = digits()
+    errors = [
+        squared_distances(X, kmeans(X, 20, n_iterations=n, random_state=1).points).min(axis=1).mean()
+        for n in (1, 3, 30)
+    ]
+    assert errors[0] > errors[1] > errors[2]
+
+
+def test_the_centres_are_the_means_of_their_lists():
+    X = digits()
+    centres = kmeans(X, 8, sample=len(X), n_iterations=200, random_state=0)
+    labels = centres.assign(X)
+    means = np.stack([X[labels == number].mean(axis=0) for number in range(8)])
+    assert np.allclose(centres.points, means, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
+def test_all_types_of_vectors_are_taken(dtype):
+    X = digits()[:500]
+    expected = kmeans(X.astype(np.float32), 10, random_state=3)
+    found = kmeans(X.astype(dtype), 10, random_state=3)
+    assert np.allclose(found.points, expected.points, atol=1e-4)
+    assert np.array_equal(found.assign(X.astype(dtype)), expected.assign(X))
+
+
+def test_the_result_depends_on_the_seed_and_not_on_the_cores(monkeypatch):
+    X = digits()
+    results = []
+    for cores in ("1", "2"):
+        monkeypatch.setenv("OMP_NUM_THREADS", cores)
+        results.append(kmeans(X, 30, sample=1000, random_state=5).points)
+    assert np.array_equal(*results)
+    assert not np.array_equal(results[0], kmeans(X, 30, sample=1000, random_state=6).points)
+
+
+def test_no_list_stays_empty_while_another_can_be_split():
+    X = np.repeat(whole_vectors(0, 30), 40, axis=0)  # most first centres are equal
+    centres = kmeans(X, 25, n_iterations=60, random_state=0)
+    distinct = len(np.unique(X, axis=0))
+    used = len(np.unique(centres.assign(X)))
+    assert used == min(25, distinct)
+
+
+def test_fewer_distinct_vectors_than_lists_leave_lists_empty():
+    X = np.repeat(np.eye(3, dtype=np.float32), 10, axis=0)
+    labels = kmeans(X, 7, random_state=0).assign(X)
+    assert len(np.unique(labels)) == 3
+
+
+def test_progress_is_reported():
+    calls = []
+    kmeans(digits(), 5, n_iterations=2, random_state=0, progress=lambda *call: calls.append(call))
+    assert calls == [("partitioning", 1, 2), ("partitioning", 2, 2)]
+
+
+def test_wrong_arguments_are_explained():
+    X = digits()[:10]
+    with pytest.raises(DataError, match="n_lists must be an integer from 1 to 10, the number of vectors, got 11"):
+        kmeans(X, 11)
+    with pytest.raises(DataError, match="vectors must have the 64 features of the centres, got 63"):
+        kmeans(X, 2, random_state=0).assign(X[:, 1:])
+    with pytest.raises(DataError, match="n must be an integer from 1 to 2, the number of centres, got 3"):
+        kmeans(X, 2, random_state=0).nearest(X, 3)
+    with pytest.raises(DataError, match="contains NaN in row 1"):
+        kmeans(X, 2, random_state=0).assign(np.where(np.arange(10)[:, None] == 1, np.nan, X))

@@ -1,0 +1,243 @@
+"""Search in inverted lists: against brute force over whole numbers, and against the distances that they stand for."""
+
+import os
+import subprocess
+import sys
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import types
+
+from autojacobin import BinaryAutoencoder, Codes, DataError
+from autojacobin.core.compilation import intrinsic
+from autojacobin.search import lists as module
+from autojacobin.search.kernels import lookup
+from autojacobin.search.kernels.simd import load
+from autojacobin.search.kmeans import kmeans
+from autojacobin.search.lists import Lists, OffsetGrid, code_offsets, list_queries
+from tests.hashers.methods import digits
+
+MISSING = 2**31 - 1
+
+
+def problem(seed, n, n_bits, n_lists, n_probes, n_queries=3, spread=10.0, n_scanned=None):
+    """Random codes in lists with their labels, and random queries of some of the lists."""
+    rng = np.random.default_rng(seed)
+    codes = Codes.from_bits(rng.integers(0, 2, (n, n_bits)))
+    labels = rng.integers(0, n_lists, n).astype(np.int32)
+    lists = Lists.build(codes, labels, n_lists, rng.normal(scale=spread, size=n))
+    probes = np.stack([rng.permutation(n_lists)[:n_probes] for _ in range(n_queries)]).astype(np.int32)
+    weights = rng.normal(size=(n_queries, n_scanned or n_bits))
+    queries = list_queries(weights, probes, rng.normal(scale=spread, size=probes.shape), lists.grid)
+    return codes, labels, lists, queries
+
+
+def whole_distances(codes, labels, lists, queries):
+    """Distances of all queries to all codes in whole numbers; those of codes that are not probed are ``MISSING``."""
+    offsets = np.empty(len(codes), dtype=np.int64)
+    offsets[lists.positions] = lists.offsets[: len(codes)]
+    nibbles = np.stack([codes.packed & 15, codes.packed >> 4], axis=2)
+    out = np.full((len(queries), len(codes)), MISSING, dtype=np.int64)
+    for q in range(len(queries)):
+        sums = (offsets * queries.factors[q]) >> 8
+        for byte, halves in enumerate(queries.tables[q]):
+            for half, table in enumerate(halves):
+                sums = sums + table[nibbles[:, byte, half]]
+        for number, start in zip(queries.probes[q], queries.starts[q], strict=True):
+            if number >= 0:
+                out[q, labels == number] = start + sums[labels == number]
+    return out
+
+
+def assert_nearest(whole, distances, positions, allowed=None):
+    if allowed is not None:
+        whole = np.where(allowed, whole, MISSING)
+    k = distances.shape[1]
+    padded = np.pad(whole, ((0, 0), (0, k)), constant_values=MISSING)
+    order = np.argsort(padded, axis=1, kind="stable")[:, :k]
+    expected = np.take_along_axis(padded, order, axis=1)
+    assert np.array_equal(distances, expected)
+    assert np.array_equal(positions, np.where(expected == MISSING, -1, order))
+
+
+@given(st.integers(0, 2**32), st.integers(0, 300), st.integers(1, 150), st.integers(1, 9), st.data())
+@settings(deadline=None)
+def test_the_search_equals_sorting_whole_distances(seed, n, n_bits, n_lists, data):
+    n_probes, k = data.draw(st.integers(1, n_lists)), data.draw(st.integers(1, 60))
+    n_scanned, spread = data.draw(st.integers(1, n_bits)), data.draw(st.sampled_from([0.0, 1.0, 100.0, 1e6]))
+    codes, labels, lists, queries = problem(seed, n, n_bits, n_lists, n_probes, spread=spread, n_scanned=n_scanned)
+    queries.probes[0, 0] = -1
+    assert_nearest(whole_distances(codes, labels, lists, queries), *lists.nearest(queries, k))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 300), st.integers(1, 9), st.floats(0, 1), st.integers(1, 40))
+@settings(deadline=None)
+def test_only_allowed_codes_are_found(seed, n, n_lists, share, k):
+    codes, labels, lists, queries = problem(seed, n, 40, n_lists, n_lists)
+    mask = np.random.default_rng(seed).random(n) < share
+    allowed = lists.allow(np.packbits(mask, bitorder="little"))
+    assert np.array_equal(allowed.counts, np.bincount(labels[mask], minlength=n_lists))
+    whole = whole_distances(codes, labels, lists, queries)
+    assert_nearest(whole, *lists.nearest(queries, k, allowed), mask)
+
+
+@pytest.mark.parametrize(("n_lists", "n_probes"), [(1, 1), (3, 3), (40, 40), (400, 300)])
+@pytest.mark.parametrize("k", [1, 50, 1500])
+@pytest.mark.parametrize("n_bits", [2, 64])
+def test_many_codes_are_searched_exactly(n_lists, n_probes, k, n_bits):
+    """More than are measured before the radius is known; with two bits, most distances are equal."""
+    spread = 1.0 if n_bits > 2 else 0.0
+    codes, labels, lists, queries = problem(5, 20_000, n_bits, n_lists, n_probes, spread=spread)
+    whole = whole_distances(codes, labels, lists, queries)
+    assert_nearest(whole, *lists.nearest(queries, k))
+    mask = np.arange(20_000) % 3 == 1
+    allowed = lists.allow(np.packbits(mask, bitorder="little"))
+    assert_nearest(whole, *lists.nearest(queries, k, allowed), mask)
+
+
+def test_the_probes_of_one_query_may_be_divided_among_the_cores(monkeypatch):
+    codes, labels, lists, queries = problem(6, 5_000, 64, 50, 40, n_queries=1)
+    together = lists.nearest(queries, 100)
+    monkeypatch.setattr(module, "_FEWEST_CODES_PER_PART", 1)
+    monkeypatch.setattr(module, "usable_cores", lambda: 3)
+    assert_nearest(whole_distances(codes, labels, lists, queries), *lists.nearest(queries, 100))
+    assert all(np.array_equal(*pair) for pair in zip(together, lists.nearest(queries, 100), strict=True))
+
+
+def test_without_order_the_same_codes_are_found():
+    _, _, lists, queries = problem(7, 3_000, 64, 20, 10, n_queries=150)
+    distances, positions = lists.nearest(queries, 30)
+    unordered, others = lists.nearest(queries, 30, ordered=False)
+    assert np.array_equal(np.sort(others, axis=1), np.sort(positions, axis=1))
+    assert np.array_equal(np.sort(unordered, axis=1), distances)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 300), st.floats(0.01, 1e5))
+@settings(deadline=None)
+def test_whole_distances_stand_for_the_real_ones(seed, n_bits, spread):
+    rng = np.random.default_rng(seed)
+    codes = Codes.from_bits(rng.integers(0, 2, (100, n_bits)))
+    labels = rng.integers(0, 4, 100).astype(np.int32)
+    list_weights, weights = rng.normal(scale=spread, size=(4, n_bits)), rng.normal(size=(2, n_bits))
+    constants = rng.normal(scale=spread, size=(2, 4)).astype(np.float32)
+    offsets = code_offsets(codes, labels, list_weights)
+    lists = Lists.build(codes, labels, 4, offsets)
+    queries = list_queries(weights, np.tile(np.arange(4, dtype=np.int32), (2, 1)), constants, lists.grid)
+    distances, positions = lists.nearest(queries, 100)
+    signs = codes.to_signs().astype(float)
+    real = constants[:, labels] - weights @ signs.T - np.einsum("ij,ij->i", list_weights[labels], signs)
+    wrong = np.abs(queries.real(distances) - np.take_along_axis(real, positions, axis=1))
+    # half a unit for each table and the constant, one for the offset and one for its factor; half a step of the grid
+    allowed = queries.units * (np.ceil(n_bits / 4) / 2 + 2.5) + lists.grid.step / 2 + 1e-4 * np.abs(real).max()
+    assert (wrong <= allowed[:, None]).all()
+
+
+def test_residuals_of_an_auto_encoder_are_compared_by_its_distance():
+    X = digits().astype(np.float32)
+    centres = kmeans(X, 12, random_state=0)
+    labels = centres.assign(X)
+    hasher = BinaryAutoencoder(32, random_state=0, n_iterations=5).fit(X - centres.points[labels])
+    codes = hasher.encode(X - centres.points[labels])
+    origin = centres.origin
+    offsets = code_offsets(codes, labels, hasher.distance_terms(origin - centres.points).weights)
+    lists = Lists.build(codes, labels, 12, offsets)
+    Q = X[:5] + 1
+    probes, squared = centres.nearest(Q - hasher.mean_, 12)
+    scanned = len(hasher.decoder_)
+    zero = hasher.distance_terms(np.zeros_like(Q[:1])).weights
+    weights = (hasher.distance_terms(Q - origin).weights - zero)[:, :scanned]
+    queries = list_queries(weights, probes, squared + hasher.offset_, lists.grid)
+    distances, positions = lists.nearest(queries, len(X))
+    expected = np.empty((5, len(X)))
+    for number in range(12):
+        terms = hasher.distance_terms(Q - centres.points[number])
+        members = labels == number
+        expected[:, members] = terms.constants[:, None] - terms.weights @ codes[members].to_signs().astype(float).T
+    wrong = np.abs(queries.real(distances) - np.take_along_axis(expected, positions, axis=1))
+    assert wrong.max() < 0.05 * expected.std()
+
+
+def test_codes_can_be_read_back():
+    codes, labels, lists, _ = problem(8, 200, 77, 9, 1)
+    assert np.array_equal(lists.codes().packed, codes.packed)
+    for number in range(9):
+        members = lists.positions[lists.bounds[number] : lists.bounds[number + 1]]
+        assert np.array_equal(members, np.flatnonzero(labels == number))
+
+
+def test_offsets_beyond_a_given_grid_get_its_ends():
+    codes = Codes.from_bits(np.zeros((3, 8), dtype=int))
+    lists = Lists.build(codes, np.zeros(3, dtype=np.int32), 1, np.array([-5.0, 1.0, 900.0]), OffsetGrid(0.0, 1.0))
+    assert lists.offsets[:3].tolist() == [0, 1, 255]
+
+
+def test_lists_of_nothing_give_nothing():
+    lists = Lists.build(Codes.from_bits(np.empty((0, 16), dtype=int)), np.empty(0, dtype=np.int32), 2)
+    queries = list_queries(np.ones((2, 16)), np.zeros((2, 1), dtype=np.int32), np.zeros((2, 1)), lists.grid)
+    distances, positions = lists.nearest(queries, 3)
+    assert (positions == -1).all()
+    assert (distances == MISSING).all()
+
+
+def test_wrong_arguments_are_explained():
+    codes, labels, lists, queries = problem(9, 20, 16, 3, 2)
+    with pytest.raises(DataError, match="labels must give a list from 0 to 1 for each of the 20 codes"):
+        Lists.build(codes, labels, 2)
+    with pytest.raises(DataError, match="a weight for each of the 16 bits"):
+        code_offsets(codes, labels, np.zeros((3, 15)))
+    with pytest.raises(DataError, match="one shape, with a row for each of the 3 queries"):
+        list_queries(np.zeros((3, 16)), queries.probes, np.zeros((3, 3)), lists.grid)
+    with pytest.raises(DataError, match="1 to 65,536 bits of a code, got weights of 0"):
+        list_queries(np.zeros((3, 0)), queries.probes, np.zeros((3, 2)), lists.grid)
+    longer = list_queries(np.zeros((3, 24)), queries.probes, np.zeros((3, 2)), lists.grid)
+    with pytest.raises(DataError, match="weights for 3 bytes of a code, but the codes have 2"):
+        lists.nearest(longer, 1)
+
+
+def test_a_machine_without_tables_in_registers_finds_the_same(tmp_path):
+    program = (
+        "from tests.search.test_lists import assert_nearest, problem, whole_distances\n"
+        "codes, labels, lists, queries = problem(1, 6000, 70, 40, 30)\n"
+        "assert_nearest(whole_distances(codes, labels, lists, queries), *lists.nearest(queries, 50))\n"
+    )
+    environment = {
+        **os.environ,
+        "NUMBA_CPU_NAME": "generic",
+        "NUMBA_CPU_FEATURES": "",
+        "NUMBA_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("feature", ["avx512vbmi", "avx512bw", "avx2", "ssse3", "none"])
+def test_tables_are_read_by_each_instruction_that_there_is(feature, monkeypatch):
+    if feature != "none" and not lookup.machine_has(feature):
+        pytest.skip(f"this machine has no {feature}")
+    monkeypatch.setattr(lookup, "machine_has", lambda name: name == feature)
+
+    @intrinsic
+    def read(typing_context, table, indices, out):
+        def generate(context, builder, signature, arguments):
+            pointers = [context.make_array(signature.args[i])(context, builder, arguments[i]).data for i in range(3)]
+            values = lookup._look_up(builder, pointers[0], load(builder, pointers[1], lookup._BYTES, 1))
+            builder.store(values, builder.bitcast(pointers[2], lookup._BYTES.as_pointer())).align = 1
+            return context.get_dummy_value()
+
+        return types.void(table, indices, out), generate
+
+    @numba.njit
+    def call(table, indices, out):
+        read(table, indices, out)
+
+    rng = np.random.default_rng(0)
+    table, values = rng.integers(0, 128, 16).astype(np.uint8), rng.integers(0, 256, 64).astype(np.uint8)
+    out = np.empty(64, dtype=np.uint8)
+    call(table, values, out)
+    assert np.array_equal(out, table[values & 15])
