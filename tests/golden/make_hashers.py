@@ -41,6 +41,7 @@ def main() -> None:
         DAutoBin(12, random_state=0),
         CAutoBin(12, random_state=0),
         BinaryAutoencoder(12, random_state=0),
+        PartitionedAutoencoder(12, n_lists=4, random_state=0),
     ]
     candidates = load_digits().data[700:, 8:40].astype(np.float32)
     clear = np.ones(len(candidates), dtype=bool)

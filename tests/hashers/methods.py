@@ -18,7 +18,7 @@ def maker(method):
 METHODS = {method.name: maker(method) for method in methods() if method.name != CHOSEN}
 LEARNED = [name for name in METHODS if name != "LSH"]
 AUTO_ENCODERS = ["AutoJacoBin", "AutoBin1", "AutoBin2", "DAutoBin", "CAutoBin"]
-LINEAR = [name for name in METHODS if name not in ("SpectralHashing", "BinaryAutoencoder")]
+LINEAR = [name for name in METHODS if name not in ("SpectralHashing", "BinaryAutoencoder", "PartitionedAutoencoder")]
 
 
 @cache

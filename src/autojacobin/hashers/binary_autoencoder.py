@@ -155,7 +155,7 @@ class BinaryAutoencoder(Hasher):
         check_fitted(self)
         with_constants = [to_host(block) for block in self._walk(X, partial(self._projector, constants=True))]
         terms = np.concatenate(with_constants) if len(with_constants) != 1 else with_constants[0]
-        return DistanceTerms(terms[:, :-1], terms[:, -1].astype(np.float64), self.n_bits - len(self.decoder_))
+        return DistanceTerms(terms[:, :-1], terms[:, -1].astype(np.float64), self._n_coded() - len(self.decoder_))
 
     def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         return self.decoder_, self.mean_
@@ -169,14 +169,15 @@ class BinaryAutoencoder(Hasher):
         xp = namespace(X)
         unit = xp.abs(X).max()
         X /= unit
-        signs = _starting_signs(X, self.n_bits, rng)
+        n_coded = self._n_coded()
+        signs = _starting_signs(X, n_coded, rng)
         codebook = _LeastSquares(X, signs, self.ridge)
         offsets: Offsets | None = None
         errors = []
         for turn in range(self.n_iterations):
             if turn == self.n_iterations // 3:
                 n_level_bits = codebook.level_bits(X, signs)
-                signs = signs[:, codebook.strongest(self.n_bits - n_level_bits)]
+                signs = signs[:, codebook.strongest(n_coded - n_level_bits)]
                 codebook = _LeastSquares(X, signs, self.ridge)
                 offsets = codebook.offsets(X, signs, n_level_bits)
             decoder = Decoder.prepare(codebook.weights, codebook.middle, offsets)
@@ -194,9 +195,14 @@ class BinaryAutoencoder(Hasher):
         self.mean_ = to_host(origin + codebook.middle * unit)
         square = float(unit) ** 2
         levels = offsets.step / 2 * 2.0 ** np.arange(offsets.n_bits)
-        self.slope_ = (np.append(to_host(offsets.slope), levels) * square).astype(X.dtype)
+        slope = np.concatenate([to_host(offsets.slope), levels]) * square
+        self.slope_ = np.append(slope, np.zeros(self.n_bits - n_coded)).astype(X.dtype)
         self.offset_ = (offsets.low + float(levels.sum())) * square
         self.reconstruction_error_ = np.array(errors)
+
+    def _n_coded(self) -> int:
+        """Bits of a code that are searched, or the number of a level."""
+        return int(self.n_bits)
 
     def _n_flips(self, effort: int) -> int:
         return int(effort * min(self.n_bits, _MOST_FLIPS))
@@ -204,15 +210,15 @@ class BinaryAutoencoder(Hasher):
     def _offsets(self) -> Offsets:
         """Give the offsets as the search takes them; with one level, the size of the step does not matter."""
         d = len(self.decoder_)
-        n_bits = self.n_bits - d
+        n_bits = self._n_coded() - d
         step = 2 * float(self.slope_[d]) if n_bits else 1.0
         return Offsets(self.slope_[:d], self.offset_ - step * (2**n_bits - 1) / 2, step, n_bits)
 
     def _check_learned(self) -> None:
-        d = len(self.decoder_)
-        if not self.n_bits - _MOST_LEVEL_BITS <= d <= self.n_bits:
-            raise ValueError(f"a decoder of {d} bits for codes of {self.n_bits}")
-        levels = self.slope_[d:].astype(np.float64)
+        d, n_coded = len(self.decoder_), self._n_coded()
+        if not n_coded - _MOST_LEVEL_BITS <= d <= n_coded:
+            raise ValueError(f"a decoder of {d} bits for codes of {n_coded}")
+        levels = self.slope_[d:n_coded].astype(np.float64)
         if len(levels) and not (levels[0] > 0 and np.allclose(levels, levels[0] * 2.0 ** np.arange(len(levels)))):
             raise ValueError(f"levels of {levels}, expected each to be twice the one before")
 
@@ -232,21 +238,22 @@ class BinaryAutoencoder(Hasher):
 
         return project
 
+    def _encoder(self, xp: Any) -> Callable[[Any], Any]:
+        """Give the function from vectors to the searched bits and those of the level, above 0 for a one."""
+        offsets = self._offsets()
+        on_device = replace(offsets, slope=xp.asarray(offsets.slope))
+        decoder = Decoder.prepare(xp.asarray(self.decoder_), xp.asarray(self.mean_), on_device)
+        start, powers = xp.asarray(self.start_), xp.asarray(2 ** np.arange(offsets.n_bits, dtype=np.int32))
+
+        def encode(block: Any) -> Any:
+            signs, levels = search_codes(block, decoder, self._n_flips(self.effort), start=start)
+            level_bits = (levels.astype(xp.int32)[:, None] & powers) > 0
+            return xp.concatenate([signs, level_bits.astype(signs.dtype)], axis=1)
+
+        return encode
+
     def _bits(self, X: Any) -> Iterator[Any]:
-        def make(xp: Any) -> Callable[[Any], Any]:
-            offsets = self._offsets()
-            on_device = replace(offsets, slope=xp.asarray(offsets.slope))
-            decoder = Decoder.prepare(xp.asarray(self.decoder_), xp.asarray(self.mean_), on_device)
-            start, powers = xp.asarray(self.start_), xp.asarray(2 ** np.arange(offsets.n_bits, dtype=np.int32))
-
-            def encode(block: Any) -> Any:
-                signs, levels = search_codes(block, decoder, self._n_flips(self.effort), start=start)
-                level_bits = (levels.astype(xp.int32)[:, None] & powers) > 0
-                return xp.concatenate([signs, level_bits.astype(signs.dtype)], axis=1)
-
-            return encode
-
-        return (bits > 0 for bits in self._walk(X, make))
+        return (bits > 0 for bits in self._walk(X, self._encoder))
 
 
 class _LeastSquares:

@@ -18,6 +18,7 @@ from autojacobin.hashers.itq import ITQ
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
+from autojacobin.hashers.partitioned import PartitionedAutoencoder
 from autojacobin.hashers.persistence import read_model
 from autojacobin.hashers.spectral import SpectralHashing
 
@@ -206,6 +207,7 @@ register(AutoJacoBin, label="Auto-JacoBin", command="autojacobin-published", par
 register(AutoJacoBin, "AutoJacoBin (chosen)", label="Auto-JacoBin (chosen)", command="autojacobin")
 # Beyond the paper.
 register(BinaryAutoencoder, label="Binary auto-encoder")
+register(PartitionedAutoencoder, label="Partitioned auto-encoder")
 
 
 def load(path: str | os.PathLike[str]) -> Hasher:

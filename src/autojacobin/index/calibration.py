@@ -136,6 +136,7 @@ _FEWEST_QUERIES = 500
 _QUERIES_PER_MISS = 6  # twice what a sample without a miss needs to show a recall
 _DEVIATIONS = 1.645  # the bound holds for 95 samples in 100
 _CHANGED_SHARE = 0.1
+_DEEPEST_IN_LISTS = 5_000
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,8 @@ class Calibration:
         Lower confidence bound (95 %) of the recall; 1 if all vectors are re-ranked.
     n_queries : int
         Size of the sample.
+    probes : int, optional
+        How many lists to scan, for an index with lists.
     """
 
     k: int
@@ -167,6 +170,7 @@ class Calibration:
     seen: float
     at_least: float
     n_queries: int
+    probes: int | None = None
 
     def __index__(self) -> int:
         return self.candidates
@@ -181,7 +185,7 @@ class Calibrator:
         self._n = 0
         self._changed = 0
         self._samples: dict[int, HeldOut] = {}
-        self._ranks: dict[tuple[int, str], tuple[npt.NDArray[np.int64], int]] = {}
+        self._ranks: dict[tuple[int, tuple[str, int | None]], tuple[npt.NDArray[np.int64], int]] = {}
 
     def renew_lock(self) -> None:
         """Make a new lock in a forked child; another thread of the parent may have held the old one."""
@@ -207,33 +211,46 @@ class Calibrator:
             self.forget()
 
     def choose(
-        self, segments: Sequence[Segment], k: int, recall: float, distance: str, nearest: Nearest
-    ) -> Calibration:
-        """Choose the number of candidates; ``nearest(queries, k)`` searches the codes of the segments."""
+        self,
+        segments: Sequence[Segment],
+        k: int,
+        recall: float,
+        distance: str,
+        nearest: Nearest,
+        probes: int | None = None,
+    ) -> Calibration | None:
+        """Choose the number of candidates; ``nearest(queries, k)`` searches the codes of the segments.
+
+        If it searches only some ``probes`` of the lists, the result is None where no number of candidates is enough.
+        """
         n = sum(segment.n_live for segment in segments)
         with self._lock:
             sample = self._sample(segments, n, k, recall)
-            ranks, candidates = self._ranks_for(sample, n, k, recall, distance, nearest)
+            ranks, candidates = self._ranks_for(sample, n, k, recall, (distance, probes), nearest)
+        if candidates is None:
+            return None
         candidates = max(k, candidates)
         if candidates >= n:
-            return Calibration(k, recall, distance, n, 1.0, 1.0, len(ranks))
+            return Calibration(k, recall, distance, n, 1.0, 1.0, len(ranks), probes)
         seen, at_least = recall_bound(np.mean(ranks < candidates, axis=1))
-        return Calibration(k, recall, distance, candidates, seen, at_least, len(ranks))
+        return Calibration(k, recall, distance, candidates, seen, at_least, len(ranks), probes)
 
     def _ranks_for(
-        self, sample: HeldOut, n: int, k: int, recall: float, distance: str, nearest: Nearest
-    ) -> tuple[npt.NDArray[np.int64], int]:
+        self, sample: HeldOut, n: int, k: int, recall: float, how: tuple[str, int | None], nearest: Nearest
+    ) -> tuple[npt.NDArray[np.int64], int | None]:
         """Ranks to a depth that shows the recall, and the number of candidates that it needs."""
-        ranks, depth = self._ranks.get((k, distance), (None, default_candidates(k)))
+        ranks, depth = self._ranks.get((k, how), (None, default_candidates(k)))
         while True:
             if ranks is None:
                 ranks = sample.ranks(nearest, min(depth, n))
-                self._ranks[k, distance] = ranks, depth
+                self._ranks[k, how] = ranks, depth
             candidates = _fewest(ranks, recall)
             if candidates is not None:
                 return ranks, candidates
             if depth >= n or ranks.max() < NOT_FOUND:
-                return ranks, n
+                return ranks, n if how[1] is None or ranks.max() < NOT_FOUND else None
+            if how[1] is not None and depth >= _DEEPEST_IN_LISTS:
+                return ranks, None  # the others are most likely in other lists
             ranks, depth = None, 4 * depth
 
     def _sample(self, segments: Sequence[Segment], n: int, k: int, recall: float) -> HeldOut:

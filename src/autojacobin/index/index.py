@@ -19,7 +19,7 @@ from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
-from autojacobin.hashers import Hasher
+from autojacobin.hashers import Hasher, PartitionedAutoencoder
 from autojacobin.hashers.base import as_vectors, check_fitted
 from autojacobin.index.calibration import Calibration, Calibrator, as_recall
 from autojacobin.index.changes import (
@@ -36,6 +36,13 @@ from autojacobin.index.changes import (
 from autojacobin.index.files import clear_os_errors
 from autojacobin.index.folder import IndexFolder
 from autojacobin.index.manifest import Manifest
+from autojacobin.index.partitions import (
+    as_probes,
+    nearest_in_lists,
+    nearest_vectors_in_lists,
+    probe_counts,
+    search_cost,
+)
 from autojacobin.index.searching import (
     codes_at,
     fetch,
@@ -295,6 +302,7 @@ class Index:
         recall: float | None = None,
         distance: str | None = None,
         rerank: bool = True,
+        probes: SupportsIndex | str | None = None,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
         """Find the ``k`` nearest vectors of each query.
 
@@ -316,14 +324,19 @@ class Index:
         rerank : bool
             Whether to order the candidates by the Euclidean distance of the vectors. If not, the distances are
             those of the codes.
+        probes : int or "all", optional
+            For codes of a PartitionedAutoencoder, how many lists to scan; by default one in 32 and at least 8, or what
+            a wanted ``recall`` takes.
 
         Returns
         -------
         distances, ids : arrays of shape (n_queries, k)
-            In order of distance; equal distances in order of id.
+            In order of distance; equal distances in order of id. If the probed lists hold fewer than k codes and
+            ``rerank`` is false, the last ids are -1 and their distances infinite.
         """
         state = self._open_state()
         wanted = as_k(k, state.n_live, "the index")
+        lists = as_probes(probes, state.hasher)
         distance = as_distance(distance, state.hasher.distances)
         if rerank:
             _check_vectors_kept(state)
@@ -332,10 +345,18 @@ class Index:
         if recall is not None and (candidates is not None or not rerank):
             other = "rerank=False" if candidates is None else f"candidates={candidates!r}"
             raise DataError(f"recall chooses how many candidates to re-rank, got {other} besides; leave out either")
+        if recall is not None and probes is not None:
+            raise DataError(f"recall chooses how many lists to scan, got probes={probes!r} besides; leave out either")
         if recall is not None:
-            candidates = self._chosen(state, wanted, recall, distance)
+            chosen = self._chosen(state, wanted, recall, distance)
+            candidates, lists = chosen, chosen.probes
         number = min(as_candidates(candidates, wanted), state.n_live) if rerank else wanted
         floats = as_floats(to_host(as_matrix(queries, type(state.hasher).__name__)))
+        if lists is not None:
+            as_vectors(state.hasher, queries)
+            if rerank:
+                return nearest_vectors_in_lists(state.hasher, floats, state.segments, wanted, number, lists)
+            return nearest_in_lists(state.hasher, floats, state.segments, number, lists)
         prepared = prepared_queries(state.hasher, queries, distance)
         if rerank:
             return nearest_vectors(floats, prepared, state.segments, number, wanted)
@@ -391,10 +412,37 @@ class Index:
         return self._chosen(state, wanted, share, distance)
 
     def _chosen(self, state: State, k: int, recall: float, distance: str) -> Calibration:
-        def nearest_codes(queries: Any, number: int) -> tuple[Any, Any]:
-            return nearest(prepared_queries(state.hasher, queries, distance), state.segments, number)
+        wanted, segments = as_recall(recall), state.segments
+        if isinstance(state.hasher, PartitionedAutoencoder):
+            return self._chosen_in_lists(state, state.hasher, k, wanted, distance)
 
-        return self._calibrator.choose(state.segments, k, as_recall(recall), distance, nearest_codes)
+        def nearest_codes(queries: Any, number: int) -> tuple[Any, Any]:
+            return nearest(prepared_queries(state.hasher, queries, distance), segments, number)
+
+        chosen = self._calibrator.choose(segments, k, wanted, distance, nearest_codes)
+        assert chosen is not None  # all candidates are enough
+        return chosen
+
+    def _chosen_in_lists(
+        self, state: State, hasher: PartitionedAutoencoder, k: int, recall: float, distance: str
+    ) -> Calibration:
+        """Choose probes and candidates together: of what reaches the recall, what costs least."""
+        segments, n, best = state.segments, state.n_live, None
+        width = segments[0].vectors.dtype.itemsize * hasher.n_features_in_
+        for probes in probe_counts(len(hasher.centres_)):
+
+            def nearest_codes(queries: Any, number: int, probes: int = probes) -> tuple[Any, Any]:
+                return nearest_in_lists(hasher, as_floats(queries), segments, number, probes)
+
+            found = self._calibrator.choose(segments, k, recall, distance, nearest_codes, probes)
+            if found is None:
+                continue
+            cost = search_cost(hasher, n, probes, found.candidates, width)
+            if best is not None and cost >= best[0]:
+                break
+            best = cost, found
+        assert best is not None  # all lists hold all codes
+        return best[1]
 
     # On disk
 

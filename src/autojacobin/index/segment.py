@@ -9,7 +9,7 @@ that makes a new ``Segment``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,8 @@ class Segment:
     label: SegmentLabel
     arrays: dict[str, CheckedArray]
     n_dead: int = 0
+    derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What searches have made of the codes and keep, such as lists; the same after removals."""
 
     @property
     def n(self) -> int:

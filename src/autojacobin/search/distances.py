@@ -184,6 +184,7 @@ def as_distance(name: Any, allowed: Sequence[str]) -> str:
     if name is None:
         return allowed[0]
     if not isinstance(name, str) or name not in allowed:
-        choices = [repr(one) for one in allowed]
-        raise DataError(f"distance must be {', '.join(choices[:-1])} or {choices[-1]}, got {name!r}")
+        *others, last = [repr(one) for one in allowed]
+        choices = f"{', '.join(others)} or {last}" if others else last
+        raise DataError(f"distance must be {choices}, got {name!r}")
     return name

@@ -149,9 +149,19 @@ def order_block(
     distances: npt.NDArray[np.float64],
     nearest: npt.NDArray[np.int64],
 ) -> None:
-    """Write the distances and ids of the nearest candidates, as many as the last two arrays have columns."""
+    """Write the distances and ids of the nearest candidates, as many as the last two arrays have columns.
+
+    A candidate of -1 stands for none: its distance is infinite.
+    """
     k, squared = nearest.shape[1], np.empty(ids.shape)
-    measure(queries, ids, squared, k)
+    missing = ids < 0
+    if missing.any():
+        known = ids[~missing]
+        if len(known):
+            measure(queries, np.where(missing, known[0], ids), squared)
+        squared[missing] = np.inf
+    else:
+        measure(queries, ids, squared, k)
     select_smallest(squared, ids, k, distances, nearest)
     np.sqrt(distances, out=distances)
 

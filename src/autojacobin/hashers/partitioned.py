@@ -1,0 +1,235 @@
+"""A binary auto-encoder of residuals, for inverted lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.codes import Codes
+from autojacobin.core.arrays import to_host
+from autojacobin.core.parallel import Progress
+from autojacobin.errors import DataError
+from autojacobin.hashers.base import check_fitted
+from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
+from autojacobin.hashers.parameters import Limit, OrNone, Whole
+from autojacobin.hashers.persistence import Tensor
+from autojacobin.search.distances import DistanceTerms
+
+__all__ = ["PartitionedAutoencoder"]
+
+_POINTS_PER_LIST = 64
+_MOST_TRAINING_POINTS = 20_000  # of the auto-encoder; the centres take all
+_SHARE_BEYOND_THE_GRID = 0.0005
+
+
+class PartitionedAutoencoder(BinaryAutoencoder):
+    """Centres of k-means, and a binary auto-encoder of what is left of a vector beside the nearest centre.
+
+    A vector is reconstructed as
+
+        x ≈ c_l + m + C's,
+
+    with c_l the nearest of the centres. An index over such codes keeps a list of codes for each centre, and a search
+    scans the lists whose centres are nearest to the query: a few per cent of all codes. The residual x − c_l is shorter
+    than x, so its code of the same length reconstructs better.
+
+    Parameters
+    ----------
+    n_bits : int, default=80
+        Length of the codes, all told: those of the residual, and the number of the list.
+    n_lists : int, optional
+        Number of centres; by default one for every 64 training vectors, rounded down to a power of two. A search is
+        fastest with about four times the square root of the number of vectors in the index.
+    effort, n_iterations, ridge, random_state, device, progress
+        As in :class:`BinaryAutoencoder`. The centres are found on the CPU.
+
+    Attributes
+    ----------
+    centres_ : array of float32, shape (lists, n_features)
+        Centres.
+    origin_ : array of float32, shape (n_features,)
+        Their mean.
+    grid_ : array of shape (2,)
+        Lowest of 256 equal steps of the offsets of codes in lists, and the step.
+    decoder_, mean_, start_, slope_, offset_, reconstruction_error_
+        As in :class:`BinaryAutoencoder`, for residuals.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from autojacobin import Index, PartitionedAutoencoder
+    >>> X = load_digits().data
+    >>> index = Index(PartitionedAutoencoder(n_bits=40, n_lists=16, random_state=0).fit(X))
+    >>> index.add(X)
+    >>> distances, ids = index.search(X[:3], k=1, probes=4)
+    >>> ids.ravel()
+    array([0, 1, 2])
+    """
+
+    centres_: npt.NDArray[np.float32]
+    origin_: npt.NDArray[np.float32]
+    grid_: npt.NDArray[np.float64]
+
+    distances: ClassVar[tuple[str, ...]] = ("decoded",)
+    _limits: ClassVar[dict[str, Limit]] = {
+        **BinaryAutoencoder._limits,
+        "n_bits": Whole(2),
+        "n_lists": OrNone(Whole(1)),
+    }
+    _tensors: ClassVar[dict[str, Tensor]] = {
+        **BinaryAutoencoder._tensors,
+        "centres_": Tensor("f", ("lists", "n_features")),
+        "origin_": Tensor("f", ("n_features",)),
+        "grid_": Tensor("f", ("ends",)),
+    }
+
+    def __init__(
+        self,
+        n_bits: int = 80,
+        *,
+        n_lists: int | None = None,
+        effort: int = 4,
+        n_iterations: int = 30,
+        ridge: float = 1e-3,
+        random_state: Any = None,
+        device: str = "cpu",
+        progress: Progress | None = None,
+    ) -> None:
+        super().__init__(
+            n_bits,
+            effort=effort,
+            n_iterations=n_iterations,
+            ridge=ridge,
+            random_state=random_state,
+            device=device,
+            progress=progress,
+        )
+        self.n_lists = n_lists
+
+    def split(self, codes: Codes) -> tuple[Codes, npt.NDArray[np.int32]]:
+        """Codes without the bits of the list, and the number of the list of each."""
+        n_coded = self._n_coded()
+        first = n_coded // 8
+        bits = np.unpackbits(codes.packed[:, first:], axis=1, bitorder="little")
+        numbers = bits[:, n_coded % 8 : codes.n_bits - 8 * first]
+        labels = (numbers @ (1 << np.arange(numbers.shape[1]))).astype(np.int32)
+        packed = np.array(codes.packed[:, : -(-n_coded // 8)])
+        if n_coded % 8:
+            packed[:, -1] &= np.uint8((1 << n_coded % 8) - 1)
+        return Codes(packed, n_coded), labels
+
+    def decode(self, codes: Codes) -> npt.NDArray[Any]:
+        """Reconstruct vectors from their codes: c_l + m + C's, shape (n, n_features)."""
+        decoded = super().decode(codes)
+        decoded += self.centres_[np.minimum(self.split(codes)[1], len(self.centres_) - 1)]
+        return decoded
+
+    def distance_terms(self, X: Any) -> DistanceTerms:  # noqa: ARG002
+        """Refuse: the weights of a query differ from list to list, so only an index searches such codes."""
+        check_fitted(self)
+        raise DataError(
+            "codes of PartitionedAutoencoder have other weights in each list, so they cannot be searched as they are; "
+            "add the vectors to an Index"
+        )
+
+    def score(self, X: Any, y: Any = None, *, k: int = 10, depth: int | None = None) -> float:  # noqa: ARG002
+        """m-Recall of held-out points by the distance to what their codes decode to."""
+        from autojacobin.evaluation import leave_one_out_m_recall
+        from autojacobin.search.truth import ground_truth
+
+        check_fitted(self)
+        vectors = to_host(self._checked(X))
+        codes = self.encode(vectors)
+        decoded = self.decode(codes)
+
+        def topk(rows: npt.NDArray[np.int64], number: int) -> tuple[Any, Any]:
+            return None, ground_truth(decoded, vectors[rows].astype(decoded.dtype), number)
+
+        return leave_one_out_m_recall(vectors, codes, k=k, depth=depth, topk=topk)
+
+    # What an index needs
+
+    def list_weights(self) -> npt.NDArray[Any]:
+        """Weights of the bits that depend on the list alone, shape (lists, coded bits).
+
+        The distance of q to a code s in list l is ‖q − m − c_l‖² + offset_ − (query_weights(q) + list_weights()[l])·s.
+        """
+        residuals = self.origin_ - self.centres_ - self.mean_
+        weights = -np.tile(self.slope_[: self._n_coded()], (len(self.centres_), 1))
+        weights[:, : len(self.decoder_)] += 2 * residuals @ self.decoder_.T
+        return weights
+
+    def query_weights(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Weights of the searched bits that depend on the query alone."""
+        weights: npt.NDArray[Any] = 2 * (X - self.origin_) @ self.decoder_.T
+        return weights
+
+    # How it is done
+
+    def _n_coded(self) -> int:
+        return int(self.n_bits) - (len(self.centres_) - 1).bit_length()
+
+    def _fit(self, X: Any, rng: np.random.RandomState) -> None:
+        from autojacobin.search.kmeans import Centres, kmeans
+        from autojacobin.search.lists import OffsetGrid, code_offsets
+
+        host = to_host(X)
+        wanted = self.n_lists or 1 << max(0, (len(host) // _POINTS_PER_LIST).bit_length() - 1)
+        if wanted > len(host):
+            raise DataError(
+                f"there must be at least as many training vectors as lists, got {len(host)} for n_lists={wanted}; pass "
+                "more vectors, or ask for fewer lists"
+            )
+        if self.n_bits - (wanted - 1).bit_length() < 1:
+            raise DataError(
+                f"{wanted} lists leave no bit for the residuals, got n_bits={self.n_bits}; ask for more bits, or fewer "
+                "lists"
+            )
+        centres: Centres = kmeans(host, wanted, random_state=rng, progress=self.progress)
+        self.centres_, self.origin_ = centres.points, centres.origin
+        chosen = host
+        if len(host) > _MOST_TRAINING_POINTS:
+            chosen = host[np.sort(rng.choice(len(host), _MOST_TRAINING_POINTS, replace=False))]
+        labels = centres.assign(chosen)
+        residuals = (chosen - centres.points[labels]).astype(host.dtype)
+        super()._fit(self._training_floats(residuals), rng)
+        offsets = code_offsets(*self.split(self.encode(chosen)), self.list_weights())
+        low, high = np.quantile(offsets, [_SHARE_BEYOND_THE_GRID, 1 - _SHARE_BEYOND_THE_GRID])
+        self.grid_ = np.array(OffsetGrid.of(np.array([low, high])))
+
+    def _check_learned(self) -> None:
+        if self._n_coded() < 1:
+            raise ValueError(f"{len(self.centres_)} lists for codes of {self.n_bits} bits")
+        if self.grid_.shape != (2,) or self.grid_[1] < 0:
+            raise ValueError(f"a grid of {self.grid_}")
+        super()._check_learned()
+
+    def _partitioner(self, xp: Any) -> Callable[[Any], tuple[Any, Any]]:
+        """Give the function from vectors to the numbers of their lists and to their residuals."""
+        origin, centres = xp.asarray(self.origin_), xp.asarray(self.centres_)
+        columns = xp.ascontiguousarray((centres - origin).T)
+        norms = xp.einsum("ij,ij->j", columns, columns)
+
+        def partition(X: Any) -> tuple[Any, Any]:
+            labels = (norms - 2 * ((X - origin) @ columns)).argmin(axis=1).astype(xp.int32)
+            return labels, X - centres[labels].astype(X.dtype)
+
+        return partition
+
+    def _projector(self, xp: Any, constants: bool = False) -> Callable[[Any], Any]:
+        partition, project = self._partitioner(xp), super()._projector(xp, constants)
+        return lambda X: project(partition(X)[1])
+
+    def _encoder(self, xp: Any) -> Callable[[Any], Any]:
+        partition, encode = self._partitioner(xp), super()._encoder(xp)
+        powers = xp.asarray(1 << np.arange(self.n_bits - self._n_coded(), dtype=np.int32))
+
+        def encode_with_list(X: Any) -> Any:
+            labels, residuals = partition(X)
+            bits = encode(residuals)
+            return xp.concatenate([bits, ((labels[:, None] & powers) > 0).astype(bits.dtype)], axis=1)
+
+        return encode_with_list

@@ -1,0 +1,160 @@
+"""Search over segments whose codes are in inverted lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.core.parallel import map_points
+from autojacobin.errors import DataError, DataTypeError, FormatError
+from autojacobin.hashers import Hasher, PartitionedAutoencoder
+from autojacobin.index.searching import measure_of
+from autojacobin.index.segment import ROWS_PER_BLOCK, Segment
+from autojacobin.search.arguments import as_count
+from autojacobin.search.euclidean import nearest_candidates
+from autojacobin.search.kernels.selection import merge_topk
+from autojacobin.search.kmeans import Centres
+from autojacobin.search.lists import AllowedCodes, ListQueries, Lists, OffsetGrid, code_offsets, list_queries
+
+__all__ = [
+    "as_probes", "default_probes", "nearest_in_lists", "nearest_vectors_in_lists", "probe_counts", "search_cost",
+]  # fmt: skip
+
+_SHARE_PROBED = 32
+_FEWEST_PROBES = 8
+_QUERIES_AT_ONCE = 2**13
+# Costs in nanoseconds of a core, roughly; only their ratio matters.
+_PER_CODE_BYTE, _PER_VECTOR_BYTE, _PER_LIST = 0.08, 0.25, 60.0
+
+Ids = npt.NDArray[np.int64]
+
+
+def default_probes(n_lists: int) -> int:
+    """How many lists are scanned unless the user says so."""
+    return min(n_lists, max(_FEWEST_PROBES, n_lists // _SHARE_PROBED))
+
+
+def as_probes(probes: SupportsIndex | str | None, hasher: Hasher) -> int | None:
+    """Give the number of lists to scan; None if the codes are in no lists."""
+    if not isinstance(hasher, PartitionedAutoencoder):
+        if probes is not None:
+            raise DataError(
+                f"probes are for an index with lists, got probes={probes!r} for codes of {type(hasher).__name__}; "
+                "leave it out, or use a PartitionedAutoencoder"
+            )
+        return None
+    n_lists = len(hasher.centres_)
+    if probes is None:
+        return default_probes(n_lists)
+    if isinstance(probes, str):
+        if probes != "all":
+            raise DataTypeError(f"probes must be a number of lists or 'all', got {probes!r}")
+        return n_lists
+    return as_count("probes", probes, n_lists, "the number of lists")
+
+
+def probe_counts(n_lists: int) -> list[int]:
+    """Numbers of lists to try for a wanted recall, ascending."""
+    return [*(1 << power for power in range(n_lists.bit_length()) if 1 << power < n_lists), n_lists]
+
+
+def search_cost(hasher: Hasher, n: int, probes: int, candidates: int, bytes_per_vector: int) -> float:
+    """Estimate the time of a query, of which only the order matters."""
+    assert isinstance(hasher, PartitionedAutoencoder)
+    scanned = n * probes / len(hasher.centres_)
+    scan = scanned * hasher.n_bits / 8 * _PER_CODE_BYTE + probes * _PER_LIST
+    return scan + candidates * bytes_per_vector * _PER_VECTOR_BYTE
+
+
+def nearest_in_lists(
+    hasher: Hasher, queries: npt.NDArray[Any], segments: Sequence[Segment], k: int, probes: int
+) -> tuple[npt.NDArray[np.float32], Ids]:
+    """Distances and ids of the ``k`` nearest codes in the probed lists; infinity and -1 where there are fewer."""
+    assert isinstance(hasher, PartitionedAutoencoder)
+    if len(queries) > _QUERIES_AT_ONCE:
+        blocks = [queries[start : start + _QUERIES_AT_ONCE] for start in range(0, len(queries), _QUERIES_AT_ONCE)]
+        parts = [nearest_in_lists(hasher, block, segments, k, probes) for block in blocks]
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+    prepared = _prepared(hasher, queries, probes)
+    results = []
+    for segment in segments:
+        distances, positions = _lists_of(segment, hasher).nearest(prepared, k, _allowed(segment, hasher))
+        ids = np.full(positions.shape, -1, dtype=np.int64)
+        there = positions >= 0
+        ids[there] = segment.ids_at(positions[there])
+        results.append((distances, ids))
+    distances, ids = merge_topk(results, k)
+    real = prepared.real(distances)
+    real[ids < 0] = np.inf
+    return real, ids
+
+
+def nearest_vectors_in_lists(
+    hasher: Hasher, queries: npt.NDArray[Any], segments: Sequence[Segment], k: int, candidates: int, probes: int
+) -> tuple[npt.NDArray[np.float64], Ids]:
+    """Distances and ids of the ``k`` nearest vectors among the nearest codes of the probed lists.
+
+    Queries whose lists hold fewer than ``k`` codes are searched in all lists.
+    """
+    assert isinstance(hasher, PartitionedAutoencoder)
+    _, ids = nearest_in_lists(hasher, queries, segments, candidates, probes)
+    distances, nearest = nearest_candidates(queries, ids, measure_of(segments), k)
+    short = np.flatnonzero(nearest[:, -1] < 0)
+    n_lists = len(hasher.centres_)
+    if len(short) and probes < n_lists:
+        distances[short], nearest[short] = nearest_vectors_in_lists(
+            hasher, queries[short], segments, k, candidates, n_lists
+        )
+    return distances, nearest
+
+
+def _prepared(hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], probes: int) -> ListQueries:
+    centres = _centres_of(hasher)
+    numbers, squared = centres.nearest(queries - hasher.mean_, probes)
+    weights = np.concatenate(list(map_points(lambda rows: hasher.query_weights(queries[rows]), queries, 256)))
+    return list_queries(weights, numbers, squared + np.float32(hasher.offset_), OffsetGrid(*hasher.grid_))
+
+
+def _centres_of(hasher: PartitionedAutoencoder) -> Centres:
+    """The centres as the search needs them, kept with the hasher."""
+    kept = hasher.__dict__.get("_centres")
+    if kept is None or kept.points is not hasher.centres_:
+        kept = hasher.__dict__["_centres"] = Centres(hasher.centres_)
+    centres: Centres = kept
+    return centres
+
+
+def _lists_of(segment: Segment, hasher: PartitionedAutoencoder) -> Lists:
+    """The codes of a segment in lists, which are made at the first search and kept."""
+    lists = segment.derived.get("lists")
+    if lists is None:
+        weights, n_lists = hasher.list_weights(), len(hasher.centres_)
+        positions = np.arange(segment.n)
+        parts = []
+        for start in range(0, segment.n, ROWS_PER_BLOCK):
+            codes, labels = hasher.split(segment.tiles.take(positions[start : start + ROWS_PER_BLOCK]))
+            if int(labels.max()) >= n_lists:
+                raise FormatError(
+                    f"the index has codes in list {labels.max()} of {n_lists}, so it is damaged; restore it from a "
+                    "copy, or save what is whole with: autojacobin index repair"
+                )
+            parts.append((codes, labels, code_offsets(codes, labels, weights)))
+        codes = type(parts[0][0]).concatenate([part[0] for part in parts])
+        labels, offsets = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
+        lists = segment.derived["lists"] = Lists.build(codes, labels, n_lists, offsets, OffsetGrid(*hasher.grid_))
+    found: Lists = lists
+    return found
+
+
+def _allowed(segment: Segment, hasher: PartitionedAutoencoder) -> AllowedCodes | None:
+    """The codes of a segment that were not removed, kept until more are."""
+    if not segment.n_dead:
+        return None
+    kept = segment.derived.get("allowed")
+    if kept is None or kept[0] is not segment.dead:
+        kept = segment.derived["allowed"] = segment.dead, _lists_of(segment, hasher).allow(~segment.dead)
+    allowed: AllowedCodes = kept[1]
+    return allowed

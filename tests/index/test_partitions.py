@@ -1,0 +1,180 @@
+"""An index whose codes are in inverted lists, against brute force."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+from autojacobin import ITQ, DataError, Index, PartitionedAutoencoder
+from autojacobin.evaluation import ground_truth
+from autojacobin.index.partitions import default_probes, probe_counts
+
+K = 10
+
+
+def points(n, seed=0):
+    rng = np.random.default_rng(seed)
+    surface = np.random.default_rng(99).normal(size=(6, 24))
+    return (rng.normal(size=(n, 6)) @ surface + 0.1 * rng.normal(size=(n, 24))).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def hasher():
+    return PartitionedAutoencoder(40, n_lists=32, random_state=0).fit(points(4000, 1))
+
+
+@pytest.fixture
+def index(hasher):
+    made = Index(hasher)
+    made.add(points(3000))
+    return made
+
+
+def real_distances(hasher, codes, queries, base):
+    """‖q − decoded‖² + 0.6 ‖x − decoded‖² of every query and code."""
+    decoded = hasher.decode(codes).astype(np.float64)
+    errors = ((base - decoded) ** 2).sum(axis=1)
+    return ((queries[:, None, :].astype(np.float64) - decoded) ** 2).sum(axis=2) + 0.6 * errors
+
+
+def test_all_lists_and_all_candidates_are_an_exact_search(index):
+    queries = points(50, 2)
+    distances, ids = index.search(queries, K, probes="all", candidates=len(index))
+    assert np.array_equal(ids, ground_truth(points(3000), queries, K))
+    assert np.all(np.diff(distances, axis=1) >= 0)
+
+
+def test_codes_alone_are_ordered_by_the_distance_to_what_they_decode_to(index, hasher):
+    queries, base = points(20, 2), points(3000)
+    distances, ids = index.search(queries, 3000, probes="all", rerank=False)
+    assert np.array_equal(np.sort(ids, axis=1), np.tile(np.arange(3000), (20, 1)))
+    true = np.take_along_axis(real_distances(hasher, index.codes(np.arange(3000)), queries, base), ids, axis=1)
+    assert np.all(np.diff(distances, axis=1) >= 0)
+    assert np.median(np.abs(distances - true)) < 0.02 * true.mean()  # rounded to levels and to whole numbers
+    assert np.corrcoef(distances.ravel(), true.ravel())[0, 1] > 0.995
+
+
+def test_only_the_codes_of_the_probed_lists_are_found(index, hasher):
+    queries = points(30, 2)
+    _, labels = hasher.split(index.codes(np.arange(3000)))
+    squared = ((queries[:, None, :] - hasher.mean_ - hasher.centres_) ** 2).sum(axis=2)
+    nearest = np.argsort(squared, axis=1)[:, :3]
+    distances, ids = index.search(queries, 1000, probes=3, rerank=False)
+    for query, (found, gaps) in enumerate(zip(ids, distances, strict=True)):
+        here = np.flatnonzero(np.isin(labels, nearest[query]))
+        assert np.array_equal(np.sort(found[found >= 0]), here[:1000] if len(here) <= 1000 else np.sort(found))
+        assert np.array_equal(np.isinf(gaps), found < 0)
+
+
+def test_a_residual_reconstructs_better_than_the_vector_itself(hasher):
+    from autojacobin import BinaryAutoencoder
+
+    X = points(3000)
+    plain = BinaryAutoencoder(35, random_state=0).fit(points(4000, 1))
+    errors = [((X - one.decode(one.encode(X))) ** 2).sum() for one in (hasher, plain)]
+    assert errors[0] < 0.8 * errors[1]
+
+
+def test_removed_and_replaced_vectors_are_not_found(index):
+    queries, base = points(20, 2), points(3000)
+    index.remove(np.arange(0, 3000, 2))
+    index.add(base[:100] + 0.5, np.arange(1, 201, 2))
+    left = {id: base[id] for id in range(1, 3000, 2)} | {
+        1 + 2 * row: vector for row, vector in enumerate(base[:100] + 0.5)
+    }
+    ids = np.array(sorted(left))
+    expected = ids[ground_truth(np.array([left[id] for id in ids]), queries, K)]
+    assert np.array_equal(index.search(queries, K, probes="all", candidates=len(index))[1], expected)
+    index.compact()
+    assert np.array_equal(index.search(queries, K, probes="all", candidates=len(index))[1], expected)
+
+
+def test_segments_answer_as_one(hasher):
+    queries, base = points(40, 2), points(3000)
+    one, many = Index(hasher), Index(hasher)
+    one.add(base)
+    for start in range(0, 3000, 700):
+        many.add(base[start : start + 700])
+    for options in ({"probes": 4, "rerank": False}, {"probes": 4, "candidates": 60}, {"probes": "all"}):
+        for got, expected in zip(many.search(queries, K, **options), one.search(queries, K, **options), strict=True):
+            assert np.array_equal(got, expected)
+
+
+def test_a_wanted_recall_is_kept_and_chooses_probes_too(index):
+    queries = points(500, 3)
+    truth = ground_truth(points(3000), queries, K)
+    for recall in (0.8, 0.95):
+        chosen = index.calibrated(K, recall)
+        assert 1 <= chosen.probes <= 32
+        _, ids = index.search(queries, K, recall=recall)
+        assert np.array_equal(ids, index.search(queries, K, probes=chosen.probes, candidates=chosen)[1])
+        found = np.mean([np.isin(row, true).mean() for row, true in zip(ids, truth, strict=True)])
+        assert found >= recall - 0.02
+
+
+def test_on_disk_it_is_the_same_and_survives_a_copy(index, hasher, tmp_path):
+    queries = points(20, 2)
+    expected = index.search(queries, K, probes=4)
+    with Index.create(tmp_path / "index", hasher) as made:
+        made.add(points(3000))
+    for other in (Index.open(tmp_path / "index"), copy.deepcopy(index), pickle.loads(pickle.dumps(index))):
+        for got, wanted in zip(other.search(queries, K, probes=4), expected, strict=True):
+            assert np.array_equal(got, wanted)
+    Index.open(tmp_path / "index").verify()
+
+
+def test_queries_far_from_everything_still_find_k(hasher):
+    index = Index(hasher)
+    index.add(points(40))
+    distances, ids = index.search(points(5, 2) + 100, 30, probes=1)
+    assert all(len(set(row)) == 30 for row in ids)
+    assert np.isfinite(distances).all()
+
+
+def test_few_and_many_probes():
+    assert default_probes(1) == 1
+    assert default_probes(4096) == 128
+    assert probe_counts(1) == [1]
+    assert probe_counts(12) == [1, 2, 4, 8, 12]
+    assert probe_counts(16) == [1, 2, 4, 8, 16]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"probes": 0}, "probes must be an integer from 1 to 32, the number of lists, got 0"),
+        ({"probes": 33}, "from 1 to 32"),
+        ({"probes": "some"}, "probes must be a number of lists or 'all', got 'some'"),
+        ({"probes": 3, "recall": 0.9}, "recall chooses how many lists to scan, got probes=3 besides"),
+        ({"distance": "hamming"}, "distance must be 'decoded', got 'hamming'"),
+    ],
+)
+def test_wrong_options_are_refused(index, options, message):
+    with pytest.raises((DataError, TypeError), match=message):
+        index.search(points(2), 3, **options)
+
+
+def test_probes_are_refused_without_lists():
+    index = Index(ITQ(8, random_state=0).fit(points(100)))
+    index.add(points(100))
+    with pytest.raises(DataError, match="probes are for an index with lists, got probes=3 for codes of ITQ"):
+        index.search(points(2), 3, probes=3)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "n", "message"),
+    [
+        ({"n_lists": 50}, 20, "at least as many training vectors as lists, got 20 for n_lists=50"),
+        ({"n_bits": 5, "n_lists": 64}, 200, "64 lists leave no bit for the residuals, got n_bits=5"),
+        ({"n_lists": 0}, 200, "n_lists of PartitionedAutoencoder must be None or an integer of at least 1"),
+    ],
+)
+def test_parameters_that_cannot_work_are_refused(parameters, n, message):
+    with pytest.raises(DataError, match=message):
+        PartitionedAutoencoder(**parameters).fit(points(n))
+
+
+def test_the_codes_cannot_be_searched_without_an_index(hasher):
+    with pytest.raises(DataError, match="add the vectors to an Index"):
+        hasher.distance_terms(points(3))
