@@ -1,6 +1,7 @@
 """Inverted lists: recall@10 after re-ranking against queries a second, beside FAISS, and where the time goes.
 
     python benchmarks/lists.py [--data DIR] [--set sift] [--lists 512] [--bits 64 128] [--threads 1] [--clock cpu]
+                               [--quick] [--json PATH]
 
 Ours: k-means, codes of the residuals by a binary auto-encoder, lists, exact re-ranking. FAISS: IVF with PQ fast-scan
 and exact re-ranking (``IndexRefineFlat``), left out if it is not installed (pip install faiss-cpu). Both are swept over
@@ -10,10 +11,13 @@ probes and candidates, in turns. Of each, the fastest setting that reaches a rec
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -26,8 +30,14 @@ parser.add_argument("--candidates", type=int, nargs="+", default=[20, 30, 40, 60
 parser.add_argument("--queries", type=int, default=1000, help="at most so many")
 parser.add_argument("--threads", type=int, default=1)
 parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="on a busy machine: cpu, with one thread")
+parser.add_argument("--peer-bits", type=int, nargs="+", default=[128, 256], help="of the codes of FAISS")
 parser.add_argument("--rounds", type=int, default=3)
+parser.add_argument("--quick", action="store_true", help="200 queries, 64 bits, a few settings, one round")
+parser.add_argument("--json", metavar="PATH")
 arguments = parser.parse_args()
+if arguments.quick:
+    arguments.queries, arguments.rounds, arguments.bits, arguments.peer_bits = 200, 1, [64], [128]
+    arguments.probes, arguments.candidates = [16, 32], [40, 120]
 os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library reads it
 
 import numpy as np  # noqa: E402
@@ -111,10 +121,10 @@ def best_time(task: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def peers(data: VectorSet, Q: Any) -> Iterator[Contender]:
-    """IVF with PQ fast-scan of as many bytes, and exact re-ranking."""
+    """IVF with PQ fast-scan of the vectors ("fs") or their residuals ("fsr"), and exact re-ranking."""
     faiss.omp_set_num_threads(arguments.threads)
-    for n_bits in arguments.bits:
-        codes = f"PQ{n_bits // 4}x4fsr"
+    for n_bits, kind in itertools.product(arguments.peer_bits, ("fs", "fsr")):
+        codes = f"PQ{n_bits // 4}x4{kind}"
         index = faiss.index_factory(data.base.shape[1], f"IVF{arguments.lists},{codes}")
         start = NOW()
         index.train(data.base.astype(np.float32))
@@ -140,7 +150,7 @@ def sweep(contenders: list[Contender], truth: Any) -> dict[str, list[tuple[float
                     start = NOW()
                     found = one.search(probes, candidates)
                     best[one.name] = min(best[one.name], NOW() - start)
-                    recall = (found[:, :, None] == truth[:, None, :K]).any(axis=1).mean()
+                    recall = float((found[:, :, None] == truth[:, None, :K]).any(axis=1).mean())
                     if len(points[one.name]) and points[one.name][-1][2:] == (probes, candidates):
                         points[one.name].pop()
                     points[one.name].append((recall, best[one.name], probes, candidates))
@@ -168,16 +178,23 @@ def main() -> None:
     ]
     if faiss is not None:
         contenders += peers(data, Q)
-    for name, points in sweep(contenders, truth).items():
+    points = sweep(contenders, truth)
+    for name, settings in points.items():
         print(name)
         for recall in RECALLS:
-            reached = [point for point in points if point[0] >= recall]
+            reached = [setting for setting in settings if setting[0] >= recall]
             if reached:
-                got, seconds, probes, candidates = min(reached, key=lambda point: point[1])
+                got, seconds, probes, candidates = min(reached, key=lambda setting: setting[1])
                 print(
                     f"  {recall:.2f}: {len(Q) / seconds:9,.0f} queries/s, {1e6 * seconds / len(Q):6.1f} µs a query "
                     f"({probes} probes, {candidates} candidates, recall {got:.4f})"
                 )
+    if arguments.json:
+        keys = ("recall", "seconds", "probes", "candidates")
+        named = {
+            name: [dict(zip(keys, setting, strict=True)) for setting in settings] for name, settings in points.items()
+        }
+        Path(arguments.json).write_text(json.dumps({"settings": vars(arguments), "points": named}, indent=1))
 
 
 if __name__ == "__main__":

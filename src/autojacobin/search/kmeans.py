@@ -20,7 +20,7 @@ from autojacobin.core.parallel import Progress, one_blas_thread, run_tasks
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_count
-from autojacobin.search.kernels.centres import group_rows, nearest_column, nearest_columns, write_means
+from autojacobin.search.kernels.centres import group_rows, nearest_column, nearest_columns, write_means, write_products
 
 __all__ = ["Centres", "kmeans"]
 
@@ -49,12 +49,12 @@ class Centres:
         return mean
 
     @cached_property
-    def _columns(self) -> npt.NDArray[np.float32]:
-        return np.ascontiguousarray((self.points - self.origin).T)
+    def _shifted(self) -> npt.NDArray[np.float32]:
+        return self.points - self.origin
 
     @cached_property
     def _norms(self) -> npt.NDArray[np.float32]:
-        norms: npt.NDArray[np.float32] = np.einsum("ij,ij->j", self._columns, self._columns)
+        norms: npt.NDArray[np.float32] = np.einsum("ij,ij->i", self._shifted, self._shifted)
         return norms
 
     def assign(self, X: Any) -> npt.NDArray[np.int32]:
@@ -96,14 +96,20 @@ class Centres:
         squared = np.empty((len(vectors), wanted), dtype=np.float32)
         norms = self._norms if usable is None else np.where(usable, self._norms, np.float32(np.inf))
 
-        def work(start: int) -> None:
+        def select(rows: slice, block: npt.NDArray[np.float32], products: npt.NDArray[np.float32]) -> None:
             values = np.full(-(-len(self) // _STRIP) * _STRIP, np.inf, dtype=np.float32)
-            for rows, block, products in self._products(vectors, start, start + _QUERIES_PER_TASK):
-                squares = np.einsum("ij,ij->i", block, block)
-                nearest_columns(products, norms, squares, values, values.view(np.int32), numbers[rows], squared[rows])
+            squares = np.einsum("ij,ij->i", block, block)
+            nearest_columns(products, norms, squares, values, values.view(np.int32), numbers[rows], squared[rows])
 
-        if len(vectors) <= _FEW_QUERIES:  # threads and their limit would take longer than the search
-            work(0)
+        def work(start: int) -> None:
+            for rows, block, products in self._products(vectors, start, start + _QUERIES_PER_TASK):
+                select(rows, block, products)
+
+        if len(vectors) <= _FEW_QUERIES:  # to start threads and to hold BLAS to one would take longer than the search
+            block = self._block(vectors, slice(0, len(vectors)))
+            products = np.empty((len(vectors), len(self)), dtype=np.float32)
+            write_products(block, self._shifted, products)
+            select(slice(0, len(vectors)), block, products)
         else:
             with one_blas_thread():
                 run_tasks(work, [(start,) for start in range(0, len(vectors), _QUERIES_PER_TASK)])
@@ -130,8 +136,13 @@ class Centres:
         memory = np.empty((min(per_block, end - start), len(self)), dtype=np.float32)
         for first in range(start, end, per_block):
             rows = slice(first, min(first + per_block, end))
-            block = as_floats(vectors[rows], first).astype(np.float32, copy=False) - self.origin
-            yield rows, block, np.matmul(block, self._columns, out=memory[: len(block)])
+            block = self._block(vectors, rows)
+            yield rows, block, np.matmul(block, self._shifted.T, out=memory[: len(block)])
+
+    def _block(self, vectors: npt.NDArray[Any], rows: slice) -> npt.NDArray[np.float32]:
+        """Rows of vectors as float32, less the origin."""
+        block: npt.NDArray[np.float32] = as_floats(vectors[rows], rows.start).astype(np.float32, copy=False)
+        return block - self.origin
 
 
 def kmeans(

@@ -35,16 +35,8 @@ from autojacobin.codes import Codes
 from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.errors import DataError
 from autojacobin.search.kernels.centres import group_rows
-from autojacobin.search.kernels.lookup import (
-    CODES_PER_BLOCK,
-    make_tables,
-    map_allowed,
-    read_blocks,
-    scan_lists,
-    sort_found,
-    sum_weights,
-    write_blocks,
-)
+from autojacobin.search.kernels.lists import map_allowed, scan_lists, sort_found
+from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, make_tables, read_blocks, sum_weights, write_blocks
 from autojacobin.search.kernels.selection import merge_topk
 from autojacobin.search.kernels.simd import empty_aligned
 

@@ -13,10 +13,23 @@ import numpy as np
 
 from autojacobin.core.compilation import kernel, use_wide_registers
 
-__all__ = ["group_rows", "nearest_column", "nearest_columns", "write_means"]
+__all__ = ["group_rows", "nearest_column", "nearest_columns", "write_means", "write_products"]
 
 _STRIP, _NARROW_STRIP = 64, 16
 _MOST_INSERTED = 100  # more numbers are sorted faster in another way
+
+
+@kernel(reassociate=True)
+def write_products(X: Any, centres: Any, products: Any) -> None:
+    """Write the products of some vectors with all centres."""
+    use_wide_registers()
+    width = np.uint64(X.shape[1])
+    for row in range(np.uint64(X.shape[0])):
+        for c in range(np.uint64(centres.shape[0])):
+            total = np.float32(0)
+            for j in range(width):
+                total += X[row, j] * centres[c, j]
+            products[row, c] = total
 
 
 @kernel
