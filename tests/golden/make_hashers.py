@@ -20,6 +20,7 @@ from autojacobin import (
     DAutoBin,
     NOKMeans,
     OKMeans,
+    PartitionedAutoencoder,
     SpectralHashing,
 )  # fmt: skip
 from autojacobin.hashers.persistence import FORMAT_VERSION

@@ -55,7 +55,7 @@ def registered():
 
 def test_the_library_registers_its_own_methods():
     names = [method.name for method in methods()]
-    assert sorted(names) == sorted([*EVERY, "BinaryAutoencoder"])
+    assert sorted(names) == sorted([*EVERY, "BinaryAutoencoder", "PartitionedAutoencoder"])
     assert {method.hasher.__name__ for method in methods()} | {"Hasher", "Index"} <= set(autojacobin.__all__)
     published = find_method("AutoJacoBin").make(16, seed=3).get_params()
     assert published == autojacobin.AutoJacoBin.as_published(16, random_state=3).get_params()

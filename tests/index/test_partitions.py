@@ -8,7 +8,7 @@ import pytest
 
 from autojacobin import ITQ, DataError, Index, PartitionedAutoencoder
 from autojacobin.evaluation import ground_truth
-from autojacobin.index.partitions import default_probes, probe_counts
+from autojacobin.index.partitions import default_probes, nearest_in_lists, probe_counts
 
 K = 10
 
@@ -60,7 +60,7 @@ def test_only_the_codes_of_the_probed_lists_are_found(index, hasher):
     _, labels = hasher.split(index.codes(np.arange(3000)))
     squared = ((queries[:, None, :] - hasher.mean_ - hasher.centres_) ** 2).sum(axis=2)
     nearest = np.argsort(squared, axis=1)[:, :3]
-    distances, ids = index.search(queries, 1000, probes=3, rerank=False)
+    distances, ids = nearest_in_lists(hasher, queries, index._state.segments, 1000, 3)
     for query, (found, gaps) in enumerate(zip(ids, distances, strict=True)):
         here = np.flatnonzero(np.isin(labels, nearest[query]))
         assert np.array_equal(np.sort(found[found >= 0]), here[:1000] if len(here) <= 1000 else np.sort(found))
@@ -127,9 +127,11 @@ def test_on_disk_it_is_the_same_and_survives_a_copy(index, hasher, tmp_path):
 def test_queries_far_from_everything_still_find_k(hasher):
     index = Index(hasher)
     index.add(points(40))
-    distances, ids = index.search(points(5, 2) + 100, 30, probes=1)
-    assert all(len(set(row)) == 30 for row in ids)
-    assert np.isfinite(distances).all()
+    for rerank in (True, False):
+        distances, ids = index.search(points(5, 2) + 100, 30, probes=1, rerank=rerank)
+        assert all(len(set(row)) == 30 for row in ids)
+        assert ids.min() >= 0
+        assert np.isfinite(distances).all()
 
 
 def test_few_and_many_probes():

@@ -40,6 +40,10 @@ _USUAL_KS = (1, 10, 100)
 _K_OF_SEARCH = 10
 _SHARE_RETRIEVED = 100  # the paper retrieves one in a hundred of the base
 
+_Probes = Annotated[
+    int | None,
+    typer.Option("--probes", min=1, help="Lists to scan in an index of a PartitionedAutoencoder; 1 in 32 by default."),
+]
 _Recall = Annotated[
     float | None,
     typer.Option(
@@ -62,6 +66,7 @@ def search(
     recall: _Recall = None,
     distance: options.ByDistance = None,
     rerank: options.Rerank = True,
+    probes: _Probes = None,
     format: options.Format = None,
     _threads: options.Threads = None,
     _config: options.Config = None,
@@ -80,7 +85,7 @@ def search(
     Example: autojacobin search my-index queries.npy - -k 3 --no-rerank
     """
     check_output(out, "OUT", inputs=[queries])
-    how = SearchOptions(distance, candidates, recall, rerank)
+    how = SearchOptions(distance, candidates, recall, rerank, probes)
     with open_index(index) as opened_index, opened(queries, format) as asked:
         with progress_bar(quiet=quiet or as_json) as progress:
             start = time.perf_counter()
@@ -127,6 +132,7 @@ def evaluate(
     candidates: options.Candidates = None,
     recall: _Recall = None,
     rerank: options.Rerank = True,
+    probes: _Probes = None,
     _threads: options.Threads = None,
     _config: options.Config = None,
     quiet: options.Quiet = False,
@@ -151,7 +157,7 @@ def evaluate(
         if path.is_dir():
             if base is not None:
                 raise typer.BadParameter("an index has its own vectors; leave --base out", param_hint="'--base'")
-            how = SearchOptions(distance, candidates, recall, rerank)
+            how = SearchOptions(distance, candidates, recall, rerank, probes)
             ids, true, ks, about = _from_index(path, asked, wanted, how, progress)
         else:
             if candidates is not None or recall is not None:
@@ -232,11 +238,14 @@ class SearchOptions:
     candidates: int | None
     recall: float | None
     rerank: bool
+    probes: int | None = None
 
     def __post_init__(self) -> None:
         for name, given in (("--candidates", self.candidates), ("--recall", self.recall)):
             if given is not None and not self.rerank:
                 raise typer.BadParameter("candidates are for re-ranking; leave out --no-rerank", param_hint=f"'{name}'")
+        if self.probes is not None and self.recall is not None:
+            raise typer.BadParameter("it chooses the lists to scan; leave out --probes", param_hint="'--recall'")
         if self.candidates is not None and self.recall is not None:
             raise typer.BadParameter("it chooses the candidates; leave out --candidates", param_hint="'--recall'")
 
@@ -258,11 +267,12 @@ class SearchOptions:
         self.distance = as_distance(self._name, index.hasher.distances)
         if self.recall is not None:
             progress("choosing candidates", 0, 0)
-            self.candidates = index.calibrated(k, self.recall, distance=self.distance).candidates
+            chosen = index.calibrated(k, self.recall, distance=self.distance)
+            self.candidates, self.probes = chosen.candidates, chosen.probes
         found, row = [], 0
         for block in report_blocks(queries.blocks(_QUERIES_PER_BLOCK), len(queries), progress, "searching"):
             as_floats(block, row)  # reports a NaN with its row in the file
-            found.append(index.search(block, k, **self.arguments()))
+            found.append(index.search(block, k, probes=self.probes, **self.arguments()))
             row += len(block)
         distances, ids = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return distances, ids
@@ -272,7 +282,13 @@ class SearchOptions:
         from autojacobin.search.arguments import as_candidates
 
         used = min(as_candidates(self.candidates, k), n) if self.rerank else None
-        facts = {"distance": self.distance, "rerank": self.rerank, "recall": self.recall, "candidates": used}
+        facts = {
+            "distance": self.distance,
+            "rerank": self.rerank,
+            "recall": self.recall,
+            "candidates": used,
+            "probes": self.probes,
+        }
         return {name: value for name, value in facts.items() if value is not None}
 
 

@@ -23,6 +23,7 @@ __all__ = ["PartitionedAutoencoder"]
 _POINTS_PER_LIST = 64
 _MOST_TRAINING_POINTS = 20_000  # of the auto-encoder; the centres take all
 _SHARE_BEYOND_THE_GRID = 0.0005
+_ROWS_PER_BLOCK = 2**12
 
 
 class PartitionedAutoencoder(BinaryAutoencoder):
@@ -196,7 +197,9 @@ class PartitionedAutoencoder(BinaryAutoencoder):
         labels = centres.assign(chosen)
         residuals = (chosen - centres.points[labels]).astype(host.dtype)
         super()._fit(self._training_floats(residuals), rng)
-        offsets = code_offsets(*self.split(self.encode(chosen)), self.list_weights())
+        encode, step = self._encoder(np), _ROWS_PER_BLOCK
+        bits = np.concatenate([encode(chosen[start : start + step]) > 0 for start in range(0, len(chosen), step)])
+        offsets = code_offsets(*self.split(Codes.from_bits(bits)), self.list_weights())
         low, high = np.quantile(offsets, [_SHARE_BEYOND_THE_GRID, 1 - _SHARE_BEYOND_THE_GRID])
         self.grid_ = np.array(OffsetGrid.of(np.array([low, high])))
 

@@ -39,9 +39,9 @@ from autojacobin.index.manifest import Manifest
 from autojacobin.index.partitions import (
     as_probes,
     nearest_in_lists,
-    nearest_vectors_in_lists,
     probe_counts,
     search_cost,
+    search_lists,
 )
 from autojacobin.index.searching import (
     codes_at,
@@ -331,8 +331,8 @@ class Index:
         Returns
         -------
         distances, ids : arrays of shape (n_queries, k)
-            In order of distance; equal distances in order of id. If the probed lists hold fewer than k codes and
-            ``rerank`` is false, the last ids are -1 and their distances infinite.
+            In order of distance; equal distances in order of id. A query whose lists hold fewer than k codes is
+            searched for in all lists.
         """
         state = self._open_state()
         wanted = as_k(k, state.n_live, "the index")
@@ -354,9 +354,7 @@ class Index:
         floats = as_floats(to_host(as_matrix(queries, type(state.hasher).__name__)))
         if lists is not None:
             as_vectors(state.hasher, queries)
-            if rerank:
-                return nearest_vectors_in_lists(state.hasher, floats, state.segments, wanted, number, lists)
-            return nearest_in_lists(state.hasher, floats, state.segments, number, lists)
+            return search_lists(state.hasher, floats, state.segments, wanted, number if rerank else None, lists)
         prepared = prepared_queries(state.hasher, queries, distance)
         if rerank:
             return nearest_vectors(floats, prepared, state.segments, number, wanted)

@@ -20,7 +20,7 @@ from autojacobin.search.kmeans import Centres
 from autojacobin.search.lists import AllowedCodes, ListQueries, Lists, OffsetGrid, code_offsets, list_queries
 
 __all__ = [
-    "as_probes", "default_probes", "nearest_in_lists", "nearest_vectors_in_lists", "probe_counts", "search_cost",
+    "as_probes", "default_probes", "nearest_in_lists", "probe_counts", "search_cost", "search_lists",
 ]  # fmt: skip
 
 _SHARE_PROBED = 32
@@ -92,23 +92,28 @@ def nearest_in_lists(
     return real, ids
 
 
-def nearest_vectors_in_lists(
-    hasher: Hasher, queries: npt.NDArray[Any], segments: Sequence[Segment], k: int, candidates: int, probes: int
-) -> tuple[npt.NDArray[np.float64], Ids]:
-    """Distances and ids of the ``k`` nearest vectors among the nearest codes of the probed lists.
+def search_lists(
+    hasher: Hasher,
+    queries: npt.NDArray[Any],
+    segments: Sequence[Segment],
+    k: int,
+    candidates: int | None,
+    probes: int,
+) -> tuple[npt.NDArray[Any], Ids]:
+    """Distances and ids of the ``k`` nearest codes, or of the nearest vectors among the candidates if they are given.
 
-    Queries whose lists hold fewer than ``k`` codes are searched in all lists.
+    Queries whose lists hold fewer than ``k`` codes are searched for in all lists.
     """
     assert isinstance(hasher, PartitionedAutoencoder)
-    _, ids = nearest_in_lists(hasher, queries, segments, candidates, probes)
-    distances, nearest = nearest_candidates(queries, ids, measure_of(segments), k)
-    short = np.flatnonzero(nearest[:, -1] < 0)
+    distances: npt.NDArray[Any]
+    distances, ids = nearest_in_lists(hasher, queries, segments, candidates or k, probes)
+    if candidates is not None:
+        distances, ids = nearest_candidates(queries, ids, measure_of(segments), k)
+    short = np.flatnonzero(ids[:, -1] < 0)
     n_lists = len(hasher.centres_)
     if len(short) and probes < n_lists:
-        distances[short], nearest[short] = nearest_vectors_in_lists(
-            hasher, queries[short], segments, k, candidates, n_lists
-        )
-    return distances, nearest
+        distances[short], ids[short] = search_lists(hasher, queries[short], segments, k, candidates, n_lists)
+    return distances, ids
 
 
 def _prepared(hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], probes: int) -> ListQueries:

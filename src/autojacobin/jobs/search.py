@@ -17,6 +17,7 @@ from autojacobin.core.parallel import Progress
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import DataError
+from autojacobin.hashers import PartitionedAutoencoder
 from autojacobin.index.folder import read_index
 from autojacobin.index.segment import Segment
 from autojacobin.jobs.chunks import (
@@ -72,6 +73,11 @@ def search_index(
     n = sum(segment.n_live for segment in segments)
     wanted = as_k(k, n, "the index")
     distance = as_distance(distance, hasher.distances)
+    if isinstance(hasher, PartitionedAutoencoder):
+        raise DataError(
+            "search_index does not search the lists of a PartitionedAutoencoder; open the index with Index.open and "
+            "search it there"
+        )
     if not rerank and candidates is not None:
         raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")
     if rerank and not manifest.keep_vectors:

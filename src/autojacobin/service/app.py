@@ -163,17 +163,17 @@ class Service:
         """Replace the recall of a search by the candidates that it takes."""
         limit = self._limits.candidates
         try:
-            candidates = await self._recalls.candidates(
+            chosen = await self._recalls.candidates(
                 operation.served, options.k, recall, options.distance, self._limits.request_seconds
             )
         except DataError as error:
             raise invalid(str(error)) from error
-        if candidates > limit:
+        if chosen.candidates > limit:
             raise invalid(
-                f"a recall of {recall:g} takes {candidates} candidates here, expected at most {limit}, the limit of "
+                f"a recall of {recall:g} takes {chosen.candidates} candidates here, expected at most {limit}, the limit of "
                 "this service; ask for a lower recall or a smaller k"
             )
-        options = replace(options, candidates=candidates, recall=None)
+        options = replace(options, candidates=chosen.candidates, probes=chosen.probes, recall=None)
         return check_cost(replace(operation, options=options), self._limits)
 
     async def _run(self, operation: Operation, receive: Any) -> Result:

@@ -87,6 +87,7 @@ class Client:
         distance: str | None = None,
         rerank: bool | None = None,
         recall: float | None = None,
+        probes: int | None = None,
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         """Find the ``k`` nearest vectors of each query, given as ``vectors`` or as ``ids`` in the index.
 
@@ -100,7 +101,7 @@ class Client:
             Search for the neighbours of these, instead of ``vectors``.
         index : str, optional
             Name of the index, where several are served.
-        candidates, distance, rerank, recall
+        candidates, distance, rerank, recall, probes
             As in ``Index.search``, with the same defaults.
 
         Returns
@@ -111,7 +112,7 @@ class Client:
         if (vectors is None) == (ids is None):
             raise DataError("a search is for vectors or for ids, got both or neither; pass exactly one of them")
         options = _without_none(
-            index=index, k=k, candidates=candidates, distance=distance, rerank=rerank, recall=recall
+            index=index, k=k, candidates=candidates, distance=distance, rerank=rerank, recall=recall, probes=probes
         )
         if vectors is None:
             body = json.dumps({**options, "ids": np.atleast_1d(np.asarray(ids)).tolist()}).encode()

@@ -112,6 +112,11 @@ def _options(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
             "maximum": 0.999,
             "description": "Instead of candidates, the mean share of the true neighbours to find.",
         },
+        "probes": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "How many lists to scan, for an index of a PartitionedAutoencoder.",
+        },
     }
 
 

@@ -37,6 +37,7 @@ class Options:
     distance: str | None = None
     rerank: bool = True
     recall: float | None = None
+    probes: int | None = None
 
 
 @dataclass(frozen=True)

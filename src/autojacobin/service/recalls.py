@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from autojacobin.index.calibration import Calibration
 from autojacobin.index.index import Index
 from autojacobin.service.problems import busy, invalid
 from autojacobin.service.registry import ServedIndex
@@ -42,7 +43,7 @@ class _Learned:
 
     index: Index
     n_vectors: int
-    candidates: dict[_Target, int] = field(default_factory=dict)
+    candidates: dict[_Target, Calibration] = field(default_factory=dict)
     ks: set[int] = field(default_factory=set)
 
 
@@ -57,8 +58,10 @@ class Recalls:
         """Learn nothing more; requests that wait for it are refused as busy."""
         self._thread.close()
 
-    async def candidates(self, served: ServedIndex, k: int, recall: float, distance: str | None, seconds: float) -> int:
-        """Give the candidates that a recall takes, and learn them first if needed."""
+    async def candidates(
+        self, served: ServedIndex, k: int, recall: float, distance: str | None, seconds: float
+    ) -> Calibration:
+        """Give the candidates and probes that a recall takes, and learn them first if needed."""
         # Rounded up to a thousandth, so that clients cannot fill the memory with recalls that hardly differ.
         target = (k, math.ceil(round(1000 * recall, 6)) / 1000 if recall <= _LARGEST_RECALL else recall, distance)
         known = self._known(served)
@@ -86,11 +89,11 @@ class Recalls:
         known.index = index
         return known
 
-    def _learn(self, known: _Learned, target: _Target) -> int:
+    def _learn(self, known: _Learned, target: _Target) -> Calibration:
         if target not in known.candidates:  # an earlier call may have learned it
             k, recall, distance = target
             try:
-                known.candidates[target] = known.index.calibrated(k, recall, distance=distance).candidates
+                known.candidates[target] = known.index.calibrated(k, recall, distance=distance)
             except BaseException:
                 if not any(learned[0] == k for learned in known.candidates):
                     known.ks.discard(k)

@@ -30,7 +30,8 @@ _SHAPE_KEY = SHAPE.lower().encode()
 _SHAPE_FORM = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
 _LARGEST_ID = 2**63 - 1
 _ENCODINGS = ("base64", "hex")
-_SEARCH_OPTIONS = ("index", "k", "candidates", "distance", "rerank", "recall")
+_MOST_PROBES = 2**20
+_SEARCH_OPTIONS = ("index", "k", "candidates", "distance", "rerank", "recall", "probes")
 
 
 class ClientGone(Exception):  # noqa: N818 (nobody's error)
@@ -200,7 +201,12 @@ def _read_options(fields: Mapping[str, Any], limits: Limits) -> Options:
     distance = fields.get("distance")
     if distance is not None:
         distance = _one_of("distance", distance, tuple(DISTANCES))
-    return Options(k, candidates, distance, rerank, None if recall is None else float(recall))
+    probes = fields.get("probes")
+    if probes is not None:
+        probes = _as_int("probes", probes, 1, _MOST_PROBES, "the most that any index has")
+        if recall is not None:
+            raise invalid("recall chooses how many lists to scan, got it with probes; leave out either")
+    return Options(k, candidates, distance, rerank, None if recall is None else float(recall), probes)
 
 
 def _read_rows(
