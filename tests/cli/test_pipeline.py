@@ -36,7 +36,7 @@ def test_train_writes_the_model_that_the_library_fits(done, digits, fitted, fold
 
 @pytest.mark.parametrize("method", method_names())
 def test_every_method_is_trained_by_its_name(done, method, folder):
-    given = ["n_epochs=1"] if "auto" in method and method != "binaryautoencoder" else []
+    given = ["n_epochs=1"] if "auto" in method and not method.endswith("autoencoder") else []
     given += ["alpha=0.1", "init=random", "energy=0.9"] if method == "autojacobin" else []  # nothing to choose
     write_vectors("few.npy", np.random.default_rng(0).normal(size=(150, 8)).astype(np.float32))
     options = [part for setting in given for part in ("--set", setting)]
@@ -245,3 +245,18 @@ def test_evaluate_with_the_asymmetric_distance_and_a_text_of_truth(done, digits,
     asymmetric = json.loads(done(*plain, "--truth", "truth.csv", "--distance", "asymmetric").out)
     assert hamming["depth"] == asymmetric["depth"] == 30
     assert asymmetric["k"]["3"]["m-recall@30"]["mean"] > hamming["k"]["3"]["m-recall@30"]["mean"]
+
+
+def test_an_index_with_lists_is_trained_built_searched_and_evaluated(done, command, folder):
+    done("train", "base.npy", "lists.safetensors", "--method", "partitionedautoencoder", "--bits", "24")
+    done("index", "build", "lists.safetensors", "base.npy", "lists")
+    done("search", "lists", "queries.npy", "found.npz", "-k", "3", "--probes", "2")
+    queries = np.load("queries.npy")
+    with Index.open("lists") as index, np.load("found.npz") as found:
+        assert np.array_equal(found["ids"], index.search(queries, 3, probes=2)[1])
+    shown = json.loads(done("evaluate", "lists", "queries.npy", "-k", "3", "--recall", "0.9", "--json").out)
+    assert shown["probes"] >= 1
+    assert shown["k"]["3"]["recall@3"]["mean"] > 0.8
+    result = command("search", "lists", "queries.npy", "other.npz", "--probes", "2", "--recall", "0.9")
+    assert result.code == 2
+    assert "it chooses the lists to scan" in result.err

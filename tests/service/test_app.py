@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from autojacobin import Index, PartitionedAutoencoder
 from autojacobin.search.distances import distances_of
-from autojacobin.service import Client
+from autojacobin.service import Client, ServiceError
 from tests.service.conftest import WIDTH, N
 
 RAW = "application/octet-stream"
@@ -185,3 +186,26 @@ def test_a_recall_takes_the_candidates_that_the_library_chooses(service, client,
         found = client.search(queries, 3, index="points", recall=0.9, distance=distance)
         np.testing.assert_array_equal(found[0], expected[0])
         np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_an_index_with_lists_takes_probes_and_a_recall(start, points, tmp_path):
+    hasher = PartitionedAutoencoder(24, n_lists=8, random_state=0).fit(points)
+    with Index.create(tmp_path / "lists", hasher) as index:
+        index.add(points)
+        running = start(tmp_path / "lists", "--port", 0)
+        assert running.wait_until_ready()
+        queries = points[5:9] + np.float32(0.01)
+        chosen = index.calibrated(3, 0.9)
+        with Client(running.address) as client:
+            for asked, options in (
+                ({"probes": 2}, {"probes": 2}),
+                ({"probes": 8, "rerank": False}, {"probes": "all", "rerank": False}),
+                ({"recall": 0.9}, {"probes": chosen.probes, "candidates": chosen.candidates}),
+            ):
+                found, expected = client.search(queries, 3, **asked), index.search(queries, 3, **options)
+                np.testing.assert_array_equal(found[1], expected[1])
+                np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
+            with pytest.raises(ServiceError, match="probes must be an integer from 1 to 8, the number of lists, got 9"):
+                client.search(queries, 3, probes=9)
+            with pytest.raises(ServiceError, match="recall chooses how many lists to scan, got it with probes"):
+                client.search(queries, 3, probes=2, recall=0.9)

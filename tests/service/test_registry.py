@@ -151,7 +151,7 @@ def test_what_a_recall_takes_is_learned_again_only_when_much_has_changed(home, p
             return found
 
         first = await ask()
-        assert first == served.index.calibrated(2, 0.9).candidates
+        assert first == served.index.calibrated(2, 0.9, distance="hamming")
         assert await ask(recall=0.8999) == first  # learned in steps
         with Index.open(home) as writer:
             writer.add(points[100:105])

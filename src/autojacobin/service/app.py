@@ -170,8 +170,8 @@ class Service:
             raise invalid(str(error)) from error
         if chosen.candidates > limit:
             raise invalid(
-                f"a recall of {recall:g} takes {chosen.candidates} candidates here, expected at most {limit}, the limit of "
-                "this service; ask for a lower recall or a smaller k"
+                f"a recall of {recall:g} takes {chosen.candidates} candidates here, expected at most {limit}, the "
+                "limit of this service; ask for a lower recall or a smaller k"
             )
         options = replace(options, candidates=chosen.candidates, probes=chosen.probes, recall=None)
         return check_cost(replace(operation, options=options), self._limits)
