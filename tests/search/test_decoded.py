@@ -49,7 +49,7 @@ def test_the_search_equals_sorting_whole_weights(seed, n_bits, n_level_bits, hea
     k = data.draw(st.integers(1, n_base))
     distances, ids = decoded_topk(terms, base, k)
     sizes = np.abs(terms.weights)
-    units = sizes[:, :n_bits].max(axis=1) / 15
+    units = sizes[:, :n_bits].max(axis=1) / (31 if n_bits <= 64 else 15)
     if n_level_bits:
         units = np.maximum(units, sizes[:, n_bits:].max(axis=1) / 255)
     whole = np.where(terms.weights >= 0, 1, -1) * np.rint(sizes / units[:, None])

@@ -6,7 +6,8 @@ distance:
     constant − Σ |weight| + 2 Σ |weight| over the bits where the code differs from the sign of the weight
 
 A part of each code is the number of a level (``BinaryAutoencoder``), and its bits may weigh many times as much as the
-others. So weights are whole numbers of up to 15 for most bits, and of up to 255 for those of the level.
+others. So weights are whole numbers of up to 15 for most bits, and of up to 255 for those of the level. Codes of up to
+64 bits have weights of up to 31, because they need more candidates, and rounding costs them more.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from autojacobin.search.queries import LARGEST_DISTANCE, Queries
 __all__ = ["decoded_queries", "decoded_topk"]
 
 _PLANES = 8
-_LARGEST_WEIGHT = 15
+_LARGEST_WEIGHT, _LARGEST_OF_SHORT_CODES = 15, 31
+_SHORT = 64
 _LARGEST_OF_LEVELS = 2**_PLANES - 1
 _LARGEST_LEVEL_SUM = 2 * _LARGEST_OF_LEVELS + _PLANES // 2  # each bit weighs half of the next one, rounded
 _LONGEST = (LARGEST_DISTANCE - _LARGEST_LEVEL_SUM) // 2
@@ -41,7 +43,8 @@ def decoded_queries(terms: DistanceTerms) -> Queries:
             f"a search by decoded codes takes codes of at most {_LONGEST:,} bits, got {n_bits:,}; use shorter codes, "
             "or decoded_topk with exact=True"
         )
-    largest = min(_LARGEST_WEIGHT, (LARGEST_DISTANCE - _LARGEST_LEVEL_SUM) // n_bits)
+    wanted = _LARGEST_OF_SHORT_CODES if n_bits <= _SHORT else _LARGEST_WEIGHT
+    largest = min(wanted, (LARGEST_DISTANCE - _LARGEST_LEVEL_SUM) // n_bits)
     magnitudes = np.abs(weights.astype(np.float64))
     units = np.maximum(
         magnitudes[:, :n_bits].max(axis=1) / largest,
