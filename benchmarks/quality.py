@@ -4,8 +4,8 @@
     python benchmarks/quality.py --quick                            # minutes: photos, 64 bits, two seeds
 
 Every cell is the Hamming m-Recall over the best 1 % of the base; a second table has the best of the other distances. A
-method is level with the first if its mean is within the spread: the two standard deviations over the seeds, put together
-as for a difference of means. What is finished is kept in the --json file, and a second run goes on from there.
+method is level with the first if its mean is within the spread: the two standard deviations over the seeds, put
+together as for a difference of means. What is finished is kept in the --json file, and a second run goes on from there.
 """
 
 from __future__ import annotations
