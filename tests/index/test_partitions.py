@@ -113,6 +113,17 @@ def test_a_wanted_recall_is_kept_and_chooses_probes_too(index):
         assert found >= recall - 0.02
 
 
+def test_codes_that_rank_badly_take_all_lists_and_many_candidates(monkeypatch):
+    monkeypatch.setattr("autojacobin.index.index._DEEPEST_IN_LISTS", 150)
+    base = np.random.default_rng(0).normal(size=(2000, 24)).astype(np.float32)  # nothing to learn
+    index = Index(PartitionedAutoencoder(6, n_lists=4, random_state=0).fit(base))
+    index.add(base)
+    chosen = index.calibrated(K, 0.99)
+    assert chosen.probes == 4
+    assert chosen.candidates > 500
+    assert chosen.at_least >= 0.99
+
+
 def test_on_disk_it_is_the_same_and_survives_a_copy(index, hasher, tmp_path):
     queries = points(20, 2)
     expected = index.search(queries, K, probes=4)

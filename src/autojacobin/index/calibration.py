@@ -136,7 +136,6 @@ _FEWEST_QUERIES = 500
 _QUERIES_PER_MISS = 6  # twice what a sample without a miss needs to show a recall
 _DEVIATIONS = 1.645  # the bound holds for 95 samples in 100
 _CHANGED_SHARE = 0.1
-_DEEPEST_IN_LISTS = 5_000
 
 
 @dataclass(frozen=True)
@@ -218,15 +217,17 @@ class Calibrator:
         distance: str,
         nearest: Nearest,
         probes: int | None = None,
+        deepest: int | None = None,
     ) -> Calibration | None:
         """Choose the number of candidates; ``nearest(queries, k)`` searches the codes of the segments.
 
-        If it searches only some ``probes`` of the lists, the result is None where no number of candidates is enough.
+        If it searches only some ``probes`` of the lists, the result is None where no number of candidates up to
+        ``deepest`` is enough.
         """
         n = sum(segment.n_live for segment in segments)
         with self._lock:
             sample = self._sample(segments, n, k, recall)
-            ranks, candidates = self._ranks_for(sample, n, k, recall, (distance, probes), nearest)
+            ranks, candidates = self._ranks_for(sample, n, k, recall, (distance, probes), nearest, deepest)
         if candidates is None:
             return None
         candidates = max(k, candidates)
@@ -236,7 +237,14 @@ class Calibrator:
         return Calibration(k, recall, distance, candidates, seen, at_least, len(ranks), probes)
 
     def _ranks_for(
-        self, sample: HeldOut, n: int, k: int, recall: float, how: tuple[str, int | None], nearest: Nearest
+        self,
+        sample: HeldOut,
+        n: int,
+        k: int,
+        recall: float,
+        how: tuple[str, int | None],
+        nearest: Nearest,
+        deepest: int | None,
     ) -> tuple[npt.NDArray[np.int64], int | None]:
         """Ranks to a depth that shows the recall, and the number of candidates that it needs."""
         ranks, depth = self._ranks.get((k, how), (None, default_candidates(k)))
@@ -248,8 +256,8 @@ class Calibrator:
             if candidates is not None:
                 return ranks, candidates
             if depth >= n or ranks.max() < NOT_FOUND:
-                return ranks, n if how[1] is None or ranks.max() < NOT_FOUND else None
-            if how[1] is not None and depth >= _DEEPEST_IN_LISTS:
+                return ranks, n if deepest is None or ranks.max() < NOT_FOUND else None
+            if deepest is not None and depth >= deepest:
                 return ranks, None  # the others are most likely in other lists
             ranks, depth = None, 4 * depth
 

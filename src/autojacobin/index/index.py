@@ -60,6 +60,8 @@ __all__ = ["Index"]
 
 Segments = tuple[Segment, ...]
 
+_DEEPEST_IN_LISTS = 5_000  # candidates; if more are needed, more lists are cheaper
+
 
 class Index:
     """Vectors that can be searched by their codes, and re-ranked by their Euclidean distance.
@@ -432,7 +434,8 @@ class Index:
             def nearest_codes(queries: Any, number: int, probes: int = probes) -> tuple[Any, Any]:
                 return nearest_in_lists(hasher, as_floats(queries), segments, number, probes)
 
-            found = self._calibrator.choose(segments, k, recall, distance, nearest_codes, probes)
+            deepest = None if probes == len(hasher.centres_) else _DEEPEST_IN_LISTS
+            found = self._calibrator.choose(segments, k, recall, distance, nearest_codes, probes, deepest)
             if found is None:
                 continue
             cost = search_cost(hasher, n, probes, found.candidates, width)
