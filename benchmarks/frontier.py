@@ -25,7 +25,7 @@ from typing import Any
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--data", metavar="DIR", help="folder of sets (default: AUTOJACOBIN_DATA)")
 parser.add_argument("--set", default="sift")
-parser.add_argument("--queries", type=int, default=2000, help="at most so many")
+parser.add_argument("--queries", type=int, default=2000, help="the most queries to use")
 parser.add_argument("--lists", type=int, default=1024)
 parser.add_argument("--bits", type=int, nargs="+", default=[64, 128], help="of our residual codes")
 parser.add_argument("--threads", type=int, default=1)

@@ -36,7 +36,7 @@ parser.add_argument(
 parser.add_argument("--quick", action="store_true", help="200 queries, 8 bytes, one round: about a minute a set")
 parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--bytes", type=int, nargs="+", default=[8, 16, 24])
-parser.add_argument("--queries", type=int, default=1000, help="at most so many")
+parser.add_argument("--queries", type=int, default=1000, help="the most queries to use")
 parser.add_argument("--json", metavar="PATH")
 parser.add_argument("--picture", metavar="PATH", help="draw the first set, as SVG or PNG by the ending")
 arguments = parser.parse_args()
@@ -318,9 +318,9 @@ def report(name: str, budget: int, contenders: list[Contender]) -> dict[str, Any
         cells = [
             f"{points[r]['per_second']:,.0f} ({points[r]['candidates']:,.0f})" if r in points else "–" for r in RECALLS
         ]
-        told = f"{contender.name:28}{''.join(f'{cell:>18}' for cell in cells)}"
+        row = f"{contender.name:28}{''.join(f'{cell:>18}' for cell in cells)}"
         alone = f"{contender.alone:8.3f}"
-        print(f"{told}{alone}{contender.train_seconds:10.2f} s{contender.encoded_per_second:12,.0f}")
+        print(f"{row}{alone}{contender.train_seconds:10.2f} s{contender.encoded_per_second:12,.0f}")
     ratios = []
     for recall in (0.95, 0.99):
         mine = max((one for one in contenders if one.name in OURS), key=lambda one: at(one, recall))

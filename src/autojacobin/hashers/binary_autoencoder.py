@@ -56,7 +56,7 @@ class BinaryAutoencoder(Hasher):
     Parameters
     ----------
     n_bits : int, default=64
-        Length of the codes, all told; may exceed the number of features.
+        Length of the codes, with the bits of the level; may exceed the number of features.
     effort : int, default=4
         How long to search for a code: ``effort`` flips for each bit, and for 128 bits at most. May be changed after
         the fit.

@@ -40,7 +40,7 @@ class PartitionedAutoencoder(BinaryAutoencoder):
     Parameters
     ----------
     n_bits : int, default=80
-        Length of the codes, all told: those of the residual, and the number of the list.
+        Length of the codes: the bits of the residual, of its level, and of the number of the list.
     n_lists : int, optional
         Number of centres; by default one for every 64 training vectors, rounded down to a power of two. A search is
         fastest with about four times the square root of the number of vectors in the index.

@@ -36,13 +36,7 @@ from autojacobin.index.changes import (
 from autojacobin.index.files import clear_os_errors
 from autojacobin.index.folder import IndexFolder
 from autojacobin.index.manifest import Manifest
-from autojacobin.index.partitions import (
-    as_probes,
-    nearest_in_lists,
-    probe_counts,
-    search_cost,
-    search_lists,
-)
+from autojacobin.index.partitions import as_probes, choose_in_lists, search_lists
 from autojacobin.index.searching import (
     codes_at,
     fetch,
@@ -59,8 +53,6 @@ from autojacobin.search.distances import as_distance
 __all__ = ["Index"]
 
 Segments = tuple[Segment, ...]
-
-_DEEPEST_IN_LISTS = 5_000  # candidates; if more are needed, more lists are cheaper
 
 
 class Index:
@@ -354,7 +346,7 @@ class Index:
             candidates, lists = chosen, chosen.probes
         number = min(as_candidates(candidates, wanted), state.n_live) if rerank else wanted
         floats = as_floats(to_host(as_matrix(queries, type(state.hasher).__name__)))
-        if lists is not None:
+        if isinstance(state.hasher, PartitionedAutoencoder) and lists is not None:
             as_vectors(state.hasher, queries)
             return search_lists(state.hasher, floats, state.segments, wanted, number if rerank else None, lists)
         prepared = prepared_queries(state.hasher, queries, distance)
@@ -414,7 +406,7 @@ class Index:
     def _chosen(self, state: State, k: int, recall: float, distance: str) -> Calibration:
         wanted, segments = as_recall(recall), state.segments
         if isinstance(state.hasher, PartitionedAutoencoder):
-            return self._chosen_in_lists(state, state.hasher, k, wanted, distance)
+            return choose_in_lists(self._calibrator, state.hasher, segments, k, wanted, distance)
 
         def nearest_codes(queries: Any, number: int) -> tuple[Any, Any]:
             return nearest(prepared_queries(state.hasher, queries, distance), segments, number)
@@ -422,28 +414,6 @@ class Index:
         chosen = self._calibrator.choose(segments, k, wanted, distance, nearest_codes)
         assert chosen is not None  # all candidates are enough
         return chosen
-
-    def _chosen_in_lists(
-        self, state: State, hasher: PartitionedAutoencoder, k: int, recall: float, distance: str
-    ) -> Calibration:
-        """Choose probes and candidates together: of what reaches the recall, what costs least."""
-        segments, n, best = state.segments, state.n_live, None
-        width = segments[0].vectors.dtype.itemsize * hasher.n_features_in_
-        for probes in probe_counts(len(hasher.centres_)):
-
-            def nearest_codes(queries: Any, number: int, probes: int = probes) -> tuple[Any, Any]:
-                return nearest_in_lists(hasher, as_floats(queries), segments, number, probes)
-
-            deepest = None if probes == len(hasher.centres_) else _DEEPEST_IN_LISTS
-            found = self._calibrator.choose(segments, k, recall, distance, nearest_codes, probes, deepest)
-            if found is None:
-                continue
-            cost = search_cost(hasher, n, probes, found.candidates, width)
-            if best is not None and cost >= best[0]:
-                break
-            best = cost, found
-        assert best is not None  # all lists hold all codes
-        return best[1]
 
     # On disk
 

@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.parallel import map_points
+from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError, DataTypeError, FormatError
 from autojacobin.hashers import Hasher, PartitionedAutoencoder
+from autojacobin.index.calibration import Calibration, Calibrator
 from autojacobin.index.searching import measure_of
 from autojacobin.index.segment import ROWS_PER_BLOCK, Segment
 from autojacobin.search.arguments import as_count
@@ -19,13 +21,12 @@ from autojacobin.search.kernels.selection import merge_topk
 from autojacobin.search.kmeans import Centres
 from autojacobin.search.lists import AllowedCodes, ListQueries, Lists, OffsetGrid, code_offsets, list_queries
 
-__all__ = [
-    "as_probes", "default_probes", "nearest_in_lists", "probe_counts", "search_cost", "search_lists",
-]  # fmt: skip
+__all__ = ["as_probes", "choose_in_lists", "default_probes", "nearest_in_lists", "probe_counts", "search_lists"]
 
 _SHARE_PROBED = 32
 _FEWEST_PROBES = 8
 _QUERIES_AT_ONCE = 2**13
+_DEEPEST = 5_000  # candidates; if more are needed, more lists are cheaper
 # Costs in nanoseconds of a core, roughly; only their ratio matters.
 _PER_CODE_BYTE, _PER_VECTOR_BYTE, _PER_LIST = 0.08, 0.25, 60.0
 
@@ -61,19 +62,17 @@ def probe_counts(n_lists: int) -> list[int]:
     return [*(1 << power for power in range(n_lists.bit_length()) if 1 << power < n_lists), n_lists]
 
 
-def search_cost(hasher: Hasher, n: int, probes: int, candidates: int, bytes_per_vector: int) -> float:
+def _cost(hasher: PartitionedAutoencoder, n: int, probes: int, candidates: int, bytes_per_vector: int) -> float:
     """Estimate the time of a query, of which only the order matters."""
-    assert isinstance(hasher, PartitionedAutoencoder)
     scanned = n * probes / len(hasher.centres_)
     scan = scanned * hasher.n_bits / 8 * _PER_CODE_BYTE + probes * _PER_LIST
     return scan + candidates * bytes_per_vector * _PER_VECTOR_BYTE
 
 
 def nearest_in_lists(
-    hasher: Hasher, queries: npt.NDArray[Any], segments: Sequence[Segment], k: int, probes: int
+    hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], segments: Sequence[Segment], k: int, probes: int
 ) -> tuple[npt.NDArray[np.float32], Ids]:
     """Distances and ids of the ``k`` nearest codes in the probed lists; infinity and -1 where there are fewer."""
-    assert isinstance(hasher, PartitionedAutoencoder)
     if len(queries) > _QUERIES_AT_ONCE:
         blocks = [queries[start : start + _QUERIES_AT_ONCE] for start in range(0, len(queries), _QUERIES_AT_ONCE)]
         parts = [nearest_in_lists(hasher, block, segments, k, probes) for block in blocks]
@@ -93,7 +92,7 @@ def nearest_in_lists(
 
 
 def search_lists(
-    hasher: Hasher,
+    hasher: PartitionedAutoencoder,
     queries: npt.NDArray[Any],
     segments: Sequence[Segment],
     k: int,
@@ -104,7 +103,6 @@ def search_lists(
 
     Queries whose lists hold fewer than ``k`` codes are searched for in all lists.
     """
-    assert isinstance(hasher, PartitionedAutoencoder)
     distances: npt.NDArray[Any]
     distances, ids = nearest_in_lists(hasher, queries, segments, candidates or k, probes)
     if candidates is not None:
@@ -114,6 +112,35 @@ def search_lists(
     if len(short) and probes < n_lists:
         distances[short], ids[short] = search_lists(hasher, queries[short], segments, k, candidates, n_lists)
     return distances, ids
+
+
+def choose_in_lists(
+    calibrator: Calibrator,
+    hasher: PartitionedAutoencoder,
+    segments: Sequence[Segment],
+    k: int,
+    recall: float,
+    distance: str,
+) -> Calibration:
+    """Choose probes and candidates together: of the pairs that reach the recall, the one that costs least."""
+    n = sum(segment.n_live for segment in segments)
+    bytes_per_vector = segments[0].vectors.dtype.itemsize * hasher.n_features_in_
+    best: tuple[float, Calibration] | None = None
+    for probes in probe_counts(len(hasher.centres_)):
+
+        def nearest_codes(queries: Any, number: int, probes: int = probes) -> tuple[Any, Any]:
+            return nearest_in_lists(hasher, as_floats(queries), segments, number, probes)
+
+        deepest = None if probes == len(hasher.centres_) else _DEEPEST
+        found = calibrator.choose(segments, k, recall, distance, nearest_codes, probes, deepest)
+        if found is None:
+            continue
+        cost = _cost(hasher, n, probes, found.candidates, bytes_per_vector)
+        if best is not None and cost >= best[0]:
+            break
+        best = cost, found
+    assert best is not None  # all lists hold all codes
+    return best[1]
 
 
 def _prepared(hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], probes: int) -> ListQueries:
