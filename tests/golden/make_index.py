@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from autojacobin import ITQ
+from autojacobin import ITQ, BinaryAutoencoder
+from autojacobin.index import segment
 from autojacobin.index.array_files import FORMAT_VERSION
 from autojacobin.index.index import Index
 
@@ -19,6 +20,7 @@ FOLDER = Path(__file__).parent / f"index-{FORMAT_VERSION}"
 
 def main() -> None:
     FOLDER.mkdir()
+    segment._FEWEST_IN_LISTS = 1  # so that few vectors have lists in files too
     X = load_digits().data[:, 18:26].astype(np.uint8)
     hasher = ITQ(8, random_state=0).fit(X[:400].astype(np.float32))
     projections = np.abs(hasher.project(X[400:]))
@@ -36,6 +38,12 @@ def main() -> None:
         }.items():
             expected[f"{name}_distances"], expected[f"{name}_ids"] = index.search(queries, 10, **options)
     (FOLDER / "index" / "LOCK").unlink()
+    auto_encoder = BinaryAutoencoder(20, random_state=0).fit(X[:400].astype(np.float32))
+    with Index.create(FOLDER / "lists", auto_encoder, partitions=32) as index:
+        index.add(X[400:], ids=np.arange(2 * len(X[400:]), 0, -2))
+        expected["lists_codes"] = index.codes(index.ids).packed
+        expected["lists_distances"], expected["lists_ids"] = index.search(queries, 10, probes="all", rerank=False)
+    (FOLDER / "lists" / "LOCK").unlink()
     np.savez(FOLDER / "expected.npz", **expected)
 
 

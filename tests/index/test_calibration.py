@@ -170,11 +170,20 @@ def test_a_small_index_ranks_all_it_has(X):
         assert np.array_equal(index.search(queries, k, recall=0.95)[1], exact_neighbours(X[:40], queries, k))
 
 
+def test_a_recall_of_one_is_an_exact_search(index, X):
+    queries = clusters(20, seed=8)
+    assert np.array_equal(index.search(queries, K, recall=1)[1], exact_neighbours(X, queries, K))
+    assert index.calibrated(K, 1.0).candidates == len(index)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"recall": 0.0}, "recall must be a number above 0 and at most 0.999, such as 0.95, got 0.0"),
-        ({"recall": 1.0}, "got 1.0; candidates=len"),
+        (
+            {"recall": 0.0},
+            "a number above 0 and at most 0.999, such as 0.95, or 1 for an exact search, got 0.0",
+        ),
+        ({"recall": 0.9995}, "got 0.9995"),
         ({"recall": float("nan")}, "got nan"),
         ({"recall": "high"}, "got 'high'"),
         ({"recall": True}, "got True"),

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, LSH, Codes, DataError
-from autojacobin.index import index as index_module
+from autojacobin.index import changes as changes_module
+from autojacobin.index import segment as segment_module
+from autojacobin.index.array_files import FORMAT_VERSION
 from autojacobin.index.index import Index
 from autojacobin.search import hamming_topk
 from autojacobin.search.asymmetric import asymmetric_topk
@@ -35,7 +37,8 @@ change = st.one_of(
 def test_any_sequence_of_changes_equals_a_dict(on_disk, changes, limit, seed):
     hasher, rng, model, next_id = small_hasher(), np.random.default_rng(seed), {}, 0
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(index_module, "most_rows", lambda n_bits: limit)
+        for module in (changes_module, segment_module):
+            patch.setattr(module, "most_rows", lambda hasher: limit)
         index = Index.create(Path(folder) / "0", hasher) if on_disk else Index(hasher)
         for number, (name, argument) in enumerate(changes, 1):
             new = rng.integers(-2, 3, (40, N_FEATURES)).astype(np.float32)
@@ -247,7 +250,7 @@ def test_an_index_without_vectors_searches_codes_alone(hasher, tmp_path):
     index.close()
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_the_golden_index_of_each_format_stays_readable(version):
     expected = np.load(GOLDEN / f"index-{version}" / "expected.npz")
     with Index.open(GOLDEN / f"index-{version}" / "index") as index:
@@ -260,8 +263,18 @@ def test_the_golden_index_of_each_format_stays_readable(version):
             assert np.array_equal(ids, expected[f"{name}_ids"])
 
 
+def test_the_golden_index_with_lists_stays_readable():
+    expected = np.load(GOLDEN / "index-3" / "expected.npz")
+    with Index.open(GOLDEN / "index-3" / "lists") as index:
+        index.verify()
+        assert np.array_equal(index.codes(index.ids).packed, expected["lists_codes"])
+        distances, ids = index.search(expected["queries"], 10, probes="all", rerank=False)
+        assert np.allclose(distances, expected["lists_distances"], rtol=1e-3)
+        assert np.mean(ids == expected["lists_ids"]) > 0.8  # another BLAS may round distances differently
+
+
 def test_an_index_of_format_1_can_be_written_on(tmp_path):
-    """New files have format 2; files of both formats are checked and copied alike."""
+    """New files have the newest format; files of both formats are checked and copied alike."""
     path = Path(shutil.copytree(GOLDEN / "index-1" / "index", tmp_path / "index"))
     with Index.open(path) as index:
         before = contents(index)
@@ -273,7 +286,7 @@ def test_an_index_of_format_1_can_be_written_on(tmp_path):
         index.verify()
         assert contents(index).items() >= {i: v for i, v in before.items() if i}.items()
     (codes,) = path.glob("codes-*")
-    assert codes.read_bytes()[8] == 2
+    assert codes.read_bytes()[8] == FORMAT_VERSION
 
 
 @pytest.mark.parametrize("dtypes", [["uint8"], ["float16"], ["float32", "float64"], ["uint8", "float16"], ["int16"]])

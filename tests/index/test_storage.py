@@ -86,19 +86,19 @@ def test_a_file_of_the_same_kind_from_elsewhere_is_refused(copied):
 
 def test_a_newer_manifest_needs_a_newer_library(copied):
     file = copied / "MANIFEST.json"
-    fields = json.loads(file.read_bytes()) | {"checksum": "0" * 16, "format_version": 3}
+    fields = json.loads(file.read_bytes()) | {"checksum": "0" * 16, "format_version": 4}
     content = json.dumps(fields, indent=1).encode() + b"\n"
     file.write_bytes(content.replace(b"0" * 16, xxhash.xxh64_hexdigest(content).encode(), 1))
-    with pytest.raises(FormatError, match="MANIFEST.json needs a newer library, got index format 3"):
+    with pytest.raises(FormatError, match="MANIFEST.json needs a newer library, got index format 4"):
         Index.open(copied)
 
 
 def test_a_newer_array_needs_a_newer_library(copied, monkeypatch):
     with monkeypatch.context() as newer:
-        newer.setattr(array_files, "FORMAT_VERSION", 3)
+        newer.setattr(array_files, "FORMAT_VERSION", 4)
         writer = FolderStore(copied).start("ids", np.int64)
         writer.append(np.arange(3))
-        with pytest.raises(FormatError, match="ids-.* needs a newer library, got index format 3"):
+        with pytest.raises(FormatError, match="ids-.* needs a newer library, got index format 4"):
             newer_by_one(writer, newer)
 
 
@@ -107,7 +107,7 @@ def newer_by_one(writer, patch):
     read = array_files.open_array
 
     def open_with_the_real_version(*arguments, **options):
-        patch.setattr(array_files, "FORMAT_VERSION", 2)
+        patch.setattr(array_files, "FORMAT_VERSION", 3)
         return read(*arguments, **options)
 
     patch.setattr(array_files, "open_array", open_with_the_real_version)

@@ -11,10 +11,23 @@ import typer
 
 from autojacobin.cli.console import print_facts, print_sentence, progress_bar
 from autojacobin.cli.files import STREAM, chained, load_model, open_index, read_ids
-from autojacobin.cli.options import AsJson, Config, Debug, Format, IndexPath, KeepVectors, ModelPath, Quiet, Threads
+from autojacobin.cli.options import (
+    AsJson,
+    Config,
+    Debug,
+    Format,
+    IndexPath,
+    KeepVectors,
+    ModelPath,
+    Partitions,
+    Quiet,
+    Threads,
+)
 from autojacobin.cli.settings import write_settings
 from autojacobin.core.files import whole_folder
+from autojacobin.core.parallel import Progress
 from autojacobin.errors import StorageError
+from autojacobin.hashers import Hasher
 
 __all__ = ["app"]
 
@@ -36,6 +49,7 @@ def build(
     index: Annotated[Path, typer.Argument(metavar="INDEX", help="Folder to make; it must not exist, or be empty.")],
     ids: _Ids = None,
     keep_vectors: KeepVectors = True,
+    partitions: Partitions = None,
     format: Format = None,
     _threads: Threads = None,
     _config: Config = None,
@@ -52,18 +66,26 @@ def build(
     _check_streams(vectors, ids)
     _check_new_folder(index)
     hasher = load_model(model)
+    lists = int(partitions) if partitions is not None and partitions.isdecimal() else partitions
     chosen = None if ids is None else read_ids(ids)
     with (
         progress_bar(quiet=quiet or as_json) as progress,
         chained(vectors, format, progress, "adding vectors") as (blocks, _),
         whole_folder(index.absolute(), "free some space, or give another path") as folder,
-        Index.create(folder, hasher, keep_vectors=keep_vectors) as made,
+        Index.create(folder, _reporting(hasher, progress), keep_vectors=keep_vectors, partitions=lists) as made,
     ):
         made.add(blocks, chosen)
         figures = made.info()
     write_settings(context, index)
     sentence = f"Made {index}: {figures['vectors']:,} vectors, {figures['bits']} bits each, {figures['bytes']:,} bytes."
     print_sentence(sentence, {"index": index, **figures}, quiet=quiet, as_json=as_json)
+
+
+def _reporting(hasher: Hasher, progress: Progress) -> Hasher:
+    """Give a hasher that reports the progress of a training, which an index with lists begins by itself."""
+    if hasattr(hasher, "progress"):
+        hasher.progress = progress
+    return hasher
 
 
 @app.command()

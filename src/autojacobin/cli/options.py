@@ -16,8 +16,8 @@ from autojacobin.search.distances import DISTANCES
 
 __all__ = [
     "AsJson", "Bits", "ByDistance", "Candidates", "Config", "DataFolder", "Debug", "Device",
-    "Distance", "Format", "IndexPath", "K", "KeepVectors", "ModelPath", "NeighboursPath", "OnDevice", "QueriesPath",
-    "Quiet", "Rerank", "Seed", "SetName", "Threads",
+    "Distance", "Format", "IndexPath", "K", "KeepVectors", "ModelPath", "NeighboursPath", "OnDevice", "Partitions",
+    "QueriesPath", "Quiet", "Rerank", "Seed", "SetName", "Threads",
 ]  # fmt: skip
 
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
@@ -113,6 +113,14 @@ Candidates = Annotated[
 ]
 Rerank = Annotated[
     bool, typer.Option("--rerank/--no-rerank", help="Order candidates by the Euclidean distance of their vectors.")
+]
+Partitions = Annotated[
+    str | None,
+    typer.Option(
+        "--partitions",
+        metavar="N",
+        help="Inverted lists for the codes of a BinaryAutoencoder: a number, or auto for about 4 √n of them.",
+    ),
 ]
 KeepVectors = Annotated[
     bool, typer.Option("--vectors/--no-vectors", help="Keep the vectors too; re-ranking needs them.")

@@ -50,8 +50,8 @@ _Recall = Annotated[
         "--recall",
         metavar="SHARE",
         min=0,
-        max=0.999,
-        help="Share of the true neighbours to find, such as 0.95; chooses the candidates.",
+        max=1,
+        help="Share of the true neighbours to find, such as 0.95, or 1 for an exact search; chooses the candidates.",
     ),
 ]
 

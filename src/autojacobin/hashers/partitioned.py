@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +11,15 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.parallel import Progress
-from autojacobin.errors import DataError
+from autojacobin.errors import DataError, FormatError
 from autojacobin.hashers.base import check_fitted
 from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.parameters import Limit, OrNone, Whole
 from autojacobin.hashers.persistence import Tensor
 from autojacobin.search.distances import DistanceTerms
+
+if TYPE_CHECKING:
+    from autojacobin.search.lists import Lists, OffsetGrid
 
 __all__ = ["PartitionedAutoencoder"]
 
@@ -112,7 +115,7 @@ class PartitionedAutoencoder(BinaryAutoencoder):
 
     def split(self, codes: Codes) -> tuple[Codes, npt.NDArray[np.int32]]:
         """Codes without the bits of the list, and the number of the list of each."""
-        n_coded = self._n_coded()
+        n_coded = self.n_residual_bits
         first = n_coded // 8
         bits = np.unpackbits(codes.packed[:, first:], axis=1, bitorder="little")
         numbers = bits[:, n_coded % 8 : codes.n_bits - 8 * first]
@@ -152,6 +155,36 @@ class PartitionedAutoencoder(BinaryAutoencoder):
         return leave_one_out_m_recall(vectors, codes, k=k, depth=depth, topk=topk)
 
     # What an index needs
+
+    @property
+    def n_residual_bits(self) -> int:
+        """Bits of a code without those of the list."""
+        return self._n_coded()
+
+    @property
+    def offset_grid(self) -> OffsetGrid:
+        """The grid of the offsets of codes in lists."""
+        from autojacobin.search.lists import OffsetGrid
+
+        return OffsetGrid(*self.grid_)
+
+    def lists(self, codes: Codes) -> Lists:
+        """Group codes by their lists, as the kernels read them."""
+        from autojacobin.search.lists import Lists, code_offsets
+
+        weights, n_lists = self.list_weights(), len(self.centres_)
+        parts = []
+        for start in range(0, len(codes), _ROWS_PER_BLOCK):
+            residuals, labels = self.split(codes[start : start + _ROWS_PER_BLOCK])
+            if int(labels.max()) >= n_lists:
+                raise FormatError(
+                    f"there are codes in list {labels.max()} of {n_lists}, so they are damaged; make them anew with "
+                    "encode, or save what is whole of an index with: autojacobin index repair"
+                )
+            parts.append((residuals, labels, code_offsets(residuals, labels, weights)))
+        residuals = Codes.concatenate([part[0] for part in parts])
+        labels, offsets = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
+        return Lists.build(residuals, labels, n_lists, offsets, self.offset_grid)
 
     def list_weights(self) -> npt.NDArray[Any]:
         """Weights of the bits that depend on the list alone, shape (lists, coded bits).

@@ -28,7 +28,7 @@ __all__ = [
     "read_label", "salvage_array", "salvage_label", "too_new",
 ]  # fmt: skip
 
-FORMAT_VERSION = 2  # format 1 has one checksum for the whole array, and no label
+FORMAT_VERSION = 3  # format 1 has one checksum for the whole array, and no label; format 2 has no lists
 BLOCK_BYTES = 2**14
 _MAGIC = b"\x89AJBin\r\n"
 _HEADER_BYTES = 4096  # a page, so that the array can be memory-mapped
@@ -37,6 +37,7 @@ _LABEL = struct.Struct("<8sqQI")  # segment, first id, codes, bits; directly beh
 _SUM = struct.Struct("<Q")  # the last bytes of the page
 _DTYPES = {np.dtype(code).str.encode(): np.dtype(code) for code in "BHIQbhiqefd"}  # little-endian numbers
 _READ_AT_ONCE = 2**15
+_READ_BY_KERNELS = ("codes", "blocks", "offsets", "bounds", "order")
 
 Problem = Callable[[npt.NDArray[Any]], str | None]
 
@@ -239,18 +240,21 @@ class ArrayFileWriter:
 
 
 def open_array(
-    files: Files, file: ArrayFile, kind: str, shape: tuple[int, ...], dtype: npt.DTypeLike | None = None,
+    files: Files, file: ArrayFile, kind: str, shape: tuple[int | None, ...], dtype: npt.DTypeLike | None = None,
     *, check: bool = True, problem: Problem | None = None,
 ) -> CheckedArray:  # fmt: skip
     """Memory-map an array (or read a small one) after a check of its header, its size and its table of checksums.
 
-    Codes are mapped as private pages that could be written. NumPy then calls the array writable, as one in memory is,
-    and the kernels need not be compiled twice.
+    ``shape`` has None for a length that may be any. What kernels read is mapped as private pages that could be written.
+    NumPy then calls the array writable, as one in memory is, and the kernels need not be compiled twice.
     """
     path = files.path / file.name
     with files.open(file.name) as stream:
         header = _read_header(stream.read(_HEADER_BYTES), path, file, kind)
-        if header.shape != shape or (dtype is not None and header.dtype != np.dtype(dtype)):
+        fits = len(shape) == len(header.shape) and all(
+            length in (None, found) for length, found in zip(shape, header.shape, strict=True)
+        )
+        if not fits or (dtype is not None and header.dtype != np.dtype(dtype)):
             raise damaged(path, f"{header.dtype} of shape {header.shape}, expected shape {shape}")
         n_blocks = -(-header.n_bytes // BLOCK_BYTES) if header.version > 1 else 0
         size, expected = os.fstat(stream.fileno()).st_size, _HEADER_BYTES + header.n_bytes + 8 * n_blocks
@@ -263,7 +267,7 @@ def open_array(
             if xxhash.xxh64_intdigest(table) != header.digest:
                 raise damaged(path, "a table of checksums that does not match its own checksum")
             checksums, block_bytes = np.frombuffer(table, dtype="<u8"), BLOCK_BYTES
-        array = _mapped(stream, header, writable=kind == "codes")
+        array = _mapped(stream, header, writable=kind in _READ_BY_KERNELS)
     return CheckedArray.mapped(array, file, header.label, path, checksums, block_bytes, check, problem)
 
 

@@ -313,9 +313,9 @@ def _fewest(ranks: npt.NDArray[np.int64], recall: float) -> int | None:
 
 def as_recall(recall: float) -> float:
     """Give a wanted recall as a float."""
-    wanted = f"recall must be a number above 0 and at most {_LARGEST_RECALL}, such as 0.95"
+    wanted = f"recall must be a number above 0 and at most {_LARGEST_RECALL}, such as 0.95, or 1 for an exact search"
     if not isinstance(recall, Real) or isinstance(recall, bool | np.bool_):
         raise DataTypeError(f"{wanted}, got {recall!r}")
-    if not 0 < float(recall) <= _LARGEST_RECALL:
-        raise DataError(f"{wanted}, got {recall!r}; candidates=len(index) finds every neighbour")
+    if not 0 < float(recall) <= _LARGEST_RECALL and float(recall) != 1:
+        raise DataError(f"{wanted}, got {recall!r}")
     return float(recall)

@@ -32,6 +32,7 @@ __all__ = [
     "as_new_ids",
     "check_present",
     "compact_segments",
+    "encoded_block",
     "encoded_parts",
     "remove_ids",
 ]  # fmt: skip
@@ -51,6 +52,7 @@ class State:
     segments: Segments = ()
     next_id: int = 0
     manifest: Manifest | None = None
+    partitions: int | str | None = None
 
     @property
     def n_live(self) -> int:
@@ -59,16 +61,20 @@ class State:
 
 
 class Change(NamedTuple):
-    """What a change makes of a state: its segments, the next free id, and how many vectors came or went."""
+    """What a change makes of a state: its segments, the next free id, and how many vectors came or went.
+
+    ``hasher`` is another one if all codes were made anew.
+    """
 
     segments: Segments
     next_id: int
     n_changed: int
+    hasher: Hasher | None = None
 
 
 def add_parts(state: State, store: Store, parts: Iterator[Part], ids: Ids | None) -> Change:
     """Write parts as new segments; vectors of the same ids in old segments become dead."""
-    new = tuple(write_segments(parts, store, most_rows(int(state.hasher.n_bits))))
+    new = tuple(write_segments(parts, store, state.hasher))
     n = sum(segment.n for segment in new)
     if ids is None:
         return Change(state.segments + new, state.next_id + n, n)
@@ -87,7 +93,7 @@ def remove_ids(state: State, store: Store, ids: Ids) -> Change | None:
 
 def compact_segments(state: State, store: Store) -> Change | None:
     """Write what lives anew, in as few segments as can be, after a check that it is whole."""
-    limit = most_rows(int(state.hasher.n_bits))
+    limit = most_rows(state.hasher)
     by_dtype: dict[Any, list[Segment]] = {}
     for segment in state.segments:
         by_dtype.setdefault(None if segment.vectors is None else segment.vectors.dtype.str, []).append(segment)
@@ -96,7 +102,7 @@ def compact_segments(state: State, store: Store) -> Change | None:
         return None
     for segment in state.segments:
         segment.verify()
-    new = [s for group in by_dtype.values() for s in write_segments(in_id_order(group), store, limit)]
+    new = [s for group in by_dtype.values() for s in write_segments(in_id_order(group), store, state.hasher)]
     return Change(tuple(new), state.next_id, 0)
 
 
@@ -179,7 +185,7 @@ def _encoded(hasher: Hasher, blocks: Iterator[Any]) -> Iterator[tuple[Any, Codes
     row = 0
     for block in blocks:
         try:
-            codes = _codes_of(hasher, block)
+            codes = encoded_block(hasher, block)
         except DataError:
             as_floats(as_matrix(block, type(hasher).__name__), row)  # names a NaN's row, counted from the first block
             raise
@@ -189,7 +195,8 @@ def _encoded(hasher: Hasher, blocks: Iterator[Any]) -> Iterator[tuple[Any, Codes
         raise DataError("there are no vectors to add, got an iterator without a block; expected at least one matrix")
 
 
-def _codes_of(hasher: Hasher, block: Any) -> Codes:
+def encoded_block(hasher: Hasher, block: Any) -> Codes:
+    """Encode a block of vectors on all cores, or where the hasher computes."""
     if getattr(hasher, "device", "cpu") != "cpu":
         return hasher.encode(block)
     return Codes.concatenate(map_points(lambda rows: hasher.encode(block[rows]), block, _ROWS_PER_TASK))

@@ -35,6 +35,7 @@ from autojacobin.index.changes import (
 )
 from autojacobin.index.files import clear_os_errors
 from autojacobin.index.folder import IndexFolder
+from autojacobin.index.growth import as_partitions, encode_again, grown_hasher, has_drifted, retrained
 from autojacobin.index.manifest import Manifest
 from autojacobin.index.partitions import as_probes, choose_in_lists, search_lists
 from autojacobin.index.searching import (
@@ -45,7 +46,7 @@ from autojacobin.index.searching import (
     nearest_vectors,
     prepared_queries,
 )
-from autojacobin.index.segment import Part, Segment, most_rows, write_segments
+from autojacobin.index.segment import Part, Segment, write_segments
 from autojacobin.index.storage import MANIFEST_NAME, MemoryStore, Store
 from autojacobin.search.arguments import as_candidates, as_k
 from autojacobin.search.distances import as_distance
@@ -76,6 +77,11 @@ class Index:
         A fitted hasher. The index keeps it as it is now, whatever is done to it later.
     keep_vectors : bool
         Whether to keep the vectors themselves, which re-ranking needs.
+    partitions : int, "auto" or None, default=None
+        Whether to put the codes of a BinaryAutoencoder into inverted lists, of which a search scans a few. ``"auto"``
+        makes about 4 √n lists as soon as there are 65,536 vectors, and more as the index grows: the hasher is then
+        trained anew on a sample of the vectors, and all are encoded again, within :meth:`add`. A number gives the
+        lists by hand; they are made when there are 32 vectors for each.
 
     Examples
     --------
@@ -93,11 +99,14 @@ class Index:
     (999, False)
     """
 
-    def __init__(self, hasher: Hasher, *, keep_vectors: bool = True) -> None:
+    def __init__(
+        self, hasher: Hasher, *, keep_vectors: bool = True, partitions: SupportsIndex | str | None = None
+    ) -> None:
         if not isinstance(hasher, Hasher):
             raise DataTypeError(f"an index needs a fitted hasher, got {type(hasher).__name__}; pass for example an ITQ")
         check_fitted(hasher)
-        self._state = State(copy.copy(hasher), bool(keep_vectors))
+        lists = as_partitions(partitions, hasher, bool(keep_vectors))
+        self._state = State(copy.copy(hasher), bool(keep_vectors), partitions=lists)
         self._folder: IndexFolder | None = None
         self._check = True
         self._closed = False
@@ -105,16 +114,19 @@ class Index:
         self._new_mutex()
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], hasher: Hasher, *, keep_vectors: bool = True) -> Index:
-        """Make an empty index in a new or empty folder; the parameters are those of the class."""
-        return cls._created(path, hasher, keep_vectors, iter(()), 0)
-
-    @classmethod
-    def _created(
-        cls, path: str | os.PathLike[str], hasher: Hasher, keep_vectors: bool, parts: Iterator[Part], next_id: int
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        hasher: Hasher,
+        *,
+        keep_vectors: bool = True,
+        partitions: SupportsIndex | str | None = None,
     ) -> Index:
-        """Make an index of parts that are encoded already, which ``repair`` has, all of it or nothing."""
-        index = cls(hasher, keep_vectors=keep_vectors)
+        """Make an empty index in a new or empty folder; the parameters are those of the class."""
+        return cls(hasher, keep_vectors=keep_vectors, partitions=partitions)._placed(path, iter(()), 0)
+
+    def _placed(self, path: str | os.PathLike[str], parts: Iterator[Part], next_id: int) -> Index:
+        """Move an empty index into a folder, with parts that are encoded already, which ``repair`` has; or fail."""
         folder = IndexFolder(path)
         try:
             folder.prepare()
@@ -122,12 +134,12 @@ class Index:
                 raise StorageError(
                     f"{folder.path} holds an index already; open it with Index.open, or give another path"
                 )
-            index._state = _write_state(replace(index._state, next_id=next_id), folder, parts)
+            self._state = _write_state(replace(self._state, next_id=next_id), folder, parts)
         except BaseException:
             folder.release()
             raise
-        index._folder = folder
-        return index
+        self._folder = folder
+        return self
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, check: bool = True) -> Index:
@@ -152,7 +164,7 @@ class Index:
         state = folder.newest(
             lambda manifest: State(
                 folder.read_hasher(manifest), manifest.keep_vectors, folder.read_segments(manifest, check=check),
-                manifest.next_id, manifest,
+                manifest.next_id, manifest, manifest.partitions,
             )
         )  # fmt: skip
         index = cls(state.hasher, keep_vectors=state.keep_vectors)
@@ -228,6 +240,7 @@ class Index:
             "bits": int(state.hasher.n_bits),
             "features": int(state.hasher.n_features_in_),
             "vectors_kept": state.keep_vectors,
+            "lists": len(state.hasher.centres_) if isinstance(state.hasher, PartitionedAutoencoder) else None,
             "segments": len(state.segments),
             "dead": sum(segment.n_dead for segment in state.segments),
             "files": len(files),
@@ -250,12 +263,28 @@ class Index:
             they count on from the largest id that the index ever had.
         """
         chosen = None if ids is None else as_new_ids(ids)
+        streamed = isinstance(vectors, Iterator)
+        if not streamed:
+            as_vectors(self._open_state().hasher, vectors)  # refuses what does not fit before lists are made for it
+            self._grow(vectors)
 
         def change(state: State, store: Store) -> Change:
             parts = encoded_parts(state.hasher, vectors, chosen, state.next_id, state.keep_vectors)
             return add_parts(state, store, parts, chosen)
 
         self._change(change)
+        if streamed:
+            self._grow()
+
+    def _grow(self, incoming: Any = None) -> None:
+        """Make lists, or more of them, if the index or what is about to be added calls for it."""
+        if self._open_state().partitions is not None:
+
+            def change(state: State, store: Store) -> Change | None:
+                hasher = grown_hasher(state, incoming)
+                return None if hasher is None else encode_again(state, store, hasher)
+
+            self._change(change)
 
     def remove(self, ids: npt.ArrayLike) -> None:
         """Remove the vectors with these ids, all of which must be in the index."""
@@ -266,9 +295,18 @@ class Index:
     def compact(self) -> None:
         """Rewrite the index without its dead positions, in as few segments as can be.
 
-        Everything is compared with its checksums first, so that damage is not copied.
+        If the index makes its own lists, and their number or their codes no longer suit its vectors, they are made
+        anew. Everything is compared with its checksums first, so that damage is not copied.
         """
-        self._change(compact_segments)
+
+        def change(state: State, store: Store) -> Change | None:
+            hasher = grown_hasher(state, shrink=True)
+            lists = state.hasher if isinstance(state.hasher, PartitionedAutoencoder) else None
+            if hasher is None and lists and state.partitions is not None and has_drifted(lists, state.segments):
+                hasher = retrained(state, len(lists.centres_))
+            return compact_segments(state, store) if hasher is None else encode_again(state, store, hasher)
+
+        self._change(change)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a folder, in place of the index that may be there; at its own path it is already.
@@ -310,7 +348,7 @@ class Index:
             How many of the nearest codes to re-rank, at least k; by default ten times k and no fewer than 100.
         recall : float, optional
             Instead of ``candidates``, the mean share of the true neighbours to find, at most 0.999. The index chooses
-            the candidates for it, once: see :meth:`calibrated`.
+            the candidates for it, once: see :meth:`calibrated`. With 1, all vectors are compared.
         distance : str, optional
             How codes are compared, one of ``index.hasher.distances``, the first of which is the default:
             ``"hamming"``, as bits; ``"asymmetric"``, with the real values of the query's projection, which finds as
@@ -368,7 +406,7 @@ class Index:
         k : int
             Neighbours a query.
         recall : float
-            The mean share of the true neighbours to find, above 0 and at most 0.999.
+            The mean share of the true neighbours to find, above 0 and at most 0.999, or 1.
         distance : str, optional
             How codes are compared, as in :meth:`search`.
         queries : matrix of shape (n_queries, n_features), optional
@@ -405,6 +443,9 @@ class Index:
 
     def _chosen(self, state: State, k: int, recall: float, distance: str) -> Calibration:
         wanted, segments = as_recall(recall), state.segments
+        if wanted == 1:
+            n_lists = as_probes("all", state.hasher) if isinstance(state.hasher, PartitionedAutoencoder) else None
+            return Calibration(k, 1.0, distance, state.n_live, 1.0, 1.0, 0, n_lists)
         if isinstance(state.hasher, PartitionedAutoencoder):
             return choose_in_lists(self._calibrator, state.hasher, segments, k, wanted, distance)
 
@@ -515,7 +556,7 @@ class Index:
     def _change_in_memory(self, change: Callable[[State, Store], Change | None]) -> None:
         made = change(self._state, MemoryStore())
         if made is not None:
-            self._state = replace(self._state, segments=made.segments, next_id=made.next_id)
+            self._state = _following(self._state, made)
             self._calibrator.count_changes(made.n_changed)
 
     def _change_on_disk(self, folder: IndexFolder, change: Callable[[State, Store], Change | None]) -> None:
@@ -531,8 +572,12 @@ class Index:
             made = change(state, folder.store)
             if made is not None:
                 records = tuple(segment.record for segment in made.segments)
-                manifest = state.manifest.followed_by(records, made.next_id)
-                new = replace(state, segments=made.segments, next_id=made.next_id, manifest=manifest)
+                manifest = state.manifest.followed_by(segments=records, next_id=made.next_id)
+                if made.hasher is not None:
+                    manifest = replace(
+                        manifest, hasher=folder.write_hasher(made.hasher), n_bits=int(made.hasher.n_bits)
+                    )
+                new = replace(_following(state, made), manifest=manifest)
                 folder.commit(manifest)
                 self._state = new
                 folder.sweep(manifest)
@@ -560,7 +605,7 @@ class Index:
             same = before.manifest is not None and before.manifest.hasher == manifest.hasher
             hasher = before.hasher if same else folder.read_hasher(manifest)
             segments = folder.read_segments(manifest, check=self._check)
-            return State(hasher, manifest.keep_vectors, segments, manifest.next_id, manifest)
+            return State(hasher, manifest.keep_vectors, segments, manifest.next_id, manifest, manifest.partitions)
 
         state = folder.newest(read)
         if state is not self._state:
@@ -582,6 +627,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_mutexes)
 
 
+def _following(state: State, made: Change) -> State:
+    """The state that a change makes."""
+    return replace(state, segments=made.segments, next_id=made.next_id, hasher=made.hasher or state.hasher)
+
+
 def _write_state(state: State, folder: IndexFolder, parts: Iterator[Part]) -> State:
     """Write a whole state and more parts into a folder of which the lock is held, and give it as it is there."""
     segments: Segments = ()
@@ -592,10 +642,10 @@ def _write_state(state: State, folder: IndexFolder, parts: Iterator[Part]) -> St
         before = 0 if content is None else Manifest.from_bytes(content, folder.path / MANIFEST_NAME).generation
         hasher = folder.write_hasher(state.hasher)
         copies = tuple(segment.copied_to(folder.store) for segment in state.segments)
-        segments = copies + tuple(write_segments(parts, folder.store, most_rows(int(state.hasher.n_bits))))
+        segments = copies + tuple(write_segments(parts, folder.store, state.hasher))
         return Manifest(
             before + 1, int(state.hasher.n_bits), int(state.hasher.n_features_in_), state.keep_vectors,
-            state.next_id, hasher, tuple(segment.record for segment in segments),
+            state.next_id, hasher, tuple(segment.record for segment in segments), state.partitions,
         )  # fmt: skip
 
     manifest = folder.write_whole(write)

@@ -19,7 +19,7 @@ __all__ = ["LARGEST_ID", "MOST_CODES", "Manifest", "SegmentRecord"]
 LARGEST_ID = 2**63 - 1
 _NO_DIGEST = b"0" * 16
 _DIGEST = re.compile(rb'\A\{\n "checksum": "([0-9a-f]{16})",\n')
-MOST_CODES = 2**22  # in a segment; a forged number must not take all memory
+MOST_CODES = 2**24  # in a segment; a forged number must not take all memory
 _MOST_BITS = 2**20
 _MOST_FEATURES = 2**32
 
@@ -60,14 +60,15 @@ class Manifest:
     next_id: int
     hasher: ArrayFile
     segments: tuple[SegmentRecord, ...] = ()
+    partitions: int | str | None = None
 
     def names(self) -> set[str]:
         """Names of all files of this state but the manifest's own."""
         return {self.hasher.name} | {file.name for segment in self.segments for file in segment.files.values()}
 
-    def followed_by(self, segments: tuple[SegmentRecord, ...], next_id: int) -> Manifest:
-        """Give the state after this one."""
-        return replace(self, generation=self.generation + 1, segments=segments, next_id=next_id)
+    def followed_by(self, **changes: Any) -> Manifest:
+        """Give the state after this one, with other values for some fields."""
+        return replace(self, generation=self.generation + 1, **changes)
 
     def to_bytes(self) -> bytes:
         """JSON with a checksum over all its bytes, the 16 digits of the checksum itself counted as zeros."""
@@ -103,6 +104,7 @@ class Manifest:
                 next_id=_whole(fields, "next_id", 0, LARGEST_ID + 1),
                 hasher=_array_file(hasher, is_hasher_name(_field(hasher, "name", str))),
                 segments=tuple(SegmentRecord.from_json(record) for record in _field(fields, "segments", list)),
+                partitions=_partitions(fields.get("partitions")),
             )
         except (ValueError, RecursionError) as error:
             raise damaged(path, f"a manifest with a wrong entry ({error})") from error
@@ -110,6 +112,13 @@ class Manifest:
         if len(manifest.names()) != n_files:
             raise damaged(path, "a manifest that names a file twice")
         return manifest
+
+
+def _partitions(value: Any) -> int | str | None:
+    if value is not None and value != "auto" and not (type(value) is int and 1 <= value <= MOST_CODES):
+        raise ValueError(f"partitions is {value!r:.50}")
+    found: int | str | None = value
+    return found
 
 
 def _array_file(record: dict[str, Any], name_is_right: bool) -> ArrayFile:

@@ -10,16 +10,16 @@ import numpy.typing as npt
 
 from autojacobin.core.parallel import map_points
 from autojacobin.core.vectors import as_floats
-from autojacobin.errors import DataError, DataTypeError, FormatError
+from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import Hasher, PartitionedAutoencoder
 from autojacobin.index.calibration import Calibration, Calibrator
 from autojacobin.index.searching import measure_of
-from autojacobin.index.segment import ROWS_PER_BLOCK, Segment
+from autojacobin.index.segment import Segment
 from autojacobin.search.arguments import as_count
 from autojacobin.search.euclidean import nearest_candidates
 from autojacobin.search.kernels.selection import merge_topk
 from autojacobin.search.kmeans import Centres
-from autojacobin.search.lists import AllowedCodes, ListQueries, Lists, OffsetGrid, code_offsets, list_queries
+from autojacobin.search.lists import AllowedCodes, ListQueries, list_queries
 
 __all__ = ["as_probes", "choose_in_lists", "default_probes", "nearest_in_lists", "probe_counts", "search_lists"]
 
@@ -44,7 +44,7 @@ def as_probes(probes: SupportsIndex | str | None, hasher: Hasher) -> int | None:
         if probes is not None:
             raise DataError(
                 f"probes are for an index with lists, got probes={probes!r} for codes of {type(hasher).__name__}; "
-                "leave it out, or use a PartitionedAutoencoder"
+                "leave it out, or make the index with partitions"
             )
         return None
     n_lists = len(hasher.centres_)
@@ -80,7 +80,7 @@ def nearest_in_lists(
     prepared = _prepared(hasher, queries, probes)
     results = []
     for segment in segments:
-        distances, positions = _lists_of(segment, hasher).nearest(prepared, k, _allowed(segment, hasher))
+        distances, positions = segment.lists(hasher).nearest(prepared, k, _allowed(segment, hasher))
         ids = np.full(positions.shape, -1, dtype=np.int64)
         there = positions >= 0
         ids[there] = segment.ids_at(positions[there])
@@ -147,7 +147,7 @@ def _prepared(hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], probes:
     centres = _centres_of(hasher)
     numbers, squared = centres.nearest(queries - hasher.mean_, probes)
     weights = np.concatenate(list(map_points(lambda rows: hasher.query_weights(queries[rows]), queries, 256)))
-    return list_queries(weights, numbers, squared + np.float32(hasher.offset_), OffsetGrid(*hasher.grid_))
+    return list_queries(weights, numbers, squared + np.float32(hasher.offset_), hasher.offset_grid)
 
 
 def _centres_of(hasher: PartitionedAutoencoder) -> Centres:
@@ -159,34 +159,12 @@ def _centres_of(hasher: PartitionedAutoencoder) -> Centres:
     return centres
 
 
-def _lists_of(segment: Segment, hasher: PartitionedAutoencoder) -> Lists:
-    """The codes of a segment in lists, which are made at the first search and kept."""
-    lists = segment.derived.get("lists")
-    if lists is None:
-        weights, n_lists = hasher.list_weights(), len(hasher.centres_)
-        positions = np.arange(segment.n)
-        parts = []
-        for start in range(0, segment.n, ROWS_PER_BLOCK):
-            codes, labels = hasher.split(segment.tiles.take(positions[start : start + ROWS_PER_BLOCK]))
-            if int(labels.max()) >= n_lists:
-                raise FormatError(
-                    f"the index has codes in list {labels.max()} of {n_lists}, so it is damaged; restore it from a "
-                    "copy, or save what is whole with: autojacobin index repair"
-                )
-            parts.append((codes, labels, code_offsets(codes, labels, weights)))
-        codes = type(parts[0][0]).concatenate([part[0] for part in parts])
-        labels, offsets = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
-        lists = segment.derived["lists"] = Lists.build(codes, labels, n_lists, offsets, OffsetGrid(*hasher.grid_))
-    found: Lists = lists
-    return found
-
-
 def _allowed(segment: Segment, hasher: PartitionedAutoencoder) -> AllowedCodes | None:
     """The codes of a segment that were not removed, kept until more are."""
     if not segment.n_dead:
         return None
     kept = segment.derived.get("allowed")
     if kept is None or kept[0] is not segment.dead:
-        kept = segment.derived["allowed"] = segment.dead, _lists_of(segment, hasher).allow(~segment.dead)
+        kept = segment.derived["allowed"] = segment.dead, segment.lists(hasher).allow(~segment.dead)
     allowed: AllowedCodes = kept[1]
     return allowed

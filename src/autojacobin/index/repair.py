@@ -100,7 +100,9 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
             segments = [_Salvage(folder, record, used, keep_vectors, manifest is None, report) for record in records]
         next_id = _number(segments, 0 if manifest is None else manifest.next_id, report)
         parts = (part for segment in segments for part in segment.parts())
-        with Index._created(target, used, keep_vectors, parts, next_id) as index:
+        partitions = None if manifest is None else manifest.partitions
+        new = Index(used, keep_vectors=keep_vectors, partitions=partitions)
+        with new._placed(target, parts, next_id) as index:
             report.saved = len(index)
     return report
 

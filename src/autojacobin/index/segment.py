@@ -19,10 +19,14 @@ import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.core.parallel import run_tasks, usable_cores
+from autojacobin.errors import FormatError
+from autojacobin.hashers import Hasher, PartitionedAutoencoder
 from autojacobin.index.array_files import ArrayFile, CheckedArray, SegmentLabel, damaged, open_array
 from autojacobin.index.files import Files
 from autojacobin.index.manifest import MOST_CODES, SegmentRecord
 from autojacobin.index.storage import Store
+from autojacobin.search.kernels.lookup import CODES_PER_BLOCK
+from autojacobin.search.lists import Lists
 from autojacobin.search.tiles import Tiles, n_words, shape_of
 
 __all__ = ["ROWS_PER_BLOCK", "Part", "Segment", "check_ids", "most_rows", "open_segment", "write_segments"]
@@ -30,7 +34,11 @@ __all__ = ["ROWS_PER_BLOCK", "Part", "Segment", "check_ids", "most_rows", "open_
 ROWS_PER_BLOCK = 2**16  # a whole number of tiles
 
 _MOST_CODE_BYTES = 2**28
+_MOST_WITHOUT_LISTS = 2**22
+_FEWEST_IN_LISTS = 2**12  # lists of fewer codes are made in no time when they are searched
 NONE_DEAD = np.empty(0, dtype=np.uint8)
+_OF_LISTS = {"blocks": "blocks", "offsets": "offsets", "bounds": "bounds", "order": "positions"}
+"""Kinds of files that hold the fields of ``Lists``."""
 
 Ids = npt.NDArray[np.int64]
 
@@ -77,6 +85,24 @@ class Segment:
     def tiles(self) -> Tiles:
         """The codes."""
         return Tiles(self.arrays["codes"].check(), self.label.n, self.label.n_bits)
+
+    def lists(self, hasher: PartitionedAutoencoder) -> Lists:
+        """The codes in lists: those of the files, or lists that are made at the first search and kept."""
+        kept = self.derived.get("lists")
+        if kept is None and "blocks" in self.arrays:
+            fields: dict[str, Any] = {name: self.arrays[kind].check() for kind, name in _OF_LISTS.items()}
+            kept = Lists(**fields, n_bits=hasher.n_residual_bits, grid=hasher.offset_grid)
+            if kept.n_lists != len(hasher.centres_) or kept.blocks.shape[1] != -(-kept.n_bits // 8):
+                raise FormatError(
+                    f"the index has {kept.n_lists} lists of codes of {kept.blocks.shape[1]} bytes, expected "
+                    f"{len(hasher.centres_)} lists of codes of {kept.n_bits} bits, so it is damaged; restore it from a "
+                    "copy, or save what is whole with: autojacobin index repair"
+                )
+        elif kept is None:
+            kept = hasher.lists(self.tiles.take(np.arange(self.n)))
+        self.derived["lists"] = kept
+        lists: Lists = kept
+        return lists
 
     @property
     def id_list(self) -> Any:
@@ -173,22 +199,24 @@ class Segment:
         return Segment(label, arrays, self.n_dead)
 
 
-def most_rows(n_bits: int) -> int:
-    """Largest segment: its codes are held in memory while it is written."""
-    affordable: int = _MOST_CODE_BYTES // (8 * n_words(n_bits))
-    return min(MOST_CODES, max(ROWS_PER_BLOCK, affordable))
+def most_rows(hasher: Hasher) -> int:
+    """Largest segment: its codes are held in memory while it is written. With lists, few large ones are faster."""
+    affordable: int = _MOST_CODE_BYTES // (8 * n_words(int(hasher.n_bits)))
+    most = MOST_CODES if isinstance(hasher, PartitionedAutoencoder) else _MOST_WITHOUT_LISTS
+    return min(most, max(ROWS_PER_BLOCK, affordable))
 
 
-def write_segments(parts: Iterable[Part], store: Store, limit: int) -> list[Segment]:
-    """Write a stream of parts as segments of at most ``limit`` rows and of one dtype of vectors each."""
+def write_segments(parts: Iterable[Part], store: Store, hasher: Hasher) -> list[Segment]:
+    """Write a stream of parts as segments of at most ``most_rows(hasher)`` rows and of one dtype of vectors each."""
     segments: list[Segment] = []
+    limit = most_rows(hasher)
     builder: _Builder | None = None
     for part in _split(parts, limit):
         if builder is not None and not builder.takes(part, limit):
             segments.append(builder.finish())
             builder = None
         if builder is None:
-            builder = _Builder(part, store)
+            builder = _Builder(part, store, hasher)
         builder.append(part)
     if builder is not None:
         segments.append(builder.finish())
@@ -204,16 +232,21 @@ def open_segment(
     kernels rely on is compared: rows and ids within their limits.
     """
     n = record.n
-    expected: dict[str, tuple[tuple[int, ...], Any, Any]] = {
+    expected: dict[str, tuple[tuple[int | None, ...], Any, Any]] = {
         "codes": (shape_of(n, n_bits), np.uint64, partial(_problem_of_codes, n_bits)),
         "ids": ((n,), np.int64, _problem_of_ids),
         "rows": ((n,), np.uint32, _problem_of_rows),
         "vectors": ((n, n_features), None, None),
         "dead": ((-(-n // 8),), np.uint8, partial(_problem_of_dead, n, record.n_dead)),
+        "blocks": ((-(-n // CODES_PER_BLOCK), None, CODES_PER_BLOCK), np.uint8, None),
+        "offsets": ((-(-n // CODES_PER_BLOCK) * CODES_PER_BLOCK,), np.uint8, None),
+        "bounds": ((None,), np.int64, partial(_problem_of_bounds, n)),
+        "order": ((n,), np.int32, _problem_of_order),
     }
     must_be_there = {"codes": True, "ids": record.first_id is None, "vectors": keep_vectors, "dead": record.n_dead > 0}
     there = {kind: kind in record.files for kind in must_be_there}
-    if there != must_be_there or record.files.keys() - expected.keys() or ("rows" in record.files and not keep_vectors):
+    unexpected = record.files.keys() - expected.keys() or ("rows" in record.files and not keep_vectors)
+    if there != must_be_there or unexpected or len(record.files.keys() & _OF_LISTS) not in (0, len(_OF_LISTS)):
         raise damaged(
             files.path / "MANIFEST.json", f"a segment of the files {', '.join(sorted(record.files)) or 'none'}"
         )
@@ -261,6 +294,17 @@ def _problem_of_rows(rows: npt.NDArray[Any]) -> str | None:
     return None if int(rows.max()) < len(rows) else f"the row {rows.max()} of {len(rows)} rows"
 
 
+def _problem_of_bounds(n: int, bounds: npt.NDArray[Any]) -> str | None:
+    """The kernels read lists from bound to bound."""
+    whole = len(bounds) > 1 and bounds[0] == 0 and bounds[-1] == n and bool(np.all(bounds[1:] >= bounds[:-1]))
+    return None if whole else f"lists that do not divide {n} codes"
+
+
+def _problem_of_order(order: npt.NDArray[Any]) -> str | None:
+    inside = int(order.min()) >= 0 and int(order.max()) < len(order)
+    return None if inside else f"positions from {order.min()} to {order.max()} of {len(order)}"
+
+
 def _problem_of_dead(n: int, n_dead: int, bitmap: npt.NDArray[Any]) -> str | None:
     found, within = int(np.bitwise_count(bitmap).sum()), int(np.unpackbits(bitmap, count=n, bitorder="little").sum())
     return None if found == within == n_dead else f"{within} dead codes of {n}, where the manifest says {n_dead}"
@@ -269,8 +313,8 @@ def _problem_of_dead(n: int, n_dead: int, bitmap: npt.NDArray[Any]) -> str | Non
 class _Builder:
     """One segment in the making: vectors go straight to the store, codes and ids wait until they can be sorted."""
 
-    def __init__(self, first: Part, store: Store) -> None:
-        self._store = store
+    def __init__(self, first: Part, store: Store, hasher: Hasher) -> None:
+        self._store, self._hasher = store, hasher
         self._n = 0
         self._ids: list[Ids] = []
         self._codes: list[Codes] = []
@@ -297,7 +341,12 @@ class _Builder:
         ids = ids if order is None else ids[order]
         first_id = int(ids[0]) if int(ids[-1]) - int(ids[0]) == self._n - 1 else None
         label = SegmentLabel.new(first_id, self._n, self._codes[0].n_bits)
-        arrays = {"codes": self._store_codes(Codes.concatenate(self._codes), order, label)}
+        codes = Codes.concatenate(self._codes)
+        arrays = {"codes": self._store_codes(codes, order, label)}
+        if isinstance(self._hasher, PartitionedAutoencoder) and self._n >= _FEWEST_IN_LISTS:
+            lists = self._hasher.lists(codes if order is None else codes[order])
+            for kind, name in _OF_LISTS.items():
+                arrays[kind] = _copied(kind, getattr(lists, name), self._store, label)
         if first_id is None:
             arrays["ids"] = _copied("ids", ids, self._store, label)
         if self._vectors is not None:

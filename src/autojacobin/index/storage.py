@@ -29,7 +29,7 @@ __all__ = ["MANIFEST_NAME", "FolderStore", "MemoryStore", "Store", "Writer", "is
 MANIFEST_NAME = "MANIFEST.json"
 _MANIFEST_PART = MANIFEST_NAME + ".part"
 _UNFINISHED = "UNFINISHED"  # there while the first state of an index is being written
-_ARRAY_NAME = re.compile(r"(codes|ids|rows|vectors|dead)-[0-9a-f]{16}\.bin")
+_ARRAY_NAME = re.compile(r"(codes|ids|rows|vectors|dead|blocks|offsets|bounds|order)-[0-9a-f]{16}\.bin")
 _HASHER_NAME = re.compile(r"hasher-[0-9a-f]{16}\.safetensors")
 
 

@@ -25,7 +25,7 @@ from autojacobin.index.changes import encoded_parts
 from autojacobin.index.files import Files
 from autojacobin.index.manifest import SegmentRecord
 from autojacobin.index.searching import fetch, measure_of, nearest
-from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, most_rows, open_segment, write_segments
+from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, open_segment, write_segments
 from autojacobin.index.storage import FolderStore
 from autojacobin.jobs.inputs import Inputs, Piece, naming_file, open_piece
 from autojacobin.search.arguments import as_count
@@ -109,9 +109,8 @@ def encode_chunk(chunk: Chunk, model: str) -> Codes:
 
 def write_chunk(chunk: Chunk, model: str, folder: str, keep_vectors: bool) -> tuple[SegmentRecord, ...]:
     """Write the segments of a chunk to files with new names, and return their records."""
-    limit = most_rows(int(_hasher(model).n_bits))
     target = FolderStore(Path(folder))
-    segments = write_segments(_parts(chunk, model, keep_vectors), target, limit)
+    segments = write_segments(_parts(chunk, model, keep_vectors), target, _hasher(model))
     target.files.sync_folder()
     return tuple(segment.record for segment in segments)
 

@@ -1,0 +1,139 @@
+"""How an index comes to have inverted lists: when it has grown enough, and anew when it has changed too much.
+
+An index begins with a BinaryAutoencoder and is searched exhaustively. When lists pay, a PartitionedAutoencoder of the
+same length is trained on the stored vectors, and all of them are encoded anew. The number of lists grows with the
+square root of the number of vectors, so this happens whenever the index is four times as large: a vector is encoded
+one and a third times more on average.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.core.arrays import to_host
+from autojacobin.core.vectors import as_floats, as_matrix
+from autojacobin.errors import DataError, DataTypeError
+from autojacobin.hashers import BinaryAutoencoder, Hasher, PartitionedAutoencoder
+from autojacobin.index.calibration import drawn
+from autojacobin.index.changes import Change, State, encoded_block
+from autojacobin.index.manifest import MOST_CODES
+from autojacobin.index.searching import codes_at, fetch, in_id_order
+from autojacobin.index.segment import Part, Segment, write_segments
+from autojacobin.index.storage import Store
+from autojacobin.search.arguments import as_count
+
+__all__ = ["as_partitions", "encode_again", "grown_hasher", "has_drifted"]
+
+_FEWEST_VECTORS = 2**16  # of an index with lists; fewer are searched as fast without
+_LISTS_PER_ROOT = 4
+_VECTORS_PER_LIST = 32  # at least, where the user gives the number of lists
+_SAMPLE_PER_LIST = 128
+_SAMPLE_OF_ERRORS = 2_000
+_LARGEST_DRIFT = 1.5  # of the share of residuals that codes do not reconstruct; held-out points have up to 1.3
+
+
+def as_partitions(partitions: SupportsIndex | str | None, hasher: Hasher, keep_vectors: bool) -> int | str | None:
+    """Give a number of lists, "auto" or None, after a check that the index can have lists."""
+    if partitions is None:
+        return None
+    if not isinstance(hasher, BinaryAutoencoder):
+        raise DataError(
+            f"lists hold codes of residuals by a BinaryAutoencoder, got partitions={partitions!r} for codes of "
+            f"{type(hasher).__name__}; pass a fitted BinaryAutoencoder, or leave partitions out"
+        )
+    if not keep_vectors:
+        raise DataError(
+            f"lists are learned from the stored vectors, got partitions={partitions!r} with keep_vectors=False; keep "
+            "the vectors, or pass a PartitionedAutoencoder that is fitted already"
+        )
+    if isinstance(partitions, str):
+        if partitions != "auto":
+            raise DataTypeError(f"partitions must be a number of lists, 'auto' or None, got {partitions!r}")
+        return partitions
+    return as_count("partitions", partitions, MOST_CODES, "the most codes of a segment")
+
+
+def wanted_lists(partitions: int | str | None, n: int) -> int:
+    """How many lists an index of ``n`` vectors should have; 0 if it is better searched without."""
+    if partitions is None:
+        return 0
+    if isinstance(partitions, int):
+        return partitions if n >= _VECTORS_PER_LIST * partitions else 0
+    if n < _FEWEST_VECTORS:
+        return 0
+    return 1 << round(math.log2(_LISTS_PER_ROOT * math.sqrt(n)))
+
+
+def grown_hasher(state: State, incoming: Any = None, *, shrink: bool = False) -> PartitionedAutoencoder | None:
+    """Train the hasher of an index that needs more lists than it has, or far fewer if ``shrink``; else None.
+
+    ``incoming`` is a matrix that is about to be added. The training takes a sample of all.
+    """
+    n_incoming = 0 if incoming is None else len(incoming)
+    wanted, present = wanted_lists(state.partitions, state.n_live + n_incoming), _n_lists(state.hasher)
+    if wanted <= present and not (shrink and 0 < 4 * wanted <= present):
+        return None
+    return retrained(state, wanted, incoming)
+
+
+def retrained(state: State, n_lists: int, incoming: Any = None) -> PartitionedAutoencoder:
+    """Train a hasher with lists on a sample of the stored vectors and of those that are about to be added."""
+    hasher = state.hasher
+    assert isinstance(hasher, BinaryAutoencoder)
+    n_bits = hasher.n_residual_bits if isinstance(hasher, PartitionedAutoencoder) else int(hasher.n_bits)
+    names = ("effort", "n_iterations", "ridge", "random_state", "device", "progress")
+    same = {name: getattr(hasher, name) for name in names}
+    new = PartitionedAutoencoder(n_bits + (n_lists - 1).bit_length(), n_lists=n_lists, **same)
+    return new.fit(_sample(state, _SAMPLE_PER_LIST * n_lists, incoming))
+
+
+def has_drifted(hasher: PartitionedAutoencoder, segments: Sequence[Segment]) -> bool:
+    """Tell whether the codes reconstruct the stored vectors much worse than those that they were learned from."""
+    n = sum(segment.n_live for segment in segments)
+    if not n:
+        return False
+    ids = drawn(segments, min(n, _SAMPLE_OF_ERRORS), seed=2)
+    vectors, codes = as_floats(fetch(segments, ids)), codes_at(segments, ids, int(hasher.n_bits))
+    residuals = vectors - hasher.centres_[hasher.split(codes)[1]] - hasher.mean_
+    error, energy = ((part**2).sum(dtype=np.float64) for part in (vectors - hasher.decode(codes), residuals))
+    return bool(error > _LARGEST_DRIFT * float(hasher.reconstruction_error_[-1]) * energy)
+
+
+def encode_again(state: State, store: Store, hasher: Hasher) -> Change:
+    """Write everything that lives with the codes of another hasher, after a check that it is whole."""
+    by_dtype: dict[str, list[Segment]] = {}
+    for segment in state.segments:
+        segment.verify()
+        by_dtype.setdefault(segment.vectors.dtype.str, []).append(segment)
+    groups = [write_segments(_encoded(hasher, group), store, hasher) for group in by_dtype.values()]
+    return Change(tuple(segment for group in groups for segment in group), state.next_id, state.n_live, hasher)
+
+
+def _encoded(hasher: Hasher, segments: Sequence[Segment]) -> Iterator[Part]:
+    for part in in_id_order(segments):
+        yield Part(part.ids, encoded_block(hasher, part.vectors), part.vectors)
+
+
+def _n_lists(hasher: Hasher) -> int:
+    return len(hasher.centres_) if isinstance(hasher, PartitionedAutoencoder) else 0
+
+
+def _sample(state: State, size: int, incoming: Any) -> npt.NDArray[Any]:
+    """Random vectors, stored and incoming ones by their shares."""
+    n_incoming = 0 if incoming is None else len(incoming)
+    n = state.n_live + n_incoming
+    size = min(size, n)
+    n_stored = size * state.n_live // n
+    parts = []
+    if n_stored:
+        parts.append(fetch(state.segments, drawn(state.segments, n_stored, seed=3)))
+    if n_incoming:
+        rows = np.sort(np.random.default_rng(4).choice(n_incoming, size - n_stored, replace=False))
+        taken = incoming.iloc[rows] if hasattr(incoming, "iloc") else as_matrix(incoming, "Index")[rows]
+        parts.append(to_host(as_matrix(taken, "Index")))
+    return np.concatenate(parts)

@@ -1,0 +1,309 @@
+"""An index that makes its own inverted lists as it grows: what it finds, what it stores, and what a crash leaves."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from autojacobin import ITQ, BinaryAutoencoder, DataError, Index, PartitionedAutoencoder
+from autojacobin.cli.program import app
+from autojacobin.errors import FormatError, StorageError
+from autojacobin.evaluation import ground_truth
+from autojacobin.index import growth, segment
+from autojacobin.index.repair import repair
+from tests.index.faults import Crash, Faults
+from tests.index.index_model import contents
+
+K = 5
+LIST_FILES = {"blocks", "offsets", "bounds", "order"}
+
+
+def points(n, seed=0, shift=0.0):
+    rng = np.random.default_rng(seed)
+    surface = np.random.default_rng(99).normal(size=(3, 8))
+    return (rng.normal(size=(n, 3)) @ surface + 0.1 * rng.normal(size=(n, 8)) + shift).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def hasher():
+    return BinaryAutoencoder(12, n_iterations=3, random_state=0).fit(points(300, 1))
+
+
+@pytest.fixture(autouse=True)
+def small_lists(monkeypatch):
+    """Lists from 200 vectors on, in files from the first vector on."""
+    monkeypatch.setattr(growth, "_FEWEST_VECTORS", 200)
+    monkeypatch.setattr(segment, "_FEWEST_IN_LISTS", 1)
+
+
+def is_exact(index, base):
+    queries = points(20, 2)
+    ids = index.search(queries, K, recall=1)[1]
+    return np.array_equal(ids, ground_truth(base, queries, K))
+
+
+def test_a_small_index_has_no_lists_and_a_growing_one_gets_more(hasher, tmp_path):
+    base = points(4000)
+    with Index.create(tmp_path / "index", hasher, partitions="auto") as index:
+        lists = []
+        for start, end in ((0, 150), (150, 300), (300, 1200), (1200, 1300), (1300, 4000)):
+            index.add(base[start:end])
+            lists.append(index.info()["lists"])
+            assert is_exact(index, base[:end])
+        assert lists == [None, 64, 128, 128, 256]
+        assert isinstance(index.hasher, PartitionedAutoencoder)
+        assert index.hasher.n_residual_bits == 12
+        assert index.hasher.n_bits == 12 + 8
+        index.verify()
+    with Index.open(tmp_path / "index") as index:
+        assert index._state.partitions == "auto"
+        assert is_exact(index, base)
+        assert index.search(points(20, 2), K, recall=0.9)[1].shape == (20, K)
+        assert set(index._state.segments[0].files) >= LIST_FILES
+
+
+def test_a_stream_makes_lists_when_it_ends(hasher):
+    base = points(600)
+    index = Index(hasher, partitions=16)
+    index.add(iter([base[:200], base[200:400]]))
+    assert index.info()["lists"] is None  # fewer than 32 vectors for each
+    index.add(iter([base[400:]]))
+    assert index.info()["lists"] == 16
+    assert is_exact(index, base)
+
+
+def test_ids_and_removals_survive_the_lists(hasher):
+    base, ids = points(150), np.random.default_rng(0).permutation(500)[:150]
+    index = Index(hasher, partitions="auto")
+    index.add(base, ids)
+    index.remove(ids[:30])
+    index.add(points(200, 5), np.arange(1000, 1200))
+    assert index.info()["lists"] == 64
+    assert np.array_equal(index.ids, np.sort(np.concatenate([ids[30:], np.arange(1000, 1200)])))
+    assert np.array_equal(index.vectors(ids[30:]), base[30:])
+
+
+def test_vectors_of_several_types_are_kept_as_they_came(hasher):
+    bytes_, floats = np.abs(points(150) * 10).astype(np.uint8), points(150, 3)
+    index = Index(hasher, partitions="auto")
+    index.add(bytes_)
+    index.add(floats)
+    assert index.info()["lists"] is not None
+    assert {one.vectors.dtype for one in index._state.segments} == {np.dtype(np.uint8), np.dtype(np.float32)}
+    assert np.array_equal(index.vectors(np.arange(150)), bytes_)
+
+
+def test_lists_in_files_answer_as_lists_made_at_the_search(hasher, tmp_path, monkeypatch):
+    queries = points(30, 2)
+    with Index.create(tmp_path / "files", hasher, partitions=8) as index:
+        index.add(points(500))
+        expected = index.search(queries, K, probes=2, rerank=False)
+    stored = {file.name.split("-")[0] for file in (tmp_path / "files").iterdir()}
+    assert stored >= LIST_FILES
+    monkeypatch.setattr(segment, "_FEWEST_IN_LISTS", 10**6)
+    without = Index(index._state.hasher)
+    without.add(points(500))
+    assert not without._state.segments[0].arrays.keys() & LIST_FILES
+    for got, wanted in zip(without.search(queries, K, probes=2, rerank=False), expected, strict=True):
+        assert np.array_equal(got, wanted)
+
+
+def test_compact_makes_lists_anew_where_the_vectors_have_drifted(hasher):
+    index = Index(hasher, partitions=8)
+    index.add(points(300))
+    learned = index.hasher
+    index.compact()
+    assert index.hasher is learned  # nothing has drifted
+    index.add(points(900, 3, shift=40.0))
+    index.compact()
+    assert index.hasher is not learned
+    assert len(index._state.segments) == 1
+    everything = np.concatenate([points(300), points(900, 3, shift=40.0)])
+    assert is_exact(index, everything)
+
+
+def test_compact_makes_far_fewer_lists_of_what_is_left(hasher):
+    index = Index(hasher, partitions="auto")
+    index.add(points(20_000))
+    assert index.info()["lists"] == 512
+    index.remove(np.arange(700, 20_000))
+    index.compact()
+    assert index.info()["lists"] == 128
+    assert is_exact(index, points(20_000)[:700])
+
+
+def test_lists_of_the_user_stay_as_they_are(tmp_path):
+    fitted = PartitionedAutoencoder(16, n_lists=8, n_iterations=3, random_state=0).fit(points(300))
+    with Index.create(tmp_path / "index", fitted) as index:
+        index.add(points(3000))
+        index.add(points(3000, 3, shift=40.0))
+        index.compact()
+        assert np.array_equal(index.hasher.centres_, fitted.centres_)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda hasher: Index(hasher, partitions="many"), "a number of lists, 'auto' or None, got 'many'"),
+        (lambda hasher: Index(hasher, partitions=0), "partitions must be an integer from 1"),
+        (lambda hasher: Index(hasher, partitions=4, keep_vectors=False), "got partitions=4 with keep_vectors=False"),
+        (
+            lambda hasher: Index(ITQ(4, random_state=0).fit(points(100)), partitions="auto"),
+            "got partitions='auto' for codes of ITQ",
+        ),
+    ],
+)
+def test_an_index_that_cannot_have_lists_is_refused(hasher, make, message):
+    with pytest.raises((DataError, TypeError), match=message):
+        make(hasher)
+
+
+def test_vectors_that_do_not_fit_make_no_lists(hasher):
+    index = Index(hasher, partitions="auto")
+    wrong = points(400)
+    wrong[17, 3] = np.nan
+    with pytest.raises(DataError, match="NaN"):
+        index.add(wrong)
+    with pytest.raises(DataError, match="features"):
+        index.add(points(400)[:, :5])
+    assert len(index) == 0
+
+
+# Storage: the same faults as for an index without lists
+
+
+CHANGES = [
+    lambda index: index.add(points(30, 4)),  # makes the lists
+    lambda index: index.remove(index.ids[::3]),
+    lambda index: index.compact(),
+    lambda index: index.add(points(90, 5, shift=60.0)),
+    lambda index: index.compact(),  # makes them anew
+]
+
+
+@pytest.fixture
+def prepared(hasher, tmp_path):
+    path = tmp_path / "original"
+    with Index.create(path, hasher, partitions=2) as index:
+        index.add(points(50))
+    working = Path(shutil.copytree(path, tmp_path / "working"))
+    faults, states = Faults(), []
+    with opened(working, faults) as index:
+        states.append(contents(index))
+        for change in CHANGES:
+            change(index)
+            states.append(contents(index))
+        assert index.info()["lists"] == 2
+    return path, states, faults.count
+
+
+def opened(path, faults):
+    index = Index.open(path)
+    index._folder.store.files = faults.files(path)
+    return index
+
+
+def state_on_disk(path):
+    with Index.open(path) as index:
+        index.verify()
+        if index.info()["lists"]:
+            index.search(points(3, 8), 3, recall=1)
+        return contents(index)
+
+
+@pytest.mark.parametrize("fault", ["crash", "torn crash", "power cut, undoing all", "power cut, undoing renames"])
+def test_a_crash_while_lists_are_made_leaves_a_committed_state(prepared, tmp_path, fault):
+    original, states, count = prepared
+    for at in range(1, count + 1, 2):
+        path = Path(shutil.copytree(original, tmp_path / str(at)))
+        index, done = opened(path, Faults(at, fault)), 0
+        with pytest.raises(Crash):  # noqa: PT012
+            for change in CHANGES:
+                change(index)
+                done += 1
+        index._folder.lock.release()
+        assert state_on_disk(path) in (states[done], states[done + 1]), at
+        with Index.open(path) as index:
+            index.add(points(1, 9))
+            named = index._state.manifest.names()
+        assert {entry.name for entry in path.iterdir()} - {"LOCK", "MANIFEST.json"} == named
+        shutil.rmtree(path)
+
+
+@pytest.mark.parametrize("fault", ["error", "no space"])
+def test_an_error_while_lists_are_made_changes_nothing(prepared, tmp_path, fault):
+    original, states, count = prepared
+    for at in range(1, count + 1, 3):
+        path = Path(shutil.copytree(original, tmp_path / str(at)))
+        with opened(path, Faults(at, fault)) as index:
+            for done, change in enumerate(CHANGES):
+                try:
+                    change(index)
+                except StorageError as error:
+                    assert "nothing was changed" in str(error)
+                    assert contents(index) == states[done]
+                    change(index)  # the fault was there once
+                assert contents(index) == states[done + 1]
+        assert state_on_disk(path) == states[-1]
+        shutil.rmtree(path)
+
+
+@pytest.mark.parametrize("kind", sorted(LIST_FILES))
+def test_damaged_lists_are_an_error_and_can_be_repaired(hasher, tmp_path, kind):
+    path = tmp_path / "index"
+    with Index.create(path, hasher, partitions=4) as index:
+        index.add(points(400))
+    (file,) = path.glob(f"{kind}-*")
+    content = bytearray(file.read_bytes())
+    content[4096 + 9] ^= 64
+    file.write_bytes(content)
+    with Index.open(path) as index, pytest.raises(FormatError, match=file.name):
+        index.search(points(3), 3, probes="all")
+    with Index.open(path) as index, pytest.raises(FormatError, match=file.name):
+        index.verify()
+    report = repair(path, tmp_path / "repaired")
+    assert (report.saved, report.lost) == (400, 0)
+    with Index.open(tmp_path / "repaired") as index:
+        assert is_exact(index, points(400))
+        assert index._state.partitions == 4
+
+
+@pytest.mark.parametrize("kind", ["bounds", "order"])
+def test_lists_that_lead_out_of_their_arrays_are_refused_without_checksums_too(hasher, tmp_path, kind):
+    path = tmp_path / "index"
+    with Index.create(path, hasher, partitions=4) as index:
+        index.add(points(400))
+    (file,) = path.glob(f"{kind}-*")
+    content = bytearray(file.read_bytes())
+    content[4096 + 8 : 4096 + 12] = b"\xff\xff\xff\x7f"
+    file.write_bytes(content)
+    with Index.open(path, check=False) as index, pytest.raises(FormatError, match=file.name):
+        index.search(points(3), 3, probes="all")
+
+
+def test_another_process_that_reads_sees_the_lists_after_refresh(hasher, tmp_path):
+    with Index.create(tmp_path / "index", hasher, partitions=4) as writer:
+        writer.add(points(100))
+        with Index.open(tmp_path / "index") as reader:
+            writer.add(points(300, 6))
+            assert reader.info()["lists"] is None
+            assert is_exact(reader, points(100))
+            reader.refresh()
+            assert reader.info()["lists"] == 4
+            assert len(reader) == 400
+
+
+def test_the_command_line_makes_lists(hasher, tmp_path):
+    hasher.save(tmp_path / "model.safetensors")
+    np.save(tmp_path / "base.npy", points(400))
+    arguments = ["index", "build", "model.safetensors", "base.npy", "made", "--partitions", "4", "--json"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["lists"] == 4
+    with Index.open(tmp_path / "made") as index:
+        assert is_exact(index, points(400))
