@@ -5,7 +5,8 @@ Vectors and ids that come in are checked, cut into blocks and encoded, in bounde
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,21 +21,24 @@ from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import Hasher
 from autojacobin.hashers.base import as_vectors, non_empty
 from autojacobin.index.manifest import LARGEST_ID, Manifest
-from autojacobin.index.searching import in_id_order
+from autojacobin.index.names import as_names, from_names, id_kind
+from autojacobin.index.searching import in_id_order, names_of
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, most_rows, write_segments
 from autojacobin.index.storage import Store
 
 __all__ = [
     "Change",
+    "NewIds",
     "State",
     "add_parts",
     "as_ids",
     "as_new_ids",
-    "check_present",
     "compact_segments",
     "encoded_block",
     "encoded_parts",
+    "numbers_of",
     "remove_ids",
+    "shown_ids",
 ]  # fmt: skip
 
 _ROWS_PER_TASK = 2**15
@@ -53,6 +57,12 @@ class State:
     next_id: int = 0
     manifest: Manifest | None = None
     partitions: int | str | None = None
+    id_kind: str | None = None
+
+    @property
+    def schema(self) -> Any:
+        """The columns of the payload, or None if there are none."""
+        return next((segment.payload.table.schema for segment in self.segments if segment.payload is not None), None)
 
     @property
     def n_live(self) -> int:
@@ -63,28 +73,33 @@ class State:
 class Change(NamedTuple):
     """What a change makes of a state: its segments, the next free id, and how many vectors came or went.
 
-    ``hasher`` is another one if all codes were made anew.
+    ``hasher`` is another one if all codes were made anew. ``id_kind`` is given where the first vectors decided it.
     """
 
     segments: Segments
     next_id: int
     n_changed: int
     hasher: Hasher | None = None
+    id_kind: str | None = None
 
 
-def add_parts(state: State, store: Store, parts: Iterator[Part], ids: Ids | None) -> Change:
-    """Write parts as new segments; vectors of the same ids in old segments become dead."""
+def add_parts(state: State, store: Store, parts: Iterator[Part], new_ids: NewIds) -> Change:
+    """Write parts as new segments; vectors of the same ids or names in old segments become dead."""
     new = tuple(write_segments(parts, store, state.hasher))
     n = sum(segment.n for segment in new)
+    kind, ids, names = new_ids
+    if names is not None:
+        kept = _without(state.segments, [segment.find_names(names) for segment in state.segments], store)
+        return Change(kept + new, state.next_id + n, n, id_kind=kind)
     if ids is None:
-        return Change(state.segments + new, state.next_id + n, n)
+        return Change(state.segments + new, state.next_id + n, n, id_kind=kind)
     kept = _without(state.segments, [segment.find(np.sort(ids)) for segment in state.segments], store)
-    return Change(kept + new, max(state.next_id, int(ids.max()) + 1), n)
+    return Change(kept + new, max(state.next_id, int(ids.max()) + 1), n, id_kind=kind)
 
 
-def remove_ids(state: State, store: Store, ids: Ids) -> Change | None:
+def remove_ids(state: State, store: Store, wanted: Any) -> Change | None:
     """Mark the vectors with these ids as dead; all of them must be in the state."""
-    check_present(state, ids, "removed")
+    ids = np.unique(numbers_of(state, wanted, "removed"))
     if not len(ids):
         return None
     found = [segment.find(ids) for segment in state.segments]
@@ -106,16 +121,41 @@ def compact_segments(state: State, store: Store) -> Change | None:
     return Change(tuple(new), state.next_id, 0)
 
 
-def check_present(state: State, ids: Ids, done: str) -> None:
-    """Check that all ids are in the state; ``done`` says in the message what was to be done with them."""
-    known = np.zeros(len(ids), dtype=bool)
-    for segment in state.segments:
-        known[segment.find(ids)[0]] = True
-    if not known.all():
+def numbers_of(state: State, ids: Any, done: str) -> Ids:
+    """Numbers of the vectors with these ids, all of which must be in the state.
+
+    ``done`` says in the message what was to be done with them.
+    """
+    if state.id_kind in (None, "integer"):
+        numbers = as_ids(ids)
+        known = np.zeros(len(numbers), dtype=bool)
+        for segment in state.segments:
+            known[segment.find(numbers)[0]] = True
+        missing = numbers[~known][:1].tolist()
+    else:
+        names = as_names(ids, state.id_kind)
+        numbers = np.full(len(names), -1, dtype=np.int64)
+        for segment in state.segments:
+            places, positions = segment.find_names(names)
+            numbers[places] = segment.ids_at(positions)
+        missing = from_names([names[i] for i in np.flatnonzero(numbers < 0)[:1]], state.id_kind).tolist()
+    if missing:
+        shown = repr(missing[0]) if isinstance(missing[0], str) else missing[0]
         raise DataError(
-            f"only ids in the index can be {done}, got {ids[~known][0]}, which is not; "
-            "leave it out, or ask with `id in index`"
+            f"only ids in the index can be {done}, got {shown}, which is not; leave it out, or ask with `id in index`"
         )
+    return numbers
+
+
+def shown_ids(state: State, numbers: Ids) -> npt.NDArray[Any]:
+    """Give numbers of vectors as the ids that the user knows; None for -1 where ids are names."""
+    if state.id_kind in (None, "integer"):
+        return numbers
+    flat = numbers.ravel()
+    there = flat >= 0
+    ids = np.full(len(flat), None, dtype=object)
+    ids[there] = from_names(names_of(state.segments, flat[there]), str(state.id_kind))
+    return ids.reshape(numbers.shape)
 
 
 def _without(segments: Segments, found: list[tuple[Any, Any]], store: Store) -> Segments:
@@ -126,50 +166,105 @@ def _without(segments: Segments, found: list[tuple[Any, Any]], store: Store) -> 
     )
 
 
-def as_ids(ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def as_ids(ids: Any) -> npt.NDArray[np.int64]:
     """Give ids as an array of int64, none negative."""
     array = np.atleast_1d(np.asarray(ids))
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
-        raise DataTypeError(
-            f"ids must be a list of integers, got {array.dtype} of shape {array.shape}; convert them with "
-            "np.asarray(ids, dtype=np.int64)"
-        )
+        text = array.dtype.kind in "OUS" and array.size
+        shown = f"{array.flat[0]!r:.60}" if text else f"{array.dtype} of shape {array.shape}"
+        fix = "pass the ids that `search` gives" if text else "convert them with np.asarray(ids, dtype=np.int64)"
+        raise DataTypeError(f"ids must be a list of integers, as those of this index are, got {shown}; {fix}")
     if array.size and (array.min() < 0 or array.max() > LARGEST_ID):
         wrong = array.min() if array.min() < 0 else array.max()
-        raise DataError(f"ids must be integers from 0 to 2^63 - 1, got {wrong}; give other ids")
+        raise DataError(
+            f"ids must be integers from 0 to 2^63 - 1, got {wrong}; give other numbers, or strings such as '{wrong}'"
+        )
     return array.astype(np.int64)
 
 
-def as_new_ids(ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
+class NewIds(NamedTuple):
+    """Ids of vectors that are added: their kind, and numbers or names; neither if the index counts."""
+
+    kind: str
+    numbers: npt.NDArray[np.int64] | None = None
+    names: list[bytes] | None = None
+
+    @classmethod
+    def read(cls, ids: Any) -> NewIds:
+        """Read what the user gives."""
+        kind = "integer" if ids is None else id_kind(ids)
+        if kind == "integer":
+            return cls(kind, None if ids is None else as_new_ids(ids))
+        names = as_names(ids, kind)
+        if len(set(names)) < len(names):
+            name, _ = Counter(names).most_common(1)[0]
+            raise _not_unique(repr(from_names([name], kind)[0]))
+        return cls(kind, names=names)
+
+    @property
+    def number(self) -> int | None:
+        """How many there are; None if the index counts."""
+        given = self.numbers if self.names is None else self.names
+        return None if given is None else len(given)
+
+    def check_kind(self, state: State) -> None:
+        """Check that the index has ids of this kind, or none yet."""
+        if state.id_kind in (None, self.kind):
+            return
+        given = "none" if self.numbers is None and self.names is None else f"ids of the kind {self.kind}"
+        raise DataError(
+            f"all ids of an index are of one kind, which its first vectors decide: here {state.id_kind}, got {given}; "
+            f"give every vector an id of the kind {state.id_kind}"
+        )
+
+
+def as_new_ids(ids: Any) -> npt.NDArray[np.int64]:
     """Give ids as an array of int64, each once."""
     array = as_ids(ids)
     ordered = np.sort(array)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(twice):
-        raise DataError(f"ids must be unique, got {twice[0]} more than once; give every vector an id of its own")
+        raise _not_unique(str(twice[0]))
     return array
 
 
+def _not_unique(id: str) -> DataError:
+    return DataError(f"ids must be unique, got {id} more than once; give every vector an id of its own")
+
+
 def encoded_parts(
-    hasher: Hasher, vectors: Any, ids: npt.NDArray[np.int64] | None, first_id: int, keep_vectors: bool
+    hasher: Hasher,
+    vectors: Any,
+    ids: npt.NDArray[np.int64] | None,
+    first_id: int,
+    keep_vectors: bool,
+    names: Sequence[bytes] | None = None,
+    payload: Any = None,
 ) -> Iterator[Part]:
     """Walk over vectors in blocks: their ids, which count up from ``first_id`` if none are given, codes, themselves."""
     name, row = type(hasher).__name__, 0
+    n_given = next((len(given) for given in (ids, names, payload) if given is not None), None)
     if not isinstance(vectors, Iterator):
         n = len(as_vectors(hasher, vectors))
-        if ids is not None and n != len(ids):
-            raise _wrong_length(len(ids), str(n))
+        if n_given is not None and n != n_given:
+            raise _wrong_length(n_given, str(n))
     for block, codes in _encoded(hasher, _blocks(vectors, name)):
         end = row + len(codes)
-        if ids is not None and end > len(ids):
-            raise _wrong_length(len(ids), f"{end} or more")
+        if n_given is not None and end > n_given:
+            raise _wrong_length(n_given, f"{end} or more")
         if first_id + end - 1 > LARGEST_ID:
             raise DataError(f"there are no ids after {LARGEST_ID}, the largest in use; give ids of your own")
         chosen = np.arange(first_id + row, first_id + end) if ids is None else ids[row:end]
-        yield Part(chosen, codes, _storable(to_host(as_matrix(block, name))) if keep_vectors else None)
+        yield Part(
+            chosen,
+            codes,
+            _storable(to_host(as_matrix(block, name))) if keep_vectors else None,
+            None if names is None else names[row:end],
+            None if payload is None else payload[row:end],
+        )
         row = end
-    if ids is not None and row != len(ids):
-        raise _wrong_length(len(ids), str(row))
+    if n_given is not None and row != n_given:
+        raise _wrong_length(n_given, str(row))
 
 
 def _blocks(vectors: Any, name: str) -> Iterator[Any]:

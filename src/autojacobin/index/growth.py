@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -116,7 +117,7 @@ def encode_again(state: State, store: Store, hasher: Hasher) -> Change:
 
 def _encoded(hasher: Hasher, segments: Sequence[Segment]) -> Iterator[Part]:
     for part in in_id_order(segments):
-        yield Part(part.ids, encoded_block(hasher, part.vectors), part.vectors)
+        yield replace(part, codes=encoded_block(hasher, part.vectors))
 
 
 def _n_lists(hasher: Hasher) -> int:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -24,26 +25,29 @@ from autojacobin.hashers.base import as_vectors, check_fitted
 from autojacobin.index.calibration import Calibration, Calibrator, as_recall
 from autojacobin.index.changes import (
     Change,
+    NewIds,
     State,
     add_parts,
-    as_ids,
-    as_new_ids,
-    check_present,
     compact_segments,
     encoded_parts,
+    numbers_of,
     remove_ids,
+    shown_ids,
 )
 from autojacobin.index.files import clear_os_errors
+from autojacobin.index.filters import filters_of_queries, restricted, widened
 from autojacobin.index.folder import IndexFolder
 from autojacobin.index.growth import as_partitions, encode_again, grown_hasher, has_drifted, retrained
 from autojacobin.index.manifest import Manifest
 from autojacobin.index.partitions import as_probes, choose_in_lists, search_lists
+from autojacobin.index.payload import as_payload, from_frame, matching, neighbours_frame, replaced
 from autojacobin.index.searching import (
     codes_at,
     fetch,
     in_id_order,
     nearest,
     nearest_vectors,
+    payload_of,
     prepared_queries,
 )
 from autojacobin.index.segment import Part, Segment, write_segments
@@ -164,7 +168,7 @@ class Index:
         state = folder.newest(
             lambda manifest: State(
                 folder.read_hasher(manifest), manifest.keep_vectors, folder.read_segments(manifest, check=check),
-                manifest.next_id, manifest, manifest.partitions,
+                manifest.next_id, manifest, manifest.partitions, manifest.id_kind,
             )
         )  # fmt: skip
         index = cls(state.hasher, keep_vectors=state.keep_vectors)
@@ -184,17 +188,18 @@ class Index:
         return self._folder.path if self._folder is not None else None
 
     @property
-    def ids(self) -> npt.NDArray[np.int64]:
-        """All ids, ascending."""
-        parts = [segment.ids_at(segment.live_positions()) for segment in self._open_state().segments]
-        return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
+    def ids(self) -> npt.NDArray[Any]:
+        """All ids: integers ascending, names in the order in which they were added."""
+        state = self._open_state()
+        parts = [segment.ids_at(segment.live_positions()) for segment in state.segments]
+        return shown_ids(state, np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts])))
 
-    def codes(self, ids: npt.ArrayLike) -> Codes:
+    def codes(self, ids: Any) -> Codes:
         """Codes of some vectors, all of which must be in the index, in the order of ``ids``."""
         state, wanted = self._present(ids)
         return codes_at(state.segments, wanted, int(state.hasher.n_bits))
 
-    def vectors(self, ids: npt.ArrayLike) -> npt.NDArray[Any]:
+    def vectors(self, ids: Any) -> npt.NDArray[Any]:
         """Vectors with these ids, all of which must be in the index, in the order of ``ids``."""
         state, wanted = self._present(ids)
         if not state.keep_vectors:
@@ -202,6 +207,25 @@ class Index:
         if not state.segments:
             return np.empty((0, state.hasher.n_features_in_), dtype=np.float32)
         return fetch(state.segments, wanted)
+
+    def get(self, ids: Any, columns: Sequence[str] | None = None) -> Any:
+        """Payload of some vectors, all of which must be in the index, as an Arrow table in the order of ``ids``.
+
+        ``columns`` are all by default.
+        """
+        state, wanted = self._present(ids)
+        return self._columns(state, wanted, columns)
+
+    def _columns(self, state: State, numbers: npt.NDArray[np.int64], columns: Sequence[str] | None) -> Any:
+        table = payload_of(state.segments, numbers)
+        if table is None:
+            raise DataError("this index has no payload; give one with index.add(vectors, payload=...)")
+        unknown = [name for name in columns or () if name not in table.column_names]
+        if unknown:
+            raise DataError(
+                f"there is no column {unknown[0]!r} in this index, expected some of {', '.join(table.column_names)}"
+            )
+        return table if columns is None else table.select(list(columns))
 
     def parts(self) -> Iterator[Part]:
         """Walk over the index in blocks with ``ids``, ``codes`` and ``vectors``, in ascending order of id.
@@ -217,10 +241,11 @@ class Index:
 
     def __contains__(self, id: object) -> bool:
         state = self._open_state()
-        if not isinstance(id, int | np.integer) or not 0 <= int(id) < 2**63:
+        try:
+            numbers_of(state, [id], "found")
+        except (DataError, OverflowError):
             return False
-        wanted = np.array([id], dtype=np.int64)
-        return any(len(segment.find(wanted)[0]) for segment in state.segments)
+        return not isinstance(id, bool)
 
     def __repr__(self) -> str:
         if self._closed:
@@ -240,6 +265,8 @@ class Index:
             "bits": int(state.hasher.n_bits),
             "features": int(state.hasher.n_features_in_),
             "vectors_kept": state.keep_vectors,
+            "ids": state.id_kind or "integer",
+            "columns": [] if state.schema is None else list(state.schema.names),
             "lists": len(state.hasher.centres_) if isinstance(state.hasher, PartitionedAutoencoder) else None,
             "segments": len(state.segments),
             "dead": sum(segment.n_dead for segment in state.segments),
@@ -250,7 +277,7 @@ class Index:
 
     # Changes
 
-    def add(self, vectors: Any, ids: npt.ArrayLike | None = None) -> None:
+    def add(self, vectors: Any, ids: Any = None, payload: Any = None) -> None:
         """Add vectors; those whose id is in the index already take its place.
 
         Parameters
@@ -258,23 +285,49 @@ class Index:
         vectors : matrix of shape (n, n_features), or an iterator of such blocks
             Anything the hasher takes. A memory map or an iterator passes through in blocks, so that it need not
             fit into memory. The vectors are kept in the type in which they come.
-        ids : array of int, optional
-            An id for each vector, unique and not negative; for an iterator, those of the whole stream. By default
-            they count on from the largest id that the index ever had.
+        ids : array of int, list of str or list of UUID, optional
+            An id for each vector, unique, integers not negative; for an iterator, those of the whole stream. The first
+            vectors decide which kind the index has. By default ids are integers that count on from the largest id that
+            the index ever had. For a data frame, the name of the column that holds the ids; a column ``vector`` then
+            holds the vectors and the others the payload, or all others are numbers of the vectors.
+        payload : Arrow table, data frame, dict of columns or list of dicts, optional
+            Columns that belong to the vectors, a row for each. The first payload decides which columns the index has.
+            Needs pyarrow.
         """
-        chosen = None if ids is None else as_new_ids(ids)
+        vectors, ids, payload = from_frame(vectors, ids, payload)
+        chosen = NewIds.read(ids)
         streamed = isinstance(vectors, Iterator)
+        columns = None if payload is None else as_payload(payload, chosen.number if streamed else len(vectors))
         if not streamed:
             as_vectors(self._open_state().hasher, vectors)  # refuses what does not fit before lists are made for it
             self._grow(vectors)
 
         def change(state: State, store: Store) -> Change:
-            parts = encoded_parts(state.hasher, vectors, chosen, state.next_id, state.keep_vectors)
+            chosen.check_kind(state)
+            table = columns if columns is None or state.schema is None else matching(columns, state.schema)
+            parts = encoded_parts(
+                state.hasher, vectors, chosen.numbers, state.next_id, state.keep_vectors, chosen.names, table
+            )
             return add_parts(state, store, parts, chosen)
 
         self._change(change)
         if streamed:
             self._grow()
+
+    def update(self, ids: Any, vectors: Any = None, payload: Any = None) -> None:
+        """Replace the vectors with some ids, columns of their payload, or both; all ids must be in the index.
+
+        Columns that ``payload`` does not have stay as they are.
+        """
+        with self._mutex:
+            state, numbers = self._present(ids)
+            if vectors is None:
+                vectors = self.vectors(ids)
+            table = payload_of(state.segments, numbers)
+            if payload is not None:
+                new = as_payload(payload, len(numbers))
+                table = new if table is None else replaced(table, new)
+            self.add(vectors, ids, table)
 
     def _grow(self, incoming: Any = None) -> None:
         """Make lists, or more of them, if the index or what is about to be added calls for it."""
@@ -286,11 +339,9 @@ class Index:
 
             self._change(change)
 
-    def remove(self, ids: npt.ArrayLike) -> None:
+    def remove(self, ids: Any) -> None:
         """Remove the vectors with these ids, all of which must be in the index."""
-        wanted = np.unique(as_ids(ids))
-
-        self._change(lambda state, store: remove_ids(state, store, wanted))
+        self._change(lambda state, store: remove_ids(state, store, ids))
 
     def compact(self) -> None:
         """Rewrite the index without its dead positions, in as few segments as can be.
@@ -335,7 +386,11 @@ class Index:
         distance: str | None = None,
         rerank: bool = True,
         probes: SupportsIndex | str | None = None,
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        among: Any = None,
+        where: Any = None,
+        columns: Sequence[str] | None = None,
+        as_table: bool = False,
+    ) -> Any:
         """Find the ``k`` nearest vectors of each query.
 
         Parameters
@@ -359,16 +414,30 @@ class Index:
         probes : int or "all", optional
             For codes of a PartitionedAutoencoder, how many lists to scan; by default one in 32 and at least 8, or what
             a wanted ``recall`` takes.
+        among : ids, mask, or a list of these, optional
+            Search among these vectors alone. Ids that are not in the index do not matter. A mask has an entry for each
+            of :attr:`ids`. A list with one entry for each query gives each its own filter.
+        where : str or expression of pyarrow.compute, optional
+            Search among the vectors whose payload meets a condition, such as ``"price < 10 and lang == 'de'"``.
+            A string is read by DuckDB.
+        columns : list of str, optional
+            Columns of the payload to return.
+        as_table : bool
+            Whether to return a data frame of pandas with a row for each neighbour: ``query``, ``rank``, ``id``,
+            ``distance`` and the columns.
 
         Returns
         -------
         distances, ids : arrays of shape (n_queries, k)
             In order of distance; equal distances in order of id. A query whose lists hold fewer than k codes is
-            searched for in all lists.
+            searched for in all lists. Where a filter leaves fewer than k vectors, the last ids are -1, or None if ids
+            are names, and their distances NaN.
+        payload : Arrow table with n_queries * k rows
+            If there are ``columns``: those of all neighbours, query by query.
         """
         state = self._open_state()
         wanted = as_k(k, state.n_live, "the index")
-        lists = as_probes(probes, state.hasher)
+        as_probes(probes, state.hasher)
         distance = as_distance(distance, state.hasher.distances)
         if rerank:
             _check_vectors_kept(state)
@@ -379,18 +448,72 @@ class Index:
             raise DataError(f"recall chooses how many candidates to re-rank, got {other} besides; leave out either")
         if recall is not None and probes is not None:
             raise DataError(f"recall chooses how many lists to scan, got probes={probes!r} besides; leave out either")
-        if recall is not None:
-            chosen = self._chosen(state, wanted, recall, distance)
-            candidates, lists = chosen, chosen.probes
-        number = min(as_candidates(candidates, wanted), state.n_live) if rerank else wanted
+        as_vectors(state.hasher, queries)
+        how = _How(wanted, distance, rerank, candidates, recall, probes)
+        filters = filters_of_queries(among, len(queries))
+        if filters is None:
+            distances, numbers = self._nearest(state, queries, how, among, where)
+        else:
+            matrix = as_matrix(queries, type(state.hasher).__name__)
+            distances, numbers = np.empty((len(matrix), wanted)), np.empty((len(matrix), wanted), dtype=np.int64)
+            for filter, rows in filters:
+                distances[rows], numbers[rows] = self._nearest(state, matrix[rows], how, filter, where)
+        ids = shown_ids(state, numbers)
+        table = None if columns is None else self._columns(state, numbers.ravel(), columns)
+        if as_table:
+            return neighbours_frame(distances, ids, numbers, table)
+        return (distances, ids) if columns is None else (distances, ids, table)
+
+    def _nearest(
+        self, state: State, queries: Any, how: _How, among: Any, where: Any
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Distances and numbers of the nearest vectors that a filter allows; NaN and -1 where there are too few."""
+        view, k, candidates, probes = state, how.k, how.candidates, how.probes
+        if among is not None or where is not None:
+            if isinstance(state.hasher, PartitionedAutoencoder):
+                for segment in state.segments:
+                    segment.lists(state.hasher)  # kept with the whole segment
+            view = restricted(state, among, where)
+            k = min(how.k, view.n_live)
+        if not k:
+            return _padded(np.empty((len(queries), 0)), np.empty((len(queries), 0), dtype=np.int64), how.k)
+        lists = as_probes(probes, state.hasher)
+        if how.recall is not None and view is state:
+            chosen = self._chosen(state, k, how.recall, how.distance)
+            candidates, lists = chosen.candidates, chosen.probes
+        elif how.recall is not None or (view is not state and probes is None and lists is not None):
+            candidates, lists = self._chosen_for(state, view, how, lists)
+        number = min(as_candidates(candidates, k), view.n_live) if how.rerank else k
         floats = as_floats(to_host(as_matrix(queries, type(state.hasher).__name__)))
         if isinstance(state.hasher, PartitionedAutoencoder) and lists is not None:
-            as_vectors(state.hasher, queries)
-            return search_lists(state.hasher, floats, state.segments, wanted, number if rerank else None, lists)
-        prepared = prepared_queries(state.hasher, queries, distance)
-        if rerank:
-            return nearest_vectors(floats, prepared, state.segments, number, wanted)
-        return nearest(prepared, state.segments, number)
+            found = search_lists(state.hasher, floats, view.segments, k, number if how.rerank else None, lists)
+        elif how.rerank:
+            prepared = prepared_queries(state.hasher, queries, how.distance)
+            found = nearest_vectors(floats, prepared, view.segments, number, k)
+        else:
+            found = nearest(prepared_queries(state.hasher, queries, how.distance), view.segments, number)
+        return found if k == how.k else _padded(*found, how.k)
+
+    def _chosen_for(
+        self, state: State, view: State, how: _How, lists: int | None
+    ) -> tuple[SupportsIndex | None, int | None]:
+        """Candidates and probes among what a filter leaves.
+
+        The k nearest of a share of the vectors are among the k / share nearest of all, if the filter does not depend on
+        the vectors. So what these take is learned, and of its candidates the share is taken.
+        """
+        everything = view.n_live, as_probes("all", state.hasher) if lists is not None else None
+        k = widened(how.k, state, view)
+        if how.recall is None:  # only the lists are to be chosen: as many codes as without the filter
+            assert lists is not None
+            share = view.n_live / state.n_live
+            most = everything[1] or lists
+            return how.candidates, most if k is None else min(most, math.ceil(lists / share))
+        if k is None or how.recall == 1:
+            return everything
+        chosen = self._chosen(state, k, how.recall, how.distance)
+        expected = chosen.candidates * view.n_live / state.n_live
+        return max(how.k, math.ceil(expected + 3 * math.sqrt(expected))), chosen.probes
 
     def calibrated(
         self, k: SupportsIndex, recall: float, *, distance: str | None = None, queries: Any = None
@@ -514,11 +637,10 @@ class Index:
         self._changing = False
         _INDEXES.add(self)
 
-    def _present(self, ids: npt.ArrayLike) -> tuple[State, npt.NDArray[np.int64]]:
+    def _present(self, ids: Any) -> tuple[State, npt.NDArray[np.int64]]:
         """The state, and the ids as an array, all of which live in it."""
-        state, wanted = self._open_state(), as_ids(ids)
-        check_present(state, wanted, "read")
-        return state, wanted
+        state = self._open_state()
+        return state, numbers_of(state, ids, "read")
 
     def _open_state(self) -> State:
         """The state now, after a check that it is not the empty one of a closed index."""
@@ -572,7 +694,9 @@ class Index:
             made = change(state, folder.store)
             if made is not None:
                 records = tuple(segment.record for segment in made.segments)
-                manifest = state.manifest.followed_by(segments=records, next_id=made.next_id)
+                manifest = state.manifest.followed_by(
+                    segments=records, next_id=made.next_id, id_kind=made.id_kind or state.id_kind
+                )
                 if made.hasher is not None:
                     manifest = replace(
                         manifest, hasher=folder.write_hasher(made.hasher), n_bits=int(made.hasher.n_bits)
@@ -605,7 +729,10 @@ class Index:
             same = before.manifest is not None and before.manifest.hasher == manifest.hasher
             hasher = before.hasher if same else folder.read_hasher(manifest)
             segments = folder.read_segments(manifest, check=self._check)
-            return State(hasher, manifest.keep_vectors, segments, manifest.next_id, manifest, manifest.partitions)
+            return State(
+                hasher, manifest.keep_vectors, segments, manifest.next_id, manifest, manifest.partitions,
+                manifest.id_kind,
+            )  # fmt: skip
 
         state = folder.newest(read)
         if state is not self._state:
@@ -627,9 +754,32 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_mutexes)
 
 
+class _How(NamedTuple):
+    """How to search: the checked arguments of ``Index.search``."""
+
+    k: int
+    distance: str
+    rerank: bool
+    candidates: SupportsIndex | None
+    recall: float | None
+    probes: SupportsIndex | str | None
+
+
+def _padded(
+    distances: npt.NDArray[Any], numbers: npt.NDArray[np.int64], k: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Fill up to ``k`` columns with NaN and -1."""
+    missing = ((0, 0), (0, k - distances.shape[1]))
+    floats = distances.astype(np.float64, copy=False)
+    return np.pad(floats, missing, constant_values=np.nan), np.pad(numbers, missing, constant_values=-1)
+
+
 def _following(state: State, made: Change) -> State:
     """The state that a change makes."""
-    return replace(state, segments=made.segments, next_id=made.next_id, hasher=made.hasher or state.hasher)
+    return replace(
+        state, segments=made.segments, next_id=made.next_id, hasher=made.hasher or state.hasher,
+        id_kind=made.id_kind or state.id_kind,
+    )  # fmt: skip
 
 
 def _write_state(state: State, folder: IndexFolder, parts: Iterator[Part]) -> State:
@@ -645,7 +795,7 @@ def _write_state(state: State, folder: IndexFolder, parts: Iterator[Part]) -> St
         segments = copies + tuple(write_segments(parts, folder.store, state.hasher))
         return Manifest(
             before + 1, int(state.hasher.n_bits), int(state.hasher.n_features_in_), state.keep_vectors,
-            state.next_id, hasher, tuple(segment.record for segment in segments), state.partitions,
+            state.next_id, hasher, tuple(segment.record for segment in segments), state.partitions, state.id_kind,
         )  # fmt: skip
 
     manifest = folder.write_whole(write)

@@ -12,7 +12,8 @@ from typing import Any
 import xxhash
 
 from autojacobin.index.array_files import FORMAT_VERSION, ArrayFile, damaged, too_new
-from autojacobin.index.storage import is_array_name, is_hasher_name
+from autojacobin.index.names import ID_KINDS
+from autojacobin.index.storage import is_hasher_name, is_part_name
 
 __all__ = ["LARGEST_ID", "MOST_CODES", "Manifest", "SegmentRecord"]
 
@@ -44,7 +45,7 @@ class SegmentRecord:
             n_dead=_whole(record, "n_dead", 0, n),
             first_id=first_id,
             files={
-                kind: _array_file(file, is_array_name(_field(file, "name", str), kind)) for kind, file in files.items()
+                kind: _array_file(file, is_part_name(_field(file, "name", str), kind)) for kind, file in files.items()
             },
         )
 
@@ -61,6 +62,7 @@ class Manifest:
     hasher: ArrayFile
     segments: tuple[SegmentRecord, ...] = ()
     partitions: int | str | None = None
+    id_kind: str | None = None
 
     def names(self) -> set[str]:
         """Names of all files of this state but the manifest's own."""
@@ -105,6 +107,7 @@ class Manifest:
                 hasher=_array_file(hasher, is_hasher_name(_field(hasher, "name", str))),
                 segments=tuple(SegmentRecord.from_json(record) for record in _field(fields, "segments", list)),
                 partitions=_partitions(fields.get("partitions")),
+                id_kind=_id_kind(fields),
             )
         except (ValueError, RecursionError) as error:
             raise damaged(path, f"a manifest with a wrong entry ({error})") from error
@@ -118,6 +121,16 @@ def _partitions(value: Any) -> int | str | None:
     if value is not None and value != "auto" and not (type(value) is int and 1 <= value <= MOST_CODES):
         raise ValueError(f"partitions is {value!r:.50}")
     found: int | str | None = value
+    return found
+
+
+def _id_kind(fields: Any) -> str | None:
+    """The kind of the ids; none is decided before the first vector comes. Older formats had integers alone."""
+    kind = fields.get("id_kind")
+    if kind not in (None, *ID_KINDS):
+        raise ValueError(f"id_kind is {kind!r:.50}")
+    named = "integer" if kind is None and fields.get("segments") else kind
+    found: str | None = named
     return found
 
 

@@ -13,6 +13,7 @@ from autojacobin.codes import Codes
 from autojacobin.core.parallel import one_blas_thread, run_tasks
 from autojacobin.core.vectors import as_matrix
 from autojacobin.hashers import Hasher
+from autojacobin.index.payload import concatenate, empty_like
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment
 from autojacobin.search.distances import DISTANCES
 from autojacobin.search.euclidean import (
@@ -27,7 +28,8 @@ from autojacobin.search.kernels.selection import merge_topk
 from autojacobin.search.queries import Queries
 
 __all__ = [
-    "codes_at", "fetch", "in_id_order", "measure_of", "nearest", "nearest_vectors", "prepared_queries",
+    "codes_at", "fetch", "in_id_order", "measure_of", "names_of", "nearest", "nearest_vectors", "payload_of",
+    "prepared_queries",
 ]  # fmt: skip
 
 _RESULTS_AT_ONCE = 8
@@ -162,5 +164,35 @@ def in_id_order(segments: Sequence[Segment]) -> Iterator[Part]:
     for start in range(0, len(ids), ROWS_PER_BLOCK):
         block = ids[start : start + ROWS_PER_BLOCK]
         yield Part(
-            block, codes_at(segments, block, n_bits), None if segments[0].vectors is None else fetch(segments, block)
+            block,
+            codes_at(segments, block, n_bits),
+            None if segments[0].vectors is None else fetch(segments, block),
+            names_of(segments, block) if "names" in segments[0].arrays else None,
+            payload_of(segments, block),
         )
+
+
+def names_of(segments: Sequence[Segment], ids: Ids) -> list[bytes]:
+    """Names of some ids, all of which are in the segments, in the order of the ids; empty for -1."""
+    names = [b""] * len(ids)
+    for segment in segments:
+        places, positions = segment.find(ids)
+        for place, name in zip(places.tolist(), segment.names.at(positions), strict=True):
+            names[place] = name
+    return names
+
+
+def payload_of(segments: Sequence[Segment], ids: Ids) -> Any:
+    """Columns of some ids in the order of the ids, nulls for -1 and in segments without; None if no segment has any."""
+    schema = next((segment.payload.table.schema for segment in segments if segment.payload is not None), None)
+    if schema is None:
+        return None
+    tables, places = [empty_like(schema, 1)], np.zeros(len(ids), dtype=np.int64)
+    row = 1
+    for segment in segments:
+        found, positions = segment.find(ids)
+        if segment.payload is not None and len(found):
+            tables.append(segment.payload.table.take(positions))
+            places[found] = np.arange(row, row + len(found))
+            row += len(found)
+    return concatenate(tables).take(places)

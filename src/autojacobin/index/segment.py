@@ -8,7 +8,7 @@ that makes a new ``Segment``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,8 @@ from autojacobin.hashers import Hasher, PartitionedAutoencoder
 from autojacobin.index.array_files import ArrayFile, CheckedArray, SegmentLabel, damaged, open_array
 from autojacobin.index.files import Files
 from autojacobin.index.manifest import MOST_CODES, SegmentRecord
+from autojacobin.index.names import NameTable
+from autojacobin.index.payload import Payload, concatenate
 from autojacobin.index.storage import Store
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK
 from autojacobin.search.lists import Lists
@@ -39,17 +41,33 @@ _FEWEST_IN_LISTS = 2**12  # lists of fewer codes are made in no time when they a
 NONE_DEAD = np.empty(0, dtype=np.uint8)
 _OF_LISTS = {"blocks": "blocks", "offsets": "offsets", "bounds": "bounds", "order": "positions"}
 """Kinds of files that hold the fields of ``Lists``."""
+_OF_NAMES = {"names": "text", "ends": "ends", "hashes": "hashes", "places": "places"}
+"""Kinds of files that hold the fields of ``NameTable``."""
 
 Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows on their way into segments: ids in any order, codes, and vectors unless they are not kept."""
+    """Some rows on their way into segments: ids in any order, codes, and vectors unless they are not kept.
+
+    ``names`` are the names of the ids where the index has names, and ``payload`` is an Arrow table where it has one.
+    """
 
     ids: Ids
     codes: Codes
     vectors: Any
+    names: Sequence[bytes] | None = None
+    payload: Any = None
+
+    def __getitem__(self, rows: slice) -> Part:
+        return Part(
+            self.ids[rows],
+            self.codes[rows],
+            None if self.vectors is None else self.vectors[rows],
+            None if self.names is None else self.names[rows],
+            None if self.payload is None else self.payload[rows],
+        )
 
 
 @dataclass(frozen=True)
@@ -63,6 +81,7 @@ class Segment:
     label: SegmentLabel
     arrays: dict[str, CheckedArray]
     n_dead: int = 0
+    payload: Payload | None = None
     derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What searches have made of the codes and keep, such as lists; the same after removals."""
 
@@ -127,7 +146,10 @@ class Segment:
     @property
     def files(self) -> dict[str, ArrayFile]:
         """Files of the segment by kind; none if it is in memory."""
-        return {kind: array.file for kind, array in self.arrays.items() if array.file is not None}
+        files = {kind: array.file for kind, array in self.arrays.items() if array.file is not None}
+        if self.payload is not None and self.payload.file is not None:
+            files["payload"] = self.payload.file
+        return files
 
     @property
     def record(self) -> SegmentRecord:
@@ -138,6 +160,22 @@ class Segment:
         """Ids of the codes at some positions."""
         found: Ids = positions + self.first_id if self.first_id is not None else self.id_list[positions]
         return found
+
+    @property
+    def names(self) -> NameTable:
+        """The names of the codes, in an index that has names."""
+        kept = self.derived.get("names")
+        if kept is None:
+            kept = NameTable(**{name: self.arrays[kind].check() for kind, name in _OF_NAMES.items()})
+            self.derived["names"] = kept
+        table: NameTable = kept
+        return table
+
+    def find_names(self, names: Sequence[bytes]) -> tuple[npt.NDArray[np.int64], Ids]:
+        """Which of ``names`` live here, as places in ``names``, and at which positions."""
+        places, positions = self.names.find(names)
+        live = self._are_live(positions)
+        return places[live], positions[live]
 
     def live_positions(self) -> Ids:
         """Positions that are not dead, ascending."""
@@ -156,10 +194,13 @@ class Segment:
             here = listed[np.minimum(positions, self.n - 1)] == ids
         places = np.flatnonzero(here)
         positions = positions[places].astype(np.int64)
-        if self.n_dead:
-            live = (self.dead[positions >> 3] >> (positions & 7)) & 1 == 0
-            places, positions = places[live], positions[live]
-        return places, positions
+        live = self._are_live(positions)
+        return places[live], positions[live]
+
+    def _are_live(self, positions: Ids) -> Any:
+        if not self.n_dead:
+            return slice(None)
+        return (self.dead[positions >> 3] >> (positions & 7)) & 1 == 0
 
     def check_vectors(self, rows: Ids) -> None:
         """Check the vectors in some rows before they are read; negative rows are passed over."""
@@ -185,18 +226,23 @@ class Segment:
         """Compare all files with their checksums, whether or not they were checked before."""
         for array in self.arrays.values():
             array.verify()
+        if self.payload is not None:
+            self.payload.verify()
 
     def verify_files(self, files: Files) -> None:
         """Compare all files with their checksums as they are on the disk."""
         for array in self.arrays.values():
             array.verify_file(files)
+        if self.payload is not None:
+            self.payload.verify()
 
     def copied_to(self, store: Store) -> Segment:
         """Write the same segment somewhere else, block by block, after a check that all of it is whole."""
         self.verify()
         label = SegmentLabel.new(self.first_id, self.n, self.label.n_bits)
         arrays = {kind: _copied(kind, array.array, store, label) for kind, array in self.arrays.items()}
-        return Segment(label, arrays, self.n_dead)
+        payload = None if self.payload is None else store.add_payload(self.payload.table)
+        return Segment(label, arrays, self.n_dead, payload)
 
 
 def most_rows(hasher: Hasher) -> int:
@@ -242,16 +288,24 @@ def open_segment(
         "offsets": ((-(-n // CODES_PER_BLOCK) * CODES_PER_BLOCK,), np.uint8, None),
         "bounds": ((None,), np.int64, partial(_problem_of_bounds, n)),
         "order": ((n,), np.int32, _problem_of_order),
+        "names": ((None,), np.uint8, None),
+        "ends": ((n,), np.int64, _problem_of_ends),
+        "hashes": ((n,), np.uint64, None),
+        "places": ((n,), np.uint32, _problem_of_rows),
     }
     must_be_there = {"codes": True, "ids": record.first_id is None, "vectors": keep_vectors, "dead": record.n_dead > 0}
     there = {kind: kind in record.files for kind in must_be_there}
-    unexpected = record.files.keys() - expected.keys() or ("rows" in record.files and not keep_vectors)
-    if there != must_be_there or unexpected or len(record.files.keys() & _OF_LISTS) not in (0, len(_OF_LISTS)):
+    unexpected = record.files.keys() - {*expected, "payload"} or ("rows" in record.files and not keep_vectors)
+    incomplete = any(len(record.files.keys() & kinds) not in (0, len(kinds)) for kinds in (_OF_LISTS, _OF_NAMES))
+    if there != must_be_there or unexpected or incomplete:
         raise damaged(
             files.path / "MANIFEST.json", f"a segment of the files {', '.join(sorted(record.files)) or 'none'}"
         )
     arrays = {}
     for kind, file in record.files.items():
+        if kind == "payload":
+            files.status(file.name)  # that it is there; it is read when it is needed
+            continue
         shape, dtype, problem = expected[kind]
         arrays[kind] = open_array(files, file, kind, shape, dtype, check=check, problem=problem)
     labels = [array.label for array in arrays.values() if array.label is not None]  # files of format 1 have none
@@ -264,7 +318,8 @@ def open_segment(
             raise damaged(files.path / array.file.name, "a file of another segment")
     if "dead" in arrays:
         arrays["dead"] = CheckedArray(np.array(arrays["dead"].check()), arrays["dead"].file)
-    return Segment(label, arrays, record.n_dead)
+    columns = record.files.get("payload")
+    return Segment(label, arrays, record.n_dead, None if columns is None else Payload(None, columns, files))
 
 
 def check_ids(segments: Iterable[Segment], next_id: int, path: Path) -> None:
@@ -294,6 +349,10 @@ def _problem_of_rows(rows: npt.NDArray[Any]) -> str | None:
     return None if int(rows.max()) < len(rows) else f"the row {rows.max()} of {len(rows)} rows"
 
 
+def _problem_of_ends(ends: npt.NDArray[Any]) -> str | None:
+    return None if ends[0] > 0 and bool(np.all(ends[1:] > ends[:-1])) else "names that do not follow each other"
+
+
 def _problem_of_bounds(n: int, bounds: npt.NDArray[Any]) -> str | None:
     """The kernels read lists from bound to bound."""
     whole = len(bounds) > 1 and bounds[0] == 0 and bounds[-1] == n and bool(np.all(bounds[1:] >= bounds[:-1]))
@@ -318,6 +377,8 @@ class _Builder:
         self._n = 0
         self._ids: list[Ids] = []
         self._codes: list[Codes] = []
+        self._names: list[bytes] | None = None if first.names is None else []
+        self._payloads: list[Any] = []
         self._dtype = None if first.vectors is None else first.vectors.dtype
         self._vectors = (
             None if first.vectors is None else store.start("vectors", first.vectors.dtype, first.vectors.shape[1:])
@@ -331,6 +392,10 @@ class _Builder:
     def append(self, part: Part) -> None:
         self._ids.append(part.ids)
         self._codes.append(part.codes)
+        if self._names is not None and part.names is not None:
+            self._names.extend(part.names)
+        if part.payload is not None:
+            self._payloads.append(part.payload)
         if self._vectors is not None:
             self._vectors.append(part.vectors)
         self._n += len(part.ids)
@@ -353,7 +418,17 @@ class _Builder:
             arrays["vectors"] = self._vectors.finish(label)
             if order is not None:
                 arrays["rows"] = _copied("rows", order.astype(np.uint32), self._store, label)
-        return Segment(label, arrays)
+        if self._names is not None:
+            table = NameTable.of(self._names if order is None else [self._names[row] for row in order.tolist()])
+            for kind, name in _OF_NAMES.items():
+                arrays[kind] = _copied(kind, getattr(table, name), self._store, label)
+        return Segment(label, arrays, 0, self._stored_payload(order))
+
+    def _stored_payload(self, order: Ids | None) -> Payload | None:
+        if not self._payloads:
+            return None
+        table = concatenate(self._payloads)
+        return self._store.add_payload(table if order is None else table.take(order))
 
     def _store_codes(self, codes: Codes, order: Ids | None, label: SegmentLabel) -> CheckedArray:
         writer = self._store.start("codes", np.uint64, shape_of(0, codes.n_bits)[1:])
@@ -377,7 +452,7 @@ def _split(parts: Iterable[Part], limit: int) -> Iterator[Part]:
         start = 0
         while start < len(part.ids):
             rows = slice(start, start + min(room, ROWS_PER_BLOCK))
-            piece = Part(part.ids[rows], part.codes[rows], None if part.vectors is None else part.vectors[rows])
+            piece = part[rows]
             start += len(piece.ids)
             room = room - len(piece.ids) or limit
             yield piece

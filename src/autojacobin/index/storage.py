@@ -22,14 +22,19 @@ from autojacobin.errors import StorageError
 from autojacobin.index.array_files import ArrayFile, ArrayFileWriter, CheckedArray, SegmentLabel, new_name
 from autojacobin.index.files import Files, clear_os_errors
 from autojacobin.index.lock import LOCK_NAME
+from autojacobin.index.payload import Payload, to_bytes
 from autojacobin.search.kernels.simd import empty_aligned
 
-__all__ = ["MANIFEST_NAME", "FolderStore", "MemoryStore", "Store", "Writer", "is_array_name", "is_hasher_name"]
+__all__ = [
+    "MANIFEST_NAME", "FolderStore", "MemoryStore", "Store", "Writer", "is_array_name", "is_hasher_name", "is_part_name",
+]  # fmt: skip
 
 MANIFEST_NAME = "MANIFEST.json"
 _MANIFEST_PART = MANIFEST_NAME + ".part"
 _UNFINISHED = "UNFINISHED"  # there while the first state of an index is being written
-_ARRAY_NAME = re.compile(r"(codes|ids|rows|vectors|dead|blocks|offsets|bounds|order)-[0-9a-f]{16}\.bin")
+_KINDS = "codes|ids|rows|vectors|dead|blocks|offsets|bounds|order|names|ends|hashes|places"
+_ARRAY_NAME = re.compile(rf"({_KINDS})-[0-9a-f]{{16}}\.bin")
+_PAYLOAD_NAME = re.compile(r"payload-[0-9a-f]{16}\.arrow")
 _HASHER_NAME = re.compile(r"hasher-[0-9a-f]{16}\.safetensors")
 
 
@@ -46,12 +51,19 @@ class Writer(Protocol):
 class Store(Protocol):
     """Where the arrays of a segment go."""
 
+    def add_payload(self, table: Any) -> Payload:
+        """Keep the columns of a segment."""
+
     def start(self, kind: str, dtype: npt.DTypeLike, row_shape: tuple[int, ...] = ()) -> Writer:
         """Begin an array."""
 
 
 class MemoryStore:
     """Keeps arrays in memory."""
+
+    def add_payload(self, table: Any) -> Payload:
+        """Keep the columns of a segment."""
+        return Payload(table)
 
     def start(self, kind: str, dtype: npt.DTypeLike, row_shape: tuple[int, ...] = ()) -> Writer:  # noqa: ARG002
         """Begin an array."""
@@ -82,6 +94,10 @@ class FolderStore:
     def start(self, kind: str, dtype: npt.DTypeLike, row_shape: tuple[int, ...] = ()) -> Writer:
         """Begin an array in a new file."""
         return ArrayFileWriter(self.files, kind, np.dtype(dtype), row_shape)
+
+    def add_payload(self, table: Any) -> Payload:
+        """Write the columns of a segment to a file."""
+        return Payload(table, self.add_file("payload", "arrow", to_bytes(table)), self.files)
 
     def add_file(self, kind: str, suffix: str, content: bytes) -> ArrayFile:
         """Write a file that has a format of its own."""
@@ -149,7 +165,7 @@ class FolderStore:
         names = self.files.names()
         if MANIFEST_NAME in names or _UNFINISHED in names:
             return []
-        return [name for name in names if is_array_name(name) or is_hasher_name(name)]
+        return [name for name in names if is_part_name(name) or is_hasher_name(name)]
 
     def sweep(self, named: set[str]) -> None:
         """Delete files of an index that are not among ``named``; those that cannot be deleted wait for the next time.
@@ -157,7 +173,7 @@ class FolderStore:
         Only for the holder of the lock, and only when the manifest with these names has reached the disk.
         """
         with suppress(OSError):
-            own = [name for name in self.files.names() if is_array_name(name) or is_hasher_name(name)]
+            own = [name for name in self.files.names() if is_part_name(name) or is_hasher_name(name)]
             # the mark last: as long as there are files without a manifest, it says that they may be deleted
             for name in [*(name for name in own if name not in named), _MANIFEST_PART, _UNFINISHED]:
                 with suppress(OSError):
@@ -170,7 +186,7 @@ class FolderStore:
         return [
             name
             for name in self.files.names()
-            if name not in own and not is_array_name(name) and not is_hasher_name(name)
+            if name not in own and not is_part_name(name) and not is_hasher_name(name)
         ]
 
 
@@ -178,6 +194,11 @@ def is_array_name(name: str, kind: str | None = None) -> bool:
     """Whether a name is that of an array file, of one kind or of any."""
     found = _ARRAY_NAME.fullmatch(name)
     return found is not None and kind in (None, found.group(1))
+
+
+def is_part_name(name: str, kind: str | None = None) -> bool:
+    """Whether a name is that of a file of a segment, of one kind or of any."""
+    return is_array_name(name, kind) or (kind in (None, "payload") and _PAYLOAD_NAME.fullmatch(name) is not None)
 
 
 def is_hasher_name(name: str) -> bool:

@@ -1,0 +1,134 @@
+"""Searches among some of the vectors.
+
+A filter makes segments in which everything else counts as removed, so that the kernels pass over it. Where few vectors
+are left, their codes are copied together, which makes a small segment that is searched faster.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.errors import DataError
+from autojacobin.index.array_files import CheckedArray, SegmentLabel
+from autojacobin.index.changes import State, as_ids
+from autojacobin.index.names import as_names
+from autojacobin.index.payload import rows_where
+from autojacobin.index.segment import Segment
+from autojacobin.search.tiles import Tiles
+
+__all__ = ["filters_of_queries", "restricted", "widened"]
+
+_COPIED_SHARE = 1 / 8  # of the codes of a segment
+_EXACT_UP_TO = 2_000  # vectors, all of which are compared
+_LARGEST_WIDENING = 128
+
+Positions = npt.NDArray[np.int64]
+
+
+def filters_of_queries(among: Any, n_queries: int) -> list[tuple[Any, npt.NDArray[np.int64]]] | None:
+    """Filters with the rows of the queries that have each; None if there is one filter for all."""
+    if not isinstance(among, list | tuple) or not among or not _is_filter(among[0]):
+        return None
+    if len(among) != n_queries:
+        raise DataError(
+            f"among must have one filter for each of the {n_queries} queries, got {len(among)}; or pass one for all"
+        )
+    rows: dict[int, list[int]] = {}
+    for row, filter in enumerate(among):
+        rows.setdefault(id(filter), []).append(row)
+    return [(among[numbers[0]], np.array(numbers)) for numbers in rows.values()]
+
+
+def _is_filter(value: Any) -> bool:
+    return isinstance(value, list | tuple | set | range) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
+def restricted(state: State, among: Any = None, where: Any = None) -> State:
+    """Give the state without the vectors that a filter leaves out.
+
+    ``among`` holds ids, of which unknown ones do not matter, or a mask with an entry for each of ``Index.ids``.
+    ``where`` is a condition on the payload.
+    """
+    chosen = [segment.live_positions() for segment in state.segments]
+    if among is not None:
+        chosen = _among(state, among, chosen)
+    if where is not None:
+        chosen = [np.intersect1d(*pair, assume_unique=True) for pair in zip(chosen, _where(state, where), strict=True)]
+    pairs = zip(state.segments, chosen, strict=True)
+    return replace(state, segments=tuple(_reduced(segment, kept) for segment, kept in pairs if len(kept)))
+
+
+def widened(k: int, state: State, view: State) -> int | None:
+    """How many neighbours among all hold about ``k`` among those that a filter leaves; None if all are compared."""
+    if view.n_live <= _EXACT_UP_TO:
+        return None
+    share = view.n_live / state.n_live
+    return min(state.n_live, k << round(math.log2(min(1 / share, _LARGEST_WIDENING))))
+
+
+def _among(state: State, among: Any, live: list[Positions]) -> list[Positions]:
+    if isinstance(among, set | range):
+        among = list(among)
+    if _is_mask(among):
+        mask = np.asarray(among)
+        if mask.shape != (state.n_live,):
+            raise DataError(
+                f"a mask must have an entry for each of the {state.n_live} vectors, in the order of index.ids, got "
+                f"shape {mask.shape}"
+            )
+        pairs = list(zip(state.segments, live, strict=True))
+        if len(pairs) == 1:
+            return [live[0][mask]]
+        ids = np.sort(np.concatenate([segment.ids_at(positions) for segment, positions in pairs]))[mask]
+        return [np.sort(segment.find(ids)[1]) for segment in state.segments]
+    if state.id_kind not in (None, "integer"):
+        names = as_names(among, str(state.id_kind))
+        return [np.unique(segment.find_names(names)[1]) for segment in state.segments]
+    ids = np.unique(as_ids(among))
+    return [segment.find(ids)[1] for segment in state.segments]
+
+
+def _is_mask(among: Any) -> bool:
+    if isinstance(among, list | tuple):
+        return bool(among) and isinstance(among[0], bool | np.bool_)
+    return getattr(getattr(among, "dtype", None), "kind", "") == "b"
+
+
+def _where(state: State, where: Any) -> list[Positions]:
+    if state.schema is None:
+        raise DataError(f"this index has no payload for where={where!r:.60}; give one with index.add(…, payload=…)")
+    none = np.empty(0, dtype=np.int64)
+    return [none if one.payload is None else rows_where(one.payload.table, where) for one in state.segments]
+
+
+def _reduced(segment: Segment, kept: Positions) -> Segment:
+    """The segment with only the codes at some positions, which ascend."""
+    if len(kept) == segment.n_live:
+        return segment
+    if len(kept) <= _COPIED_SHARE * segment.n:
+        return _copy(segment, kept)
+    allowed = np.zeros(segment.n, dtype=bool)
+    allowed[kept] = True
+    bitmap = np.packbits(~allowed, bitorder="little")
+    arrays = segment.arrays | {"dead": CheckedArray(bitmap)}
+    derived = {name: value for name, value in segment.derived.items() if name != "allowed"}
+    return replace(segment, arrays=arrays, n_dead=segment.n - len(kept), derived=derived)
+
+
+def _copy(segment: Segment, kept: Positions) -> Segment:
+    """A segment in memory with the codes at some positions, and the same vectors."""
+    codes = segment.tiles.take(kept)
+    label = SegmentLabel.new(None, len(kept), codes.n_bits)
+    arrays = {
+        "codes": CheckedArray(Tiles.from_codes(codes).words),
+        "ids": CheckedArray(segment.ids_at(kept)),
+    }
+    if segment.vectors is not None:
+        rows = kept.astype(np.uint32) if segment.rows is None else segment.rows[kept]
+        arrays |= {"rows": CheckedArray(rows), "vectors": segment.arrays["vectors"]}
+    return Segment(label, arrays)
