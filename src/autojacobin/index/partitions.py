@@ -13,6 +13,7 @@ from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import Hasher, PartitionedAutoencoder
 from autojacobin.index.calibration import Calibration, Calibrator
+from autojacobin.index.metrics import EUCLIDEAN, Metric
 from autojacobin.index.searching import measure_of
 from autojacobin.index.segment import Segment
 from autojacobin.search.arguments import as_count
@@ -121,6 +122,7 @@ def choose_in_lists(
     k: int,
     recall: float,
     distance: str,
+    metric: Metric = EUCLIDEAN,
 ) -> Calibration:
     """Choose probes and candidates together: of the pairs that reach the recall, the one that costs least."""
     n = sum(segment.n_live for segment in segments)
@@ -132,7 +134,7 @@ def choose_in_lists(
             return nearest_in_lists(hasher, as_floats(queries), segments, number, probes)
 
         deepest = None if probes == len(hasher.centres_) else _DEEPEST
-        found = calibrator.choose(segments, k, recall, distance, nearest_codes, probes, deepest)
+        found = calibrator.choose(segments, k, recall, distance, nearest_codes, probes, deepest, metric)
         if found is None:
             continue
         cost = _cost(hasher, n, probes, found.candidates, bytes_per_vector)
