@@ -17,7 +17,7 @@ from autojacobin.core.arrays import namespace, on_device, to_host
 from autojacobin.core.files import write_atomically
 from autojacobin.errors import DataError, DataTypeError, FormatError
 
-__all__ = ["BitOrder", "Codes", "as_bit_order", "with_bit_order"]
+__all__ = ["BitOrder", "Codes", "as_bit_order"]
 
 BitOrder = Literal["little", "big"]
 """Which bit of a byte comes first: the least or the most significant one, as in ``np.packbits``."""
@@ -128,7 +128,7 @@ class Codes:
         >>> Codes.from_packed(np.packbits(bits, axis=1), 10, bitorder="big") == Codes.from_bits(bits)
         True
         """
-        little = with_bit_order(packed, bitorder)
+        little = _in_bit_order(packed, bitorder)
         if n_bits is None:
             n_bits = 8 * little.shape[1] if little.ndim == 2 else 1
         return cls(little, n_bits)
@@ -169,7 +169,7 @@ class Codes:
         ``np.unpackbits(codes.to_packed("big"), axis=1, count=codes.n_bits)`` gives the bits, and so does
         ``bitorder="little"`` in both places.
         """
-        packed: npt.NDArray[np.uint8] = with_bit_order(self._packed, bitorder)
+        packed: npt.NDArray[np.uint8] = _in_bit_order(self._packed, bitorder)
         return packed
 
     @property
@@ -269,7 +269,7 @@ def as_bit_order(bitorder: Any) -> BitOrder:
     return "big" if bitorder == "big" else "little"
 
 
-def with_bit_order(packed: Any, bitorder: BitOrder) -> Any:
+def _in_bit_order(packed: Any, bitorder: BitOrder) -> Any:
     """Turn packed bytes from the order ``"little"`` into ``bitorder``, or back, which is the same."""
     array = namespace(packed).asarray(packed)
     if as_bit_order(bitorder) == "little":

@@ -1,6 +1,7 @@
 """Fits from iterators of blocks and from memory maps, which need not fit into memory."""
 
 import tracemalloc
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -68,7 +69,7 @@ def test_means_are_taken_over_all_rows():
 def test_a_sample_is_drawn_without_replacement_whatever_the_blocks(n, size, cuts, seed):
     X = np.arange(n, dtype=np.float32)[:, None]
     edges = sorted({0, n, *(cut for cut in cuts if cut < n)})
-    blocks = [X[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    blocks = [X[a:b] for a, b in pairwise(edges)]
     sample = sample_of_blocks(iter(blocks), size, np.random.RandomState(seed))[:, 0]
     assert len(sample) == min(n, size)
     assert (np.diff(sample) > 0).all()

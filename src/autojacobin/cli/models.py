@@ -82,9 +82,8 @@ def train(
     Example: autojacobin train 'part-*.npy' model.safetensors --method okmeans --sample 1000 --seed 1
     """
     from_file = (context.default_map or {}).get("parameters", [])  # parameters given here are added to them
-    chosen_method = find_method_option(method)
-    method = chosen_method.command
-    hasher = make_hasher(chosen_method, bits, [*from_file, *(parameters or [])], seed, device.value)
+    method = _method(method).command
+    hasher = make_hasher(method, bits, [*from_file, *(parameters or [])], seed, device.value)
     check_output(model, "MODEL", inputs=vectors, endings=(".safetensors",))
     if sample is None and len(vectors) > 1:
         raise typer.BadParameter(f"got {len(vectors)} files to draw from; give --sample N", param_hint="'VECTORS'")
@@ -99,7 +98,14 @@ def train(
         hasher.save(model)
         used = {name: "none" if value is None else value for name, value in settable(hasher).items()}
         write_settings(context, model, set=used)
-    facts = {"model": model, "method": method, "bits": hasher.n_bits, "vectors": shape[0], "features": shape[1], "seed": seed}
+    facts = {
+        "model": model,
+        "method": method,
+        "bits": hasher.n_bits,
+        "vectors": shape[0],
+        "features": shape[1],
+        "seed": seed,
+    }
     facts["seconds"] = round(seconds, 3)
     chosen = _chosen(hasher)
     if chosen:
@@ -117,6 +123,7 @@ def encode(
         Path, typer.Argument(metavar="CODES", help="Codes to write: .npz, .npy, .parquet, .csv, .jsonl, or -.")
     ],
     format: options.Format = None,
+    bitorder: options.BitOrderOption = options.BitOrder.little,
     device: options.OnDevice = options.Device.cpu,
     _threads: options.Threads = None,
     _config: options.Config = None,
@@ -126,20 +133,26 @@ def encode(
 ) -> None:
     """Turn vectors into binary codes with a model.
 
-    The ending of CODES gives the format. Codes.load reads an .npz file; an .npy file holds the packed bytes.
+    The ending of CODES gives the format. Codes.load reads an .npz file; an .npy file holds the packed bytes. --bitorder
+    is for other programs that read these bytes.
 
     Example: autojacobin encode model.safetensors base.npy codes.npz
 
     Example: autojacobin encode model.safetensors - - < base.npy
     """
     check_output(codes, "CODES", inputs=[str(model), vectors])
+    if bitorder is options.BitOrder.big and codes.suffix.lower() == ".npz":
+        raise typer.BadParameter(
+            "an .npz file has the bit order of Codes.load, little; leave it out, or write another format",
+            param_hint="'--bitorder'",
+        )
     hasher = load_model(model)
     _move_to(hasher, device.value)
     with opened(vectors, format) as matrix, progress_bar(quiet=quiet or as_json) as progress:
         start = time.perf_counter()
         made = hasher.encode(report_blocks(matrix.blocks(), len(matrix), progress, "encoding"))
         seconds = time.perf_counter() - start
-        write_codes(codes, made)
+        write_codes(codes, made, bitorder.value)
     if is_stream(codes):  # its reader expects only codes
         return
     write_settings(context, codes)
@@ -148,7 +161,7 @@ def encode(
     print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
 
 
-def find_method_option(name: str) -> Method:
+def _method(name: str) -> Method:
     """Find a method by its name on the command line; an unknown one is wrong use of ``--method``."""
     try:
         return find_command(name)
@@ -156,15 +169,15 @@ def find_method_option(name: str) -> Method:
         raise typer.BadParameter(str(error), param_hint="'--method'") from None
 
 
-def make_hasher(method: Method, bits: int | None, given: list[str], seed: int, device: str) -> Hasher:
+def make_hasher(name: str, bits: int | None, given: list[str], seed: int, device: str) -> Hasher:
     """Make an unfitted hasher. Parameters that it does not accept are wrong use of ``--set``."""
-    hasher = method.make(bits, seed=seed)
+    hasher = _method(name).make(bits, seed=seed)
     known = settable(hasher)
     for parameter, value in map(_parse, given):
         if parameter in _RESERVED:
             raise _wrong(f"{parameter} has an option of its own, {_RESERVED[parameter]}")
         if parameter not in known:
-            raise _wrong(f"{method.command} has no parameter {parameter!r}; it has {', '.join(known) or 'none'}")
+            raise _wrong(f"{name} has no parameter {parameter!r}; it has {', '.join(known) or 'none'}")
         hasher.set_params(**{parameter: value})
     _move_to(hasher, device)
     try:

@@ -233,7 +233,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self._fit_floats(self._training_floats(self._checked(sample, fitting=True)), rng)
 
     def _training_blocks(self, X: Any) -> Iterator[Any]:
-        """Floats of a matrix or of an iterator of matrices, block by block; a DataError names the row of a bad block."""
+        """Floats of a matrix or of an iterator of matrices in blocks; a DataError names the row of a bad block."""
         row = 0
         for block in non_empty(X) if isinstance(X, Iterator) else (X,):
             if row == 0:

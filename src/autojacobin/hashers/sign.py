@@ -21,9 +21,9 @@ class Sign(LinearHasher):
     """The sign of each number of a vector: ``bit_j = [x_j > 0]``, known as binary quantisation.
 
     These are the bits of ``quantize_embeddings(..., precision="ubinary")`` of sentence-transformers, of Qdrant's binary
-    quantisation and of ``vec_quantize_binary`` of sqlite-vec, so that codes made there and here can be compared. Nothing
-    is learned unless ``centred`` is set. A zero gives the bit 0. Numbers closer to zero than the smallest normal
-    floating-point number count as zeros.
+    quantisation and of ``vec_quantize_binary`` of sqlite-vec, so that codes made there and here can be compared.
+    Nothing is learned unless ``centred`` is set. A zero gives the bit 0. Numbers closer to zero than the smallest
+    normal floating-point number count as zeros.
 
     Parameters
     ----------
@@ -86,16 +86,16 @@ class Sign(LinearHasher):
     @property
     def n_bits(self) -> Any:
         """Length of the codes; None before a fit that decides it."""
-        given = vars(self)["n_bits"]
+        given = self.__dict__["n_bits"]
         return getattr(self, "n_features_in_", None) if given is None else given
 
     @n_bits.setter
     def n_bits(self, value: Any) -> None:
-        vars(self)["n_bits"] = value
+        self.__dict__["n_bits"] = value
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Give the parameters as they were set: ``n_bits`` is None where the features decide."""
-        return {**super().get_params(deep), "n_bits": vars(self)["n_bits"]}
+        return {**super().get_params(deep), "n_bits": self.__dict__["n_bits"]}
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         self._fit_mean(X.mean(axis=0, dtype=np.float64), X.dtype, rng)
@@ -108,7 +108,7 @@ class Sign(LinearHasher):
                 f"use n_bits={D} or fewer, or rotate=True"
             )
         offsets = mean if self.centred else np.zeros(D)
-        vars(self).pop("weights_", None)  # of an earlier fit
+        self.__dict__.pop("weights_", None)  # of an earlier fit
         if self.rotate:
             rotations = [random_rotation(D, rng) for _ in range(-(-self.n_bits // D))]
             self.weights_ = np.concatenate(rotations)[: self.n_bits].astype(dtype)
