@@ -10,7 +10,8 @@ from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
 from autojacobin.hashers.partitioned import PartitionedAutoencoder
 from autojacobin.hashers.persistence import Tensor
-from autojacobin.hashers.registry import Method, find_method, load, methods, register
+from autojacobin.hashers.registry import Method, find_command, find_method, load, methods, register
+from autojacobin.hashers.sign import Sign
 from autojacobin.hashers.spectral import SpectralHashing
 
 __all__ = [
@@ -27,9 +28,11 @@ __all__ = [
     "NOKMeans",
     "OKMeans",
     "PartitionedAutoencoder",
+    "Sign",
     "SpectralHashing",
     "Tensor",
     "check_fitted",
+    "find_command",
     "find_method",
     "load",
     "methods",
