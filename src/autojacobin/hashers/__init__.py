@@ -8,6 +8,7 @@ from autojacobin.hashers.itq import ITQ
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
+from autojacobin.hashers.own_codes import OwnCodes
 from autojacobin.hashers.partitioned import PartitionedAutoencoder
 from autojacobin.hashers.persistence import Tensor
 from autojacobin.hashers.registry import Method, find_command, find_method, load, methods, register
@@ -27,6 +28,7 @@ __all__ = [
     "Method",
     "NOKMeans",
     "OKMeans",
+    "OwnCodes",
     "PartitionedAutoencoder",
     "Sign",
     "SpectralHashing",

@@ -19,6 +19,7 @@ from autojacobin.hashers.itq import ITQ
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
+from autojacobin.hashers.own_codes import OwnCodes
 from autojacobin.hashers.partitioned import PartitionedAutoencoder
 from autojacobin.hashers.persistence import read_model
 from autojacobin.hashers.sign import Sign
@@ -165,8 +166,8 @@ def _letters(name: str) -> str:
 
 
 def classes() -> dict[str, type[Hasher]]:
-    """All registered classes by their names, as model files refer to them."""
-    return {method.hasher.__name__: method.hasher for method in methods()}
+    """All classes by the names that files of models and indexes call them by: registered ones, and ``OwnCodes``."""
+    return {method.hasher.__name__: method.hasher for method in methods()} | {OwnCodes.__name__: OwnCodes}
 
 
 def check_registered(hasher: type[Hasher]) -> None:

@@ -17,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
-from autojacobin.codes import Codes
+from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
-from autojacobin.hashers import Hasher, PartitionedAutoencoder
+from autojacobin.hashers import Hasher, OwnCodes, PartitionedAutoencoder
 from autojacobin.hashers.base import as_vectors, check_fitted
+from autojacobin.hashers.parameters import check_parameters
 from autojacobin.index.calibration import Calibration, Calibrator, as_recall
 from autojacobin.index.changes import (
     Change,
@@ -55,7 +56,7 @@ from autojacobin.index.searching import (
 )
 from autojacobin.index.segment import Part, Segment, write_segments
 from autojacobin.index.storage import MANIFEST_NAME, MemoryStore, Store
-from autojacobin.search.arguments import as_candidates, as_k
+from autojacobin.search.arguments import as_candidates, as_count, as_k
 from autojacobin.search.distances import as_distance
 
 __all__ = ["Index"]
@@ -134,15 +135,70 @@ class Index:
     def create(
         cls,
         path: str | os.PathLike[str],
-        hasher: Hasher,
+        hasher: Hasher | None = None,
         *,
+        n_bits: SupportsIndex | None = None,
+        bitorder: BitOrder = "little",
         keep_vectors: bool = True,
         partitions: SupportsIndex | str | None = None,
         metric: str | Metric = "euclidean",
     ) -> Index:
-        """Make an empty index in a new or empty folder; the parameters are those of the class."""
+        """Make an empty index in a new or empty folder.
+
+        The parameters are those of the class. Give ``n_bits`` in place of a hasher to add codes that were made
+        elsewhere, as packed bytes with the bits of each byte in ``bitorder``.
+        """
+        if (hasher is None) == (n_bits is None):
+            raise DataError("an index has either a hasher or codes of your own; give a hasher, or n_bits")
+        if n_bits is not None:
+            hasher, keep_vectors = own_codes(n_bits, bitorder), False
+        assert hasher is not None
         index = cls(hasher, keep_vectors=keep_vectors, partitions=partitions, metric=metric)
         return index._placed(path, iter(()), 0)
+
+    @classmethod
+    def from_codes(
+        cls,
+        codes: Any,
+        *,
+        n_bits: SupportsIndex | None = None,
+        bitorder: BitOrder = "little",
+        ids: Any = None,
+        payload: Any = None,
+    ) -> Index:
+        """Make an index in memory of codes that were made elsewhere.
+
+        Such an index keeps no vectors. Its queries are packed codes too, or, with ``distance="asymmetric"``, real
+        values with a column for each bit. :meth:`add` takes packed codes.
+
+        Parameters
+        ----------
+        codes : Codes, or array of uint8 of shape (n, bytes)
+            Codes, packed into bytes.
+        n_bits : int, optional
+            Length of a code; by default eight times the number of bytes.
+        bitorder : {"little", "big"}
+            Order of the bits in each byte. ``np.packbits`` and sentence-transformers have ``"big"``.
+        ids, payload
+            As in :meth:`add`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from autojacobin import Index
+        >>> bits = np.random.default_rng(0).integers(0, 2, (100, 32))
+        >>> index = Index.from_codes(np.packbits(bits, axis=1), bitorder="big")
+        >>> distances, ids = index.search(np.packbits(bits[:2], axis=1), k=1)
+        >>> ids.ravel(), distances.ravel()
+        (array([0, 1]), array([0, 0], dtype=int32))
+        """
+        if isinstance(codes, Codes):
+            n_bits, bitorder = codes.n_bits, "little"
+        elif n_bits is None:
+            n_bits = 8 * as_matrix(codes, "Index").shape[1]
+        index = cls(own_codes(n_bits, bitorder), keep_vectors=False)
+        index.add(codes, ids, payload)
+        return index
 
     @classmethod
     def from_vectors(
@@ -365,7 +421,7 @@ class Index:
             Columns that belong to the vectors, a row for each. The first payload decides which columns the index has.
             Needs pyarrow.
         """
-        vectors, ids, payload = from_frame(vectors, ids, payload)
+        vectors, ids, payload = from_frame(self._packed(vectors), ids, payload)
         chosen = NewIds.read(ids)
         streamed = isinstance(vectors, Iterator)
         columns = None if payload is None else as_payload(payload, chosen.number if streamed else len(vectors))
@@ -463,7 +519,7 @@ class Index:
         candidates: SupportsIndex | None = None,
         recall: float | None = None,
         distance: str | None = None,
-        rerank: bool = True,
+        rerank: bool | None = None,
         probes: SupportsIndex | str | None = None,
         among: Any = None,
         where: Any = None,
@@ -487,9 +543,9 @@ class Index:
             How codes are compared, one of ``index.hasher.distances``, the first of which is the default:
             ``"hamming"``, as bits; ``"asymmetric"``, with the real values of the query's projection, which finds as
             much with a third of the candidates; ``"decoded"``, for codes of a BinaryAutoencoder.
-        rerank : bool
-            Whether to order the candidates by the Euclidean distance of the vectors. If not, the distances are
-            those of the codes.
+        rerank : bool, optional
+            Whether to order the candidates by the distance of the vectors, which is the default if the index keeps
+            them. If not, the distances are those of the codes.
         probes : int or "all", optional
             For codes of a PartitionedAutoencoder, how many lists to scan; by default one in 32 and at least 8, or what
             a wanted ``recall`` takes.
@@ -518,6 +574,8 @@ class Index:
         wanted = as_k(k, state.n_live, "the index")
         as_probes(probes, state.hasher)
         distance = as_distance(distance, state.hasher.distances)
+        if rerank is None:
+            rerank = state.keep_vectors or not isinstance(state.hasher, OwnCodes)
         if rerank:
             _check_vectors_kept(state)
         elif candidates is not None:
@@ -527,7 +585,7 @@ class Index:
             raise DataError(f"recall chooses how many candidates to re-rank, got {other} besides; leave out either")
         if recall is not None and probes is not None:
             raise DataError(f"recall chooses how many lists to scan, got probes={probes!r} besides; leave out either")
-        queries = state.metric.queries(queries)
+        queries = state.metric.queries(self._packed(queries))
         as_vectors(state.hasher, queries)
         how = _How(wanted, distance, rerank, candidates, recall, probes)
         filters = filters_of_queries(among, len(queries))
@@ -545,6 +603,17 @@ class Index:
         if as_table:
             return neighbours_frame(distances, ids, numbers, table)
         return (distances, ids) if columns is None else (distances, ids, table)
+
+    def _packed(self, vectors: Any) -> Any:
+        """Codes as the bytes that an index of codes takes; anything else as it is."""
+        hasher = self._open_state().hasher
+        if not isinstance(vectors, Codes) or not isinstance(hasher, OwnCodes):
+            return vectors
+        if vectors.n_bits != hasher.n_bits:
+            raise DataError(
+                f"the codes of this index have {hasher.n_bits} bits, got codes of {vectors.n_bits}; pass others"
+            )
+        return vectors.to_packed(bitorder=hasher.bitorder)
 
     def _nearest(
         self, state: State, queries: Any, how: _How, among: Any, where: Any
@@ -566,7 +635,7 @@ class Index:
         elif how.recall is not None or (view is not state and probes is None and lists is not None):
             candidates, lists = self._chosen_for(state, view, how, lists)
         number = min(as_candidates(candidates, k), view.n_live) if how.rerank else k
-        floats = as_floats(to_host(as_matrix(queries, type(state.hasher).__name__)))
+        floats = as_floats(to_host(as_matrix(queries, type(state.hasher).__name__))) if how.rerank or lists else queries
         if isinstance(state.hasher, PartitionedAutoencoder) and lists is not None:
             found = search_lists(state.hasher, floats, view.segments, k, number if how.rerank else None, lists)
         elif how.rerank:
@@ -834,6 +903,13 @@ def _renew_mutexes() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_mutexes)
+
+
+def own_codes(n_bits: SupportsIndex, bitorder: BitOrder) -> OwnCodes:
+    """The hasher of codes that were made elsewhere, after a check of its parameters."""
+    hasher = OwnCodes(as_count("n_bits", n_bits), bitorder=bitorder)
+    check_parameters(hasher, hasher._limits)
+    return hasher
 
 
 class _How(NamedTuple):
