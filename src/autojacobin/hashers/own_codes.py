@@ -44,7 +44,7 @@ class OwnCodes(Hasher):
         self.bitorder = bitorder
         self.n_features_in_ = -(-n_bits // 8) if isinstance(n_bits, int) else 0
 
-    def fit(self, X: Any = None, y: Any = None) -> OwnCodes:  # noqa: ARG002
+    def fit(self, X: Any = None, y: Any = None, *, training_points: Any = None) -> OwnCodes:  # noqa: ARG002
         """Do nothing, as there is nothing to learn."""
         return self
 
