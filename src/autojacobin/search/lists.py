@@ -24,7 +24,7 @@ the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -36,11 +36,21 @@ from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.errors import DataError
 from autojacobin.search.kernels.centres import group_rows
 from autojacobin.search.kernels.lists import map_allowed, scan_lists, sort_found
-from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, make_tables, read_blocks, sum_weights, write_blocks
+from autojacobin.search.kernels.lookup import (
+    CODES_PER_BLOCK,
+    make_tables,
+    read_blocks,
+    sum_weights,
+    write_blocks,
+    write_weights,
+)
 from autojacobin.search.kernels.selection import merge_topk
 from autojacobin.search.kernels.simd import empty_aligned
 
-__all__ = ["AllowedCodes", "ListQueries", "Lists", "OffsetGrid", "code_offsets", "list_queries"]
+__all__ = [
+    "AllowedCodes", "ListQueries", "Lists", "OffsetGrid", "code_offsets", "list_queries", "query_weights",
+    "usable_lists",
+]  # fmt: skip
 
 _MOST_CODES = 2**31 - 1  # positions are stored in 32 bits
 _MOST_BITS = 2**16
@@ -155,6 +165,19 @@ def list_queries(
 
     _run(prepare, [(start,) for start in range(0, n, _PREPARED_PER_TASK)])
     return queries
+
+
+def query_weights(
+    queries: npt.NDArray[np.float32], origin: npt.NDArray[Any], decoder: npt.NDArray[Any]
+) -> npt.NDArray[np.float32]:
+    """Weights of bits that depend on the query alone, 2 (q − origin)·C', for a few queries in the calling thread.
+
+    A matrix product of a BLAS library would start threads of its own, and round one query otherwise than many.
+    """
+    weights = np.empty((len(queries), len(decoder)), dtype=np.float32)
+    rows, matrix = (np.ascontiguousarray(array, dtype=np.float32) for array in (queries, decoder))
+    write_weights(rows, origin.astype(np.float32, copy=False), matrix, weights)
+    return weights
 
 
 def code_offsets(
@@ -326,6 +349,13 @@ class Lists:
         probes = queries.probes
         codes = int(np.where(probes >= 0, self.bounds[probes + 1] - self.bounds[probes], 0).sum())
         return max(1, min(usable_cores(), codes // _FEWEST_CODES_PER_PART, int(probes.shape[1])))
+
+
+def usable_lists(stores: Sequence[tuple[Lists, AllowedCodes | None]]) -> npt.NDArray[np.bool_] | None:
+    """Tell which lists hold a code that counts in any of the stores; None if all do."""
+    counts = sum(np.diff(lists.bounds) if allowed is None else allowed.counts for lists, allowed in stores)
+    usable: npt.NDArray[np.bool_] = np.asarray(counts) > 0
+    return None if usable.all() else usable
 
 
 def _run(work: Callable[..., None], tasks: list[tuple[int, ...]]) -> None:
