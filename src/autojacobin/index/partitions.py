@@ -197,21 +197,22 @@ def _prepared(
     hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], probes: int, usable: npt.NDArray[np.bool_] | None
 ) -> ListQueries:
     """Prepare a block of queries in the calling thread."""
+    floats = queries.astype(np.float32, copy=False)
     numbers = np.empty((len(queries), probes), dtype=np.int32)
     squared = np.empty((len(queries), probes), dtype=np.float32)
-    floats = queries.astype(np.float32, copy=False)
-    _centres_of(hasher).write_nearest(floats - hasher.mean_.astype(np.float32, copy=False), numbers, squared, usable)
-    squared += np.float32(hasher.offset_)
+    _centres_of(hasher).write_nearest(floats, numbers, squared, usable)
+    low, step = hasher.grid_
     weights = query_weights(floats, hasher.origin_, hasher.decoder_)
-    return list_queries(weights, numbers, squared, OffsetGrid(*hasher.grid_))
+    return list_queries(weights, numbers, squared, OffsetGrid(low + hasher.offset_, step))
 
 
 def _centres_of(hasher: PartitionedAutoencoder) -> Centres:
-    """The centres as the search needs them, kept with the hasher."""
+    """The centres as the search needs them, kept with the hasher: their distances are those of residuals less the mean."""
     kept = hasher.__dict__.get("_centres")
-    if kept is None or kept.points is not hasher.centres_:
-        kept = hasher.__dict__["_centres"] = Centres(hasher.centres_)
-    centres: Centres = kept
+    if kept is None or kept[0] is not hasher.centres_:
+        points = (hasher.centres_ + hasher.mean_).astype(np.float32)
+        kept = hasher.__dict__["_centres"] = hasher.centres_, Centres(points)
+    centres: Centres = kept[1]
     return centres
 
 

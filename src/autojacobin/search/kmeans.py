@@ -71,15 +71,15 @@ class Centres:
         norms[: len(self)] = self._norms
         return norms
 
-    @property
-    def _largest(self) -> int:
-        """The largest of the whole numbers that centres and queries are rounded to: products must fit 32 bits."""
-        return min(127, math.isqrt((2**31 - 1) // (2 * self.points.shape[1])))
-
     @cached_property
-    def _step(self) -> float:
-        """What a whole number of a rounded centre stands for."""
-        return float(np.abs(self._shifted).max()) / self._largest or 1.0
+    def _rounding(self) -> tuple[float, int, float]:
+        """How centres are rounded to whole numbers: what 1 stands for, the largest number, and the largest norm.
+
+        The sum of products with a query that is rounded to numbers up to the largest must fit 32 bits.
+        """
+        largest = min(127, math.isqrt((2**31 - 1) // (2 * self.points.shape[1])))
+        step = float(np.abs(self._shifted).max()) / largest or 1.0
+        return step, largest, float(self._norms.max())
 
     @cached_property
     def _groups(self) -> npt.NDArray[np.uint8]:
@@ -87,7 +87,7 @@ class Centres:
         n_groups, n_features = -(-len(self) // CENTRES_PER_GROUP), self.points.shape[1]
         groups = empty_aligned((n_groups, -(-n_features // 4), 4, 16, 4), np.uint8)
         groups[:] = 0
-        write_groups(self._shifted, self._step, self._largest, groups)
+        write_groups(self._shifted, *self._rounding[:2], groups)
         return groups
 
     def assign(self, X: Any) -> npt.NDArray[np.int32]:
@@ -147,9 +147,7 @@ class Centres:
         if usable is not None:
             norms = norms.copy()
             norms[: len(self)][~usable] = np.inf
-        nearest_centres(
-            vectors, self.points, self.origin, self._groups, norms, self._step, self._largest, numbers, squared
-        )
+        nearest_centres(vectors, self.points, self.origin, self._groups, norms, self._rounding, numbers, squared)
 
     def _as_vectors(self, X: Any) -> npt.NDArray[Any]:
         vectors: npt.NDArray[Any] = as_matrix(X, type(self).__name__)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -274,6 +275,11 @@ class Lists:
         """Number of lists."""
         return len(self.bounds) - 1
 
+    @cached_property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Number of codes in each list."""
+        return np.diff(self.bounds)
+
     def codes(self) -> Codes:
         """Read all codes, in the order of their positions."""
         packed = np.empty((self.n, self.blocks.shape[1]), dtype=np.uint8)
@@ -344,17 +350,18 @@ class Lists:
 
     def _parts_of_probes(self, queries: ListQueries) -> int:
         """Into how many parts to divide the probes of each query: one, unless few queries scan many codes."""
-        if self.n < 2 * _FEWEST_CODES_PER_PART or not 0 < len(queries) <= _QUERIES_PER_TASK // 2:
+        if not 0 < len(queries) <= _QUERIES_PER_TASK // 2:
             return 1
-        probes = queries.probes
-        codes = int(np.where(probes >= 0, self.bounds[probes + 1] - self.bounds[probes], 0).sum())
-        return max(1, min(usable_cores(), codes // _FEWEST_CODES_PER_PART, int(probes.shape[1])))
+        n_probes = queries.probes.shape[1]
+        codes = self.n * n_probes // self.n_lists * len(queries)  # about as many: to look at each list takes longer
+        parts = min(codes // _FEWEST_CODES_PER_PART, n_probes)
+        return min(parts, usable_cores()) if parts > 1 else 1
 
 
 def usable_lists(stores: Sequence[tuple[Lists, AllowedCodes | None]]) -> npt.NDArray[np.bool_] | None:
     """Tell which lists hold a code that counts in any of the stores; None if all do."""
-    counts = sum(np.diff(lists.bounds) if allowed is None else allowed.counts for lists, allowed in stores)
-    usable: npt.NDArray[np.bool_] = np.asarray(counts) > 0
+    counts = [lists.counts if allowed is None else allowed.counts for lists, allowed in stores]
+    usable: npt.NDArray[np.bool_] = (counts[0] if len(counts) == 1 else np.max(counts, axis=0)) > 0
     return None if usable.all() else usable
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from autojacobin.core.compilation import intrinsic, kernel, trailing_zeros, use_wide_registers
+from autojacobin.core.compilation import intrinsic, kernel, popcount, trailing_zeros, use_wide_registers
 from autojacobin.search.kernels.simd import INT32, WORD, generate_loop, load, machine_has
 
 __all__ = ["CENTRES_PER_GROUP", "group_rows", "nearest_centres", "nearest_column", "write_groups", "write_means"]
@@ -90,9 +90,7 @@ def _multiply_some(typing_context: Any, asked: Any, groups: Any, group: Any, pro
 
 
 def _generate_products(n_queries: int, context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    asked, groups, products = (
-        context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 1, 3)
-    )
+    asked, groups, products = (context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 1, 3))
     group, n_steps = arguments[2], builder.extract_value(groups.shape, 1)
     width = builder.mul(n_steps, WORD(_BYTES_PER_LANE))
     bytes_per_step = CENTRES_PER_GROUP * _BYTES_PER_LANE
@@ -151,58 +149,48 @@ def _splat(builder: Any, number: Any) -> Any:
 
 @kernel
 def nearest_centres(
-    X: Any, points: Any, origin: Any, groups: Any, norms: Any, step: float, largest: int, labels: Any, squared: Any
+    X: Any, points: Any, origin: Any, groups: Any, norms: Any, rounding: Any, labels: Any, squared: Any
 ) -> None:
-    """Write the nearest centres of each row in ascending order of the squared distance, and these; of equal ones the first.
+    """Write the nearest centres of each row in the order of their squared distances, and these; of equal ones the first.
 
     ``groups`` holds the centres less the origin as :func:`write_groups` gives them, and ``norms`` their squared norms,
     filled up with infinity. Centres with an infinite norm do not count; where there are too few others, -1 is written.
+    ``rounding`` is the step of the centres, the largest whole number and the largest norm.
     """
     use_wide_registers()
-    n, width, n_centres = X.shape[0], X.shape[1], points.shape[0]
-    padded = norms.shape[0]
-    asked = np.zeros((_QUERIES_AT_ONCE, 4 * groups.shape[1]), dtype=np.int8)
-    products = np.empty((_QUERIES_AT_ONCE, padded), dtype=np.int32)
-    units, squares = np.empty(_QUERIES_AT_ONCE), np.empty(_QUERIES_AT_ONCE)
-    shifted = np.empty(width, dtype=np.float32)
-    estimates = np.empty(padded, dtype=np.float32)
+    step, largest, largest_norm = rounding
+    n, width, wanted = X.shape[0], np.uint64(X.shape[1]), labels.shape[1]
+    at_once = _QUERIES_AT_ONCE if n > 1 else 1
+    asked = np.zeros((at_once, 4 * groups.shape[1]), dtype=np.int8)
+    products = np.empty((at_once, norms.shape[0]), dtype=np.int32)
+    estimates = np.empty(norms.shape[0], dtype=np.float32)
     bits = estimates.view(np.int32)
-    keys, ordered = np.empty(padded, dtype=np.int64), np.empty(padded, dtype=np.int64)
-    largest_norm = np.float32(0)
-    for c in range(n_centres):
-        if norms[c] < np.inf:
-            largest_norm = max(largest_norm, norms[c])
-    for first in range(0, n, _QUERIES_AT_ONCE):
-        some = min(_QUERIES_AT_ONCE, n - first)
-        for i in range(some):
-            for j in range(np.uint64(width)):
-                shifted[j] = X[np.uint64(first + i), j] - origin[j]
-            units[i], squares[i] = _round_query(shifted, largest, asked, np.uint64(i))
+    units, squares = np.empty(at_once), np.empty(at_once)
+    shifted = np.empty(X.shape[1], dtype=np.float32)
+    for first in range(0, n, at_once):
+        some = min(at_once, n - first)
+        for i in range(np.uint64(some)):
+            for j in range(width):
+                shifted[j] = X[np.uint64(first) + i, j] - origin[j]
+            units[i], squares[i] = _round_query(shifted, largest, asked, i)
         if some == 1:
             for group in range(groups.shape[0]):
                 _multiply_one(asked, groups, group, products)
         else:
             for group in range(groups.shape[0]):
                 _multiply_some(asked, groups, group, products)
-        for i in range(some):
-            q = first + i
-            total = np.int64(0)
-            for j in range(np.uint64(width)):
-                total += np.int64(asked[np.uint64(i), j])
-            unit = np.float32(-2 * step * units[i])
-            constant = np.float32(squares[i] + 2 * step * units[i] * largest * total)
-            for c in range(np.uint64(padded)):
-                value = (constant + unit * np.float32(products[np.uint64(i), c])) + norms[c]
-                estimates[c] = value if value > 0 else np.float32(0)
-            wanted = labels.shape[1]
+        for i in range(np.uint64(some)):
+            q = np.uint64(first) + i
+            _estimate(products[i], estimates, norms, asked[i], step * units[i], largest, squares[i])
             error = math.sqrt((step * step * squares[i] + units[i] * units[i] * largest_norm) / 12)
-            limit = _limit_of(estimates, bits, wanted) + np.float32(2 * _DEVIATIONS * error)
-            count = _measure(X, np.uint64(q), points, estimates, min(limit, _LARGEST), keys)
-            _sort(keys, count, ordered)
-            for place in range(min(wanted, count)):
+            limit = min(_limit_of(bits, wanted) + np.float32(2 * _DEVIATIONS * error), _LARGEST)
+            keys = _measure(X, q, points, estimates, limit)
+            ordered = _sorted(keys)
+            found = min(wanted, len(ordered))
+            for place in range(np.uint64(found)):
                 squared[q, place] = np.int32(ordered[place] >> 32).view(np.float32)
                 labels[q, place] = ordered[place] & 0xFFFFFFFF
-            for place in range(min(wanted, count), wanted):
+            for place in range(np.uint64(found), np.uint64(wanted)):
                 squared[q, place], labels[q, place] = np.inf, -1
 
 
@@ -221,11 +209,23 @@ def _round_query(shifted: Any, largest: int, asked: Any, row: Any) -> Any:
 
 
 @kernel(inline=True)
-def _limit_of(estimates: Any, bits: Any, wanted: int) -> Any:
-    """Limit that ``wanted`` estimates or a few more do not exceed; the largest finite number if there are fewer.
+def _estimate(products: Any, estimates: Any, norms: Any, asked: Any, unit: float, largest: int, square: float) -> None:
+    """Write ‖x‖² + ‖c‖² − 2 x·c for the rounded x and c, where the bytes of c are larger by ``largest``."""
+    total = np.int64(0)
+    for j in range(np.uint64(asked.shape[0])):
+        total += np.int64(asked[j])
+    constant, factor = np.float32(square + 2 * unit * largest * total), np.float32(-2 * unit)
+    for c in range(np.uint64(norms.shape[0])):
+        value = (constant + factor * np.float32(products[c])) + norms[c]
+        estimates[c] = value if value > 0 else np.float32(0)
 
-    ``bits`` are those of the estimates. Numbers of at least zero have the same order as their bits, so that the range
-    of the bits can be halved.
+
+@kernel(inline=True)
+def _limit_of(bits: Any, wanted: int) -> Any:
+    """Limit that ``wanted`` estimates or a few more do not exceed; the largest of them if there are fewer.
+
+    Estimates are given as their bits. Numbers of at least zero have the same order as their bits, so that the range of
+    the bits can be halved.
     """
     count = np.uint64(bits.shape[0])
     low, high = np.int32(_INFINITE_BITS - 1), np.int32(0)
@@ -269,9 +269,12 @@ def _mark(typing_context: Any, estimates: Any, first: Any, limit: Any) -> Any:  
 
 
 @kernel(inline=True)
-def _measure(X: Any, q: Any, points: Any, estimates: Any, limit: Any, keys: Any) -> Any:
-    """Measure the centres whose estimates are up to ``limit``; writes distances and numbers as keys to sort by."""
+def _measure(X: Any, q: Any, points: Any, estimates: Any, limit: Any) -> Any:
+    """Measure the centres whose estimates are up to ``limit``; gives distances and numbers as keys to sort by."""
     count = np.uint64(0)
+    for first in range(0, estimates.shape[0], CENTRES_PER_GROUP):
+        count += popcount(_mark(estimates, first, limit))
+    keys, count = np.empty(np.int64(count), dtype=np.int64), np.uint64(0)
     for first in range(0, estimates.shape[0], CENTRES_PER_GROUP):
         near = _mark(estimates, first, limit)
         while near:
@@ -280,20 +283,21 @@ def _measure(X: Any, q: Any, points: Any, estimates: Any, limit: Any, keys: Any)
             squared = _distance(X, q, points, c)
             keys[count] = (np.int64(np.float32(squared).view(np.int32)) << 32) | np.int64(c)
             count += np.uint64(1)
-    return np.int64(count)
+    return keys
 
 
 @kernel(inline=True)
-def _sort(keys: Any, count: int, ordered: Any) -> None:
+def _sorted(keys: Any) -> Any:
     """Sort different numbers: the place of each is how many are smaller, which whole vectors count."""
-    if count > _MOST_RANKED:
-        ordered[:count] = np.sort(keys[:count])
-        return
-    for i in range(np.uint64(count)):
+    if len(keys) > _MOST_RANKED:
+        return np.sort(keys)
+    ordered = np.empty_like(keys)
+    for i in range(np.uint64(len(keys))):
         place = np.int64(0)
-        for j in range(np.uint64(count)):
+        for j in range(np.uint64(len(keys))):
             place += np.int64(keys[j] < keys[i])
         ordered[np.uint64(place)] = keys[i]
+    return ordered
 
 
 @kernel
