@@ -207,7 +207,7 @@ def _prepared(
 
 
 def _centres_of(hasher: PartitionedAutoencoder) -> Centres:
-    """The centres as the search needs them, kept with the hasher: their distances are those of residuals less the mean."""
+    """The centres moved by the mean of the residuals, as the search needs them, kept with the hasher."""
     kept = hasher.__dict__.get("_centres")
     if kept is None or kept[0] is not hasher.centres_:
         points = (hasher.centres_ + hasher.mean_).astype(np.float32)
