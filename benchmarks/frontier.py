@@ -40,7 +40,24 @@ from autojacobin.datasets import load_set
 K = 10
 RECALLS = (0.90, 0.95, 0.99)
 PROBES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192)
-SEARCH_SIZES = (10, 15, 20, 30, 40, 60, 80, 120, 200, 400)  # of the list of candidates of a graph
+SEARCH_SIZES = (
+    10,
+    12,
+    15,
+    20,
+    25,
+    30,
+    40,
+    50,
+    60,
+    80,
+    100,
+    120,
+    160,
+    200,
+    300,
+    400,
+)  # of the list of candidates of a graph
 WARM_UP = 10_000  # vectors of a first build, which imports, compiles and starts threads
 
 
@@ -444,6 +461,7 @@ def main() -> None:
             one.pipe.send(None)
             one.process.join()
     if options.json:
+        del options.scratch
         content = {"settings": vars(options), "versions": versions, "results": results}
         Path(options.json).write_text(json.dumps(content, indent=1, default=str))
 

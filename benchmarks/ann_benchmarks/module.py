@@ -34,7 +34,7 @@ class AutoJacobin(BaseANN):
         self.index.search(X[:1], 1, probes=1)  # makes the lists, so that no query has to
 
     def set_query_arguments(self, setting):
-        self.probes, self.candidates = setting
+        self.probes, self.candidates = min(setting[0], self.lists), setting[1]
         self.name = (
             f"autojacobin(lists={self.lists}, bits={self.bits}, probes={self.probes}, candidates={self.candidates})"
         )
