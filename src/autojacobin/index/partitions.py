@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.parallel import run_tasks
+from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import Hasher, PartitionedAutoencoder
@@ -33,7 +33,7 @@ __all__ = ["as_probes", "choose_in_lists", "default_probes", "nearest_in_lists",
 
 _SHARE_PROBED = 32
 _FEWEST_PROBES = 8
-_QUERIES_PER_BLOCK = 64
+_FEWEST_PER_BLOCK, _MOST_PER_BLOCK = 8, 64  # queries
 _DEEPEST = 5_000  # candidates; if more are needed, more lists are cheaper
 # Costs in nanoseconds of a core, roughly; only their ratio matters.
 _PER_CODE_BYTE, _PER_VECTOR_BYTE, _PER_LIST = 0.08, 0.25, 60.0
@@ -85,8 +85,7 @@ def nearest_in_lists(
     ids = np.empty((len(queries), k), dtype=np.int64)
     nearest_of_block = _block_search(hasher, segments, k, probes)
 
-    def search(start: int) -> None:
-        rows = slice(start, start + _QUERIES_PER_BLOCK)
+    def search(rows: slice) -> None:
         prepared, whole, ids[rows] = nearest_of_block(queries[rows], ordered=True)
         distances[rows] = prepared.real(whole)
 
@@ -115,8 +114,7 @@ def search_lists(
         distances, ids = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
         nearest_of_block, measure = _block_search(hasher, segments, candidates, probes), measure_of(segments)
 
-        def search(start: int) -> None:
-            rows = slice(start, start + _QUERIES_PER_BLOCK)
+        def search(rows: slice) -> None:
             found = nearest_of_block(queries[rows], ordered=False)[2]
             order_block(queries[rows], found, measure, distances[rows], ids[rows])
 
@@ -128,12 +126,13 @@ def search_lists(
     return distances, ids
 
 
-def _run_blocks(search: Callable[[int], None], n_queries: int) -> None:
-    """Call ``search`` with the first query of each block, on all cores; for one block at once in this thread."""
-    if n_queries <= _QUERIES_PER_BLOCK:
-        search(0)
-    else:
-        run_tasks(search, [(start,) for start in range(0, n_queries, _QUERIES_PER_BLOCK)])
+def _run_blocks(search: Callable[[slice], None], n_queries: int) -> None:
+    """Call ``search`` with the rows of each block of queries, on all cores; for a few queries in this thread."""
+    if n_queries <= _FEWEST_PER_BLOCK:
+        search(slice(0, n_queries))
+        return
+    step = min(max(_FEWEST_PER_BLOCK, n_queries // (2 * usable_cores())), _MOST_PER_BLOCK)
+    run_tasks(search, [(slice(start, start + step),) for start in range(0, n_queries, step)])
 
 
 def _block_search(

@@ -276,9 +276,10 @@ class Lists:
         return len(self.bounds) - 1
 
     @cached_property
-    def counts(self) -> npt.NDArray[np.int64]:
-        """Number of codes in each list."""
-        return np.diff(self.bounds)
+    def filled(self) -> npt.NDArray[np.bool_] | None:
+        """Mask of the lists that hold a code; None if all do."""
+        filled: npt.NDArray[np.bool_] = np.diff(self.bounds) > 0
+        return None if filled.all() else filled
 
     def codes(self) -> Codes:
         """Read all codes, in the order of their positions."""
@@ -360,8 +361,11 @@ class Lists:
 
 def usable_lists(stores: Sequence[tuple[Lists, AllowedCodes | None]]) -> npt.NDArray[np.bool_] | None:
     """Tell which lists hold a code that counts in any of the stores; None if all do."""
-    counts = [lists.counts if allowed is None else allowed.counts for lists, allowed in stores]
-    usable: npt.NDArray[np.bool_] = (counts[0] if len(counts) == 1 else np.max(counts, axis=0)) > 0
+    masks = [lists.filled if allowed is None else allowed.counts > 0 for lists, allowed in stores]
+    some = [mask for mask in masks if mask is not None]
+    if len(some) < len(masks):
+        return None
+    usable: npt.NDArray[np.bool_] = np.any(some, axis=0)
     return None if usable.all() else usable
 
 

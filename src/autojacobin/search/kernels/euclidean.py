@@ -236,7 +236,7 @@ def write_bytes(queries: Any, whole: Any) -> bool:
         fits = True
         for j in range(np.uint64(queries.shape[1])):
             number = queries[q, j]
-            byte = np.int16(number) if 0 <= number <= 255 else np.int16(-1)
+            byte = np.int16(number) if 0 <= number <= 255 else np.int16(0)
             fits &= number == byte
             whole[q, j] = byte
         if not fits:
