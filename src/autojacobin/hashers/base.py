@@ -316,6 +316,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _remember_features(self, X: Any, array: Any, *, reset: bool = True) -> None:
         """Set the number and names of the features, as scikit-learn does, or compare them (``reset=False``)."""
+        if not reset and not hasattr(X, "columns") and not hasattr(self, "feature_names_in_"):
+            return  # there are no names to compare, and scikit-learn takes longer than a search
         validate_data(self, X if hasattr(X, "columns") else array, reset=reset, skip_check_array=True)
 
     def _training_floats(self, array: Any) -> Any:
