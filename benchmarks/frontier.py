@@ -59,7 +59,7 @@ def memory() -> int:
 def load(options: argparse.Namespace) -> tuple[Any, Any, Any]:
     data = load_set(options.set, options.data)
     truth = np.asarray(data.truth)[: options.queries, :K]
-    return np.ascontiguousarray(data.base), np.asarray(data.queries[: options.queries]), truth
+    return np.ascontiguousarray(data.base), np.asarray(data.queries[: options.queries], dtype=np.float32), truth
 
 
 def serve(pipe: Any, family: str, name: str, options: argparse.Namespace) -> None:
