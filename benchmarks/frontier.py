@@ -1,7 +1,7 @@
 """The frontier: recall@10 against queries a second of indexes that people use, by the protocol of ann-benchmarks.
 
     python benchmarks/frontier.py [--data DIR] [--set sift] [--threads 1] [--lists 1024] [--only ours hnswlib ...]
-                                  [--single] [--disk] [--json PATH]
+                                  [--match TEXT] [--single] [--disk] [--json PATH]
 
 Each index lives in a process of its own. It answers all queries in one call, with every one of its settings; the
 fastest setting that reaches a recall counts. All are built one after another and then timed in turns, best of several.
@@ -126,6 +126,8 @@ def enter(options: argparse.Namespace) -> list[Entrant]:
     entrants = []
     for family in chosen_families(options):
         for contender in FAMILIES[family].contenders(options):
+            if options.match not in contender.name:
+                continue
             pipe, theirs = context.Pipe()
             process = context.Process(target=serve, args=(theirs, family, contender.name, options), daemon=True)
             process.start()
@@ -190,6 +192,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=FAMILIES)
+    parser.add_argument("--match", default="", metavar="TEXT", help="only indexes whose names contain this")
     parser.add_argument("--single", action="store_true", help="time one query at a time as well")
     parser.add_argument("--disk", action="store_true", help="keep our index in a folder, with mapped vectors")
     parser.add_argument("--json", metavar="PATH")

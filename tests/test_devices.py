@@ -7,6 +7,7 @@ import pytest
 
 from autojacobin import ITQ, AutoBin, AutoJacoBin, Codes, DataError, MissingExtraError
 from autojacobin.search import asymmetric_topk, hamming_topk
+from autojacobin.search.kmeans import kmeans
 from tests.hashers.methods import AUTO_ENCODERS, METHODS, digits, fitted
 
 
@@ -106,3 +107,11 @@ def test_torch_tensors_on_a_gpu_come_and_go():
     assert projections.is_cuda
     assert np.array_equal((projections >= 0).cpu().numpy(), hasher.transform(digits()[:200]))
     assert ITQ(8, random_state=0).fit(X).project(X).is_cuda
+
+
+def test_centres_on_a_gpu_are_those_of_the_cpu_but_for_rounding():
+    cupy_with_a_gpu()
+    X = np.random.default_rng(0).normal(size=(5000, 16)).astype(np.float32)
+    cpu, gpu = (kmeans(X, 20, n_iterations=1, random_state=0, device=device) for device in ("cpu", "cuda"))
+    assert np.allclose(cpu.points, gpu.points, atol=0.05)
+    assert np.mean(cpu.assign(X) == cpu.assign(X, "cuda")) > 0.999

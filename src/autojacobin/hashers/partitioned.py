@@ -27,6 +27,7 @@ _POINTS_PER_LIST = 64
 _MOST_TRAINING_POINTS = 20_000  # of the auto-encoder; the centres take all
 _SHARE_BEYOND_THE_GRID = 0.0005
 _ROWS_PER_BLOCK = 2**12
+_PRODUCTS_AT_ONCE = 2**27
 
 
 class PartitionedAutoencoder(BinaryAutoencoder):
@@ -48,7 +49,7 @@ class PartitionedAutoencoder(BinaryAutoencoder):
         Number of centres; by default one for every 64 training vectors, rounded down to a power of two. A search is
         fastest with about four times the square root of the number of vectors in the index.
     effort, n_iterations, ridge, random_state, device, progress
-        As in :class:`BinaryAutoencoder`. The centres are found on the CPU.
+        As in :class:`BinaryAutoencoder`.
 
     Attributes
     ----------
@@ -217,12 +218,12 @@ class PartitionedAutoencoder(BinaryAutoencoder):
                 f"{wanted} lists leave no bit for the residuals, got n_bits={self.n_bits}; ask for more bits, or fewer "
                 "lists"
             )
-        centres: Centres = kmeans(host, wanted, random_state=rng, progress=self.progress)
+        centres: Centres = kmeans(host, wanted, random_state=rng, device=self.device, progress=self.progress)
         self.centres_, self.origin_ = centres.points, centres.origin
         chosen = host
         if len(host) > _MOST_TRAINING_POINTS:
             chosen = host[np.sort(rng.choice(len(host), _MOST_TRAINING_POINTS, replace=False))]
-        labels = centres.assign(chosen)
+        labels = centres.assign(chosen, self.device)
         residuals = (chosen - centres.points[labels]).astype(host.dtype)
         super()._fit(self._training_floats(residuals), rng)
         encode, step = self._encoder(np), _ROWS_PER_BLOCK
@@ -244,8 +245,13 @@ class PartitionedAutoencoder(BinaryAutoencoder):
         columns = xp.ascontiguousarray((centres - origin).T)
         norms = xp.einsum("ij,ij->j", columns, columns)
 
+        step = max(1, _PRODUCTS_AT_ONCE // len(centres))
+
         def partition(X: Any) -> tuple[Any, Any]:
-            labels = (norms - 2 * ((X - origin) @ columns)).argmin(axis=1).astype(xp.int32)
+            labels = xp.empty(len(X), dtype=xp.int32)
+            for start in range(0, len(X), step):
+                rows = slice(start, start + step)
+                labels[rows] = (norms - 2 * ((X[rows] - origin) @ columns)).argmin(axis=1)
             return labels, X - centres[labels].astype(X.dtype)
 
         return partition

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
+from autojacobin.core.arrays import on_device, to_host
 from autojacobin.core.parallel import Progress, one_blas_thread, run_tasks
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
@@ -34,6 +35,7 @@ from autojacobin.search.kernels.simd import empty_aligned
 __all__ = ["Centres", "kmeans"]
 
 _PRODUCTS_PER_BLOCK = 2**21
+_PRODUCTS_ON_GPU = 2**28
 _FEWEST_ROWS, _MOST_ROWS = 128, 1024  # of a block; each product packs all centres again, so it should have many rows
 _BLOCKS_PER_TASK = 8
 _QUERIES_PER_TASK = 64
@@ -90,10 +92,16 @@ class Centres:
         write_groups(self._shifted, *self._rounding[:2], groups)
         return groups
 
-    def assign(self, X: Any) -> npt.NDArray[np.int32]:
-        """Give the number of the nearest centre of each row of ``X``; of equally near ones the first."""
+    def assign(self, X: Any, device: str = "cpu") -> npt.NDArray[np.int32]:
+        """Give the number of the nearest centre of each row of ``X``; of equally near ones the first.
+
+        On a GPU, numbers are rounded in another way, so of almost equally near centres it may be another.
+        """
         vectors = self._as_vectors(X)
         labels = np.empty(len(vectors), dtype=np.int32)
+        if device != "cpu":
+            self._assign_on_gpu(vectors, device, labels)
+            return labels
         per_task = _BLOCKS_PER_TASK * self._rows_per_block
 
         def work(start: int) -> None:
@@ -149,6 +157,14 @@ class Centres:
             norms[: len(self)][~usable] = np.inf
         nearest_centres(vectors, self.points, self.origin, self._groups, norms, self._rounding, numbers, squared)
 
+    def _assign_on_gpu(self, vectors: npt.NDArray[Any], device: str, labels: npt.NDArray[np.int32]) -> None:
+        columns, norms, origin = (on_device(part, device) for part in (self._shifted.T, self._norms, self.origin))
+        step = max(1, _PRODUCTS_ON_GPU // len(self))
+        for start in range(0, len(vectors), step):
+            rows = slice(start, start + step)
+            block = on_device(vectors[rows], device).astype(np.float32) - origin
+            labels[rows] = to_host((norms - 2 * (block @ columns)).argmin(axis=1))
+
     def _as_vectors(self, X: Any) -> npt.NDArray[Any]:
         vectors: npt.NDArray[Any] = as_matrix(X, type(self).__name__)
         if vectors.shape[1] != self.points.shape[1]:
@@ -186,9 +202,10 @@ def kmeans(
     sample: SupportsIndex | None = None,
     n_iterations: SupportsIndex = 10,
     random_state: Any = None,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> Centres:
-    """Find centres of vectors by k-means, on all cores.
+    """Find centres of vectors by k-means, on all cores or on a GPU.
 
     Parameters
     ----------
@@ -202,6 +219,8 @@ def kmeans(
         How often the centres move, at most.
     random_state : int, RandomState or None
         Draws the sample and the first centres.
+    device : {"cpu", "cuda"}, default="cpu"
+        Where to find the nearest centres, which is most of the work. ``"cuda"`` needs CuPy.
     progress : callable, optional
         Called as ``progress("partitioning", done, total)`` after each iteration.
 
@@ -234,7 +253,7 @@ def kmeans(
     labels: npt.NDArray[np.int32] | None = None
     with one_blas_thread():
         for turn in range(iterations):
-            before, labels = labels, centres.assign(vectors)
+            before, labels = labels, centres.assign(vectors, device)
             if before is not None and np.array_equal(before, labels):
                 break
             centres = _moved(centres, vectors, labels, rng)
