@@ -89,7 +89,7 @@ FAILED = [
     ([*BUILD, "model.safetensors"], "cannot make model.safetensors: it is a file"),
     ([*BUILD, "nowhere/new"], "the folder nowhere does not exist"),
     ([*BUILD, "new", "--ids", "odd"], "the ids in odd cannot be read"),
-    ([*BUILD, "new", "--ids", "nan.npy"], "the ids in nan.npy must be a row of whole numbers"),
+    ([*BUILD, "new", "--ids", "nan.npy"], "the ids in nan.npy must be a row of whole numbers or strings"),
     ([*BUILD, "new", "--ids", "missing"], "cannot read the ids in missing: no such file"),
     ([*BUILD, "new", "--ids", "three.txt"], "there must be an id for every vector, got 3 ids"),
     (["index", "build", "model.safetensors", "nan.npy", "new"], "contains NaN in row 7, column 3"),

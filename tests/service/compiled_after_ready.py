@@ -15,7 +15,7 @@ from numba.core.dispatcher import Dispatcher
 from autojacobin import LSH, Index
 from autojacobin.search.distances import distances_of
 from autojacobin.service import Client, serving
-from tests.service.service_process import eventually
+from tests.service.service_process import asked, eventually
 
 WORK = 1_000_000  # vectors times candidates, the limit of the service
 
@@ -25,7 +25,7 @@ def main():
     with tempfile.TemporaryDirectory() as home:
         indexes = dict(made(Path(home), rng))
         with serving(indexes) as address, Client(address, timeout=None, patience=10**6) as client:
-            assert eventually(lambda: client._ask("GET", "/readyz"))
+            assert eventually(lambda: asked(client, "/readyz"))
             before = compiled()
             for name, index in indexes.items():
                 ask_all(client, name, index, rng)

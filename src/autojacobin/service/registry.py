@@ -1,7 +1,8 @@
 """The registry of served indexes: it finds an index by name, picks up new versions, and warms them up.
 
 A new version is opened and warmed up beside the one in use, then replaces it in one assignment. Searches that run at
-that time keep the old one, which is freed when the last of them ends.
+that time keep the old one, which is freed when the last of them ends. A write of the service itself changes the index
+in use, so that the next search sees it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,9 @@ class ServedIndex:
         self._path: Path | None = None
         self._seen: Any = None
         self._reported: Any = ()
+        self._writing = threading.Lock()
+        self._n_writes = 0
+        self._warm_again = False
         if isinstance(source, Index):
             self.index = source
         else:
@@ -59,6 +63,32 @@ class ServedIndex:
     def n_features(self) -> int:
         """Width of a vector."""
         return int(self.index.hasher.n_features_in_)
+
+    @property
+    def id_kind(self) -> str:
+        """Which ids the vectors have: integer, string or uuid."""
+        return str(self.index.info()["ids"])
+
+    def write(self, change: Callable[[Index], object]) -> Index:
+        """Change the index in use, one change at a time, and give it.
+
+        An index that was opened from a folder gives its lock back afterwards, so that other processes can write to it
+        between the writes of the service.
+        """
+        if self._path is not None and _version_of(self._path) != self._seen:
+            self.refresh()  # the folder may be another one by now
+        with self._writing:
+            index = self.index
+            try:
+                change(index)
+                self._n_writes += 1
+                self._warm_again = True
+            finally:
+                if self._path is not None:
+                    self._seen = _version_of(self._path)
+                    if index._folder is not None:
+                        index._folder.release()
+        return index
 
     def warm(self, index: Index | None = None) -> None:
         """Search in every way that a request can ask for, so that no request waits for the compiler or the disk.
@@ -79,7 +109,10 @@ class ServedIndex:
         """Go to the newest version, if there is one that can be opened; otherwise keep the one in use."""
         if self._path is None:
             return False
-        version = _version_of(self._path)
+        if self._warm_again:
+            self._warm_again = False
+            self.warm()
+        version, n_writes = _version_of(self._path), self._n_writes
         if version == self._seen:
             self._reported = ()
             return False
@@ -94,7 +127,10 @@ class ServedIndex:
                 text = "the new version of %s cannot be served, the one before stays: %s"
                 _log.warning(text, self.name, error, exc_info=unexpected)
             return False
-        self.index, self._seen, self._reported = newest, version, ()
+        with self._writing:
+            if self._n_writes != n_writes:  # a write has read this version already, and made the next one
+                return False
+            self.index, self._seen, self._reported = newest, version, ()
         self.refreshes += 1
         _log.info("%s is at generation %s", self.name, newest.info()["generation"])
         return True
@@ -184,6 +220,7 @@ def warm_up(index: Index, *, max_queries: int) -> None:
             index.search(_queries(index, n_queries), 1, distance=distance, rerank=False)
             if kept:
                 index.search(_queries(index, n_queries), 1, distance=distance)
+    _warm_up_filters(index)
     if kept:
         _warm_up_measures(index)
         _warm_up_recall(index)
@@ -194,6 +231,16 @@ def _query_counts(n_vectors: int, max_queries: int) -> list[int]:
     collected = _COLLECTED_PER_CORE * usable_cores()
     most = min(max_queries, max(collected, _COMPARISONS // n_vectors))
     return sorted({1, *(n for n in (_SLICED, collected) if n < most), most})
+
+
+def _warm_up_filters(index: Index) -> None:
+    """Search among one vector, and among half of them, which are different kernels."""
+    kept = index.info()["vectors_kept"]
+    masks = np.arange(len(index)) == 0, np.arange(len(index)) % 2 == 0
+    for distance in index.hasher.distances:
+        for n_queries in (1, _SLICED):
+            for mask in masks:
+                index.search(_queries(index, n_queries), 1, distance=distance, rerank=kept, among=mask)
 
 
 def _warm_up_measures(index: Index) -> None:

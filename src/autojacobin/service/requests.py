@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import re
+import uuid
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any
@@ -14,14 +15,19 @@ from urllib.parse import parse_qsl
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.errors import DataError, MissingExtraError
 from autojacobin.search.distances import DISTANCES
 from autojacobin.service.access import Limits
+from autojacobin.service.conditions import LONGEST_CONDITION, check_condition
 from autojacobin.service.operations import Operation, Options
 from autojacobin.service.problems import Problem, invalid
 from autojacobin.service.registry import IndexRegistry, ServedIndex
 from autojacobin.service.responses import JSON, RAW, SHAPE
 
-__all__ = ["ClientGone", "check_cost", "client_gone", "read_body", "read_encode_request", "read_search_request"]
+__all__ = [
+    "ClientGone", "check_cost", "client_gone", "find_index", "read_add_request", "read_body", "read_encode_request",
+    "read_remove_request", "read_search_request",
+]  # fmt: skip
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Matrix = npt.NDArray[np.float32]
@@ -30,8 +36,10 @@ _SHAPE_KEY = SHAPE.lower().encode()
 _SHAPE_FORM = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
 _LARGEST_ID = 2**63 - 1
 _ENCODINGS = ("base64", "hex")
+_ID_WORDS = {"integer": "integers", "string": "non-empty strings", "uuid": "UUIDs"}
 _MOST_PROBES = 2**20
 _SEARCH_OPTIONS = ("index", "k", "candidates", "distance", "rerank", "recall", "probes")
+_FILTERS = ("among", "where", "columns")  # of JSON requests
 
 
 class ClientGone(Exception):  # noqa: N818 (nobody's error)
@@ -62,14 +70,42 @@ def read_search_request(
     body: bytes, headers: dict[bytes, bytes], query: bytes, registry: IndexRegistry, limits: Limits
 ) -> Operation:
     """Read a request for neighbours."""
-    fields, raw = _read_fields(body, headers, query, _SEARCH_OPTIONS, ("vectors", "id", "ids"))
+    fields, raw = _read_fields(body, headers, query, _SEARCH_OPTIONS, ("vectors", "id", "ids", *_FILTERS))
     served = _find_index(fields, registry)
-    options = _read_options(fields, limits)
+    options = _read_options(fields, served, limits)
     if raw:
         operation = Operation(served, _read_raw(body, headers, served, limits), None, options)
     else:
-        operation = Operation(served, *_read_rows(fields, served, limits, with_ids=True), options)
+        vectors, ids = _read_rows(fields, served, limits, with_ids=True)
+        n_queries = len(vectors if vectors is not None else ids or ())
+        among = _read_among(fields["among"], n_queries, served) if "among" in fields else None
+        operation = Operation(served, vectors, ids, options, among)
     return check_cost(operation, limits)
+
+
+def read_add_request(
+    body: bytes, headers: dict[bytes, bytes], query: bytes, served: ServedIndex, limits: Limits
+) -> tuple[Matrix, list[Any] | None, dict[str, list[Any]] | None]:
+    """Read vectors to add, their ids and the columns of their payload."""
+    fields = _read_write_fields(body, headers, query, ("vectors", "ids", "payload"), "vectors")
+    vectors = _read_matrix(fields["vectors"], served.n_features, limits.vectors)
+    ids = payload = None
+    if "ids" in fields:
+        undecided = served.id_kind == "integer" and not len(served.index)
+        ids = _read_ids("ids", fields["ids"], limits.vectors, None if undecided else served.id_kind)
+        if len(ids) != len(vectors):
+            raise invalid(f"ids must have one for each of the {len(vectors)} vectors, got {len(ids)}")
+    if "payload" in fields:
+        payload = _read_payload(fields["payload"], len(vectors))
+    return vectors, ids, payload
+
+
+def read_remove_request(
+    body: bytes, headers: dict[bytes, bytes], query: bytes, served: ServedIndex, limits: Limits
+) -> list[Any]:
+    """Read the ids of vectors to remove."""
+    fields = _read_write_fields(body, headers, query, ("ids",), "ids")
+    return _read_ids("ids", fields["ids"], limits.vectors, served.id_kind)
 
 
 def check_cost(operation: Operation, limits: Limits) -> Operation:
@@ -123,6 +159,9 @@ def _read_fields(
     media = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
     if media == RAW:
         fields, expected = _read_query(query), options
+        given = next((name for name in fields if name in _FILTERS and name in contents), None)
+        if given is not None:
+            raise invalid(f"{given} is for JSON requests, got it with a raw body; send the vectors as JSON")
     elif media == JSON:
         if query:
             raise invalid("a JSON request says all in its body, got a query string as well; put it into the body")
@@ -136,6 +175,18 @@ def _read_fields(
     if unknown:
         raise invalid(f"there is no field {unknown[0][:80]!r}, expected {', '.join(expected)}; leave it out")
     return fields, media == RAW
+
+
+def _read_write_fields(
+    body: bytes, headers: dict[bytes, bytes], query: bytes, expected: tuple[str, ...], required: str
+) -> Mapping[str, Any]:
+    fields, raw = _read_fields(body, headers, query, (), expected)
+    if raw:
+        detail = f"Content-Type of a write must be {JSON}, got {RAW}; send {required} as JSON"
+        raise Problem(415, "unsupported-media-type", detail)
+    if required not in fields:
+        raise invalid(f"a request must have {required}, got none; send for example {{{json.dumps(required)}: [...]}}")
+    return fields
 
 
 def _read_json(body: bytes) -> dict[str, Any]:
@@ -179,13 +230,18 @@ def _find_index(fields: Mapping[str, Any], registry: IndexRegistry) -> ServedInd
         raise invalid(f"index must be named where several are served, got none, expected one of {', '.join(names)}")
     if not isinstance(name, str):
         raise invalid(f"index must be a name, got {_shown(name)}, expected one of {', '.join(names)}")
+    return find_index(name, registry)
+
+
+def find_index(name: str, registry: IndexRegistry) -> ServedIndex:
+    """Find an index by its name."""
     if name not in registry.served:  # a dictionary: names never become paths
-        detail = f"there is no index {_shown(name)}, expected one of {', '.join(names)}; see /v1/indexes"
+        detail = f"there is no index {_shown(name)}, expected one of {', '.join(registry)}; see /v1/indexes"
         raise Problem(404, "unknown-index", detail)
     return registry.served[name]
 
 
-def _read_options(fields: Mapping[str, Any], limits: Limits) -> Options:
+def _read_options(fields: Mapping[str, Any], served: ServedIndex, limits: Limits) -> Options:
     k = _as_int("k", fields.get("k", 10), 1, limits.k, "the limit of this service")
     candidates = fields.get("candidates")
     if candidates is not None:
@@ -206,12 +262,97 @@ def _read_options(fields: Mapping[str, Any], limits: Limits) -> Options:
         probes = _as_int("probes", probes, 1, _MOST_PROBES, "the most that any index has")
         if recall is not None:
             raise invalid("recall chooses how many lists to scan, got it with probes; leave out either")
-    return Options(k, candidates, distance, rerank, None if recall is None else float(recall), probes)
+    where = _read_where(fields["where"], served) if "where" in fields else None
+    columns = _read_columns(fields["columns"], served) if "columns" in fields else None
+    return Options(k, candidates, distance, rerank, None if recall is None else float(recall), probes, where, columns)
+
+
+def _read_where(where: Any, served: ServedIndex) -> str:
+    if not isinstance(where, str) or not 1 <= len(where) <= LONGEST_CONDITION:
+        raise invalid(f"where must be a condition of 1 to {LONGEST_CONDITION} characters, got {_shown(where)}")
+    _check_payload("where", served)
+    try:
+        check_condition(where)
+    except (DataError, MissingExtraError) as error:
+        raise invalid(str(error)) from error
+    return where
+
+
+def _read_columns(columns: Any, served: ServedIndex) -> tuple[str, ...]:
+    if not isinstance(columns, list) or not columns or not all(isinstance(name, str) for name in columns):
+        raise invalid(f"columns must be a list of 1 or more names, got {_shown(columns)}")
+    known = _check_payload("columns", served)
+    unknown = [name for name in columns if name not in known]
+    if unknown:
+        raise invalid(f"there is no column {_shown(unknown[0])} in {served.name}, expected some of {', '.join(known)}")
+    return tuple(columns)
+
+
+def _check_payload(field: str, served: ServedIndex) -> list[str]:
+    """Give the columns of an index, which must have some."""
+    known: list[str] = served.index.info()["columns"]
+    if not known:
+        raise invalid(f"{field} needs a payload, got a search of {served.name}, which has none; leave it out")
+    return known
+
+
+def _read_among(among: Any, n_queries: int, served: ServedIndex) -> list[Any]:
+    """Read ids to search among, or one list of them for each query."""
+    if not isinstance(among, list):
+        raise invalid(f"among must be a list of ids, or one such list for each query, got {_shown(among)}")
+    kind = served.id_kind
+    if not any(isinstance(entry, list) for entry in among):
+        return _read_ids("among", among, None, kind)
+    if len(among) != n_queries:
+        raise invalid(f"among must have one list for each of the {n_queries} queries, got {len(among)}")
+    return [_read_ids("each list of among", entry, None, kind) for entry in among]
+
+
+def _read_ids(name: str, ids: Any, most: int | None, kind: str | None) -> list[Any]:
+    """Read ids of one kind: integer, string or uuid; of integers or strings if the kind is not decided yet."""
+    if not isinstance(ids, list) or not (most is None or 1 <= len(ids) <= most):
+        size = "" if most is None else f"1 to {most} "
+        raise invalid(f"{name} must be a list of {size}{'ids' if kind is None else _ID_WORDS[kind]}, got {_shown(ids)}")
+    if kind is None:
+        kind = "string" if ids and isinstance(ids[0], str) else "integer"
+    if kind == "integer":
+        return [_as_int(name, id, 0, _LARGEST_ID, "the largest id") for id in ids]
+    wrong = next((id for id in ids if not isinstance(id, str) or not id), None)
+    if wrong is not None:
+        raise invalid(f"{name} must be {_ID_WORDS[kind]}, as those of the index are, got {_shown(wrong)}")
+    if kind == "string":
+        return ids
+    try:
+        return [uuid.UUID(id) for id in ids]
+    except ValueError:
+        raise invalid(
+            f"{name} must be UUIDs, as those of the index are, got something else; write them in full"
+        ) from None
+
+
+def _read_payload(payload: Any, n: int) -> dict[str, list[Any]]:
+    """Give a payload as columns: an object of lists, or a list of objects, in which what is missing is null."""
+    expected = f"payload must be a list of {n} objects, or an object with lists of {n} values"
+    if isinstance(payload, dict):
+        wrong = next(
+            (name for name, column in payload.items() if not isinstance(column, list) or len(column) != n), None
+        )
+        if wrong is not None:
+            raise invalid(f"{expected}, got {_shown(payload[wrong])} in {_shown(wrong)}")
+        columns = payload
+    elif isinstance(payload, list) and len(payload) == n and all(isinstance(row, dict) for row in payload):
+        names = dict.fromkeys(name for row in payload for name in row)
+        columns = {name: [row.get(name) for row in payload] for name in names}
+    else:
+        raise invalid(f"{expected}, got {_shown(payload)}")
+    if not columns:
+        raise invalid(f"{expected}, got one without a column; leave it out")
+    return columns
 
 
 def _read_rows(
     fields: Mapping[str, Any], served: ServedIndex, limits: Limits, *, with_ids: bool
-) -> tuple[Matrix | None, npt.NDArray[np.int64] | None]:
+) -> tuple[Matrix | None, list[Any] | None]:
     """Read the vectors or the ids of a JSON body."""
     given = [name for name in ("vectors", "id", "ids") if name in fields]
     if len(given) != 1:
@@ -220,9 +361,7 @@ def _read_rows(
     if given == ["vectors"]:
         return _read_matrix(fields["vectors"], served.n_features, limits.vectors), None
     ids = [fields["id"]] if given == ["id"] else fields["ids"]
-    if not isinstance(ids, list) or not 1 <= len(ids) <= limits.vectors:
-        raise invalid(f"ids must be a list of 1 to {limits.vectors} integers, got {_shown(ids)}")
-    return None, np.array([_as_int(given[0], id, 0, _LARGEST_ID, "the largest id") for id in ids], dtype=np.int64)
+    return None, _read_ids(given[0], ids, limits.vectors, served.id_kind)
 
 
 def _read_raw(body: bytes, headers: dict[bytes, bytes], served: ServedIndex, limits: Limits) -> Matrix:
