@@ -88,7 +88,7 @@ FAILED = [
     ([*BUILD, "my-index"], "cannot make my-index: it is a folder with something in it"),
     ([*BUILD, "model.safetensors"], "cannot make model.safetensors: it is a file"),
     ([*BUILD, "nowhere/new"], "the folder nowhere does not exist"),
-    ([*BUILD, "new", "--ids", "odd"], "the ids in odd cannot be read"),
+    ([*BUILD, "new", "--ids", "model.safetensors"], "the ids in model.safetensors cannot be read"),
     ([*BUILD, "new", "--ids", "nan.npy"], "the ids in nan.npy must be a row of whole numbers or strings"),
     ([*BUILD, "new", "--ids", "missing"], "cannot read the ids in missing: no such file"),
     ([*BUILD, "new", "--ids", "three.txt"], "there must be an id for every vector, got 3 ids"),

@@ -59,6 +59,9 @@ def ask_all(client, name, index, rng):
                     client.search(asked, k, index=name, candidates=candidates, distance=distance)
         if n * k <= WORK:
             client.search(queries, k, index=name, distance=distance, rerank=False)
+    for among, distance in product((index.ids[:1], index.ids[::2]), distances):
+        for n in (1, 33):
+            client.search(queries[:n], 1, index=name, among=among, distance=distance, rerank=figures["vectors_kept"])
     if figures["vectors_kept"]:
         for k, recall, distance in product((1, 10), (0.5, 0.9), distances):
             client.search(queries[:1], k, index=name, recall=recall, distance=distance)

@@ -83,11 +83,11 @@ class ServedIndex:
                 change(index)
                 self._n_writes += 1
                 self._warm_again = True
-            finally:
                 if self._path is not None:
-                    self._seen = _version_of(self._path)
-                    if index._folder is not None:
-                        index._folder.release()
+                    self._seen = _version_of(self._path)  # while the lock is held, so that it is this change
+            finally:
+                if self._path is not None and index._folder is not None:
+                    index._folder.release()
         return index
 
     def warm(self, index: Index | None = None) -> None:
@@ -107,11 +107,11 @@ class ServedIndex:
 
     def refresh(self) -> bool:
         """Go to the newest version, if there is one that can be opened; otherwise keep the one in use."""
-        if self._path is None:
-            return False
         if self._warm_again:
             self._warm_again = False
             self.warm()
+        if self._path is None:
+            return False
         version, n_writes = _version_of(self._path), self._n_writes
         if version == self._seen:
             self._reported = ()
