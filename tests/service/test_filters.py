@@ -7,8 +7,11 @@ import math
 import uuid
 
 import numpy as np
+import pandas
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from autojacobin import LSH, Index
 from autojacobin.errors import DataError
@@ -103,6 +106,26 @@ def test_a_condition_and_a_list_of_ids_filter_exactly(client, points):
     np.testing.assert_array_equal(among[1], found[1])
     both = client.search(points[:1], 3, index="numbered", where="price >= 6", among=[18, 15, 21, 9999])
     assert sorted(both[1][0].tolist()) == [-1, 18, 21]
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    allowed=st.lists(st.integers(0, 2 * N), max_size=30),
+    k=st.integers(1, 10),
+    limit=st.none() | st.integers(0, N),
+    columns=st.none() | st.just(["price"]),
+    rerank=st.booleans(),
+)
+def test_any_filter_gives_what_the_library_gives(client, numbered, points, allowed, k, limit, columns, rerank):
+    filters = {"among": allowed, "where": None if limit is None else f"price < {limit}", "columns": columns}
+    expected = numbered.search(points[:2], k, rerank=rerank, **filters)
+    found = client.search(points[:2], k, index="numbered", rerank=rerank, **filters)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(np.where(found[1] == None, -1, found[1]), expected[1])  # noqa: E711
+    if columns is not None:
+        there = (expected[1] >= 0).ravel()
+        rows = [row if is_there else None for row, is_there in zip(expected[2].to_pylist(), there, strict=True)]
+        assert [row for rows in found[2] for row in rows] == rows
 
 
 def test_each_query_may_have_its_own_filter(client, points):
@@ -223,6 +246,7 @@ def test_values_of_a_payload_become_json():
         "large": 2**62,
         "none": None,
     }
+    assert as_json_value([pandas.NaT, pandas.Timestamp("2026-01-02")]) == [None, "2026-01-02T00:00:00"]
     assert as_json_value({"a": np.float32(0.5), "b": np.arange(2)}) == {"a": 0.5, "b": [0, 1]}
 
 

@@ -11,7 +11,7 @@ from autojacobin.index.index import Index
 from autojacobin.service import Client, serving
 from autojacobin.service.problems import Problem
 from autojacobin.service.recalls import Recalls
-from autojacobin.service.registry import IndexRegistry, ServedIndex, named_paths
+from autojacobin.service.registry import IndexRegistry, ServedIndex, kind_of, named_paths
 from tests.service.conftest import WIDTH
 from tests.service.service_process import eventually
 
@@ -170,3 +170,33 @@ def test_what_a_recall_takes_is_learned_again_only_when_much_has_changed(home, p
         return learned
 
     assert asyncio.run(scenario())[:4] == [100, 100, 100, 300]
+
+
+def test_a_write_is_not_undone_by_a_version_that_was_opened_before_it(points, tmp_path):
+    with Index.create(tmp_path / "index", LSH(16, random_state=0).fit(points)) as index:
+        index.add(points[:10])
+
+    class WrittenWhileItWarms(ServedIndex):
+        written = False
+
+        def warm(self, index=None):
+            if not self.written:
+                self.written = True
+                self.write(lambda one: one.add(points[20:30]))
+
+    served = WrittenWhileItWarms("points", tmp_path / "index")
+    with Index.open(tmp_path / "index") as other:
+        other.add(points[10:20])
+    assert not served.refresh()  # which opens the version of the other, and finds that a write was faster
+    assert len(served.index) == 30
+    assert not served.refresh()  # the version of its own write is not opened again
+
+
+def test_an_empty_index_is_warmed_up_after_its_first_write(points, tmp_path):
+    Index.create(tmp_path / "index", LSH(16, random_state=0).fit(points)).close()
+    served = ServedIndex("points", tmp_path / "index")
+    served.warm()
+    assert not served._warm
+    served.write(lambda index: index.add(points))
+    served.refresh()
+    assert served._warm == {kind_of(served.index)}

@@ -37,13 +37,21 @@ def as_ids(words: Sequence[str], kind: str | None) -> Ids:
         kind = "integer" if all(word.isascii() and word.isdigit() for word in words) else "string"
     if kind == "string":
         return list(words)
-    try:
-        if kind == "uuid":
-            return [uuid.UUID(word) for word in words]
-        return np.array([int(word) for word in words], dtype=np.int64)
-    except (ValueError, OverflowError) as error:
-        expected = "UUIDs" if kind == "uuid" else "whole numbers from 0 to 2^63 - 1"
-        raise DataError(f"the ids of this index are {expected}, got something else: {error}") from None
+    read, expected = (uuid.UUID, "UUIDs") if kind == "uuid" else (_whole_number, "whole numbers from 0 to 2^63 - 1")
+    found: list[Any] = []
+    for word in words:
+        try:
+            found.append(read(word))
+        except ValueError:
+            raise DataError(f"the ids of this index are {expected}, got {word!r:.60}; give ids of this kind") from None
+    return found if kind == "uuid" else np.array(found, dtype=np.int64)
+
+
+def _whole_number(word: str) -> int:
+    number = int(word)
+    if not 0 <= number < 2**63:
+        raise ValueError
+    return number
 
 
 def read_ids(path: str, kind: str | None = None) -> Ids:
@@ -110,6 +118,9 @@ def read_payload(path: Path, n: int) -> Any:
         raise typer.BadParameter(
             f"{path} must end in one of {expected}, which gives its format", param_hint="'--payload'"
         )
+    if not path.is_file():
+        what = "it is a folder" if path.is_dir() else "there is no such file"
+        raise StorageError(f"cannot read the payload {path}: {what}; look at the spelling")
     arrow = _arrow("pyarrow", "a payload")
     try:
         if ending in _PARQUET:
@@ -120,20 +131,14 @@ def read_payload(path: Path, n: int) -> Any:
             table = _arrow("pyarrow.feather", "a payload").read_table(path)
         else:
             table = _arrow("pyarrow.json", "a payload").read_json(path)
-    except OSError as error:
-        if isinstance(error, arrow.ArrowException) or not error.strerror:
-            raise _unreadable(path, error) from None
-        raise StorageError(f"cannot read the payload {path}: {error.strerror.lower()}") from None
-    except arrow.ArrowException as error:
-        raise _unreadable(path, error) from None
+    except (OSError, arrow.ArrowException) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise FormatError(
+            f"the payload {path} cannot be read: {reason}; give a file of the format that its ending names"
+        ) from None
     if table.num_rows != n:
         raise DataError(f"the payload in {path} must have one row for each of the {n} vectors, got {table.num_rows}")
     return table
-
-
-def _unreadable(path: Path, error: Exception) -> FormatError:
-    reason = " ".join(str(error).split())[:200]
-    return FormatError(f"the payload {path} cannot be read: {reason}; give a file of the format that its ending names")
 
 
 def _arrow(module: str, purpose: str) -> Any:

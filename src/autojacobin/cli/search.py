@@ -238,13 +238,13 @@ def _from_index(path: Path, asked: Vectors, wanted: _Wanted, how: SearchOptions,
     from autojacobin.evaluation import ground_truth
 
     with open_index(path) as index:
+        if wanted.truth is not None and index.info()["ids"] != "integer":
+            raise typer.BadParameter("it holds whole numbers, but this index has names", param_hint="'--truth'")
         ks = wanted.ks(len(index), (_K_OF_SEARCH,))  # a larger k would re-rank more candidates
         retrieved = wanted.retrieved(len(index), ks[-1])
         _, ids, _ = how.run(index, asked, retrieved, progress)
         true, names = wanted.read_truth(asked), index.ids
         if names.dtype == object:  # measures compare whole numbers
-            if true is not None:
-                raise typer.BadParameter("it holds whole numbers, but this index has names", param_hint="'--truth'")
             numbers = {name: number for number, name in enumerate(names)}
             ids = np.array([[numbers[name] for name in row] for row in ids])
             true = ground_truth(index.vectors(names), asked, ks[-1], progress=progress)

@@ -76,8 +76,7 @@ class Service:
         routes: list[BaseRoute] = [
             Route("/v1/search", self._search, methods=["POST"]),
             Route("/v1/encode", self._encode, methods=["POST"]),
-            Route("/v1/{index}/vectors", self._add, methods=["POST"]),
-            Route("/v1/{index}/vectors", self._remove, methods=["DELETE"]),
+            Route("/v1/{index}/vectors", self._write, methods=["POST", "DELETE"]),
             Route("/v1/indexes", self._list_indexes, methods=["GET"]),
             Route("/openapi.json", self._openapi, methods=["GET"]),
             Route("/metrics", self._write_metrics, methods=["GET"]),
@@ -154,26 +153,17 @@ class Service:
         write = partial(codes_payload, operation.served.name, result, encoding, raw=wants_raw(headers))
         return await _response(write, result)
 
-    async def _add(self, request: Request) -> Response:
+    async def _write(self, request: Request) -> Response:
         served = find_index(request.path_params["index"], self._registry)
+        headers, query = dict(request.scope["headers"]), request.scope["query_string"]
         try:
-            vectors, ids, payload = read_add_request(*await self._read_write(request), served, self._limits)
+            body = await read_body(request.receive, headers, self._limits)
         except ClientGone:
             return Response(status_code=499)
-        return _json(await self._writer.add(served, vectors, ids, payload))
-
-    async def _remove(self, request: Request) -> Response:
-        served = find_index(request.path_params["index"], self._registry)
-        try:
-            ids = read_remove_request(*await self._read_write(request), served, self._limits)
-        except ClientGone:
-            return Response(status_code=499)
-        return _json(await self._writer.remove(served, ids))
-
-    async def _read_write(self, request: Request) -> tuple[bytes, dict[bytes, bytes], bytes]:
-        """Give body, headers and query string."""
-        headers = dict(request.scope["headers"])
-        return await read_body(request.receive, headers, self._limits), headers, request.scope["query_string"]
+        if request.method == "POST":
+            vectors, ids, payload = read_add_request(body, headers, query, served, self._limits)
+            return _json(await self._writer.add(served, vectors, ids, payload))
+        return _json(await self._writer.remove(served, read_remove_request(body, headers, query, served, self._limits)))
 
     async def _list_indexes(self, _: Request) -> Response:
         described = [{"name": name, **_figures(index)} for name, index in self._registry.items()]

@@ -99,7 +99,7 @@ def search(
         index=index, k=k, candidates=candidates, distance=distance, rerank=rerank, recall=recall, probes=probes
     )
     filters = _without_none(
-        among=None if among is None else [_plain_id(entry) for entry in among],
+        among=None if among is None else _plain_ids(among),
         where=where,
         columns=None if columns is None else list(columns),
     )

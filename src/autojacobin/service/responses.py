@@ -59,7 +59,7 @@ def as_json_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [as_json_value(part) for part in value]
     if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
+        return value.isoformat() if value == value else None  # pandas has a time that is none
     return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else str(value)
 
 
