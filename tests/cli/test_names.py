@@ -224,4 +224,5 @@ def test_what_cannot_be_is_reported_in_a_sentence(command, named, folder, argume
     assert failed.code == code, failed.err
     assert words in " ".join(failed.err.replace("│", " ").split())
     assert "Traceback" not in failed.err
+    assert failed.err.count("expected") <= 1
     assert not (folder / "new").exists()

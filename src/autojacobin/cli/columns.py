@@ -60,6 +60,8 @@ def read_ids(path: str, kind: str | None = None) -> Ids:
     try:
         words = _words(path, kind)
         return as_ids(words, kind) if isinstance(words, list) else words
+    except DataError:
+        raise
     except OSError as error:
         raise StorageError(f"cannot read the ids in {shown}: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, OverflowError, EOFError) as error:
