@@ -15,7 +15,7 @@ from autojacobin.service import Client, ServiceError
 from tests.service.conftest import WIDTH, N
 
 RAW = "application/octet-stream"
-KEYS = ("vectors", "hasher", "bits", "features", "vectors_kept", "ids", "columns", "lists", "generation")
+KEYS = ("vectors", "hasher", "bits", "features", "vectors_kept", "metric", "ids", "columns", "lists", "generation")
 METRICS = {
     "autojacobin_requests_total": "counter",
     "autojacobin_request_seconds": "histogram",

@@ -3,12 +3,13 @@
 import asyncio
 import threading
 
+import numpy as np
 import pytest
 
 from autojacobin import ITQ, LSH
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.index.index import Index
-from autojacobin.service import Client, serving
+from autojacobin.service import Client, Limits, serving
 from autojacobin.service.problems import Problem
 from autojacobin.service.recalls import Recalls
 from autojacobin.service.registry import IndexRegistry, ServedIndex, kind_of, named_paths
@@ -200,3 +201,22 @@ def test_an_empty_index_is_warmed_up_after_its_first_write(points, tmp_path):
     served.write(lambda index: index.add(points))
     served.refresh()
     assert served._warm == {kind_of(served.index)}
+
+
+def test_codes_that_were_made_elsewhere_are_refused():
+    codes = np.random.default_rng(0).integers(0, 256, size=(10, 4), dtype=np.uint8)
+    with pytest.raises(DataError, match="mine holds codes that were made elsewhere"):
+        IndexRegistry({"mine": Index.from_codes(codes)})
+
+
+@pytest.mark.parametrize("metric", ["cosine", "inner_product"])
+def test_an_index_by_another_metric_is_served_as_the_library_searches_it(points, metric):
+    index = Index.from_vectors(points, LSH(16, random_state=0), metric=metric)
+    limits = Limits(request_seconds=600)
+    with serving({"points": index}, limits=limits) as address, Client(address, timeout=600) as client:
+        listed = client.indexes()[0]
+        assert (listed["metric"], listed["features"]) == (metric, WIDTH)
+        for found, expected in zip(client.search(points[:3], 4), index.search(points[:3], 4), strict=True):
+            np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(client.search(ids=[2], k=4)[1], index.search(points[2:3], 4)[1])
+        assert len(client.encode(points[:3])) == 3

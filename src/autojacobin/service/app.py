@@ -27,7 +27,7 @@ from autojacobin.service.openapi import openapi_document
 from autojacobin.service.operations import Batcher, Operation, Options, Result, run_batch
 from autojacobin.service.problems import busy, invalid
 from autojacobin.service.recalls import BackgroundThread, Recalls
-from autojacobin.service.registry import IndexRegistry
+from autojacobin.service.registry import IndexRegistry, width_of
 from autojacobin.service.requests import (
     ClientGone,
     check_cost,
@@ -47,7 +47,7 @@ __all__ = ["Pages", "Service"]
 Pages = Callable[[Mapping[str, Index]], list[BaseRoute]]
 
 _log = logging.getLogger("autojacobin.service")
-_FIGURES = ("vectors", "hasher", "bits", "features", "vectors_kept", "ids", "columns", "lists", "generation")
+_FIGURES = ("vectors", "hasher", "bits", "features", "vectors_kept", "metric", "ids", "columns", "lists", "generation")
 _LARGEST_WRITTEN_HERE = 2**12  # numbers; a thread writes larger responses, so that other requests go on
 
 
@@ -235,7 +235,7 @@ def _figures(index: Index) -> dict[str, Any]:
     figures = index.info()
     shown = {key: figures[key] for key in _FIGURES}
     distances = {name: distance.summary for name, distance in distances_of(index.hasher).items()}
-    return {**shown, "distances": distances}
+    return {**shown, "features": width_of(index), "distances": distances}
 
 
 async def _response(write: Callable[[], Payload], result: Result) -> Response:

@@ -247,7 +247,7 @@ def _schemas() -> dict[str, Any]:
     state = {"index": text, "generation": {"type": ["integer", "null"]}}
     figures = {
         "name": text, "vectors": whole, "hasher": text, "bits": whole, "features": whole,
-        "vectors_kept": {"type": "boolean"}, "generation": {"type": ["integer", "null"]},
+        "vectors_kept": {"type": "boolean"}, "metric": text, "generation": {"type": ["integer", "null"]},
         "ids": {"enum": ["integer", "string", "uuid"]}, "columns": _list(text), "lists": {"type": ["integer", "null"]},
         "distances": {"type": "object", "additionalProperties": text},
     }  # fmt: skip

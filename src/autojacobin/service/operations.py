@@ -20,10 +20,11 @@ import numpy.typing as npt
 
 from autojacobin.errors import DataError
 from autojacobin.index.index import Index
+from autojacobin.index.metrics import Metric
 from autojacobin.search.arguments import default_candidates
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 from autojacobin.service.problems import Problem, busy
-from autojacobin.service.registry import ServedIndex
+from autojacobin.service.registry import ServedIndex, width_of
 from autojacobin.service.responses import is_missing
 
 __all__ = ["Batcher", "Job", "Operation", "Options", "Result", "run_batch", "unknown_id"]
@@ -98,7 +99,7 @@ class Operation:
     def rows(self, index: Index) -> npt.NDArray[np.float32]:
         """Give the vectors, which are read from the index if the operation has ids."""
         if self.vectors is not None:
-            width = int(index.hasher.n_features_in_)
+            width = width_of(index)
             if self.vectors.shape[1] != width:  # an index of another width has replaced the earlier one
                 raise DataError(
                     f"vectors must have the {width} features of the index, got {self.vectors.shape[1]}; "
@@ -114,7 +115,8 @@ class Operation:
     def run(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[tuple[npt.NDArray[Any], ...], Any]:
         """Give distances and ids for these rows, or their packed codes; and the payload of all neighbours, if any."""
         if self.options is None:
-            return (index.hasher.encode(rows).packed,), None
+            asked = Metric(index.info()["metric"], 1.0).queries(rows)  # of which the radius is no part
+            return (index.hasher.encode(asked).packed,), None
         distances, ids, *payload = index.search(rows, among=self.among, **asdict(self.options))
         if not (np.isfinite(distances) | is_missing(ids)).all():
             raise DataError("a distance is too large for a number, got vectors that are far apart; rescale the vectors")

@@ -19,12 +19,13 @@ import numpy as np
 
 from autojacobin.core.parallel import usable_cores
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
+from autojacobin.hashers import OwnCodes
 from autojacobin.index.index import Index
 from autojacobin.index.storage import MANIFEST_NAME
 from autojacobin.search.arguments import default_candidates
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 
-__all__ = ["IndexRegistry", "ServedIndex", "kind_of", "named_paths", "warm_up"]
+__all__ = ["IndexRegistry", "ServedIndex", "kind_of", "named_paths", "warm_up", "width_of"]
 
 _log = logging.getLogger("autojacobin.service")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -58,11 +59,16 @@ class ServedIndex:
             self._path = Path(source)
             self._seen = _version_of(self._path)  # before the index is opened, so that no version is missed
             self.index = Index.open(self._path)
+        if isinstance(self.index.hasher, OwnCodes):
+            raise DataError(
+                f"{name} holds codes that were made elsewhere, and a service encodes vectors, expected an index with a "
+                "hasher; search it with Index.search"
+            )
 
     @property
     def n_features(self) -> int:
         """Width of a vector."""
-        return int(self.index.hasher.n_features_in_)
+        return width_of(self.index)
 
     @property
     def id_kind(self) -> str:
@@ -199,6 +205,12 @@ def _version_of(path: Path) -> Any:
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
+def width_of(index: Index) -> int:
+    """Width of the vectors that an index takes; by inner product its hasher sees one number more."""
+    n_features = int(index.hasher.n_features_in_)
+    return n_features - 1 if index.info()["metric"] == "inner_product" else n_features
+
+
 def kind_of(index: Index) -> Hashable:
     """Give what decides which kernels an index needs. This searches it once by each distance; it must not be empty."""
     figures = index.info()
@@ -263,4 +275,4 @@ def _warm_up_recall(index: Index) -> None:
 
 
 def _queries(index: Index, n: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    return np.full((n, int(index.hasher.n_features_in_)), 0.5, dtype=np.float32)
+    return np.full((n, width_of(index)), 0.5, dtype=np.float32)
