@@ -51,6 +51,9 @@ def test_every_command_has_an_example_of_itself(names):
 @pytest.mark.parametrize("example", RUN)
 def test_the_example_runs(done, folder, digits, example):
     np.save("part-0.npy", np.tile(digits.base, (2, 1)) + np.random.default_rng(0).normal(size=(1200, 64)))
+    (folder / "names.txt").write_text("".join(f"digit {number}\n" for number in range(len(digits.base))))
+    (folder / "facts.csv").write_text("size\n" + "".join(f"{number}\n" for number in range(len(digits.base))))
+    (folder / "allowed.txt").write_text("1\n2\n3\n")
     (folder / "my-photos").mkdir()
     for number in range(3):
         pixels = np.random.RandomState(number).randint(0, 256, (64, 64)).astype(np.uint8)

@@ -15,7 +15,7 @@ from numba.core.dispatcher import Dispatcher
 from autojacobin import LSH, Index
 from autojacobin.search.distances import distances_of
 from autojacobin.service import Client, serving
-from tests.service.service_process import eventually
+from tests.service.service_process import asked, eventually
 
 WORK = 1_000_000  # vectors times candidates, the limit of the service
 
@@ -25,7 +25,7 @@ def main():
     with tempfile.TemporaryDirectory() as home:
         indexes = dict(made(Path(home), rng))
         with serving(indexes) as address, Client(address, timeout=None, patience=10**6) as client:
-            assert eventually(lambda: client._ask("GET", "/readyz"))
+            assert eventually(lambda: asked(client, "/readyz"))
             before = compiled()
             for name, index in indexes.items():
                 ask_all(client, name, index, rng)
@@ -59,6 +59,9 @@ def ask_all(client, name, index, rng):
                     client.search(asked, k, index=name, candidates=candidates, distance=distance)
         if n * k <= WORK:
             client.search(queries, k, index=name, distance=distance, rerank=False)
+    for among, distance in product((index.ids[:1], index.ids[::2]), distances):
+        for n in (1, 33):
+            client.search(queries[:n], 1, index=name, among=among, distance=distance, rerank=figures["vectors_kept"])
     if figures["vectors_kept"]:
         for k, recall, distance in product((1, 10), (0.5, 0.9), distances):
             client.search(queries[:1], k, index=name, recall=recall, distance=distance)

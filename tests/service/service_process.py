@@ -10,6 +10,8 @@ import threading
 import time
 from urllib.parse import urlsplit
 
+from autojacobin.service.calls import Call
+
 PROGRAM = "from autojacobin.cli import main; main()"
 
 
@@ -78,3 +80,8 @@ def eventually(condition, seconds=600):
             return True
         time.sleep(0.02)
     return False
+
+
+def asked(client, path):
+    """Body of the answer to a request for a path, by a client of the library."""
+    return client._send(Call("GET", path, lambda content, _: content))

@@ -15,11 +15,14 @@ from autojacobin.service import Client, ServiceError
 from tests.service.conftest import WIDTH, N
 
 RAW = "application/octet-stream"
+KEYS = ("vectors", "hasher", "bits", "features", "vectors_kept", "metric", "ids", "columns", "lists", "generation")
 METRICS = {
     "autojacobin_requests_total": "counter",
     "autojacobin_request_seconds": "histogram",
     "autojacobin_batch_vectors": "histogram",
     "autojacobin_batch_seconds": "histogram",
+    "autojacobin_writes_total": "counter",
+    "autojacobin_written_vectors_total": "counter",
     "autojacobin_waiting_vectors": "gauge",
     "autojacobin_requests_inside": "gauge",
     "autojacobin_index_vectors": "gauge",
@@ -128,7 +131,7 @@ def test_what_is_served(client, service, index):
     figures = index.info()
     assert listed["points"] == {
         "name": "points",
-        **{key: figures[key] for key in ("vectors", "hasher", "bits", "features", "vectors_kept", "generation")},
+        **{key: figures[key] for key in KEYS},
         "distances": {name: distance.summary for name, distance in distances_of(index.hasher).items()},
     }
     assert not listed["bare"]["vectors_kept"]

@@ -13,7 +13,7 @@ from autojacobin.errors import DataError, StorageError
 from autojacobin.explorer import explorer_routes
 from autojacobin.index.index import Index
 from autojacobin.service import Client, Limits, ServiceError, serve, serving
-from tests.service.service_process import eventually
+from tests.service.service_process import asked, eventually
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_request_that_waits_too_long_gets_503(troubled, points):
             with pytest.raises(ServiceError, match="there was no answer within 0.5 s") as caught:
                 client.search(points[:1], 1)
             assert caught.value.status == 503
-            assert json.loads(client._ask("GET", "/healthz")[0]) == {"status": "ok"}  # searches hang, the rest goes on
+            assert json.loads(asked(client, "/healthz")) == {"status": "ok"}  # searches hang, the rest goes on
         finally:
             troubled.hold.set()
         assert client.search(points[:1], 1)[1].tolist() == [[0]]
@@ -102,12 +102,12 @@ def test_requests_of_the_page_count_in_the_queue_too(troubled, points):
             assert eventually(lambda: _metric(client, "autojacobin_requests_inside") == 1)
             for path in ("/explorer/ids?index=points", "/explorer/codes?index=points&ids=1"):
                 with pytest.raises(ServiceError, match="the service is busy") as caught:
-                    client._ask("GET", path)
+                    asked(client, path)
                 assert caught.value.status == 503
         finally:
             troubled.hold.set()
         assert first.result()[1].tolist() == [[0]]
-        assert json.loads(client._ask("GET", "/explorer/codes?index=points&ids=1")[0])["bits"] == 16
+        assert json.loads(asked(client, "/explorer/codes?index=points&ids=1"))["bits"] == 16
 
 
 def test_ids_to_start_from_are_listed_once_per_version(points):
@@ -124,7 +124,7 @@ def test_ids_to_start_from_are_listed_once_per_version(points):
     with serving({"points": index}, pages=explorer_routes) as address, Client(address) as client:
 
         def shown():
-            return json.loads(client._ask("GET", "/explorer/ids?index=points")[0])["ids"]
+            return json.loads(asked(client, "/explorer/ids?index=points"))["ids"]
 
         assert shown() == shown() == list(range(0, 7 * len(points), 7 * 21))
         assert Counting.listed == 1
@@ -135,13 +135,13 @@ def test_ids_to_start_from_are_listed_once_per_version(points):
 
 def _ready(client):
     try:
-        return client._ask("GET", "/readyz")[0]
+        return asked(client, "/readyz")
     except ServiceError:
         return False
 
 
 def _metric(client, line):
-    text = client._ask("GET", "/metrics")[0].decode()
+    text = asked(client, "/metrics").decode()
     return sum(float(found.rpartition(" ")[2]) for found in text.splitlines() if found.startswith(line + " "))
 
 

@@ -93,6 +93,30 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again():
         assert server.asked == 2
 
 
+def test_a_write_that_was_lost_is_not_repeated():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connections = []
+
+        def hang_up():
+            for number in range(2):
+                connection, _ = listener.accept()
+                connections.append(connection)
+                with connection:
+                    connection.recv(2**16)
+                    if number == 0:
+                        connection.sendall(LISTED)
+                        connection.recv(2**16)  # until the client closes
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        with Client(f"http://127.0.0.1:{listener.getsockname()[1]}") as client:
+            assert client.indexes() == []
+            with pytest.raises(StorageError, match="cannot be reached"):
+                client.remove([1], index="points")
+        thread.join()
+    assert len(connections) == 2  # one for each call
+
+
 @pytest.mark.parametrize("answer", [SHAPELESS, SHORT], ids=["no shape", "too short"])
 def test_another_server_is_reported_as_no_service(answer):
     with (

@@ -3,15 +3,16 @@
 import asyncio
 import threading
 
+import numpy as np
 import pytest
 
 from autojacobin import ITQ, LSH
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.index.index import Index
-from autojacobin.service import Client, serving
+from autojacobin.service import Client, Limits, serving
 from autojacobin.service.problems import Problem
 from autojacobin.service.recalls import Recalls
-from autojacobin.service.registry import IndexRegistry, ServedIndex, named_paths
+from autojacobin.service.registry import IndexRegistry, ServedIndex, kind_of, named_paths
 from tests.service.conftest import WIDTH
 from tests.service.service_process import eventually
 
@@ -170,3 +171,52 @@ def test_what_a_recall_takes_is_learned_again_only_when_much_has_changed(home, p
         return learned
 
     assert asyncio.run(scenario())[:4] == [100, 100, 100, 300]
+
+
+def test_a_write_is_not_undone_by_a_version_that_was_opened_before_it(points, tmp_path):
+    with Index.create(tmp_path / "index", LSH(16, random_state=0).fit(points)) as index:
+        index.add(points[:10])
+
+    class WrittenWhileItWarms(ServedIndex):
+        written = False
+
+        def warm(self, index=None):
+            if not self.written:
+                self.written = True
+                self.write(lambda one: one.add(points[20:30]))
+
+    served = WrittenWhileItWarms("points", tmp_path / "index")
+    with Index.open(tmp_path / "index") as other:
+        other.add(points[10:20])
+    assert not served.refresh()  # which opens the version of the other, and finds that a write was faster
+    assert len(served.index) == 30
+    assert not served.refresh()  # the version of its own write is not opened again
+
+
+def test_an_empty_index_is_warmed_up_after_its_first_write(points, tmp_path):
+    Index.create(tmp_path / "index", LSH(16, random_state=0).fit(points)).close()
+    served = ServedIndex("points", tmp_path / "index")
+    served.warm()
+    assert not served._warm
+    served.write(lambda index: index.add(points))
+    served.refresh()
+    assert served._warm == {kind_of(served.index)}
+
+
+def test_codes_that_were_made_elsewhere_are_refused():
+    codes = np.random.default_rng(0).integers(0, 256, size=(10, 4), dtype=np.uint8)
+    with pytest.raises(DataError, match="mine holds codes that were made elsewhere"):
+        IndexRegistry({"mine": Index.from_codes(codes)})
+
+
+@pytest.mark.parametrize("metric", ["cosine", "inner_product"])
+def test_an_index_by_another_metric_is_served_as_the_library_searches_it(points, metric):
+    index = Index.from_vectors(points, LSH(16, random_state=0), metric=metric)
+    limits = Limits(request_seconds=600)
+    with serving({"points": index}, limits=limits) as address, Client(address, timeout=600) as client:
+        listed = client.indexes()[0]
+        assert (listed["metric"], listed["features"]) == (metric, WIDTH)
+        for found, expected in zip(client.search(points[:3], 4), index.search(points[:3], 4), strict=True):
+            np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(client.search(ids=[2], k=4)[1], index.search(points[2:3], 4)[1])
+        assert len(client.encode(points[:3])) == 3

@@ -18,7 +18,7 @@ from autojacobin import LSH
 from autojacobin.index.index import Index
 from autojacobin.service import Client, Limits, ServiceError, serve, serving
 from tests.service.conftest import WIDTH
-from tests.service.service_process import eventually
+from tests.service.service_process import asked, eventually
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _ROWS, _K = 1000, 1000  # of the large answer: 16 MB, more than the buffers of a connection take
@@ -227,7 +227,7 @@ def test_a_place_in_the_queue_is_taken_when_the_body_is_whole(many, monkeypatch)
 
 def _is_ready(client):
     try:
-        return client._ask("GET", "/readyz")
+        return asked(client, "/readyz")
     except ServiceError:
         return False
 

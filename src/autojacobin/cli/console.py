@@ -140,7 +140,9 @@ def as_text(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={part}" for name, part in value.items())
-    return str(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -210,6 +210,12 @@ def _open(source: Path) -> Iterator[Index | Codes]:
 
     if source.is_dir():
         with Index.open(source) as index:
+            kind = index.info()["ids"]
+            if kind != "integer":
+                raise DataError(
+                    f"engines get whole numbers as ids, got {source}, whose ids are of the kind {kind}; build an index "
+                    "with whole numbers, and keep the names beside it"
+                )
             yield index
     elif source.exists():
         yield Codes.load(source)

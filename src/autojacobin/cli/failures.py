@@ -32,6 +32,9 @@ _OPTIONS = {
     "pass rerank=False": "give --no-rerank",
     "build it with keep_vectors=True": "build it without --no-vectors",
     "make one with Index.create": "make one with: autojacobin index build",
+    "or ask with `id in index`": "or look it up with: autojacobin index get INDEX ID",
+    "give one with index.add(vectors, payload=...)": "give one with: autojacobin index add --payload FILE",
+    "give one with index.add(…, payload=…)": "give one with: autojacobin index add --payload FILE",
     'use device="cpu" instead': "use --device cpu instead",
 }
 _tracebacks_shown = False

@@ -1,21 +1,26 @@
 """Files as the command line names them: a path, ``PATH::PART``, or ``-`` for the standard input or output.
 
-Vectors have any format that the library reads. Codes and neighbours are written in the format that the ending gives:
+Vectors have any format that the library reads; ids and columns have those of cli/columns.py. Codes and neighbours are
+written in the format that the ending gives:
 
 | ending | codes | neighbours |
 |---|---|---|
 | ``.npz`` | as ``Codes.load`` reads it | arrays ``ids`` and ``distances`` |
 | ``.npy`` | the packed bytes | the ids |
-| ``.parquet`` | column ``code``, lists of bytes | columns ``ids`` and ``distances``, lists |
-| ``.csv`` | ``row,code``, bytes as hexadecimal digits | ``query,rank,id,distance``, one line per neighbour |
-| ``.jsonl`` | ``{"row": 0, "code": "0f…"}`` | ``{"query": 0, "ids": […], "distances": […]}`` |
+| ``.parquet`` | column ``code``, lists of bytes | columns ``ids`` and ``distances`` and those of the payload, lists |
+| ``.csv`` | ``row,code``, bytes as hexadecimal digits | ``query,rank,id,distance,…``, one line per neighbour |
+| ``.jsonl`` | ``{"row": 0, "code": "0f…"}`` | ``{"query": 0, "ids": […], "distances": […], "payload": […]}`` |
 
-The standard output gets JSON lines.
+The standard output gets JSON lines. Where a filter leaves fewer neighbours than were asked for, the rest is null in
+Parquet and JSON lines, -1 (or an empty name) and NaN in npy and npz, and left out in CSV.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
+import json
 import os
 import shutil
 import sys
@@ -42,7 +47,7 @@ if TYPE_CHECKING:
     from autojacobin.index.index import Index
 
 __all__ = [
-    "STREAM", "chained", "check_output", "is_stream", "load_model", "open_index", "opened", "read_ids", "split_part",
+    "STREAM", "chained", "check_output", "is_stream", "load_model", "open_index", "opened", "split_part",
     "write_codes", "write_neighbours",
 ]  # fmt: skip
 
@@ -110,29 +115,6 @@ def open_index(path: Path) -> Index:
     return Index.open(path)
 
 
-def read_ids(path: str) -> npt.NDArray[np.int64]:
-    """Read ids from an npy file, or from text with one whole number per line."""
-    shown = redacted_address(path)
-    try:
-        if path.endswith(".npy"):
-            return _whole_numbers(shown, np.load(path, allow_pickle=False))
-        text = sys.stdin.read() if path == STREAM else Path(path).read_text(encoding="utf-8")
-        return np.array([int(word) for word in text.split()], dtype=np.int64)
-    except OSError as error:
-        raise StorageError(f"cannot read the ids in {shown}: {(error.strerror or str(error)).lower()}") from None
-    except (ValueError, OverflowError, EOFError) as error:
-        raise FormatError(
-            f"the ids in {shown} cannot be read: {error}; expected whole numbers from 0 to 2^63 - 1, one per line, "
-            "or an npy file of them"
-        ) from None
-
-
-def _whole_numbers(shown: str, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    if array.dtype.kind not in "iu" or array.size != max(array.shape, default=0):
-        raise DataError(f"the ids in {shown} must be a row of whole numbers, got {array.dtype} of shape {array.shape}")
-    return array.reshape(-1)
-
-
 def is_stream(output: Path) -> bool:
     """Whether the output is the standard output."""
     return str(output) == STREAM
@@ -171,13 +153,22 @@ def write_codes(output: Path, codes: Codes, bitorder: BitOrder = "little") -> No
         write_vectors(output, codes.to_packed(bitorder), part="code" if kind == "parquet" else None, format=kind)
 
 
-def write_neighbours(output: Path, distances: npt.NDArray[Any], ids: npt.NDArray[np.int64]) -> None:
-    """Write the result of a search in the format that the ending gives."""
+def write_neighbours(output: Path, distances: npt.NDArray[Any], ids: npt.NDArray[Any], payload: Any = None) -> None:
+    """Write the result of a search in the format that the ending gives.
+
+    ``payload`` is an Arrow table with a row for each neighbour, which CSV, JSON lines and Parquet can hold.
+    """
     kind = "jsonl" if is_stream(output) else _KINDS[output.suffix.lower()]
-    if kind in ("csv", "jsonl"):
-        _write_lines(output, _neighbour_lines(distances, ids, kind))
+    if kind == "csv":
+        _write_lines(output, _csv_lines(distances, ids, payload))
+    elif kind == "jsonl":
+        _write_lines(output, _json_lines(distances, ids, payload))
     elif kind == "parquet":
-        _write_parquet(output, {"ids": ids, "distances": distances})
+        _write_parquet(output, distances, ids, payload)
+    elif ids.dtype == object:  # names, which are no vectors
+        names = np.array([["" if id is None else str(id) for id in row] for row in ids], dtype=np.str_)
+        with atomic_writer(output) as stream:
+            np.save(stream, names) if kind == "npy" else np.savez(stream, ids=names, distances=distances)
     else:
         from autojacobin.datasets import write_vectors
 
@@ -192,16 +183,47 @@ def _code_lines(packed: npt.NDArray[np.uint8], kind: str) -> Iterator[str]:
         yield line.format(row, code.tobytes().hex())
 
 
-def _neighbour_lines(distances: npt.NDArray[Any], ids: npt.NDArray[np.int64], kind: str) -> Iterator[str]:
-    if kind == "csv":
-        yield "query,rank,id,distance"
+def _csv_lines(distances: npt.NDArray[Any], ids: npt.NDArray[Any], payload: Any) -> Iterator[str]:
+    from autojacobin.service.responses import as_json_value, is_missing
+
+    def line(*cells: Any) -> str:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="").writerow(cells)
+        return text.getvalue()
+
+    columns = [] if payload is None else payload.column_names
+    yield line("query", "rank", "id", "distance", *columns)
+    missing = is_missing(ids)
     for query, (near, far) in enumerate(zip(ids, distances, strict=True)):
+        rows = _rows_of(payload, query, len(near))
+        for rank, (id, distance) in enumerate(zip(near, far.astype(str), strict=True)):
+            if not missing[query, rank]:
+                values = map(as_json_value, rows[rank].values())
+                cells = (json.dumps(value) if isinstance(value, list | dict) else value for value in values)
+                yield line(query, rank + 1, id, distance, *cells)
+
+
+def _json_lines(distances: npt.NDArray[Any], ids: npt.NDArray[Any], payload: Any) -> Iterator[str]:
+    from autojacobin.service.responses import as_json_value, is_missing
+
+    missing = is_missing(ids)
+    for query, (near, far) in enumerate(zip(ids, distances, strict=True)):
+        gone = missing[query].tolist()
+        pairs = zip(near.tolist(), gone, strict=True)
+        names = [None if lost else id if isinstance(id, int) else str(id) for id, lost in pairs]
         digits = far.astype(str)  # the shortest that give the number back, in float32 too
-        if kind == "csv":
-            for rank, (id, distance) in enumerate(zip(near, digits, strict=True), 1):
-                yield f"{query},{rank},{id},{distance}"
-        else:
-            yield f'{{"query": {query}, "ids": {near.tolist()}, "distances": [{", ".join(digits)}]}}'
+        shown = ", ".join("null" if lost else number for number, lost in zip(digits, gone, strict=True))
+        text = f'{{"query": {query}, "ids": {json.dumps(names, ensure_ascii=False)}, "distances": [{shown}]'
+        if payload is not None:
+            rows = _rows_of(payload, query, len(near))
+            entries = [None if lost else as_json_value(row) for row, lost in zip(rows, gone, strict=True)]
+            text += f', "payload": {json.dumps(entries, ensure_ascii=False)}'
+        yield text + "}"
+
+
+def _rows_of(payload: Any, query: int, k: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [{}] * k if payload is None else payload[query * k : query * k + k].to_pylist()
+    return rows
 
 
 def _write_lines(output: Path, lines: Iterator[str]) -> None:
@@ -218,15 +240,22 @@ def _write_batches(stream: BinaryIO, lines: Iterator[str]) -> None:
         stream.write("".join(f"{line}\n" for line in batch).encode())
 
 
-def _write_parquet(output: Path, columns: dict[str, npt.NDArray[Any]]) -> None:
+def _write_parquet(output: Path, distances: npt.NDArray[Any], ids: npt.NDArray[Any], payload: Any) -> None:
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise MissingExtraError("pyarrow", "data", "writing Parquet") from None
-    lists = {
-        name: pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(matrix.ravel()), matrix.shape[1])
-        for name, matrix in columns.items()
+    from autojacobin.service.responses import is_missing
+
+    missing, k = is_missing(ids).ravel(), ids.shape[1]
+    plain = ids.ravel() if ids.dtype != object else [None if id is None else str(id) for id in ids.flat]
+    columns = {
+        "ids": pyarrow.array(plain, mask=missing if missing.any() and ids.dtype != object else None),
+        "distances": pyarrow.array(distances.ravel(), mask=missing if missing.any() else None),
     }
+    for name in () if payload is None else payload.column_names:
+        columns[name] = payload.column(name).combine_chunks()
+    lists = {name: pyarrow.FixedSizeListArray.from_arrays(column, k) for name, column in columns.items()}
     with atomic_writer(output) as stream:
         pyarrow.parquet.write_table(pyarrow.table(lists), stream, use_dictionary=False)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
+from autojacobin.cli.columns import as_ids, read_ids, read_payload
 from autojacobin.cli.console import print_facts, print_sentence, progress_bar
-from autojacobin.cli.files import STREAM, chained, load_model, open_index, read_ids
+from autojacobin.cli.files import STREAM, chained, load_model, open_index
 from autojacobin.cli.options import (
     AsJson,
+    Columns,
     Config,
     Debug,
     Format,
@@ -22,12 +26,16 @@ from autojacobin.cli.options import (
     Partitions,
     Quiet,
     Threads,
+    split_columns,
 )
 from autojacobin.cli.settings import write_settings
 from autojacobin.core.files import whole_folder
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import StorageError
 from autojacobin.hashers import Hasher
+
+if TYPE_CHECKING:
+    from autojacobin.index.index import Index
 
 __all__ = ["app"]
 
@@ -37,7 +45,20 @@ _Vectors = Annotated[
     list[str], typer.Argument(metavar="VECTORS", help="Files of vectors, each a path, PATH::PART, or -.")
 ]
 _Ids = Annotated[
-    str | None, typer.Option("--ids", metavar="FILE", help="An id for each vector: text with one per line, .npy, or -.")
+    str | None,
+    typer.Option(
+        "--ids",
+        metavar="FILE",
+        help="An id for each vector, whole numbers or names: text with one per line, .npy, x.parquet::COLUMN, or -.",
+    ),
+]
+_Payload = Annotated[
+    Path | None,
+    typer.Option("--payload", metavar="FILE", help="Columns beside the vectors: .parquet, .csv, .jsonl or .arrow."),
+]
+_Listed = Annotated[
+    str | None,
+    typer.Option("--ids", metavar="FILE", help="File of ids: text with one per line, .npy, x.parquet::COLUMN, or -."),
 ]
 
 
@@ -48,6 +69,7 @@ def build(
     vectors: _Vectors,
     index: Annotated[Path, typer.Argument(metavar="INDEX", help="Folder to make; it must not exist, or be empty.")],
     ids: _Ids = None,
+    payload: _Payload = None,
     keep_vectors: KeepVectors = True,
     partitions: Partitions = None,
     format: Format = None,
@@ -60,6 +82,8 @@ def build(
     """Make an index of vectors. It appears when it is complete, or not at all.
 
     Example: autojacobin index build model.safetensors base.npy my-index
+
+    Example: autojacobin index build model.safetensors base.npy my-index --ids names.txt --payload facts.csv
     """
     from autojacobin.index.index import Index
 
@@ -70,11 +94,11 @@ def build(
     chosen = None if ids is None else read_ids(ids)
     with (
         progress_bar(quiet=quiet or as_json) as progress,
-        chained(vectors, format, progress, "adding vectors") as (blocks, _),
+        chained(vectors, format, progress, "adding vectors") as (blocks, count),
         whole_folder(index.absolute(), "free some space, or give another path") as folder,
         Index.create(folder, _reporting(hasher, progress), keep_vectors=keep_vectors, partitions=lists) as made,
     ):
-        made.add(blocks, chosen)
+        made.add(blocks, chosen, None if payload is None else read_payload(payload, count))
         figures = made.info()
     write_settings(context, index)
     sentence = f"Made {index}: {figures['vectors']:,} vectors, {figures['bits']} bits each, {figures['bytes']:,} bytes."
@@ -93,6 +117,7 @@ def add(
     index: IndexPath,
     vectors: _Vectors,
     ids: _Ids = None,
+    payload: _Payload = None,
     format: Format = None,
     _threads: Threads = None,
     quiet: Quiet = False,
@@ -104,10 +129,10 @@ def add(
     Example: autojacobin index add my-index more.npy
     """
     _check_streams(vectors, ids)
-    chosen = None if ids is None else read_ids(ids)
     with open_index(index) as opened, progress_bar(quiet=quiet or as_json) as progress:
+        chosen = None if ids is None else read_ids(ids, _id_kind(opened))
         with chained(vectors, format, progress, "adding vectors") as (blocks, count):
-            opened.add(blocks, chosen)
+            opened.add(blocks, chosen, None if payload is None else read_payload(payload, count))
         figures = opened.info()
     sentence = f"Added {count:,} vectors to {index}, which now holds {figures['vectors']:,}."
     print_sentence(sentence, {"index": index, "added": count, **figures}, quiet=quiet, as_json=as_json)
@@ -116,10 +141,8 @@ def add(
 @app.command()
 def remove(
     index: IndexPath,
-    ids: Annotated[list[int] | None, typer.Argument(metavar="ID", min=0, help="Ids to remove.")] = None,
-    listed: Annotated[
-        str | None, typer.Option("--ids", metavar="FILE", help="File of ids: text with one per line, .npy, or -.")
-    ] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids to remove.")] = None,
+    listed: _Listed = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     _debug: Debug = False,
@@ -128,15 +151,57 @@ def remove(
 
     Example: autojacobin index remove my-index 3 14 15
     """
-    if bool(ids) == (listed is not None):
-        raise typer.BadParameter("give the ids either as arguments or by --ids FILE", param_hint="'ID'")
+    _check_either(ids, listed)
     with open_index(index) as opened:
         before = len(opened)
-        opened.remove(read_ids(listed) if listed is not None else ids or [])
+        opened.remove(_ids_in(opened, ids, listed))
         left = len(opened)
     sentence = f"Removed {before - left:,} vectors from {index}, which now holds {left:,}."
     facts = {"index": index, "removed": before - left, "vectors": left}
     print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
+
+
+@app.command()
+def get(
+    index: IndexPath,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids to look up.")] = None,
+    listed: _Listed = None,
+    columns: Columns = None,
+    _debug: Debug = False,
+) -> None:
+    """Print the payload of vectors as JSON lines. If one id is unknown, nothing is printed.
+
+    Example: autojacobin index get my-index 3 14 15
+    """
+    from autojacobin.service.responses import as_json_value
+
+    _check_either(ids, listed)
+    with open_index(index) as opened:
+        wanted = _ids_in(opened, ids, listed)
+        if columns is None and not opened.info()["columns"]:
+            opened.codes(wanted)  # raises if one is unknown
+            rows: list[dict[str, Any]] = [{} for _ in wanted]
+        else:
+            rows = opened.get(wanted, split_columns(columns)).to_pylist()
+    for id, row in zip(wanted, rows, strict=True):
+        shown = int(id) if isinstance(id, np.integer) else str(id)
+        typer.echo(json.dumps({"id": shown, **as_json_value(row)}, ensure_ascii=False))
+
+
+def _check_either(ids: list[str] | None, listed: str | None) -> None:
+    if bool(ids) == (listed is not None):
+        raise typer.BadParameter("give the ids either as arguments or by --ids FILE", param_hint="'ID'")
+
+
+def _ids_in(index: Index, ids: list[str] | None, listed: str | None) -> Any:
+    kind = str(index.info()["ids"])
+    return read_ids(listed, kind) if listed is not None else as_ids(ids or [], kind)
+
+
+def _id_kind(index: Index) -> str | None:
+    """The kind of the ids of an index; None if the next vectors decide it."""
+    kind = str(index.info()["ids"])
+    return None if kind == "integer" and not len(index) else kind
 
 
 @app.command()
@@ -199,7 +264,7 @@ def repair(
 
 @app.command()
 def info(path: IndexPath, as_json: AsJson = False, _debug: Debug = False) -> None:
-    """Print the figures of an index: vectors, bits, segments, bytes.
+    """Print the figures of an index: vectors, bits, kind of ids, columns, lists, segments, bytes.
 
     Example: autojacobin index info my-index
     """

@@ -70,6 +70,11 @@ def _show_tracebacks(context: typer.Context, wanted: bool) -> bool:
     return wanted
 
 
+def split_columns(names: str | None) -> list[str] | None:
+    """Give the names that an option lists, separated by commas."""
+    return None if names is None else [name.strip() for name in names.split(",")]
+
+
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="Model that `autojacobin train` wrote.")]
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder of the index.")]
 QueriesPath = Annotated[str, typer.Argument(metavar="QUERIES", help="File of query vectors, PATH::PART, or -.")]
@@ -137,6 +142,9 @@ Partitions = Annotated[
 ]
 KeepVectors = Annotated[
     bool, typer.Option("--vectors/--no-vectors", help="Keep the vectors too; re-ranking needs them.")
+]
+Columns = Annotated[
+    str | None, typer.Option("--columns", metavar="NAMES", help="Columns of the payload, separated by commas.")
 ]
 SetName = Annotated[str, typer.Option("--set", help="A set of the catalogue, or the path of your own.")]
 DataFolder = Annotated[

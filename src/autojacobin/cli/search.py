@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 
 from autojacobin.cli import options
+from autojacobin.cli.columns import read_ids
 from autojacobin.cli.console import (
     as_text,
     print_json,
@@ -54,6 +55,18 @@ _Recall = Annotated[
         help="Share of the true neighbours to find, such as 0.95, or 1 for an exact search; chooses the candidates.",
     ),
 ]
+_Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="CONDITION",
+        help="Search among vectors whose payload meets it: \"price < 10 and lang = 'de'\".",
+    ),
+]
+_Among = Annotated[
+    str | None,
+    typer.Option("--among", metavar="FILE", help="Search among these ids: text with one per line, .npy, or -."),
+]
 
 
 def search(
@@ -67,6 +80,9 @@ def search(
     distance: options.ByDistance = None,
     rerank: options.Rerank = True,
     probes: _Probes = None,
+    where: _Where = None,
+    among: _Among = None,
+    columns: options.Columns = None,
     format: options.Format = None,
     _threads: options.Threads = None,
     _config: options.Config = None,
@@ -83,16 +99,24 @@ def search(
     Example: autojacobin search my-index queries.npy found.csv --recall 0.95
 
     Example: autojacobin search my-index queries.npy - -k 3 --no-rerank
+
+    Example: autojacobin search my-index queries.npy found.jsonl --among allowed.txt
     """
     check_output(out, "OUT", inputs=[queries])
-    how = SearchOptions(distance, candidates, recall, rerank, probes)
+    if columns is not None and out.suffix.lower() in (".npy", ".npz"):
+        raise typer.BadParameter(f"{out} cannot hold them; write .csv, .jsonl or .parquet", param_hint="'--columns'")
+    if [queries, among].count(STREAM) > 1:
+        raise typer.BadParameter("the standard input can be read once; give - once at most", param_hint="'--among'")
+    how = SearchOptions(distance, candidates, recall, rerank, probes, where, options.split_columns(columns))
     with open_index(index) as opened_index, opened(queries, format) as asked:
+        if among is not None:
+            how.among = read_ids(among, opened_index.info()["ids"])
         with progress_bar(quiet=quiet or as_json) as progress:
             start = time.perf_counter()
-            distances, ids = how.run(opened_index, asked, k, progress)
+            distances, ids, payload = how.run(opened_index, asked, k, progress)
             seconds = time.perf_counter() - start
         n = len(opened_index)
-    write_neighbours(out, distances, ids)
+    write_neighbours(out, distances, ids, payload)
     if is_stream(out):  # its reader expects only neighbours
         return
     write_settings(context, out)
@@ -214,12 +238,17 @@ def _from_index(path: Path, asked: Vectors, wanted: _Wanted, how: SearchOptions,
     from autojacobin.evaluation import ground_truth
 
     with open_index(path) as index:
+        if wanted.truth is not None and index.info()["ids"] != "integer":
+            raise typer.BadParameter("it holds whole numbers, but this index has names", param_hint="'--truth'")
         ks = wanted.ks(len(index), (_K_OF_SEARCH,))  # a larger k would re-rank more candidates
         retrieved = wanted.retrieved(len(index), ks[-1])
-        _, ids = how.run(index, asked, retrieved, progress)
-        true = wanted.read_truth(asked)
-        if true is None:
-            names = index.ids
+        _, ids, _ = how.run(index, asked, retrieved, progress)
+        true, names = wanted.read_truth(asked), index.ids
+        if names.dtype == object:  # measures compare whole numbers
+            numbers = {name: number for number, name in enumerate(names)}
+            ids = np.array([[numbers[name] for name in row] for row in ids])
+            true = ground_truth(index.vectors(names), asked, ks[-1], progress=progress)
+        elif true is None:
             true = names[ground_truth(index.vectors(names), asked, ks[-1], progress=progress)]
         figures = index.info()
     about = {"index": path, "method": figures["hasher"], "bits": figures["bits"], "vectors": figures["vectors"]}
@@ -239,6 +268,9 @@ class SearchOptions:
     recall: float | None
     rerank: bool
     probes: int | None = None
+    where: str | None = None
+    columns: list[str] | None = None
+    among: Any = None
 
     def __post_init__(self) -> None:
         for name, given in (("--candidates", self.candidates), ("--recall", self.recall)):
@@ -253,41 +285,58 @@ class SearchOptions:
     def _name(self) -> str | None:
         return self.distance.value if isinstance(self.distance, options.Distance) else self.distance
 
+    @property
+    def _is_filtered(self) -> bool:
+        return self.where is not None or self.among is not None
+
     def arguments(self) -> dict[str, Any]:
         """Give the arguments for ``Index.search``, except for a wanted recall."""
         return {"candidates": self.candidates, "distance": self._name, "rerank": self.rerank}
 
     def run(
         self, index: Index, queries: Vectors, k: int, progress: Progress
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-        """Search for all queries, block by block; ``recall`` sets ``candidates``."""
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
+        """Search for all queries, block by block; give distances, ids, and the columns if there are any.
+
+        Without a filter, ``recall`` sets ``candidates``.
+        """
         from autojacobin.core.vectors import as_floats
         from autojacobin.search.distances import as_distance
 
         self.distance = as_distance(self._name, index.hasher.distances)
-        if self.recall is not None:
+        extra: dict[str, Any] = {"among": self.among, "where": self.where, "columns": self.columns}
+        if self.recall is not None and self._is_filtered:
+            extra["recall"] = self.recall
+        elif self.recall is not None:
             progress("choosing candidates", 0, 0)
             chosen = index.calibrated(k, self.recall, distance=self.distance)
             self.candidates, self.probes = chosen.candidates, chosen.probes
         found, row = [], 0
         for block in report_blocks(queries.blocks(_QUERIES_PER_BLOCK), len(queries), progress, "searching"):
             as_floats(block, row)  # reports a NaN with its row in the file
-            found.append(index.search(block, k, probes=self.probes, **self.arguments()))
+            found.append(index.search(block, k, probes=self.probes, **extra, **self.arguments()))
             row += len(block)
-        distances, ids = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return distances, ids
+        distances, ids = (np.concatenate([part[place] for part in found]) for place in (0, 1))
+        if self.columns is None:
+            return distances, ids, None
+        import pyarrow
+
+        return distances, ids, pyarrow.concat_tables([part[2] for part in found])
 
     def facts(self, k: int, n: int) -> dict[str, Any]:
         """Give the options, and the candidates used, of a search for ``k`` among ``n`` vectors."""
         from autojacobin.search.arguments import as_candidates
 
-        used = min(as_candidates(self.candidates, k), n) if self.rerank else None
+        chosen_inside = self.recall is not None and self._is_filtered
+        used = min(as_candidates(self.candidates, k), n) if self.rerank and not chosen_inside else None
         facts = {
             "distance": self.distance,
             "rerank": self.rerank,
             "recall": self.recall,
             "candidates": used,
             "probes": self.probes,
+            "where": self.where,
+            "among": None if self.among is None else len(self.among),
         }
         return {name: value for name, value in facts.items() if value is not None}
 

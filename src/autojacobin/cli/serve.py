@@ -16,7 +16,7 @@ from autojacobin.cli.console import single_bar
 from autojacobin.cli.failures import stoppable
 from autojacobin.cli.options import Config, DataFolder, Debug, Threads
 from autojacobin.errors import DataError
-from autojacobin.service.access import TOKEN_VARIABLE, Access, Limits, read_token
+from autojacobin.service.access import TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, Access, Limits, read_token
 from autojacobin.service.server import DEFAULT_PORT
 
 if TYPE_CHECKING:
@@ -35,6 +35,13 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = DEFAULT_PORT,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help=f"File with the token; default: ${TOKEN_VARIABLE}.")
+    ] = None,
+    writable: Annotated[
+        bool, typer.Option("--writable", help="Let requests with the token for writing add and remove vectors.")
+    ] = False,
+    write_token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help=f"File with the token for writing; default: ${WRITE_TOKEN_VARIABLE}."),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
@@ -63,7 +70,8 @@ def serve(
 ) -> None:
     """Serve indexes over HTTP: a JSON API and a page.
 
-    Programs send POST /v1/search. GET /openapi.json describes all requests, and / is the page.
+    Programs send POST /v1/search. GET /openapi.json describes all requests, and / is the page. The service only reads,
+    unless --writable is given.
 
     Example: autojacobin serve my-index photos=other/index --port 8571
     """
@@ -84,7 +92,8 @@ def serve(
         body_seconds=body_seconds,
         connections=max_connections,
     )
-    access = Access(read_token(token_file), tuple(allow_host or ()), tuple(cors or ()))
+    write_token = _write_token(writable, write_token_file)
+    access = Access(read_token(token_file), tuple(allow_host or ()), tuple(cors or ()), write_token)
     paths = named_paths(indexes)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("autojacobin.service").setLevel(logging.INFO)
@@ -100,6 +109,23 @@ def serve(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+def _write_token(writable: bool, file: Path | None) -> str | None:
+    """Give the token for writing, which a writable service must have and another must not."""
+    if not writable:
+        if file is not None:
+            raise typer.BadParameter(
+                "it is for a service that writes; add --writable", param_hint="'--write-token-file'"
+            )
+        return None
+    token = read_token(file, WRITE_TOKEN_VARIABLE)
+    if token is None:
+        raise DataError(
+            "a writable service needs a token for writing, got none; put one into a file for --write-token-file or "
+            f"into {WRITE_TOKEN_VARIABLE}"
+        )
+    return token
 
 
 def explore(

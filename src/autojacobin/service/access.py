@@ -1,4 +1,4 @@
-"""Access and limits: who may send requests (token, hosts, origins), and how much they may ask for."""
+"""Access and limits: who may read and write (tokens, hosts, origins), and how much a request may ask for."""
 
 from __future__ import annotations
 
@@ -15,21 +15,26 @@ from pathlib import Path
 from autojacobin.errors import DataError, StorageError
 from autojacobin.service.problems import Problem
 
-__all__ = ["PUBLIC_PATHS", "TOKEN_VARIABLE", "VECTORS_TOGETHER", "Access", "Limits", "is_loopback", "read_token"]
+__all__ = [
+    "PUBLIC_PATHS", "TOKEN_VARIABLE", "VECTORS_TOGETHER", "WRITE_TOKEN_VARIABLE", "Access", "Limits", "is_loopback",
+    "is_write_path", "read_token",
+]  # fmt: skip
 
 TOKEN_VARIABLE = "AUTOJACOBIN_TOKEN"
+WRITE_TOKEN_VARIABLE = "AUTOJACOBIN_WRITE_TOKEN"
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})  # probes carry no token, and learn only yes or no
 VECTORS_TOGETHER = 512  # most vectors of several requests that one call searches for
 
 _SHORTEST_TOKEN = 16
 _TOKEN = re.compile(r"[!-~]+")
 _ORIGIN = re.compile(r"https?://[^/\s*]+")
+_WRITE_PATH = re.compile(r"/v1/[^/]+/vectors")
 _CHALLENGE = 'Bearer realm="autojacobin", Basic realm="autojacobin", charset="UTF-8"'
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may send requests.
+    """Who may send requests, and who may write.
 
     Parameters
     ----------
@@ -41,17 +46,27 @@ class Access:
         elsewhere whose own name points at this machine could read the responses.
     origins : tuple of str
         Origins, such as ``https://example.org``, whose pages may send requests from a browser; none by default.
+    write_token : str, optional
+        Requests that add or remove vectors must have it, as a bearer token. It also allows everything that ``token``
+        does. Without it, the service only reads.
     """
 
     token: str | None = field(default=None, repr=False)
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    write_token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.token is not None and (len(self.token) < _SHORTEST_TOKEN or not _TOKEN.fullmatch(self.token)):
+        for token in (self.token, self.write_token):
+            if token is not None and (len(token) < _SHORTEST_TOKEN or not _TOKEN.fullmatch(token)):
+                raise DataError(
+                    f"a token must be {_SHORTEST_TOKEN} or more ASCII characters without spaces, got one that is not; "
+                    "make one with: openssl rand -hex 32"
+                )
+        if self.write_token is not None and self.write_token == self.token:
             raise DataError(
-                f"a token must be {_SHORTEST_TOKEN} or more ASCII characters without spaces, got one that is not; "
-                "make one with: openssl rand -hex 32"
+                "the token for writing must differ from the one for reading, got the same twice; "
+                "make another with: openssl rand -hex 32"
             )
         for origin in self.origins:
             if not _ORIGIN.fullmatch(origin):
@@ -69,11 +84,20 @@ class Access:
         """Refuse a request without access."""
         if path in PUBLIC_PATHS:
             return
+        given = headers.get(b"authorization", b"")
+        if _is_token(_bearer_token(given), self.write_token):  # not a password, which browsers send by themselves
+            return
         if self.token is None:
             self._check_host(headers.get(b"host", b"").decode("latin-1"))
-        elif not hmac.compare_digest(_given_token(headers.get(b"authorization", b"")), self.token.encode()):
+        elif not _is_token(_bearer_token(given) or _password(given), self.token):
             detail = "a token is required, got none or a wrong one; send it as Authorization: Bearer TOKEN"
             raise Problem(401, "unauthorized", detail, {"WWW-Authenticate": _CHALLENGE})
+        if is_write_path(path):
+            if self.write_token is None:
+                detail = "this service only reads, got a request to write; start it with --writable to allow that"
+                raise Problem(403, "read-only", detail)
+            detail = "the token for writing is required, got none or another; send it as Authorization: Bearer TOKEN"
+            raise Problem(401, "unauthorized", detail, {"WWW-Authenticate": "Bearer"})
 
     def _check_host(self, host: str) -> None:
         name = host.lower().rpartition("]")[0] + "]" if host.startswith("[") else host.lower().partition(":")[0]
@@ -147,10 +171,15 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def read_token(file: str | os.PathLike[str] | None = None) -> str | None:
-    """Give the token in a file, else the one in the environment, else none."""
+def is_write_path(path: str) -> bool:
+    """Tell whether requests to a path change an index."""
+    return _WRITE_PATH.fullmatch(path) is not None
+
+
+def read_token(file: str | os.PathLike[str] | None = None, variable: str = TOKEN_VARIABLE) -> str | None:
+    """Give the token in a file, else the one in a variable of the environment, else none."""
     if file is None:
-        return os.environ.get(TOKEN_VARIABLE, "").strip() or None
+        return os.environ.get(variable, "").strip() or None
     try:
         token = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -161,13 +190,21 @@ def read_token(file: str | os.PathLike[str] | None = None) -> str | None:
     return token
 
 
-def _given_token(authorization: bytes) -> bytes:
+def _is_token(given: bytes, token: str | None) -> bool:
+    """Compare in a time that does not depend on where the two differ."""
+    return token is not None and hmac.compare_digest(given, token.encode())
+
+
+def _bearer_token(authorization: bytes) -> bytes:
     scheme, _, value = authorization.partition(b" ")
-    if scheme.lower() == b"bearer":
-        return value.strip()
-    if scheme.lower() == b"basic":
-        try:
-            return base64.b64decode(value.strip(), validate=True).partition(b":")[2]
-        except binascii.Error:
-            return b""
-    return b""
+    return value.strip() if scheme.lower() == b"bearer" else b""
+
+
+def _password(authorization: bytes) -> bytes:
+    scheme, _, value = authorization.partition(b" ")
+    if scheme.lower() != b"basic":
+        return b""
+    try:
+        return base64.b64decode(value.strip(), validate=True).partition(b":")[2]
+    except binascii.Error:
+        return b""

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from autojacobin.errors import DataError
+from autojacobin.errors import DataError, MissingExtraError
 from autojacobin.index.index import Index
 from autojacobin.search.distances import distances_of
 from autojacobin.service.access import Access, Limits
@@ -27,22 +27,27 @@ from autojacobin.service.openapi import openapi_document
 from autojacobin.service.operations import Batcher, Operation, Options, Result, run_batch
 from autojacobin.service.problems import busy, invalid
 from autojacobin.service.recalls import BackgroundThread, Recalls
-from autojacobin.service.registry import IndexRegistry
+from autojacobin.service.registry import IndexRegistry, width_of
 from autojacobin.service.requests import (
     ClientGone,
     check_cost,
     client_gone,
+    find_index,
+    read_add_request,
     read_body,
     read_encode_request,
+    read_remove_request,
     read_search_request,
 )
 from autojacobin.service.responses import GENERATION, JSON, SHAPE, Payload, codes_payload, neighbours_payload, wants_raw
+from autojacobin.service.writes import Writer
 
 __all__ = ["Pages", "Service"]
 
 Pages = Callable[[Mapping[str, Index]], list[BaseRoute]]
 
 _log = logging.getLogger("autojacobin.service")
+_FIGURES = ("vectors", "hasher", "bits", "features", "vectors_kept", "metric", "ids", "columns", "lists", "generation")
 _LARGEST_WRITTEN_HERE = 2**12  # numbers; a thread writes larger responses, so that other requests go on
 
 
@@ -67,9 +72,11 @@ class Service:
         self._recalls = Recalls()
         self._watcher = BackgroundThread("autojacobin-watcher")
         self._ready = False
+        self._writable = access.write_token is not None
         routes: list[BaseRoute] = [
             Route("/v1/search", self._search, methods=["POST"]),
             Route("/v1/encode", self._encode, methods=["POST"]),
+            Route("/v1/{index}/vectors", self._write, methods=["POST", "DELETE"]),
             Route("/v1/indexes", self._list_indexes, methods=["GET"]),
             Route("/openapi.json", self._openapi, methods=["GET"]),
             Route("/metrics", self._write_metrics, methods=["GET"]),
@@ -84,6 +91,7 @@ class Service:
             n_waiting=lambda: 0 if self._batcher is None else self._batcher.waiting_vectors,
             n_inside=lambda: queue.n_inside,
         )
+        self._writer = Writer(self._metrics.count_write)
         self.app = _with_cors(MetricsMiddleware(SecurityMiddleware(queue, access), self._metrics), access)
 
     def stop_waiting(self) -> None:
@@ -120,9 +128,14 @@ class Service:
         try:
             body = await read_body(request.receive, headers, self._limits)
             operation = read_search_request(body, headers, request.scope["query_string"], self._registry, self._limits)
-            if operation.options is not None and operation.options.recall is not None:
-                operation = await self._with_candidates(operation, operation.options, operation.options.recall)
-            result = await self._run(operation, request.receive)
+            options = operation.options
+            if options is None or options.recall is None:
+                result = await self._run(operation, request.receive)
+            elif operation.is_filtered:
+                result = await self._run_filtered(operation)
+            else:
+                operation = await self._with_candidates(operation, options, options.recall)
+                result = await self._run(operation, request.receive)
         except ClientGone:
             return Response(status_code=499)  # nobody sees it, but it is counted
         write = partial(neighbours_payload, operation.served.name, result, raw=wants_raw(headers))
@@ -140,13 +153,25 @@ class Service:
         write = partial(codes_payload, operation.served.name, result, encoding, raw=wants_raw(headers))
         return await _response(write, result)
 
+    async def _write(self, request: Request) -> Response:
+        served = find_index(request.path_params["index"], self._registry)
+        headers, query = dict(request.scope["headers"]), request.scope["query_string"]
+        try:
+            body = await read_body(request.receive, headers, self._limits)
+        except ClientGone:
+            return Response(status_code=499)
+        if request.method == "POST":
+            vectors, ids, payload = read_add_request(body, headers, query, served, self._limits)
+            return _json(await self._writer.add(served, vectors, ids, payload))
+        return _json(await self._writer.remove(served, read_remove_request(body, headers, query, served, self._limits)))
+
     async def _list_indexes(self, _: Request) -> Response:
         described = [{"name": name, **_figures(index)} for name, index in self._registry.items()]
         limits = {name: getattr(self._limits, name) for name in ("vectors", "k", "candidates", "work", "body_bytes")}
         return _json({"indexes": described, "limits": limits})
 
     async def _openapi(self, _: Request) -> Response:
-        return _json(openapi_document(self._registry, self._limits))
+        return _json(openapi_document(self._registry, self._limits, writable=self._writable))
 
     async def _write_metrics(self, _: Request) -> Response:
         return Response(self._metrics.text(), media_type=MEDIA_TYPE)
@@ -176,6 +201,15 @@ class Service:
         options = replace(options, candidates=chosen.candidates, probes=chosen.probes, recall=None)
         return check_cost(replace(operation, options=options), self._limits)
 
+    async def _run_filtered(self, operation: Operation) -> Result:
+        """Search with a filter and a recall, which the library has to learn for the filter."""
+        (result,) = await self._recalls.run_filtered(lambda: run_batch([operation]), self._limits.request_seconds)
+        if isinstance(result, DataError | MissingExtraError):
+            raise invalid(str(result)) from result
+        if isinstance(result, Exception):
+            raise result
+        return result
+
     async def _run(self, operation: Operation, receive: Any) -> Result:
         """Wait for a result, as long as the client does and the time allows."""
         if self._batcher is None:
@@ -190,7 +224,7 @@ class Service:
             if gone.done():
                 raise ClientGone
             raise busy(f"there was no answer within {seconds:g} s; ask for less, or ask again")
-        except DataError as error:
+        except (DataError, MissingExtraError) as error:
             raise invalid(str(error)) from error
         finally:
             gone.cancel()
@@ -199,13 +233,13 @@ class Service:
 
 def _figures(index: Index) -> dict[str, Any]:
     figures = index.info()
-    shown = {key: figures[key] for key in ("vectors", "hasher", "bits", "features", "vectors_kept", "generation")}
+    shown = {key: figures[key] for key in _FIGURES}
     distances = {name: distance.summary for name, distance in distances_of(index.hasher).items()}
-    return {**shown, "distances": distances}
+    return {**shown, "features": width_of(index), "distances": distances}
 
 
 async def _response(write: Callable[[], Payload], result: Result) -> Response:
-    small = result.arrays[0].size <= _LARGEST_WRITTEN_HERE
+    small = result.payload is None and result.arrays[0].size <= _LARGEST_WRITTEN_HERE
     body, media_type, headers = write() if small else await asyncio.to_thread(write)
     return Response(body, media_type=media_type, headers=headers)
 
@@ -220,7 +254,7 @@ def _with_cors(app: Asgi, access: Access) -> Asgi:
     return CORSMiddleware(
         app,
         allow_origins=access.origins,
-        allow_methods=["GET", "POST"],
+        allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["Authorization", "Content-Type", SHAPE],
         expose_headers=[SHAPE, GENERATION, "Retry-After"],
     )

@@ -47,6 +47,10 @@ class Metrics:
         self._batch_seconds = Histogram(
             "autojacobin_batch_seconds", "Time that such a batch took.", buckets=_SECONDS, registry=registry
         )
+        self._written = Counter(
+            "autojacobin_written_vectors_total", "Vectors added or removed.", ["index", "change"], registry=registry
+        )
+        self._writes = Counter("autojacobin_writes_total", "Finished writes.", ["index", "change"], registry=registry)
         waiting = Gauge("autojacobin_waiting_vectors", "Vectors that wait for their turn.", registry=registry)
         waiting.set_function(n_waiting)
         inside = Gauge("autojacobin_requests_inside", "Requests under way that need an index.", registry=registry)
@@ -62,6 +66,11 @@ class Metrics:
         """Count a batch that was searched for or encoded."""
         self._batch_vectors.observe(n_vectors)
         self._batch_seconds.observe(seconds)
+
+    def count_write(self, index: str, change: str, n_vectors: int) -> None:
+        """Count a write that is on the disk; ``change`` is "add" or "remove"."""
+        self._writes.labels(index, change).inc()
+        self._written.labels(index, change).inc(n_vectors)
 
     def text(self) -> bytes:
         """Write all metrics."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from autojacobin.service.access import Access, Limits
+from autojacobin.service.access import Access, Limits, is_write_path
 from autojacobin.service.problems import MEDIA_TYPE, Problem, busy
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
 _SEARCH_PATHS = frozenset({"/v1/search", "/v1/encode"})
 _QUEUED_PATHS = _SEARCH_PATHS | {"/explorer/ids", "/explorer/codes"}
+_WRITE_ENDPOINT = "/v1/{index}/vectors"
 _ENDPOINTS = _SEARCH_PATHS | {"/v1/indexes", "/openapi.json", "/metrics", "/healthz", "/readyz", "/"}
 
 # Set on every response that does not set them itself. They suit data, which load nothing and must not be cached.
@@ -95,7 +96,7 @@ class QueueMiddleware:
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it if the queue is full."""
-        if scope["type"] != "http" or scope["path"] not in _QUEUED_PATHS:
+        if scope["type"] != "http" or not (scope["path"] in _QUEUED_PATHS or is_write_path(scope["path"])):
             await self._app(scope, receive, send)
             return
         inside = False
@@ -113,7 +114,7 @@ class QueueMiddleware:
                 enter()
             return message
 
-        if scope["method"] == "POST":
+        if scope["method"] in ("POST", "DELETE"):
             self._check_room()
         else:  # it has no body
             enter()
@@ -153,8 +154,15 @@ class MetricsMiddleware:
         try:
             await self._app(scope, receive, send_counted)
         finally:
-            endpoint = path if path in _ENDPOINTS else "page" if path.startswith("/explorer/") else "other"
-            self._metrics.count_request(endpoint, status, time.perf_counter() - start)
+            self._metrics.count_request(_endpoint(path), status, time.perf_counter() - start)
+
+
+def _endpoint(path: str) -> str:
+    if path in _ENDPOINTS:
+        return path
+    if is_write_path(path):
+        return _WRITE_ENDPOINT
+    return "page" if path.startswith("/explorer/") else "other"
 
 
 def problem_app(routes: Sequence[BaseRoute], *, hint: str, lifespan: Callable[[Any], Any] | None = None) -> Asgi:

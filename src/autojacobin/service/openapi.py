@@ -7,6 +7,7 @@ from typing import Any
 
 from autojacobin.search.distances import DISTANCES
 from autojacobin.service.access import Limits
+from autojacobin.service.conditions import LONGEST_CONDITION
 from autojacobin.service.problems import MEDIA_TYPE
 from autojacobin.service.registry import IndexRegistry
 from autojacobin.service.responses import GENERATION, JSON, RAW, SHAPE
@@ -16,19 +17,28 @@ __all__ = ["openapi_document"]
 _REFUSALS = {
     "400": "The request cannot be understood, or asks for what cannot be.",
     "401": "A token is required.",
+    "403": "The service only reads.",
     "404": "There is no such index or id.",
     "408": "The body came too slowly.",
     "413": "The body is too large.",
     "415": "The body is neither JSON nor raw float32.",
     "421": "The service is not known under this name.",
+    "423": "Another process is writing to the index.",
     "500": "An error of the service.",
     "503": "The service is busy; ask again after Retry-After.",
 }
 
 
-def openapi_document(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
+_READING = tuple(code for code in _REFUSALS if code not in ("403", "423"))
+_WRITING = tuple(code for code in _REFUSALS if code != "403")
+_WHOLE_ID = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+_NAME = {"type": "string", "minLength": 1}
+
+
+def openapi_document(registry: IndexRegistry, limits: Limits, *, writable: bool = False) -> dict[str, Any]:
     """Give the document for the indexes that are served and the limits of the service."""
     options = _options(registry, limits)
+    writes = {"/v1/{index}/vectors": _vectors(registry, limits)} if writable else {}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -40,6 +50,7 @@ def openapi_document(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
         "paths": {
             "/v1/search": {"post": _search(registry, limits, options)},
             "/v1/encode": {"post": _encode(registry, limits, options["index"])},
+            **writes,
             "/v1/indexes": {"get": _read("listIndexes", "What is served, and the limits.", JSON, "Indexes")},
             "/openapi.json": {"get": _read("describe", "This document.", JSON, None)},
             "/metrics": {"get": _read("metrics", "Counters for Prometheus.", "text/plain", None)},
@@ -49,27 +60,80 @@ def openapi_document(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
         "components": {
             "schemas": _schemas(),
             "responses": {code: _refusal(code, text) for code, text in _REFUSALS.items()},
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "writeToken": {"type": "http", "scheme": "bearer", "description": "The token for writing."},
+            },
         },
         "security": [{"token": []}, {}],
     }
 
 
 def _search(registry: IndexRegistry, limits: Limits, options: dict[str, Any]) -> dict[str, Any]:
-    ids = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+    ids = _id({served.id_kind for served in registry.served.values()})
     content = {
         "vectors": _matrix(registry, limits),
         "id": {**ids, "description": "Search for the neighbours of a vector in the index."},
         "ids": {"type": "array", "items": ids, "minItems": 1, "maxItems": limits.vectors},
     }
+    filters = {
+        "among": {
+            "oneOf": [_list(ids), {**_list(_list(ids)), "minItems": 1}],
+            "description": "Search among these ids alone; or one list for each query. Unknown ids do not matter.",
+        },
+        "where": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": LONGEST_CONDITION,
+            "description": "Search among vectors whose payload meets a condition, such as price < 10 and lang = 'de'.",
+        },
+        "columns": {**_list({"type": "string"}), "minItems": 1, "description": "Columns of the payload to return."},
+    }
     return _operation(
         "search",
         "Find the k nearest vectors of each query. Equal distances are in order of id.",
         options,
-        {**_object({**options, **content}), "oneOf": [{"required": [name]} for name in content]},
+        {**_object({**options, **content, **filters}), "oneOf": [{"required": [name]} for name in content]},
         "Neighbours",
-        "All distances as float64, then all ids as int64, little-endian, row by row.",
+        "All distances as float64, then all ids as int64, little-endian, row by row; for integer ids without columns. "
+        "Where there are no more neighbours, NaN and -1.",
     )
+
+
+def _vectors(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
+    ids = {**_list(_id({"integer", "string"})), "minItems": 1, "maxItems": limits.vectors}
+    column = {"type": "array", "minItems": 1, "maxItems": limits.vectors}
+    payload = {
+        "oneOf": [
+            {**_list({"type": "object"}), "minItems": 1, "maxItems": limits.vectors},
+            {"type": "object", "additionalProperties": column, "minProperties": 1},
+        ],
+        "description": "Columns beside the vectors: a list with an object for each, or an object of lists.",
+    }
+    added = _object({"vectors": _matrix(registry, limits), "ids": ids, "payload": payload}, ["vectors"])
+    name = {"name": "index", "in": "path", "required": True, "schema": {"type": "string", "enum": list(registry)}}
+    return {
+        "parameters": [name],
+        "post": _write("addVectors", "Add vectors; those whose id is in the index take its place.", added, "Added"),
+        "delete": _write("removeVectors", "Remove vectors, all or none.", _object({"ids": ids}, ["ids"]), "Removed"),
+    }
+
+
+def _write(name: str, summary: str, request: dict[str, Any], schema: str) -> dict[str, Any]:
+    return {
+        "operationId": name,
+        "summary": summary,
+        "security": [{"writeToken": []}],
+        "requestBody": {"required": True, "content": {JSON: {"schema": request}}},
+        "responses": {"200": {"description": summary, "content": {JSON: _schema(schema)}}, **_refusals(*_WRITING)},
+    }
+
+
+def _id(kinds: set[str]) -> dict[str, Any]:
+    """Give the schema of an id of any of these kinds; a UUID is written as a string."""
+    if kinds == {"integer"}:
+        return _WHOLE_ID
+    return {"oneOf": [_WHOLE_ID, _NAME]} if "integer" in kinds else _NAME
 
 
 def _encode(registry: IndexRegistry, limits: Limits, index: dict[str, Any]) -> dict[str, Any]:
@@ -163,7 +227,7 @@ def _operation(
                 RAW: {"schema": {"description": f"Little-endian float32 numbers, row by row; {SHAPE} says how many."}},
             },
         },
-        "responses": {"200": success, **_refusals(*_REFUSALS)},
+        "responses": {"200": success, **_refusals(*_READING)},
     }
 
 
@@ -179,18 +243,26 @@ def _probe(name: str, summary: str, refusals: dict[str, Any]) -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Any]:
-    text, number, whole = {"type": "string"}, {"type": "number"}, {"type": "integer"}
+    text, whole = {"type": "string"}, {"type": "integer"}
     state = {"index": text, "generation": {"type": ["integer", "null"]}}
     figures = {
         "name": text, "vectors": whole, "hasher": text, "bits": whole, "features": whole,
-        "vectors_kept": {"type": "boolean"}, "generation": {"type": ["integer", "null"]},
+        "vectors_kept": {"type": "boolean"}, "metric": text, "generation": {"type": ["integer", "null"]},
+        "ids": {"enum": ["integer", "string", "uuid"]}, "columns": _list(text), "lists": {"type": ["integer", "null"]},
         "distances": {"type": "object", "additionalProperties": text},
     }  # fmt: skip
     limits = dict.fromkeys(("vectors", "k", "candidates", "work", "body_bytes"), whole)
-    neighbours = {**state, "distances": _list(_list(number)), "ids": _list(_list(whole))}
+    neighbours = {
+        **state,
+        "distances": _list(_list({"type": ["number", "null"]})),
+        "ids": _list(_list({"type": ["integer", "string", "null"]})),
+    }
+    rows = _list(_list({"type": ["object", "null"]}))
     codes = {**state, "bits": whole, "encoding": {"enum": ["base64", "hex"]}, "codes": _list(text)}
     return {
-        "Neighbours": _object(neighbours, list(neighbours)),
+        "Neighbours": _object({**neighbours, "payload": rows}, list(neighbours)),
+        "Added": _object({**state, "vectors": whole, "added": whole}),
+        "Removed": _object({**state, "vectors": whole, "removed": whole}),
         "Codes": _object(codes, list(codes)),
         "Indexes": _object({"indexes": _list(_object(figures, list(figures))), "limits": _object(limits)}),
         "Problem": _object({"type": text, "title": text, "status": whole, "detail": text}, ["type", "status"]),

@@ -20,17 +20,19 @@ import numpy.typing as npt
 
 from autojacobin.errors import DataError
 from autojacobin.index.index import Index
+from autojacobin.index.metrics import Metric
 from autojacobin.search.arguments import default_candidates
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 from autojacobin.service.problems import Problem, busy
-from autojacobin.service.registry import ServedIndex
+from autojacobin.service.registry import ServedIndex, width_of
+from autojacobin.service.responses import is_missing
 
-__all__ = ["Batcher", "Job", "Operation", "Options", "Result", "run_batch"]
+__all__ = ["Batcher", "Job", "Operation", "Options", "Result", "run_batch", "unknown_id"]
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a search. A ``recall`` is replaced by the candidates that it takes before the search."""
+    """Options of a search. Without a filter, a ``recall`` is replaced by the candidates that it takes."""
 
     k: int
     candidates: int | None = None
@@ -38,30 +40,45 @@ class Options:
     rerank: bool = True
     recall: float | None = None
     probes: int | None = None
+    where: str | None = None
+    columns: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Result:
-    """Arrays with one row for each vector of the operation, and the state of the index that they come from."""
+    """Arrays with one row for each vector of the operation, and the state of the index that they come from.
+
+    ``payload`` is an Arrow table with a row for each neighbour, if a search asked for columns.
+    """
 
     generation: int | None
     n_bits: int
     arrays: tuple[npt.NDArray[Any], ...]
+    payload: Any = None
 
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """A search for the neighbours of vectors, or of ids in the index; without options, vectors to encode."""
+    """A search for the neighbours of vectors, or of ids in the index; without options, vectors to encode.
+
+    ``among`` holds the ids to search among, or one list of ids for each query.
+    """
 
     served: ServedIndex
     vectors: npt.NDArray[np.float32] | None = None
-    ids: npt.NDArray[np.int64] | None = None
+    ids: Sequence[Any] | None = None
     options: Options | None = None
+    among: list[Any] | None = None
 
     @property
     def key(self) -> Hashable:
-        """Operations with equal keys can run together."""
-        return self.served.name, self.options
+        """Operations with equal keys can run together; one with ids to search among runs alone."""
+        return self.served.name, self.options, None if self.among is None else id(self)
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether this searches among some of the vectors only."""
+        return self.among is not None or (self.options is not None and self.options.where is not None)
 
     @cached_property
     def n_vectors(self) -> int:
@@ -82,7 +99,7 @@ class Operation:
     def rows(self, index: Index) -> npt.NDArray[np.float32]:
         """Give the vectors, which are read from the index if the operation has ids."""
         if self.vectors is not None:
-            width = int(index.hasher.n_features_in_)
+            width = width_of(index)
             if self.vectors.shape[1] != width:  # an index of another width has replaced the earlier one
                 raise DataError(
                     f"vectors must have the {width} features of the index, got {self.vectors.shape[1]}; "
@@ -93,22 +110,26 @@ class Operation:
         try:
             return index.vectors(self.ids).astype(np.float32)
         except DataError as error:
-            unknown = [int(id) for id in self.ids if id not in index]
-            if not unknown:
-                raise
-            detail = f"there is no vector with the id {unknown[0]} in {self.served.name}; leave it out, or send vectors"
-            raise Problem(404, "unknown-id", detail) from error
+            raise unknown_id(index, self.ids, self.served.name, "leave it out, or send vectors") or error from error
 
-    def run(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[npt.NDArray[Any], ...]:
-        """Give distances and ids for these rows, or their packed codes."""
+    def run(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[tuple[npt.NDArray[Any], ...], Any]:
+        """Give distances and ids for these rows, or their packed codes; and the payload of all neighbours, if any."""
         if self.options is None:
-            return (index.hasher.encode(rows).packed,)
-        options = asdict(self.options)
-        del options["recall"]  # replaced by candidates
-        distances, ids = index.search(rows, **options)
-        if not np.isfinite(distances).all():
+            asked = Metric(index.info()["metric"], 1.0).queries(rows)  # of which the radius is no part
+            return (index.hasher.encode(asked).packed,), None
+        distances, ids, *payload = index.search(rows, among=self.among, **asdict(self.options))
+        if not (np.isfinite(distances) | is_missing(ids)).all():
             raise DataError("a distance is too large for a number, got vectors that are far apart; rescale the vectors")
-        return distances, ids
+        return (distances, ids), payload[0] if payload else None
+
+
+def unknown_id(index: Index, ids: Sequence[Any], name: str, fix: str) -> Problem | None:
+    """Give the problem of the first id that is not in an index; None if all are."""
+    for id in ids:
+        if id not in index:
+            shown = id if isinstance(id, int) else repr(str(id)[:80])
+            return Problem(404, "unknown-id", f"there is no vector with the id {shown} in {name}; {fix}")
+    return None
 
 
 def run_batch(operations: Sequence[Operation]) -> list[Result | Exception]:
@@ -135,11 +156,20 @@ def run_batch(operations: Sequence[Operation]) -> list[Result | Exception]:
 
 
 def _run_rows(operation: Operation, index: Index, parts: list[npt.NDArray[np.float32]]) -> list[Result | Exception]:
-    arrays = operation.run(index, parts[0] if len(parts) == 1 else np.concatenate(parts))
+    arrays, payload = operation.run(index, parts[0] if len(parts) == 1 else np.concatenate(parts))
     generation, n_bits = index.info()["generation"], int(index.hasher.n_bits)
     ends = np.cumsum([len(part) for part in parts]).tolist()
     slices = [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
-    return [Result(generation, n_bits, tuple(array[rows] for array in arrays)) for rows in slices]
+    k = arrays[-1].shape[1]
+    return [
+        Result(
+            generation,
+            n_bits,
+            tuple(array[rows] for array in arrays),
+            None if payload is None else payload[rows.start * k : rows.stop * k],
+        )
+        for rows in slices
+    ]
 
 
 @dataclass(eq=False)

@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from autojacobin.hashers import Hasher
 from autojacobin.index.calibration import Calibration
 from autojacobin.index.index import Index
 from autojacobin.service.problems import busy, invalid
@@ -42,6 +43,7 @@ class _Learned:
     """Candidates for each target, and the version of the index on which they were learned."""
 
     index: Index
+    hasher: Hasher
     n_vectors: int
     candidates: dict[_Target, Calibration] = field(default_factory=dict)
     ks: set[int] = field(default_factory=set)
@@ -80,13 +82,24 @@ class Recalls:
             raise busy(f"how to reach a recall of {recall:g} is still being learned; ask again after Retry-After")
         return learning.result()
 
+    async def run_filtered(self, run: Callable[[], T], seconds: float) -> T:
+        """Search with a filter and a recall in the background thread, because the library learns as it searches."""
+        running = self._thread.run(run)
+        done, _ = await asyncio.wait((running,), timeout=seconds)
+        if running.cancelled():
+            raise busy("the service is stopping and learns nothing new; ask again when it is back")
+        if not done:
+            running.cancel()  # unless it has begun, in which case it learns for the next request
+            raise busy("how to reach this recall with a filter is still being learned; ask again after Retry-After")
+        return running.result()
+
     def _known(self, served: ServedIndex) -> _Learned:
         index = served.index
         known = self._learned.get(served.name)
-        if known is None or (known.index is not index and not _is_similar(known, index)):
-            known = _Learned(index, len(index))
+        if known is None or not _is_similar(known, index):
+            known = _Learned(index, index.hasher, len(index))
             self._learned[served.name] = known
-        known.index = index
+        known.index, known.hasher = index, index.hasher
         return known
 
     def _learn(self, known: _Learned, target: _Target) -> Calibration:
@@ -103,10 +116,12 @@ class Recalls:
 
 def _is_similar(known: _Learned, index: Index) -> bool:
     """Tell whether a new version has the same hasher and about as many vectors."""
-    before, now = known.index.hasher, index.hasher
-    if (before.n_features_in_, before.n_bits) != (now.n_features_in_, now.n_bits):
-        return False
+    before, now = known.hasher, index.hasher
     if abs(len(index) - known.n_vectors) > _CHANGED_SHARE * known.n_vectors:
+        return False
+    if before is now:
+        return True
+    if (before.n_features_in_, before.n_bits) != (now.n_features_in_, now.n_bits):
         return False
     probes = np.random.default_rng(0).normal(size=(_N_PROBES, now.n_features_in_)).astype(np.float32)
     return bool(before.encode(probes) == now.encode(probes))
@@ -142,6 +157,8 @@ class BackgroundThread:
         future.add_done_callback(self._waiting.discard)
 
         def call() -> None:
+            if future.cancelled():  # nobody waits
+                return
             result: Any
             try:
                 result, failed = function(*args, **kwargs), False

@@ -1,7 +1,8 @@
 """The registry of served indexes: it finds an index by name, picks up new versions, and warms them up.
 
 A new version is opened and warmed up beside the one in use, then replaces it in one assignment. Searches that run at
-that time keep the old one, which is freed when the last of them ends.
+that time keep the old one, which is freed when the last of them ends. A write of the service itself changes the index
+in use, so that the next search sees it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ import numpy as np
 
 from autojacobin.core.parallel import usable_cores
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
+from autojacobin.hashers import OwnCodes
 from autojacobin.index.index import Index
 from autojacobin.index.storage import MANIFEST_NAME
 from autojacobin.search.arguments import default_candidates
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 
-__all__ = ["IndexRegistry", "ServedIndex", "kind_of", "named_paths", "warm_up"]
+__all__ = ["IndexRegistry", "ServedIndex", "kind_of", "named_paths", "warm_up", "width_of"]
 
 _log = logging.getLogger("autojacobin.service")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -48,17 +50,51 @@ class ServedIndex:
         self._path: Path | None = None
         self._seen: Any = None
         self._reported: Any = ()
+        self._writing = threading.Lock()
+        self._n_writes = 0
+        self._warm_again = False
         if isinstance(source, Index):
             self.index = source
         else:
             self._path = Path(source)
             self._seen = _version_of(self._path)  # before the index is opened, so that no version is missed
             self.index = Index.open(self._path)
+        if isinstance(self.index.hasher, OwnCodes):
+            raise DataError(
+                f"{name} holds codes that were made elsewhere, and a service encodes vectors, expected an index with a "
+                "hasher; search it with Index.search"
+            )
 
     @property
     def n_features(self) -> int:
         """Width of a vector."""
-        return int(self.index.hasher.n_features_in_)
+        return width_of(self.index)
+
+    @property
+    def id_kind(self) -> str:
+        """Which ids the vectors have: integer, string or uuid."""
+        return str(self.index.info()["ids"])
+
+    def write(self, change: Callable[[Index], object]) -> Index:
+        """Change the index in use, one change at a time, and give it.
+
+        An index that was opened from a folder gives its lock back afterwards, so that other processes can write to it
+        between the writes of the service.
+        """
+        if self._path is not None and _version_of(self._path) != self._seen:
+            self.refresh()  # the folder may be another one by now
+        with self._writing:
+            index = self.index
+            try:
+                change(index)
+                self._n_writes += 1
+                self._warm_again = True
+                if self._path is not None:
+                    self._seen = _version_of(self._path)  # while the lock is held, so that it is this change
+            finally:
+                if self._path is not None and index._folder is not None:
+                    index._folder.release()
+        return index
 
     def warm(self, index: Index | None = None) -> None:
         """Search in every way that a request can ask for, so that no request waits for the compiler or the disk.
@@ -77,9 +113,12 @@ class ServedIndex:
 
     def refresh(self) -> bool:
         """Go to the newest version, if there is one that can be opened; otherwise keep the one in use."""
+        if self._warm_again:
+            self._warm_again = False
+            self.warm()
         if self._path is None:
             return False
-        version = _version_of(self._path)
+        version, n_writes = _version_of(self._path), self._n_writes
         if version == self._seen:
             self._reported = ()
             return False
@@ -94,7 +133,10 @@ class ServedIndex:
                 text = "the new version of %s cannot be served, the one before stays: %s"
                 _log.warning(text, self.name, error, exc_info=unexpected)
             return False
-        self.index, self._seen, self._reported = newest, version, ()
+        with self._writing:
+            if self._n_writes != n_writes:  # a write has read this version already, and made the next one
+                return False
+            self.index, self._seen, self._reported = newest, version, ()
         self.refreshes += 1
         _log.info("%s is at generation %s", self.name, newest.info()["generation"])
         return True
@@ -163,6 +205,12 @@ def _version_of(path: Path) -> Any:
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
+def width_of(index: Index) -> int:
+    """Width of the vectors that an index takes; by inner product its hasher sees one number more."""
+    n_features = int(index.hasher.n_features_in_)
+    return n_features - 1 if index.info()["metric"] == "inner_product" else n_features
+
+
 def kind_of(index: Index) -> Hashable:
     """Give what decides which kernels an index needs. This searches it once by each distance; it must not be empty."""
     figures = index.info()
@@ -184,6 +232,7 @@ def warm_up(index: Index, *, max_queries: int) -> None:
             index.search(_queries(index, n_queries), 1, distance=distance, rerank=False)
             if kept:
                 index.search(_queries(index, n_queries), 1, distance=distance)
+    _warm_up_filters(index)
     if kept:
         _warm_up_measures(index)
         _warm_up_recall(index)
@@ -194,6 +243,16 @@ def _query_counts(n_vectors: int, max_queries: int) -> list[int]:
     collected = _COLLECTED_PER_CORE * usable_cores()
     most = min(max_queries, max(collected, _COMPARISONS // n_vectors))
     return sorted({1, *(n for n in (_SLICED, collected) if n < most), most})
+
+
+def _warm_up_filters(index: Index) -> None:
+    """Search among one vector, and among half of them, which are different kernels."""
+    kept = index.info()["vectors_kept"]
+    masks = np.arange(len(index)) == 0, np.arange(len(index)) % 2 == 0
+    for distance in index.hasher.distances:
+        for n_queries in (1, _SLICED):
+            for mask in masks:
+                index.search(_queries(index, n_queries), 1, distance=distance, rerank=kept, among=mask)
 
 
 def _warm_up_measures(index: Index) -> None:
@@ -216,4 +275,4 @@ def _warm_up_recall(index: Index) -> None:
 
 
 def _queries(index: Index, n: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    return np.full((n, int(index.hasher.n_features_in_)), 0.5, dtype=np.float32)
+    return np.full((n, width_of(index)), 0.5, dtype=np.float32)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
@@ -16,22 +15,37 @@ import numpy.typing as npt
 
 from autojacobin.search.distances import DISTANCES
 from autojacobin.service.access import Limits
+from autojacobin.service.fields import (
+    as_int,
+    check_finite,
+    one_of,
+    read_among,
+    read_columns,
+    read_ids,
+    read_matrix,
+    read_payload,
+    read_where,
+    shown_value,
+)
 from autojacobin.service.operations import Operation, Options
 from autojacobin.service.problems import Problem, invalid
 from autojacobin.service.registry import IndexRegistry, ServedIndex
 from autojacobin.service.responses import JSON, RAW, SHAPE
 
-__all__ = ["ClientGone", "check_cost", "client_gone", "read_body", "read_encode_request", "read_search_request"]
+__all__ = [
+    "ClientGone", "check_cost", "client_gone", "find_index", "read_add_request", "read_body", "read_encode_request",
+    "read_remove_request", "read_search_request",
+]  # fmt: skip
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Matrix = npt.NDArray[np.float32]
 
 _SHAPE_KEY = SHAPE.lower().encode()
 _SHAPE_FORM = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
-_LARGEST_ID = 2**63 - 1
 _ENCODINGS = ("base64", "hex")
 _MOST_PROBES = 2**20
 _SEARCH_OPTIONS = ("index", "k", "candidates", "distance", "rerank", "recall", "probes")
+_FILTERS = ("among", "where", "columns")  # of JSON requests
 
 
 class ClientGone(Exception):  # noqa: N818 (nobody's error)
@@ -62,14 +76,42 @@ def read_search_request(
     body: bytes, headers: dict[bytes, bytes], query: bytes, registry: IndexRegistry, limits: Limits
 ) -> Operation:
     """Read a request for neighbours."""
-    fields, raw = _read_fields(body, headers, query, _SEARCH_OPTIONS, ("vectors", "id", "ids"))
+    fields, raw = _read_fields(body, headers, query, _SEARCH_OPTIONS, ("vectors", "id", "ids", *_FILTERS))
     served = _find_index(fields, registry)
-    options = _read_options(fields, limits)
+    options = _read_options(fields, served, limits)
     if raw:
         operation = Operation(served, _read_raw(body, headers, served, limits), None, options)
     else:
-        operation = Operation(served, *_read_rows(fields, served, limits, with_ids=True), options)
+        vectors, ids = _read_rows(fields, served, limits, with_ids=True)
+        n_queries = len(vectors if vectors is not None else ids or ())
+        among = read_among(fields["among"], n_queries, served) if "among" in fields else None
+        operation = Operation(served, vectors, ids, options, among)
     return check_cost(operation, limits)
+
+
+def read_add_request(
+    body: bytes, headers: dict[bytes, bytes], query: bytes, served: ServedIndex, limits: Limits
+) -> tuple[Matrix, list[Any] | None, dict[str, list[Any]] | None]:
+    """Read vectors to add, their ids and the columns of their payload."""
+    fields = _read_write_fields(body, headers, query, ("vectors", "ids", "payload"), "vectors")
+    vectors = read_matrix(fields["vectors"], served.n_features, limits.vectors)
+    ids = payload = None
+    if "ids" in fields:
+        undecided = served.id_kind == "integer" and not len(served.index)
+        ids = read_ids("ids", fields["ids"], limits.vectors, None if undecided else served.id_kind)
+        if len(ids) != len(vectors):
+            raise invalid(f"ids must have one for each of the {len(vectors)} vectors, got {len(ids)}")
+    if "payload" in fields:
+        payload = read_payload(fields["payload"], len(vectors))
+    return vectors, ids, payload
+
+
+def read_remove_request(
+    body: bytes, headers: dict[bytes, bytes], query: bytes, served: ServedIndex, limits: Limits
+) -> list[Any]:
+    """Read the ids of vectors to remove."""
+    fields = _read_write_fields(body, headers, query, ("ids",), "ids")
+    return read_ids("ids", fields["ids"], limits.vectors, served.id_kind)
 
 
 def check_cost(operation: Operation, limits: Limits) -> Operation:
@@ -88,7 +130,7 @@ def read_encode_request(
     """Read a request for codes, and the encoding that a JSON response has."""
     fields, raw = _read_fields(body, headers, query, ("index", "encoding"), ("vectors",))
     served = _find_index(fields, registry)
-    encoding = _one_of("encoding", fields.get("encoding", "base64"), _ENCODINGS)
+    encoding = one_of("encoding", fields.get("encoding", "base64"), _ENCODINGS)
     if raw:
         return Operation(served, _read_raw(body, headers, served, limits)), encoding
     return Operation(served, *_read_rows(fields, served, limits, with_ids=False)), encoding
@@ -123,6 +165,9 @@ def _read_fields(
     media = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
     if media == RAW:
         fields, expected = _read_query(query), options
+        given = next((name for name in fields if name in _FILTERS and name in contents), None)
+        if given is not None:
+            raise invalid(f"{given} is for JSON requests, got it with a raw body; send the vectors as JSON")
     elif media == JSON:
         if query:
             raise invalid("a JSON request says all in its body, got a query string as well; put it into the body")
@@ -136,6 +181,18 @@ def _read_fields(
     if unknown:
         raise invalid(f"there is no field {unknown[0][:80]!r}, expected {', '.join(expected)}; leave it out")
     return fields, media == RAW
+
+
+def _read_write_fields(
+    body: bytes, headers: dict[bytes, bytes], query: bytes, expected: tuple[str, ...], required: str
+) -> Mapping[str, Any]:
+    fields, raw = _read_fields(body, headers, query, (), expected)
+    if raw:
+        detail = f"Content-Type of a write must be {JSON}, got {RAW}; send {required} as JSON"
+        raise Problem(415, "unsupported-media-type", detail)
+    if required not in fields:
+        raise invalid(f"a request must have {required}, got none; send for example {{{json.dumps(required)}: [...]}}")
+    return fields
 
 
 def _read_json(body: bytes) -> dict[str, Any]:
@@ -178,51 +235,56 @@ def _find_index(fields: Mapping[str, Any], registry: IndexRegistry) -> ServedInd
     if name is None:
         raise invalid(f"index must be named where several are served, got none, expected one of {', '.join(names)}")
     if not isinstance(name, str):
-        raise invalid(f"index must be a name, got {_shown(name)}, expected one of {', '.join(names)}")
+        raise invalid(f"index must be a name, got {shown_value(name)}, expected one of {', '.join(names)}")
+    return find_index(name, registry)
+
+
+def find_index(name: str, registry: IndexRegistry) -> ServedIndex:
+    """Find an index by its name."""
     if name not in registry.served:  # a dictionary: names never become paths
-        detail = f"there is no index {_shown(name)}, expected one of {', '.join(names)}; see /v1/indexes"
+        detail = f"there is no index {shown_value(name)}, expected one of {', '.join(registry)}; see /v1/indexes"
         raise Problem(404, "unknown-index", detail)
     return registry.served[name]
 
 
-def _read_options(fields: Mapping[str, Any], limits: Limits) -> Options:
-    k = _as_int("k", fields.get("k", 10), 1, limits.k, "the limit of this service")
+def _read_options(fields: Mapping[str, Any], served: ServedIndex, limits: Limits) -> Options:
+    k = as_int("k", fields.get("k", 10), 1, limits.k, "the limit of this service")
     candidates = fields.get("candidates")
     if candidates is not None:
-        candidates = _as_int("candidates", candidates, 1, limits.candidates, "the limit of this service")
+        candidates = as_int("candidates", candidates, 1, limits.candidates, "the limit of this service")
     rerank = fields.get("rerank", True)
     if not isinstance(rerank, bool):
-        raise invalid(f"rerank must be true or false, got {_shown(rerank)}")
+        raise invalid(f"rerank must be true or false, got {shown_value(rerank)}")
     recall = fields.get("recall")
     if recall is not None and (isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 < recall < 1):
-        raise invalid(f"recall must be a number above 0 and below 1, got {_shown(recall)}")
+        raise invalid(f"recall must be a number above 0 and below 1, got {shown_value(recall)}")
     if recall is not None and (candidates is not None or not rerank):
         raise invalid("recall chooses the candidates to re-rank, got it with candidates or without re-ranking")
     distance = fields.get("distance")
     if distance is not None:
-        distance = _one_of("distance", distance, tuple(DISTANCES))
+        distance = one_of("distance", distance, tuple(DISTANCES))
     probes = fields.get("probes")
     if probes is not None:
-        probes = _as_int("probes", probes, 1, _MOST_PROBES, "the most that any index has")
+        probes = as_int("probes", probes, 1, _MOST_PROBES, "the most that any index has")
         if recall is not None:
             raise invalid("recall chooses how many lists to scan, got it with probes; leave out either")
-    return Options(k, candidates, distance, rerank, None if recall is None else float(recall), probes)
+    where = read_where(fields["where"], served) if "where" in fields else None
+    columns = read_columns(fields["columns"], served) if "columns" in fields else None
+    return Options(k, candidates, distance, rerank, None if recall is None else float(recall), probes, where, columns)
 
 
 def _read_rows(
     fields: Mapping[str, Any], served: ServedIndex, limits: Limits, *, with_ids: bool
-) -> tuple[Matrix | None, npt.NDArray[np.int64] | None]:
+) -> tuple[Matrix | None, list[Any] | None]:
     """Read the vectors or the ids of a JSON body."""
     given = [name for name in ("vectors", "id", "ids") if name in fields]
     if len(given) != 1:
         wanted = "one of vectors, id and ids" if with_ids else "vectors"
         raise invalid(f"a request must have {wanted}, got {' and '.join(given) or 'none'}; send exactly one")
     if given == ["vectors"]:
-        return _read_matrix(fields["vectors"], served.n_features, limits.vectors), None
+        return read_matrix(fields["vectors"], served.n_features, limits.vectors), None
     ids = [fields["id"]] if given == ["id"] else fields["ids"]
-    if not isinstance(ids, list) or not 1 <= len(ids) <= limits.vectors:
-        raise invalid(f"ids must be a list of 1 to {limits.vectors} integers, got {_shown(ids)}")
-    return None, np.array([_as_int(given[0], id, 0, _LARGEST_ID, "the largest id") for id in ids], dtype=np.int64)
+    return None, read_ids(given[0], ids, limits.vectors, served.id_kind)
 
 
 def _read_raw(body: bytes, headers: dict[bytes, bytes], served: ServedIndex, limits: Limits) -> Matrix:
@@ -232,7 +294,7 @@ def _read_raw(body: bytes, headers: dict[bytes, bytes], served: ServedIndex, lim
     if form is None:
         raise invalid(
             f"a raw body must come with its shape in the header {SHAPE}: ROWS,COLUMNS, "
-            f"got {_shown(shape) if shape else 'none'}; send for example {SHAPE}: 1,{width} with one vector"
+            f"got {shown_value(shape) if shape else 'none'}; send for example {SHAPE}: 1,{width} with one vector"
         )
     rows, columns = int(form[1]), form[2]
     if int(columns) != width:
@@ -249,59 +311,5 @@ def _read_raw(body: bytes, headers: dict[bytes, bytes], served: ServedIndex, lim
         )
     # A copy, because a read-only array is another type to the compiler, which would compile the kernels twice.
     matrix = np.frombuffer(body, dtype="<f4").astype(np.float32, copy=True).reshape(rows, width)
-    _check_finite(matrix)
+    check_finite(matrix)
     return matrix
-
-
-def _read_matrix(value: Any, width: int, most: int) -> Matrix:
-    """Read a list of lists of numbers."""
-    if not isinstance(value, list) or not 1 <= len(value) <= most:
-        shown = f"a list of {len(value)}" if isinstance(value, list) else _shown(value)
-        raise invalid(f"vectors must be a list of 1 to {most} vectors, got {shown}")
-    for row, vector in enumerate(value):
-        expected = f"each of vectors must be a list of {width} numbers, got"
-        if not isinstance(vector, list) or len(vector) != width:
-            shown = f"a list of {len(vector)}" if isinstance(vector, list) else _shown(vector)
-            raise invalid(f"{expected} {shown} in row {row}")
-        if not set(map(type, vector)) <= {int, float}:
-            wrong = next(column for column, number in enumerate(vector) if type(number) not in (int, float))
-            raise invalid(f"{expected} {_shown(vector[wrong])} in row {row}, column {wrong}")
-    try:
-        with np.errstate(over="ignore"):  # what does not fit becomes Inf, which is refused below
-            matrix = np.array(value, dtype=np.float64).astype(np.float32)
-    except OverflowError:  # for integers beyond float64
-        raise invalid("each number of vectors must fit into float32, got one that is too large; rescale it") from None
-    _check_finite(matrix)
-    return matrix
-
-
-def _check_finite(matrix: Matrix) -> None:
-    finite = np.isfinite(matrix)
-    if not finite.all():
-        row, column = divmod(int(np.argmin(finite)), matrix.shape[1])
-        raise invalid(
-            f"each number of vectors must be finite and fit into float32, got {matrix[row, column]} in row {row}, "
-            f"column {column}; leave such vectors out, or rescale them"
-        )
-
-
-def _as_int(name: str, value: Any, least: int, most: int, what: str) -> int:
-    """Give a JSON number as an integer within limits; 10.0 is the integer 10, as in JSON Schema."""
-    number = int(value) if isinstance(value, float) and value.is_integer() else value
-    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
-        raise invalid(f"{name} must be an integer from {least} to {most}, {what}, got {_shown(value)}")
-    return number
-
-
-def _one_of(name: str, value: Any, expected: tuple[str, ...]) -> str:
-    if not isinstance(value, str) or value not in expected:
-        raise invalid(f"{name} must be {' or '.join(map(repr, expected))}, got {_shown(value)}")
-    return value
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list | dict):
-        return f"a {type(value).__name__} of {len(value)}"
-    if (isinstance(value, float) and not math.isfinite(value)) or (isinstance(value, int) and abs(value) >= 2**64):
-        return "a number that is too large"
-    return repr(value)[:80]

@@ -1,10 +1,15 @@
-"""Write the bodies of responses: neighbours and codes, as JSON with exact and finite numbers, or as raw arrays."""
+"""Write the bodies of responses: neighbours and codes, as JSON with exact and finite numbers, or as raw arrays.
+
+Where a filter leaves fewer neighbours than were asked for, the rest is null.
+"""
 
 from __future__ import annotations
 
 import base64
+import datetime
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +18,10 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from autojacobin.service.operations import Result
 
-__all__ = ["GENERATION", "JSON", "RAW", "SHAPE", "Payload", "codes_payload", "neighbours_payload", "wants_raw"]
+__all__ = [
+    "GENERATION", "JSON", "RAW", "SHAPE", "Payload", "as_json_value", "codes_payload", "is_missing",
+    "neighbours_payload", "wants_raw",
+]  # fmt: skip
 
 JSON = "application/json"
 RAW = "application/octet-stream"
@@ -29,14 +37,52 @@ def wants_raw(headers: dict[bytes, bytes]) -> bool:
     return RAW in accepted and JSON not in accepted
 
 
+def is_missing(ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Where a search found no more neighbours: the id is -1, or None if ids are names."""
+    missing: npt.NDArray[np.bool_] = ids == None if ids.dtype == object else ids < 0  # noqa: E711 (of each element)
+    return missing
+
+
+def as_json_value(value: Any) -> Any:
+    """Give a value of a payload as JSON has it.
+
+    Times are ISO 8601, bytes base64, numbers that JSON does not have null, and what else JSON does not have is text.
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, np.generic | np.ndarray):
+        return as_json_value(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(name): as_json_value(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json_value(part) for part in value]
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat() if value == value else None  # pandas has a time that is none
+    return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else str(value)
+
+
 def neighbours_payload(name: str, result: Result, *, raw: bool) -> Payload:
-    """Write distances and ids; raw: all distances as float64, then all ids as int64, little-endian, row by row."""
+    """Write distances, ids and the columns of the neighbours.
+
+    Raw, which only integer ids without columns can be: all distances as float64, then all ids as int64, little-endian,
+    row by row.
+    """
     distances, ids = result.arrays
-    if raw:
+    if raw and ids.dtype != object and result.payload is None:
         body = distances.astype("<f8", copy=False).tobytes() + ids.astype("<i8", copy=False).tobytes()
         return body, RAW, _headers(result, ids.shape)
+    missing = is_missing(ids)
     # Row by row, so that a large response does not hold the interpreter, and with it every other request, in one piece.
-    fields = {"distances": _rows(distances), "ids": _rows(ids)}
+    fields = {"distances": _rows(distances, missing), "ids": _rows(ids, missing)}
+    if result.payload is not None:
+        k = ids.shape[1]
+        rows = (result.payload[row * k : row * k + k].to_pylist() for row in range(len(ids)))
+        fields["payload"] = _list(
+            json.dumps([None if gone else as_json_value(entry) for entry, gone in zip(entries, flags, strict=True)])
+            for entries, flags in zip(rows, missing.tolist(), strict=True)
+        )
     return _document(name, result, fields), JSON, {}
 
 
@@ -56,8 +102,14 @@ def _document(name: str, result: Result, fields: dict[str, str]) -> bytes:
     return ("{" + ", ".join(f'"{key}": {value}' for key, value in written.items()) + "}").encode("ascii")
 
 
-def _rows(array: npt.NDArray[Any]) -> str:
-    wide = array.astype(np.float64, copy=False) if array.dtype.kind == "f" else array
+def _rows(array: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> str:
+    if array.dtype == object:
+        texts = ([None if id is None else str(id) for id in row] for row in array)
+        return _list(json.dumps(row) for row in texts)
+    wide: npt.NDArray[Any] = array.astype(np.float64, copy=False) if array.dtype.kind == "f" else array
+    if missing.any():
+        wide = wide.astype(object)
+        wide[missing] = None
     return _list(json.dumps(row.tolist(), allow_nan=False) for row in wide)
 
 

@@ -1,0 +1,228 @@
+"""Names, columns and filters at the command line."""
+
+import csv
+import json
+import uuid
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.json
+import pyarrow.parquet
+import pytest
+
+from autojacobin import Index
+
+NAMES = [f"digit, {number} ü" for number in range(600)]
+TABLE = pa.table({"size": list(range(600)), "lang": ["de", "en"] * 300})
+BUILD = ("index", "build", "model.safetensors", "base.npy", "new")
+
+
+@pytest.fixture
+def named(folder, fitted, digits):
+    """An index with names and columns, in the folder ``named``."""
+    with Index.create("named", fitted) as index:
+        index.add(digits.base, NAMES, TABLE)
+    return "named"
+
+
+def write_names(kind):
+    if kind == "names.txt":
+        with open(kind, "w", encoding="utf-8") as file:
+            file.writelines(f"{name}\n" for name in NAMES)
+    elif kind == "names.npy":
+        np.save(kind, np.array(NAMES))
+    else:
+        pa.parquet.write_table(TABLE.append_column("name", pa.array(NAMES)), kind.partition("::")[0])
+    return kind
+
+
+@pytest.mark.parametrize("kind", ["names.txt", "names.npy", "names.parquet::name"])
+def test_build_takes_names(done, folder, kind):
+    facts = json.loads(done(*BUILD, "--ids", write_names(kind), "--json").out)
+    assert (facts["ids"], facts["vectors"]) == ("string", 600)
+    with Index.open("new") as index:
+        assert index.ids.tolist() == NAMES
+
+
+def test_a_parquet_file_with_one_column_needs_no_name(done, folder):
+    pa.parquet.write_table(pa.table({"id": [7 * number for number in range(600)]}), "ids.parquet")
+    done(*BUILD, "--ids", "ids.parquet")
+    with Index.open("new") as index:
+        assert index.ids.tolist() == [7 * number for number in range(600)]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "arrow"])
+def test_build_and_add_take_a_payload(done, folder, kind):
+    def write(name, table):
+        if kind == "parquet":
+            pa.parquet.write_table(table, name)
+        elif kind == "csv":
+            pa.csv.write_csv(table, name)
+        elif kind == "arrow":
+            pa.feather.write_feather(table, name)
+        else:
+            with open(name, "w", encoding="utf-8") as file:
+                file.writelines(json.dumps(row) + "\n" for row in table.to_pylist())
+        return name
+
+    done(*BUILD, "--ids", write_names("names.txt"), "--payload", write(f"facts.{kind}", TABLE))
+    (folder / "more.txt").write_text("".join(f"{number}\n" for number in range(100)))  # names too, in this index
+    more = pa.table({"lang": ["fr"] * 100})
+    done("index", "add", "new", "more.npy", "--ids", "more.txt", "--payload", write(f"more.{kind}", more))
+    with Index.open("new") as index:
+        assert index.get(NAMES).to_pylist() == TABLE.to_pylist()
+        assert index.get(["99"]).to_pylist() == [{"size": None, "lang": "fr"}]
+
+
+def test_remove_and_get_take_names(done, command, named):
+    got = done("index", "get", named, NAMES[3], NAMES[0])
+    rows = [json.loads(line) for line in got.out.splitlines()]
+    assert rows == [{"id": NAMES[3], "size": 3, "lang": "en"}, {"id": NAMES[0], "size": 0, "lang": "de"}]
+    one = done("index", "get", named, NAMES[3], "--columns", "lang").out
+    assert json.loads(one) == {"id": NAMES[3], "lang": "en"}
+    assert "Removed 2 vectors" in done("index", "remove", named, NAMES[3], NAMES[0]).out
+    assert "Removed 1 vectors" in done("index", "remove", named, "--ids", "-", stdin=f"{NAMES[9]}\n".encode()).out
+    failed = command("index", "get", named, NAMES[3])
+    assert failed.code == 1
+    assert f"got {NAMES[3]!r}, which is not; leave it out" in failed.err
+
+
+def test_get_works_without_a_payload(done, command, folder):
+    assert [json.loads(line) for line in done("index", "get", "my-index", 3, 14).out.splitlines()] == [
+        {"id": 3},
+        {"id": 14},
+    ]
+    failed = command("index", "get", "my-index", 600)
+    assert failed.code == 1
+    assert "autojacobin index get INDEX ID" in failed.err
+    assert "`id in index`" not in failed.err
+    failed = command("index", "get", "my-index", 3, "--columns", "size")
+    assert "give one with: autojacobin index add --payload FILE" in failed.err
+
+
+def test_uuids_are_typed_as_text(done, command, folder, fitted, digits):
+    ids = [uuid.UUID(int=number) for number in range(600)]
+    with Index.create("by-uuid", fitted) as index:
+        index.add(digits.base, ids)
+    assert json.loads(done("index", "get", "by-uuid", str(ids[5])).out) == {"id": str(ids[5])}
+    done("index", "remove", "by-uuid", str(ids[5]))
+    failed = command("index", "remove", "by-uuid", "5")
+    assert failed.code == 1
+    assert "the ids of this index are UUIDs" in failed.err
+    done("search", "by-uuid", "queries.npy", "found.jsonl", "-k", 2)
+    first = json.loads((folder / "found.jsonl").read_text().splitlines()[0])
+    with Index.open("by-uuid") as index:
+        assert first["ids"] == [str(id) for id in index.search(digits.queries[:1], 2)[1][0]]
+
+
+def test_info_shows_ids_columns_and_lists(done, named):
+    shown = done("info", named).out
+    lines = dict(line.split(maxsplit=1) for line in shown.splitlines())
+    assert (lines["ids"], lines["columns"], lines["lists"]) == ("string", "size, lang", "none")
+    assert json.loads(done("index", "info", named, "--json").out)["columns"] == ["size", "lang"]
+
+
+def expected(digits, **how):
+    with Index.open("named") as index:
+        return index.search(digits.queries, 3, **how)
+
+
+def test_results_hold_names_in_every_format(done, named, folder, digits):
+    distances, ids = expected(digits)
+    for ending in ("npy", "npz", "parquet", "csv", "jsonl"):
+        done("search", named, "queries.npy", f"f.{ending}", "-k", 3)
+    assert np.load("f.npy").tolist() == ids.tolist()
+    with np.load("f.npz") as found:
+        assert found["ids"].tolist() == ids.tolist()
+        assert np.array_equal(found["distances"], distances)
+    assert pa.parquet.read_table("f.parquet")["ids"].to_pylist() == ids.tolist()
+    with open("f.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == ids.ravel().tolist()
+    lines = [json.loads(line) for line in (folder / "f.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["ids"] for line in lines] == ids.tolist()
+
+
+def test_columns_and_missing_neighbours_in_every_format(done, named, folder, digits):
+    where = "size < 2"
+    distances, ids, table = expected(digits, where=where, columns=["size", "lang"])
+    assert ids[0, 2] is None
+    asked = ("search", named, "queries.npy")
+    for ending in ("parquet", "csv", "jsonl"):
+        done(*asked, f"f.{ending}", "-k", 3, "--where", where, "--columns", "size,lang")
+    found = pa.parquet.read_table("f.parquet")
+    assert found["ids"].to_pylist() == ids.tolist()
+    assert [row[2] for row in found["distances"].to_pylist()] == [None] * 40
+    assert [size for row in found["size"].to_pylist() for size in row] == table["size"].to_pylist()
+    with open("f.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == [id for id in ids.ravel() if id is not None]
+    assert {(row["id"], row["size"], row["lang"]) for row in rows} == {(NAMES[0], "0", "de"), (NAMES[1], "1", "en")}
+    first = json.loads((folder / "f.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert first["ids"] == ids[0].tolist()
+    assert first["distances"] == [*distances[0, :2].tolist(), None]
+    assert first["payload"] == [*table.to_pylist()[:2], None]
+    for ending in ("npy", "npz"):
+        done(*asked, f"f.{ending}", "-k", 3, "--where", where)
+    assert np.load("f.npy")[0].tolist() == [*ids[0, :2], ""]
+    with np.load("f.npz") as arrays:
+        assert np.isnan(arrays["distances"][:, 2]).all()
+
+
+def test_among_takes_a_file_of_ids(done, folder, named, digits):
+    (folder / "some.txt").write_text("\n".join(NAMES[:50]), encoding="utf-8")
+    done("search", named, "queries.npy", "f.npy", "-k", 3, "--among", "some.txt")
+    assert np.load("f.npy").tolist() == expected(digits, among=NAMES[:50])[1].tolist()
+    done("search", "my-index", "queries.npy", "g.npy", "-k", 3, "--among", "-", "--recall", 0.9, stdin=b"1\n2\n")
+    found = np.load("g.npy")
+    assert set(found.ravel()) == {1, 2, -1}
+    assert (found[:, 2] == -1).all()
+
+
+def test_evaluate_measures_an_index_with_names(done, named):
+    by_name = json.loads(done("evaluate", named, "queries.npy", "--json").out)
+    by_number = json.loads(done("evaluate", "my-index", "queries.npy", "--json").out)
+    assert by_name["k"] == by_number["k"]
+
+
+WRONG = [
+    (("search", "named", "queries.npy", "f.npy", "--columns", "size"), 2, "write .csv, .jsonl or .parquet"),
+    (("search", "named", "-", "f.npy", "--among", "-"), 2, "give - once at most"),
+    (("search", "named", "queries.npy", "f.csv", "--columns", "weight"), 1, "there is no column 'weight'"),
+    (("search", "named", "queries.npy", "f.csv", "--where", "weight < 3"), 1, "cannot be computed"),
+    (("search", "my-index", "queries.npy", "f.csv", "--where", "a < 3"), 1, "autojacobin index add --payload FILE"),
+    (("search", "my-index", "queries.npy", "f.csv", "--among", "names.txt"), 1, "this index are whole numbers"),
+    (("evaluate", "named", "queries.npy", "--truth", "base.npy"), 2, "this index has names"),
+    (
+        ("index", "remove", "my-index", "zero"),
+        1,
+        "the ids of this index are whole numbers from 0 to 2^63 - 1, got 'zero'",
+    ),
+    (("index", "add", "named", "more.npy"), 1, "here string, got none"),
+    (("index", "add", "named", "more.npy", "--ids", "names.txt"), 1, "got 600 ids for 100 vectors"),
+    ((*BUILD, "--payload", "short.csv"), 1, "must have one row for each of the 600 vectors, got 1"),
+    ((*BUILD, "--payload", "facts.txt"), 2, "must end in one of .parquet"),
+    ((*BUILD, "--payload", "missing.csv"), 1, "cannot read the payload missing.csv: there is no such file"),
+    ((*BUILD, "--payload", "broken.parquet"), 1, "the payload broken.parquet cannot be read"),
+    ((*BUILD, "--ids", "two.parquet"), 1, "expected PATH::COLUMN with one of size, lang"),
+    ((*BUILD, "--ids", "two.parquet::weight"), 1, "got no column 'weight'"),
+    ((*BUILD, "--ids", "nulls.parquet"), 1, "every vector needs an id, got 1 nulls"),
+    (("export", "faiss", "named", "codes.faiss"), 1, "engines get whole numbers as ids"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "words"), WRONG, ids=[" ".join(given) for given, _, _ in WRONG])
+def test_what_cannot_be_is_reported_in_a_sentence(command, named, folder, arguments, code, words):
+    write_names("names.txt")
+    (folder / "short.csv").write_text("a\n1\n")
+    (folder / "broken.parquet").write_bytes(b"PAR1 but not really")
+    pa.parquet.write_table(TABLE, "two.parquet")
+    pa.parquet.write_table(pa.table({"id": [1, None]}), "nulls.parquet")
+    failed = command(*arguments)
+    assert failed.code == code, failed.err
+    assert words in " ".join(failed.err.replace("│", " ").split())
+    assert "Traceback" not in failed.err
+    assert failed.err.count("expected") <= 1
+    assert not (folder / "new").exists()
