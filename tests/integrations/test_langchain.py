@@ -13,8 +13,8 @@ from autojacobin import ITQ, DataError
 from autojacobin.integrations.langchain import AutoJacobinVectorStore
 from tests.integrations.embedding import cosines, embed
 
-for _, test in inspect.getmembers(VectorStoreIntegrationTests, inspect.iscoroutinefunction):
-    pytest.mark.asyncio(test)
+for _, function in inspect.getmembers(VectorStoreIntegrationTests, inspect.iscoroutinefunction):
+    pytest.mark.asyncio(function)
 
 
 class TestInMemory(VectorStoreIntegrationTests):
@@ -77,10 +77,10 @@ def test_a_filter_leaves_some_documents(store, filter):
 
 
 def test_marginal_relevance_prefers_what_differs(store):
-    assert places(store.max_marginal_relevance_search("green sea", k=2, lambda_mult=1)) == [2, 3]
+    assert places(store.max_marginal_relevance_search("green sea", k=2, lambda_mult=1)) == [3, 2]
     first, second = places(store.max_marginal_relevance_search("green sea", k=2, lambda_mult=0.1))
-    assert (first, second) != (2, 3)
-    assert first == 2
+    assert first == 3
+    assert second != 2
     assert AutoJacobinVectorStore(NgramEmbeddings()).max_marginal_relevance_search("sea") == []
 
 

@@ -86,16 +86,17 @@ def test_a_query_can_be_among_some_nodes_or_documents(store):
     assert set(store.query(query("sea", node_ids=["a", "d", "?"])).ids) == {"a", "d"}
     assert set(store.query(query("sea", doc_ids=["document 1"])).ids) == {"b", "d", "f"}
     assert set(store.query(query("sea", node_ids=["a", "d"], doc_ids=["document 1"])).ids) == {"d"}
+    assert set(store.query(query("sea", node_ids=[], doc_ids=[])).ids) == set(IDS)
     assert set(store.query(query("sea"), where="length = 11").ids) == {"a", "b"}
 
 
 def test_marginal_relevance_prefers_what_differs(store):
     mmr = VectorStoreQueryMode.MMR
-    assert store.query(query("green sea", 2)).ids == ["c", "d"]
-    assert store.query(query("green sea", 2, mode=mmr, mmr_threshold=1.0)).ids == ["c", "d"]
+    assert store.query(query("green sea", 2)).ids == ["d", "c"]
+    assert store.query(query("green sea", 2, mode=mmr, mmr_threshold=1.0)).ids == ["d", "c"]
     diverse = store.query(query("green sea", 2, mode=mmr, mmr_threshold=0.1))
-    assert diverse.ids[0] == "c"
-    assert diverse.ids[1] != "d"
+    assert diverse.ids[0] == "d"
+    assert diverse.ids[1] != "c"
     assert [node.node_id for node in diverse.nodes] == diverse.ids
 
 

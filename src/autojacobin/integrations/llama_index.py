@@ -183,15 +183,14 @@ def _node(text: Text) -> BaseNode:
 
 def _condition(query: VectorStoreQuery) -> Callable[[Text], bool] | None:
     """What a node must meet to be found; None if every node may be."""
-    if query.filters is None and query.node_ids is None and query.doc_ids is None:
+    nodes, documents = set(query.node_ids or ()), set(query.doc_ids or ())  # LlamaIndex gives an empty list for all
+    if query.filters is None and not nodes and not documents:
         return None
-    nodes = None if query.node_ids is None else set(query.node_ids)
-    documents = None if query.doc_ids is None else set(query.doc_ids)
 
     def matches(text: Text) -> bool:
         return (
-            (nodes is None or text.id in nodes)
-            and (documents is None or text.metadata.get(_DOCUMENT) in documents)
+            (not nodes or text.id in nodes)
+            and (not documents or text.metadata.get(_DOCUMENT) in documents)
             and (query.filters is None or _passes(query.filters, text.metadata))
         )
 

@@ -47,7 +47,8 @@ class SentenceIndex:
     >>> from autojacobin.integrations.sentence_transformers import SentenceIndex
     >>> class Trigrams:
     ...     def encode(self, texts):
-    ...         return HashingVectorizer(n_features=256, analyzer="char_wb", ngram_range=(3, 3)).transform(texts).toarray()
+    ...         vectorizer = HashingVectorizer(n_features=256, analyzer="char_wb", ngram_range=(3, 3))
+    ...         return vectorizer.transform(texts).toarray()
     >>> index = SentenceIndex(Trigrams())
     >>> index.add(["the cat sleeps", "rain in the north", "cats and dogs"], ids=["a", "b", "c"])
     ['a', 'b', 'c']
@@ -106,12 +107,10 @@ class SentenceIndex:
     def search(self, query: str, k: SupportsIndex = 10, *, filter: Filter | None = None) -> list[Text]: ...
 
     @overload
-    def search(
-        self, query: Sequence[str], k: SupportsIndex = 10, *, filter: Filter | None = None
-    ) -> list[list[Text]]: ...
+    def search(self, query: list[str], k: SupportsIndex = 10, *, filter: Filter | None = None) -> list[list[Text]]: ...
 
     def search(
-        self, query: str | Sequence[str], k: SupportsIndex = 10, *, filter: Filter | None = None
+        self, query: str | list[str], k: SupportsIndex = 10, *, filter: Filter | None = None
     ) -> list[Text] | list[list[Text]]:
         """Find the ``k`` texts most similar to a query, or to each of a list of queries.
 

@@ -168,10 +168,12 @@ class TextStore:
     ) -> pyarrow.Table:
         arrow = _arrow()
         written = [_as_json(metadata, name) for metadata, name in zip(metadatas, names, strict=True)]
-        values = {TEXT: list(texts), METADATA: written}
+        values: dict[str, list[Any]] = {TEXT: list(texts), METADATA: written}
         arrays = []
         for field in self._schema:
-            column = values.get(field.name) or [metadata.get(field.name) for metadata in metadatas]
+            column = values.get(field.name)
+            if column is None:
+                column = [metadata.get(field.name) for metadata in metadatas]
             try:
                 arrays.append(arrow.array(column, field.type))
             except (arrow.ArrowInvalid, arrow.ArrowTypeError, TypeError, ValueError) as error:
@@ -290,10 +292,9 @@ def _fitted(hasher: Hasher | None, vectors: npt.NDArray[Any]) -> Hasher:
     n, n_features = vectors.shape
     if hasher is None:
         n_bits = min(_DEFAULT_BITS, n_features)
-        if n >= 10 * n_bits:
-            hasher = ITQ(n_bits, random_state=0)
-        else:  # no centre: the mean of a few vectors says little about those to come
-            hasher = LSH(_DEFAULT_BITS, center=False, random_state=0)
+        # LSH without a centre: the mean of a few vectors says little about those to come
+        few = LSH(_DEFAULT_BITS, center=False, random_state=0)
+        hasher = ITQ(n_bits, random_state=0) if n >= 10 * n_bits else few
     if not isinstance(hasher, Hasher):
         raise DataTypeError(f"hasher must be a hasher, got {type(hasher).__name__}; pass for example ITQ(128)")
     try:
