@@ -99,12 +99,60 @@ def test_save_writes_a_store_from_memory(tmp_path):
 
 
 def test_a_folder_with_an_index_of_something_else_is_refused(tmp_path):
-    Index.create(tmp_path / "plain", LSH(8).fit(embed(TEXTS))).close()
+    with Index.create(tmp_path / "plain", LSH(8).fit(embed(TEXTS))) as plain:
+        plain.add(embed(TEXTS))
     with pytest.raises(DataError, match="holds no texts"):
         TextStore(tmp_path / "plain")
     filled(tmp_path / "store").close()
-    with pytest.raises(DataError, match="holds an index with a hasher already, got hasher"):
+    with pytest.raises(DataError, match="have 256 bits, got a hasher of 8"):
         TextStore(tmp_path / "store", hasher=LSH(8))
+
+
+def test_the_call_that_made_a_store_opens_it_again(tmp_path):
+    for run in range(3):
+        store = TextStore(tmp_path / "store", hasher=ITQ(8), columns={"length": int})
+        assert len(store) == (100 if run else 0)
+        store.add(TEXTS, embed(TEXTS), METADATAS, IDS)
+        store.close()
+
+
+def test_a_store_that_was_emptied_is_opened_again(tmp_path):
+    for _ in range(2):
+        store = filled(tmp_path / "store", columns={"length": int})
+        store.remove(IDS)
+        assert store.search(embed(["a"]), 3) == [[]]
+        store.close()
+        again = TextStore(tmp_path / "store", columns={"length": int})
+        assert (len(again), again.search(embed(["a"]), 3), again.matching("length > 0")) == (0, [[]], [])
+        again.close()
+
+
+def test_a_store_whose_first_addition_failed_is_opened_again(tmp_path):
+    store = TextStore(tmp_path / "store")
+    with pytest.raises(DataError, match="ids must not be empty"):
+        store.add(["a"], [[1.0, 0.0]], ids=[""])
+    store.close()
+    again = TextStore(tmp_path / "store")
+    again.add(["a"], [[1.0, 0.0]], ids=["a"])
+    assert again.get(["a"])[0].text == "a"
+
+
+def test_vectors_are_kept_as_float32_of_length_one():
+    store = TextStore()
+    store.add(["a"], [[3.0, 4.0]], ids=["a"])
+    vectors = store.vectors(["a"])
+    assert vectors.dtype == np.float32
+    np.testing.assert_array_equal(vectors, np.array([[0.6, 0.8]], dtype=np.float32))
+
+
+def test_many_ids_are_read_and_removed_at_once():
+    vectors = np.random.default_rng(0).normal(size=(2500, 8))
+    ids = [str(number) for number in range(2500)]
+    store = TextStore()
+    store.add(ids, vectors, ids=ids)
+    assert [text.text for text in store.get([*ids[::-1], "unknown"])] == ids[::-1]
+    store.remove([*ids[5:], "unknown"])
+    assert list(store.index.ids) == ids[:5]
 
 
 @settings(max_examples=25, deadline=None)
@@ -241,6 +289,7 @@ def test_what_cannot_be_added_is_an_error_that_changes_nothing(tmp_path, argumen
         (lambda store: store.search([[1.0, 0.0]], 1, "price < 3"), "the columns are text"),
         (lambda store: store.search([[1.0, 0.0, 2.0]], 1), "features"),
         (lambda store: TextStore(columns={"text": str}), "the column 'text' is there already"),
+        (lambda store: TextStore(recall=2), "recall"),
         (lambda store: TextStore(columns={"a": list}), "a column must be str, int, float or bool"),
         (lambda store: TextStore(hasher="itq").add(["a"], [[1.0, 0.0]]), "hasher must be a hasher, got str"),
     ],

@@ -52,7 +52,8 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
         Makes the codes. One that is not fitted is fitted to the first vectors. By default codes have 256 bits, by ITQ
         if the first vectors are many enough to train it, and otherwise by LSH, which needs no training.
     partitions : int, "auto" or None
-        Whether the index makes inverted lists, as in ``Index``.
+        Whether the index makes inverted lists, as in ``Index``. An index that is in the folder already stays as it was
+        made, with its hasher and lists.
     recall : float, optional
         Share of the true neighbours that a search finds. By default all up to 5,000 nodes, and 0.95 above that.
     columns : mapping of str to type, optional

@@ -21,6 +21,7 @@ from autojacobin.errors import DataError, DataTypeError, MissingExtraError
 from autojacobin.hashers import ITQ, LSH, Hasher
 from autojacobin.hashers.base import check_fitted
 from autojacobin.index import Index
+from autojacobin.index.calibration import as_recall
 from autojacobin.index.payload import rows_where
 from autojacobin.index.storage import MANIFEST_NAME
 from autojacobin.search.arguments import as_count
@@ -36,6 +37,7 @@ _RECALL = 0.95  # above that
 _DEFAULT_BITS = 256
 _TRAINING_VECTORS = 50_000
 _FEWEST_SEGMENTS = 32  # that are worth joining
+_MANY_IDS = 1_000  # above which looking up one after the other takes longer than reading them all
 
 
 class Text(NamedTuple):
@@ -65,7 +67,8 @@ class TextStore:
         Makes the codes. One that is not fitted is fitted to the first vectors. By default codes have 256 bits, by ITQ
         if the first vectors are many enough to train it, and otherwise by LSH, which needs no training.
     partitions : int, "auto" or None
-        Whether the index makes inverted lists, as in ``Index``.
+        Whether the index makes inverted lists, as in ``Index``. An index that is in the folder already stays as it was
+        made, with its hasher and lists.
     recall : float, optional
         Share of the true neighbours that a search finds. By default all up to 5,000 texts, and 0.95 above that.
     columns : mapping of str to type, optional
@@ -83,7 +86,8 @@ class TextStore:
         columns: Mapping[str, type] | None = None,
     ) -> None:
         self._path = None if path is None else Path(path)
-        self._hasher, self._partitions, self._recall = hasher, partitions, recall
+        self._hasher, self._partitions = hasher, partitions
+        self._recall = None if recall is None else as_recall(recall)
         self._lock = threading.Lock()
         self._schema = _schema(columns or {})
         self._index: Index | None = None
@@ -91,26 +95,39 @@ class TextStore:
             self._index = self._opened(self._path)
 
     def _opened(self, path: Path) -> Index:
-        if self._hasher is not None or self._partitions is not None:
-            given = "hasher" if self._hasher is not None else "partitions"
-            raise DataError(f"{path} holds an index with a hasher already, got {given} besides; leave it out")
         index = Index.open(path)
-        found = index.info()["columns"]
-        if found[:2] != [TEXT, METADATA]:
+        try:
+            self._check_hasher(index)
+            self._adopt_columns(index)
+        except BaseException:
             index.close()
+            raise
+        return index
+
+    def _check_hasher(self, index: Index) -> None:
+        wanted = getattr(self._hasher, "n_bits", None)
+        if wanted not in (None, index.hasher.n_bits):
             raise DataError(
-                f"the index in {path} holds no texts, got the columns {', '.join(found) or '(none)'}, expected "
+                f"the codes in {index.path} have {index.hasher.n_bits} bits, got a hasher of {wanted}; leave out the "
+                "hasher, or build a new store with it"
+            )
+
+    def _adopt_columns(self, index: Index) -> None:
+        found = index.info()["columns"]
+        if not found and not len(index):  # nothing was added yet, or everything was removed
+            return
+        if found[:2] != [TEXT, METADATA]:
+            raise DataError(
+                f"the index in {index.path} holds no texts, got the columns {', '.join(found) or '(none)'}, expected "
                 f"{TEXT} and {METADATA}; give the folder of a store of texts"
             )
         schema = index.get(index.ids[:0]).schema
         if not set(self._schema) <= set(schema):
-            index.close()
             raise DataError(
-                f"the store in {path} has the columns {_listed(schema)}, got {_listed(self._schema)}; "
+                f"the store in {index.path} has the columns {_listed(schema)}, got {_listed(self._schema)}; "
                 "leave out columns, or build a new store with them"
             )
         self._schema = schema
-        return index
 
     @property
     def index(self) -> Index | None:
@@ -186,10 +203,9 @@ class TextStore:
     def remove(self, ids: Sequence[str]) -> None:
         """Remove the texts with these ids; ids that are not in the store do not matter."""
         index = self._index
-        if index is not None:
-            known = [id for id in dict.fromkeys(ids) if id in index]
-            if known:
-                index.remove(known)
+        known = [] if index is None else _known(index, ids)
+        if index is not None and known:
+            index.remove(known)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the store to a folder, in place of the one that may be there."""
@@ -207,7 +223,7 @@ class TextStore:
     def get(self, ids: Sequence[str]) -> list[Text]:
         """Texts with these ids, in their order; ids that are not in the store are passed over."""
         index = self._index
-        known = [] if index is None else [id for id in ids if id in index]
+        known = [] if index is None else _known(index, ids)
         return [] if index is None or not known else _texts(known, index.get(known, [TEXT, METADATA]))
 
     def vectors(self, ids: Sequence[str]) -> npt.NDArray[Any]:
@@ -276,6 +292,12 @@ class TextStore:
         return lambda text: all(text.metadata.get(key) == value for key, value in wanted.items())
 
 
+def _known(index: Index, ids: Sequence[str]) -> list[str]:
+    """Those of some ids that are in an index, each once, in their order."""
+    there = index if len(ids) < _MANY_IDS else set(index.ids)
+    return [id for id in dict.fromkeys(ids) if id in there]
+
+
 def _equals(wanted: Mapping[str, Any]) -> Any:
     """The expression of Arrow by which columns have these values."""
     arrow = _arrow()
@@ -304,8 +326,11 @@ def _fitted(hasher: Hasher | None, vectors: npt.NDArray[Any]) -> Hasher:
     return hasher
 
 
-def _unit_vectors(vectors: Any) -> npt.NDArray[Any]:
-    """Vectors scaled to length 1, whose Euclidean distance has the order of the cosine: ‖a − b‖² = 2 − 2 a·b."""
+def _unit_vectors(vectors: Any) -> npt.NDArray[np.float32]:
+    """Vectors scaled to length 1, whose Euclidean distance has the order of the cosine: ‖a − b‖² = 2 − 2 a·b.
+
+    They become float32, since lists of Python's numbers, which the frameworks give, would take twice the space.
+    """
     floats = as_floats(to_host(as_matrix(vectors, "the store")))
     lengths = np.linalg.norm(floats.astype(np.float64), axis=1, keepdims=True)
     zeros = np.flatnonzero(lengths == 0)
@@ -313,7 +338,7 @@ def _unit_vectors(vectors: Any) -> npt.NDArray[Any]:
         raise DataError(
             f"a vector of zeros has no cosine similarity, got one in row {zeros[0]}; leave out texts without a vector"
         )
-    scaled: npt.NDArray[Any] = (floats / lengths).astype(floats.dtype)
+    scaled: npt.NDArray[np.float32] = (floats / lengths).astype(np.float32)
     return scaled
 
 
