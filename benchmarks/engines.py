@@ -21,7 +21,9 @@ from typing import Any
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--quick", action="store_true", help="100,000 codes and fewer rounds")
 parser.add_argument("--json", metavar="PATH")
-parser.add_argument("--only", help="some of faiss, faiss-ivf, pgvector, plain, milvus, lancedb; separated by commas")
+parser.add_argument(
+    "--only", help="some of faiss, faiss-ivf, pgvector, plain, milvus, lancedb, sqlite; separated by commas"
+)
 parser.add_argument("--threads", type=int, default=1, help="more are no help where other programs share the cores")
 arguments = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library reads it
@@ -82,6 +84,13 @@ def of_lancedb(folder: str, codes: Codes) -> Made:
     return timed(lambda: written(engine, codes)), lambda queries: engine.search(queries, K), engine.close
 
 
+def of_sqlite(folder: str, codes: Codes) -> Made:
+    from autojacobin.engines.sqlite import SQLite
+
+    engine = SQLite(f"{folder}/my.db", "codes", N_BITS)
+    return timed(lambda: written(engine, codes)), lambda queries: engine.search(queries, K), engine.close
+
+
 def of_postgres(dsn: str, codes: Codes, plain: bool) -> Made:
     engine = PgVector(dsn, f"benchmark_{'plain' if plain else 'pgvector'}", N_BITS, plain=plain)
     if engine.count():
@@ -120,6 +129,7 @@ def main() -> None:
             "plain": lambda: of_postgres(dsn(), codes, plain=True),
             "milvus": lambda: of_milvus(folder, codes),
             "lancedb": lambda: of_lancedb(folder, codes),
+            "sqlite": lambda: of_sqlite(folder, codes),
             "faiss-ivf": lambda: of_faiss_ivf(folder, codes),
         }
         started: list[str] = []

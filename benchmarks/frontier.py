@@ -1,60 +1,45 @@
 """The frontier: recall@10 against queries a second of indexes that people use, by the protocol of ann-benchmarks.
 
-    python benchmarks/frontier.py [--data DIR] [--set sift] [--threads 1] [--lists 1024] [--only ours faiss ...]
-                                  [--json PATH]
+    python benchmarks/frontier.py [--data DIR] [--set sift] [--threads 1] [--lists 1024] [--only ours hnswlib ...]
+                                  [--single] [--disk] [--json PATH]
 
-Every index answers all queries in one call, with every one of its settings; the fastest setting that reaches a recall
-counts. Indexes are built one after another and then timed in turns, best of several. Ours re-ranks with the vectors as
-they come (bytes for SIFT), as FAISS does with ``IndexRefineFlat`` over float32. Build time counts training, assignment
-and encoding. "Memory" is what an index keeps beside the vectors that it re-ranks by, as far as it can be read off.
-Peers that are not installed are left out: pip install faiss-cpu usearch rabitqlib.
+Each index lives in a process of its own. It answers all queries in one call, with every one of its settings; the
+fastest setting that reaches a recall counts. All are built one after another and then timed in turns, best of several.
+Settings that another one clearly beats in the first turn are not timed again. ``--single`` also times one query at a
+time, with the fastest setting that reaches .95.
+
+Build time counts training, assignment and encoding. Memory is how much the process grows by the build, in bytes a
+vector. It contains the vectors, if the index keeps them in memory; pages of mapped files do not count. Ours re-ranks
+with the vectors as they come (bytes for SIFT), in memory or, with ``--disk``, mapped from the folder of the index.
+
+Peers that are not installed are left out: pip install faiss-cpu hnswlib rabitqlib scalable-vs scann usearch.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
+import importlib.metadata
 import importlib.util
 import json
+import multiprocessing
 import os
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--data", metavar="DIR", help="folder of sets (default: AUTOJACOBIN_DATA)")
-parser.add_argument("--set", default="sift")
-parser.add_argument("--queries", type=int, default=2000, help="the most queries to use")
-parser.add_argument("--lists", type=int, default=1024)
-parser.add_argument("--bits", type=int, nargs="+", default=[64, 128], help="of our residual codes")
-parser.add_argument("--threads", type=int, default=1)
-parser.add_argument("--rounds", type=int, default=3)
-parser.add_argument("--only", nargs="+", metavar="NAME", help="ours, faiss, usearch, rabitqlib")
-parser.add_argument("--json", metavar="PATH")
-arguments = parser.parse_args()
-os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library reads it
+import numpy as np
+from contenders import FAMILIES, K
 
-import numpy as np  # noqa: E402
+from autojacobin.datasets import load_set
 
-from autojacobin import Index, PartitionedAutoencoder  # noqa: E402
-from autojacobin.datasets import load_set  # noqa: E402
-
-K = 10
 RECALLS = (0.90, 0.95, 0.99)
-PROBES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-
-
-@dataclass
-class Contender:
-    """An index and its settings: ``search(setting)`` gives the ids of the 10 nearest of each query."""
-
-    name: str
-    build_seconds: float
-    bytes_per_vector: float | None
-    settings: list[Any]
-    search: Callable[[Any], Any]
-    points: list[tuple[float, float, Any]] = field(default_factory=list)
+WARM_UP = 10_000  # vectors of a first build, which imports, compiles and starts threads
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
@@ -63,159 +48,171 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
     return result, time.perf_counter() - start
 
 
-def ours(base: Any, Q: Any) -> Iterator[Contender]:
-    """Inverted lists of residual codes, with exact re-ranking."""
-    for bits in arguments.bits:
-        n_bits = bits + (arguments.lists - 1).bit_length()
-
-        def build(n_bits: int = n_bits) -> Index:
-            sample = base[np.sort(np.random.default_rng(0).permutation(len(base))[: 64 * arguments.lists])]
-            index = Index(PartitionedAutoencoder(n_bits, n_lists=arguments.lists, random_state=0).fit(sample))
-            index.add(base)
-            index.search(Q[:1], K, probes=1)  # makes the lists
-            return index
-
-        build()  # compiles
-        index, seconds = timed(build)
-        settings = [(probes, c) for probes in PROBES for c in (15, 20, 30, 40, 60, 80, 120, 200, 300)]
-        yield Contender(
-            f"ours, {bits} bits",
-            seconds,
-            bits / 8 + 5,  # the offset and the position
-            settings,
-            lambda setting, index=index: index.search(Q, K, probes=setting[0], candidates=setting[1])[1],
-        )
+def memory() -> int:
+    """Bytes of memory that this process holds, without pages of mapped files."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # hands freed memory back
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
 
 
-def faiss_indexes(base: Any, Q: Any) -> Iterator[Contender]:
-    """IVF with PQ fast-scan and refinement, and HNSW over bytes."""
-    import faiss
-
-    faiss.omp_set_num_threads(arguments.threads)
-    floats = base.astype(np.float32)
-    for codes, size in (("PQ32x4fs", 16), ("PQ64x4fs", 32)):
-        index = faiss.index_factory(base.shape[1], f"IVF{arguments.lists},{codes}")
-
-        def build(index: Any = index) -> Any:
-            index.train(floats[np.random.default_rng(0).permutation(len(base))[: 64 * arguments.lists]])
-            refined = faiss.IndexRefineFlat(index)
-            refined.add(floats)
-            return refined
-
-        refined, seconds = timed(build)
-
-        def search(setting: Any, index: Any = index, refined: Any = refined) -> Any:
-            index.nprobe, refined.k_factor = setting[0], setting[1] / K
-            return refined.search(Q, K)[1]
-
-        settings = [(probes, c) for probes in PROBES for c in (20, 40, 80, 160, 300)]
-        yield Contender(f"FAISS IVF{arguments.lists},{codes}, refined", seconds, size + 8, settings, search)
-    graph = faiss.index_factory(base.shape[1], "HNSW16,SQ8")
-
-    def build_graph() -> None:
-        graph.train(floats)
-        graph.add(floats)
-
-    _, seconds = timed(build_graph)
-
-    def search_graph(ef: int) -> Any:
-        graph.hnsw.efSearch = ef
-        return graph.search(Q, K)[1]
-
-    settings = [10, 15, 20, 30, 40, 60, 80, 120, 200, 400]
-    yield Contender("FAISS HNSW16,SQ8", seconds, base.shape[1] + 16 * 2 * 4, settings, search_graph)
+def load(options: argparse.Namespace) -> tuple[Any, Any, Any]:
+    data = load_set(options.set, options.data)
+    truth = np.asarray(data.truth)[: options.queries, :K]
+    return np.ascontiguousarray(data.base), np.asarray(data.queries[: options.queries], dtype=np.float32), truth
 
 
-def usearch_index(base: Any, Q: Any) -> Iterator[Contender]:
-    """A graph over int8; SIFT's bytes are shifted to its range."""
-    from usearch.index import Index as Graph
-
-    if base.dtype != np.uint8:
-        return
-    small, asked = ((array.astype(np.int16) - 128).astype(np.int8) for array in (base, Q))
-    graph = Graph(ndim=base.shape[1], metric="l2sq", dtype="i8", connectivity=16, expansion_add=200)
-    _, seconds = timed(lambda: graph.add(np.arange(len(base)), small, threads=arguments.threads))
-
-    def search(ef: int) -> Any:
-        graph.expansion_search = ef
-        return graph.search(asked, K, threads=arguments.threads).keys
-
-    yield Contender("usearch, i8", seconds, base.shape[1] + 16 * 2 * 4, [10, 20, 30, 40, 60, 80, 120, 200, 400], search)
-
-
-def rabitqlib_indexes(base: Any, Q: Any) -> Iterator[Contender]:
-    """IVF at 5 and 7 bits, and SymphonyQG."""
-    import rabitqlib
-
-    floats, threads = np.ascontiguousarray(base.astype(np.float32)), arguments.threads
-    exact = rabitqlib.FinalAssignmentMode.Exact
-    lists = rabitqlib.RaBitQKMeans(base.shape[1], arguments.lists, num_threads=threads, final_assignment=exact)
-    _, clustering = timed(lambda: lists.train(floats))
-    for bits in (5, 7):
-        index = rabitqlib.IvfIndex(base.shape[1], len(base), arguments.lists, bits, "l2")
-        _, seconds = timed(
-            lambda index=index: index.build(floats, lists.centroids, lists.assignments, num_threads=threads)
-        )
-        yield Contender(
-            f"rabitqlib IVF, {bits} bits",
-            clustering + seconds,
-            bits * base.shape[1] / 8 + 12,
-            list(PROBES),
-            lambda probes, index=index: index.search(Q, K, probes, num_threads=threads)[0],
-        )
-    graph = rabitqlib.SymqgIndex(base.shape[1], 32)
-    _, seconds = timed(lambda: graph.build(floats, 200, num_threads=threads))
-    yield Contender(
-        "rabitqlib SymQG, degree 32",
-        seconds,
-        None,
-        [10, 20, 30, 40, 60, 80, 120, 200, 400],
-        lambda ef: graph.search(Q, K, ef, num_threads=threads)[0],
-    )
+def serve(pipe: Any, family: str, name: str, options: argparse.Namespace) -> None:
+    """Build an index in this process, then answer what the parent asks for."""
+    base, queries, _ = load(options)
+    contender = next(one for one in FAMILIES[family].contenders(options) if one.name == name)
+    queries = contender.convert(queries)
+    warm = contender.build(contender.convert(base[:WARM_UP]))
+    contender.search(warm, queries, contender.settings[0])
+    del warm
+    before = memory()
+    converted = [contender.convert(base)]
+    index, seconds = timed(lambda: contender.build(converted.pop()))  # the index alone decides what stays in memory
+    contender.search(index, queries, contender.settings[0])
+    pipe.send((seconds, (memory() - before) / len(base)))
+    while (asked := pipe.recv()) is not None:
+        what, setting = asked
+        if what == "all":
+            pipe.send(timed(lambda setting=setting: contender.search(index, queries, setting)))
+        else:
+            singles = [queries[number : number + 1] for number in range(len(queries))]
+            pipe.send([timed(lambda one=one: contender.search(index, one, setting))[1] for one in singles])  # noqa: B023
 
 
-def measure(contenders: list[Contender], truth: Any) -> None:
-    """Time all settings in turns, so that noise affects all of them alike."""
-    best: dict[tuple[str, str], float] = {}
-    found: dict[tuple[str, str], float] = {}
-    for turn in range(arguments.rounds + 1):
-        for one in contenders:
-            for setting in one.settings:
-                key = one.name, str(setting)
-                ids, seconds = timed(lambda one=one, setting=setting: one.search(setting))
-                if turn:  # the first turn is for compilers, threads and caches
-                    best[key] = min(best.get(key, float("inf")), seconds)
-                else:
-                    found[key] = float(np.mean([np.isin(row, t).mean() for row, t in zip(ids, truth, strict=True)]))
-    for one in contenders:
-        one.points = [(found[one.name, str(s)], len(truth) / best[one.name, str(s)], s) for s in one.settings]
+@dataclass
+class Entrant:
+    """A contender in its process, and what was measured."""
+
+    name: str
+    settings: list[Any]
+    process: Any
+    pipe: Any
+    build_seconds: float = 0.0
+    bytes_per_vector: float = 0.0
+    points: dict[Any, tuple[float, float]] = field(default_factory=dict)  # of a setting: recall and seconds
+    single: tuple[float, float] | None = None
+
+    def ask(self, what: str, setting: Any) -> Any:
+        self.pipe.send((what, setting))
+        return self.pipe.recv()
+
+    def fastest(self, recall: float) -> Any:
+        reached = [setting for setting in self.points if self.points[setting][0] >= recall]
+        return min(reached, key=lambda setting: self.points[setting][1], default=None)
+
+    def promising(self) -> list[Any]:
+        """Settings that no other beats by more than the noise of one measurement."""
+        lowest = min(RECALLS)
+        return [
+            setting
+            for setting, (recall, seconds) in self.points.items()
+            if recall >= lowest and not any(r >= recall and s < 0.6 * seconds for r, s in self.points.values())
+        ]
+
+
+def chosen_families(options: argparse.Namespace) -> list[str]:
+    wanted = options.only or FAMILIES
+    return [family for family in wanted if importlib.util.find_spec(FAMILIES[family].module)]
+
+
+def enter(options: argparse.Namespace) -> list[Entrant]:
+    """Build all indexes, one after another."""
+    context = multiprocessing.get_context("spawn")
+    entrants = []
+    for family in chosen_families(options):
+        for contender in FAMILIES[family].contenders(options):
+            pipe, theirs = context.Pipe()
+            process = context.Process(target=serve, args=(theirs, family, contender.name, options), daemon=True)
+            process.start()
+            theirs.close()
+            entrant = Entrant(contender.name, contender.settings, process, pipe)
+            try:
+                entrant.build_seconds, entrant.bytes_per_vector = pipe.recv()
+                entrants.append(entrant)
+                print(f"built {contender.name} in {entrant.build_seconds:.1f} s", file=sys.stderr, flush=True)
+            except EOFError:  # the process printed why
+                print(f"{contender.name} could not be built and is left out", file=sys.stderr, flush=True)
+    return entrants
+
+
+def measure(entrants: list[Entrant], truth: Any, options: argparse.Namespace) -> None:
+    """Time settings in turns, so that noise affects all of them alike."""
+    for one in entrants:
+        for setting in one.settings:
+            ids, seconds = one.ask("all", setting)
+            found = (np.asarray(ids)[:, :, None] == truth[:, None, :]).any(2).sum() / truth.size
+            one.points[setting] = float(found), seconds
+    for _ in range(options.rounds):
+        for one in entrants:
+            for setting in one.promising():
+                _, seconds = one.ask("all", setting)
+                recall, best = one.points[setting]
+                one.points[setting] = recall, min(best, seconds)
+    for one in entrants if options.single else ():
+        if (setting := one.fastest(0.95)) is not None:
+            times = np.array([one.ask("single", setting) for _ in range(options.rounds)]).min(axis=0)
+            one.single = float(np.median(times) * 1e6), float(np.quantile(times, 0.99) * 1e6)
+
+
+def report(entrants: list[Entrant], n_queries: int, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Print the table, and give it as plain data."""
+    single = f"{'median, µs':>12}{'p99, µs':>10}" if options.single else ""
+    print(f"{'':34}{''.join(f'{recall:>22}' for recall in RECALLS)}{'build, s':>10}{'bytes':>8}{single}")
+    results = []
+    for one in entrants:
+        cells = []
+        for recall in RECALLS:
+            setting = one.fastest(recall)
+            cells.append("–" if setting is None else f"{n_queries / one.points[setting][1]:,.0f} {setting}")
+        last = "".join(f"{value:{width},.0f}" for value, width in zip(one.single or (), (12, 10), strict=False))
+        row = "".join(f"{cell:>22}" for cell in cells)
+        print(f"{one.name:34}{row}{one.build_seconds:10.1f}{one.bytes_per_vector:8.0f}{last}")
+        points = [(recall, n_queries / seconds, setting) for setting, (recall, seconds) in one.points.items()]
+        results.append({
+            "name": one.name, "build_seconds": one.build_seconds, "bytes_per_vector": one.bytes_per_vector,
+            "points": points, "single_us": one.single,
+        })  # fmt: skip
+    return results
 
 
 def main() -> None:
-    data = load_set(arguments.set, arguments.data or os.environ.get("AUTOJACOBIN_DATA"))
-    base = np.ascontiguousarray(data.base)
-    Q = np.ascontiguousarray(data.queries[: arguments.queries], dtype=np.float32)
-    truth = np.asarray(data.truth)[: arguments.queries, :K]
-    makers = {"ours": ours, "faiss": faiss_indexes, "usearch": usearch_index, "rabitqlib": rabitqlib_indexes}
-    contenders: list[Contender] = []
-    for name, make in makers.items():
-        wanted = arguments.only is None or name in arguments.only
-        if wanted and (name == "ours" or importlib.util.find_spec(name)):
-            contenders += make(base, Q)
-    measure(contenders, truth)
-    print(f"{data.name}, {len(base):,} vectors, {len(Q)} queries, {arguments.threads} thread(s): queries a second")
-    print(f"{'':32}{''.join(f'{recall:>22}' for recall in RECALLS)}{'build, s':>10}{'bytes':>8}")
-    results = []
-    for one in contenders:
-        cells = []
-        for recall in RECALLS:
-            reached = max((point for point in one.points if point[0] >= recall), key=lambda p: p[1], default=None)
-            cells.append("–" if reached is None else f"{reached[1]:,.0f} {reached[2]}")
-        memory = "" if one.bytes_per_vector is None else f"{one.bytes_per_vector:.0f}"
-        print(f"{one.name:32}{''.join(f'{cell:>22}' for cell in cells)}{one.build_seconds:10.1f}{memory:>8}")
-        results.append({"name": one.name, "build_seconds": one.build_seconds, "points": one.points})
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps({"settings": vars(arguments), "results": results}, indent=1))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", metavar="DIR", default=os.environ.get("AUTOJACOBIN_DATA"), help="folder of sets")
+    parser.add_argument("--set", default="sift")
+    parser.add_argument("--queries", type=int, default=2000, help="the most queries to use")
+    parser.add_argument("--lists", type=int, default=1024)
+    parser.add_argument("--bits", type=int, nargs="+", default=[64, 128], help="of our residual codes")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=FAMILIES)
+    parser.add_argument("--single", action="store_true", help="time one query at a time as well")
+    parser.add_argument("--disk", action="store_true", help="keep our index in a folder, with mapped vectors")
+    parser.add_argument("--json", metavar="PATH")
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)  # for the processes of the indexes
+    os.environ["OMP_WAIT_POLICY"] = "passive"  # an index that waits for its turn must not spin
+    with tempfile.TemporaryDirectory() as options.scratch:
+        base, queries, truth = load(options)
+        options.width, options.are_bytes = base.shape[1], base.dtype == np.uint8
+        entrants = enter(options)
+        measure(entrants, truth, options)
+        packages = [FAMILIES[family].package for family in chosen_families(options)]
+        versions = {package: importlib.metadata.version(package) for package in packages}
+        print(f"{options.set}, {len(base):,} vectors, {len(queries)} queries, {options.threads} thread(s)")
+        print(", ".join(f"{name} {version}" for name, version in versions.items()))
+        results = report(entrants, len(queries), options)
+        for one in entrants:
+            one.pipe.send(None)
+            one.process.join()
+    if options.json:
+        del options.scratch
+        content = {"settings": vars(options), "versions": versions, "results": results}
+        Path(options.json).write_text(json.dumps(content, indent=1, default=str))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Quality of the codes: m-Recall of all ten methods on every available set, five seeds, mean and spread.
+"""Quality of the codes: m-Recall of all ten methods and of Sign on every available set, five seeds, mean and spread.
 
     python benchmarks/quality.py --data DIR --json quality.json     # hours on two cores
     python benchmarks/quality.py --quick                            # minutes: photos, 64 bits, two seeds
@@ -28,7 +28,7 @@ from autojacobin.search.distances import distances_of
 KS = (1, 10, 100)
 OURS, PUBLISHED, SEARCHED = "Auto-JacoBin", "Auto-JacoBin as published", "BinaryAutoencoder"
 NAMES = {"hamming": "symmetric"}  # of distances in the results
-METHODS = {name: name for name in (*COMPARED, *VARIANTS) if name != "AutoJacoBin"}
+METHODS = {name: name for name in (*COMPARED, *VARIANTS, "Sign") if name != "AutoJacoBin"}
 MOST_VALUES = 10_000 * 128  # training points × dimensions: sets of more dimensions take fewer points
 
 

@@ -38,12 +38,12 @@ if not arguments.vectors.exists():
 vectors = np.load(arguments.vectors, mmap_mode="r")
 
 random = np.random.default_rng(1)
-sample = vectors[np.sort(random.choice(len(vectors), min(len(vectors), 10_000), replace=False))]
-hasher = ITQ(n_bits=128, random_state=0).fit(sample)
+hasher = ITQ(n_bits=128, random_state=0).fit(vectors)  # of a memory map, 10,000 rows are drawn and read
 codes = hasher.encode(vectors)
 print(f"{vectors.nbytes / 1e6:,.0f} MB of vectors in a file, {codes.packed.nbytes / 1e6:,.1f} MB of codes in memory")
 
-queries = sample[:100] + random.normal(scale=0.05, size=(100, vectors.shape[1])).astype(np.float32)
+near = vectors[np.sort(random.choice(len(vectors), min(len(vectors), 100), replace=False))]
+queries = near + random.normal(scale=0.05, size=near.shape).astype(np.float32)
 _, candidates = asymmetric_topk(hasher.project(queries), codes, k=arguments.candidates)
 distances, ids = rerank(queries, candidates, vectors, k=10)
 np.savez("found.npz", queries=queries, distances=distances, ids=ids)

@@ -1,6 +1,7 @@
 """Codes: packing, order, equality and files, against packing written out bit by bit."""
 
 import pickle
+import subprocess
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from autojacobin import Codes, DataError, FormatError
+from autojacobin.errors import DataTypeError
 
 bit_matrices = st.tuples(st.integers(0, 6), st.integers(1, 520)).flatmap(
     lambda shape: hnp.arrays(np.uint8, shape, elements=st.integers(0, 1))
@@ -212,3 +214,49 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
         Codes.from_bits([[0, 1]]).save(path)
     assert Codes.load(path) == old
     assert [entry.name for entry in tmp_path.iterdir()] == ["codes.npz"]
+
+
+# Bit orders
+
+
+@given(
+    hnp.arrays(np.uint8, st.tuples(st.integers(0, 6), st.integers(1, 40)), elements=st.integers(0, 1)),
+    st.sampled_from(["little", "big"]),
+)
+def test_packed_bytes_come_and_go_in_either_bit_order(bits, order):
+    packed = np.packbits(bits, axis=1, bitorder=order)
+    codes = Codes.from_packed(packed, bits.shape[1], bitorder=order)
+    assert codes == Codes.from_bits(bits)
+    assert np.array_equal(codes.to_packed(order), packed)
+
+
+def test_whole_bytes_need_no_length():
+    packed = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    assert Codes.from_packed(packed) == Codes(packed, 32)
+    assert np.shares_memory(Codes.from_packed(packed).to_packed(), packed)
+
+
+def test_a_file_that_a_shell_wrote(tmp_path):
+    """Bytes in octal, as printf of a shell writes them: 1010 0000 and 0000 0001, most significant bit first."""
+    subprocess.run(["sh", "-c", r"printf '\240\001' > codes.bin"], cwd=tmp_path, check=True)
+    packed = np.fromfile(tmp_path / "codes.bin", dtype=np.uint8).reshape(2, 1)
+    codes = Codes.from_packed(packed, bitorder="big")
+    assert codes.to_bits().tolist() == [[1, 0, 1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 1]]
+    assert Codes.from_packed(packed).to_bits().tolist() == [[0, 0, 0, 0, 0, 1, 0, 1], [1, 0, 0, 0, 0, 0, 0, 0]]
+    codes.to_packed("big").tofile(tmp_path / "again.bin")
+    assert (tmp_path / "again.bin").read_bytes() == (tmp_path / "codes.bin").read_bytes()
+
+
+def test_what_is_no_packed_code_of_this_order():
+    packed = np.packbits(np.ones((2, 12), dtype=np.uint8), axis=1)
+    assert Codes.from_packed(packed, 12, bitorder="big").to_bits().all()
+    with pytest.raises(DataError, match="padding bits of each code must be zero, got others in row 0"):
+        Codes.from_packed(packed, 12, bitorder="little")
+    with pytest.raises(DataError, match="bitorder must be 'little' or 'big', got 'middle'"):
+        Codes.from_packed(packed, 12, bitorder="middle")
+    with pytest.raises(DataError, match="bitorder must be"):
+        Codes.from_bits([[1]]).to_packed(None)
+    with pytest.raises(DataTypeError, match="packed codes must be uint8, got int8"):
+        Codes.from_packed(packed.view(np.int8), 12, bitorder="big")
+    with pytest.raises(DataError, match=r"must have shape \(n, 1\), got \(2,\)"):
+        Codes.from_packed(packed[0])

@@ -25,13 +25,14 @@ from autojacobin.hashers import (
     NOKMeans,
     OKMeans,
     PartitionedAutoencoder,
+    Sign,
     SpectralHashing,
     load,
     register,
 )
 
 if TYPE_CHECKING:
-    from autojacobin.index import Index
+    from autojacobin.index import Index, Metric
 
 __version__ = _version("autojacobin")
 
@@ -50,11 +51,13 @@ __all__ = [
     "Hasher",
     "Index",
     "IndexLockedError",
+    "Metric",
     "MissingExtraError",
     "NOKMeans",
     "NotFittedError",
     "OKMeans",
     "PartitionedAutoencoder",
+    "Sign",
     "SpectralHashing",
     "StorageError",
     "__version__",
@@ -64,8 +67,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Index":  # it brings numba along, which only those who search should wait for
-        from autojacobin.index import Index
+    if name in ("Index", "Metric"):  # they bring numba along, which only those who search should wait for
+        from autojacobin import index
 
-        return Index
+        return getattr(index, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ import os
 import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, SupportsIndex, overload
+from typing import Any, Literal, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,14 @@ from autojacobin.core.arrays import namespace, on_device, to_host
 from autojacobin.core.files import write_atomically
 from autojacobin.errors import DataError, DataTypeError, FormatError
 
-__all__ = ["Codes"]
+__all__ = ["BitOrder", "Codes", "as_bit_order"]
+
+BitOrder = Literal["little", "big"]
+"""Which bit of a byte comes first: the least or the most significant one, as in ``np.packbits``."""
 
 _FORMAT_VERSION = 1
+_EVERY_BYTE = np.arange(256, dtype=np.uint8)[:, np.newaxis]
+_REVERSED = np.packbits(np.unpackbits(_EVERY_BYTE, axis=1, bitorder="little"), axis=1)[:, 0]  # the bits of each byte
 
 
 class Codes:
@@ -100,6 +105,35 @@ class Codes:
         return cls._pack(matrix > 0)
 
     @classmethod
+    def from_packed(
+        cls, packed: npt.ArrayLike, n_bits: SupportsIndex | None = None, *, bitorder: BitOrder = "little"
+    ) -> Codes:
+        """Take packed bytes in either bit order, as ``np.packbits(bits, axis=1, bitorder=bitorder)`` gives them.
+
+        Parameters
+        ----------
+        packed : array of uint8, shape (n, ceil(n_bits / 8))
+            Bytes in which the bits that fill up the last byte are zero. In the order ``"little"`` they are not copied.
+        n_bits : int, optional
+            Length of a code; by default eight times the number of bytes.
+        bitorder : {"little", "big"}
+            Whether the first bit of a code is the least or the most significant bit of its first byte. NumPy's default
+            and sentence-transformers' ``"ubinary"`` are ``"big"``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from autojacobin import Codes
+        >>> bits = np.array([[1, 0, 1, 1, 0, 0, 0, 0, 1, 1]])
+        >>> Codes.from_packed(np.packbits(bits, axis=1), 10, bitorder="big") == Codes.from_bits(bits)
+        True
+        """
+        little = _in_bit_order(packed, bitorder)
+        if n_bits is None:
+            n_bits = 8 * little.shape[1] if little.ndim == 2 else 1
+        return cls(little, n_bits)
+
+    @classmethod
     def concatenate(cls, parts: Iterable[Codes]) -> Codes:
         """Concatenate codes of one length."""
         parts = list(parts)
@@ -127,6 +161,15 @@ class Codes:
     def packed(self) -> npt.NDArray[np.uint8]:
         """The packed bits, read-only (on a GPU: not to be written), shape ``(n, ceil(n_bits / 8))``."""
         packed: npt.NDArray[np.uint8] = self._packed
+        return packed
+
+    def to_packed(self, bitorder: BitOrder = "little") -> npt.NDArray[np.uint8]:
+        """Give the packed bits in either bit order; ``"little"`` is ``packed`` itself.
+
+        ``np.unpackbits(codes.to_packed("big"), axis=1, count=codes.n_bits)`` gives the bits, and so does
+        ``bitorder="little"`` in both places.
+        """
+        packed: npt.NDArray[np.uint8] = _in_bit_order(self._packed, bitorder)
         return packed
 
     @property
@@ -214,6 +257,26 @@ class Codes:
             f"{Path(path)} has codes format {version} and needs a newer library, got one that reads formats up to "
             f"{_FORMAT_VERSION}; upgrade with: pip install --upgrade autojacobin"
         )
+
+
+def as_bit_order(bitorder: Any) -> BitOrder:
+    """Check the name of a bit order."""
+    if not isinstance(bitorder, str) or bitorder not in ("little", "big"):
+        raise DataError(
+            f"bitorder must be 'little' or 'big', got {bitorder!r}; np.packbits and sentence-transformers use 'big' "
+            "unless told otherwise"
+        )
+    return "big" if bitorder == "big" else "little"
+
+
+def _in_bit_order(packed: Any, bitorder: BitOrder) -> Any:
+    """Turn packed bytes from the order ``"little"`` into ``bitorder``, or back, which is the same."""
+    array = namespace(packed).asarray(packed)
+    if as_bit_order(bitorder) == "little":
+        return array
+    if array.dtype != np.uint8:
+        raise DataTypeError(f"packed codes must be uint8, got {array.dtype}; use Codes.from_bits for a 0/1 matrix")
+    return namespace(array).asarray(_REVERSED)[array]
 
 
 def _plain_arrays(content: bytes) -> dict[str, npt.NDArray[Any]]:

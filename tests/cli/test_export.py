@@ -10,6 +10,7 @@ from autojacobin import Codes, Index
 from autojacobin.engines import FaissEngine
 from autojacobin.engines.lancedb import LanceDB
 from autojacobin.engines.milvus import Milvus
+from autojacobin.engines.sqlite import SQLite
 from autojacobin.search import hamming_topk
 
 
@@ -116,3 +117,34 @@ def test_a_failed_export_leaves_the_file_that_was_there(command, done, folder):
     result = command("export", "faiss", "empty.npz", "codes.faiss", "--kind", "ivf")
     assert "learned from the codes, got none" in result.err
     assert (folder / "codes.faiss").read_bytes() == before
+
+
+def test_an_index_becomes_a_table_of_sqlite(done, folder, digits, fitted):
+    printed = done("export", "sqlite", "my-index", "my.db", "--table", "items")
+    assert printed.out == "Wrote 600 codes of 16 bits with their vectors to the table items.\n"
+    queries = fitted.encode(digits.queries[:5])
+    with SQLite("my.db", "items", 16, 64) as engine, Index.open("my-index") as index:
+        found = engine.search_vectors(queries, digits.queries[:5], 4)
+        expected = index.search(digits.queries[:5], 4)
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_exports_in_the_other_bit_order(command, done, folder, digits, fitted):
+    codes = fitted.encode(digits.base)
+    done("export", "faiss", "my-index", "codes.faiss", "--bitorder", "big")
+    stored = faiss.read_index_binary("codes.faiss")
+    distances, _ = stored.search(np.packbits(codes.to_bits(), axis=1), 1)
+    assert not distances.any()
+    done("export", "lancedb", "my-index", "my-lance", "--table", "items", "--no-vectors", "--bitorder", "big")
+    done("export", "milvus", "my-index", "codes.db", "--collection", "items", "--no-vectors", "--bitorder", "big")
+    done("export", "sqlite", "my-index", "my.db", "--table", "items", "--no-vectors", "--bitorder", "big")
+    for open_engine in (
+        lambda: LanceDB("my-lance", "items", 16, bitorder="big"),
+        lambda: Milvus("codes.db", "items", 16, bitorder="big"),
+        lambda: SQLite("my.db", "items", 16, bitorder="big"),
+    ):
+        with open_engine() as engine:
+            assert engine.read(range(600)) == codes
+    refused = command("export", "faiss", "my-index", "h.faiss", "--kind", "hasher", "--bitorder", "big")
+    assert refused.code == 2
+    assert "has the order little" in " ".join(refused.err.replace("│", "").split())

@@ -12,6 +12,7 @@ import autojacobin
 from autojacobin import AutoBin, AutoJacoBin, Codes, Index
 from autojacobin.cli.models import method_names
 from autojacobin.datasets import open_vectors, write_vectors
+from autojacobin.hashers import find_command
 
 
 def nearest(base, queries, k):
@@ -260,3 +261,53 @@ def test_an_index_with_lists_is_trained_built_searched_and_evaluated(done, comma
     result = command("search", "lists", "queries.npy", "other.npz", "--probes", "2", "--recall", "0.9")
     assert result.code == 2
     assert "it chooses the lists to scan" in result.err
+
+
+@pytest.mark.parametrize(
+    ("spelling", "command"),
+    [
+        ("BinaryAutoencoder", "binaryautoencoder"),
+        ("binary_autoencoder", "binaryautoencoder"),
+        ("Binary-Auto-Encoder", "binaryautoencoder"),
+        ("ITQ", "itq"),
+        ("Spectral_Hashing", "spectral"),
+        ("AutoJacoBin-Published", "autojacobin-published"),
+        ("AutoJacoBin", "autojacobin"),
+        ("Auto-JacoBin (chosen)", "autojacobin"),
+    ],
+)
+def test_capitals_hyphens_and_underscores_do_not_matter(spelling, command):
+    assert find_command(spelling).command == command
+
+
+def test_a_method_is_trained_by_another_spelling(done, folder):
+    np.save("few.npy", np.load("base.npy")[:100])
+    facts = json.loads(done("train", "few.npy", "o.safetensors", "-m", "O_K-Means", "-b", 4, "--json").out)
+    assert facts["method"] == "okmeans"
+
+
+def test_sign_takes_one_bit_for_each_number(done, folder):
+    facts = json.loads(done("train", "base.npy", "sign.safetensors", "--method", "Sign", "--json").out)
+    assert (facts["method"], facts["bits"]) == ("sign", 64)
+    done("encode", "sign.safetensors", "base.npy", "codes.npz")
+    assert Codes.load("codes.npz") == Codes.from_bits(np.load("base.npy") > 0)
+    few = ["--set", "centred=true", "--set", "rotate=true", "--bits", "7"]
+    done("train", "base.npy", "few.safetensors", "--method", "sign", *few)
+    assert autojacobin.load("few.safetensors").n_bits == 7
+
+
+def test_packed_codes_are_written_in_either_bit_order(done, fitted, digits, folder):
+    bits = fitted.transform(digits.base)
+    for order in ("little", "big"):
+        done("encode", "model.safetensors", "base.npy", f"{order}.npy", "--bitorder", order)
+        assert np.array_equal(np.load(f"{order}.npy"), np.packbits(bits, axis=1, bitorder=order))
+    done("encode", "model.safetensors", "base.npy", "big.csv", "--bitorder", "big")
+    with open("big.csv", newline="") as stream:
+        first = next(csv.DictReader(stream))["code"]
+    assert bytes.fromhex(first) == np.packbits(bits[0]).tobytes()
+
+
+def test_an_npz_file_has_one_bit_order(command, folder):
+    result = command("encode", "model.safetensors", "base.npy", "codes.npz", "--bitorder", "big")
+    assert result.code == 2
+    assert "an .npz file has the bit order of Codes.load" in " ".join(result.err.replace("│", "").split())

@@ -239,7 +239,8 @@ def test_bits_of_every_linear_method_are_ours(name):
     made = hasher_to_faiss(hasher)
     bits = Codes(made.sa_encode(vectors), hasher.n_bits).to_bits()
     projections = hasher.project(vectors)
-    surely = np.abs(projections) > 1e-5 * np.abs(projections).max()
+    # the numbers of a vector are its projections on Sign, so that nothing is rounded, not even at the many zeros
+    surely = (np.abs(projections) > 1e-5 * np.abs(projections).max()) | (name == "Sign")
     np.testing.assert_array_equal(bits[surely], hasher.transform(vectors)[surely])
     assert surely.mean() > 0.999
 

@@ -1,4 +1,4 @@
-"""What the guides of FAISS and PostgreSQL show runs as it stands, one block after the other in one folder."""
+"""What the guides of FAISS, PostgreSQL and SQLite show runs as it stands, one block after the other in one folder."""
 
 import os
 import re
@@ -41,7 +41,9 @@ def run_statement(code):
     return []
 
 
-@pytest.mark.parametrize(("page", "fewest"), [("engine-faiss.md", 5), ("engine-postgresql.md", 7)])
+@pytest.mark.parametrize(
+    ("page", "fewest"), [("engine-faiss.md", 5), ("engine-postgresql.md", 7), ("engine-sqlite.md", 2)]
+)
 def test_the_guide_runs(page, fewest, tmp_path, dsn, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AUTOJACOBIN_DSN", dsn)

@@ -4,7 +4,7 @@ import numpy as np
 
 from autojacobin.figures import METHOD_STYLES
 
-OF_THE_PAPER = tuple(name for name in METHOD_STYLES if name != "BinaryAutoencoder")
+OF_THE_PAPER = tuple(name for name in METHOD_STYLES if name not in ("BinaryAutoencoder", "Sign"))
 
 
 def texts(figure):

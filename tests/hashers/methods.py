@@ -16,7 +16,8 @@ def maker(method):
 
 
 METHODS = {method.name: maker(method) for method in methods() if method.name != CHOSEN}
-LEARNED = [name for name in METHODS if name != "LSH"]
+ONE_POINT = ["LSH", "Sign"]  # learn at most a mean
+LEARNED = [name for name in METHODS if name not in ONE_POINT]
 AUTO_ENCODERS = ["AutoJacoBin", "AutoBin1", "AutoBin2", "DAutoBin", "CAutoBin"]
 LINEAR = [name for name in METHODS if name not in ("SpectralHashing", "BinaryAutoencoder", "PartitionedAutoencoder")]
 

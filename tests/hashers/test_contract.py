@@ -43,7 +43,7 @@ def test_a_seed_makes_a_fit_repeatable(name):
     assert clone(again).get_params() == again.get_params()
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "SpectralHashing"])
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("SpectralHashing", "Sign")])
 def test_another_seed_makes_another_fit(name):
     other = METHODS[name]().set_params(random_state=1).fit(digits()[:300])
     assert other.encode(digits()) != fitted(name).encode(digits())
@@ -70,8 +70,6 @@ def test_an_iterator_with_nothing_or_a_bad_row_in_it_is_named():
     bad[7, 3] = np.nan
     with pytest.raises(DataError, match="NaN in row 57, column 3"):
         hasher.encode(iter([X, bad]))
-    with pytest.raises(DataError, match="reads the data several times, got an iterator"):
-        ITQ(4).fit(iter([X]))
 
 
 def test_lsh_fits_in_one_pass_over_an_iterator():

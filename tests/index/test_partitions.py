@@ -68,6 +68,28 @@ def test_only_the_codes_of_the_probed_lists_are_found(index, hasher):
         assert np.array_equal(np.isinf(gaps), found < 0)
 
 
+def test_lists_whose_codes_were_removed_are_not_probed(index, hasher):
+    queries = points(30, 2)
+    _, labels = hasher.split(index.codes(np.arange(3000)))
+    squared = ((queries[:, None, :] - hasher.mean_ - hasher.centres_) ** 2).sum(axis=2)
+    emptied = np.unique(np.argmin(squared, axis=1))[:8]
+    index.remove(np.flatnonzero(np.isin(labels, emptied)))
+    squared[:, emptied] = np.inf
+    _, ids = nearest_in_lists(hasher, queries, index._state.segments, 500, 1)
+    for found, number in zip(ids, np.argmin(squared, axis=1), strict=True):
+        assert set(found[found >= 0]) == set(np.flatnonzero(labels == number))
+
+
+def test_a_query_finds_the_same_alone_and_among_others(index):
+    queries = points(200, 2)
+    for options in ({"probes": 3, "candidates": 40}, {"probes": 3, "rerank": False}):
+        distances, ids = index.search(queries, K, **options)
+        for row in range(0, 200, 7):
+            alone = index.search(queries[row : row + 1], K, **options)
+            assert np.array_equal(alone[0][0], distances[row])
+            assert np.array_equal(alone[1][0], ids[row])
+
+
 def test_a_residual_reconstructs_better_than_the_vector_itself(hasher):
     from autojacobin import BinaryAutoencoder
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from autojacobin import DataError
 from autojacobin.search import euclidean, rerank
 from autojacobin.search.euclidean import squared_distances
-from autojacobin.search.kernels.euclidean import LONGEST_UINT8
+from autojacobin.search.kernels.euclidean import LONGEST_UINT8, write_bytes
 from tests.search.candidates import by_sorting, drawn
 
 
@@ -25,6 +25,17 @@ def test_equals_sorting_with_ties_by_lower_id(seed, dtype, D):
     expected, expected_ids = by_sorting(queries, candidates, vectors, k)
     assert np.allclose(distances, expected, rtol=1e-12)
     assert np.array_equal(ids, expected_ids)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("number", [0.0, 255.0, -0.0, 0.5, -1.0, 256.0, 65536.0, 1e30, 254.99999])
+def test_queries_are_bytes_only_if_all_their_numbers_are(dtype, number):
+    queries = np.arange(60, dtype=dtype).reshape(3, 20)
+    queries[1, 19] = number
+    whole = np.empty((3, 20), dtype=np.int16)
+    assert write_bytes(queries, whole) == (number in range(256))
+    if number in range(256):
+        assert np.array_equal(whole, queries)
 
 
 def test_memory_map_function_and_blocks_give_the_same(tmp_path, monkeypatch):

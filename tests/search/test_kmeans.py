@@ -1,11 +1,17 @@
 """k-means and the nearest of its centres, against brute force."""
 
+import os
+import subprocess
+import sys
+
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin.errors import DataError
+from autojacobin.search.kernels import centres as kernels
 from autojacobin.search.kmeans import Centres, kmeans
 from tests.hashers.methods import digits
 
@@ -44,6 +50,85 @@ def test_the_nearest_centres_are_found_in_order(seed, n, n_centres, data):
         assert np.allclose(np.where(numbers < 0, np.inf, found), squared, atol=1e-4)
         for row in numbers:
             assert len(set(row[row >= 0])) == (row >= 0).sum()
+
+
+@given(st.integers(0, 2**32), st.integers(1, 9), st.integers(1, 300), st.integers(1, 70), st.data())
+@settings(deadline=None)
+def test_the_nearest_centres_of_real_vectors_are_found_whoever_asks_with_them(seed, n, n_centres, width, data):
+    rng = np.random.default_rng(seed)
+    scales = 10 ** rng.uniform(-3, 3, width)  # features of very different sizes, which bytes hold badly
+    X, points = ((rng.normal(size=(rows, width)) * scales).astype(np.float32) for rows in (n, n_centres))
+    wanted = data.draw(st.integers(1, n_centres))
+    numbers, squared = Centres(points).nearest(X, wanted)
+    expected = np.sort(squared_distances(X, points), axis=1)[:, :wanted]
+    assert np.allclose(squared, expected, rtol=1e-4)
+    for row in range(n):
+        alone = Centres(points).nearest(X[row : row + 1], wanted)
+        assert np.array_equal(alone[0][0], numbers[row])
+        assert np.array_equal(alone[1][0], squared[row])
+
+
+def test_sums_of_very_long_vectors_fit_their_type():
+    rng = np.random.default_rng(0)
+    points = rng.choice([-1.0, 1.0], size=(70, 150_000)).astype(np.float32)
+    numbers, squared = Centres(points).nearest(-points[:3], 70)
+    assert numbers[:, -1].tolist() == [0, 1, 2]
+    assert np.allclose(squared, np.sort(2 * (150_000 + points[:3] @ points.T), axis=1))
+
+
+def test_equal_centres_and_queries_at_their_mean_are_found():
+    numbers, squared = Centres(np.full((5, 3), 7, dtype=np.float32)).nearest(np.full((2, 3), 7), 4)
+    assert numbers.tolist() == [[0, 1, 2, 3]] * 2
+    assert not squared.any()
+
+
+@pytest.mark.parametrize("feature", ["avx512vnni", "none"])
+@pytest.mark.parametrize("multiply", ["_multiply_one", "_multiply_some"])
+def test_products_of_bytes_equal_those_of_numbers(feature, multiply, monkeypatch):
+    if feature != "none" and not kernels.machine_has(feature):
+        pytest.skip(f"this machine has no {feature}")
+    monkeypatch.setattr(kernels, "machine_has", lambda name: name == feature)
+    function = getattr(kernels, multiply)
+
+    @numba.njit
+    def call(asked, groups, products):
+        for group in range(groups.shape[0]):
+            function(asked, groups, group, products)
+
+    rng = np.random.default_rng(0)
+    whole = rng.integers(-127, 128, (130, 33))
+    whole[0], whole[1] = 127, -127
+    groups = np.zeros((3, 9, 4, 16, 4), dtype=np.uint8)
+    kernels.write_groups(whole * 0.5, 0.5, 127, groups)
+    asked = np.zeros((4, 36), dtype=np.int8)
+    asked[:, :33] = rng.integers(-127, 128, (4, 33))
+    asked[0, :33] = 127
+    products = np.zeros((4, 192), dtype=np.int32)
+    call(asked, groups, products)
+    queries = slice(0, 1) if multiply == "_multiply_one" else slice(0, 4)
+    assert np.array_equal(products[queries, :130], asked[queries, :33].astype(int) @ (whole + 127).T)
+
+
+def test_a_machine_without_products_of_bytes_finds_the_same(tmp_path):
+    program = (
+        "import numpy as np\n"
+        "from autojacobin.search.kmeans import Centres\n"
+        "from tests.search.test_kmeans import squared_distances\n"
+        "points, X = np.random.default_rng(0).normal(size=(2, 300, 30)).astype(np.float32)\n"
+        "expected = np.sort(squared_distances(X, points), axis=1)[:, :20]\n"
+        "assert np.allclose(Centres(points).nearest(X, 20)[1], expected, rtol=1e-4)\n"
+    )
+    environment = {
+        **os.environ,
+        "NUMBA_CPU_NAME": "generic",
+        "NUMBA_CPU_FEATURES": "",
+        "NUMBA_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
 
 
 def test_far_from_the_origin_distances_stay_precise():

@@ -17,7 +17,7 @@ from autojacobin.search import lists as module
 from autojacobin.search.kernels import lookup
 from autojacobin.search.kernels.simd import load
 from autojacobin.search.kmeans import kmeans
-from autojacobin.search.lists import Lists, OffsetGrid, code_offsets, list_queries
+from autojacobin.search.lists import Lists, OffsetGrid, code_offsets, list_queries, query_weights, usable_lists
 from tests.hashers.methods import digits
 
 MISSING = 2**31 - 1
@@ -158,6 +158,27 @@ def test_residuals_of_an_auto_encoder_are_compared_by_its_distance():
         expected[:, members] = terms.constants[:, None] - terms.weights @ codes[members].to_signs().astype(float).T
     wrong = np.abs(queries.real(distances) - np.take_along_axis(expected, positions, axis=1))
     assert wrong.max() < 0.05 * expected.std()
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 70), st.integers(1, 40))
+@settings(deadline=None)
+def test_weights_of_queries_are_products_with_the_decoder(seed, n, width, n_bits):
+    rng = np.random.default_rng(seed)
+    Q, origin, decoder = rng.normal(size=(n, width)), rng.normal(size=width), rng.normal(size=(n_bits, width))
+    weights = query_weights(Q.astype(np.float32), origin, decoder)
+    assert np.allclose(weights, 2 * (Q - origin) @ decoder.T, atol=1e-3)
+    assert np.array_equal(query_weights(Q[:1].astype(np.float32), origin, decoder), weights[:1])
+
+
+def test_lists_without_a_code_that_counts_are_not_usable():
+    codes = Codes.from_bits(np.zeros((4, 8), dtype=int))
+    lists = Lists.build(codes, np.array([0, 2, 2, 3], dtype=np.int32), 4)
+    others = Lists.build(codes, np.array([1, 1, 1, 1], dtype=np.int32), 4)
+    allowed = lists.allow(np.array([0b0110], dtype=np.uint8))
+    assert usable_lists([(lists, None)]).tolist() == [True, False, True, True]
+    assert usable_lists([(lists, allowed)]).tolist() == [False, False, True, False]
+    assert usable_lists([(lists, allowed), (others, None)]).tolist() == [False, True, True, False]
+    assert usable_lists([(lists, None), (others, None)]) is None
 
 
 def test_codes_can_be_read_back():

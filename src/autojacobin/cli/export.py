@@ -12,7 +12,7 @@ import typer
 
 from autojacobin.cli.console import print_sentence, progress_bar
 from autojacobin.cli.failures import stoppable
-from autojacobin.cli.options import AsJson, Debug, Quiet
+from autojacobin.cli.options import AsJson, BitOrder, BitOrderOption, Debug, Quiet
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError, StorageError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Write codes to FAISS, PostgreSQL, Milvus or LanceDB.", no_args_is_help=True)
+app = typer.Typer(help="Write codes to FAISS, PostgreSQL, Milvus, LanceDB or SQLite.", no_args_is_help=True)
 
 _ROWS_PER_BLOCK = 2**16
 _Source = Annotated[Path, typer.Argument(metavar="SOURCE", help="Folder of an index, or a file of codes.")]
@@ -54,6 +54,7 @@ def faiss(
     kind: Annotated[
         Kind, typer.Option(help="flat is exact; ivf and hnsw are faster and may miss some; hasher also encodes.")
     ] = Kind.flat,
+    bitorder: BitOrderOption = BitOrder.little,
     quiet: Quiet = False,
     as_json: AsJson = False,
     _debug: Debug = False,
@@ -69,9 +70,13 @@ def faiss(
         if kind is Kind.hasher:
             if not isinstance(origin, Index):
                 raise DataError(f"{source} holds codes and no hasher, expected an index; give its folder")
+            if bitorder is BitOrder.big:
+                raise typer.BadParameter(
+                    "a hasher of FAISS has the order little; leave it out", param_hint="'--bitorder'"
+                )
             made = hasher_to_faiss(origin.hasher, origin)
         else:
-            made = to_faiss(origin, kind.value, progress=progress)
+            made = to_faiss(origin, kind.value, bitorder=bitorder.value, progress=progress)
         write_faiss(made, destination)
         figures = {"codes": len(origin), "bits": _n_bits(origin), "vectors": False}
     _report({"destination": str(destination), **figures}, quiet, as_json)
@@ -120,6 +125,7 @@ def milvus(
         str | None,
         typer.Option(envvar="MILVUS_TOKEN", show_envvar=True, help="Token of the server, such as user:password."),
     ] = None,
+    bitorder: BitOrderOption = BitOrder.little,
     quiet: Quiet = False,
     as_json: AsJson = False,
     _debug: Debug = False,
@@ -132,7 +138,15 @@ def milvus(
 
     with _open(source) as origin, progress_bar(quiet=quiet or as_json) as progress:
         width = _n_features(origin, vectors)
-        with Milvus(uri, collection, _n_bits(origin), width, None if index is None else index.value, token) as engine:
+        with Milvus(
+            uri,
+            collection,
+            _n_bits(origin),
+            width,
+            None if index is None else index.value,
+            token,
+            bitorder=bitorder.value,
+        ) as engine:
             figures = _write(origin, engine, progress)
     _report({"destination": f"the collection {collection}", **figures}, quiet, as_json)
 
@@ -143,6 +157,7 @@ def lancedb(
     uri: Annotated[str, typer.Argument(metavar="URI", help="Folder of the database, or its address in a store.")],
     table: Annotated[str, typer.Option(help="Table to write to; made if it does not exist.")],
     vectors: _Vectors = True,
+    bitorder: BitOrderOption = BitOrder.little,
     quiet: Quiet = False,
     as_json: AsJson = False,
     _debug: Debug = False,
@@ -156,7 +171,33 @@ def lancedb(
     with (
         _open(source) as origin,
         progress_bar(quiet=quiet or as_json) as progress,
-        LanceDB(uri, table, _n_bits(origin), _n_features(origin, vectors)) as engine,
+        LanceDB(uri, table, _n_bits(origin), _n_features(origin, vectors), bitorder=bitorder.value) as engine,
+    ):
+        figures = _write(origin, engine, progress)
+    _report({"destination": f"the table {table}", **figures}, quiet, as_json)
+
+
+@app.command()
+def sqlite(
+    source: _Source,
+    database: Annotated[Path, typer.Argument(metavar="FILE", help="SQLite database; made if it does not exist.")],
+    table: Annotated[str, typer.Option(help="Table to write to; made if it does not exist.")],
+    vectors: _Vectors = True,
+    bitorder: BitOrderOption = BitOrder.little,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    _debug: Debug = False,
+) -> None:
+    """Write codes to a table of SQLite that sqlite-vec searches. Existing ids are replaced.
+
+    Example: autojacobin export sqlite my-index my.db --table items
+    """
+    from autojacobin.engines.sqlite import SQLite
+
+    with (
+        _open(source) as origin,
+        progress_bar(quiet=quiet or as_json) as progress,
+        SQLite(database, table, _n_bits(origin), _n_features(origin, vectors), bitorder.value) as engine,
     ):
         figures = _write(origin, engine, progress)
     _report({"destination": f"the table {table}", **figures}, quiet, as_json)

@@ -30,7 +30,7 @@ import numpy.typing as npt
 import typer
 
 from autojacobin.cli.console import report_blocks
-from autojacobin.codes import Codes
+from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.addresses import redacted_address
 from autojacobin.core.files import atomic_writer
 from autojacobin.core.parallel import Progress
@@ -158,17 +158,17 @@ def check_output(output: Path, name: str, *, inputs: Iterable[str] = (), endings
             raise typer.BadParameter(f"{output} is an input too; give another path", param_hint=hint)
 
 
-def write_codes(output: Path, codes: Codes) -> None:
-    """Write codes in the format that the ending gives."""
+def write_codes(output: Path, codes: Codes, bitorder: BitOrder = "little") -> None:
+    """Write codes in the format that the ending gives; an npz file has a bit order of its own."""
     kind = "jsonl" if is_stream(output) else _KINDS[output.suffix.lower()]
     if kind == "npz":
         codes.save(output)
     elif kind in ("csv", "jsonl"):
-        _write_lines(output, _code_lines(codes, kind))
+        _write_lines(output, _code_lines(codes.to_packed(bitorder), kind))
     else:
         from autojacobin.datasets import write_vectors
 
-        write_vectors(output, codes.packed, part="code" if kind == "parquet" else None, format=kind)
+        write_vectors(output, codes.to_packed(bitorder), part="code" if kind == "parquet" else None, format=kind)
 
 
 def write_neighbours(output: Path, distances: npt.NDArray[Any], ids: npt.NDArray[np.int64]) -> None:
@@ -184,11 +184,11 @@ def write_neighbours(output: Path, distances: npt.NDArray[Any], ids: npt.NDArray
         write_vectors(output, ids if kind == "npy" else {"ids": ids, "distances": distances}, format=kind)
 
 
-def _code_lines(codes: Codes, kind: str) -> Iterator[str]:
+def _code_lines(packed: npt.NDArray[np.uint8], kind: str) -> Iterator[str]:
     if kind == "csv":
         yield "row,code"
     line = "{},{}" if kind == "csv" else '{{"row": {}, "code": "{}"}}'
-    for row, code in enumerate(codes.packed):
+    for row, code in enumerate(packed):
         yield line.format(row, code.tobytes().hex())
 
 

@@ -14,7 +14,7 @@ from autojacobin.cli.files import STREAM, check_output, is_stream, load_model, o
 from autojacobin.cli.settings import write_settings
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError
-from autojacobin.hashers import Hasher, methods
+from autojacobin.hashers import Hasher, Method, find_command, methods
 from autojacobin.hashers.parameters import check_parameters
 
 __all__ = ["encode", "make_hasher", "method_names", "settable", "train"]
@@ -51,7 +51,10 @@ def train(
             autocompletion=method_names,
         ),
     ] = "autojacobin",
-    bits: options.Bits = 64,
+    bits: Annotated[
+        int | None,
+        typer.Option("--bits", "-b", min=1, help="Length of a code; 64, or for sign one bit for each number."),
+    ] = None,
     parameters: Annotated[
         list[str] | None,
         typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the method; may be given several times."),
@@ -79,6 +82,7 @@ def train(
     Example: autojacobin train 'part-*.npy' model.safetensors --method okmeans --sample 1000 --seed 1
     """
     from_file = (context.default_map or {}).get("parameters", [])  # parameters given here are added to them
+    method = _method(method).command
     hasher = make_hasher(method, bits, [*from_file, *(parameters or [])], seed, device.value)
     check_output(model, "MODEL", inputs=vectors, endings=(".safetensors",))
     if sample is None and len(vectors) > 1:
@@ -94,12 +98,19 @@ def train(
         hasher.save(model)
         used = {name: "none" if value is None else value for name, value in settable(hasher).items()}
         write_settings(context, model, set=used)
-    facts = {"model": model, "method": method, "bits": bits, "vectors": shape[0], "features": shape[1], "seed": seed}
+    facts = {
+        "model": model,
+        "method": method,
+        "bits": hasher.n_bits,
+        "vectors": shape[0],
+        "features": shape[1],
+        "seed": seed,
+    }
     facts["seconds"] = round(seconds, 3)
     chosen = _chosen(hasher)
     if chosen:
         facts["chosen"] = chosen
-    learned = f"{method}, {bits} bits, from {shape[0]:,} vectors of {shape[1]:,} numbers in {seconds:.1f} s"
+    learned = f"{method}, {hasher.n_bits} bits, from {shape[0]:,} vectors of {shape[1]:,} numbers in {seconds:.1f} s"
     settings = f" It chose {', '.join(f'{name} {value}' for name, value in chosen.items())}." if chosen else ""
     print_sentence(f"Wrote {model}: {learned}, seed {seed}.{settings}", facts, quiet=quiet, as_json=as_json)
 
@@ -112,6 +123,7 @@ def encode(
         Path, typer.Argument(metavar="CODES", help="Codes to write: .npz, .npy, .parquet, .csv, .jsonl, or -.")
     ],
     format: options.Format = None,
+    bitorder: options.BitOrderOption = options.BitOrder.little,
     device: options.OnDevice = options.Device.cpu,
     _threads: options.Threads = None,
     _config: options.Config = None,
@@ -121,20 +133,26 @@ def encode(
 ) -> None:
     """Turn vectors into binary codes with a model.
 
-    The ending of CODES gives the format. Codes.load reads an .npz file; an .npy file holds the packed bytes.
+    The ending of CODES gives the format. Codes.load reads an .npz file; an .npy file holds the packed bytes. --bitorder
+    is for other programs that read these bytes.
 
     Example: autojacobin encode model.safetensors base.npy codes.npz
 
     Example: autojacobin encode model.safetensors - - < base.npy
     """
     check_output(codes, "CODES", inputs=[str(model), vectors])
+    if bitorder is options.BitOrder.big and codes.suffix.lower() == ".npz":
+        raise typer.BadParameter(
+            "an .npz file has the bit order of Codes.load, little; leave it out, or write another format",
+            param_hint="'--bitorder'",
+        )
     hasher = load_model(model)
     _move_to(hasher, device.value)
     with opened(vectors, format) as matrix, progress_bar(quiet=quiet or as_json) as progress:
         start = time.perf_counter()
         made = hasher.encode(report_blocks(matrix.blocks(), len(matrix), progress, "encoding"))
         seconds = time.perf_counter() - start
-        write_codes(codes, made)
+        write_codes(codes, made, bitorder.value)
     if is_stream(codes):  # its reader expects only codes
         return
     write_settings(context, codes)
@@ -143,12 +161,17 @@ def encode(
     print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
 
 
-def make_hasher(name: str, bits: int, given: list[str], seed: int, device: str) -> Hasher:
+def _method(name: str) -> Method:
+    """Find a method by its name on the command line; an unknown one is wrong use of ``--method``."""
+    try:
+        return find_command(name)
+    except DataError as error:
+        raise typer.BadParameter(str(error), param_hint="'--method'") from None
+
+
+def make_hasher(name: str, bits: int | None, given: list[str], seed: int, device: str) -> Hasher:
     """Make an unfitted hasher. Parameters that it does not accept are wrong use of ``--set``."""
-    by_name = {method.command: method for method in methods()}
-    if name not in by_name:
-        raise typer.BadParameter(f"{name!r} is not one of {', '.join(by_name)}", param_hint="'--method'")
-    hasher = by_name[name].make(bits, seed=seed)
+    hasher = _method(name).make(bits, seed=seed)
     known = settable(hasher)
     for parameter, value in map(_parse, given):
         if parameter in _RESERVED:

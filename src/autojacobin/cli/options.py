@@ -15,12 +15,19 @@ from autojacobin.cli.settings import use_settings
 from autojacobin.search.distances import DISTANCES
 
 __all__ = [
-    "AsJson", "Bits", "ByDistance", "Candidates", "Config", "DataFolder", "Debug", "Device",
-    "Distance", "Format", "IndexPath", "K", "KeepVectors", "ModelPath", "NeighboursPath", "OnDevice", "Partitions",
-    "QueriesPath", "Quiet", "Rerank", "Seed", "SetName", "Threads",
+    "AsJson", "BitOrder", "BitOrderOption", "Bits", "ByDistance", "Candidates", "Config", "DataFolder", "Debug",
+    "Device", "Distance", "Format", "IndexPath", "K", "KeepVectors", "ModelPath", "NeighboursPath", "OnDevice",
+    "Partitions", "QueriesPath", "Quiet", "Rerank", "Seed", "SetName", "Threads",
 ]  # fmt: skip
 
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
+
+
+class BitOrder(str, Enum):
+    """Order of the bits in a byte."""
+
+    little = "little"
+    big = "big"
 
 
 class Device(str, Enum):
@@ -97,6 +104,12 @@ Format = Annotated[
     typer.Option("--format", metavar="NAME", help="Format of the vectors if the name does not show it, such as fvecs."),
 ]
 Bits = Annotated[int, typer.Option("--bits", "-b", min=1, help="Length of a code.")]
+BitOrderOption = Annotated[
+    BitOrder,
+    typer.Option(
+        "--bitorder", help="First bit of a byte: the least significant (little) or the most (big), as NumPy's."
+    ),
+]
 K = Annotated[int, typer.Option("-k", min=1, help="Neighbours of each query.")]
 ByDistance = Annotated[
     Distance | None,

@@ -44,23 +44,27 @@ def as_matrix(X: Any, name: str) -> Any:
     return array
 
 
-def as_floats(array: Any, first_row: int = 0) -> Any:
-    """Convert to float64 if ``array`` has that type, and to float32 otherwise; NaN and Inf are an error."""
+def as_floats(array: Any, rows: Any = 0) -> Any:
+    """Convert to float64 if ``array`` has that type, and to float32 otherwise; NaN and Inf are an error.
+
+    ``rows`` is the number of the first row in the caller's data, or the numbers of all rows, for the message.
+    """
     floats = _converted(array)
     if not math.isfinite(float(floats.sum(dtype="float64"))):  # one pass: the sum is finite only if all numbers are
-        check_finite(floats, first_row)
+        check_finite(floats, rows)
     return floats
 
 
-def check_finite(floats: Any, first_row: int = 0) -> None:
-    """Raise a DataError that names the first NaN or Inf, if there is one."""
+def check_finite(floats: Any, rows: Any = 0) -> None:
+    """Raise a DataError that names the first NaN or Inf, if there is one; ``rows`` as in :func:`as_floats`."""
     xp = namespace(floats)
     wrong = ~xp.isfinite(floats)
     if bool(wrong.any()):
         row, column = divmod(int(wrong.argmax()), floats.shape[1])
         what = "NaN" if bool(xp.isnan(floats[row, column])) else "inf"
+        number = rows + row if np.ndim(rows) == 0 else rows[row]
         raise DataError(
-            f"Input X contains {what} in row {first_row + row}, column {column}, expected finite numbers; "
+            f"Input X contains {what} in row {number}, column {column}, expected finite numbers; "
             "drop such rows, or fill them in with sklearn.impute.SimpleImputer"
         )
 

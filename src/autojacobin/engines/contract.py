@@ -10,7 +10,7 @@ from typing import Any, ClassVar, SupportsIndex, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.codes import Codes
+from autojacobin.codes import BitOrder, Codes, as_bit_order
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError, StorageError
@@ -41,17 +41,24 @@ class Engine(ABC):
         Length of the codes, at least 1.
     n_features : int, optional
         Dimension of the vectors that are stored with the codes, in single precision, for re-ranking. None stores none.
+    bitorder : {"little", "big"}
+        Order of the bits in the bytes that the engine stores, where it stores bytes: ``"little"``, least significant
+        first, or ``"big"``, as ``np.packbits`` and sentence-transformers make them.
     """
 
     n_bits: int
     n_features: int | None
+    bitorder: BitOrder
 
     _noun: ClassVar[str] = "the engine"
     """How messages refer to this engine: "the table", "the collection"."""
 
-    def __init__(self, n_bits: SupportsIndex, n_features: SupportsIndex | None = None) -> None:
+    def __init__(
+        self, n_bits: SupportsIndex, n_features: SupportsIndex | None = None, bitorder: BitOrder = "little"
+    ) -> None:
         self.n_bits = as_count("n_bits", n_bits)
         self.n_features = None if n_features is None else as_count("n_features", n_features)
+        self.bitorder = as_bit_order(bitorder)
         self._closed = False
 
     # What an adapter implements; these methods get checked arguments, and at least one code, query or id
@@ -250,6 +257,14 @@ class Engine(ABC):
         with np.errstate(over="ignore"):  # what single precision cannot hold becomes Inf, which as_floats reports
             floats: Floats = as_floats(as_floats(matrix).astype(np.float32, copy=False))
         return floats
+
+    def _to_bytes(self, codes: Codes) -> npt.NDArray[np.uint8]:
+        """Packed codes in the bit order of the engine."""
+        return codes.to_packed(self.bitorder)
+
+    def _from_bytes(self, packed: npt.NDArray[np.uint8]) -> Codes:
+        """Codes from packed bytes in the bit order of the engine."""
+        return Codes.from_packed(packed, self.n_bits, bitorder=self.bitorder)
 
     def _check_present(self, ids: Ids, done: str) -> None:
         known = self._known(ids)

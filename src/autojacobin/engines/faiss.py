@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.codes import Codes
+from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.files import atomic_writer
 from autojacobin.core.parallel import Progress
@@ -37,6 +37,7 @@ def to_faiss(
     source: Index | Codes,
     kind: Literal["flat", "ivf", "hnsw"] = "flat",
     *,
+    bitorder: BitOrder = "little",
     progress: Progress | None = None,
     **options: int,
 ) -> Any:
@@ -52,6 +53,8 @@ def to_faiss(
     kind : {"flat", "ivf", "hnsw"}
         An ``IndexBinaryIDMap2`` of an ``IndexBinaryFlat``, an ``IndexBinaryIVF``, or an ``IndexBinaryIDMap2`` of an
         ``IndexBinaryHNSW``.
+    bitorder : {"little", "big"}
+        Order of the bits in the stored bytes: least or most significant first. Queries need the same one.
     progress : callable, optional
         ``progress(stage, done, total)``, called after each block of codes.
     **options : int
@@ -62,7 +65,8 @@ def to_faiss(
     Returns
     -------
     faiss.IndexBinary
-        Search it with packed codes, ``index.search(codes.packed, k)``; write it with ``faiss.write_index_binary``.
+        Search it with packed codes, ``index.search(codes.to_packed(bitorder), k)``; write it with
+        ``faiss.write_index_binary``.
 
     Examples
     --------
@@ -77,12 +81,12 @@ def to_faiss(
     chosen = _as_options(kind, options)
     n, width = _n_and_width(source)
     if kind == "ivf":
-        index = _inverted_lists(faiss, source, n, width, chosen)
+        index = _inverted_lists(faiss, source, n, width, chosen, bitorder)
     else:
         inner = faiss.IndexBinaryFlat(8 * width) if kind == "flat" else _graph(faiss, width, chosen)
         index = faiss.IndexBinaryIDMap2(inner)
     for ids, codes in _parts(source):
-        index.add_with_ids(codes.packed, ids)
+        index.add_with_ids(codes.to_packed(bitorder), ids)
         if progress is not None:
             progress("adding codes", int(index.ntotal), n)
     return index
@@ -174,6 +178,8 @@ class FaissEngine(Engine):
         The file; if it does not exist yet, the first :meth:`save` makes it.
     n_bits : int
         Length of the codes.
+    bitorder : {"little", "big"}
+        Order of the bits in the bytes of the file, which does not say it: least or most significant first.
 
     Examples
     --------
@@ -189,8 +195,8 @@ class FaissEngine(Engine):
 
     _noun: ClassVar[str] = "the FAISS index"
 
-    def __init__(self, path: str | os.PathLike[str], n_bits: SupportsIndex) -> None:
-        super().__init__(n_bits)
+    def __init__(self, path: str | os.PathLike[str], n_bits: SupportsIndex, bitorder: BitOrder = "little") -> None:
+        super().__init__(n_bits, bitorder=bitorder)
         self._faiss = _faiss_package()
         self.path = as_path(path)
         self._width = -(-self.n_bits // 8)
@@ -219,13 +225,12 @@ class FaissEngine(Engine):
         replaced = ids[self._known(ids)]
         if len(replaced):
             self._index.remove_ids(replaced)
-        self._index.add_with_ids(codes.packed, ids)
+        self._index.add_with_ids(self._to_bytes(codes), ids)
         self._has_changed()
 
     def _search(self, queries: Codes, k: int) -> Hits:
-        return by_lower_id(
-            lambda rows, depth: self._index.search(queries.packed[rows], depth), len(queries), k, self._count()
-        )
+        packed = self._to_bytes(queries)
+        return by_lower_id(lambda rows, depth: self._index.search(packed[rows], depth), len(queries), k, self._count())
 
     def _delete(self, ids: Ids) -> None:
         self._index.remove_ids(ids)
@@ -238,7 +243,7 @@ class FaissEngine(Engine):
 
     def _read(self, ids: Ids) -> Codes:
         ordered, positions = self._ids_in_order()
-        return Codes(self._packed()[positions[np.searchsorted(ordered, ids)]], self.n_bits)
+        return self._from_bytes(self._packed()[positions[np.searchsorted(ordered, ids)]])
 
     def _count(self) -> int:
         return int(self._index.ntotal)
@@ -293,7 +298,8 @@ class FaissEngine(Engine):
                 f"{self.path} holds codes of {index.d} bits, expected {self.n_bits}; open it with their length"
             )
         padding = 8 * self._width - self.n_bits
-        if padding and (self._packed()[:, -1] >> (8 - padding)).any():
+        unused = (2**padding - 1) << (8 - padding if self.bitorder == "little" else 0)
+        if (self._packed()[:, -1] & unused).any():
             raise DataError(
                 f"{self.path} holds codes of more than {self.n_bits} bits; open it with their length, up to {index.d}"
             )
@@ -351,7 +357,9 @@ def _as_transform(faiss: Any, hasher: Any) -> Any:
     return transform
 
 
-def _inverted_lists(faiss: Any, source: Index | Codes, n: int, width: int, chosen: dict[str, int]) -> Any:
+def _inverted_lists(
+    faiss: Any, source: Index | Codes, n: int, width: int, chosen: dict[str, int], bitorder: BitOrder
+) -> Any:
     nlist = chosen.get("nlist", max(1, round(n**0.5)))
     if not n:
         raise DataError("inverted lists are learned from the codes, got none; use kind='flat', or add codes first")
@@ -365,7 +373,7 @@ def _inverted_lists(faiss: Any, source: Index | Codes, n: int, width: int, chose
     index.nprobe = min(nlist, chosen.get("nprobe", max(1, nlist // 16)))
     rows = np.linspace(0, n - 1, min(n, _TRAINING_CODES_PER_LIST * nlist)).astype(np.int64)
     sample = source[rows].to_device("cpu") if isinstance(source, Codes) else source.codes(source.ids[rows])
-    index.train(sample.packed)
+    index.train(sample.to_packed(bitorder))
     return index
 
 

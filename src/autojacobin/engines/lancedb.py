@@ -13,7 +13,7 @@ from typing import Any, ClassVar, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.codes import Codes
+from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.addresses import redacted_address, redacted_message, safe_cause
 from autojacobin.engines.contract import (
     Distances,
@@ -34,6 +34,7 @@ __all__ = ["LanceDB"]
 _ADDRESS = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^\s/?#@]*@)?(?:\[[0-9A-Fa-f:.]+\]|[\w.~%-]*)(?::[0-9]{0,5})?(?:[/?#]|$)"
 )
+_BIT_ORDERS = {"little": "least significant first in a byte", "big": "most significant first in a byte"}
 _LONGEST_LIST = 2**31 - 1
 _LONGEST_REASON = 300
 _IDS_PER_REQUEST = 10_000
@@ -44,10 +45,10 @@ class LanceDB(Engine):
     """Codes in a table of LanceDB, which is made if it does not exist.
 
     The table has the columns ``id`` (int64), ``code`` (a list of ``ceil(n_bits / 8)`` uint8) and, with ``n_features``,
-    ``vector`` (a list of float32); its schema says how many bits a code has. LanceDB defines no order of the bits in a
-    byte: bit ``j`` of a code is bit ``j % 8`` of byte ``j // 8``, least significant first, and bits that fill up the
-    last byte are zero. A write makes one new version of the table, or none if it fails. Every read and
-    search sees the newest version, whoever wrote it.
+    ``vector`` (a list of float32); its schema says how many bits a code has, and in which order. LanceDB defines no
+    order of the bits in a byte: by default bit ``j`` of a code is bit ``j % 8`` of byte ``j // 8``, least significant
+    first. Bits that fill up the last byte are zero. A write makes one new version of the table, or none if it fails.
+    Every read and search sees the newest version, whoever wrote it.
 
     Parameters
     ----------
@@ -61,6 +62,8 @@ class LanceDB(Engine):
         Dimension of the vectors stored with the codes. None stores none.
     storage_options : mapping of str to str, optional
         Settings of the object storage, as in ``lancedb.connect``: keys, region, endpoint.
+    bitorder : {"little", "big"}
+        Order of the bits in the stored bytes: least or most significant first.
     """
 
     _noun: ClassVar[str] = "the table"
@@ -72,8 +75,9 @@ class LanceDB(Engine):
         n_bits: SupportsIndex,
         n_features: SupportsIndex | None = None,
         storage_options: Mapping[str, str] | None = None,
+        bitorder: BitOrder = "little",
     ) -> None:
-        super().__init__(n_bits, n_features)
+        super().__init__(n_bits, n_features, bitorder)
         self._uri = _as_uri(uri)
         self.table = table
         _check_name(table)
@@ -111,7 +115,7 @@ class LanceDB(Engine):
             np.empty((len(checked), wanted), dtype=np.int32),
             np.empty((len(checked), wanted), dtype=np.int64),
         )
-        for row, code in enumerate(checked.packed):
+        for row, code in enumerate(self._to_bytes(checked)):
             found = self._nearest(code, wanted, partitions)
             if len(found[0]) < wanted:  # these partitions hold fewer than k codes
                 found = self._nearest(code, wanted)
@@ -151,7 +155,7 @@ class LanceDB(Engine):
     def _write(self, codes: Codes, ids: Ids, vectors: Floats | None) -> None:
         import pyarrow as pa
 
-        columns = {"id": pa.array(ids), "code": _fixed_lists(codes.packed)}
+        columns = {"id": pa.array(ids), "code": _fixed_lists(self._to_bytes(codes))}
         if vectors is not None:
             columns["vector"] = _fixed_lists(np.ascontiguousarray(vectors))
         rows = pa.table(columns, schema=self._schema)
@@ -159,8 +163,10 @@ class LanceDB(Engine):
             self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
     def _search(self, queries: Codes, k: int) -> Hits:
+        packed = self._to_bytes(queries)
+
         def ask(rows: Ids, depth: int) -> Hits:
-            return self._stacked([self._nearest(queries.packed[row], depth) for row in rows], depth)
+            return self._stacked([self._nearest(packed[row], depth) for row in rows], depth)
 
         return by_lower_id(ask, len(queries), k, self._count())
 
@@ -172,7 +178,7 @@ class LanceDB(Engine):
         return np.isin(ids, np.concatenate([_numbers(rows["id"]) for rows in self._rows(ids, [])]))
 
     def _read(self, ids: Ids) -> Codes:
-        return Codes(self._values(ids, "code", -(-self.n_bits // 8), np.uint8), self.n_bits)
+        return self._from_bytes(self._values(ids, "code", -(-self.n_bits // 8), np.uint8))
 
     def _vectors(self, ids: Ids) -> Floats:
         vectors: Floats = self._values(ids, "vector", self.n_features or 0, np.float32)
@@ -193,7 +199,7 @@ class LanceDB(Engine):
             import lancedb
         except ImportError as error:
             raise MissingExtraError(error.name or "lancedb", "lancedb", "LanceDB") from None
-        expected = _schema(self.n_bits, self.n_features)
+        expected = _schema(self.n_bits, self.n_features, self.bitorder)
         with self._translated_errors("open"):
             database = lancedb.connect(
                 self._uri,
@@ -295,7 +301,7 @@ def _as_options(options: Any) -> dict[str, str] | None:
     return dict(options)
 
 
-def _schema(n_bits: int, n_features: int | None) -> Any:
+def _schema(n_bits: int, n_features: int | None, bitorder: BitOrder) -> Any:
     import pyarrow as pa
 
     for name, number, most in (("n_bits", n_bits, 8 * _LONGEST_LIST), ("n_features", n_features or 1, _LONGEST_LIST)):
@@ -305,12 +311,18 @@ def _schema(n_bits: int, n_features: int | None) -> Any:
     if n_features is not None:
         columns["vector"] = pa.list_(pa.float32(), n_features)
     fields = [pa.field(name, kind, nullable=False) for name, kind in columns.items()]
-    return pa.schema(fields, metadata={"n_bits": str(n_bits), "bit_order": "least significant first in a byte"})
+    return pa.schema(fields, metadata={"n_bits": str(n_bits), "bit_order": _BIT_ORDERS[bitorder]})
 
 
 def _check_layout(name: str, found: Any, expected: Any) -> None:
     wanted = expected.metadata[b"n_bits"]
     stored = (found.metadata or {}).get(b"n_bits", wanted)
+    order, wanted_order = ((schema.metadata or {}).get(b"bit_order", b"") for schema in (found, expected))
+    if order and order != wanted_order:
+        raise DataError(
+            f"the table {name!r} holds codes in another bit order, got {order.decode(errors='replace')!r}, expected "
+            f"{wanted_order.decode()!r}; open it with the other bitorder, or choose another name"
+        )
     types, expected_types = (dict(zip(schema.names, schema.types, strict=True)) for schema in (found, expected))
     if types != expected_types or stored != wanted:
         raise DataError(

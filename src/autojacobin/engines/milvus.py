@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.codes import Codes
+from autojacobin.codes import BitOrder, Codes
 from autojacobin.engines.contract import Distances, Engine, Floats, Hits, Ids, blocks, by_lower_id, sorted_hits
 from autojacobin.engines.milvus_client import INDEXES, LISTS, Connection, check_index, check_layout, create_collection
 from autojacobin.errors import DataError
@@ -30,8 +30,8 @@ class Milvus(Engine):
     """Codes in a collection of Milvus, which is made if it does not exist.
 
     The collection has the fields ``id`` (INT64, the primary key), ``code`` (BINARY_VECTOR) and, with ``n_features``,
-    ``vector`` (FLOAT_VECTOR). Bit ``j`` of a code is bit ``j % 8`` of byte ``j // 8``, least significant first, as
-    in Milvus's own examples. The last byte is padded with zeros, which never count in a distance.
+    ``vector`` (FLOAT_VECTOR). By default bit ``j`` of a code is bit ``j % 8`` of byte ``j // 8``, least significant
+    first, as in Milvus's own examples. The last byte is padded with zeros, which never count in a distance.
     Every read and search waits for what was written before it (consistency level Strong).
 
     Parameters
@@ -51,6 +51,8 @@ class Milvus(Engine):
         ``user:password``, or the key of a cloud service.
     timeout : float, optional
         Seconds to wait for a response of the server. None waits as long as pymilvus tries.
+    bitorder : {"little", "big"}
+        Order of the bits in the stored bytes: least or most significant first.
     """
 
     _noun: ClassVar[str] = "the collection"
@@ -65,8 +67,9 @@ class Milvus(Engine):
         index: Literal["BIN_FLAT", "BIN_IVF_FLAT"] | None = None,
         token: str | None = None,
         timeout: float | None = 120.0,
+        bitorder: BitOrder = "little",
     ) -> None:
-        super().__init__(n_bits, n_features)
+        super().__init__(n_bits, n_features, bitorder)
         if self.n_features is not None and not 2 <= self.n_features <= _MOST_FEATURES:
             raise DataError(
                 f"n_features must be from 2 to {_MOST_FEATURES:,}, the dimensions that Milvus stores, got "
@@ -124,20 +127,21 @@ class Milvus(Engine):
             raise DataError(
                 f"k of an approximate search must be at most {self._most_hits:,}, got {wanted}; ask for fewer"
             )
-        hits = list(self._nearest(checked.packed, wanted, lists))
+        packed = self._to_bytes(checked)
+        hits = list(self._nearest(packed, wanted, lists))
         short = [row for row, (_, ids) in enumerate(hits) if len(ids) < wanted]  # their lists hold fewer than k codes
-        for row, found in zip(short, self._nearest(checked.packed[short], wanted), strict=True):
+        for row, found in zip(short, self._nearest(packed[short], wanted), strict=True):
             hits[row] = found
         return sorted_hits(*self._stacked(hits, wanted))
 
     # What the contract requires
 
     def _write(self, codes: Codes, ids: Ids, vectors: Floats | None) -> None:
-        bytes_per_row = codes.packed.shape[1] + 8 + 4 * (self.n_features or 0)
+        packed = self._to_bytes(codes)
+        bytes_per_row = packed.shape[1] + 8 + 4 * (self.n_features or 0)
         for block in blocks(len(ids), _BYTES_PER_REQUEST // bytes_per_row):
             entities = [
-                {"id": id, "code": code.tobytes()}
-                for id, code in zip(ids[block].tolist(), codes.packed[block], strict=True)
+                {"id": id, "code": code.tobytes()} for id, code in zip(ids[block].tolist(), packed[block], strict=True)
             ]
             if vectors is not None:
                 for entity, vector in zip(entities, vectors[block], strict=True):
@@ -145,8 +149,10 @@ class Milvus(Engine):
             self._call("upsert", entities)
 
     def _search(self, queries: Codes, k: int) -> Hits:
+        packed = self._to_bytes(queries)
+
         def ask(rows: Ids, depth: int) -> Hits:
-            return self._stacked(list(self._nearest(queries.packed[rows], depth)), depth)
+            return self._stacked(list(self._nearest(packed[rows], depth)), depth)
 
         return by_lower_id(ask, len(queries), k, self._count())
 
@@ -163,7 +169,7 @@ class Milvus(Engine):
                 code = row["code"] if isinstance(row["code"], bytes) else row["code"][0]  # a list in newer pymilvus
                 yield row["id"], np.frombuffer(code, dtype=np.uint8)
 
-        return Codes(self._in_order(ids, -(-self.n_bits // 8), np.uint8, pairs), self.n_bits)
+        return self._from_bytes(self._in_order(ids, -(-self.n_bits // 8), np.uint8, pairs))
 
     def _vectors(self, ids: Ids) -> Floats:
         vectors: Floats = self._in_order(
@@ -238,8 +244,10 @@ class Milvus(Engine):
 
     def _open(self, index: str | None) -> None:
         if not self._call("has_collection"):
-            create_collection(self._call, self._connection.client, self.n_bits, self.n_features, index or "BIN_FLAT")
-        check_layout(self.collection, self._call("describe_collection"), self.n_bits, self.n_features)
+            create_collection(
+                self._call, self._connection.client, self.n_bits, self.n_features, index or "BIN_FLAT", self.bitorder
+            )
+        check_layout(self.collection, self._call("describe_collection"), self.n_bits, self.n_features, self.bitorder)
         found = self._call("describe_index", "code") or {}
         check_index(self.collection, found, index)
         self.index = str(found["index_type"])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from autojacobin.codes import BitOrder
 from autojacobin.core.addresses import redacted_address, redacted_message, safe_cause
 from autojacobin.engines.contract import as_address
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
@@ -23,6 +24,7 @@ INDEXES = ("BIN_FLAT", "BIN_IVF_FLAT")
 LISTS = 128  # inverted lists of BIN_IVF_FLAT, the default of Milvus
 
 _SECONDS_TO_CONNECT = 10.0
+_FIRST = {"little": "least", "big": "most"}  # which bit of a byte is the first of the code
 _SCHEMES = ("http://", "https://", "tcp://", "unix:")
 _FILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,36}")  # the names that milvus-lite accepts
 _REMEDIES = (
@@ -91,14 +93,16 @@ class Connection:
             self._file = None
 
 
-def create_collection(call: Callable[..., Any], client: Any, n_bits: int, n_features: int | None, index: str) -> None:
+def create_collection(
+    call: Callable[..., Any], client: Any, n_bits: int, n_features: int | None, index: str, bitorder: BitOrder
+) -> None:
     """Make a collection; ``call(method, ...)`` calls a method of the client on it."""
     from pymilvus import DataType
 
     schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
     indexes = client.prepare_index_params()
     schema.add_field("id", DataType.INT64, is_primary=True)
-    description = f"{n_bits} bits, least significant first in a byte"
+    description = f"{n_bits} bits, {_FIRST[bitorder]} significant first in a byte"
     schema.add_field("code", DataType.BINARY_VECTOR, dim=_padded(n_bits), description=description)
     lists = {"nlist": LISTS} if index == "BIN_IVF_FLAT" else {}
     indexes.add_index("code", index_name="code", index_type=index, metric_type="HAMMING", params=lists)
@@ -113,19 +117,27 @@ def create_collection(call: Callable[..., Any], client: Any, n_bits: int, n_feat
         raise
 
 
-def check_layout(name: str, description: dict[str, Any], n_bits: int, n_features: int | None) -> None:
+def check_layout(
+    name: str, description: dict[str, Any], n_bits: int, n_features: int | None, bitorder: BitOrder
+) -> None:
     """Raise a DataError if a collection has other fields than these codes and vectors need."""
     fields = {field["name"]: field for field in description["fields"]}
     found = {name: (field["type"].name, field["params"].get("dim")) for name, field in fields.items()}
     expected = {"id": ("INT64", None), "code": ("BINARY_VECTOR", _padded(n_bits))}
     if n_features is not None:
         expected["vector"] = ("FLOAT_VECTOR", n_features)
-    stored = re.match(r"(\d+) bits", fields.get("code", {}).get("description", ""))
+    stored = re.match(r"(\d+) bits(?:, (least|most) significant)?", fields.get("code", {}).get("description", ""))
     if found != expected or (stored and int(stored[1]) != n_bits):
         raise DataError(
             f"the collection {name!r} has another layout, got {_fields(found)}"
             f"{f' for codes of {stored[1]} bits' if stored else ''}, expected {_fields(expected)} for codes of "
             f"{n_bits} bits; open it with the n_bits and n_features it has, or choose another name"
+        )
+    if stored and stored[2] and stored[2] != _FIRST[bitorder]:
+        raise DataError(
+            f"the collection {name!r} holds codes in another bit order, got the {stored[2]} significant bit of a byte "
+            f"first, expected the {_FIRST[bitorder]} significant; open it with the other bitorder, or choose another "
+            "name"
         )
 
 

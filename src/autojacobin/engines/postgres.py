@@ -25,8 +25,6 @@ _SECONDS_TO_CONNECT = 10
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _COPY_TRAILER = b"\xff\xff"
 _FLOAT4 = 700
-_EVERY_BYTE = np.arange(256, dtype=np.uint8)[:, np.newaxis]
-_REVERSED = np.packbits(np.unpackbits(_EVERY_BYTE, axis=1, bitorder="little"), axis=1)[:, 0]  # the bits of each byte
 
 
 def psycopg_package() -> Any:
@@ -122,7 +120,7 @@ def as_id_array(ids: Ids) -> _IdArray:
 def as_codes(values: list[bytes], n_bits: int) -> Codes:
     """Convert received values of type ``bit(n)`` to codes."""
     received = np.frombuffer(b"".join(values), dtype=_bits(n_bits))
-    return Codes(_REVERSED[received["bits"]], n_bits)
+    return Codes.from_packed(received["bits"], n_bits, bitorder="big")
 
 
 def _server(dsn: str) -> str:
@@ -198,7 +196,7 @@ def _bits(n_bits: int) -> np.dtype[Any]:
 def _as_bits(codes: Codes) -> npt.NDArray[Any]:
     """Values of type ``bit(n)``: a length, and the bits with the most significant first in a byte."""
     values = np.empty(len(codes), dtype=_bits(codes.n_bits))
-    values["length"], values["bits"] = codes.n_bits, _REVERSED[codes.packed]
+    values["length"], values["bits"] = codes.n_bits, codes.to_packed("big")
     return values
 
 

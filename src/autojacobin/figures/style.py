@@ -1,7 +1,7 @@
 """How figures look and how they are saved: one style for each method, sizes for print, labels, legends, files.
 
 The first colours are those of Okabe and Ito. The others were chosen so that readers with protanopia or deuteranopia can
-distinguish any two of the eleven. No two methods share a marker, so that a grey print can be read as well.
+distinguish any two methods. No two methods share a marker, so that a grey print can be read as well.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SOLID: tuple[float, ...] = ()
 _DASHED, _DOTTED = (5.0, 2.0), (1.2, 1.5)
 _DASH_DOT, _LONG = (5.0, 1.5, 1.2, 1.5), (9.0, 2.0)
 _FULL_MARKERS = "osDh"  # the other markers fill less of their square and are drawn larger
-_SPARE_MARKERS = "dpH8"
+_SPARE_MARKERS = "H81"
 _DOTS_PER_INCH = 300
 _svg_salt = threading.Lock()
 
@@ -81,6 +81,7 @@ _LOOKS: dict[str, tuple[Any, ...]] = {
     "CAutoBin": ("#882255", "h", _LONG),
     "AutoJacoBin": ("#D55E00", "o", _SOLID, 1.8),
     "AutoJacoBin (chosen)": ("#E69F00", "*", _LONG, 1.8),
+    "Sign": ("#2211FF", "d", _DOTTED),
     "BinaryAutoencoder": ("#117733", "p", _SOLID, 1.8),
 }
 METHOD_STYLES: dict[str, MethodStyle] = {

@@ -8,9 +8,11 @@ from autojacobin.hashers.itq import ITQ
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
+from autojacobin.hashers.own_codes import OwnCodes
 from autojacobin.hashers.partitioned import PartitionedAutoencoder
 from autojacobin.hashers.persistence import Tensor
-from autojacobin.hashers.registry import Method, find_method, load, methods, register
+from autojacobin.hashers.registry import Method, find_command, find_method, load, methods, register
+from autojacobin.hashers.sign import Sign
 from autojacobin.hashers.spectral import SpectralHashing
 
 __all__ = [
@@ -26,10 +28,13 @@ __all__ = [
     "Method",
     "NOKMeans",
     "OKMeans",
+    "OwnCodes",
     "PartitionedAutoencoder",
+    "Sign",
     "SpectralHashing",
     "Tensor",
     "check_fitted",
+    "find_command",
     "find_method",
     "load",
     "methods",

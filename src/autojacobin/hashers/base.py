@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -20,18 +20,24 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import give_back, namespace, on_device, to_host
 from autojacobin.core.files import write_atomically
+from autojacobin.core.sampling import sample_of_blocks, sampled_rows
 from autojacobin.core.vectors import as_floats, as_matrix, check_finite, float_blocks
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers.parameters import Limit, Whole, check_parameters
 from autojacobin.hashers.persistence import Tensor, model_bytes
+from autojacobin.search.arguments import as_count
 from autojacobin.search.distances import DISTANCES, DistanceTerms
 
-__all__ = ["Hasher", "LinearHasher", "as_vectors", "check_fitted", "non_empty", "warn_caller"]
+__all__ = ["TRAINING_POINTS", "Hasher", "LinearHasher", "as_vectors", "check_fitted", "non_empty", "warn_caller"]
+
+TRAINING_POINTS = 10_000
+"""Rows that ``fit`` draws from an iterator or a memory map, unless told otherwise."""
 
 # The squares of numbers between these limits neither overflow nor underflow.
 _LARGEST = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e145}
 _SMALLEST = {np.dtype(np.float32): 1e-15, np.dtype(np.float64): 1e-145}
 _CODES_PER_BLOCK = 2**11  # unpacked at once
+_NO_BLOCK = "X is an iterator without a block, expected at least one matrix; pass some vectors"
 _BETWEEN = ("autojacobin", "sklearn", "joblib")  # packages that can lie between the caller and a warning
 
 
@@ -40,8 +46,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     A method defines ``_fit`` and ``_projector``, declares the limits of its parameters in ``_limits`` and the shapes of
     what it learns in ``_tensors``, and inherits everything else from this class. ``X`` is a matrix with one vector per
-    row: an array of any real dtype, a memory map, a data frame, a CuPy array, a PyTorch tensor, or, where one pass is
-    enough, an iterator of such blocks. All computation is in float32, or in float64 if ``X`` is float64.
+    row: an array of any real dtype, a memory map, a data frame, a CuPy array, a PyTorch tensor, or an iterator of such
+    blocks. All computation is in float32, or in float64 if ``X`` is float64.
     """
 
     n_bits: int
@@ -56,6 +62,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     _tensors: ClassVar[dict[str, Tensor]] = {}
     _fewest_points: ClassVar[int] = 2
     _more_bits_than_features: ClassVar[bool] = True
+    _needs_only_mean: ClassVar[bool] = False
 
     # What a method has to define
 
@@ -74,41 +81,42 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             "use a method that has one, such as BinaryAutoencoder"
         )
 
-    def _fit_blocks(self, blocks: Iterator[Any], rng: np.random.RandomState) -> None:  # noqa: ARG002
-        """Learn from an iterator of matrices, in one pass; few methods can."""
-        raise DataError(
-            f"{type(self).__name__}.fit reads the data several times, got an iterator that can be read once; "
-            "pass an array or a memory map of a sample"
-        )
+    def _fit_mean(self, mean: npt.NDArray[np.float64], dtype: Any, rng: np.random.RandomState) -> None:
+        """Learn from the mean of floats of this type, where the method needs nothing else (``_needs_only_mean``)."""
+        raise NotImplementedError
 
     def _check_learned(self) -> None:
         """Raise a ValueError if what a file gave for the learned arrays, each as declared, cannot encode anything."""
 
     # What every method can do
 
-    def fit(self, X: Any, y: Any = None) -> Hasher:  # noqa: ARG002
+    def fit(self, X: Any, y: Any = None, *, training_points: SupportsIndex | None = TRAINING_POINTS) -> Hasher:  # noqa: ARG002
         """Learn to hash from the rows of ``X``.
 
         Parameters
         ----------
-        X : matrix of shape (n_samples, n_features)
-            Training vectors.
+        X : matrix of shape (n_samples, n_features), memory map, or iterator of matrices
+            Training vectors. An array is used whole. A memory map or an iterator may be larger than memory: methods
+            that need only a mean take it over all rows, and the others learn from a random sample, drawn in one pass.
         y : ignored
+        training_points : int, optional
+            Size of that sample. Where there are no more rows, all of them are used, in their order, and an iterator
+            gives the same model as the whole matrix. None takes all rows, which then have to fit into memory.
 
         Returns
         -------
         self
         """
         check_parameters(self, self._limits)
-        rng = check_random_state(getattr(self, "random_state", None))
+        wanted = None if training_points is None else as_count("training_points", training_points)
+        rng = check_random_state(getattr(self, "random_state", 0))  # without one, a sample is always the same
         with self._all_or_nothing():
-            if isinstance(X, Iterator):
-                self._fit_blocks(X, rng)
+            if isinstance(X, Iterator) or (_is_memory_map(X) and wanted is not None and len(X) > wanted):
+                self._fit_stream(X, wanted, rng)
             else:
                 floats = self._training_floats(self._checked(X, fitting=True))
-                self._check_training_data(floats)
                 self._remember_features(X, floats)
-                self._fit(floats, rng)
+                self._fit_floats(floats, rng)
         return self
 
     def project(self, X: Any) -> Any:
@@ -206,6 +214,52 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             self.__dict__.update(before)
             raise
 
+    def _fit_floats(self, floats: Any, rng: np.random.RandomState) -> None:
+        self._check_training_data(floats)
+        self._fit(floats, rng)
+
+    def _fit_stream(self, X: Any, training_points: int | None, rng: np.random.RandomState) -> None:
+        """Learn from an iterator of matrices, or from a memory map that is not read whole."""
+        if self._needs_only_mean:
+            self._fit_mean(*self._mean_and_dtype(self._training_blocks(X)), rng)
+            return
+        if isinstance(X, Iterator):
+            sample = sample_of_blocks(self._training_blocks(X), training_points, rng)
+        else:
+            array = self._checked(X, fitting=True)
+            self._remember_features(X, array)
+            rows = sampled_rows(len(array), training_points or len(array), rng)
+            sample = as_floats(array[rows], rows)
+        self._fit_floats(self._training_floats(self._checked(sample, fitting=True)), rng)
+
+    def _training_blocks(self, X: Any) -> Iterator[Any]:
+        """Floats of a matrix or of an iterator of matrices in blocks; a DataError names the row of a bad block."""
+        row = 0
+        for block in non_empty(X) if isinstance(X, Iterator) else (X,):
+            if row == 0:
+                array = self._checked(block, fitting=True, fewest=1)
+            else:
+                array = as_matrix(block, type(self).__name__)
+                if array.shape[1] != self.n_features_in_:
+                    raise DataError(
+                        f"the block of vectors from row {row} on has {array.shape[1]} features, expected "
+                        f"{self.n_features_in_}, as in the blocks before it; pass blocks of one width"
+                    )
+            self._remember_features(block, array, reset=row == 0)
+            for floats in float_blocks(to_host(array)):
+                yield as_floats(floats, row)
+                row += len(floats)
+        if row == 0:
+            raise DataError(_NO_BLOCK)
+
+    def _mean_and_dtype(self, blocks: Iterator[Any]) -> tuple[npt.NDArray[np.float64], Any]:
+        total, n, dtype = np.zeros(1), 0, np.dtype(np.float32)
+        for floats in blocks:
+            self._check_training_data(floats)
+            total = total + floats.sum(axis=0, dtype=np.float64)
+            n, dtype = n + len(floats), np.result_type(dtype, floats)
+        return total / n, dtype
+
     def _check_unchanged(self) -> None:
         """Raise a DataError if a parameter was set after the fit that contradicts what was learned."""
         check_parameters(self, self._limits)
@@ -226,12 +280,16 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _device(self) -> str:
         return getattr(self, "device", "cpu")
 
-    def _checked(self, X: Any, *, fitting: bool = False) -> Any:
-        """Return ``X`` as an array; raise a DataError if its shape cannot be fitted, or is not that of the fit."""
+    def _checked(self, X: Any, *, fitting: bool = False, fewest: int | None = None) -> Any:
+        """Return ``X`` as an array; raise a DataError if its shape cannot be fitted, or is not that of the fit.
+
+        ``fewest`` is how many rows there must be: 1 in a block, and by default what a fit needs.
+        """
         name = type(self).__name__
         array = as_matrix(X, name)
         n, D = array.shape
-        fewest = self._fewest_points if fitting else 1
+        if fewest is None:
+            fewest = self._fewest_points if fitting else 1
         if n < fewest:
             raise DataError(
                 f"Found array with {n} sample(s) (shape=({n}, {D})) while a minimum of {fewest} is required by {name}; "
@@ -258,6 +316,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _remember_features(self, X: Any, array: Any, *, reset: bool = True) -> None:
         """Set the number and names of the features, as scikit-learn does, or compare them (``reset=False``)."""
+        if not reset and not hasattr(X, "columns") and not hasattr(self, "feature_names_in_"):
+            return  # there are no names to compare, and scikit-learn takes longer than a search
         validate_data(self, X if hasattr(X, "columns") else array, reset=reset, skip_check_array=True)
 
     def _training_floats(self, array: Any) -> Any:
@@ -339,7 +399,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 yield projections
                 row += len(block)
         if project is None:
-            raise DataError("X is an iterator without a block, expected at least one matrix; pass some vectors")
+            raise DataError(_NO_BLOCK)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -383,6 +443,10 @@ class LinearHasher(Hasher):
 
 def _product(transposed: Any, X: Any) -> Any:
     return X @ transposed
+
+
+def _is_memory_map(X: Any) -> bool:
+    return isinstance(X, np.memmap) and X.filename is not None  # what was copied out of a map has no file
 
 
 def non_empty(blocks: Iterator[Any]) -> Iterator[Any]:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.arrays import to_host
-from autojacobin.core.vectors import as_floats, float_blocks
-from autojacobin.errors import DataError
-from autojacobin.hashers.base import LinearHasher, non_empty
+from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.parameters import Choice, Limit, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 
@@ -21,7 +17,7 @@ __all__ = ["LSH"]
 class LSH(LinearHasher):
     """Random hyperplanes: ``bit_j = [w_j · (x − μ) ≥ 0]`` with w_j drawn from a standard normal.
 
-    Of the hyperplanes, only the mean μ depends on the data, so that ``fit`` also takes an iterator of blocks. Two
+    Of the hyperplanes, only the mean μ depends on the data, and ``fit`` takes it over all blocks of an iterator. Two
     vectors that form an angle θ, seen from μ, differ in each bit with probability θ/π.
 
     Parameters
@@ -68,6 +64,7 @@ class LSH(LinearHasher):
         "mean_": Tensor("f", ("n_features",)),
     }
     _fewest_points: ClassVar[int] = 1
+    _needs_only_mean: ClassVar[bool] = True
 
     def __init__(self, n_bits: int = 64, *, center: bool = True, random_state: Any = None) -> None:
         self.n_bits = n_bits
@@ -75,26 +72,9 @@ class LSH(LinearHasher):
         self.random_state = random_state
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
-        self._draw(X.mean(axis=0, dtype=np.float64), X.dtype, rng)
+        self._fit_mean(X.mean(axis=0, dtype=np.float64), X.dtype, rng)
 
-    def _fit_blocks(self, blocks: Iterator[Any], rng: np.random.RandomState) -> None:
-        total: Any = 0.0
-        dtype, row = np.dtype(np.float32), 0
-        for block in non_empty(blocks):
-            array = to_host(self._checked(block, fitting=row == 0))
-            for block_of_floats in float_blocks(array):
-                floats = as_floats(block_of_floats, row)
-                self._check_training_data(floats)
-                if row == 0:
-                    self._remember_features(block, floats)
-                total = total + floats.sum(axis=0, dtype=np.float64)
-                dtype = np.result_type(dtype, floats)
-                row += len(floats)
-        if row == 0:
-            raise DataError("LSH.fit got an iterator without a block, expected at least one matrix; pass some vectors")
-        self._draw(total / row, dtype, rng)
-
-    def _draw(self, mean: Any, dtype: Any, rng: np.random.RandomState) -> None:
+    def _fit_mean(self, mean: npt.NDArray[np.float64], dtype: Any, rng: np.random.RandomState) -> None:
         self.weights_ = rng.standard_normal((self.n_bits, len(mean))).astype(dtype)
         self.mean_ = (mean if self.center else np.zeros_like(mean)).astype(dtype)
 

@@ -196,11 +196,6 @@ class PartitionedAutoencoder(BinaryAutoencoder):
         weights[:, : len(self.decoder_)] += 2 * residuals @ self.decoder_.T
         return weights
 
-    def query_weights(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Weights of the searched bits that depend on the query alone."""
-        weights: npt.NDArray[Any] = 2 * (X - self.origin_) @ self.decoder_.T
-        return weights
-
     # How it is done
 
     def _n_coded(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,11 +19,13 @@ from autojacobin.hashers.itq import ITQ
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
+from autojacobin.hashers.own_codes import OwnCodes
 from autojacobin.hashers.partitioned import PartitionedAutoencoder
 from autojacobin.hashers.persistence import read_model
+from autojacobin.hashers.sign import Sign
 from autojacobin.hashers.spectral import SpectralHashing
 
-__all__ = ["Method", "check_registered", "classes", "find_method", "load", "methods", "register"]
+__all__ = ["Method", "check_registered", "classes", "find_command", "find_method", "load", "methods", "register"]
 
 H = TypeVar("H", bound=Hasher)
 
@@ -51,8 +54,8 @@ class Method:
     command: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
-    def make(self, n_bits: int, parameters: Mapping[str, Any] | None = None, seed: Any = None) -> Hasher:
-        """Make an unfitted hasher.
+    def make(self, n_bits: int | None = None, parameters: Mapping[str, Any] | None = None, seed: Any = None) -> Hasher:
+        """Make an unfitted hasher, with the length of codes that is the default of its class unless one is given.
 
         ``parameters`` take precedence over those of the method. ``seed`` becomes the ``random_state``, if the class
         has one.
@@ -60,7 +63,9 @@ class Method:
         given: dict[str, Any] = {**self.parameters, **(parameters or {})}
         if "random_state" in self.hasher._get_param_names():
             given.setdefault("random_state", seed)
-        return self.hasher(n_bits, **given)
+        if n_bits is not None:
+            given["n_bits"] = n_bits
+        return self.hasher(**given)
 
 
 _METHODS: dict[str, Method] = {}
@@ -135,9 +140,34 @@ def find_method(name: str) -> Method:
     return _METHODS[name]
 
 
+def find_command(name: str) -> Method:
+    """Return the method that the command line calls by this name, or raise a DataError.
+
+    Capitals, hyphens, underscores and spaces do not matter. A name or label of a method that is no command of another
+    is accepted too.
+
+    Examples
+    --------
+    >>> from autojacobin.hashers import find_command
+    >>> find_command("Binary_Autoencoder").command, find_command("SpectralHashing").command
+    ('binaryautoencoder', 'spectral')
+    """
+    for kind in ("command", "name", "label"):
+        for method in methods():
+            if _letters(getattr(method, kind)) == _letters(name):
+                return method
+    commands = ", ".join(method.command for method in methods())
+    raise DataError(f"there is no method {name!r}, expected one of: {commands}")
+
+
+def _letters(name: str) -> str:
+    """A name without what its spellings differ in."""
+    return re.sub(r"[-_\s]", "", name).lower()
+
+
 def classes() -> dict[str, type[Hasher]]:
-    """All registered classes by their names, as model files refer to them."""
-    return {method.hasher.__name__: method.hasher for method in methods()}
+    """All classes by the names that files of models and indexes call them by: registered ones, and ``OwnCodes``."""
+    return {method.hasher.__name__: method.hasher for method in methods()} | {OwnCodes.__name__: OwnCodes}
 
 
 def check_registered(hasher: type[Hasher]) -> None:
@@ -166,7 +196,8 @@ def _check_unique(method: Method) -> None:
         if other.name == method.name and redefined:
             continue
         for kind in ("name", "label", "command"):
-            if getattr(other, kind) == getattr(method, kind):
+            same = getattr(other, kind) == getattr(method, kind)
+            if same or (kind == "command" and _letters(other.command) == _letters(method.command)):
                 raise DataError(
                     f"the {kind} {getattr(method, kind)!r} is taken by the method {other.name} of "
                     f"{other.hasher.__name__}; register yours with another {kind}"
@@ -206,6 +237,7 @@ register(CAutoBin)
 register(AutoJacoBin, label="Auto-JacoBin", command="autojacobin-published", parameters=vars(PUBLISHED))
 register(AutoJacoBin, "AutoJacoBin (chosen)", label="Auto-JacoBin (chosen)", command="autojacobin")
 # Beyond the paper.
+register(Sign)
 register(BinaryAutoencoder, label="Binary auto-encoder")
 register(PartitionedAutoencoder, label="Partitioned auto-encoder")
 

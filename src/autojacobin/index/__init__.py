@@ -2,6 +2,7 @@
 
 from autojacobin.index.calibration import Calibration
 from autojacobin.index.index import Index
+from autojacobin.index.metrics import METRICS, Metric
 from autojacobin.index.repair import Repair, repair
 
-__all__ = ["Calibration", "Index", "Repair", "repair"]
+__all__ = ["METRICS", "Calibration", "Index", "Metric", "Repair", "repair"]

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from autojacobin.core.compilation import kernel
 from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError, DataTypeError
+from autojacobin.index.metrics import EUCLIDEAN, Metric
 from autojacobin.index.searching import fetch, measure_of
 from autojacobin.index.segment import Segment
 from autojacobin.search.arguments import default_candidates
@@ -49,10 +50,10 @@ class HeldOut:
     truth: Ids
 
     @classmethod
-    def stored(cls, segments: Sequence[Segment], size: int, k: int) -> HeldOut:
+    def stored(cls, segments: Sequence[Segment], size: int, k: int, metric: Metric) -> HeldOut:
         """Take ``size`` stored vectors as queries, always the same ones; their neighbours are among the others."""
         ids = drawn(segments, size, seed=0)
-        queries = fetch(segments, ids)
+        queries = metric.stored_as_queries(fetch(segments, ids))
         near = _true_neighbours(segments, queries, min(k + 1, _n_live(segments)), k)
         others = np.argsort(near == ids[:, np.newaxis], axis=1, kind="stable")[:, : max(1, near.shape[1] - 1)]
         return cls(queries, ids, np.take_along_axis(near, others, axis=1))
@@ -218,6 +219,7 @@ class Calibrator:
         nearest: Nearest,
         probes: int | None = None,
         deepest: int | None = None,
+        metric: Metric = EUCLIDEAN,
     ) -> Calibration | None:
         """Choose the number of candidates; ``nearest(queries, k)`` searches the codes of the segments.
 
@@ -226,7 +228,7 @@ class Calibrator:
         """
         n = sum(segment.n_live for segment in segments)
         with self._lock:
-            sample = self._sample(segments, n, k, recall)
+            sample = self._sample(segments, n, k, recall, metric)
             ranks, candidates = self._ranks_for(sample, n, k, recall, (distance, probes), nearest, deepest)
         if candidates is None:
             return None
@@ -261,7 +263,7 @@ class Calibrator:
                 return ranks, None  # the others are most likely in other lists
             ranks, depth = None, 4 * depth
 
-    def _sample(self, segments: Sequence[Segment], n: int, k: int, recall: float) -> HeldOut:
+    def _sample(self, segments: Sequence[Segment], n: int, k: int, recall: float, metric: Metric) -> HeldOut:
         if self._given is not None:
             _check_enough(self._given, recall)
         size = min(n, max(_FEWEST_QUERIES, _enough_queries(recall)))
@@ -270,7 +272,7 @@ class Calibrator:
             if not self._samples:
                 self._n, self._changed = n, 0
             given = self._given
-            sample = HeldOut.stored(segments, size, k) if given is None else HeldOut.given(segments, given, k)
+            sample = HeldOut.stored(segments, size, k, metric) if given is None else HeldOut.given(segments, given, k)
             self._samples[k] = sample
             self._ranks = {key: ranks for key, ranks in self._ranks.items() if key[0] != k}
         return sample

@@ -21,6 +21,7 @@ from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import Hasher
 from autojacobin.hashers.base import as_vectors, non_empty
 from autojacobin.index.manifest import LARGEST_ID, Manifest
+from autojacobin.index.metrics import EUCLIDEAN, Metric
 from autojacobin.index.names import as_names, from_names, id_kind
 from autojacobin.index.searching import in_id_order, names_of
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, most_rows, write_segments
@@ -33,6 +34,7 @@ __all__ = [
     "add_parts",
     "as_ids",
     "as_new_ids",
+    "check_vectors",
     "compact_segments",
     "encoded_block",
     "encoded_parts",
@@ -58,6 +60,7 @@ class State:
     manifest: Manifest | None = None
     partitions: int | str | None = None
     id_kind: str | None = None
+    metric: Metric = EUCLIDEAN
 
     @property
     def schema(self) -> Any:
@@ -240,15 +243,16 @@ def encoded_parts(
     keep_vectors: bool,
     names: Sequence[bytes] | None = None,
     payload: Any = None,
+    metric: Metric = EUCLIDEAN,
 ) -> Iterator[Part]:
     """Walk over vectors in blocks: their ids, which count up from ``first_id`` if none are given, codes, themselves."""
     name, row = type(hasher).__name__, 0
     n_given = next((len(given) for given in (ids, names, payload) if given is not None), None)
     if not isinstance(vectors, Iterator):
-        n = len(as_vectors(hasher, vectors))
+        n = check_vectors(hasher, vectors, metric)
         if n_given is not None and n != n_given:
             raise _wrong_length(n_given, str(n))
-    for block, codes in _encoded(hasher, _blocks(vectors, name)):
+    for block, codes in _encoded(hasher, _blocks(vectors, name, metric)):
         end = row + len(codes)
         if n_given is not None and end > n_given:
             raise _wrong_length(n_given, f"{end} or more")
@@ -267,12 +271,23 @@ def encoded_parts(
         raise _wrong_length(n_given, str(row))
 
 
-def _blocks(vectors: Any, name: str) -> Iterator[Any]:
+def check_vectors(hasher: Hasher, vectors: Any, metric: Metric) -> int:
+    """Check that a matrix has as many columns as the hasher takes, and give its number of rows."""
+    if metric == EUCLIDEAN:
+        return len(as_vectors(hasher, vectors))
+    matrix = as_matrix(vectors, type(hasher).__name__)
+    as_vectors(hasher, metric.prepare(matrix[:1]))
+    return len(matrix)
+
+
+def _blocks(vectors: Any, name: str, metric: Metric) -> Iterator[Any]:
+    row = 0
     for matrix in non_empty(vectors) if isinstance(vectors, Iterator) else (vectors,):
         # a data frame stays one, so that the hasher can compare the names of its columns
         rows = matrix.iloc if hasattr(matrix, "iloc") else as_matrix(matrix, name)
         for start in range(0, len(matrix), ROWS_PER_BLOCK):
-            yield rows[start : start + ROWS_PER_BLOCK]
+            yield metric.prepare(rows[start : start + ROWS_PER_BLOCK], row + start)
+        row += len(matrix)
 
 
 def _encoded(hasher: Hasher, blocks: Iterator[Any]) -> Iterator[tuple[Any, Codes]]:

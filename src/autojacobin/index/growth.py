@@ -28,13 +28,14 @@ from autojacobin.index.segment import Part, Segment, write_segments
 from autojacobin.index.storage import Store
 from autojacobin.search.arguments import as_count
 
-__all__ = ["as_partitions", "encode_again", "grown_hasher", "has_drifted"]
+__all__ = ["as_partitions", "encode_again", "grown_hasher", "has_drifted", "retrained", "training_sample"]
 
 _FEWEST_VECTORS = 2**16  # of an index with lists; fewer are searched as fast without
 _LISTS_PER_ROOT = 4
 _VECTORS_PER_LIST = 32  # at least, where the user gives the number of lists
 _SAMPLE_PER_LIST = 128
 _SAMPLE_OF_ERRORS = 2_000
+_MOST_TRAINING_POINTS = 20_000
 _LARGEST_DRIFT = 1.5  # of the share of residuals that codes do not reconstruct; held-out points have up to 1.3
 
 
@@ -115,6 +116,15 @@ def encode_again(state: State, store: Store, hasher: Hasher) -> Change:
     return Change(tuple(segment for group in groups for segment in group), state.next_id, state.n_live, hasher)
 
 
+def training_sample(vectors: Any) -> Any:
+    """Random rows of a matrix to fit a hasher to, as many as most methods gain from."""
+    n = len(vectors)
+    if n <= _MOST_TRAINING_POINTS:
+        return vectors
+    rows = np.sort(np.random.default_rng(5).choice(n, _MOST_TRAINING_POINTS, replace=False))
+    return vectors.iloc[rows] if hasattr(vectors, "iloc") else as_matrix(vectors, "Index")[rows]
+
+
 def _encoded(hasher: Hasher, segments: Sequence[Segment]) -> Iterator[Part]:
     for part in in_id_order(segments):
         yield replace(part, codes=encoded_block(hasher, part.vectors))
@@ -136,5 +146,5 @@ def _sample(state: State, size: int, incoming: Any) -> npt.NDArray[Any]:
     if n_incoming:
         rows = np.sort(np.random.default_rng(4).choice(n_incoming, size - n_stored, replace=False))
         taken = incoming.iloc[rows] if hasattr(incoming, "iloc") else as_matrix(incoming, "Index")[rows]
-        parts.append(to_host(as_matrix(taken, "Index")))
+        parts.append(to_host(as_matrix(state.metric.prepare(taken), "Index")))
     return np.concatenate(parts)

@@ -15,19 +15,22 @@ from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import clone
 
-from autojacobin.codes import Codes
+from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
-from autojacobin.hashers import Hasher, PartitionedAutoencoder
+from autojacobin.hashers import Hasher, OwnCodes, PartitionedAutoencoder
 from autojacobin.hashers.base import as_vectors, check_fitted
+from autojacobin.hashers.parameters import check_parameters
 from autojacobin.index.calibration import Calibration, Calibrator, as_recall
 from autojacobin.index.changes import (
     Change,
     NewIds,
     State,
     add_parts,
+    check_vectors,
     compact_segments,
     encoded_parts,
     numbers_of,
@@ -37,8 +40,9 @@ from autojacobin.index.changes import (
 from autojacobin.index.files import clear_os_errors
 from autojacobin.index.filters import filters_of_queries, restricted, widened
 from autojacobin.index.folder import IndexFolder
-from autojacobin.index.growth import as_partitions, encode_again, grown_hasher, has_drifted, retrained
+from autojacobin.index.growth import as_partitions, encode_again, grown_hasher, has_drifted, retrained, training_sample
 from autojacobin.index.manifest import Manifest
+from autojacobin.index.metrics import Metric
 from autojacobin.index.partitions import as_probes, choose_in_lists, search_lists
 from autojacobin.index.payload import as_payload, from_frame, matching, neighbours_frame, replaced
 from autojacobin.index.searching import (
@@ -52,7 +56,7 @@ from autojacobin.index.searching import (
 )
 from autojacobin.index.segment import Part, Segment, write_segments
 from autojacobin.index.storage import MANIFEST_NAME, MemoryStore, Store
-from autojacobin.search.arguments import as_candidates, as_k
+from autojacobin.search.arguments import as_candidates, as_count, as_k
 from autojacobin.search.distances import as_distance
 
 __all__ = ["Index"]
@@ -86,6 +90,10 @@ class Index:
         makes about 4 √n lists as soon as there are 65,536 vectors, and more as the index grows: the hasher is then
         trained anew on a sample of the vectors, and all are encoded again, within :meth:`add`. A number gives the
         lists by hand; they are made when there are 32 vectors for each.
+    metric : {"euclidean", "cosine"} or Metric, default="euclidean"
+        What neighbours are near by. With ``"cosine"``, the index keeps vectors divided by their lengths, and the hasher
+        should be fitted on such; searches give similarities, the largest first. Inner products need a :class:`Metric`.
+        :meth:`from_vectors` does all this.
 
     Examples
     --------
@@ -104,13 +112,19 @@ class Index:
     """
 
     def __init__(
-        self, hasher: Hasher, *, keep_vectors: bool = True, partitions: SupportsIndex | str | None = None
+        self,
+        hasher: Hasher,
+        *,
+        keep_vectors: bool = True,
+        partitions: SupportsIndex | str | None = None,
+        metric: str | Metric = "euclidean",
     ) -> None:
         if not isinstance(hasher, Hasher):
             raise DataTypeError(f"an index needs a fitted hasher, got {type(hasher).__name__}; pass for example an ITQ")
         check_fitted(hasher)
         lists = as_partitions(partitions, hasher, bool(keep_vectors))
-        self._state = State(copy.copy(hasher), bool(keep_vectors), partitions=lists)
+        measure = metric if isinstance(metric, Metric) else Metric(metric)
+        self._state = State(copy.copy(hasher), bool(keep_vectors), partitions=lists, metric=measure)
         self._folder: IndexFolder | None = None
         self._check = True
         self._closed = False
@@ -121,13 +135,125 @@ class Index:
     def create(
         cls,
         path: str | os.PathLike[str],
+        hasher: Hasher | None = None,
+        *,
+        n_bits: SupportsIndex | None = None,
+        bitorder: BitOrder = "little",
+        keep_vectors: bool = True,
+        partitions: SupportsIndex | str | None = None,
+        metric: str | Metric = "euclidean",
+    ) -> Index:
+        """Make an empty index in a new or empty folder.
+
+        The parameters are those of the class. Give ``n_bits`` in place of a hasher to add codes that were made
+        elsewhere, as packed bytes with the bits of each byte in ``bitorder``.
+        """
+        if (hasher is None) == (n_bits is None):
+            raise DataError("an index has either a hasher or codes of your own; give a hasher, or n_bits")
+        if n_bits is not None:
+            hasher, keep_vectors = own_codes(n_bits, bitorder), False
+        assert hasher is not None
+        index = cls(hasher, keep_vectors=keep_vectors, partitions=partitions, metric=metric)
+        return index._placed(path, iter(()), 0)
+
+    @classmethod
+    def from_codes(
+        cls,
+        codes: Any,
+        *,
+        n_bits: SupportsIndex | None = None,
+        bitorder: BitOrder = "little",
+        ids: Any = None,
+        payload: Any = None,
+    ) -> Index:
+        """Make an index in memory of codes that were made elsewhere.
+
+        Such an index keeps no vectors. Its queries are packed codes too, or, with ``distance="asymmetric"``, real
+        values with a column for each bit. :meth:`add` takes packed codes.
+
+        Parameters
+        ----------
+        codes : Codes, or array of uint8 of shape (n, bytes)
+            Codes, packed into bytes.
+        n_bits : int, optional
+            Length of a code; by default eight times the number of bytes.
+        bitorder : {"little", "big"}
+            Order of the bits in each byte. ``np.packbits`` and sentence-transformers have ``"big"``.
+        ids, payload
+            As in :meth:`add`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from autojacobin import Index
+        >>> bits = np.random.default_rng(0).integers(0, 2, (100, 32))
+        >>> index = Index.from_codes(np.packbits(bits, axis=1), bitorder="big")
+        >>> distances, ids = index.search(np.packbits(bits[:2], axis=1), k=1)
+        >>> ids.ravel(), distances.ravel()
+        (array([0, 1]), array([0, 0], dtype=int32))
+        """
+        if isinstance(codes, Codes):
+            n_bits, bitorder = codes.n_bits, "little"
+        elif n_bits is None:
+            n_bits = 8 * as_matrix(codes, "Index").shape[1]
+        index = cls(own_codes(n_bits, bitorder), keep_vectors=False)
+        index.add(codes, ids, payload)
+        return index
+
+    @classmethod
+    def from_vectors(
+        cls,
+        vectors: Any,
         hasher: Hasher,
         *,
+        path: str | os.PathLike[str] | None = None,
+        ids: Any = None,
+        payload: Any = None,
+        metric: str = "euclidean",
         keep_vectors: bool = True,
         partitions: SupportsIndex | str | None = None,
     ) -> Index:
-        """Make an empty index in a new or empty folder; the parameters are those of the class."""
-        return cls(hasher, keep_vectors=keep_vectors, partitions=partitions)._placed(path, iter(()), 0)
+        """Fit a hasher to a sample of vectors and make an index of them all, in memory or in a new folder.
+
+        Parameters
+        ----------
+        vectors : matrix of shape (n, n_features)
+            Vectors.
+        hasher : Hasher
+            A hasher with its parameters. A copy of it is fitted to at most 20,000 of the vectors, prepared as the
+            metric wants them.
+        path : path, optional
+            A new or empty folder.
+        ids, payload
+            As in :meth:`add`.
+        metric : {"euclidean", "cosine", "inner_product"}
+            What neighbours are near by.
+        keep_vectors, partitions
+            As in the class.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from autojacobin import ITQ, Index
+        >>> X = np.random.default_rng(0).normal(size=(1000, 16)).astype(np.float32)
+        >>> index = Index.from_vectors(X, ITQ(16, random_state=0), metric="cosine")
+        >>> similarities, ids = index.search(X[:2], 3, recall=0.95)
+        >>> ids[:, 0], similarities[:, 0].round(3)
+        (array([0, 1]), array([1., 1.]))
+        """
+        vectors, ids, payload = from_frame(vectors, ids, payload)
+        sample = training_sample(vectors)
+        measure = Metric.of(metric, vectors)
+        fitted = clone(hasher).fit(measure.prepare(sample))
+        index = cls(fitted, keep_vectors=keep_vectors, partitions=partitions, metric=measure)
+        if path is not None:
+            index._placed(path, iter(()), 0)
+        try:
+            index.add(vectors, ids, payload)
+        except BaseException:
+            index.close()
+            raise
+        return index
 
     def _placed(self, path: str | os.PathLike[str], parts: Iterator[Part], next_id: int) -> Index:
         """Move an empty index into a folder, with parts that are encoded already, which ``repair`` has; or fail."""
@@ -168,7 +294,7 @@ class Index:
         state = folder.newest(
             lambda manifest: State(
                 folder.read_hasher(manifest), manifest.keep_vectors, folder.read_segments(manifest, check=check),
-                manifest.next_id, manifest, manifest.partitions, manifest.id_kind,
+                manifest.next_id, manifest, manifest.partitions, manifest.id_kind, manifest.metric,
             )
         )  # fmt: skip
         index = cls(state.hasher, keep_vectors=state.keep_vectors)
@@ -205,8 +331,8 @@ class Index:
         if not state.keep_vectors:
             raise DataError("this index keeps no vectors to give back; build it with keep_vectors=True")
         if not state.segments:
-            return np.empty((0, state.hasher.n_features_in_), dtype=np.float32)
-        return fetch(state.segments, wanted)
+            return state.metric.original(np.empty((0, state.hasher.n_features_in_), dtype=np.float32))
+        return state.metric.original(fetch(state.segments, wanted))
 
     def get(self, ids: Any, columns: Sequence[str] | None = None) -> Any:
         """Payload of some vectors, all of which must be in the index, as an Arrow table in the order of ``ids``.
@@ -265,6 +391,7 @@ class Index:
             "bits": int(state.hasher.n_bits),
             "features": int(state.hasher.n_features_in_),
             "vectors_kept": state.keep_vectors,
+            "metric": state.metric.name,
             "ids": state.id_kind or "integer",
             "columns": [] if state.schema is None else list(state.schema.names),
             "lists": len(state.hasher.centres_) if isinstance(state.hasher, PartitionedAutoencoder) else None,
@@ -294,19 +421,27 @@ class Index:
             Columns that belong to the vectors, a row for each. The first payload decides which columns the index has.
             Needs pyarrow.
         """
-        vectors, ids, payload = from_frame(vectors, ids, payload)
+        vectors, ids, payload = from_frame(self._packed(vectors), ids, payload)
         chosen = NewIds.read(ids)
         streamed = isinstance(vectors, Iterator)
         columns = None if payload is None else as_payload(payload, chosen.number if streamed else len(vectors))
         if not streamed:
-            as_vectors(self._open_state().hasher, vectors)  # refuses what does not fit before lists are made for it
+            before = self._open_state()
+            check_vectors(before.hasher, vectors, before.metric)  # before lists are made for them
             self._grow(vectors)
 
         def change(state: State, store: Store) -> Change:
             chosen.check_kind(state)
             table = columns if columns is None or state.schema is None else matching(columns, state.schema)
             parts = encoded_parts(
-                state.hasher, vectors, chosen.numbers, state.next_id, state.keep_vectors, chosen.names, table
+                state.hasher,
+                vectors,
+                chosen.numbers,
+                state.next_id,
+                state.keep_vectors,
+                chosen.names,
+                table,
+                state.metric,
             )
             return add_parts(state, store, parts, chosen)
 
@@ -384,7 +519,7 @@ class Index:
         candidates: SupportsIndex | None = None,
         recall: float | None = None,
         distance: str | None = None,
-        rerank: bool = True,
+        rerank: bool | None = None,
         probes: SupportsIndex | str | None = None,
         among: Any = None,
         where: Any = None,
@@ -408,9 +543,9 @@ class Index:
             How codes are compared, one of ``index.hasher.distances``, the first of which is the default:
             ``"hamming"``, as bits; ``"asymmetric"``, with the real values of the query's projection, which finds as
             much with a third of the candidates; ``"decoded"``, for codes of a BinaryAutoencoder.
-        rerank : bool
-            Whether to order the candidates by the Euclidean distance of the vectors. If not, the distances are
-            those of the codes.
+        rerank : bool, optional
+            Whether to order the candidates by the distance of the vectors, which is the default if the index keeps
+            them. If not, the distances are those of the codes.
         probes : int or "all", optional
             For codes of a PartitionedAutoencoder, how many lists to scan; by default one in 32 and at least 8, or what
             a wanted ``recall`` takes.
@@ -439,6 +574,8 @@ class Index:
         wanted = as_k(k, state.n_live, "the index")
         as_probes(probes, state.hasher)
         distance = as_distance(distance, state.hasher.distances)
+        if rerank is None:
+            rerank = state.keep_vectors or not isinstance(state.hasher, OwnCodes)
         if rerank:
             _check_vectors_kept(state)
         elif candidates is not None:
@@ -448,6 +585,7 @@ class Index:
             raise DataError(f"recall chooses how many candidates to re-rank, got {other} besides; leave out either")
         if recall is not None and probes is not None:
             raise DataError(f"recall chooses how many lists to scan, got probes={probes!r} besides; leave out either")
+        queries = state.metric.queries(self._packed(queries))
         as_vectors(state.hasher, queries)
         how = _How(wanted, distance, rerank, candidates, recall, probes)
         filters = filters_of_queries(among, len(queries))
@@ -458,11 +596,24 @@ class Index:
             distances, numbers = np.empty((len(matrix), wanted)), np.empty((len(matrix), wanted), dtype=np.int64)
             for filter, rows in filters:
                 distances[rows], numbers[rows] = self._nearest(state, matrix[rows], how, filter, where)
+        if rerank:
+            distances = state.metric.values(queries, distances)
         ids = shown_ids(state, numbers)
         table = None if columns is None else self._columns(state, numbers.ravel(), columns)
         if as_table:
             return neighbours_frame(distances, ids, numbers, table)
         return (distances, ids) if columns is None else (distances, ids, table)
+
+    def _packed(self, vectors: Any) -> Any:
+        """Codes as the bytes that an index of codes takes; anything else as it is."""
+        hasher = self._open_state().hasher
+        if not isinstance(vectors, Codes) or not isinstance(hasher, OwnCodes):
+            return vectors
+        if vectors.n_bits != hasher.n_bits:
+            raise DataError(
+                f"the codes of this index have {hasher.n_bits} bits, got codes of {vectors.n_bits}; pass others"
+            )
+        return vectors.to_packed(bitorder=hasher.bitorder)
 
     def _nearest(
         self, state: State, queries: Any, how: _How, among: Any, where: Any
@@ -484,7 +635,7 @@ class Index:
         elif how.recall is not None or (view is not state and probes is None and lists is not None):
             candidates, lists = self._chosen_for(state, view, how, lists)
         number = min(as_candidates(candidates, k), view.n_live) if how.rerank else k
-        floats = as_floats(to_host(as_matrix(queries, type(state.hasher).__name__)))
+        floats = as_floats(to_host(as_matrix(queries, type(state.hasher).__name__))) if how.rerank or lists else queries
         if isinstance(state.hasher, PartitionedAutoencoder) and lists is not None:
             found = search_lists(state.hasher, floats, view.segments, k, number if how.rerank else None, lists)
         elif how.rerank:
@@ -559,7 +710,7 @@ class Index:
         _check_vectors_kept(state)
         share = as_recall(recall)
         if queries is not None:
-            matrix = to_host(as_vectors(state.hasher, queries))
+            matrix = to_host(as_vectors(state.hasher, state.metric.queries(queries)))
             as_floats(matrix)  # refuses what is not finite
             self._calibrator.ask_with(matrix, share)
         return self._chosen(state, wanted, share, distance)
@@ -570,12 +721,12 @@ class Index:
             n_lists = as_probes("all", state.hasher) if isinstance(state.hasher, PartitionedAutoencoder) else None
             return Calibration(k, 1.0, distance, state.n_live, 1.0, 1.0, 0, n_lists)
         if isinstance(state.hasher, PartitionedAutoencoder):
-            return choose_in_lists(self._calibrator, state.hasher, segments, k, wanted, distance)
+            return choose_in_lists(self._calibrator, state.hasher, segments, k, wanted, distance, state.metric)
 
         def nearest_codes(queries: Any, number: int) -> tuple[Any, Any]:
             return nearest(prepared_queries(state.hasher, queries, distance), segments, number)
 
-        chosen = self._calibrator.choose(segments, k, wanted, distance, nearest_codes)
+        chosen = self._calibrator.choose(segments, k, wanted, distance, nearest_codes, metric=state.metric)
         assert chosen is not None  # all candidates are enough
         return chosen
 
@@ -731,7 +882,7 @@ class Index:
             segments = folder.read_segments(manifest, check=self._check)
             return State(
                 hasher, manifest.keep_vectors, segments, manifest.next_id, manifest, manifest.partitions,
-                manifest.id_kind,
+                manifest.id_kind, manifest.metric,
             )  # fmt: skip
 
         state = folder.newest(read)
@@ -752,6 +903,13 @@ def _renew_mutexes() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_mutexes)
+
+
+def own_codes(n_bits: SupportsIndex, bitorder: BitOrder) -> OwnCodes:
+    """The hasher of codes that were made elsewhere, after a check of its parameters."""
+    hasher = OwnCodes(as_count("n_bits", n_bits), bitorder=bitorder)
+    check_parameters(hasher, hasher._limits)
+    return hasher
 
 
 class _How(NamedTuple):
@@ -796,6 +954,7 @@ def _write_state(state: State, folder: IndexFolder, parts: Iterator[Part]) -> St
         return Manifest(
             before + 1, int(state.hasher.n_bits), int(state.hasher.n_features_in_), state.keep_vectors,
             state.next_id, hasher, tuple(segment.record for segment in segments), state.partitions, state.id_kind,
+            state.metric,
         )  # fmt: skip
 
     manifest = folder.write_whole(write)

@@ -12,6 +12,7 @@ from typing import Any
 import xxhash
 
 from autojacobin.index.array_files import FORMAT_VERSION, ArrayFile, damaged, too_new
+from autojacobin.index.metrics import EUCLIDEAN, Metric
 from autojacobin.index.names import ID_KINDS
 from autojacobin.index.storage import is_hasher_name, is_part_name
 
@@ -63,6 +64,7 @@ class Manifest:
     segments: tuple[SegmentRecord, ...] = ()
     partitions: int | str | None = None
     id_kind: str | None = None
+    metric: Metric = EUCLIDEAN
 
     def names(self) -> set[str]:
         """Names of all files of this state but the manifest's own."""
@@ -108,8 +110,9 @@ class Manifest:
                 segments=tuple(SegmentRecord.from_json(record) for record in _field(fields, "segments", list)),
                 partitions=_partitions(fields.get("partitions")),
                 id_kind=_id_kind(fields),
+                metric=Metric(**fields.get("metric", {})),
             )
-        except (ValueError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise damaged(path, f"a manifest with a wrong entry ({error})") from error
         n_files = 1 + sum(len(segment.files) for segment in manifest.segments)
         if len(manifest.names()) != n_files:

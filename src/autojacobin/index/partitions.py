@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.parallel import map_points
+from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import Hasher, PartitionedAutoencoder
 from autojacobin.index.calibration import Calibration, Calibrator
+from autojacobin.index.metrics import EUCLIDEAN, Metric
 from autojacobin.index.searching import measure_of
 from autojacobin.index.segment import Segment
 from autojacobin.search.arguments import as_count
-from autojacobin.search.euclidean import nearest_candidates
+from autojacobin.search.euclidean import order_block
 from autojacobin.search.kernels.selection import merge_topk
 from autojacobin.search.kmeans import Centres
-from autojacobin.search.lists import AllowedCodes, ListQueries, list_queries
+from autojacobin.search.lists import (
+    AllowedCodes,
+    ListQueries,
+    OffsetGrid,
+    list_queries,
+    query_weights,
+    usable_lists,
+)
 
 __all__ = ["as_probes", "choose_in_lists", "default_probes", "nearest_in_lists", "probe_counts", "search_lists"]
 
 _SHARE_PROBED = 32
 _FEWEST_PROBES = 8
-_QUERIES_AT_ONCE = 2**13
+_FEWEST_PER_BLOCK, _MOST_PER_BLOCK = 8, 64  # queries
 _DEEPEST = 5_000  # candidates; if more are needed, more lists are cheaper
 # Costs in nanoseconds of a core, roughly; only their ratio matters.
 _PER_CODE_BYTE, _PER_VECTOR_BYTE, _PER_LIST = 0.08, 0.25, 60.0
@@ -73,22 +81,17 @@ def nearest_in_lists(
     hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], segments: Sequence[Segment], k: int, probes: int
 ) -> tuple[npt.NDArray[np.float32], Ids]:
     """Distances and ids of the ``k`` nearest codes in the probed lists; infinity and -1 where there are fewer."""
-    if len(queries) > _QUERIES_AT_ONCE:
-        blocks = [queries[start : start + _QUERIES_AT_ONCE] for start in range(0, len(queries), _QUERIES_AT_ONCE)]
-        parts = [nearest_in_lists(hasher, block, segments, k, probes) for block in blocks]
-        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
-    prepared = _prepared(hasher, queries, probes)
-    results = []
-    for segment in segments:
-        distances, positions = segment.lists(hasher).nearest(prepared, k, _allowed(segment, hasher))
-        ids = np.full(positions.shape, -1, dtype=np.int64)
-        there = positions >= 0
-        ids[there] = segment.ids_at(positions[there])
-        results.append((distances, ids))
-    distances, ids = merge_topk(results, k)
-    real = prepared.real(distances)
-    real[ids < 0] = np.inf
-    return real, ids
+    distances = np.empty((len(queries), k), dtype=np.float32)
+    ids = np.empty((len(queries), k), dtype=np.int64)
+    nearest_of_block = _block_search(hasher, segments, k, probes)
+
+    def search(rows: slice) -> None:
+        prepared, whole, ids[rows] = nearest_of_block(queries[rows], ordered=True)
+        distances[rows] = prepared.real(whole)
+
+    _run_blocks(search, len(queries))
+    distances[ids < 0] = np.inf
+    return distances, ids
 
 
 def search_lists(
@@ -101,17 +104,62 @@ def search_lists(
 ) -> tuple[npt.NDArray[Any], Ids]:
     """Distances and ids of the ``k`` nearest codes, or of the nearest vectors among the candidates if they are given.
 
-    Queries whose lists hold fewer than ``k`` codes are searched for in all lists.
+    Queries whose lists hold fewer than ``k`` codes are searched for in all lists. Candidates are re-ranked by the
+    thread that found them.
     """
     distances: npt.NDArray[Any]
-    distances, ids = nearest_in_lists(hasher, queries, segments, candidates or k, probes)
-    if candidates is not None:
-        distances, ids = nearest_candidates(queries, ids, measure_of(segments), k)
+    if candidates is None:
+        distances, ids = nearest_in_lists(hasher, queries, segments, k, probes)
+    else:
+        distances, ids = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
+        nearest_of_block, measure = _block_search(hasher, segments, candidates, probes), measure_of(segments)
+
+        def search(rows: slice) -> None:
+            found = nearest_of_block(queries[rows], ordered=False)[2]
+            order_block(queries[rows], found, measure, distances[rows], ids[rows])
+
+        _run_blocks(search, len(queries))
     short = np.flatnonzero(ids[:, -1] < 0)
     n_lists = len(hasher.centres_)
     if len(short) and probes < n_lists:
         distances[short], ids[short] = search_lists(hasher, queries[short], segments, k, candidates, n_lists)
     return distances, ids
+
+
+def _run_blocks(search: Callable[[slice], None], n_queries: int) -> None:
+    """Call ``search`` with the rows of each block of queries, on all cores; for a few queries in this thread."""
+    if n_queries <= _FEWEST_PER_BLOCK:
+        search(slice(0, n_queries))
+        return
+    step = min(max(_FEWEST_PER_BLOCK, n_queries // (2 * usable_cores())), _MOST_PER_BLOCK)
+    run_tasks(search, [(slice(start, start + step),) for start in range(0, n_queries, step)])
+
+
+def _block_search(
+    hasher: PartitionedAutoencoder, segments: Sequence[Segment], k: int, probes: int
+) -> Callable[..., tuple[ListQueries, npt.NDArray[np.int32], Ids]]:
+    """Give the search for a block of queries: prepared queries, whole distances and ids of the ``k`` nearest codes.
+
+    All steps are taken for a block at a time and by one thread, so that what they pass on stays in its cache.
+    """
+    stores = [(segment, segment.lists(hasher), _allowed(segment, hasher)) for segment in segments]
+    usable = usable_lists([(lists, allowed) for _, lists, allowed in stores])
+
+    def search(queries: npt.NDArray[Any], ordered: bool) -> tuple[ListQueries, npt.NDArray[np.int32], Ids]:
+        prepared = _prepared(hasher, queries, probes, usable)
+        results = []
+        for segment, lists, allowed in stores:
+            distances, positions = lists.nearest(prepared, k, allowed, ordered=ordered)
+            missing = positions < 0
+            if missing.any():
+                ids = segment.ids_at(np.where(missing, 0, positions))
+                ids[missing] = -1
+            else:
+                ids = segment.ids_at(positions)
+            results.append((distances, ids))
+        return prepared, *merge_topk(results, k)
+
+    return search
 
 
 def choose_in_lists(
@@ -121,6 +169,7 @@ def choose_in_lists(
     k: int,
     recall: float,
     distance: str,
+    metric: Metric = EUCLIDEAN,
 ) -> Calibration:
     """Choose probes and candidates together: of the pairs that reach the recall, the one that costs least."""
     n = sum(segment.n_live for segment in segments)
@@ -132,7 +181,7 @@ def choose_in_lists(
             return nearest_in_lists(hasher, as_floats(queries), segments, number, probes)
 
         deepest = None if probes == len(hasher.centres_) else _DEEPEST
-        found = calibrator.choose(segments, k, recall, distance, nearest_codes, probes, deepest)
+        found = calibrator.choose(segments, k, recall, distance, nearest_codes, probes, deepest, metric)
         if found is None:
             continue
         cost = _cost(hasher, n, probes, found.candidates, bytes_per_vector)
@@ -143,19 +192,26 @@ def choose_in_lists(
     return best[1]
 
 
-def _prepared(hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], probes: int) -> ListQueries:
-    centres = _centres_of(hasher)
-    numbers, squared = centres.nearest(queries - hasher.mean_, probes)
-    weights = np.concatenate(list(map_points(lambda rows: hasher.query_weights(queries[rows]), queries, 256)))
-    return list_queries(weights, numbers, squared + np.float32(hasher.offset_), hasher.offset_grid)
+def _prepared(
+    hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], probes: int, usable: npt.NDArray[np.bool_] | None
+) -> ListQueries:
+    """Prepare a block of queries in the calling thread."""
+    floats = queries.astype(np.float32, copy=False)
+    numbers = np.empty((len(queries), probes), dtype=np.int32)
+    squared = np.empty((len(queries), probes), dtype=np.float32)
+    _centres_of(hasher).write_nearest(floats, numbers, squared, usable)
+    low, step = hasher.grid_
+    weights = query_weights(floats, hasher.origin_, hasher.decoder_)
+    return list_queries(weights, numbers, squared, OffsetGrid(low + hasher.offset_, step))
 
 
 def _centres_of(hasher: PartitionedAutoencoder) -> Centres:
-    """The centres as the search needs them, kept with the hasher."""
+    """The centres moved by the mean of the residuals, as the search needs them, kept with the hasher."""
     kept = hasher.__dict__.get("_centres")
-    if kept is None or kept.points is not hasher.centres_:
-        kept = hasher.__dict__["_centres"] = Centres(hasher.centres_)
-    centres: Centres = kept
+    if kept is None or kept[0] is not hasher.centres_:
+        points = (hasher.centres_ + hasher.mean_).astype(np.float32)
+        kept = hasher.__dict__["_centres"] = hasher.centres_, Centres(points)
+    centres: Centres = kept[1]
     return centres
 
 

@@ -34,6 +34,7 @@ from autojacobin.search.kernels.euclidean import (
     l2_rows,
     l2_uint8_rows,
     select_undecided,
+    write_bytes,
     write_measured,
 )
 from autojacobin.search.kernels.selection import select_smallest
@@ -205,8 +206,9 @@ def squared_distances(queries: Any, vectors: Any, rows: Any, squared: Any, wante
     ``queries`` are float32 or float64, ``rows`` and ``squared`` have a row for each of them. If only the ``wanted``
     nearest of each query matter, anything larger than their distances may be written for the others.
     """
-    if vectors.dtype == np.uint8 and queries.shape[1] <= LONGEST_UINT8 and _are_uint8(queries):
-        l2_uint8_rows(queries.astype(np.int16), vectors, rows, squared)
+    whole = np.empty(queries.shape, dtype=np.int16)
+    if vectors.dtype == np.uint8 and queries.shape[1] <= LONGEST_UINT8 and write_bytes(queries, whole):
+        l2_uint8_rows(whole, vectors, rows, squared)
     elif wanted is not None and _are_estimated(vectors, rows, wanted):
         chosen, columns = _estimate(queries, vectors, rows, wanted, squared)
         measured = np.empty(chosen.shape)
@@ -214,11 +216,6 @@ def squared_distances(queries: Any, vectors: Any, rows: Any, squared: Any, wante
         write_measured(measured, chosen, columns, squared)
     else:
         l2_rows(queries, _numbers(vectors), rows, squared)
-
-
-def _are_uint8(queries: Any) -> bool:
-    """Tell whether floats are whole numbers from 0 to 255, as they are if the queries were bytes."""
-    return bool(np.all((queries >= 0) & (queries <= 255) & (queries == np.floor(queries))))
 
 
 def _numbers(vectors: Any) -> Any:

@@ -7,6 +7,7 @@ cores, so neither do the results.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,17 +21,24 @@ from autojacobin.core.parallel import Progress, one_blas_thread, run_tasks
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_count
-from autojacobin.search.kernels.centres import group_rows, nearest_column, nearest_columns, write_means, write_products
+from autojacobin.search.kernels.centres import (
+    CENTRES_PER_GROUP,
+    group_rows,
+    nearest_centres,
+    nearest_column,
+    write_groups,
+    write_means,
+)
+from autojacobin.search.kernels.simd import empty_aligned
 
 __all__ = ["Centres", "kmeans"]
 
 _PRODUCTS_PER_BLOCK = 2**21
 _FEWEST_ROWS, _MOST_ROWS = 128, 1024  # of a block; each product packs all centres again, so it should have many rows
 _BLOCKS_PER_TASK = 8
-_QUERIES_PER_TASK, _FEW_QUERIES = 256, 4
+_QUERIES_PER_TASK = 64
 _LISTS_PER_TASK = 64
 _SAMPLE_PER_LIST = 128
-_STRIP = 64
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,31 @@ class Centres:
     def _norms(self) -> npt.NDArray[np.float32]:
         norms: npt.NDArray[np.float32] = np.einsum("ij,ij->i", self._shifted, self._shifted)
         return norms
+
+    @cached_property
+    def _padded_norms(self) -> npt.NDArray[np.float32]:
+        norms = np.full(-(-len(self) // CENTRES_PER_GROUP) * CENTRES_PER_GROUP, np.inf, dtype=np.float32)
+        norms[: len(self)] = self._norms
+        return norms
+
+    @cached_property
+    def _rounding(self) -> tuple[float, int, float]:
+        """How centres are rounded to whole numbers: what 1 stands for, the largest number, and the largest norm.
+
+        The sum of products with a query that is rounded to numbers up to the largest must fit 32 bits.
+        """
+        largest = min(127, math.isqrt((2**31 - 1) // (2 * self.points.shape[1])))
+        step = float(np.abs(self._shifted).max()) / largest or 1.0
+        return step, largest, float(self._norms.max())
+
+    @cached_property
+    def _groups(self) -> npt.NDArray[np.uint8]:
+        """The centres as bytes."""
+        n_groups, n_features = -(-len(self) // CENTRES_PER_GROUP), self.points.shape[1]
+        groups = empty_aligned((n_groups, -(-n_features // 4), 4, 16, 4), np.uint8)
+        groups[:] = 0
+        write_groups(self._shifted, *self._rounding[:2], groups)
+        return groups
 
     def assign(self, X: Any) -> npt.NDArray[np.int32]:
         """Give the number of the nearest centre of each row of ``X``; of equally near ones the first."""
@@ -90,30 +123,31 @@ class Centres:
             Numbers of the centres and squared distances, in ascending order; of equal ones the first. Where fewer than
             ``n`` centres count, the number is -1 and the distance infinite.
         """
-        vectors = self._as_vectors(X)
+        vectors = as_floats(self._as_vectors(X)).astype(np.float32, copy=False)
         wanted = as_count("n", n, len(self), "the number of centres")
         numbers = np.empty((len(vectors), wanted), dtype=np.int32)
         squared = np.empty((len(vectors), wanted), dtype=np.float32)
-        norms = self._norms if usable is None else np.where(usable, self._norms, np.float32(np.inf))
-
-        def select(rows: slice, block: npt.NDArray[np.float32], products: npt.NDArray[np.float32]) -> None:
-            values = np.full(-(-len(self) // _STRIP) * _STRIP, np.inf, dtype=np.float32)
-            squares = np.einsum("ij,ij->i", block, block)
-            nearest_columns(products, norms, squares, values, values.view(np.int32), numbers[rows], squared[rows])
 
         def work(start: int) -> None:
-            for rows, block, products in self._products(vectors, start, start + _QUERIES_PER_TASK):
-                select(rows, block, products)
+            rows = slice(start, start + _QUERIES_PER_TASK)
+            self.write_nearest(vectors[rows], numbers[rows], squared[rows], usable)
 
-        if len(vectors) <= _FEW_QUERIES:  # to start threads and to hold BLAS to one would take longer than the search
-            block = self._block(vectors, slice(0, len(vectors)))
-            products = np.empty((len(vectors), len(self)), dtype=np.float32)
-            write_products(block, self._shifted, products)
-            select(slice(0, len(vectors)), block, products)
-        else:
-            with one_blas_thread():
-                run_tasks(work, [(start,) for start in range(0, len(vectors), _QUERIES_PER_TASK)])
+        run_tasks(work, [(start,) for start in range(0, len(vectors), _QUERIES_PER_TASK)])
         return numbers, squared
+
+    def write_nearest(
+        self,
+        vectors: npt.NDArray[np.float32],
+        numbers: npt.NDArray[np.int32],
+        squared: npt.NDArray[np.float32],
+        usable: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Write what :meth:`nearest` gives for some vectors, which are not checked, in the calling thread."""
+        norms = self._padded_norms
+        if usable is not None:
+            norms = norms.copy()
+            norms[: len(self)][~usable] = np.inf
+        nearest_centres(vectors, self.points, self.origin, self._groups, norms, self._rounding, numbers, squared)
 
     def _as_vectors(self, X: Any) -> npt.NDArray[Any]:
         vectors: npt.NDArray[Any] = as_matrix(X, type(self).__name__)

@@ -24,8 +24,9 @@ the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,11 +37,21 @@ from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.errors import DataError
 from autojacobin.search.kernels.centres import group_rows
 from autojacobin.search.kernels.lists import map_allowed, scan_lists, sort_found
-from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, make_tables, read_blocks, sum_weights, write_blocks
+from autojacobin.search.kernels.lookup import (
+    CODES_PER_BLOCK,
+    make_tables,
+    read_blocks,
+    sum_weights,
+    write_blocks,
+    write_weights,
+)
 from autojacobin.search.kernels.selection import merge_topk
 from autojacobin.search.kernels.simd import empty_aligned
 
-__all__ = ["AllowedCodes", "ListQueries", "Lists", "OffsetGrid", "code_offsets", "list_queries"]
+__all__ = [
+    "AllowedCodes", "ListQueries", "Lists", "OffsetGrid", "code_offsets", "list_queries", "query_weights",
+    "usable_lists",
+]  # fmt: skip
 
 _MOST_CODES = 2**31 - 1  # positions are stored in 32 bits
 _MOST_BITS = 2**16
@@ -157,6 +168,19 @@ def list_queries(
     return queries
 
 
+def query_weights(
+    queries: npt.NDArray[np.float32], origin: npt.NDArray[Any], decoder: npt.NDArray[Any]
+) -> npt.NDArray[np.float32]:
+    """Weights of bits that depend on the query alone, 2 (q − origin)·C', for a few queries in the calling thread.
+
+    A matrix product of a BLAS library would start threads of its own, and round one query otherwise than many.
+    """
+    weights = np.empty((len(queries), len(decoder)), dtype=np.float32)
+    rows, matrix = (np.ascontiguousarray(array, dtype=np.float32) for array in (queries, decoder))
+    write_weights(rows, origin.astype(np.float32, copy=False), matrix, weights)
+    return weights
+
+
 def code_offsets(
     codes: Codes, labels: npt.NDArray[np.int32], list_weights: npt.NDArray[Any]
 ) -> npt.NDArray[np.float32]:
@@ -251,6 +275,12 @@ class Lists:
         """Number of lists."""
         return len(self.bounds) - 1
 
+    @cached_property
+    def filled(self) -> npt.NDArray[np.bool_] | None:
+        """Mask of the lists that hold a code; None if all do."""
+        filled: npt.NDArray[np.bool_] = np.diff(self.bounds) > 0
+        return None if filled.all() else filled
+
     def codes(self) -> Codes:
         """Read all codes, in the order of their positions."""
         packed = np.empty((self.n, self.blocks.shape[1]), dtype=np.uint8)
@@ -321,11 +351,22 @@ class Lists:
 
     def _parts_of_probes(self, queries: ListQueries) -> int:
         """Into how many parts to divide the probes of each query: one, unless few queries scan many codes."""
-        if self.n < 2 * _FEWEST_CODES_PER_PART or not 0 < len(queries) <= _QUERIES_PER_TASK // 2:
+        if not 0 < len(queries) <= _QUERIES_PER_TASK // 2:
             return 1
-        probes = queries.probes
-        codes = int(np.where(probes >= 0, self.bounds[probes + 1] - self.bounds[probes], 0).sum())
-        return max(1, min(usable_cores(), codes // _FEWEST_CODES_PER_PART, int(probes.shape[1])))
+        n_probes = queries.probes.shape[1]
+        codes = self.n * n_probes // self.n_lists * len(queries)  # about as many: to look at each list takes longer
+        parts = min(codes // _FEWEST_CODES_PER_PART, n_probes)
+        return min(parts, usable_cores()) if parts > 1 else 1
+
+
+def usable_lists(stores: Sequence[tuple[Lists, AllowedCodes | None]]) -> npt.NDArray[np.bool_] | None:
+    """Tell which lists hold a code that counts in any of the stores; None if all do."""
+    masks = [lists.filled if allowed is None else allowed.counts > 0 for lists, allowed in stores]
+    some = [mask for mask in masks if mask is not None]
+    if len(some) < len(masks):
+        return None
+    usable: npt.NDArray[np.bool_] = np.any(some, axis=0)
+    return None if usable.all() else usable
 
 
 def _run(work: Callable[..., None], tasks: list[tuple[int, ...]]) -> None:

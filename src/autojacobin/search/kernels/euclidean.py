@@ -38,7 +38,7 @@ from autojacobin.search.kernels.simd import (
 
 __all__ = [
     "LONGEST_UINT8", "decode_float16", "estimate_rows", "keep_near", "l2_rows", "l2_uint8_rows", "remove_far",
-    "select_undecided", "write_measured",
+    "select_undecided", "write_bytes", "write_measured",
 ]  # fmt: skip
 
 _BYTES_AHEAD, _FEWEST_ROWS_AHEAD, _MOST_ROWS_AHEAD = 4096, 4, 24
@@ -224,6 +224,24 @@ def _constant(kind: Any, value: Any) -> Any:
 
 
 # Distances of queries to rows; rows below 0 are left out
+
+
+@kernel
+def write_bytes(queries: Any, whole: Any) -> bool:
+    """Write floats as int16 if they are whole numbers from 0 to 255, as they are if the queries were bytes.
+
+    Gives whether they are.
+    """
+    for q in range(np.uint64(queries.shape[0])):
+        fits = True
+        for j in range(np.uint64(queries.shape[1])):
+            number = queries[q, j]
+            byte = np.int16(number) if 0 <= number <= 255 else np.int16(0)
+            fits &= number == byte
+            whole[q, j] = byte
+        if not fits:
+            return False
+    return True
 
 
 @kernel

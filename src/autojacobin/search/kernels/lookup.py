@@ -23,12 +23,12 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from autojacobin.core.compilation import intrinsic, kernel
+from autojacobin.core.compilation import intrinsic, kernel, use_wide_registers
 from autojacobin.search.kernels.simd import INT32, WORD, generate_loop, horizontal_sum, load, machine_has
 
 __all__ = [
     "CODES_PER_BLOCK", "count_sums", "make_tables", "mark_row", "measure_block", "read_blocks", "sum_weights",
-    "write_blocks",
+    "write_blocks", "write_weights",
 ]  # fmt: skip
 
 CODES_PER_BLOCK = 64
@@ -254,6 +254,22 @@ def sum_weights(packed: Any, labels: Any, weights: Any, sums: Any) -> None:
             one = (packed[row, b >> 3] >> (b & 7)) & 1
             total += -weights[label, b] if one else weights[label, b]
         sums[row] = total
+
+
+@kernel(reassociate=True)
+def write_weights(queries: Any, origin: Any, decoder: Any, weights: Any) -> None:
+    """Write 2 (q − origin)·c for each query q and each row c of the decoder."""
+    use_wide_registers()
+    width = np.uint64(queries.shape[1])
+    shifted = np.empty(queries.shape[1], dtype=np.float32)
+    for q in range(np.uint64(queries.shape[0])):
+        for j in range(width):
+            shifted[j] = np.float32(2) * (queries[q, j] - origin[j])
+        for b in range(np.uint64(decoder.shape[0])):
+            total = np.float32(0)
+            for j in range(width):
+                total += shifted[j] * decoder[b, j]
+            weights[q, b] = total
 
 
 @kernel

@@ -1,0 +1,242 @@
+"""SQLite with sqlite-vec: codes in a bit column of a table, in one file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.codes import BitOrder, Codes
+from autojacobin.datasets.formats.source import as_path
+from autojacobin.engines.contract import Engine, Floats, Hits, Ids, by_lower_id
+from autojacobin.errors import DataError, MissingExtraError, StorageError
+
+__all__ = ["SQLite"]
+
+_LAYOUTS = "autojacobin_layout"
+_MOST_DIMENSIONS = 8192  # of a column of sqlite-vec
+_MOST_BY_INDEX = 256  # sqlite-vec's own search slows down with k; beyond this a sorted scan is faster
+_MILLISECONDS_TO_WAIT = 10_000  # for another process that writes
+
+
+class SQLite(Engine):
+    """Codes in a table of `sqlite-vec <https://github.com/asg017/sqlite-vec>`_, which is made if it does not exist.
+
+    The virtual table has the columns ``id`` (the primary key), ``code`` (``bit[n]``, with as many bits as fill whole
+    bytes) and, with ``n_features``, ``vector`` (``float[n]``). The table ``autojacobin_layout`` holds the number of
+    bits of each such table and their order. A write or a delete is one transaction. Several processes may use the file;
+    one of them writes at a time.
+
+    Many Pythons are built without the loading of SQLite's extensions. So the file is opened by the package apsw, which
+    brings a SQLite of its own that can.
+
+    Parameters
+    ----------
+    path : path
+        The database, which is made if it does not exist. It may hold other tables.
+    table : str
+        Name of the table: letters, digits and underscores.
+    n_bits : int
+        Length of the codes, up to 8192.
+    n_features : int, optional
+        Dimension of the vectors stored with the codes, up to 8192. None stores none.
+    bitorder : {"little", "big"}
+        Order of the bits in the stored bytes. ``vec_quantize_binary`` of sqlite-vec makes ``"little"``.
+    """
+
+    _noun: ClassVar[str] = "the table"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        table: str,
+        n_bits: SupportsIndex,
+        n_features: SupportsIndex | None = None,
+        bitorder: BitOrder = "little",
+    ) -> None:
+        super().__init__(n_bits, n_features, bitorder)
+        for name, number in (("n_bits", self.n_bits), ("n_features", self.n_features or 1)):
+            if number > _MOST_DIMENSIONS:
+                raise DataError(
+                    f"{name} must be at most {_MOST_DIMENSIONS}, the longest column of sqlite-vec, got {number}"
+                )
+        if not isinstance(table, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", table):
+            raise DataError(
+                f"table must be a name of letters, digits and underscores, the first not a digit, got {table!r}; "
+                "choose another"
+            )
+        self.table, self.path = table, as_path(path)
+        self._lock = threading.RLock()  # a connection answers one statement after the other
+        self._apsw, extension = _packages()
+        with self._translated_errors("open"):
+            self._connection = self._apsw.Connection(os.fspath(self.path))
+        try:
+            with self._translated_errors("open"):
+                self._connection.set_busy_timeout(_MILLISECONDS_TO_WAIT)
+                self._connection.enable_load_extension(True)
+                self._connection.load_extension(extension)
+                self._connection.enable_load_extension(False)
+                with self._transaction():
+                    self._open()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    # What the contract requires
+
+    def _write(self, codes: Codes, ids: Ids, vectors: Floats | None) -> None:
+        columns, values = ("id, code", "?, vec_bit(?)") if vectors is None else ("id, code, vector", "?, vec_bit(?), ?")
+        rows: list[tuple[Any, ...]] = [
+            (id, code.tobytes()) for id, code in zip(ids.tolist(), self._to_bytes(codes), strict=True)
+        ]
+        if vectors is not None:
+            stored = vectors.astype("<f4", copy=False)
+            rows = [(*row, vector.tobytes()) for row, vector in zip(rows, stored, strict=True)]
+        with self._translated_errors("write"), self._transaction():
+            self._delete_rows(ids)  # sqlite-vec has no "insert or replace"
+            self._connection.executemany(f"INSERT INTO {self.table}({columns}) VALUES ({values})", rows)
+
+    def _search(self, queries: Codes, k: int) -> Hits:
+        packed = self._to_bytes(queries)
+
+        def ask(rows: Ids, depth: int) -> Hits:
+            return self._stacked([self._nearest(packed[row].tobytes(), depth) for row in rows], depth)
+
+        return by_lower_id(ask, len(queries), k, self._count())
+
+    def _delete(self, ids: Ids) -> None:
+        with self._translated_errors("delete"), self._transaction():
+            self._delete_rows(ids)
+
+    def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        return np.isin(ids, np.array([row[0] for row in self._rows(ids, "id")], dtype=np.int64))
+
+    def _read(self, ids: Ids) -> Codes:
+        return self._from_bytes(self._values(ids, "code", -(-self.n_bits // 8), "u1"))
+
+    def _vectors(self, ids: Ids) -> Floats:
+        vectors: Floats = self._values(ids, "vector", self.n_features or 0, "<f4").astype(np.float32, copy=False)
+        return vectors
+
+    def _count(self) -> int:
+        # this table of sqlite-vec has one row per code, and is counted a hundred times as fast as the virtual one
+        return int(self._all("count", f"SELECT count(*) FROM {self.table}_rowids")[0][0])
+
+    def _close(self) -> None:
+        with self._lock, self._translated_errors("close"):
+            self._connection.close()
+
+    # Statements
+
+    def _open(self) -> None:
+        """Make the table, or raise a DataError if it has other columns than these codes and vectors need."""
+        expected = f"code bit[{8 * -(-self.n_bits // 8)}]"
+        if self.n_features is not None:
+            expected += f", vector float[{self.n_features}]"
+        execute = self._connection.execute
+        execute(f"CREATE TABLE IF NOT EXISTS {_LAYOUTS}(name TEXT PRIMARY KEY, n_bits INTEGER, bitorder TEXT)")
+        found = execute("SELECT sql FROM sqlite_master WHERE lower(name) = lower(?)", (self.table,)).fetchall()
+        if not found:
+            execute(f"CREATE VIRTUAL TABLE {self.table} USING vec0(id integer primary key, {expected})")
+            execute(f"INSERT OR REPLACE INTO {_LAYOUTS} VALUES (?, ?, ?)", (self.table, self.n_bits, self.bitorder))
+            return
+        columns = ", ".join(re.findall(r"\b\w+ (?:bit|float|int8)\[\d+\]", found[0][0] or ""))
+        layout = execute(f"SELECT n_bits, bitorder FROM {_LAYOUTS} WHERE name = ?", (self.table,)).fetchall()
+        n_bits, bitorder = layout[0] if layout else (self.n_bits, self.bitorder)
+        if (columns, n_bits, bitorder) != (expected, self.n_bits, self.bitorder):
+            raise DataError(
+                f"the table {self.table!r} has another layout, got {columns or 'no vectors'} for codes of {n_bits} "
+                f"bits in the order {bitorder!r}, expected {expected} for codes of {self.n_bits} in the order "
+                f"{self.bitorder!r}; open it with the n_bits, n_features and bitorder it has, or choose another name"
+            )
+
+    def _nearest(self, code: bytes, depth: int) -> Hits:
+        """Distances and ids of the ``depth`` nearest codes."""
+        if depth <= _MOST_BY_INDEX:
+            statement = f"SELECT distance, id FROM {self.table} WHERE code MATCH vec_bit(?) AND k = {depth}"
+        else:
+            statement = (
+                f"SELECT vec_distance_hamming(code, vec_bit(?)) AS distance, id FROM {self.table} "
+                f"ORDER BY distance, id LIMIT {depth}"
+            )
+        rows = self._all("search", statement, (code,))
+        return np.array([row[0] for row in rows], np.int32), np.array([row[1] for row in rows], np.int64)
+
+    def _delete_rows(self, ids: Ids) -> None:
+        self._connection.executemany(f"DELETE FROM {self.table} WHERE id = ?", ((id,) for id in ids.tolist()))
+
+    def _values(self, ids: Ids, column: str, width: int, dtype: str) -> Any:
+        """Values of a column under these ids, in their order."""
+
+        def pairs(unique: Ids) -> Iterator[tuple[Any, Any]]:
+            for id, value in self._rows(unique, f"id, {column}"):
+                yield id, np.frombuffer(value, dtype=dtype)
+
+        return self._in_order(ids, width, np.dtype(dtype), pairs)
+
+    def _rows(self, ids: Ids, columns: str) -> list[tuple[Any, ...]]:
+        wanted = json.dumps(ids.tolist())
+        return self._all(
+            "read", f"SELECT {columns} FROM {self.table} WHERE id IN (SELECT value FROM json_each(?))", (wanted,)
+        )
+
+    def _all(self, action: str, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        with self._lock, self._translated_errors(action):
+            rows: list[tuple[Any, ...]] = self._connection.execute(statement, values).fetchall()
+            return rows
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Make what the block changes permanent, or, after an error, undo it."""
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")  # waits for another writer here, not in the middle
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _translated_errors(self, action: str) -> Iterator[None]:
+        """Translate an error of SQLite within the block into one of this library that names the action."""
+        try:
+            yield
+        except self._apsw.Error as error:
+            reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+            raise StorageError(
+                f"SQLite failed to {action} the table {self.table!r} in {self.path}, got: {reason}; "
+                f"{_remedy(reason.lower())}"
+            ) from error
+
+
+def _packages() -> tuple[Any, str]:
+    """Give the package ``apsw`` and the path of the extension, or say how to install them."""
+    try:
+        import apsw
+        import sqlite_vec
+    except ImportError as error:
+        raise MissingExtraError(error.name or "sqlite_vec", "sqlite", "a table of sqlite-vec") from None
+    return apsw, str(sqlite_vec.loadable_path())
+
+
+def _remedy(reason: str) -> str:
+    if "locked" in reason or "busy" in reason:
+        return "another program is writing to the file; try again when it is done"
+    if "not a database" in reason or "malformed" in reason:
+        return "give the path of a SQLite database that is whole"
+    if "unable to open" in reason:
+        return "check that the folder exists and can be written to"
+    if "readonly" in reason or "read-only" in reason:
+        return "allow writing to the file and its folder"
+    if "full" in reason:
+        return "make room on the disk, and repeat the call, of which nothing was kept"
+    return "check that the table is one of sqlite-vec, and repeat the call, of which nothing was kept"

@@ -1,0 +1,144 @@
+"""The sign of each number of a vector, which embedding libraries call binary quantisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.core.linear_algebra import random_rotation
+from autojacobin.errors import DataError
+from autojacobin.hashers.base import Hasher, LinearHasher
+from autojacobin.hashers.parameters import Choice, Limit, OrNone, Seed, Whole
+from autojacobin.hashers.persistence import Tensor
+
+__all__ = ["Sign"]
+
+
+class Sign(LinearHasher):
+    """The sign of each number of a vector: ``bit_j = [x_j > 0]``, known as binary quantisation.
+
+    These are the bits of ``quantize_embeddings(..., precision="ubinary")`` of sentence-transformers, of Qdrant's binary
+    quantisation and of ``vec_quantize_binary`` of sqlite-vec, so that codes made there and here can be compared.
+    Nothing is learned unless ``centred`` is set. A zero gives the bit 0. Numbers closer to zero than the smallest
+    normal floating-point number count as zeros.
+
+    Parameters
+    ----------
+    n_bits : int, optional
+        Length of the codes. By default there is one bit for each feature, and after ``fit`` the attribute ``n_bits`` is
+        their number. A smaller one takes the first numbers of a vector, as suits Matryoshka embeddings. Only with
+        ``rotate`` may there be more bits than features.
+    centred : bool, default=False
+        Whether the mean of the training data is subtracted first. Use it for numbers that have one sign, such as those
+        of SIFT.
+    rotate : bool, default=False
+        Whether vectors are rotated at random first, so that each bit depends on all numbers of a vector.
+    random_state : int, RandomState or None
+        Draws the rotation.
+
+    Attributes
+    ----------
+    thresholds_ : array of shape (n_bits,)
+        Bit j is 1 where the number j, after the rotation if there is one, is at least ``thresholds_[j]``.
+    weights_ : array of shape (n_bits, n_features)
+        Rows of the rotation, with ``rotate``. Where there are more bits than features, these are rows of several
+        rotations.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from autojacobin import Sign
+    >>> embeddings = np.array([[0.3, -0.1, 0.0, 0.7], [-0.2, 0.4, 0.1, 0.5]])
+    >>> Sign().fit(embeddings).transform(embeddings)
+    array([[1, 0, 0, 1],
+           [0, 1, 1, 1]], dtype=uint8)
+    >>> Sign(n_bits=2).fit(embeddings).encode(embeddings)
+    Codes(2 codes of 2 bits)
+    """
+
+    thresholds_: npt.NDArray[Any]
+    weights_: npt.NDArray[Any]
+
+    _limits: ClassVar[dict[str, Limit]] = {
+        "n_bits": OrNone(Whole(1)),
+        "centred": Choice(False, True),
+        "rotate": Choice(False, True),
+        "random_state": Seed(),
+    }
+    _tensors: ClassVar[dict[str, Tensor]] = {
+        "thresholds_": Tensor("f", ("n_bits",)),
+        "weights_": Tensor("f", ("n_bits", "n_features"), optional=True),
+    }
+    _fewest_points: ClassVar[int] = 1
+    _needs_only_mean: ClassVar[bool] = True
+
+    def __init__(
+        self, n_bits: int | None = None, *, centred: bool = False, rotate: bool = False, random_state: Any = None
+    ) -> None:
+        self.n_bits = n_bits
+        self.centred = centred
+        self.rotate = rotate
+        self.random_state = random_state
+
+    @property
+    def n_bits(self) -> Any:
+        """Length of the codes; None before a fit that decides it."""
+        given = self.__dict__["n_bits"]
+        return getattr(self, "n_features_in_", None) if given is None else given
+
+    @n_bits.setter
+    def n_bits(self, value: Any) -> None:
+        self.__dict__["n_bits"] = value
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Give the parameters as they were set: ``n_bits`` is None where the features decide."""
+        return {**super().get_params(deep), "n_bits": self.__dict__["n_bits"]}
+
+    def _fit(self, X: Any, rng: np.random.RandomState) -> None:
+        self._fit_mean(X.mean(axis=0, dtype=np.float64), X.dtype, rng)
+
+    def _fit_mean(self, mean: npt.NDArray[np.float64], dtype: Any, rng: np.random.RandomState) -> None:
+        D = len(mean)
+        if self.n_bits > D and not self.rotate:
+            raise DataError(
+                f"Sign makes one bit of each feature, got n_bits={self.n_bits} for {D} feature(s) (n_features = {D}); "
+                f"use n_bits={D} or fewer, or rotate=True"
+            )
+        offsets = mean if self.centred else np.zeros(D)
+        self.__dict__.pop("weights_", None)  # of an earlier fit
+        if self.rotate:
+            rotations = [random_rotation(D, rng) for _ in range(-(-self.n_bits // D))]
+            self.weights_ = np.concatenate(rotations)[: self.n_bits].astype(dtype)
+            offsets = self.weights_ @ offsets
+        # the smallest normal number: a bit is 1 where the projection is not negative, and a zero must give 0
+        self.thresholds_ = (offsets[: self.n_bits] + np.finfo(dtype).tiny).astype(dtype)
+
+    def _check_learned(self) -> None:
+        if self.rotate != hasattr(self, "weights_"):
+            raise ValueError(f"rotate = {self.rotate}, and weights_ are {'not ' if self.rotate else ''}there")
+        super()._check_learned()
+
+    def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
+        if hasattr(self, "weights_"):
+            return self.weights_, -self.thresholds_
+        return np.eye(self.n_bits, self.n_features_in_, dtype=self.thresholds_.dtype), -self.thresholds_
+
+    def _projector(self, xp: Any) -> Callable[[Any], Any]:
+        if hasattr(self, "weights_"):
+            return super()._projector(xp)
+        thresholds = xp.asarray(self.thresholds_)
+
+        def project(X: Any) -> Any:
+            n_bits = len(thresholds)
+            projections = X[:, :n_bits] - thresholds
+            if n_bits < X.shape[1]:  # as in a product with zeros: NaN and Inf must be noticed there too
+                projections += 0 * X[:, n_bits:].sum(axis=1, dtype="float64", keepdims=True).astype(X.dtype)
+            return projections
+
+        return project
+
+    def _bits(self, X: Any) -> Iterator[Any]:
+        return super()._bits(X) if hasattr(self, "weights_") else Hasher._bits(self, X)

@@ -1,0 +1,129 @@
+"""Cosine and inner product, against brute force."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autojacobin import ITQ, BinaryAutoencoder, DataError, Index, Metric
+
+N_FEATURES = 12
+
+
+def points(n, seed=0):
+    rng = np.random.default_rng(seed)
+    lengths = rng.uniform(0.5, 3, (n, 1))
+    return (lengths * (rng.normal(size=(n, N_FEATURES)) + 0.5)).astype(np.float32)
+
+
+def products(base, queries, metric):
+    base, queries = base.astype(np.float64), queries.astype(np.float64)
+    if metric == "cosine":
+        base, queries = (X / np.linalg.norm(X, axis=1, keepdims=True) for X in (base, queries))
+    return queries @ base.T
+
+
+@pytest.mark.parametrize("metric", ["cosine", "inner_product"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_an_exact_search_gives_the_largest_products_first(metric, dtype):
+    base, queries = points(800).astype(dtype), points(20, 1)
+    index = Index.from_vectors(base, ITQ(8, random_state=0), metric=metric)
+    values, ids = index.search(queries, 10, recall=1)
+    true = products(base, queries, metric)
+    tolerance = {np.float16: 3e-3, np.float32: 1e-5, np.float64: 1e-6}[dtype]
+    assert np.allclose(values, np.take_along_axis(true, ids, axis=1), atol=tolerance * np.abs(true).max())
+    assert np.allclose(values, -np.sort(-true, axis=1)[:, :10], atol=tolerance * np.abs(true).max())
+    assert np.all(np.diff(values, axis=1) <= 0)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "inner_product"])
+@pytest.mark.parametrize("partitions", [None, 16])
+def test_a_wanted_recall_is_kept(metric, partitions):
+    base, queries = points(4000), points(300, 1)
+    hasher = BinaryAutoencoder(48, n_iterations=6, random_state=0)
+    index = Index.from_vectors(base, hasher, metric=metric, partitions=partitions)
+    assert index.info()["lists"] == partitions
+    truth = np.argsort(-products(base, queries, metric), axis=1)[:, :10]
+    ids = index.search(queries, 10, recall=0.9)[1]
+    found = np.mean([np.isin(row, true).mean() for row, true in zip(ids, truth, strict=True)])
+    assert found >= 0.87
+    assert index.calibrated(10, 0.9).candidates < 2000
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine", "inner_product"])
+def test_the_metric_is_kept_on_disk_with_everything_else(metric, tmp_path):
+    base = points(300)
+    names = [f"word {i}" for i in range(300)]
+    made = Index.from_vectors(
+        base, ITQ(8, random_state=0), path=tmp_path / "index", metric=metric, ids=names, payload={"n": range(300)}
+    )
+    expected = made.search(points(5, 2), 4, recall=1)
+    made.add(iter([points(30, 3)]), [f"more {i}" for i in range(30)])
+    made.remove([f"more {i}" for i in range(30)])
+    made.compact()
+    made.close()
+    with Index.open(tmp_path / "index") as index:
+        index.verify()
+        assert index.info()["metric"] == metric
+        got = index.search(points(5, 2), 4, recall=1)
+        assert np.allclose(got[0], expected[0])
+        assert np.array_equal(got[1], expected[1])
+        stored = index.vectors(names[:10])
+        lengths = np.linalg.norm(base[:10], axis=1, keepdims=True) if metric == "cosine" else 1
+        assert np.allclose(stored * lengths, base[:10], rtol=1e-5)
+        with pytest.raises(DataError, match="features"):
+            index.search(base[:, :5], 3)
+    index = Index.open(tmp_path / "index")
+    index.save(tmp_path / "copy")
+    assert Index.open(tmp_path / "copy").info()["metric"] == metric
+
+
+@given(st.integers(0, 2**31), st.integers(1, 30))
+@settings(deadline=None, max_examples=30)
+def test_the_prepared_vectors_give_the_products(seed, n):
+    base, queries = points(n, seed), points(5, seed + 1)
+    for name in ("cosine", "inner_product"):
+        metric = Metric.of(name, base)
+        stored, asked = metric.prepare(base).astype(np.float64), metric.queries(queries).astype(np.float64)
+        distances = np.sqrt(((asked[:, None, :] - stored) ** 2).sum(axis=2))
+        assert np.allclose(metric.values(asked, distances), products(base, queries, name), atol=1e-3)
+
+
+def test_a_vector_without_a_direction_is_refused():
+    base = points(100)
+    index = Index.from_vectors(base, ITQ(8, random_state=0), metric="cosine")
+    wrong = points(20, 1)
+    wrong[7] = 0
+    with pytest.raises(DataError, match="the vector in row 7 is zero, so it has no direction"):
+        index.add(wrong)
+    with pytest.raises(DataError, match="row 7"):
+        index.add(iter([wrong[:5], wrong[5:]]))
+    with pytest.raises(DataError, match="the vector in row 0 is zero"):
+        index.search(np.zeros((1, N_FEATURES)), 1)
+    assert len(index) == 100
+
+
+def test_a_vector_that_is_too_long_for_inner_products_is_refused():
+    index = Index.from_vectors(points(100), ITQ(8, random_state=0), metric="inner_product")
+    with pytest.raises(DataError, match="the vector in row 3 has the length"):
+        index.add(np.concatenate([points(3, 1), 100 * points(1, 2)]))
+    assert len(index) == 100
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ("dot", "metric must be 'euclidean', 'cosine' or 'inner_product', got 'dot'"),
+        ("inner_product", "build it with Index.from_vectors"),
+    ],
+)
+def test_a_metric_that_cannot_work_is_refused(metric, message):
+    hasher = ITQ(8, random_state=0).fit(points(100))
+    with pytest.raises(DataError, match=message):
+        Index(hasher, metric=metric)
+
+
+def test_codes_alone_are_compared_by_their_own_distance():
+    index = Index.from_vectors(points(100), ITQ(8, random_state=0), metric="cosine", keep_vectors=False)
+    distances, _ = index.search(points(3, 1), 5, rerank=False)
+    assert distances.dtype.kind in "iu"

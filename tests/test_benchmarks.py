@@ -1,0 +1,80 @@
+"""The benchmarks that make data or compare with others, run on little data."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autojacobin.datasets import load_set, write_vectors
+from autojacobin.evaluation import ground_truth
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+def run(program, *arguments):
+    command = [sys.executable, str(BENCHMARKS / program), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    """Pictures of blurred noise, a corner of which has no contrast."""
+    cv2 = pytest.importorskip("cv2")
+    folder = tmp_path_factory.mktemp("photographs")
+    rng = np.random.default_rng(0)
+    for number in range(24):
+        noise = cv2.GaussianBlur(rng.normal(size=(200, 260)), (0, 0), 3)
+        picture = np.clip(128 + 60 * noise / noise.std(), 0, 255).astype(np.uint8)
+        picture[:60, :60] = 128
+        assert cv2.imwrite(str(folder / f"{number}.png"), picture)
+    return folder
+
+
+def test_dense_sift_makes_a_set_of_different_descriptors(photographs, tmp_path):
+    done = run("dense_sift.py", photographs, tmp_path / "dense", "--base", 2_000, "--learn", 300, "--queries", 20)
+    assert done.returncode == 0, done.stderr
+    made = load_set("dense", tmp_path)
+    parts = [np.asarray(part) for part in (made.train, made.base, made.queries)]
+    assert [part.shape for part in parts] == [(300, 128), (2_000, 128), (20, 128)]
+    assert {part.dtype for part in parts} == {np.dtype(np.uint8)}
+    assert len(np.unique(parts[1], axis=0)) == 2_000
+    np.testing.assert_array_equal(made.truth, ground_truth(parts[1], parts[2], 100))
+
+
+def test_dense_sift_asks_for_photographs_when_they_do_not_suffice(photographs, tmp_path):
+    done = run("dense_sift.py", photographs, tmp_path / "dense", "--base", 10_000_000)
+    assert done.returncode == 1
+    assert "expected 100,000; add photographs, or pass a --step smaller than 8" in done.stderr
+    assert not (tmp_path / "dense").exists()
+
+
+def test_dense_sift_leaves_a_folder_that_exists_alone(photographs, tmp_path):
+    done = run("dense_sift.py", photographs, tmp_path)
+    assert done.returncode == 1
+    assert "exists already; name a folder that is not there yet" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
+@pytest.mark.parametrize("place", [[], ["--disk"]])
+def test_the_frontier_runs_without_peers(tmp_path, place):
+    rng = np.random.default_rng(0)
+    base, queries = (rng.integers(0, 256, (size, 16), dtype=np.uint8) for size in (3_000, 50))
+    (tmp_path / "little").mkdir()
+    vectors = {"base": base, "query": queries, "groundtruth": ground_truth(base, queries, 10)}
+    for name, part in vectors.items():
+        write_vectors(tmp_path / "little" / f"{name}.npy", part)
+    out = tmp_path / "out.json"
+    options = ["--data", tmp_path, "--set", "little", "--lists", 16, "--bits", 32, "--rounds", 1, "--only", "ours"]
+    done = run("frontier.py", *options, "--single", "--json", out, *place)
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(out.read_text())["results"]
+    assert result["name"] in done.stdout
+    recalls = {tuple(setting): recall for recall, _, setting in result["points"]}
+    assert recalls[16, 300] > 0.99  # all lists, and a tenth of all vectors as candidates
+    assert recalls[4, 15] < recalls[16, 300]
+    median, p99 = result["single_us"]
+    assert 0 < median <= p99
