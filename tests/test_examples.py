@@ -1,5 +1,6 @@
 """Every program of ``examples/`` runs as a reader would run it, and what it gives is right."""
 
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import autojacobin
 from autojacobin import Codes
@@ -61,6 +63,37 @@ def test_search_pictures_of_a_folder_passes_over_what_is_none(run, tmp_path):
     printed = run("search_pictures.py", folder, folder / "1.png", "--bits", 32)
     assert "of 3 pictures" in printed
     assert re.search(r"(\d+) votes  (\S+)", printed)[2] == "1.png"
+
+
+def test_words_are_neighbours_by_their_spelling(run):
+    found = dict(line.split(": ") for line in run("words.py", "--spelling", "strings", "iterate", "xyzzy").splitlines())
+    assert "string" in found["strings"].split(", ")
+    assert {"iterates", "iterated"} <= set(found["iterate"].split(", "))
+    assert "is not among the" in found["xyzzy"]
+
+
+def test_words_are_neighbours_by_the_vectors_of_a_package(run, tmp_path, monkeypatch):
+    """The files that the example reads from the package, in small: a token that begins a word has a mark before it."""
+    for folder in ("weights", "tokenizers"):
+        (tmp_path / "wordllama" / folder).mkdir(parents=True)
+    (tmp_path / "wordllama" / "__init__.py").touch()
+    rng = np.random.default_rng(0)
+    topics = rng.normal(size=(8, 256))
+    words = [
+        f"{'abcdefgh'[topic]}word{'abcdefghijklmnopqrstuvwxyz'[number]}" for topic in range(8) for number in range(26)
+    ]
+    vectors = np.repeat(topics, 26, axis=0) + 0.3 * rng.normal(size=(8 * 26, 256))
+    vocabulary = {f"▁{word}": row for row, word in enumerate(words)} | {"ing": 0, "▁Name": 1}
+    (tmp_path / "wordllama" / "tokenizers" / "l2_supercat_tokenizer_config.json").write_text(
+        json.dumps({"model": {"vocab": vocabulary}}), encoding="utf-8"
+    )
+    weights = tmp_path / "wordllama" / "weights" / "l2_supercat_256.safetensors"
+    save_file({"embedding.weight": vectors.astype(np.float16)}, weights)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    found = run("words.py", "cwordx", "Name").splitlines()
+    assert found[0].startswith("cwordx: ")
+    assert all(word.startswith("cword") for word in found[0].partition(": ")[2].split(", "))
+    assert found[1] == "Name: is not among the 208 words; give another one"
 
 
 def test_larger_than_memory(run, tmp_path):

@@ -1,0 +1,193 @@
+"""A vector store for LangChain."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from autojacobin.errors import DataTypeError, MissingExtraError
+from autojacobin.hashers import Hasher
+from autojacobin.index import Index
+from autojacobin.integrations.text_store import Text, TextStore
+
+try:
+    from langchain_core.documents import Document
+    from langchain_core.embeddings import Embeddings
+    from langchain_core.vectorstores import VectorStore
+    from langchain_core.vectorstores.utils import maximal_marginal_relevance
+except ImportError as error:
+    raise MissingExtraError("langchain-core", "langchain", "the vector store for LangChain") from error
+
+__all__ = ["AutoJacobinVectorStore"]
+
+DocumentFilter = Mapping[str, Any] | Callable[[Document], bool] | str
+
+
+class AutoJacobinVectorStore(VectorStore):
+    """Documents in an index, searched by cosine similarity.
+
+    Adding a document whose id is in the store already replaces it. Scores are cosine similarities: higher is better.
+    Metadata are kept as JSON, so a tuple comes back as a list.
+
+    All searches take ``filter``: a dict of metadata that a document must have, a function of a document, or a condition
+    in SQL such as ``"year > 2000"`` on the fields named in ``columns``, or ``"metadata->>'lang' = 'de'"`` on any.
+
+    Parameters
+    ----------
+    embedding : Embeddings
+        Turns texts into vectors.
+    path : path, optional
+        Folder of the index, which is opened if it holds one. Every change is on the disk before the call returns. By
+        default the index lives in memory.
+    hasher : Hasher, optional
+        Makes the codes. One that is not fitted is fitted to the first vectors. By default codes have 256 bits, by ITQ
+        if the first vectors are many enough to train it, and otherwise by LSH, which needs no training.
+    partitions : int, "auto" or None
+        Whether the index makes inverted lists, as in ``Index``. An index that is in the folder already stays as it was
+        made, with its hasher and lists.
+    recall : float, optional
+        Share of the true neighbours that a search finds. By default all up to 5,000 documents, and 0.95 above that.
+    columns : mapping of str to type, optional
+        Fields of the metadata that become columns, with their type: ``str``, ``int``, ``float`` or ``bool``. Conditions
+        on them are fast.
+    """
+
+    def __init__(
+        self,
+        embedding: Embeddings,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        hasher: Hasher | None = None,
+        partitions: SupportsIndex | str | None = None,
+        recall: float | None = None,
+        columns: Mapping[str, type] | None = None,
+    ) -> None:
+        if not isinstance(embedding, Embeddings):
+            raise DataTypeError(f"embedding must be LangChain's Embeddings, got {type(embedding).__name__}")
+        self._embedding = embedding
+        self._store = TextStore(path, hasher=hasher, partitions=partitions, recall=recall, columns=columns)
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: list[str],
+        embedding: Embeddings,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        **kwargs: Any,
+    ) -> AutoJacobinVectorStore:
+        """Make a store of some texts; further parameters are those of the class."""
+        store = cls(embedding, **kwargs)
+        store.add_texts(texts, metadatas, ids=ids)
+        return store
+
+    @property
+    def embeddings(self) -> Embeddings:
+        """What turns texts into vectors."""
+        return self._embedding
+
+    @property
+    def index(self) -> Index | None:
+        """The index; None before the first documents are added."""
+        return self._store.index
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    # Changes
+
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: Sequence[str | None] | None = None,
+        **_kwargs: Any,
+    ) -> list[str]:
+        """Add texts, and give their ids; a text whose id is in the store already takes its place."""
+        found = list(texts)
+        return self._store.add(found, self._embedding.embed_documents(found), metadatas, ids)
+
+    def delete(self, ids: Sequence[str] | None = None, **_kwargs: Any) -> bool:
+        """Delete the documents with these ids, or all if there are none given; unknown ids do not matter."""
+        index = self._store.index
+        self._store.remove(([] if index is None else list(index.ids)) if ids is None else ids)
+        return True
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the store to a folder, in place of the one that may be there."""
+        self._store.save(path)
+
+    def close(self) -> None:
+        """Let go of files and of the right to write; the store cannot be used afterwards."""
+        self._store.close()
+
+    # Reading
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        """Documents with these ids, in their order; ids that are not in the store are passed over."""
+        return [_document(text) for text in self._store.get(ids)]
+
+    def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
+        """Find the ``k`` documents most similar to a text."""
+        return [document for document, _ in self.similarity_search_with_score(query, k, **kwargs)]
+
+    def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **kwargs: Any) -> list[Document]:
+        """Find the ``k`` documents most similar to a vector."""
+        return [document for document, _ in self.similarity_search_with_score_by_vector(embedding, k, **kwargs)]
+
+    def similarity_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> list[tuple[Document, float]]:
+        """Find the ``k`` documents most similar to a text, with their cosine similarities."""
+        return self.similarity_search_with_score_by_vector(self._embedding.embed_query(query), k, **kwargs)
+
+    def similarity_search_with_score_by_vector(
+        self, embedding: list[float], k: int = 4, filter: DocumentFilter | None = None, **_kwargs: Any
+    ) -> list[tuple[Document, float]]:
+        """Find the ``k`` documents most similar to a vector, with their cosine similarities."""
+        return [(_document(text), float(text.similarity or 0)) for text in self._nearest(embedding, k, filter)]
+
+    def max_marginal_relevance_search(
+        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
+    ) -> list[Document]:
+        """Find documents that are similar to a text and different from each other."""
+        vector = self._embedding.embed_query(query)
+        return self.max_marginal_relevance_search_by_vector(vector, k, fetch_k, lambda_mult, **kwargs)
+
+    def max_marginal_relevance_search_by_vector(
+        self,
+        embedding: list[float],
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        filter: DocumentFilter | None = None,
+        **_kwargs: Any,
+    ) -> list[Document]:
+        """Find documents that are similar to a vector and different from each other.
+
+        Of the ``fetch_k`` most similar ones ``k`` are chosen. With ``lambda_mult=1`` only similarity counts, with 0
+        only difference.
+        """
+        found = self._nearest(embedding, max(k, fetch_k), filter)
+        if not found:
+            return []
+        vectors = list(self._store.vectors([text.id for text in found]))
+        chosen = maximal_marginal_relevance(np.asarray(embedding, dtype=np.float32), vectors, lambda_mult, k)
+        return [_document(found[place]) for place in chosen]
+
+    def _nearest(self, vector: Any, k: int, filter: DocumentFilter | None) -> list[Text]:
+        condition: Any = filter
+        if callable(filter):
+            function = filter
+            condition = lambda text: bool(function(_document(text)))  # noqa: E731
+        return self._store.search([vector], k, condition)[0]
+
+    def _select_relevance_score_fn(self) -> Callable[[float], float]:
+        return lambda similarity: (1 + similarity) / 2
+
+
+def _document(text: Text) -> Document:
+    return Document(id=text.id, page_content=text.text, metadata=text.metadata)

@@ -1,0 +1,217 @@
+"""A vector store for LlamaIndex."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, SupportsIndex
+
+from autojacobin.errors import DataError, MissingExtraError, StorageError
+from autojacobin.hashers import Hasher
+from autojacobin.index import Index
+from autojacobin.integrations.text_store import Text, TextStore
+
+try:
+    from llama_index.core.bridge.pydantic import PrivateAttr
+    from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
+    from llama_index.core.schema import BaseNode, MetadataMode
+    from llama_index.core.vector_stores.types import (
+        BasePydanticVectorStore,
+        FilterCondition,
+        MetadataFilters,
+        VectorStoreQuery,
+        VectorStoreQueryMode,
+        VectorStoreQueryResult,
+    )
+    from llama_index.core.vector_stores.utils import (
+        build_metadata_filter_fn,
+        metadata_dict_to_node,
+        node_to_metadata_dict,
+    )
+except ImportError as error:
+    raise MissingExtraError("llama-index-core", "llama-index", "the vector store for LlamaIndex") from error
+
+__all__ = ["AutoJacobinVectorStore"]
+
+_DOCUMENT = "ref_doc_id"  # the field by which LlamaIndex knows the document of a node
+_MMR_FETCHED = 4  # times the wanted number
+
+
+class AutoJacobinVectorStore(BasePydanticVectorStore):
+    """Nodes in an index, searched by cosine similarity.
+
+    Adding a node whose id is in the store already replaces it. The nodes are kept whole, with text, metadata and
+    relationships.
+
+    Parameters
+    ----------
+    path : path, optional
+        Folder of the index, which is opened if it holds one. Every change is on the disk before the call returns. By
+        default the index lives in memory, and :meth:`persist` writes it.
+    hasher : Hasher, optional
+        Makes the codes. One that is not fitted is fitted to the first vectors. By default codes have 256 bits, by ITQ
+        if the first vectors are many enough to train it, and otherwise by LSH, which needs no training.
+    partitions : int, "auto" or None
+        Whether the index makes inverted lists, as in ``Index``. An index that is in the folder already stays as it was
+        made, with its hasher and lists.
+    recall : float, optional
+        Share of the true neighbours that a search finds. By default all up to 5,000 nodes, and 0.95 above that.
+    columns : mapping of str to type, optional
+        Fields of the metadata that become columns, with their type: ``str``, ``int``, ``float`` or ``bool``. Conditions
+        on them, given as ``where`` to :meth:`query`, are fast.
+    """
+
+    stores_text: bool = True
+    is_embedding_query: bool = True
+
+    _store: TextStore = PrivateAttr()
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        hasher: Hasher | None = None,
+        partitions: SupportsIndex | str | None = None,
+        recall: float | None = None,
+        columns: Mapping[str, type] | None = None,
+    ) -> None:
+        super().__init__(stores_text=True)
+        every = {_DOCUMENT: str, **(columns or {})}
+        self._store = TextStore(path, hasher=hasher, partitions=partitions, recall=recall, columns=every)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """The name by which LlamaIndex knows the class."""
+        return "AutoJacobinVectorStore"
+
+    @classmethod
+    def from_persist_path(cls, persist_path: str, **kwargs: Any) -> AutoJacobinVectorStore:
+        """Open a store that :meth:`persist` wrote; further parameters are those of the class."""
+        if not os.path.isdir(persist_path):
+            raise StorageError(f"there is no store in {persist_path}, expected a folder that persist wrote")
+        return cls(persist_path, **kwargs)
+
+    @property
+    def client(self) -> Index | None:
+        """The index; None before the first nodes are added."""
+        return self._store.index
+
+    # Changes
+
+    def add(self, nodes: Sequence[BaseNode], **_kwargs: Any) -> list[str]:
+        """Add nodes with their embeddings, and give their ids."""
+        return self._store.add(
+            [node.get_content(MetadataMode.NONE) for node in nodes],
+            [node.get_embedding() for node in nodes],
+            [node_to_metadata_dict(node, remove_text=True) for node in nodes],
+            [node.node_id for node in nodes],
+        )
+
+    def delete(self, ref_doc_id: str, **_kwargs: Any) -> None:
+        """Delete the nodes of a document."""
+        self._store.remove(self._store.matching({_DOCUMENT: ref_doc_id}))
+
+    def delete_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **_kwargs: Any
+    ) -> None:
+        """Delete the nodes that have one of these ids and pass the filters."""
+        self._store.remove([text.id for text in self._selected(node_ids, filters)])
+
+    def clear(self) -> None:
+        """Delete all nodes."""
+        self._store.remove(self._ids())
+
+    def persist(self, persist_path: str, fs: Any = None) -> None:
+        """Write the store to a folder, in place of the one that may be there; an empty store writes nothing."""
+        if fs is not None and "file" not in (fs.protocol if isinstance(fs.protocol, tuple) else (fs.protocol,)):
+            raise DataError(f"a store is written to a local folder, got a file system of {type(fs).__name__}")
+        if self._store.index is not None:
+            self._store.save(persist_path)
+
+    # Reading
+
+    def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
+        """Nodes that have one of these ids and pass the filters."""
+        return [_node(text) for text in self._selected(node_ids, filters)]
+
+    def query(self, query: VectorStoreQuery, *, where: str | None = None, **kwargs: Any) -> VectorStoreQueryResult:
+        """Find the nodes that are most similar to the embedding of a query.
+
+        The modes are ``DEFAULT`` and ``MMR``. ``where`` is a condition in SQL on ``columns``, or on the JSON in the
+        column ``metadata``; it goes with no other filter.
+        """
+        mmr = query.mode == VectorStoreQueryMode.MMR
+        if not mmr and query.mode != VectorStoreQueryMode.DEFAULT:
+            raise DataError(
+                f"the mode must be default or mmr, got {query.mode.value}; this store searches vectors only"
+            )
+        if query.query_embedding is None:
+            raise DataError("the query has no embedding, expected query_embedding; embed its text first")
+        matches = _condition(query)
+        if where is not None and matches is not None:
+            raise DataError("a query takes where or filters, got both; leave out either")
+        k = query.similarity_top_k
+        fetched = int(kwargs.get("mmr_prefetch_factor", _MMR_FETCHED) * k) if mmr else k
+        found = self._store.search([query.query_embedding], fetched, matches if where is None else where)[0]
+        if mmr and found:
+            found = self._diverse(found, query, kwargs.get("mmr_threshold", query.mmr_threshold))
+        return VectorStoreQueryResult(
+            nodes=[_node(text) for text in found],
+            similarities=[float(text.similarity or 0) for text in found],
+            ids=[text.id for text in found],
+        )
+
+    def _diverse(self, found: list[Text], query: VectorStoreQuery, threshold: float | None) -> list[Text]:
+        ids = [text.id for text in found]
+        by_id = dict(zip(ids, found, strict=True))
+        _, chosen = get_top_k_mmr_embeddings(
+            list(query.query_embedding or ()), self._store.vectors(ids).tolist(),
+            similarity_top_k=query.similarity_top_k, embedding_ids=ids, mmr_threshold=threshold,
+        )  # fmt: skip
+        return [by_id[id] for id in chosen]
+
+    def _selected(self, node_ids: list[str] | None, filters: MetadataFilters | None) -> list[Text]:
+        found = self._store.get(self._ids() if node_ids is None else node_ids)
+        return found if filters is None else [text for text in found if _passes(filters, text.metadata)]
+
+    def _ids(self) -> list[str]:
+        return [] if self._store.index is None else list(self._store.index.ids)
+
+
+def _node(text: Text) -> BaseNode:
+    return metadata_dict_to_node(text.metadata, text=text.text)
+
+
+def _condition(query: VectorStoreQuery) -> Callable[[Text], bool] | None:
+    """What a node must meet to be found; None if every node may be."""
+    nodes, documents = set(query.node_ids or ()), set(query.doc_ids or ())  # LlamaIndex gives an empty list for all
+    if query.filters is None and not nodes and not documents:
+        return None
+
+    def matches(text: Text) -> bool:
+        return (
+            (not nodes or text.id in nodes)
+            and (not documents or text.metadata.get(_DOCUMENT) in documents)
+            and (query.filters is None or _passes(query.filters, text.metadata))
+        )
+
+    return matches
+
+
+def _passes(filters: MetadataFilters, metadata: Mapping[str, Any]) -> bool:
+    """Whether metadata pass filters, which may be nested."""
+    results = []
+    for one in filters.filters:
+        if isinstance(one, MetadataFilters):
+            results.append(_passes(one, metadata))
+            continue
+        try:
+            results.append(build_metadata_filter_fn(lambda _: metadata, MetadataFilters(filters=[one]))(""))
+        except TypeError as error:
+            raise DataError(
+                f"the filter {one.key} {one.operator.value} {one.value!r} cannot be compared with "
+                f"{metadata.get(one.key)!r}: {error}; give a value of the same type"
+            ) from error
+    if filters.condition == FilterCondition.NOT:
+        return not any(results)
+    return any(results) if filters.condition == FilterCondition.OR and results else all(results)

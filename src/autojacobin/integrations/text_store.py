@@ -1,0 +1,385 @@
+"""Texts with metadata and vectors in an index: what the stores of all frameworks share."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from autojacobin.core.arrays import to_host
+from autojacobin.core.vectors import as_floats, as_matrix
+from autojacobin.errors import DataError, DataTypeError, MissingExtraError
+from autojacobin.hashers import ITQ, LSH, Hasher
+from autojacobin.hashers.base import check_fitted
+from autojacobin.index import Index
+from autojacobin.index.calibration import as_recall
+from autojacobin.index.payload import rows_where
+from autojacobin.index.storage import MANIFEST_NAME
+from autojacobin.search.arguments import as_count
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["Filter", "Text", "TextStore"]
+
+TEXT, METADATA = "text", "metadata"
+_EXACT_UP_TO = 5_000  # vectors, all of which are compared
+_RECALL = 0.95  # above that
+_DEFAULT_BITS = 256
+_TRAINING_VECTORS = 50_000
+_FEWEST_SEGMENTS = 32  # that are worth joining
+_MANY_IDS = 1_000  # above which looking up one after the other takes longer than reading them all
+
+
+class Text(NamedTuple):
+    """A stored text; with its cosine similarity to the query if a search found it."""
+
+    id: str
+    text: str
+    metadata: dict[str, Any]
+    similarity: float | None = None
+
+
+Filter = Mapping[str, Any] | Callable[[Text], bool] | str
+
+
+class TextStore:
+    """Texts with ids, metadata and vectors, searched by cosine similarity.
+
+    The index has a string as the id of each text, and the columns ``text``, ``metadata`` (as JSON) and those of
+    ``columns``. The vectors are scaled to length 1. The index is made when the first texts are added. A folder that
+    holds one is opened.
+
+    Parameters
+    ----------
+    path : path, optional
+        Folder of the index. Every change is on the disk before the call returns. By default it lives in memory.
+    hasher : Hasher, optional
+        Makes the codes. One that is not fitted is fitted to the first vectors. By default codes have 256 bits, by ITQ
+        if the first vectors are many enough to train it, and otherwise by LSH, which needs no training.
+    partitions : int, "auto" or None
+        Whether the index makes inverted lists, as in ``Index``. An index that is in the folder already stays as it was
+        made, with its hasher and lists.
+    recall : float, optional
+        Share of the true neighbours that a search finds. By default all up to 5,000 texts, and 0.95 above that.
+    columns : mapping of str to type, optional
+        Fields of the metadata that become columns, with their type: ``str``, ``int``, ``float`` or ``bool``. Conditions
+        on them are fast, and can be written as SQL, such as ``"year > 2000"``. A folder that holds an index has them.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        hasher: Hasher | None = None,
+        partitions: SupportsIndex | str | None = None,
+        recall: float | None = None,
+        columns: Mapping[str, type] | None = None,
+    ) -> None:
+        self._path = None if path is None else Path(path)
+        self._hasher, self._partitions = hasher, partitions
+        self._recall = None if recall is None else as_recall(recall)
+        self._lock = threading.Lock()
+        self._schema = _schema(columns or {})
+        self._index: Index | None = None
+        if self._path is not None and (self._path / MANIFEST_NAME).exists():
+            self._index = self._opened(self._path)
+
+    def _opened(self, path: Path) -> Index:
+        index = Index.open(path)
+        try:
+            self._check_hasher(index)
+            self._adopt_columns(index)
+        except BaseException:
+            index.close()
+            raise
+        return index
+
+    def _check_hasher(self, index: Index) -> None:
+        wanted = getattr(self._hasher, "n_bits", None)
+        if wanted not in (None, index.hasher.n_bits):
+            raise DataError(
+                f"the codes in {index.path} have {index.hasher.n_bits} bits, got a hasher of {wanted}; leave out the "
+                "hasher, or build a new store with it"
+            )
+
+    def _adopt_columns(self, index: Index) -> None:
+        found = index.info()["columns"]
+        if not found and not len(index):  # nothing was added yet, or everything was removed
+            return
+        if found[:2] != [TEXT, METADATA]:
+            raise DataError(
+                f"the index in {index.path} holds no texts, got the columns {', '.join(found) or '(none)'}, expected "
+                f"{TEXT} and {METADATA}; give the folder of a store of texts"
+            )
+        schema = index.get(index.ids[:0]).schema
+        if not set(self._schema) <= set(schema):
+            raise DataError(
+                f"the store in {index.path} has the columns {_listed(schema)}, got {_listed(self._schema)}; "
+                "leave out columns, or build a new store with them"
+            )
+        self._schema = schema
+
+    @property
+    def index(self) -> Index | None:
+        """The index; None before the first texts are added."""
+        return self._index
+
+    def __len__(self) -> int:
+        return 0 if self._index is None else len(self._index)
+
+    # Changes
+
+    def add(
+        self,
+        texts: Sequence[str],
+        vectors: Any,
+        metadatas: Sequence[Mapping[str, Any]] | None = None,
+        ids: Sequence[str | None] | None = None,
+    ) -> list[str]:
+        """Add texts, and give their ids; a text whose id is in the store already takes its place.
+
+        Without ``ids``, or where one is None, a UUID is drawn. Of texts with the same id the last one is kept.
+        """
+        n = len(texts)
+        for name, values in (("vectors", vectors), ("metadatas", metadatas), ("ids", ids)):
+            if values is not None and len(values) != n:
+                raise DataError(f"there must be one of {name} for each of the {n} texts, got {len(values)}")
+        names = [str(uuid.uuid4()) if id is None else id for id in (ids or [None] * n)]
+        if not n:
+            return []
+        table = self._table(texts, metadatas or [{}] * n, names)
+        floats = _unit_vectors(vectors)
+        last = sorted({name: place for place, name in enumerate(names)}.values())
+        index = self._made_for(floats)
+        index.add(floats[last], [names[place] for place in last], table.take(last))
+        self._join_segments(index)
+        return names
+
+    def _made_for(self, vectors: npt.NDArray[Any]) -> Index:
+        with self._lock:
+            if self._index is None:
+                hasher = _fitted(self._hasher, vectors)
+                if self._path is None:
+                    self._index = Index(hasher, partitions=self._partitions)
+                else:
+                    self._index = Index.create(self._path, hasher, partitions=self._partitions)
+            return self._index
+
+    def _join_segments(self, index: Index) -> None:
+        """Compact after about √n small additions, so that neither they nor searches become slow."""
+        if index.info()["segments"] > max(_FEWEST_SEGMENTS, len(index) ** 0.5):
+            index.compact()
+
+    def _table(
+        self, texts: Sequence[str], metadatas: Sequence[Mapping[str, Any]], names: Sequence[str]
+    ) -> pyarrow.Table:
+        arrow = _arrow()
+        written = [_as_json(metadata, name) for metadata, name in zip(metadatas, names, strict=True)]
+        values: dict[str, list[Any]] = {TEXT: list(texts), METADATA: written}
+        arrays = []
+        for field in self._schema:
+            column = values.get(field.name)
+            if column is None:
+                column = [metadata.get(field.name) for metadata in metadatas]
+            try:
+                arrays.append(arrow.array(column, field.type))
+            except (arrow.ArrowInvalid, arrow.ArrowTypeError, TypeError, ValueError) as error:
+                raise DataError(
+                    f"the values of {field.name!r} must be {field.type}, got another: {error}; "
+                    "change these values, or leave the field out of columns"
+                ) from error
+        return arrow.Table.from_arrays(arrays, schema=self._schema)
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Remove the texts with these ids; ids that are not in the store do not matter."""
+        index = self._index
+        known = [] if index is None else _known(index, ids)
+        if index is not None and known:
+            index.remove(known)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the store to a folder, in place of the one that may be there."""
+        if self._index is None:
+            raise DataError(f"this store is empty and cannot be written to {os.fspath(path)}; add texts first")
+        self._index.save(path)
+
+    def close(self) -> None:
+        """Let go of files and of the right to write; the store cannot be used afterwards."""
+        if self._index is not None:
+            self._index.close()
+
+    # Reading
+
+    def get(self, ids: Sequence[str]) -> list[Text]:
+        """Texts with these ids, in their order; ids that are not in the store are passed over."""
+        index = self._index
+        known = [] if index is None else _known(index, ids)
+        return [] if index is None or not known else _texts(known, index.get(known, [TEXT, METADATA]))
+
+    def vectors(self, ids: Sequence[str]) -> npt.NDArray[Any]:
+        """Vectors of some texts, all of which must be in the store, scaled to length 1."""
+        if self._index is None:
+            raise DataError(f"this store is empty, got {len(ids)} ids to give vectors for; add texts first")
+        return self._index.vectors(ids)
+
+    def matching(self, filter: Filter) -> list[str]:
+        """Ids of the texts for which a filter holds, as in :meth:`search`."""
+        index = self._index
+        if index is None or not len(index):
+            return []
+        ids = index.ids
+        condition = self._condition(filter)
+        if callable(condition):
+            return [text.id for text in _texts(ids, index.get(ids, [TEXT, METADATA])) if condition(text)]
+        return list(ids[rows_where(index.get(ids), condition)])
+
+    def search(self, queries: Any, k: SupportsIndex, filter: Filter | None = None) -> list[list[Text]]:
+        """Find the ``k`` texts that are most similar to each query vector, or all if there are fewer.
+
+        Parameters
+        ----------
+        queries : matrix of shape (n_queries, n_features)
+            Query vectors, of any length.
+        k : int
+            Texts for each query.
+        filter : dict, callable or str, optional
+            Search among some texts alone: those whose metadata have these values, those for which a function gives
+            True, or those that meet a condition in SQL on the columns, such as ``"lang = 'de'"``. The column
+            ``metadata`` is JSON, so that ``"metadata->>'lang' = 'de'"`` works for any field.
+        """
+        floats = _unit_vectors(queries)
+        index = self._index
+        number = min(as_count("k", k), len(self))
+        if index is None or not number:
+            return [[] for _ in floats]
+        recall = self._recall
+        if recall is None:
+            recall = 1.0 if len(index) <= _EXACT_UP_TO else _RECALL
+        asymmetric = index.hasher.distances[0] == "hamming"  # which needs three times the candidates
+        restriction: dict[str, Any] = {}
+        if filter:
+            condition = self._condition(filter)
+            restriction = {"among": self.matching(condition)} if callable(condition) else {"where": condition}
+        distances, ids, table = index.search(
+            floats, number, recall=recall, distance="asymmetric" if asymmetric else None, columns=[TEXT, METADATA],
+            **restriction,
+        )  # fmt: skip
+        similarities = np.clip(1 - distances.astype(np.float64) ** 2 / 2, -1, 1)
+        found = _texts(ids.ravel(), table, similarities.ravel())
+        rows = [found[start : start + number] for start in range(0, len(found), number)]
+        return [[text for text in row if text.id is not None] for row in rows]
+
+    def _condition(self, filter: Filter) -> Any:
+        """A filter as a condition on the columns, in SQL or as an expression of Arrow, or as a function of a text."""
+        if isinstance(filter, str) or callable(filter):
+            return filter
+        if not isinstance(filter, Mapping) or not filter:
+            given = "an empty one" if isinstance(filter, Mapping) else type(filter).__name__
+            raise DataTypeError(f"filter must be a dict of metadata, a function or a condition in SQL, got {given}")
+        if set(filter) <= set(self._schema.names) - {TEXT, METADATA}:
+            return _equals(filter)
+        wanted = dict(filter)
+        return lambda text: all(text.metadata.get(key) == value for key, value in wanted.items())
+
+
+def _known(index: Index, ids: Sequence[str]) -> list[str]:
+    """Those of some ids that are in an index, each once, in their order."""
+    there = index if len(ids) < _MANY_IDS else set(index.ids)
+    return [id for id in dict.fromkeys(ids) if id in there]
+
+
+def _equals(wanted: Mapping[str, Any]) -> Any:
+    """The expression of Arrow by which columns have these values."""
+    arrow = _arrow()
+    whole = None
+    for name, value in wanted.items():
+        field = arrow.compute.field(name)
+        one = field.is_null() if value is None else field == arrow.scalar(value)
+        whole = one if whole is None else whole & one
+    return whole
+
+
+def _fitted(hasher: Hasher | None, vectors: npt.NDArray[Any]) -> Hasher:
+    """The given hasher, fitted to the first vectors if it is not fitted; or the default one."""
+    n, n_features = vectors.shape
+    if hasher is None:
+        n_bits = min(_DEFAULT_BITS, n_features)
+        # LSH without a centre: the mean of a few vectors says little about those to come
+        few = LSH(_DEFAULT_BITS, center=False, random_state=0)
+        hasher = ITQ(n_bits, random_state=0) if n >= 10 * n_bits else few
+    if not isinstance(hasher, Hasher):
+        raise DataTypeError(f"hasher must be a hasher, got {type(hasher).__name__}; pass for example ITQ(128)")
+    try:
+        check_fitted(hasher)
+    except NotFittedError:
+        return clone(hasher).fit(vectors[:: -(-n // _TRAINING_VECTORS)])  # type: ignore[no-any-return]
+    return hasher
+
+
+def _unit_vectors(vectors: Any) -> npt.NDArray[np.float32]:
+    """Vectors scaled to length 1, whose Euclidean distance has the order of the cosine: ‖a − b‖² = 2 − 2 a·b.
+
+    They become float32, since lists of Python's numbers, which the frameworks give, would take twice the space.
+    """
+    floats = as_floats(to_host(as_matrix(vectors, "the store")))
+    lengths = np.linalg.norm(floats.astype(np.float64), axis=1, keepdims=True)
+    zeros = np.flatnonzero(lengths == 0)
+    if len(zeros):
+        raise DataError(
+            f"a vector of zeros has no cosine similarity, got one in row {zeros[0]}; leave out texts without a vector"
+        )
+    scaled: npt.NDArray[np.float32] = (floats / lengths).astype(np.float32)
+    return scaled
+
+
+def _texts(ids: Any, table: pyarrow.Table, similarities: Any = None) -> list[Text]:
+    rows = zip(ids, table.column(TEXT).to_pylist(), table.column(METADATA).to_pylist(), strict=True)
+    found = [Text(id, text, {} if metadata is None else json.loads(metadata)) for id, text, metadata in rows]
+    if similarities is None:
+        return found
+    return [text._replace(similarity=float(value)) for text, value in zip(found, similarities, strict=True)]
+
+
+def _as_json(metadata: Mapping[str, Any], id: str) -> str:
+    try:
+        return json.dumps(dict(metadata), ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"the metadata of {id!r} cannot be written as JSON: {error}; give strings, numbers, lists and dicts"
+        ) from error
+
+
+def _schema(columns: Mapping[str, type]) -> pyarrow.Schema:
+    arrow = _arrow()
+    types = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
+    for name, type_ in columns.items():
+        if type_ not in types:
+            raise DataError(f"a column must be str, int, float or bool, got {type_!r} for {name!r}")
+        if name in (TEXT, METADATA):
+            raise DataError(f"the column {name!r} is there already; rename this field of the metadata")
+    fields = [(TEXT, arrow.string()), (METADATA, arrow.string())]
+    return arrow.schema(fields + [(name, types[type_]) for name, type_ in columns.items()])
+
+
+def _listed(schema: pyarrow.Schema) -> str:
+    fields = [f"{field.name} ({field.type})" for field in schema if field.name not in (TEXT, METADATA)]
+    return ", ".join(fields) or "(none)"
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.compute
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "payload", "a store of texts") from error
+    return pyarrow

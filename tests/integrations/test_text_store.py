@@ -1,0 +1,301 @@
+"""The store that all frameworks share, compared with plain computation."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index
+from autojacobin.integrations.text_store import TextStore
+from tests.integrations.embedding import cosines, embed
+
+WORDS = ["red", "green", "blue", "yellow", "cat", "dog", "horse", "mouse", "paris", "rome"]
+TEXTS = [f"{first} {second}" for first in WORDS for second in WORDS]
+METADATAS = [
+    {"length": len(text), "first": text.split()[0], "even": number % 2 == 0} for number, text in enumerate(TEXTS)
+]
+IDS = [f"text {number}" for number in range(len(TEXTS))]
+
+
+def filled(path=None, **parameters):
+    store = TextStore(path, **parameters)
+    assert store.add(TEXTS, embed(TEXTS), METADATAS, IDS) == IDS
+    return store
+
+
+def expected(query, k, keep=lambda metadata: True):
+    similarities = cosines(query, TEXTS)
+    places = [place for place in np.argsort(-similarities, kind="stable") if keep(METADATAS[place])][:k]
+    return [IDS[place] for place in places], similarities[places]
+
+
+@pytest.mark.parametrize("query", ["blue horses", "dogs of rome", "x"])
+def test_a_search_gives_the_most_similar_with_their_cosines(query):
+    found = filled().search(embed([query]), 7)[0]
+    ids, similarities = expected(query, 7)
+    assert [text.id for text in found] == ids
+    np.testing.assert_allclose([text.similarity for text in found], similarities, atol=1e-5)
+    assert [(text.text, text.metadata) for text in found] == [
+        (TEXTS[IDS.index(id)], METADATAS[IDS.index(id)]) for id in ids
+    ]
+
+
+def test_the_length_of_a_vector_does_not_matter():
+    store = TextStore()
+    store.add(TEXTS, embed(TEXTS) * np.linspace(0.01, 100, len(TEXTS))[:, None], ids=IDS)
+    assert [text.id for text in store.search(1e-3 * embed(["green mouse"]), 5)[0]] == expected("green mouse", 5)[0]
+
+
+FILTERS = [
+    ({"first": "cat"}, lambda metadata: metadata["first"] == "cat"),
+    ({"first": "cat", "even": True}, lambda metadata: metadata["first"] == "cat" and metadata["even"]),
+    (lambda text: text.metadata["length"] > 9, lambda metadata: metadata["length"] > 9),
+    ("metadata->>'first' = 'rome'", lambda metadata: metadata["first"] == "rome"),
+    ({"first": "nothing"}, lambda metadata: False),
+    ({"other": None}, lambda metadata: True),
+    ({}, lambda metadata: True),
+]
+
+
+@pytest.mark.parametrize("columns", [None, {"first": str, "even": bool, "other": float}])
+@pytest.mark.parametrize("number", range(len(FILTERS)))
+def test_a_filter_leaves_those_for_which_it_holds(columns, number):
+    filter, keep = FILTERS[number]
+    store = filled(columns=columns)
+    assert [text.id for text in store.search(embed(["a dog"]), 30, filter)[0]] == expected("a dog", 30, keep)[0]
+    if filter:
+        assert store.matching(filter) == [id for id, metadata in zip(IDS, METADATAS, strict=True) if keep(metadata)]
+
+
+def test_columns_are_written_as_sql_and_kept_in_the_folder(tmp_path):
+    filled(tmp_path / "store", columns={"length": int, "first": str}).close()
+    store = TextStore(tmp_path / "store")
+    found = store.search(embed(["a dog"]), 30, "length < 9 and first = 'dog'")[0]
+    assert [text.id for text in found] == expected("a dog", 30, lambda m: m["length"] < 9 and m["first"] == "dog")[0]
+    with pytest.raises(DataError, match="has the columns length .int64., first .string., got year .int64."):
+        TextStore(tmp_path / "store", columns={"year": int})
+
+
+def test_a_folder_holds_what_was_added_and_removed(tmp_path):
+    store = filled(tmp_path / "store")
+    store.remove([*IDS[10:], "unknown"])
+    store.close()
+    again = TextStore(tmp_path / "store")
+    assert len(again) == 10
+    assert [text.text for text in again.get([IDS[3], "unknown", IDS[0], IDS[50]])] == [TEXTS[3], TEXTS[0]]
+    again.add(["new"], embed(["new"]))
+    assert again.search(embed(["new"]), 1)[0][0].text == "new"
+
+
+def test_save_writes_a_store_from_memory(tmp_path):
+    store = filled()
+    store.save(tmp_path / "copy")
+    found, copied = (one.search(embed(["yellow"]), 5) for one in (store, TextStore(tmp_path / "copy")))
+    assert found == copied
+    with pytest.raises(DataError, match="this store is empty"):
+        TextStore().save(tmp_path / "other")
+
+
+def test_a_folder_with_an_index_of_something_else_is_refused(tmp_path):
+    with Index.create(tmp_path / "plain", LSH(8).fit(embed(TEXTS))) as plain:
+        plain.add(embed(TEXTS))
+    with pytest.raises(DataError, match="holds no texts"):
+        TextStore(tmp_path / "plain")
+    filled(tmp_path / "store").close()
+    with pytest.raises(DataError, match="have 256 bits, got a hasher of 8"):
+        TextStore(tmp_path / "store", hasher=LSH(8))
+
+
+def test_the_call_that_made_a_store_opens_it_again(tmp_path):
+    for run in range(3):
+        store = TextStore(tmp_path / "store", hasher=ITQ(8), columns={"length": int})
+        assert len(store) == (100 if run else 0)
+        store.add(TEXTS, embed(TEXTS), METADATAS, IDS)
+        store.close()
+
+
+def test_a_store_that_was_emptied_is_opened_again(tmp_path):
+    for _ in range(2):
+        store = filled(tmp_path / "store", columns={"length": int})
+        store.remove(IDS)
+        assert store.search(embed(["a"]), 3) == [[]]
+        store.close()
+        again = TextStore(tmp_path / "store", columns={"length": int})
+        assert (len(again), again.search(embed(["a"]), 3), again.matching("length > 0")) == (0, [[]], [])
+        again.close()
+
+
+def test_a_store_whose_first_addition_failed_is_opened_again(tmp_path):
+    store = TextStore(tmp_path / "store")
+    with pytest.raises(DataError, match="ids must not be empty"):
+        store.add(["a"], [[1.0, 0.0]], ids=[""])
+    store.close()
+    again = TextStore(tmp_path / "store")
+    again.add(["a"], [[1.0, 0.0]], ids=["a"])
+    assert again.get(["a"])[0].text == "a"
+
+
+def test_vectors_are_kept_as_float32_of_length_one():
+    store = TextStore()
+    store.add(["a"], [[3.0, 4.0]], ids=["a"])
+    vectors = store.vectors(["a"])
+    assert vectors.dtype == np.float32
+    np.testing.assert_array_equal(vectors, np.array([[0.6, 0.8]], dtype=np.float32))
+
+
+def test_many_ids_are_read_and_removed_at_once():
+    vectors = np.random.default_rng(0).normal(size=(2500, 8))
+    ids = [str(number) for number in range(2500)]
+    store = TextStore()
+    store.add(ids, vectors, ids=ids)
+    assert [text.text for text in store.get([*ids[::-1], "unknown"])] == ids[::-1]
+    store.remove([*ids[5:], "unknown"])
+    assert list(store.index.ids) == ids[:5]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.lists(st.tuples(st.sampled_from("abcdef"), st.text("xyz ", max_size=5)))),
+            st.tuples(st.just("remove"), st.lists(st.sampled_from("abcdefgh"))),
+        ),
+        max_size=8,
+    )
+)
+def test_the_store_is_a_dict_of_texts(changes):
+    store, model = TextStore(), {}
+    for kind, content in changes:
+        if kind == "add":
+            texts = [f"text {text}" for _, text in content]
+            store.add(texts, embed(texts) if texts else [], ids=[id for id, _ in content])
+            model.update(zip([id for id, _ in content], texts, strict=True))
+        else:
+            store.remove(content)
+            for id in content:
+                model.pop(id, None)
+        assert len(store) == len(model)
+        assert {text.id: text.text for text in store.get("abcdefgh")} == model
+        found = store.search(embed(["text"]), 10)[0]
+        assert {text.id: text.text for text in found} == model
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(), st.dictionaries(st.text(max_size=5), JSON, max_size=4))
+def test_text_and_metadata_come_back(text, metadata):
+    store = TextStore()
+    try:
+        json.dumps([text, metadata], ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        with pytest.raises(DataError):
+            store.add([text], [[1.0, 2.0]], [metadata], ["a"])
+    else:
+        store.add([text], [[1.0, 2.0]], [metadata], ["a"])
+        assert store.get(["a"]) == [("a", text, metadata, None)]
+
+
+def test_the_hasher_is_the_one_given_or_one_that_suits_the_number_of_vectors():
+    vectors = np.random.default_rng(0).normal(size=(3000, 32)).astype(np.float32)
+    texts = [""] * 3000
+    few, many, own, fitted = TextStore(), TextStore(), TextStore(hasher=ITQ(16)), ITQ(8).fit(vectors)
+    few.add(texts[:5], vectors[:5])
+    many.add(texts, vectors)
+    own.add(texts[:300], vectors[:300])
+    given_fitted = TextStore(hasher=fitted)
+    given_fitted.add(texts[:5], vectors[:5])
+    names = [(type(s.index.hasher).__name__, s.index.hasher.n_bits) for s in (few, many, own, given_fitted)]
+    assert names == [("LSH", 256), ("ITQ", 32), ("ITQ", 16), ("ITQ", 8)]
+
+
+def test_a_large_store_finds_the_wanted_share_with_fewer_candidates():
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(6000, 8)) @ rng.normal(size=(8, 32)) + 0.1 * rng.normal(size=(6000, 32))
+    store = TextStore()
+    store.add([""] * 6000, vectors, ids=[str(number) for number in range(6000)])
+    queries = vectors[:100] + 0.1 * rng.normal(size=(100, 32))
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    truth = np.argsort(-(queries @ unit.T), axis=1)[:, :10]
+    found = [{int(text.id) for text in row} for row in store.search(queries, 10)]
+    assert np.mean([len(row & set(true)) / 10 for row, true in zip(found, truth, strict=True)]) > 0.9
+
+
+def test_inverted_lists_are_made_if_wanted():
+    vectors = np.random.default_rng(0).normal(size=(400, 16)).astype(np.float32)
+    store = TextStore(hasher=BinaryAutoencoder(16, random_state=0), partitions=4)
+    store.add([""] * 400, vectors, ids=[str(number) for number in range(400)])
+    assert store.index.info()["lists"] == 4
+    assert [row[0].id for row in store.search(vectors[:20], 1)] == [str(number) for number in range(20)]
+
+
+def test_many_small_additions_are_joined():
+    store = TextStore()
+    for number in range(100):
+        store.add([TEXTS[number]], embed(TEXTS[number : number + 1]), ids=[IDS[number]])
+    assert store.index.info()["segments"] <= 33
+    assert [text.id for text in store.search(embed(["horse cat"]), 9)[0]] == expected("horse cat", 9)[0]
+
+
+def test_an_empty_store_finds_nothing():
+    store = TextStore()
+    assert (len(store), store.index, store.get(["a"]), store.matching({"a": 1})) == (0, None, [], [])
+    assert store.search(np.ones((2, 3)), 5, {"a": 1}) == [[], []]
+    store.remove(["a"])
+    assert store.add([], []) == []
+    store.add(["a"], [[1.0, 0.0]], ids=["a"])
+    store.remove(["a"])
+    assert store.search([[1.0, 0.0]], 5) == [[]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((["a"], [[0.0, 0.0]]), "a vector of zeros has no cosine similarity, got one in row 0"),
+        ((["a"], [[1.0, np.nan]]), "NaN"),
+        ((["a", "b"], [[1.0, 0.0]]), "one of vectors for each of the 2 texts, got 1"),
+        ((["a"], [[1.0, 0.0]], [{}, {}]), "one of metadatas for each of the 1 texts, got 2"),
+        ((["a"], [[1.0, 0.0]], None, []), "one of ids for each of the 1 texts, got 0"),
+        ((["a"], [[1.0, 0.0]], [{"when": {1, 2}}], ["x"]), "the metadata of 'x' cannot be written as JSON"),
+        ((["a"], [[1.0, 0.0]], [{"year": "MMXX"}]), "the values of 'year' must be int64"),
+        (([7], [[1.0, 0.0]]), "the values of 'text' must be string"),
+        ((["a"], [[1.0, 0.0]], None, [""]), "ids must not be empty"),
+    ],
+)
+def test_what_cannot_be_added_is_an_error_that_changes_nothing(tmp_path, arguments, message):
+    for store in (TextStore(columns={"year": int}), TextStore(tmp_path / "store", columns={"year": int})):
+        with pytest.raises(DataError, match=message):
+            store.add(*arguments)
+        assert len(store) == 0
+        store.add(["b"], [[1.0, 0.0]], [{"year": 2020}], ["b"])
+        with pytest.raises(DataError, match=message):
+            store.add(*arguments)
+        assert [text.text for text in store.search([[1.0, 0.1]], 2)[0]] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        (lambda store: store.search([[1.0, 0.0]], 0), "k must be an integer of at least 1, got 0"),
+        (lambda store: store.search([[0.0, 0.0]], 1), "a vector of zeros"),
+        (lambda store: store.search([[1.0, 0.0]], 1, ["a"]), "filter must be a dict of metadata, .* got list"),
+        (lambda store: store.search([[1.0, 0.0]], 1, "price < 3"), "the columns are text"),
+        (lambda store: store.search([[1.0, 0.0, 2.0]], 1), "features"),
+        (lambda store: TextStore(columns={"text": str}), "the column 'text' is there already"),
+        (lambda store: TextStore(recall=2), "recall"),
+        (lambda store: TextStore(columns={"a": list}), "a column must be str, int, float or bool"),
+        (lambda store: TextStore(hasher="itq").add(["a"], [[1.0, 0.0]]), "hasher must be a hasher, got str"),
+    ],
+)
+def test_what_cannot_be_searched_is_an_error(search, message):
+    store = TextStore()
+    store.add(["b"], [[1.0, 0.0]])
+    with pytest.raises(DataError, match=message):
+        search(store)
