@@ -33,6 +33,7 @@ from autojacobin.index.changes import (
     numbers_of,
     remove_ids,
     shown_ids,
+    stored_parts,
 )
 from autojacobin.index.files import clear_os_errors
 from autojacobin.index.filters import filters_of_queries, restricted, widened
@@ -129,7 +130,9 @@ class Index:
         """Make an empty index in a new or empty folder; the parameters are those of the class."""
         return cls(hasher, keep_vectors=keep_vectors, partitions=partitions)._placed(path, iter(()), 0)
 
-    def _placed(self, path: str | os.PathLike[str], parts: Iterator[Part], next_id: int) -> Index:
+    def _placed(
+        self, path: str | os.PathLike[str], parts: Iterator[Part], next_id: int, id_kind: str | None = None
+    ) -> Index:
         """Move an empty index into a folder, with parts that are encoded already, which ``repair`` has; or fail."""
         folder = IndexFolder(path)
         try:
@@ -138,7 +141,7 @@ class Index:
                 raise StorageError(
                     f"{folder.path} holds an index already; open it with Index.open, or give another path"
                 )
-            self._state = _write_state(replace(self._state, next_id=next_id), folder, parts)
+            self._state = _write_state(replace(self._state, next_id=next_id, id_kind=id_kind), folder, parts)
         except BaseException:
             folder.release()
             raise
@@ -297,14 +300,15 @@ class Index:
         vectors, ids, payload = from_frame(vectors, ids, payload)
         chosen = NewIds.read(ids)
         streamed = isinstance(vectors, Iterator)
-        columns = None if payload is None else as_payload(payload, chosen.number if streamed else len(vectors))
         if not streamed:
             as_vectors(self._open_state().hasher, vectors)  # refuses what does not fit before lists are made for it
+        columns = None if payload is None else as_payload(payload, chosen.number if streamed else len(vectors))
+        if not streamed:
             self._grow(vectors)
 
         def change(state: State, store: Store) -> Change:
             chosen.check_kind(state)
-            table = columns if columns is None or state.schema is None else matching(columns, state.schema)
+            table = None if columns is None else matching(columns, state.schema)
             parts = encoded_parts(
                 state.hasher, vectors, chosen.numbers, state.next_id, state.keep_vectors, chosen.names, table
             )
@@ -319,15 +323,27 @@ class Index:
 
         Columns that ``payload`` does not have stay as they are.
         """
-        with self._mutex:
-            state, numbers = self._present(ids)
-            if vectors is None:
-                vectors = self.vectors(ids)
+        if vectors is None and payload is None:
+            raise DataError("there is nothing to update, got neither vectors nor a payload; give either or both")
+        chosen = NewIds.read(ids)
+        new = None if payload is None else as_payload(payload, chosen.number)
+
+        def change(state: State, store: Store) -> Change | None:
+            numbers = numbers_of(state, ids, "updated")
+            if not len(numbers):
+                return None
             table = payload_of(state.segments, numbers)
-            if payload is not None:
-                new = as_payload(payload, len(numbers))
-                table = new if table is None else replaced(table, new)
-            self.add(vectors, ids, table)
+            if new is not None:
+                table = replaced(table, new)
+            if vectors is None:
+                parts = stored_parts(state, numbers, chosen.names, table)
+            else:
+                parts = encoded_parts(
+                    state.hasher, vectors, chosen.numbers, state.next_id, state.keep_vectors, chosen.names, table
+                )
+            return add_parts(state, store, parts, chosen)
+
+        self._change(change)
 
     def _grow(self, incoming: Any = None) -> None:
         """Make lists, or more of them, if the index or what is about to be added calls for it."""
@@ -416,7 +432,7 @@ class Index:
             a wanted ``recall`` takes.
         among : ids, mask, or a list of these, optional
             Search among these vectors alone. Ids that are not in the index do not matter. A mask has an entry for each
-            of :attr:`ids`. A list with one entry for each query gives each its own filter.
+            of :attr:`ids`. A list with one entry for each query gives each its own filter; None allows everything.
         where : str or expression of pyarrow.compute, optional
             Search among the vectors whose payload meets a condition, such as ``"price < 10 and lang == 'de'"``.
             A string is read by DuckDB.

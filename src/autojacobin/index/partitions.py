@@ -21,11 +21,14 @@ from autojacobin.search.kernels.selection import merge_topk
 from autojacobin.search.kmeans import Centres
 from autojacobin.search.lists import AllowedCodes, ListQueries, list_queries
 
-__all__ = ["as_probes", "choose_in_lists", "default_probes", "nearest_in_lists", "probe_counts", "search_lists"]
+__all__ = [
+    "QUERIES_AT_ONCE", "as_probes", "choose_in_lists", "default_probes", "nearest_in_lists", "nearest_in_segment",
+    "prepared_for_lists", "probe_counts", "real_distances", "search_lists",
+]  # fmt: skip
 
 _SHARE_PROBED = 32
 _FEWEST_PROBES = 8
-_QUERIES_AT_ONCE = 2**13
+QUERIES_AT_ONCE = 2**13
 _DEEPEST = 5_000  # candidates; if more are needed, more lists are cheaper
 # Costs in nanoseconds of a core, roughly; only their ratio matters.
 _PER_CODE_BYTE, _PER_VECTOR_BYTE, _PER_LIST = 0.08, 0.25, 60.0
@@ -73,19 +76,29 @@ def nearest_in_lists(
     hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], segments: Sequence[Segment], k: int, probes: int
 ) -> tuple[npt.NDArray[np.float32], Ids]:
     """Distances and ids of the ``k`` nearest codes in the probed lists; infinity and -1 where there are fewer."""
-    if len(queries) > _QUERIES_AT_ONCE:
-        blocks = [queries[start : start + _QUERIES_AT_ONCE] for start in range(0, len(queries), _QUERIES_AT_ONCE)]
+    if len(queries) > QUERIES_AT_ONCE:
+        blocks = [queries[start : start + QUERIES_AT_ONCE] for start in range(0, len(queries), QUERIES_AT_ONCE)]
         parts = [nearest_in_lists(hasher, block, segments, k, probes) for block in blocks]
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
-    prepared = _prepared(hasher, queries, probes)
-    results = []
-    for segment in segments:
-        distances, positions = segment.lists(hasher).nearest(prepared, k, _allowed(segment, hasher))
-        ids = np.full(positions.shape, -1, dtype=np.int64)
-        there = positions >= 0
-        ids[there] = segment.ids_at(positions[there])
-        results.append((distances, ids))
-    distances, ids = merge_topk(results, k)
+    prepared = prepared_for_lists(hasher, queries, probes)
+    return real_distances(prepared, *merge_topk([nearest_in_segment(hasher, prepared, s, k) for s in segments], k))
+
+
+def nearest_in_segment(
+    hasher: PartitionedAutoencoder, prepared: ListQueries, segment: Segment, k: int
+) -> tuple[npt.NDArray[np.int32], Ids]:
+    """Whole distances and ids of the ``k`` nearest codes in the lists of a segment; -1 where there are fewer."""
+    distances, positions = segment.lists(hasher).nearest(prepared, k, _allowed(segment, hasher))
+    ids = np.full(positions.shape, -1, dtype=np.int64)
+    there = positions >= 0
+    ids[there] = segment.ids_at(positions[there])
+    return distances, ids
+
+
+def real_distances(
+    prepared: ListQueries, distances: npt.NDArray[np.int32], ids: Ids
+) -> tuple[npt.NDArray[np.float32], Ids]:
+    """Give real distances for whole ones, and infinity where there is no id."""
     real = prepared.real(distances)
     real[ids < 0] = np.inf
     return real, ids
@@ -143,7 +156,8 @@ def choose_in_lists(
     return best[1]
 
 
-def _prepared(hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], probes: int) -> ListQueries:
+def prepared_for_lists(hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], probes: int) -> ListQueries:
+    """Prepare queries, which are floats, for a search in their nearest lists."""
     centres = _centres_of(hasher)
     numbers, squared = centres.nearest(queries - hasher.mean_, probes)
     weights = np.concatenate(list(map_points(lambda rows: hasher.query_weights(queries[rows]), queries, 256)))
