@@ -440,7 +440,7 @@ class Index:
             Columns of the payload to return.
         as_table : bool
             Whether to return a data frame of pandas with a row for each neighbour: ``query``, ``rank``, ``id``,
-            ``distance`` and the columns.
+            ``distance`` and the columns, of which one of these names gets the ending ``_payload``.
 
         Returns
         -------

@@ -169,7 +169,7 @@ def from_frame(vectors: Any, ids: Any, payload: Any) -> tuple[Any, Any, Any]:
     found = vectors[ids].to_pylist() if arrow else vectors[ids].tolist()
     others = [name for name in names if name not in (ids, VECTOR_COLUMN)]
     if VECTOR_COLUMN not in names:
-        return (_matrix(vectors, others) if arrow else vectors[others]), found, payload
+        return (vectors.select(others).to_pandas() if arrow else vectors[others]), found, payload
     if payload is not None:
         raise DataError(f"the payload is in the data frame beside {VECTOR_COLUMN!r}, got another; leave it out")
     rows = vectors[VECTOR_COLUMN].to_pylist() if arrow else vectors[VECTOR_COLUMN]
@@ -179,10 +179,6 @@ def from_frame(vectors: Any, ids: Any, payload: Any) -> tuple[Any, Any, Any]:
         raise DataError(f"the column {VECTOR_COLUMN!r} must hold vectors of one length, got {error}") from error
     rest = vectors.select(others) if arrow else vectors[others]
     return matrix, found, rest if others else None
-
-
-def _matrix(table: pyarrow.Table, names: Sequence[str]) -> npt.NDArray[Any]:
-    return np.column_stack([table[name].to_numpy() for name in names])
 
 
 def replaced(table: pyarrow.Table | None, new: pyarrow.Table) -> pyarrow.Table:
@@ -275,7 +271,10 @@ def neighbours_frame(distances: Any, ids: Any, numbers: Any, table: Any) -> Any:
             "distance": np.asarray(distances).ravel()[there],
         }
     )
-    return frame if table is None else frame.join(table.filter(there).to_pandas(), rsuffix="_payload")
+    if table is None:
+        return frame
+    names = [f"{name}_payload" if name in frame.columns else name for name in table.column_names]
+    return frame.join(table.filter(there).rename_columns(names).to_pandas())
 
 
 def rows_where(table: pyarrow.Table, where: Any) -> npt.NDArray[np.int64]:
