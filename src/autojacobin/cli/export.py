@@ -165,10 +165,12 @@ def lancedb(
 @contextmanager
 def _open(source: Path) -> Iterator[Index | Codes]:
     from autojacobin.codes import Codes
+    from autojacobin.engines.contract import check_integer_ids
     from autojacobin.index.index import Index
 
     if source.is_dir():
         with Index.open(source) as index:
+            check_integer_ids(index)
             yield index
     elif source.exists():
         yield Codes.load(source)

@@ -234,7 +234,8 @@ class Index:
         """Walk over the index in blocks with ``ids``, ``codes`` and ``vectors``, in ascending order of id.
 
         The walk shows the state at its start, whatever is added or removed meanwhile. The vectors are None if the
-        index keeps none.
+        index keeps none. If ids are names, ``ids`` are numbers in the order in which they were added, and ``names``
+        has the names as UTF-8, or the 16 bytes of UUIDs. ``payload`` is an Arrow table or None.
         """
         segments = self._open_state().segments
         return in_id_order(segments) if segments else iter(())
