@@ -197,9 +197,7 @@ def test_an_index_with_names_is_not_written_under_numbers():
     index = Index(LSH(8, random_state=0).fit(X))
     index.add(X, ids=[f"name {row}" for row in range(20)])
     for make in (lambda: to_faiss(index), lambda: hasher_to_faiss(index.hasher, index)):
-        with pytest.raises(
-            DataError, match="engines need integers as ids, .* of the kind string"
-        ):
+        with pytest.raises(DataError, match="engines need integers as ids, .* of the kind string"):
             make()
     assert to_faiss(index.codes(index.ids)).ntotal == 20  # as the message says
 

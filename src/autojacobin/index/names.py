@@ -40,17 +40,17 @@ def as_names(ids: Any, kind: str) -> list[bytes]:
     """Give ids of one kind as bytes, as they are stored."""
     found = _listed(ids)
     wanted: type = uuid.UUID if kind == "uuid" else str
-    for place, id in enumerate(found):
-        if not isinstance(id, wanted):
-            expected = "UUIDs (uuid.UUID)" if kind == "uuid" else "strings"
-            raise DataTypeError(
-                f"the ids of this index are {expected}, got {id!r:.60} of type {type(id).__name__} at place {place}; "
-                "give ids of one kind"
-            )
+    if not all(issubclass(one, wanted) for one in set(map(type, found))):
+        place, id = next((place, id) for place, id in enumerate(found) if not isinstance(id, wanted))
+        expected = "UUIDs (uuid.UUID)" if kind == "uuid" else "strings"
+        raise DataTypeError(
+            f"the ids of this index are {expected}, got {id!r:.60} of type {type(id).__name__} at place {place}; "
+            "give ids of one kind"
+        )
     if kind == "uuid":
         return [id.bytes for id in found]
     try:
-        names = [str(id).encode() for id in found]  # numpy's strings are str too
+        names = list(map(str.encode, found))  # numpy's strings are str too
     except UnicodeEncodeError as error:
         raise DataError(f"ids must be valid Unicode text, got {error.object!r:.60}; remove lone surrogates") from error
     if b"" in names:
@@ -99,7 +99,8 @@ class NameTable(NamedTuple):
 
     def at(self, positions: npt.NDArray[Any]) -> list[bytes]:
         """Names of some positions."""
-        text = self.text.data
+        # bytes are cut faster than a map of a file, but have to be read as a whole
+        text: Any = self.text.tobytes() if len(positions) > len(self.ends) // 16 else self.text.data
         ends = self.ends[positions].tolist()
         starts = np.where(positions > 0, self.ends[positions - 1], 0).tolist()
         return [bytes(text[start:end]) for start, end in zip(starts, ends, strict=True)]
