@@ -30,6 +30,15 @@ def test_other_kinds_of_faiss(done, folder, kind):
     assert faiss.read_index_binary("codes.faiss").ntotal == 600
 
 
+def test_an_index_with_names_is_refused_before_anything_is_written(command, folder, digits, fitted):
+    with Index.create("named", fitted) as index:
+        index.add(digits.base[:5], ids=list("abcde"))
+    for arguments in (["faiss", "named", "codes.faiss"], ["lancedb", "named", "my-lance", "--table", "items"]):
+        assert "engines need integers as ids" in command("export", *arguments).err
+    assert not (folder / "codes.faiss").exists()
+    assert not (folder / "my-lance").exists()
+
+
 def test_a_hashing_index_of_faiss(done, folder, digits, fitted):
     assert done("export", "faiss", "my-index", "hashing.faiss", "--kind", "hasher", "--quiet").out == ""
     distances, _ = faiss.read_index("hashing.faiss").search(digits.queries, 7)

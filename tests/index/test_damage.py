@@ -262,7 +262,7 @@ def rewritten(path, kind, change):
     manifest = path / "MANIFEST.json"
     fields = json.loads(manifest.read_bytes()) | {"checksum": "0" * 16}
     record = next(s["files"][kind] for s in fields["segments"] if s["files"].get(kind, {}).get("name") == file.name)
-    size = np.dtype({"codes": "u8", "ids": "i8", "rows": "u4", "dead": "u1", "vectors": "f4"}[kind]).itemsize
+    size = np.dtype(bytes(content[20:28]).rstrip(b"\0").decode()).itemsize
     n_bytes = int(np.prod([n for n in np.frombuffer(content[32:64], "<u8") if n])) * size
     payload = content[4096 : 4096 + n_bytes]
     change(payload)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import ITQ, LSH, Codes, Index
+from autojacobin import ITQ, LSH, Codes, Index, PartitionedAutoencoder
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth
 from autojacobin.jobs.chunks import cut_into_chunks, encode_chunk
@@ -86,6 +86,23 @@ def test_search_of_an_index_with_removals_chosen_ids_and_several_types(tmp_path,
             expected = index.search(queries, 30, **options)
             found = search_index(path, queries, 30, here, **options)
             assert all(map(np.array_equal, found, expected))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"probes": 1}, {"probes": 2, "rerank": False}, {"probes": "all", "candidates": 300}, {"candidates": 40}],
+)
+def test_search_of_an_index_with_lists_and_names(tmp_path, X, options):
+    hasher = PartitionedAutoencoder(16, n_lists=16, n_iterations=2, random_state=0).fit(X[:600])
+    path = tmp_path / "index"
+    with Index.create(path, hasher) as index:
+        index.add(X[:400], ids=[f"first {row}" for row in range(400)])
+        index.add(X[400:700].astype(np.float64) + 0.25, ids=[f"second {row}" for row in range(300)])
+        index.remove([f"first {row}" for row in range(0, 400, 3)])
+        expected = index.search(X[290:310], 30, **options)
+    found = search_index(path, X[290:310], 30, here, **options)
+    assert isinstance(found[1][0, 0], str)
+    assert all(map(np.array_equal, found, expected))
 
 
 @pytest.mark.parametrize("k", [1, 100])

@@ -206,16 +206,12 @@ def sqlite(
 @contextmanager
 def _open(source: Path) -> Iterator[Index | Codes]:
     from autojacobin.codes import Codes
+    from autojacobin.engines.contract import check_integer_ids
     from autojacobin.index.index import Index
 
     if source.is_dir():
         with Index.open(source) as index:
-            kind = index.info()["ids"]
-            if kind != "integer":
-                raise DataError(
-                    f"engines get whole numbers as ids, got {source}, whose ids are of the kind {kind}; build an index "
-                    "with whole numbers, and keep the names beside it"
-                )
+            check_integer_ids(index)
             yield index
     elif source.exists():
         yield Codes.load(source)

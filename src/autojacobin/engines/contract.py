@@ -15,10 +15,14 @@ from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError, StorageError
 from autojacobin.index.changes import as_ids, as_new_ids
+from autojacobin.index.index import Index
 from autojacobin.search.arguments import as_candidates, as_count, as_k
 from autojacobin.search.euclidean import rerank
 
-__all__ = ["Distances", "Engine", "Floats", "Hits", "Ids", "as_address", "blocks", "by_lower_id", "sorted_hits"]
+__all__ = [
+    "Distances", "Engine", "Floats", "Hits", "Ids", "as_address", "blocks", "by_lower_id", "check_integer_ids",
+    "sorted_hits",
+]  # fmt: skip
 
 Ids = npt.NDArray[np.int64]
 Distances = npt.NDArray[np.int32]
@@ -30,6 +34,16 @@ Self = TypeVar("Self", bound="Engine")
 
 _GROWTH = 4
 _HITS_AT_ONCE = 2**22  # a million equal codes and a thousand queries would not fit into memory
+
+
+def check_integer_ids(index: Index) -> None:
+    """Check that an index can be exported: engines need integers as ids."""
+    kind = index.info()["ids"]
+    if kind != "integer":
+        raise DataError(
+            f"engines need integers as ids, but those of this index are of the kind {kind}; export "
+            "index.codes(index.ids), whose rows are in the order of index.ids"
+        )
 
 
 class Engine(ABC):

@@ -14,7 +14,7 @@ from autojacobin.core.arrays import to_host
 from autojacobin.core.files import atomic_writer
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets.formats.source import as_path
-from autojacobin.engines.contract import Engine, Floats, Hits, Ids, blocks, by_lower_id
+from autojacobin.engines.contract import Engine, Floats, Hits, Ids, blocks, by_lower_id, check_integer_ids
 from autojacobin.errors import DataError, DataTypeError, FormatError, MissingExtraError, StorageError
 from autojacobin.hashers import Hasher, LinearHasher, check_fitted
 from autojacobin.index.index import Index
@@ -389,6 +389,7 @@ def _n_and_width(source: Any) -> tuple[int, int]:
     if isinstance(source, Codes):
         return len(source), source.packed.shape[1]
     if isinstance(source, Index):
+        check_integer_ids(source)
         return len(source), -(-int(source.hasher.n_bits) // 8)
     raise DataTypeError(f"an Index or Codes are needed, got {type(source).__name__}; use hasher.encode(X)")
 

@@ -24,8 +24,8 @@ from autojacobin.index.files import Files, clear_os_errors
 from autojacobin.search.kernels.simd import empty_aligned
 
 __all__ = [
-    "FORMAT_VERSION", "ArrayFile", "ArrayFileWriter", "CheckedArray", "SegmentLabel", "damaged", "open_array",
-    "read_label", "salvage_array", "salvage_label", "too_new",
+    "FORMAT_VERSION", "READ_AT_ONCE", "ArrayFile", "ArrayFileWriter", "CheckedArray", "SegmentLabel", "damaged",
+    "open_array", "read_label", "salvage_array", "salvage_label", "too_new",
 ]  # fmt: skip
 
 FORMAT_VERSION = 3  # format 1 has one checksum for the whole array, and no label; format 2 has no lists
@@ -36,7 +36,7 @@ _FIELDS = struct.Struct("<8sI8s8sI4QQ")  # magic, version, kind, dtype, dimensio
 _LABEL = struct.Struct("<8sqQI")  # segment, first id, codes, bits; directly behind the fields
 _SUM = struct.Struct("<Q")  # the last bytes of the page
 _DTYPES = {np.dtype(code).str.encode(): np.dtype(code) for code in "BHIQbhiqefd"}  # little-endian numbers
-_READ_AT_ONCE = 2**15
+READ_AT_ONCE = 2**15
 _READ_BY_KERNELS = ("codes", "blocks", "offsets", "bounds", "order")
 
 Problem = Callable[[npt.NDArray[Any]], str | None]
@@ -150,8 +150,8 @@ class CheckedArray:
                 place, digest = slice(start, min(start + self._block_bytes, self.array.nbytes)), xxhash.xxh64()
                 with suppress(OSError):
                     stream.seek(_HEADER_BYTES + start)
-                    for at in range(start, place.stop, _READ_AT_ONCE):  # a file of format 1 is one block
-                        digest.update(stream.read(min(_READ_AT_ONCE, place.stop - at)))
+                    for at in range(start, place.stop, READ_AT_ONCE):  # a file of format 1 is one block
+                        digest.update(stream.read(min(READ_AT_ONCE, place.stop - at)))
                 stream.seek(_HEADER_BYTES + start)
                 yield place, stream, digest.intdigest() == checksum
 
@@ -302,7 +302,7 @@ def salvage_array(
 
 def _mapped(stream: BinaryIO, header: _Header, *, writable: bool) -> npt.NDArray[Any]:
     """The array of a file. Small ones are read: each map keeps a descriptor, and processes have a limit on these."""
-    if header.n_bytes <= _READ_AT_ONCE:
+    if header.n_bytes <= READ_AT_ONCE:
         array = empty_aligned(header.shape, header.dtype)
         stream.seek(_HEADER_BYTES)
         content = np.frombuffer(stream.read(header.n_bytes), dtype=np.uint8)

@@ -41,6 +41,7 @@ __all__ = [
     "numbers_of",
     "remove_ids",
     "shown_ids",
+    "stored_parts",
 ]  # fmt: skip
 
 _ROWS_PER_TASK = 2**15
@@ -107,6 +108,21 @@ def remove_ids(state: State, store: Store, wanted: Any) -> Change | None:
         return None
     found = [segment.find(ids) for segment in state.segments]
     return Change(_without(state.segments, found, store), state.next_id, len(ids))
+
+
+def stored_parts(state: State, numbers: Ids, names: Sequence[bytes] | None, payload: Any) -> Iterator[Part]:
+    """Codes and vectors of some numbers as they are stored, to be written again with another payload."""
+    new = numbers if names is None else state.next_id + np.arange(len(numbers))
+    for segment in state.segments:
+        places, positions = segment.find(numbers)
+        if len(places):
+            yield Part(
+                new[places],
+                segment.tiles.take(positions),
+                segment.vectors_at(positions) if state.keep_vectors else None,
+                None if names is None else [names[place] for place in places.tolist()],
+                payload.take(places),
+            )
 
 
 def compact_segments(state: State, store: Store) -> Change | None:
@@ -248,14 +264,15 @@ def encoded_parts(
     """Walk over vectors in blocks: their ids, which count up from ``first_id`` if none are given, codes, themselves."""
     name, row = type(hasher).__name__, 0
     n_given = next((len(given) for given in (ids, names, payload) if given is not None), None)
+    what = "a row of the payload" if ids is None and names is None else "an id"
     if not isinstance(vectors, Iterator):
         n = check_vectors(hasher, vectors, metric)
         if n_given is not None and n != n_given:
-            raise _wrong_length(n_given, str(n))
+            raise _wrong_length(what, n_given, str(n))
     for block, codes in _encoded(hasher, _blocks(vectors, name, metric)):
         end = row + len(codes)
         if n_given is not None and end > n_given:
-            raise _wrong_length(n_given, f"{end} or more")
+            raise _wrong_length(what, n_given, f"{end} or more")
         if first_id + end - 1 > LARGEST_ID:
             raise DataError(f"there are no ids after {LARGEST_ID}, the largest in use; give ids of your own")
         chosen = np.arange(first_id + row, first_id + end) if ids is None else ids[row:end]
@@ -268,7 +285,7 @@ def encoded_parts(
         )
         row = end
     if n_given is not None and row != n_given:
-        raise _wrong_length(n_given, str(row))
+        raise _wrong_length(what, n_given, str(row))
 
 
 def check_vectors(hasher: Hasher, vectors: Any, metric: Metric) -> int:
@@ -321,5 +338,6 @@ def _storable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
-def _wrong_length(n_ids: int, n_vectors: str) -> DataError:
-    return DataError(f"there must be an id for every vector, got {n_ids} ids for {n_vectors} vectors; give one each")
+def _wrong_length(what: str, n: int, n_vectors: str) -> DataError:
+    several = "ids" if what == "an id" else "rows"
+    return DataError(f"there must be {what} for every vector, got {n} {several} for {n_vectors} vectors; give one each")

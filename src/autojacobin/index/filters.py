@@ -45,7 +45,12 @@ def filters_of_queries(among: Any, n_queries: int) -> list[tuple[Any, npt.NDArra
 
 
 def _is_filter(value: Any) -> bool:
-    return isinstance(value, list | tuple | set | range) or (isinstance(value, np.ndarray) and value.ndim > 0)
+    """Whether this is a filter and no id; None is the filter that allows everything."""
+    return (
+        value is None
+        or isinstance(value, list | tuple | set | range)
+        or (isinstance(value, np.ndarray) and value.ndim > 0)
+    )
 
 
 def restricted(state: State, among: Any = None, where: Any = None) -> State:
@@ -76,10 +81,10 @@ def _among(state: State, among: Any, live: list[Positions]) -> list[Positions]:
         among = list(among)
     if _is_mask(among):
         mask = np.asarray(among)
-        if mask.shape != (state.n_live,):
+        if mask.shape != (state.n_live,) or mask.dtype.kind != "b":
             raise DataError(
-                f"a mask must have an entry for each of the {state.n_live} vectors, in the order of index.ids, got "
-                f"shape {mask.shape}"
+                f"a mask must have True or False for each of the {state.n_live} vectors, in the order of index.ids, "
+                f"got {mask.dtype} of shape {mask.shape}"
             )
         pairs = list(zip(state.segments, live, strict=True))
         if len(pairs) == 1:

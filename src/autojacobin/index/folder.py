@@ -122,12 +122,8 @@ class IndexFolder:
 
     def read_segments(self, manifest: Manifest, *, check: bool = True) -> tuple[Segment, ...]:
         """Map the segments of a state."""
-        return tuple(
-            open_segment(
-                self.store.files, record, manifest.n_bits, manifest.n_features, manifest.keep_vectors, check=check
-            )
-            for record in manifest.segments
-        )
+        about = manifest.n_bits, manifest.n_features, manifest.keep_vectors, manifest.id_kind
+        return tuple(open_segment(self.store.files, record, *about, check=check) for record in manifest.segments)
 
     def verify(self, manifest: Manifest) -> None:
         """Read every byte of a state, compare it with its checksum, and compare the files with each other."""

@@ -36,6 +36,7 @@ from autojacobin.index.changes import (
     numbers_of,
     remove_ids,
     shown_ids,
+    stored_parts,
 )
 from autojacobin.index.files import clear_os_errors
 from autojacobin.index.filters import filters_of_queries, restricted, widened
@@ -255,7 +256,9 @@ class Index:
             raise
         return index
 
-    def _placed(self, path: str | os.PathLike[str], parts: Iterator[Part], next_id: int) -> Index:
+    def _placed(
+        self, path: str | os.PathLike[str], parts: Iterator[Part], next_id: int, id_kind: str | None = None
+    ) -> Index:
         """Move an empty index into a folder, with parts that are encoded already, which ``repair`` has; or fail."""
         folder = IndexFolder(path)
         try:
@@ -264,7 +267,7 @@ class Index:
                 raise StorageError(
                     f"{folder.path} holds an index already; open it with Index.open, or give another path"
                 )
-            self._state = _write_state(replace(self._state, next_id=next_id), folder, parts)
+            self._state = _write_state(replace(self._state, next_id=next_id, id_kind=id_kind), folder, parts)
         except BaseException:
             folder.release()
             raise
@@ -357,7 +360,8 @@ class Index:
         """Walk over the index in blocks with ``ids``, ``codes`` and ``vectors``, in ascending order of id.
 
         The walk shows the state at its start, whatever is added or removed meanwhile. The vectors are None if the
-        index keeps none.
+        index keeps none. If ids are names, ``ids`` are numbers in the order in which they were added, and ``names``
+        has the names as UTF-8, or the 16 bytes of UUIDs. ``payload`` is an Arrow table or None.
         """
         segments = self._open_state().segments
         return in_id_order(segments) if segments else iter(())
@@ -424,15 +428,16 @@ class Index:
         vectors, ids, payload = from_frame(self._packed(vectors), ids, payload)
         chosen = NewIds.read(ids)
         streamed = isinstance(vectors, Iterator)
-        columns = None if payload is None else as_payload(payload, chosen.number if streamed else len(vectors))
         if not streamed:
             before = self._open_state()
             check_vectors(before.hasher, vectors, before.metric)  # before lists are made for them
+        columns = None if payload is None else as_payload(payload, chosen.number if streamed else len(vectors))
+        if not streamed:
             self._grow(vectors)
 
         def change(state: State, store: Store) -> Change:
             chosen.check_kind(state)
-            table = columns if columns is None or state.schema is None else matching(columns, state.schema)
+            table = None if columns is None else matching(columns, state.schema)
             parts = encoded_parts(
                 state.hasher,
                 vectors,
@@ -454,15 +459,28 @@ class Index:
 
         Columns that ``payload`` does not have stay as they are.
         """
-        with self._mutex:
-            state, numbers = self._present(ids)
-            if vectors is None:
-                vectors = self.vectors(ids)
+        if vectors is None and payload is None:
+            raise DataError("there is nothing to update, got neither vectors nor a payload; give either or both")
+        chosen = NewIds.read(ids)
+        new = None if payload is None else as_payload(payload, chosen.number)
+
+        def change(state: State, store: Store) -> Change | None:
+            numbers = numbers_of(state, ids, "updated")
+            if not len(numbers):
+                return None
             table = payload_of(state.segments, numbers)
-            if payload is not None:
-                new = as_payload(payload, len(numbers))
-                table = new if table is None else replaced(table, new)
-            self.add(vectors, ids, table)
+            if new is not None:
+                table = replaced(table, new)
+            if vectors is None:
+                parts = stored_parts(state, numbers, chosen.names, table)
+            else:
+                parts = encoded_parts(
+                    state.hasher, vectors, chosen.numbers, state.next_id, state.keep_vectors, chosen.names, table,
+                    state.metric,
+                )  # fmt: skip
+            return add_parts(state, store, parts, chosen)
+
+        self._change(change)
 
     def _grow(self, incoming: Any = None) -> None:
         """Make lists, or more of them, if the index or what is about to be added calls for it."""
@@ -551,7 +569,7 @@ class Index:
             a wanted ``recall`` takes.
         among : ids, mask, or a list of these, optional
             Search among these vectors alone. Ids that are not in the index do not matter. A mask has an entry for each
-            of :attr:`ids`. A list with one entry for each query gives each its own filter.
+            of :attr:`ids`. A list with one entry for each query gives each its own filter; None allows everything.
         where : str or expression of pyarrow.compute, optional
             Search among the vectors whose payload meets a condition, such as ``"price < 10 and lang == 'de'"``.
             A string is read by DuckDB.
@@ -559,7 +577,7 @@ class Index:
             Columns of the payload to return.
         as_table : bool
             Whether to return a data frame of pandas with a row for each neighbour: ``query``, ``rank``, ``id``,
-            ``distance`` and the columns.
+            ``distance`` and the columns, of which one of these names gets the ending ``_payload``.
 
         Returns
         -------

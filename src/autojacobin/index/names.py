@@ -7,7 +7,7 @@ number in the segments, in the order of positions, with a sorted table of hashes
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,19 +16,21 @@ import xxhash
 
 from autojacobin.errors import DataError, DataTypeError
 
-__all__ = ["ID_KINDS", "NameTable", "as_names", "from_names", "id_kind"]
+__all__ = ["ID_KINDS", "UUID_BYTES", "NameTable", "as_names", "from_names", "id_kind"]
 
 ID_KINDS = ("integer", "string", "uuid")
-_UUID_BYTES = 16
+UUID_BYTES = 16
 
 
 def id_kind(ids: Any) -> str:
     """Which kind of ids these are: one of ``ID_KINDS``. Only the first one is looked at."""
     if isinstance(ids, str | uuid.UUID):
         return "uuid" if isinstance(ids, uuid.UUID) else "string"
+    if isinstance(ids, Iterator):  # looking at the first one would take it away
+        raise DataTypeError(f"ids must be a list or an array, got an iterator ({type(ids).__name__}); use list(ids)")
     if hasattr(ids, "dtype") and getattr(ids.dtype, "kind", "O") in "iu":
         return "integer"
-    first = next(iter(ids), None) if hasattr(ids, "__iter__") else ids
+    first = next(iter(_listed(ids)), None)
     if isinstance(first, uuid.UUID):
         return "uuid"
     return "string" if isinstance(first, str) else "integer"
@@ -36,24 +38,30 @@ def id_kind(ids: Any) -> str:
 
 def as_names(ids: Any, kind: str) -> list[bytes]:
     """Give ids of one kind as bytes, as they are stored."""
-    found: list[Any] = [ids] if isinstance(ids, str | uuid.UUID) else list(ids)
+    found = _listed(ids)
     wanted: type = uuid.UUID if kind == "uuid" else str
-    for place, id in enumerate(found):
-        if not isinstance(id, wanted):
-            expected = "UUIDs (uuid.UUID)" if kind == "uuid" else "strings"
-            raise DataTypeError(
-                f"the ids of this index are {expected}, got {id!r:.60} of type {type(id).__name__} at place {place}; "
-                "give ids of one kind"
-            )
+    if not all(issubclass(one, wanted) for one in set(map(type, found))):
+        place, id = next((place, id) for place, id in enumerate(found) if not isinstance(id, wanted))
+        expected = "UUIDs (uuid.UUID)" if kind == "uuid" else "strings"
+        raise DataTypeError(
+            f"the ids of this index are {expected}, got {id!r:.60} of type {type(id).__name__} at place {place}; "
+            "give ids of one kind"
+        )
     if kind == "uuid":
         return [id.bytes for id in found]
     try:
-        names = [str(id).encode() for id in found]  # numpy's strings are str too
+        names = list(map(str.encode, found))  # numpy's strings are str too
     except UnicodeEncodeError as error:
         raise DataError(f"ids must be valid Unicode text, got {error.object!r:.60}; remove lone surrogates") from error
     if b"" in names:
         raise DataError(f"ids must not be empty, got an empty string at place {names.index(b'')}; give it a name")
     return names
+
+
+def _listed(ids: Any) -> list[Any]:
+    """Ids as a list; a single one may stand alone."""
+    single = isinstance(ids, str | uuid.UUID) or not isinstance(ids, Iterable) or getattr(ids, "shape", None) == ()
+    return [ids] if single else list(ids)
 
 
 def from_names(names: Sequence[bytes], kind: str) -> npt.NDArray[np.object_]:
@@ -91,7 +99,8 @@ class NameTable(NamedTuple):
 
     def at(self, positions: npt.NDArray[Any]) -> list[bytes]:
         """Names of some positions."""
-        text = self.text.data
+        # bytes are cut faster than a map of a file, but have to be read as a whole
+        text: Any = self.text.tobytes() if len(positions) > len(self.ends) // 16 else self.text.data
         ends = self.ends[positions].tolist()
         starts = np.where(positions > 0, self.ends[positions - 1], 0).tolist()
         return [bytes(text[start:end]) for start, end in zip(starts, ends, strict=True)]
@@ -100,14 +109,27 @@ class NameTable(NamedTuple):
         """Which of ``names`` are here, as places in ``names``, and at which positions."""
         wanted = _hashes(names)
         first = np.searchsorted(self.hashes, wanted, side="left")
-        last = np.searchsorted(self.hashes, wanted, side="right")
-        found: list[tuple[int, int]] = []
-        for number in np.flatnonzero(last > first).tolist():  # more than one only where hashes are equal by chance
-            positions = self.places[first[number] : last[number]].astype(np.int64)
-            same = [p for p, name in zip(positions.tolist(), self.at(positions), strict=True) if name == names[number]]
-            found.extend((number, position) for position in same)
-        pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
-        return pairs[:, 0], pairs[:, 1]
+        counts = np.searchsorted(self.hashes, wanted, side="right") - first  # above 1 where hashes are equal by chance
+        numbers = np.repeat(np.arange(len(names)), counts)
+        before = np.cumsum(counts) - counts
+        positions = self.places[np.arange(len(numbers)) + np.repeat(first - before, counts)].astype(np.int64)
+        pairs = zip(self.at(positions), numbers.tolist(), strict=True)
+        same = np.fromiter((name == names[number] for name, number in pairs), bool, len(numbers))
+        return numbers[same], positions[same]
+
+    def problem(self, kind: str) -> str | None:
+        """What is wrong with the text of the names, if anything: all of it belongs to names of one kind."""
+        if len(self.text) != self.ends[-1]:
+            return f"{len(self.text)} bytes of names that end at {self.ends[-1]}"
+        if kind == "uuid":
+            whole = np.array_equal(self.ends, np.arange(1, len(self.ends) + 1) * UUID_BYTES)
+            return None if whole else "names that are not UUIDs"
+        try:
+            str(self.text.data, "utf-8")
+        except UnicodeDecodeError:
+            return "names that are not UTF-8"
+        starts = self.text[self.ends[:-1]]
+        return "names that end within a character" if bool((starts & 0xC0 == 0x80).any()) else None
 
 
 def _hashes(names: Sequence[bytes]) -> npt.NDArray[np.uint64]:

@@ -29,7 +29,10 @@ from autojacobin.search.lists import (
     usable_lists,
 )
 
-__all__ = ["as_probes", "choose_in_lists", "default_probes", "nearest_in_lists", "probe_counts", "search_lists"]
+__all__ = [
+    "as_probes", "choose_in_lists", "default_probes", "nearest_in_lists", "nearest_in_segment",
+    "prepared_for_lists", "probe_counts", "real_distances", "search_lists",
+]  # fmt: skip
 
 _SHARE_PROBED = 32
 _FEWEST_PROBES = 8
@@ -142,21 +145,11 @@ def _block_search(
 
     All steps are taken for a block at a time and by one thread, so that what they pass on stays in its cache.
     """
-    stores = [(segment, segment.lists(hasher), _allowed(segment, hasher)) for segment in segments]
-    usable = usable_lists([(lists, allowed) for _, lists, allowed in stores])
+    usable = _usable(hasher, segments)
 
     def search(queries: npt.NDArray[Any], ordered: bool) -> tuple[ListQueries, npt.NDArray[np.int32], Ids]:
         prepared = _prepared(hasher, queries, probes, usable)
-        results = []
-        for segment, lists, allowed in stores:
-            distances, positions = lists.nearest(prepared, k, allowed, ordered=ordered)
-            missing = positions < 0
-            if missing.any():
-                ids = segment.ids_at(np.where(missing, 0, positions))
-                ids[missing] = -1
-            else:
-                ids = segment.ids_at(positions)
-            results.append((distances, ids))
+        results = [nearest_in_segment(hasher, prepared, segment, k, ordered=ordered) for segment in segments]
         return prepared, *merge_topk(results, k)
 
     return search
@@ -190,6 +183,39 @@ def choose_in_lists(
         best = cost, found
     assert best is not None  # all lists hold all codes
     return best[1]
+
+
+def nearest_in_segment(
+    hasher: PartitionedAutoencoder, prepared: ListQueries, segment: Segment, k: int, *, ordered: bool = True
+) -> tuple[npt.NDArray[np.int32], Ids]:
+    """Whole distances and ids of the ``k`` nearest codes in the lists of a segment; -1 where there are fewer."""
+    distances, positions = segment.lists(hasher).nearest(prepared, k, _allowed(segment, hasher), ordered=ordered)
+    missing = positions < 0
+    if not missing.any():
+        return distances, segment.ids_at(positions)
+    ids = segment.ids_at(np.where(missing, 0, positions))
+    ids[missing] = -1
+    return distances, ids
+
+
+def real_distances(
+    prepared: ListQueries, distances: npt.NDArray[np.int32], ids: Ids
+) -> tuple[npt.NDArray[np.float32], Ids]:
+    """Give real distances for whole ones, and infinity where there is no id."""
+    real = prepared.real(distances)
+    real[ids < 0] = np.inf
+    return real, ids
+
+
+def prepared_for_lists(
+    hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], segments: Sequence[Segment], probes: int
+) -> ListQueries:
+    """Prepare queries, which are floats, for a search in the nearest of their lists that have codes."""
+    return _prepared(hasher, queries, probes, _usable(hasher, segments))
+
+
+def _usable(hasher: PartitionedAutoencoder, segments: Sequence[Segment]) -> npt.NDArray[np.bool_] | None:
+    return usable_lists([(segment.lists(hasher), _allowed(segment, hasher)) for segment in segments])
 
 
 def _prepared(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from autojacobin.errors import DataError, DataTypeError, MissingExtraError
-from autojacobin.index.array_files import ArrayFile, damaged
+from autojacobin.errors import DataError, DataTypeError, FormatError, MissingExtraError
+from autojacobin.index.array_files import READ_AT_ONCE, ArrayFile, SegmentLabel, damaged
 from autojacobin.index.files import Files
 
 if TYPE_CHECKING:
@@ -18,37 +19,83 @@ if TYPE_CHECKING:
 
 __all__ = [
     "VECTOR_COLUMN", "Payload", "as_payload", "concatenate", "empty_like", "from_frame", "matching",
-    "neighbours_frame", "replaced", "rows_where", "to_bytes",
+    "neighbours_frame", "read_payload", "replaced", "rows_where", "taken", "to_bytes",
 ]  # fmt: skip
 
 VECTOR_COLUMN = "vector"
+_SEGMENT = b"autojacobin segment"  # key of the metadata of the files
 
 
 class Payload:
-    """The columns of a segment, in the order of its positions; read and checked when they are first needed."""
+    """The columns of a segment, in the order of its positions.
+
+    A file is opened with the segment, so that it can be read after another process has deleted it, and checked when
+    its columns are first needed.
+    """
 
     def __init__(self, table: Any, file: ArrayFile | None = None, files: Files | None = None) -> None:
         self._table, self.file, self._files = table, file, files
+        self._content: npt.NDArray[np.uint8] | None = None
+        self._n: int | None = None
+        self.segment = b""  # hexadecimal, as the file says, once it is read
+
+    @classmethod
+    def open(cls, files: Files, file: ArrayFile, n: int | None) -> Payload:
+        """Map the file of a segment with ``n`` positions. Small ones are read: each map keeps a descriptor."""
+        made = cls(None, file, files)
+        with files.open(file.name) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size != file.size:
+                raise damaged(files.path / file.name, f"{size} bytes, expected {file.size} by the manifest")
+            small = size <= READ_AT_ONCE
+            content = np.frombuffer(stream.read(), np.uint8) if small else np.memmap(stream, np.uint8, mode="r")
+        made._content, made._n = content, n
+        return made
 
     @property
     def table(self) -> pyarrow.Table:
         """All columns."""
         if self._table is None:
+            assert self._content is not None
             assert self.file is not None
-            assert self._files is not None
-            path = self._files.path / self.file.name
-            with self._files.open(self.file.name) as stream:
-                content = np.memmap(stream, dtype=np.uint8, mode="r") if self.file.size else np.empty(0, dtype=np.uint8)
-            if len(content) != self.file.size or xxhash.xxh64_hexdigest(content.data) != self.file.checksum:
-                raise damaged(path, "content that does not match its checksum")
+            if len(self._content) != self.file.size or xxhash.xxh64_hexdigest(self._content.data) != self.file.checksum:
+                raise self._damaged("content that does not match its checksum")
             arrow = _arrow()
-            self._table = arrow.ipc.open_file(arrow.py_buffer(content)).read_all()
+            try:
+                table = arrow.ipc.open_file(arrow.py_buffer(self._content)).read_all()
+                table.validate(full=True)  # or a forged offset would lead out of the file
+                self.segment = (table.schema.metadata or {}).get(_SEGMENT, b"")
+                table = table.replace_schema_metadata(None)
+            except (arrow.ArrowException, OSError, ValueError) as error:
+                raise self._damaged(f"no Arrow file ({_first_line(error)})") from error
+            if self._n not in (None, table.num_rows):
+                raise self._damaged(f"{table.num_rows} rows for {self._n} vectors")
+            self._table = table
         return self._table
 
     def verify(self) -> None:
-        """Compare the file with its checksum, also if it was read before."""
-        if self.file is not None and self._files is not None:
-            Payload(None, self.file, self._files).table  # noqa: B018
+        """Compare the file with its checksum as it is on the disk, also if it was read before."""
+        if self.file is None or self._files is None:
+            return
+        digest = xxhash.xxh64()
+        with self._files.open(self.file.name) as stream:  # not mapped: a bad sector would end the process
+            while block := stream.read(READ_AT_ONCE):
+                digest.update(block)
+        if digest.hexdigest() != self.file.checksum:
+            raise self._damaged("content that does not match its checksum")
+
+    def _damaged(self, what: str) -> FormatError:
+        assert self.file is not None
+        assert self._files is not None
+        return damaged(self._files.path / self.file.name, what)
+
+
+def read_payload(files: Files, name: str) -> tuple[bytes, ArrayFile]:
+    """Segment of a file that no manifest names; the name has its checksum."""
+    file = ArrayFile(name, files.status(name).st_size, name.partition("-")[2].partition(".")[0])
+    payload = Payload.open(files, file, None)
+    payload.table  # noqa: B018
+    return bytes.fromhex(payload.segment.decode()), file
 
 
 def as_payload(payload: Any, n: int | None) -> pyarrow.Table:
@@ -64,18 +111,21 @@ def as_payload(payload: Any, n: int | None) -> pyarrow.Table:
         elif hasattr(payload, "iloc"):
             table = arrow.Table.from_pandas(payload, preserve_index=False)
         elif isinstance(payload, Mapping):
-            table = arrow.table({str(name): column for name, column in payload.items()})
+            table = arrow.table({str(name): _as_column(name, column) for name, column in payload.items()})
         elif isinstance(payload, Sequence) and not isinstance(payload, str | bytes):
-            table = arrow.Table.from_pylist([dict(row) for row in payload])
+            rows = [dict(row) for row in payload]
+            names = dict.fromkeys(name for row in rows for name in row)  # of all rows; Arrow looks at the first alone
+            table = arrow.table({str(name): [row.get(name) for row in rows] for name in names})
         else:
             raise DataTypeError(
                 f"payload must be a table, a data frame, a dict of columns or a list of dicts, got "
                 f"{type(payload).__name__}"
             )
-    except (arrow.ArrowInvalid, arrow.ArrowTypeError, TypeError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"the payload cannot be made a table: {error}; give columns of one type each") from error
+    except DataError:
+        raise
+    except (arrow.ArrowException, TypeError, ValueError) as error:
+        problem = f"the payload cannot be made a table: {_first_line(error)}"
+        raise DataError(f"{problem}; give columns of one type and one length") from error
     if n is not None and table.num_rows != n:
         raise DataError(f"the payload must have a row for each of the {n} vectors, got {table.num_rows} rows")
     if len(set(table.column_names)) != table.num_columns:
@@ -83,35 +133,72 @@ def as_payload(payload: Any, n: int | None) -> pyarrow.Table:
     return table.replace_schema_metadata(None)
 
 
+def _as_column(name: Any, column: Any) -> Any:
+    if isinstance(column, str | bytes):
+        raise DataError(f"the column {name!r:.60} of the payload must have a value for each vector, got {column!r:.60}")
+    return column
+
+
+def _as_first(table: pyarrow.Table) -> pyarrow.Table:
+    """Check columns that decide those of an index."""
+    arrow = _arrow()
+    for field in table.schema:
+        if arrow.types.is_null(field.type):
+            raise DataError(
+                f"the column {field.name!r} of the payload has no value yet, so that its type is unknown; leave it "
+                "out, or give an Arrow table with types"
+            )
+        try:
+            arrow.nulls(1, field.type).take(arrow.array([0]))
+        except arrow.ArrowException as error:
+            raise DataError(
+                f"the column {field.name!r} of the payload has the type {field.type}, of which rows cannot be taken; "
+                "convert it, for example with table.cast"
+            ) from error
+    return table
+
+
 def from_frame(vectors: Any, ids: Any, payload: Any) -> tuple[Any, Any, Any]:
     """Take vectors, ids and payload out of a data frame, if ``ids`` is the name of a column of it."""
     if not isinstance(ids, str) or not hasattr(vectors, "columns"):
         return vectors, ids, payload
-    names = list(vectors.columns)
+    arrow = hasattr(vectors, "column_names")
+    names = list(vectors.column_names if arrow else vectors.columns)
     if ids not in names:
         raise DataError(f"there is no column {ids!r} for the ids, expected one of {', '.join(map(str, names))}")
-    found = vectors[ids].tolist() if hasattr(vectors[ids], "tolist") else vectors[ids].to_list()
-    rest = vectors.drop(columns=[ids]) if hasattr(vectors, "iloc") else vectors.drop(ids)
+    found = vectors[ids].to_pylist() if arrow else vectors[ids].tolist()
+    others = [name for name in names if name not in (ids, VECTOR_COLUMN)]
     if VECTOR_COLUMN not in names:
-        return rest, found, payload
+        return (vectors.select(others).to_pandas() if arrow else vectors[others]), found, payload
     if payload is not None:
         raise DataError(f"the payload is in the data frame beside {VECTOR_COLUMN!r}, got another; leave it out")
-    matrix = np.stack([np.asarray(row) for row in vectors[VECTOR_COLUMN]])
-    others = rest.drop(columns=[VECTOR_COLUMN]) if hasattr(rest, "iloc") else rest.drop(VECTOR_COLUMN)
-    return matrix, found, others if len(others.columns) else None
+    rows = vectors[VECTOR_COLUMN].to_pylist() if arrow else vectors[VECTOR_COLUMN]
+    try:
+        matrix = np.stack([np.asarray(row) for row in rows])
+    except ValueError as error:
+        raise DataError(f"the column {VECTOR_COLUMN!r} must hold vectors of one length, got {error}") from error
+    rest = vectors.select(others) if arrow else vectors[others]
+    return matrix, found, rest if others else None
 
 
-def replaced(table: pyarrow.Table, new: pyarrow.Table) -> pyarrow.Table:
-    """A table with some of its columns replaced."""
-    whole = matching(new, table.schema)
+def replaced(table: pyarrow.Table | None, new: pyarrow.Table) -> pyarrow.Table:
+    """A table with some of its columns replaced; there may be none yet."""
+    whole = matching(new, None if table is None else table.schema)
+    if table is None:
+        return whole
     for number, name in enumerate(table.column_names):
         if name not in new.column_names:
             whole = whole.set_column(number, table.schema.field(name), table.column(name))
     return whole
 
 
-def matching(table: pyarrow.Table, schema: pyarrow.Schema) -> pyarrow.Table:
-    """Give a table the columns of a schema: missing ones are null, and types are converted where nothing is lost."""
+def matching(table: pyarrow.Table, schema: pyarrow.Schema | None) -> pyarrow.Table:
+    """Give a table the columns of a schema: missing ones are null, and types are converted where nothing is lost.
+
+    Without a schema, the table is the first payload of an index and decides its columns.
+    """
+    if schema is None:
+        return _as_first(table)
     arrow = _arrow()
     unknown = [name for name in table.column_names if name not in schema.names]
     if unknown:
@@ -126,10 +213,10 @@ def matching(table: pyarrow.Table, schema: pyarrow.Schema) -> pyarrow.Table:
             continue
         try:
             columns.append(table.column(field.name).cast(field.type))
-        except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError) as error:
+        except arrow.ArrowException as error:
             raise DataError(
                 f"the column {field.name!r} of the payload must be {field.type}, as in the index, got "
-                f"{table.column(field.name).type}: {error}"
+                f"{table.column(field.name).type}: {_first_line(error)}; convert it"
             ) from error
     return arrow.Table.from_arrays(columns, schema=schema)
 
@@ -140,17 +227,30 @@ def empty_like(schema: pyarrow.Schema, n: int) -> pyarrow.Table:
     return arrow.Table.from_arrays([arrow.nulls(n, field.type) for field in schema], schema=schema)
 
 
+def taken(table: pyarrow.Table, rows: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pyarrow.Table:
+    """Some rows of a table, nulls where it is not known which row it is."""
+    return table.take(_arrow().array(rows, mask=~known))
+
+
 def concatenate(tables: Sequence[pyarrow.Table]) -> pyarrow.Table:
     """Put tables of one schema together."""
-    return _arrow().concat_tables(tables).combine_chunks()
-
-
-def to_bytes(table: pyarrow.Table) -> bytes:
-    """The Arrow file of a table."""
     arrow = _arrow()
+    try:
+        return arrow.concat_tables(tables).combine_chunks()
+    except arrow.ArrowInvalid as error:
+        raise FormatError(
+            f"the segments of the index have different columns ({_first_line(error)}), so it is damaged; restore it "
+            "from a copy, or save its vectors with: autojacobin index repair"
+        ) from error
+
+
+def to_bytes(table: pyarrow.Table, label: SegmentLabel) -> bytes:
+    """The Arrow file of a table, with the segment in its metadata."""
+    arrow = _arrow()
+    labelled = table.replace_schema_metadata({_SEGMENT: label.segment.hex()})
     sink = arrow.BufferOutputStream()
-    with arrow.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
+    with arrow.ipc.new_file(sink, labelled.schema) as writer:
+        writer.write_table(labelled.combine_chunks())
     content: bytes = sink.getvalue().to_pybytes()
     return content
 
@@ -165,31 +265,40 @@ def neighbours_frame(distances: Any, ids: Any, numbers: Any, table: Any) -> Any:
     there = numbers.ravel() >= 0
     frame = pandas.DataFrame(
         {
-            "query": np.repeat(np.arange(n), k),
-            "rank": np.tile(np.arange(1, k + 1), n),
-            "id": ids.ravel(),
-            "distance": np.asarray(distances).ravel(),
+            "query": np.repeat(np.arange(n), k)[there],
+            "rank": np.tile(np.arange(1, k + 1), n)[there],
+            "id": ids.ravel()[there],
+            "distance": np.asarray(distances).ravel()[there],
         }
     )
-    if table is not None:
-        frame = frame.join(table.to_pandas())
-    return frame[there].reset_index(drop=True)
+    if table is None:
+        return frame
+    names = [f"{name}_payload" if name in frame.columns else name for name in table.column_names]
+    return frame.join(table.filter(there).rename_columns(names).to_pandas())
 
 
 def rows_where(table: pyarrow.Table, where: Any) -> npt.NDArray[np.int64]:
     """Rows of a table for which a condition holds: a string of SQL, or an expression of ``pyarrow.compute``."""
     arrow = _arrow()
-
-    numbered = table.append_column("__row", arrow.array(np.arange(table.num_rows)))
+    row = "__row"
+    while row in table.column_names:
+        row += "_"
+    numbered = table.append_column(row, arrow.array(np.arange(table.num_rows)))
     if isinstance(where, arrow.compute.Expression):
         try:
-            return _column(numbered.filter(where))
-        except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError, KeyError) as error:
+            found = numbered.filter(where)
+        except (arrow.ArrowException, KeyError) as error:
             raise DataError(f"where cannot be computed: {_first_line(error)}; {_columns(table)}") from error
+        return np.asarray(found.column(row).to_numpy(), dtype=np.int64)
     if not isinstance(where, str):
         raise DataTypeError(
             f'where must be a condition such as "price < 10" or an expression of pyarrow.compute, got '
             f"{type(where).__name__}"
+        )
+    if len({name.lower() for name in numbered.column_names}) < numbered.num_columns:
+        raise DataError(
+            f"where={where!r:.80} does not distinguish capital letters, but {_columns(table)}; pass an expression of "
+            "pyarrow.compute"
         )
     try:
         import duckdb
@@ -197,20 +306,15 @@ def rows_where(table: pyarrow.Table, where: Any) -> npt.NDArray[np.int64]:
         raise MissingExtraError("duckdb", "payload", "a condition in words") from error
     with duckdb.connect(config={"enable_external_access": "false", "lock_configuration": "true"}) as connection:
         try:
-            found = connection.from_arrow(numbered).filter(where).project("__row").to_arrow_table()
+            found = connection.from_arrow(numbered).filter(where).project(f'"{row}"').to_arrow_table()
         except duckdb.Error as error:
             problem = f"where={where!r:.80} cannot be computed: {_first_line(error)}"
             raise DataError(f"{problem}; {_columns(table)}") from error
-    return np.sort(_column(found))
-
-
-def _column(table: pyarrow.Table) -> npt.NDArray[np.int64]:
-    rows: npt.NDArray[np.int64] = table.column("__row").to_numpy()
-    return rows
+    return np.sort(found.column(row).to_numpy()).astype(np.int64)
 
 
 def _columns(table: pyarrow.Table) -> str:
-    fields = [f"{field.name} ({field.type})" for field in table.schema if field.name != "__row"]
+    fields = [f"{field.name} ({field.type})" for field in table.schema]
     return f"the columns are {', '.join(fields)}"
 
 
@@ -221,6 +325,7 @@ def _first_line(error: Exception) -> str:
 def _arrow() -> Any:
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.ipc
     except ImportError as error:
         raise MissingExtraError("pyarrow", "payload", "a payload") from error

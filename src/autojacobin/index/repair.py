@@ -1,16 +1,19 @@
 """Save what is whole of a damaged index.
 
 Arrays are checked block by block, so a flipped bit costs the vectors of one block and not the index. Codes are made
-anew from the vectors. Where the manifest is lost, the headers of the files say which of them belong together.
+anew from the vectors. A payload is one block: where it is damaged, the vectors are saved without it. Where the manifest
+is lost, the headers of the files say which of them belong together.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +33,10 @@ from autojacobin.index.files import clear_os_errors
 from autojacobin.index.folder import IndexFolder
 from autojacobin.index.index import Index
 from autojacobin.index.manifest import MOST_CODES, Manifest, SegmentRecord
+from autojacobin.index.names import UUID_BYTES
+from autojacobin.index.payload import Payload, empty_like, matching, read_payload, taken
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part
-from autojacobin.index.storage import MANIFEST_NAME, is_array_name, is_hasher_name
+from autojacobin.index.storage import MANIFEST_NAME, is_array_name, is_hasher_name, is_part_name
 from autojacobin.search.tiles import Tiles, shape_of
 
 __all__ = ["Repair", "repair"]
@@ -52,7 +57,8 @@ class Repair:
     lost : int
         Vectors whose bytes are damaged or gone.
     renumbered : int
-        Vectors that are saved, but whose ids are lost; they got new ids after all others.
+        Vectors that are saved, but whose ids are lost; they got new ids after all others. New names are
+        ``recovered-0`` and so on, or random UUIDs.
     revived : int
         Vectors that may have been removed: the list of what was removed is damaged.
     problems : list of str
@@ -98,32 +104,82 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
             records = _records(folder, report) if manifest is None else list(manifest.segments)
             keep_vectors = manifest.keep_vectors if manifest is not None else any("vectors" in r.files for r in records)
             segments = [_Salvage(folder, record, used, keep_vectors, manifest is None, report) for record in records]
-        next_id = _number(segments, 0 if manifest is None else manifest.next_id, report)
+        kind = _kind_of_ids(segments) if manifest is None else manifest.id_kind
+        next_id = _number(segments, 0 if manifest is None else manifest.next_id, kind, report)
+        _give_columns(segments, report)
         parts = (part for segment in segments for part in segment.parts())
         partitions = None if manifest is None else manifest.partitions
         new = Index(used, keep_vectors=keep_vectors, partitions=partitions)
-        with new._placed(target, parts, next_id) as index:
+        with new._placed(target, parts, next_id, kind) as index:
             report.saved = len(index)
     return report
 
 
-def _number(segments: list[_Salvage], next_id: int, report: Repair) -> int:
+def _number(segments: list[_Salvage], next_id: int, kind: str | None, report: Repair) -> int:
     """Give new ids to vectors that lost theirs, keep one vector for each id, and give the next free id.
 
     Of two vectors with one id the one in the later segment is kept: it took the place of the other.
     """
     ids = np.concatenate([np.empty(0, dtype=np.int64), *(segment.ids for segment in reversed(segments))])
     next_id = max(next_id, int(ids.max(initial=-1)) + 1)
-    lost = np.flatnonzero(ids < 0)
-    ids[lost] = np.arange(next_id, next_id + len(lost))
-    report.renumbered = len(lost)
     first = np.zeros(len(ids), dtype=bool)
-    first[np.unique(ids, return_index=True)[1]] = True
+    lost = np.flatnonzero(ids < 0)
+    report.renumbered = len(lost)
+    if kind in ("string", "uuid"):
+        names = [name for segment in reversed(segments) for name in segment.names]
+        report.renumbered = names.count(None)
+        names = _renamed(names, str(kind))
+        first[list({name: row for row, name in reversed(list(enumerate(names)))}.values())] = True
+        lost = np.setdiff1d(np.arange(len(ids)), np.unique(ids, return_index=True)[1])  # numbers that nobody sees
+        lost = np.union1d(lost, np.flatnonzero(ids < 0))
+    ids[lost] = np.arange(next_id, next_id + len(lost))
+    if kind not in ("string", "uuid"):
+        first[np.unique(ids, return_index=True)[1]] = True
     end = 0
     for segment in reversed(segments):
         start, end = end, end + len(segment.ids)
-        segment.ids, segment.keep = ids[start:end][first[start:end]], segment.keep[first[start:end]]
+        kept = first[start:end]
+        segment.ids, segment.keep = ids[start:end][kept], segment.keep[kept]
+        if kind in ("string", "uuid"):
+            segment.names = [name for name, keep in zip(names[start:end], kept, strict=True) if keep]
     return next_id + len(lost)
+
+
+def _renamed(names: list[bytes | None], kind: str) -> list[bytes]:
+    """Give a name to all that have none: ``recovered-0`` and so on, or a random UUID."""
+    taken = set(names)
+    fresh = (f"recovered-{number}".encode() for number in count())
+    free = (name for name in fresh if name not in taken) if kind == "string" else (uuid4().bytes for _ in count())
+    return [next(free) if name is None else name for name in names]
+
+
+def _kind_of_ids(segments: list[_Salvage]) -> str | None:
+    """The kind of the ids of an index without a manifest; UUIDs are 16 bytes that are seldom text."""
+    if not any(segment.has_names for segment in segments):
+        return "integer" if segments else None
+    names = [name for segment in segments for name in segment.names if name is not None]
+    uuids = bool(names) and all(len(name) == UUID_BYTES for name in names) and not all(map(_is_text, names))
+    return "uuid" if uuids else "string"
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        return "\0" not in name.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def _give_columns(segments: list[_Salvage], report: Repair) -> None:
+    """Give all segments the columns of the first that has some; nulls where a payload is lost."""
+    schema = next((segment.columns.schema for segment in segments if segment.columns is not None), None)
+    for segment in segments if schema is not None else ():
+        if segment.columns is None:
+            segment.columns = empty_like(schema, segment.n)
+        try:
+            segment.columns = matching(segment.columns, schema)
+        except DataError as error:
+            report.problems.append(f"A payload is left out: {str(error).split(';')[0]}.")
+            segment.columns = empty_like(schema, segment.n)
 
 
 class _Salvage:
@@ -142,29 +198,40 @@ class _Salvage:
         self._guessed = guessed  # whether the record was put together without a manifest, and may lack a file
         self._content = "vectors" if keep_vectors else "codes"
         n = record.n
-        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
+        shapes: dict[str, tuple[tuple[int | None, ...], Any]] = {
             "codes": (shape_of(n, int(hasher.n_bits)), np.uint64),
             "ids": ((n,), np.int64),
             "rows": ((n,), np.uint32),
             "vectors": ((n, int(hasher.n_features_in_)), None),
             "dead": ((-(-n // 8),), np.uint8),
+            "ends": ((n,), np.int64),
         }
         self._arrays: dict[str, npt.NDArray[Any]] = {}
         self._whole: dict[str, Any] = {}
-        for kind, file in record.files.items():
+        for kind, file in sorted(record.files.items(), key=lambda item: item[0] == "names"):  # after the ends
+            if kind == "names":
+                known = "ends" in self._arrays and self._whole["ends"][-1]
+                shapes[kind] = ((int(self._arrays["ends"][-1]) if known else None,), np.uint8)
             array = self._opened(file, kind, *shapes[kind]) if kind in shapes else None
             if array is not None:
                 self._arrays[kind], self._whole[kind] = self._read(kind, array)
         self._order: Ids = np.arange(n)
+        self._known = np.ones(n, dtype=bool)  # whether it is known which vector a position has
+        self.n, self.has_names = n, bool(record.files.keys() & {"names", "ends"})
+        self.columns = self._columns()
         self.keep, self.ids = self._salvaged()
+        self.names: list[Any] = self._names()
 
-    def _opened(self, file: ArrayFile, kind: str, shape: tuple[int, ...], dtype: Any) -> CheckedArray | None:
+    def _opened(self, file: ArrayFile, kind: str, shape: tuple[int | None, ...], dtype: Any) -> CheckedArray | None:
         try:
             return open_array(self._folder.store.files, file, kind, shape, dtype)
         except (FormatError, OSError) as error:
             self._report.problems.append(_sentence(self._folder.path / file.name, error))
+        lengths = tuple(length for length in shape if length is not None)
+        if len(lengths) < len(shape):
+            return None
         try:
-            return salvage_array(self._folder.store.files, file, kind, shape, dtype)
+            return salvage_array(self._folder.store.files, file, kind, lengths, dtype)
         except (FormatError, OSError):
             return None
 
@@ -177,6 +244,7 @@ class _Salvage:
         if self._content == "vectors" and "vectors" in self._arrays:
             self._order, has_row = self._rows()
             whole, has_id = self._whole["vectors"][self._order], has_id & has_row
+            self._known = has_row
             self._report.revived += int((~alive & ~has_row).sum())  # removed were positions, not these rows
             alive |= ~has_row
         elif self._content == "codes" and "codes" in self._arrays:
@@ -192,10 +260,43 @@ class _Salvage:
             block = slice(start, start + ROWS_PER_BLOCK)
             if self._content == "vectors":
                 vectors = np.asarray(self._arrays["vectors"][self._order[self.keep[block]]])
-                yield Part(self.ids[block], self._hasher.encode(vectors), vectors)
+                part = Part(self.ids[block], self._hasher.encode(vectors), vectors)
             else:
                 tiles = Tiles(self._arrays["codes"], self._record.n, n_bits)
-                yield Part(self.ids[block], tiles.take(self.keep[block]), None)
+                part = Part(self.ids[block], tiles.take(self.keep[block]), None)
+            names = self.names[block] if self.names else None
+            yield replace(part, names=names, payload=self._rows_of_payload(self.keep[block]))
+
+    def _rows_of_payload(self, positions: Ids) -> Any:
+        """Columns of some positions, nulls where it is unknown which vector has them."""
+        if self.columns is None:
+            return None
+        return taken(self.columns, positions, self._known[positions])
+
+    def _columns(self) -> Any:
+        """The payload, or None if there is none or it is damaged."""
+        file = self._record.files.get("payload")
+        if file is None:
+            return None
+        try:
+            return Payload.open(self._folder.store.files, file, self.n).table
+        except (FormatError, OSError) as error:
+            self._report.problems.append(_sentence(self._folder.path / file.name, error))
+            return None
+
+    def _names(self) -> list[bytes | None]:
+        """Names of what is kept, None where they are lost; empty for an index of integers."""
+        if not self.has_names:
+            return []
+        if not {"names", "ends"} <= self._arrays.keys():
+            return [None] * len(self.keep)
+        text, ends = self._arrays["names"], self._arrays["ends"]
+        starts = np.concatenate([[0], ends[:-1]])
+        known = self._known & self._whole["ends"] & np.concatenate([[True], self._whole["ends"][:-1]])
+        known &= (starts < ends) & (ends <= len(text)) & (starts >= 0)
+        damaged_before = np.concatenate([[0], np.cumsum(~self._whole["names"])])
+        known[known] = damaged_before[ends[known]] == damaged_before[starts[known]]
+        return [bytes(text[starts[at] : ends[at]]) if known[at] else None for at in self.keep.tolist()]
 
     def _ids(self) -> tuple[Ids, Any]:
         n = self._record.n
@@ -315,9 +416,13 @@ def _records(folder: IndexFolder, report: Repair) -> list[SegmentRecord]:
     labels: dict[Any, Any] = {}
     unread: list[tuple[str, Exception]] = []
     files = folder.store.files
-    names = [name for name in files.names() if is_array_name(name)]
+    names = [name for name in files.names() if is_part_name(name)]
     for name in sorted(names, key=lambda name: files.status(name).st_mtime_ns):  # of two with one id the later counts
         try:
+            if not is_array_name(name):
+                segment, file = read_payload(files, name)
+                groups.setdefault(segment, {})["payload"] = file
+                continue
             kind, shape, _, label, file = read_label(files, name)
         except (FormatError, OSError) as error:
             unread.append((name, error))
@@ -333,14 +438,14 @@ def _records(folder: IndexFolder, report: Repair) -> list[SegmentRecord]:
             group[kind] = file
     for name, reason in unread:
         kind = name.split("-")[0]
-        segment, file = salvage_label(files, name)
+        segment, file = salvage_label(files, name) if is_array_name(name) else (b"", ArrayFile(name, 0, ""))
         if segment in groups and kind not in groups[segment]:
             groups[segment][kind] = file
         else:
             report.problems.append(_sentence(folder.path / name, reason))
     records = []
     for key, group in groups.items():
-        first_id, n = labels[key]
+        first_id, n = labels.get(key, (None, 0))
         if {"codes", "vectors"} & group.keys() and 1 <= n <= MOST_CODES:
             records.append(SegmentRecord(n, 0, first_id, group))
     return records

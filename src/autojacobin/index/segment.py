@@ -38,6 +38,7 @@ ROWS_PER_BLOCK = 2**16  # a whole number of tiles
 _MOST_CODE_BYTES = 2**28
 _MOST_WITHOUT_LISTS = 2**22
 _FEWEST_IN_LISTS = 2**12  # lists of fewer codes are made in no time when they are searched
+_NO_HASHES = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint32)
 NONE_DEAD = np.empty(0, dtype=np.uint8)
 _OF_LISTS = {"blocks": "blocks", "offsets": "offsets", "bounds": "bounds", "order": "positions"}
 """Kinds of files that hold the fields of ``Lists``."""
@@ -241,7 +242,7 @@ class Segment:
         self.verify()
         label = SegmentLabel.new(self.first_id, self.n, self.label.n_bits)
         arrays = {kind: _copied(kind, array.array, store, label) for kind, array in self.arrays.items()}
-        payload = None if self.payload is None else store.add_payload(self.payload.table)
+        payload = None if self.payload is None else store.add_payload(self.payload.table, label)
         return Segment(label, arrays, self.n_dead, payload)
 
 
@@ -270,7 +271,14 @@ def write_segments(parts: Iterable[Part], store: Store, hasher: Hasher) -> list[
 
 
 def open_segment(
-    files: Files, record: SegmentRecord, n_bits: int, n_features: int, keep_vectors: bool, *, check: bool = True
+    files: Files,
+    record: SegmentRecord,
+    n_bits: int,
+    n_features: int,
+    keep_vectors: bool,
+    id_kind: str | None = None,
+    *,
+    check: bool = True,
 ) -> Segment:
     """Map the files of a segment, each compared with what the manifest says.
 
@@ -278,6 +286,7 @@ def open_segment(
     kernels rely on is compared: rows and ids within their limits.
     """
     n = record.n
+    arrays: dict[str, CheckedArray] = {}
     expected: dict[str, tuple[tuple[int | None, ...], Any, Any]] = {
         "codes": (shape_of(n, n_bits), np.uint64, partial(_problem_of_codes, n_bits)),
         "ids": ((n,), np.int64, _problem_of_ids),
@@ -288,23 +297,23 @@ def open_segment(
         "offsets": ((-(-n // CODES_PER_BLOCK) * CODES_PER_BLOCK,), np.uint8, None),
         "bounds": ((None,), np.int64, partial(_problem_of_bounds, n)),
         "order": ((n,), np.int32, _problem_of_order),
-        "names": ((None,), np.uint8, None),
+        "names": ((None,), np.uint8, partial(_problem_of_names, str(id_kind), arrays)),
         "ends": ((n,), np.int64, _problem_of_ends),
-        "hashes": ((n,), np.uint64, None),
+        "hashes": ((n,), np.uint64, _problem_of_hashes),
         "places": ((n,), np.uint32, _problem_of_rows),
     }
     must_be_there = {"codes": True, "ids": record.first_id is None, "vectors": keep_vectors, "dead": record.n_dead > 0}
+    must_be_there["names"] = id_kind in ("string", "uuid")
     there = {kind: kind in record.files for kind in must_be_there}
     unexpected = record.files.keys() - {*expected, "payload"} or ("rows" in record.files and not keep_vectors)
     incomplete = any(len(record.files.keys() & kinds) not in (0, len(kinds)) for kinds in (_OF_LISTS, _OF_NAMES))
     if there != must_be_there or unexpected or incomplete:
-        raise damaged(
-            files.path / "MANIFEST.json", f"a segment of the files {', '.join(sorted(record.files)) or 'none'}"
-        )
-    arrays = {}
+        kinds = f"a segment of the files {', '.join(sorted(record.files)) or 'none'}"
+        raise damaged(files.path / "MANIFEST.json", f"{kinds} and ids of the kind {id_kind}")
+    payload = None
     for kind, file in record.files.items():
         if kind == "payload":
-            files.status(file.name)  # that it is there; it is read when it is needed
+            payload = Payload.open(files, file, n)
             continue
         shape, dtype, problem = expected[kind]
         arrays[kind] = open_array(files, file, kind, shape, dtype, check=check, problem=problem)
@@ -318,8 +327,7 @@ def open_segment(
             raise damaged(files.path / array.file.name, "a file of another segment")
     if "dead" in arrays:
         arrays["dead"] = CheckedArray(np.array(arrays["dead"].check()), arrays["dead"].file)
-    columns = record.files.get("payload")
-    return Segment(label, arrays, record.n_dead, None if columns is None else Payload(None, columns, files))
+    return Segment(label, arrays, record.n_dead, payload)
 
 
 def check_ids(segments: Iterable[Segment], next_id: int, path: Path) -> None:
@@ -351,6 +359,15 @@ def _problem_of_rows(rows: npt.NDArray[Any]) -> str | None:
 
 def _problem_of_ends(ends: npt.NDArray[Any]) -> str | None:
     return None if ends[0] > 0 and bool(np.all(ends[1:] > ends[:-1])) else "names that do not follow each other"
+
+
+def _problem_of_hashes(hashes: npt.NDArray[Any]) -> str | None:
+    return None if bool(np.all(hashes[1:] >= hashes[:-1])) else "hashes that do not ascend"
+
+
+def _problem_of_names(kind: str, arrays: dict[str, CheckedArray], text: npt.NDArray[Any]) -> str | None:
+    """Compare the text with the ends in the file beside it."""
+    return NameTable(text, arrays["ends"].check(), *_NO_HASHES).problem(kind)
 
 
 def _problem_of_bounds(n: int, bounds: npt.NDArray[Any]) -> str | None:
@@ -422,13 +439,13 @@ class _Builder:
             table = NameTable.of(self._names if order is None else [self._names[row] for row in order.tolist()])
             for kind, name in _OF_NAMES.items():
                 arrays[kind] = _copied(kind, getattr(table, name), self._store, label)
-        return Segment(label, arrays, 0, self._stored_payload(order))
+        return Segment(label, arrays, 0, self._stored_payload(order, label))
 
-    def _stored_payload(self, order: Ids | None) -> Payload | None:
+    def _stored_payload(self, order: Ids | None, label: SegmentLabel) -> Payload | None:
         if not self._payloads:
             return None
         table = concatenate(self._payloads)
-        return self._store.add_payload(table if order is None else table.take(order))
+        return self._store.add_payload(table if order is None else table.take(order), label)
 
     def _store_codes(self, codes: Codes, order: Ids | None, label: SegmentLabel) -> CheckedArray:
         writer = self._store.start("codes", np.uint64, shape_of(0, codes.n_bits)[1:])

@@ -51,7 +51,7 @@ class Writer(Protocol):
 class Store(Protocol):
     """Where the arrays of a segment go."""
 
-    def add_payload(self, table: Any) -> Payload:
+    def add_payload(self, table: Any, label: SegmentLabel) -> Payload:
         """Keep the columns of a segment."""
 
     def start(self, kind: str, dtype: npt.DTypeLike, row_shape: tuple[int, ...] = ()) -> Writer:
@@ -61,7 +61,7 @@ class Store(Protocol):
 class MemoryStore:
     """Keeps arrays in memory."""
 
-    def add_payload(self, table: Any) -> Payload:
+    def add_payload(self, table: Any, label: SegmentLabel) -> Payload:  # noqa: ARG002
         """Keep the columns of a segment."""
         return Payload(table)
 
@@ -95,13 +95,19 @@ class FolderStore:
         """Begin an array in a new file."""
         return ArrayFileWriter(self.files, kind, np.dtype(dtype), row_shape)
 
-    def add_payload(self, table: Any) -> Payload:
-        """Write the columns of a segment to a file."""
-        return Payload(table, self.add_file("payload", "arrow", to_bytes(table)), self.files)
+    def add_payload(self, table: Any, label: SegmentLabel) -> Payload:
+        """Write the columns of a segment to a file that has its checksum in its name, for ``repair``.
+
+        No two files have the same name, because the random label is part of the content.
+        """
+        content = to_bytes(table, label)
+        return Payload(table, self._added(f"payload-{xxhash.xxh64_hexdigest(content)}.arrow", content), self.files)
 
     def add_file(self, kind: str, suffix: str, content: bytes) -> ArrayFile:
         """Write a file that has a format of its own."""
-        name = new_name(kind, suffix)
+        return self._added(new_name(kind, suffix), content)
+
+    def _added(self, name: str, content: bytes) -> ArrayFile:
         with clear_os_errors(self.path, "write to"):
             self._write_file(name, content)
         return ArrayFile(name, len(content), xxhash.xxh64_hexdigest(content))

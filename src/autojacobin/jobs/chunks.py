@@ -20,10 +20,11 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError, StorageError
-from autojacobin.hashers import Hasher, load
+from autojacobin.hashers import Hasher, PartitionedAutoencoder, load
 from autojacobin.index.changes import encoded_parts
 from autojacobin.index.files import Files
 from autojacobin.index.manifest import SegmentRecord
+from autojacobin.index.partitions import nearest_in_segment
 from autojacobin.index.searching import fetch, measure_of, nearest
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, open_segment, write_segments
 from autojacobin.index.storage import FolderStore
@@ -31,12 +32,13 @@ from autojacobin.jobs.inputs import Inputs, Piece, naming_file, open_piece
 from autojacobin.search.arguments import as_count
 from autojacobin.search.euclidean import measure_fetched
 from autojacobin.search.kernels.selection import merge_topk
+from autojacobin.search.lists import ListQueries
 from autojacobin.search.queries import Queries
 from autojacobin.search.truth import LARGEST_EXPONENT, exact_squared_distances, ground_truth
 
 __all__ = [
     "ROWS_PER_CHUNK", "Chunk", "Neighbours", "SegmentFiles", "cut_into_chunks", "encode_chunk", "measure_chunk",
-    "search_chunk", "truth_chunk", "write_chunk",
+    "search_chunk", "search_lists_chunk", "truth_chunk", "write_chunk",
 ]  # fmt: skip
 
 ROWS_PER_CHUNK = 2**20
@@ -70,18 +72,24 @@ class Chunk:
 
 @dataclass(frozen=True)
 class SegmentFiles:
-    """A segment of an index on a path that every worker sees, and what is needed to open it."""
+    """A segment of an index on a path that every worker sees, and what is needed to open it.
+
+    ``hasher`` is the name of the hasher's file in the folder.
+    """
 
     folder: str
     record: SegmentRecord
     n_bits: int
     n_features: int
     keep_vectors: bool
+    id_kind: str | None
+    hasher: str
 
     def open(self) -> Segment:
         """Map the segment."""
+        about = self.n_bits, self.n_features, self.keep_vectors, self.id_kind
         try:
-            return open_segment(Files(Path(self.folder)), self.record, self.n_bits, self.n_features, self.keep_vectors)
+            return open_segment(Files(Path(self.folder)), self.record, *about)
         except FileNotFoundError as error:
             raise StorageError(
                 f"{error.filename} cannot be found from here: the index was changed meanwhile, or is not on a path "
@@ -119,6 +127,13 @@ def search_chunk(segment: SegmentFiles, queries: Queries, k: int) -> Neighbours:
     """The ``k`` nearest codes in one segment, or all of them if there are fewer."""
     found = segment.open()
     return nearest(queries, (found,), min(k, found.n_live))
+
+
+def search_lists_chunk(segment: SegmentFiles, queries: ListQueries, k: int) -> Neighbours:
+    """The ``k`` nearest codes in the lists of one segment, with whole distances; -1 where there are fewer."""
+    hasher = _hasher(str(Path(segment.folder) / segment.hasher))
+    assert isinstance(hasher, PartitionedAutoencoder)
+    return nearest_in_segment(hasher, queries, segment.open(), k)
 
 
 def measure_chunk(
@@ -202,5 +217,5 @@ def _squared_distances(points: npt.NDArray[Any], query: npt.NDArray[Any]) -> npt
 
 @lru_cache(maxsize=4)
 def _hasher(model: str) -> Hasher:
-    # the path of a model contains its checksum, so a cached one never goes stale
+    # no two models have the same path, so a cached one never goes stale
     return load(model)

@@ -18,7 +18,9 @@ from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import DataError
 from autojacobin.hashers import PartitionedAutoencoder
+from autojacobin.index.changes import State, shown_ids
 from autojacobin.index.folder import read_index
+from autojacobin.index.partitions import as_probes, prepared_for_lists, real_distances
 from autojacobin.index.segment import Segment
 from autojacobin.jobs.chunks import (
     ROWS_PER_CHUNK,
@@ -27,6 +29,7 @@ from autojacobin.jobs.chunks import (
     cut_into_chunks,
     measure_chunk,
     search_chunk,
+    search_lists_chunk,
     truth_chunk,
 )
 from autojacobin.jobs.executor import Executor, Task
@@ -38,6 +41,7 @@ from autojacobin.search.kernels.selection import merge_topk
 __all__ = ["search_index", "true_neighbours"]
 
 _BYTES_PER_RESULT = 2**26
+_QUERIES_AT_ONCE = 2**13
 
 
 def search_index(
@@ -49,8 +53,9 @@ def search_index(
     candidates: SupportsIndex | None = None,
     distance: str | None = None,
     rerank: bool = True,
+    probes: SupportsIndex | str | None = None,
     progress: Progress | None = None,
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Search an index with one task per segment; the result is that of ``Index.search``.
 
     Parameters
@@ -59,7 +64,7 @@ def search_index(
         Folder of an index on a path that every worker sees.
     executor : Executor
         What runs the tasks.
-    queries, k, candidates, distance, rerank
+    queries, k, candidates, distance, rerank, probes
         As in :meth:`autojacobin.Index.search`.
     progress : callable, optional
         Called as ``progress("searching", done, total)`` and ``progress("re-ranking", done, total)``.
@@ -67,36 +72,49 @@ def search_index(
     Returns
     -------
     distances, ids : arrays of shape (n_queries, k)
+        The ids are names if those of the index are.
     """
     where = os.path.abspath(as_path(path))
     hasher, manifest, segments = read_index(where)
     n = sum(segment.n_live for segment in segments)
     wanted = as_k(k, n, "the index")
     distance = as_distance(distance, hasher.distances)
-    if isinstance(hasher, PartitionedAutoencoder):
-        raise DataError(
-            "search_index does not search the lists of a PartitionedAutoencoder; open the index with Index.open and "
-            "search it there"
-        )
+    lists = as_probes(probes, hasher)
     if not rerank and candidates is not None:
         raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")
     if rerank and not manifest.keep_vectors:
         raise DataError("this index keeps no vectors to re-rank by; pass rerank=False, or build it with its vectors")
     depth = min(as_candidates(candidates, wanted), n) if rerank else wanted
     files = [
-        SegmentFiles(where, segment.record, manifest.n_bits, manifest.n_features, manifest.keep_vectors)
+        SegmentFiles(
+            where, segment.record, manifest.n_bits, manifest.n_features, manifest.keep_vectors, manifest.id_kind,
+            manifest.hasher.name,
+        )
         for segment in segments
-    ]
-    matrix = to_host(as_matrix(queries, type(hasher).__name__))
-    results = []
-    for block in _query_blocks(len(matrix), depth):
-        shared = executor.share(DISTANCES[distance].queries(hasher, matrix[block]))
-        tasks = [Task(search_chunk, (file, shared, depth), where) for file in files]
-        found = executor.merged("searching", tasks, merge_topk, depth, progress)
+    ]  # fmt: skip
+    matrix = to_host(as_matrix(manifest.metric.queries(queries), type(hasher).__name__))
+
+    def search(block: npt.NDArray[Any], probed: int | None) -> Neighbours:
+        prepared: Any = DISTANCES[distance].queries(hasher, block) if probed is None else None
+        if isinstance(hasher, PartitionedAutoencoder) and probed is not None:
+            prepared = prepared_for_lists(hasher, as_floats(block), segments, probed)
+        shared, work = executor.share(prepared), search_chunk if probed is None else search_lists_chunk
+        tasks = [Task(work, (file, shared, depth), where) for file in files]
+        found: Neighbours = executor.merged("searching", tasks, merge_topk, depth, progress)
+        if probed is not None:
+            found = real_distances(prepared, *found)
         if rerank:
-            found = _reranked(matrix[block], found[1], segments, files, wanted, executor, progress)
-        results.append(found)
-    return np.concatenate([part[0] for part in results]), np.concatenate([part[1] for part in results])
+            found = _reranked(block, found[1], segments, files, wanted, executor, progress)
+        short = np.flatnonzero(found[1][:, -1] < 0)  # their lists hold fewer than k codes
+        if len(short):
+            found[0][short], found[1][short] = search(block[short], as_probes("all", hasher))
+        return found
+
+    results = [search(matrix[block], lists) for block in _query_blocks(len(matrix), depth)]
+    numbers = np.concatenate([part[1] for part in results])
+    state = State(hasher, manifest.keep_vectors, segments, id_kind=manifest.id_kind)
+    distances = np.concatenate([part[0] for part in results])
+    return manifest.metric.values(matrix, distances) if rerank else distances, shown_ids(state, numbers)
 
 
 def true_neighbours(
@@ -148,7 +166,7 @@ def true_neighbours(
 
 def _query_blocks(n: int, k: int) -> Iterator[slice]:
     """Blocks of queries whose results over one segment stay small."""
-    step = max(1, _BYTES_PER_RESULT // (16 * k))
+    step = max(1, min(_QUERIES_AT_ONCE, _BYTES_PER_RESULT // (16 * k)))
     return (slice(start, start + step) for start in range(0, max(1, n), step))
 
 
@@ -172,7 +190,7 @@ def _reranked(
             pairs = np.stack([here // ids.shape[1], ids.ravel()[here]], axis=1)
             positions.append(here)
             tasks.append(Task(measure_chunk, (file, shared, pairs, dtype), file.folder))
-    squared: Any = np.empty(ids.size)
+    squared: Any = np.full(ids.size, np.inf)
     for number, distances in executor.each("re-ranking", tasks, progress):
         squared[positions[number]] = distances
     squared = squared.reshape(ids.shape)

@@ -1,0 +1,304 @@
+"""Searches among some of the vectors, against brute force over what the filter allows."""
+
+import uuid
+
+import numpy as np
+import pandas as pd
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autojacobin import LSH, BinaryAutoencoder, Index, PartitionedAutoencoder
+from autojacobin.errors import DataError
+from autojacobin.evaluation import ground_truth
+from autojacobin.index import filters, growth, segment
+from tests.index.index_model import by_hamming, by_reranking, small_hasher, vectors
+from tests.index.test_threads import in_threads
+
+N, K = 60, 5
+QUERIES = vectors(7, 9)
+
+
+def model_of(index):
+    return dict(zip(index.ids.tolist(), index.vectors(index.ids), strict=True))
+
+
+def padded(distances, ids, k):
+    missing = ((0, 0), (0, k - ids.shape[1]))
+    return np.pad(distances.astype(float), missing, constant_values=np.nan), np.pad(ids, missing, constant_values=-1)
+
+
+def brute_force(model, allowed, queries, k, rerank=True):
+    left = {id: vector for id, vector in model.items() if id in allowed}
+    if not left:
+        return np.full((len(queries), k), np.nan), np.full((len(queries), k), -1)
+    search = by_reranking if rerank else by_hamming
+    more = (len(left),) if rerank else ()
+    return padded(*search(left, small_hasher(), queries, min(k, len(left)), *more), k)
+
+
+def is_the_same(found, expected):
+    return np.array_equal(found[1], expected[1]) and np.allclose(found[0], expected[0], equal_nan=True)
+
+
+def several_segments():
+    """Three segments with ids in another order than the vectors, of two types, and removals."""
+    index = Index(small_hasher())
+    rng = np.random.default_rng(0)
+    ids = rng.permutation(200)[:N]
+    for start, dtype in ((0, "f4"), (20, "f8"), (40, "f4")):
+        rows = slice(start, start + 20)
+        columns = {"price": ids[rows] % 10, "lang": ["de" if id % 2 else "en" for id in ids[rows]]}
+        index.add(vectors(N, 1)[rows].astype(dtype), ids=ids[rows], payload=columns)
+    index.remove(ids[::7])
+    return index
+
+
+@given(
+    share=st.sampled_from([0, 0.02, 0.1, 0.3, 0.9, 1.0]),
+    seed=st.integers(0, 10**6),
+    rerank=st.booleans(),
+    form=st.sampled_from(["list", "array", "set", "mask", "mask as a list", "series"]),
+    copied_share=st.sampled_from([0, 1 / 8, 1]),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_filter_is_exact(share, seed, rerank, form, copied_share):
+    index = several_segments()
+    model = model_of(index)
+    allowed = set(index.ids[np.random.default_rng(seed).random(len(index)) < share].tolist())
+    mask = np.isin(index.ids, list(allowed))
+    among = {
+        "list": [*allowed, 10**9],  # an unknown id does not matter
+        "array": np.array([*allowed, *allowed], dtype=np.int64),
+        "set": allowed,
+        "mask": mask,
+        "mask as a list": mask.tolist(),
+        "series": pd.Series(mask),
+    }[form]
+    options = {"candidates": len(index)} if rerank else {"rerank": False, "distance": "hamming"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filters, "_COPIED_SHARE", copied_share)
+        found = index.search(QUERIES, K, among=among, **options)
+    assert is_the_same(found, brute_force(model, allowed, QUERIES, K, rerank))
+
+
+@pytest.mark.parametrize("copied_share", [0, 1 / 8, 1])
+def test_each_query_may_have_its_own_filter(monkeypatch, copied_share):
+    monkeypatch.setattr(filters, "_COPIED_SHARE", copied_share)
+    index = several_segments()
+    model, ids = model_of(index), index.ids
+    shared = ids[:9].tolist()
+    among = [shared, None, ids > 100, set(ids[5:30].tolist()), [], shared, ids[:2]]
+    allowed = [shared, ids, ids[ids > 100], ids[5:30], [], shared, ids[:2]]
+    distances, found = index.search(QUERIES, K, among=among, candidates=len(index))
+    for row, some in enumerate(allowed):
+        expected = brute_force(model, set(np.asarray(some).tolist()), QUERIES[row : row + 1], K)
+        assert is_the_same((distances[row : row + 1], found[row : row + 1]), expected)
+
+
+PRICE, LANG = pc.field("price"), pc.field("lang")
+CONDITIONS = [
+    ("price < 3", PRICE < 3, lambda id: id % 10 < 3),
+    ("lang == 'de' and price >= 5", (LANG == "de") & (PRICE >= 5), lambda id: id % 10 in (5, 7, 9)),
+    (
+        "price in (1, 2) or lang like 'e%'",
+        (PRICE == 1) | (PRICE == 2) | (LANG == "en"),
+        lambda id: id % 10 in (1, 2) or id % 2 == 0,
+    ),
+    ("price > 100", PRICE > 100, lambda id: id < 0),
+    ("true", pc.scalar(True), lambda id: id >= 0),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CONDITIONS)))
+def test_a_condition_is_a_filter_as_text_and_as_an_expression(number):
+    text, expression, holds = CONDITIONS[number]
+    index = several_segments()
+    model = model_of(index)
+    some = index.ids[::2]
+    for where in (text, expression):
+        found = index.search(QUERIES, K, where=where, candidates=len(index))
+        assert is_the_same(found, brute_force(model, {id for id in model if holds(id)}, QUERIES, K))
+        both = index.search(QUERIES, K, where=where, among=some, candidates=len(index))
+        assert is_the_same(both, brute_force(model, {id for id in some.tolist() if holds(id)}, QUERIES, K))
+
+
+def test_vectors_without_a_payload_meet_no_condition():
+    index = Index(small_hasher())
+    index.add(vectors(5), payload={"n": [1, None, 3, 4, 5]})
+    index.add(vectors(5, 1))
+    _, ids = index.search(QUERIES, 8, where="n > 0 or n is null")
+    assert set(ids[0]) == {0, 1, 2, 3, 4, -1}
+    _, ids = index.search(QUERIES, 8, where="n > 0")
+    assert set(ids[0]) == {0, 2, 3, 4, -1}
+
+
+@pytest.mark.parametrize("make", [str, lambda number: uuid.UUID(int=number)])
+def test_names_are_filters_too(make):
+    index = Index(small_hasher())
+    index.add(vectors(10), ids=[make(number) for number in range(10)])
+    index.add(vectors(10, 1), ids=[make(number) for number in range(8, 18)])
+    index.remove([make(3)])
+    among = [make(number) for number in (3, 9, 1, 1, 15, 77)]
+    distances, ids = index.search(QUERIES, 4, among=among)
+    assert set(ids[0][:3]) == {make(1), make(9), make(15)}
+    assert ids[0][3] is None
+    assert np.isnan(distances[:, 3]).all()
+    mask = np.isin(index.ids, among)
+    assert np.array_equal(index.search(QUERIES, 4, among=mask)[1], ids)
+    if make is str:
+        assert set(index.search(QUERIES, 1, among="15")[1][:, 0]) == {"15"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"among": np.ones(3, bool)}, r"True or False for each of the \d+ vectors, .* got bool of shape \(3,\)"),
+        ({"among": [True, *range(50)]}, "True or False for each"),
+        ({"among": ["a"]}, "ids must be a list of integers"),
+        ({"among": [1.5]}, "ids must be a list of integers"),
+        ({"among": [[1], [2]]}, "one filter for each of the 7 queries, got 2"),
+        ({"where": "nothing < 3"}, "where='nothing < 3' cannot be computed.*the columns are price"),
+        ({"where": "price <"}, "cannot be computed"),
+        ({"where": "price < 3; drop table x"}, "cannot be computed"),
+        ({"where": "price in (select 1 from read_csv('/etc/passwd'))"}, "cannot be computed"),
+        ({"where": ""}, "cannot be computed"),
+        ({"where": "lang < 3 + 'x'"}, "cannot be computed"),
+        ({"where": pc.field("nothing") < 3}, "cannot be computed.*the columns are price"),
+        ({"where": pc.field("price")}, "cannot be computed"),
+        ({"where": pc.field("price") == "x"}, "cannot be computed"),
+    ],
+)
+def test_a_wrong_filter_is_one_sentence(options, message):
+    index = several_segments()
+    with pytest.raises(DataError, match=message) as caught:
+        index.search(QUERIES, K, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_columns_with_awkward_names_can_be_filtered():
+    index = Index(small_hasher())
+    index.add(vectors(4), payload={"__row": [5, 6, 7, 8], "a b": [1, 2, 3, 4], "A b": [1, 1, 1, 1]})
+    assert set(index.search(QUERIES, 2, where=pc.field("__row") > 6)[1][0]) == {2, 3}
+    with pytest.raises(DataError, match="does not distinguish capital letters"):
+        index.search(QUERIES, 1, where='"a b" > 1')
+    other = Index(small_hasher())
+    other.add(vectors(4), payload={"__row": [5, 6, 7, 8], "a b": [1, 2, 3, 4]})
+    assert set(other.search(QUERIES, 2, where='__row > 6 and "a b" > 0')[1][0]) == {2, 3}
+
+
+# Lists and recall
+
+
+def clusters(n, seed=0):
+    """Points around 40 centres on a surface, so that neighbours mean something."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(7).normal(size=(40, 16)) * 3
+    return (centres[rng.integers(0, 40, n)] + rng.normal(size=(n, 16))).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def with_lists():
+    base = clusters(6_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment, "_FEWEST_IN_LISTS", 1)
+        index = Index(PartitionedAutoencoder(24, n_lists=16, n_iterations=3, random_state=0).fit(base[:3000]))
+        index.add(base[:4_000])
+        index.add(base[4_000:])
+        index.remove(np.arange(0, 6_000, 11))
+    return index, base
+
+
+def truth_among(base, allowed, queries, k):
+    return allowed[ground_truth(base[allowed], queries, k)]
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("options", [{"recall": 1}, {"probes": "all", "candidates": 6_000}])
+def test_lists_are_exact_within_a_filter_if_all_are_scanned(with_lists, share, options):
+    index, base = with_lists
+    allowed = index.ids[np.random.default_rng(1).random(len(index)) < share]
+    if "candidates" in options:
+        options = options | {"candidates": len(index)}
+    k = min(K, len(allowed))
+    _, ids = index.search(clusters(10, 3), K, among=allowed, **options)
+    assert np.array_equal(ids[:, :k], truth_among(base, allowed, clusters(10, 3), k))
+
+
+def test_few_probes_find_what_is_allowed_even_if_it_is_far_away(with_lists):
+    index, _ = with_lists
+    for options in ({}, {"probes": 1}, {"rerank": False}, {"probes": 1, "rerank": False}):
+        distances, ids = index.search(clusters(10, 3), 4, among=[1, 2, 3], **options)
+        assert {tuple(sorted(row)) for row in ids.tolist()} == {(-1, 1, 2, 3)}
+        assert np.isnan(distances[:, 3]).all()
+        assert np.isfinite(distances[:, :3]).all()
+
+
+def test_an_index_that_made_its_lists_is_filtered(monkeypatch):
+    monkeypatch.setattr(growth, "_FEWEST_VECTORS", 200)
+    base = clusters(1_000)
+    index = Index(BinaryAutoencoder(16, n_iterations=2, random_state=0).fit(base), partitions="auto")
+    index.add(base, ids=[f"n{row}" for row in range(1_000)], payload={"row": np.arange(1_000)})
+    assert index.info()["lists"]
+    allowed = np.arange(0, 1_000, 3)
+    _, ids = index.search(clusters(5, 3), K, where="row % 3 == 0", recall=1)
+    expected = truth_among(base, allowed, clusters(5, 3), K)
+    assert ids.tolist() == [[f"n{row}" for row in rows] for rows in expected.tolist()]
+
+
+@pytest.mark.parametrize("lists", [False, True])
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
+def test_a_wanted_recall_is_kept_within_a_random_filter(monkeypatch, lists, share):
+    monkeypatch.setattr(filters, "_EXACT_UP_TO", 50)  # so that the choice matters for a small index
+    base, queries = clusters(12_000), clusters(300, 3)
+    if lists:
+        hasher = PartitionedAutoencoder(24, n_lists=32, n_iterations=3, random_state=0).fit(base[:4000])
+    else:
+        hasher = LSH(32, random_state=0).fit(base)
+    index = Index(hasher)
+    index.add(base)
+    allowed = np.flatnonzero(np.random.default_rng(5).random(len(base)) < share)
+    _, ids = index.search(queries, 10, among=allowed, recall=0.95)
+    true = truth_among(base, allowed, queries, 10)
+    hits = np.array([len(set(row) & set(wanted)) / 10 for row, wanted in zip(ids.tolist(), true.tolist(), strict=True)])
+    assert set(ids.ravel()) <= set(allowed)
+    error = hits.std() / np.sqrt(len(hits))
+    assert hits.mean() >= 0.95 - 3 * error
+
+
+# Threads
+
+
+def test_threads_search_with_filters_while_another_changes_the_index(tmp_path):
+    with Index.create(tmp_path / "index", small_hasher()) as index:
+        index.add(vectors(50), ids=[f"kept {row}" for row in range(50)], payload={"n": np.arange(50)})
+        done = []
+
+        def search(**options):
+            def work():
+                while not done:
+                    _, ids, table = index.search(QUERIES, 30, columns=["n"], **options)
+                    for id, n in zip(ids.ravel().tolist(), table["n"].to_pylist(), strict=True):
+                        assert (id is None) == (n is None)
+                        assert id is None or id == (f"kept {n}" if n < 50 else f"new {n}")
+                        assert n is None or n % 2 == 0
+
+            return work
+
+        def change():
+            try:
+                for step in range(50, 65):
+                    names = [f"new {step}", f"kept {step - 50}"]
+                    index.add(vectors(2, step), ids=names, payload={"n": [step, step - 50]})
+                    if step % 3 == 0:
+                        index.remove([f"new {step}"])
+                    if step % 5 == 0:
+                        index.compact()
+            finally:
+                done.append(True)
+
+        evens = [f"kept {n}" for n in range(0, 50, 2)]
+        in_threads(search(where="n % 2 == 0"), search(among=evens), change)
+        assert len(index) == 60
+        index.verify()
