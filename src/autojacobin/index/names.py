@@ -93,7 +93,7 @@ class NameTable(NamedTuple):
     def of(cls, names: Sequence[bytes]) -> NameTable:
         """Make the table of some names."""
         hashes = _hashes(names)
-        places = np.argsort(hashes, kind="stable").astype(np.uint32)
+        places = np.argsort(hashes).astype(np.uint32)
         ends = np.cumsum(np.fromiter(map(len, names), np.int64, len(names)))
         return cls(np.frombuffer(b"".join(names), dtype=np.uint8), ends, hashes[places], places)
 
