@@ -31,7 +31,7 @@ pytestmark = [
 
 FILES = {"index.py", "folder.py", "storage.py", "lock.py"}
 FUNCTIONS = {
-    "_change", "_change_on_disk", "_settle", "_read_again", "_write_state", "commit", "check_writable", "settle",
+    "_change", "_change_on_disk", "_settle", "_read_again", "write_state", "commit", "check_writable", "settle",
     "take_lock", "acquire", "release", "write_whole", "prepare", "_write_file", "mark_unfinished", "create", "save",
 }  # fmt: skip
 

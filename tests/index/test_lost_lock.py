@@ -188,7 +188,7 @@ def test_verify_does_not_depend_on_the_folder_that_a_writer_lets_go(tmp_path, mo
 def test_an_interrupted_close_gives_the_lock_back(tmp_path, monkeypatch):
     index = Index.create(tmp_path / "index", small_hasher())
     with monkeypatch.context() as patch:
-        patch.setattr("autojacobin.index.index.replace", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("autojacobin.index.holder.replace", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             index.close()
     with Index.open(tmp_path / "index") as other:

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import copy
-import math
 import os
-import threading
-import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, NamedTuple, SupportsIndex
+from collections.abc import Iterator, Sequence
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +14,11 @@ from sklearn.base import clone
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
-from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
+from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import Hasher, OwnCodes, PartitionedAutoencoder
 from autojacobin.hashers.base import as_vectors, check_fitted
 from autojacobin.hashers.parameters import check_parameters
-from autojacobin.index.calibration import Calibration, Calibrator, as_recall
+from autojacobin.index.calibration import Calibration, as_recall
 from autojacobin.index.changes import (
     Change,
     NewIds,
@@ -38,26 +32,23 @@ from autojacobin.index.changes import (
     shown_ids,
     stored_parts,
 )
-from autojacobin.index.files import clear_os_errors
-from autojacobin.index.filters import filters_of_queries, restricted, widened
+from autojacobin.index.filters import filters_of_queries
 from autojacobin.index.folder import IndexFolder
 from autojacobin.index.growth import as_partitions, encode_again, grown_hasher, has_drifted, retrained, training_sample
-from autojacobin.index.manifest import Manifest
+from autojacobin.index.holder import StateHolder, write_state
 from autojacobin.index.metrics import Metric
-from autojacobin.index.partitions import as_probes, choose_in_lists, search_lists
+from autojacobin.index.partitions import as_probes
 from autojacobin.index.payload import as_payload, from_frame, matching, neighbours_frame, replaced
+from autojacobin.index.searcher import How, Searcher
 from autojacobin.index.searching import (
     codes_at,
     fetch,
     in_id_order,
-    nearest,
-    nearest_vectors,
     payload_of,
-    prepared_queries,
 )
-from autojacobin.index.segment import Part, Segment, write_segments
-from autojacobin.index.storage import MANIFEST_NAME, MemoryStore, Store
-from autojacobin.search.arguments import as_candidates, as_count, as_k
+from autojacobin.index.segment import Part, Segment
+from autojacobin.index.storage import Store
+from autojacobin.search.arguments import as_count, as_k
 from autojacobin.search.distances import as_distance
 
 __all__ = ["Index"]
@@ -65,7 +56,7 @@ __all__ = ["Index"]
 Segments = tuple[Segment, ...]
 
 
-class Index:
+class Index(StateHolder):
     """Vectors that can be searched by their codes, and re-ranked by their Euclidean distance.
 
     ``Index(hasher)`` lives in memory and is written by :meth:`save`. An index from :meth:`create` or :meth:`open`
@@ -125,12 +116,7 @@ class Index:
         check_fitted(hasher)
         lists = as_partitions(partitions, hasher, bool(keep_vectors))
         measure = metric if isinstance(metric, Metric) else Metric(metric)
-        self._state = State(copy.copy(hasher), bool(keep_vectors), partitions=lists, metric=measure)
-        self._folder: IndexFolder | None = None
-        self._check = True
-        self._closed = False
-        self._calibrator = Calibrator()
-        self._new_mutex()
+        super().__init__(State(copy.copy(hasher), bool(keep_vectors), partitions=lists, metric=measure))
 
     @classmethod
     def create(
@@ -256,24 +242,6 @@ class Index:
             raise
         return index
 
-    def _placed(
-        self, path: str | os.PathLike[str], parts: Iterator[Part], next_id: int, id_kind: str | None = None
-    ) -> Index:
-        """Move an empty index into a folder, with parts that are encoded already, which ``repair`` has; or fail."""
-        folder = IndexFolder(path)
-        try:
-            folder.prepare()
-            if folder.store.read_manifest() is not None:
-                raise StorageError(
-                    f"{folder.path} holds an index already; open it with Index.open, or give another path"
-                )
-            self._state = _write_state(replace(self._state, next_id=next_id, id_kind=id_kind), folder, parts)
-        except BaseException:
-            folder.release()
-            raise
-        self._folder = folder
-        return self
-
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, check: bool = True) -> Index:
         """Open an index in a folder. Codes and vectors are memory-mapped, and read when they are needed.
@@ -310,11 +278,6 @@ class Index:
     def hasher(self) -> Hasher:
         """The hasher that makes the codes."""
         return self._state.hasher
-
-    @property
-    def path(self) -> Path | None:
-        """Folder of the index, or nothing if it lives in memory."""
-        return self._folder.path if self._folder is not None else None
 
     @property
     def ids(self) -> npt.NDArray[Any]:
@@ -523,7 +486,7 @@ class Index:
             return
         try:
             folder.prepare()
-            _write_state(state, folder, iter(()))
+            write_state(state, folder, iter(()))
         finally:
             folder.release()
 
@@ -605,15 +568,15 @@ class Index:
             raise DataError(f"recall chooses how many lists to scan, got probes={probes!r} besides; leave out either")
         queries = state.metric.queries(self._packed(queries))
         as_vectors(state.hasher, queries)
-        how = _How(wanted, distance, rerank, candidates, recall, probes)
-        filters = filters_of_queries(among, len(queries))
+        how = How(wanted, distance, rerank, candidates, recall, probes)
+        searcher, filters = Searcher(state, self._calibrator), filters_of_queries(among, len(queries))
         if filters is None:
-            distances, numbers = self._nearest(state, queries, how, among, where)
+            distances, numbers = searcher.nearest(queries, how, among, where)
         else:
             matrix = as_matrix(queries, type(state.hasher).__name__)
             distances, numbers = np.empty((len(matrix), wanted)), np.empty((len(matrix), wanted), dtype=np.int64)
             for filter, rows in filters:
-                distances[rows], numbers[rows] = self._nearest(state, matrix[rows], how, filter, where)
+                distances[rows], numbers[rows] = searcher.nearest(matrix[rows], how, filter, where)
         if rerank:
             distances = state.metric.values(queries, distances)
         ids = shown_ids(state, numbers)
@@ -632,57 +595,6 @@ class Index:
                 f"the codes of this index have {hasher.n_bits} bits, got codes of {vectors.n_bits}; pass others"
             )
         return vectors.to_packed(bitorder=hasher.bitorder)
-
-    def _nearest(
-        self, state: State, queries: Any, how: _How, among: Any, where: Any
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-        """Distances and numbers of the nearest vectors that a filter allows; NaN and -1 where there are too few."""
-        view, k, candidates, probes = state, how.k, how.candidates, how.probes
-        if among is not None or where is not None:
-            if isinstance(state.hasher, PartitionedAutoencoder):
-                for segment in state.segments:
-                    segment.lists(state.hasher)  # kept with the whole segment
-            view = restricted(state, among, where)
-            k = min(how.k, view.n_live)
-        if not k:
-            return _padded(np.empty((len(queries), 0)), np.empty((len(queries), 0), dtype=np.int64), how.k)
-        lists = as_probes(probes, state.hasher)
-        if how.recall is not None and view is state:
-            chosen = self._chosen(state, k, how.recall, how.distance)
-            candidates, lists = chosen.candidates, chosen.probes
-        elif how.recall is not None or (view is not state and probes is None and lists is not None):
-            candidates, lists = self._chosen_for(state, view, how, lists)
-        number = min(as_candidates(candidates, k), view.n_live) if how.rerank else k
-        floats = as_floats(to_host(as_matrix(queries, type(state.hasher).__name__))) if how.rerank or lists else queries
-        if isinstance(state.hasher, PartitionedAutoencoder) and lists is not None:
-            found = search_lists(state.hasher, floats, view.segments, k, number if how.rerank else None, lists)
-        elif how.rerank:
-            prepared = prepared_queries(state.hasher, queries, how.distance)
-            found = nearest_vectors(floats, prepared, view.segments, number, k)
-        else:
-            found = nearest(prepared_queries(state.hasher, queries, how.distance), view.segments, number)
-        return found if k == how.k else _padded(*found, how.k)
-
-    def _chosen_for(
-        self, state: State, view: State, how: _How, lists: int | None
-    ) -> tuple[SupportsIndex | None, int | None]:
-        """Candidates and probes among what a filter leaves.
-
-        The k nearest of a share of the vectors are among the k / share nearest of all, if the filter does not depend on
-        the vectors. So what these take is learned, and of its candidates the share is taken.
-        """
-        everything = view.n_live, as_probes("all", state.hasher) if lists is not None else None
-        k = widened(how.k, state, view)
-        if how.recall is None:  # only the lists are to be chosen: as many codes as without the filter
-            assert lists is not None
-            share = view.n_live / state.n_live
-            most = everything[1] or lists
-            return how.candidates, most if k is None else min(most, math.ceil(lists / share))
-        if k is None or how.recall == 1:
-            return everything
-        chosen = self._chosen(state, k, how.recall, how.distance)
-        expected = chosen.candidates * view.n_live / state.n_live
-        return max(how.k, math.ceil(expected + 3 * math.sqrt(expected))), chosen.probes
 
     def calibrated(
         self, k: SupportsIndex, recall: float, *, distance: str | None = None, queries: Any = None
@@ -731,196 +643,12 @@ class Index:
             matrix = to_host(as_vectors(state.hasher, state.metric.queries(queries)))
             as_floats(matrix)  # refuses what is not finite
             self._calibrator.ask_with(matrix, share)
-        return self._chosen(state, wanted, share, distance)
-
-    def _chosen(self, state: State, k: int, recall: float, distance: str) -> Calibration:
-        wanted, segments = as_recall(recall), state.segments
-        if wanted == 1:
-            n_lists = as_probes("all", state.hasher) if isinstance(state.hasher, PartitionedAutoencoder) else None
-            return Calibration(k, 1.0, distance, state.n_live, 1.0, 1.0, 0, n_lists)
-        if isinstance(state.hasher, PartitionedAutoencoder):
-            return choose_in_lists(self._calibrator, state.hasher, segments, k, wanted, distance, state.metric)
-
-        def nearest_codes(queries: Any, number: int) -> tuple[Any, Any]:
-            return nearest(prepared_queries(state.hasher, queries, distance), segments, number)
-
-        chosen = self._calibrator.choose(segments, k, wanted, distance, nearest_codes, metric=state.metric)
-        assert chosen is not None  # all candidates are enough
-        return chosen
-
-    # On disk
-
-    def verify(self) -> None:
-        """Read every byte of the newest state on disk, and raise a FormatError that names the first damaged file.
-
-        Structure is checked too: ids ascend and live once, rows are within the vectors, sizes and counts agree.
-        """
-        self._check_open()
-        if self._folder is not None:
-            folder = IndexFolder(
-                self._folder.path
-            )  # another one: this one's folder may be let go by another thread meanwhile
-            folder.newest(folder.verify)
-
-    def refresh(self) -> None:
-        """Go to the newest state on disk; an index in memory has no other."""
-        with self._mutex:
-            self._check_open()
-            if self._folder is not None:
-                self._read_again(self._folder)
-
-    def close(self) -> None:
-        """Let go of files and of the right to write; the index cannot be used afterwards."""
-        with self._mutex:
-            try:
-                self._closed = True  # first: who reads the empty state afterwards learns that it is none
-                self._state = replace(self._state, segments=())
-            finally:
-                if self._folder is not None:
-                    self._folder.release()
-
-    def __enter__(self) -> Index:
-        self._check_open()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        if self._folder is not None:
-            raise DataTypeError(
-                f"an index in a folder cannot be copied or pickled, got {self!r}, because its lock belongs to one "
-                "object; use Index.open(index.path) for another one, or Index.save for a copy"
-            )
-        return {name: value for name, value in self.__dict__.items() if name not in ("_mutex", "_calibrator")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._calibrator = Calibrator()
-        self._new_mutex()
-
-    # How it is done
-
-    def _new_mutex(self) -> None:
-        self._mutex = threading.RLock()
-        self._changing = False
-        _INDEXES.add(self)
+        return Searcher(state, self._calibrator).chosen(wanted, share, distance)
 
     def _present(self, ids: Any) -> tuple[State, npt.NDArray[np.int64]]:
         """The state, and the ids as an array, all of which live in it."""
         state = self._open_state()
         return state, numbers_of(state, ids, "read")
-
-    def _open_state(self) -> State:
-        """The state now, after a check that it is not the empty one of a closed index."""
-        state = self._state
-        self._check_open()
-        return state
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise DataError("this index is closed; open it again with Index.open")
-
-    def _change(self, change: Callable[[State, Store], Change | None]) -> None:
-        """Replace the state by what ``change`` makes of it, one change at a time, all of it or nothing.
-
-        The new state is adopted as soon as it is committed, before files of the old one are deleted. Whatever
-        exception comes, from wherever, the state is then read again from the disk: at once, and if that fails too, at
-        the beginning of the next change.
-        """
-        with self._mutex:
-            self._check_open()
-            if self._changing:
-                raise DataError(
-                    "an index cannot be changed while the same thread changes it, got a change by a signal handler or "
-                    "by the iterator that add reads from; make one change after the other"
-                )
-            try:
-                self._changing = True
-                if self._folder is None:
-                    self._change_in_memory(change)
-                else:
-                    self._change_on_disk(self._folder, change)
-            finally:
-                self._changing = False
-
-    def _change_in_memory(self, change: Callable[[State, Store], Change | None]) -> None:
-        made = change(self._state, MemoryStore())
-        if made is not None:
-            self._state = _following(self._state, made)
-            self._calibrator.count_changes(made.n_changed)
-
-    def _change_on_disk(self, folder: IndexFolder, change: Callable[[State, Store], Change | None]) -> None:
-        if not folder.lock.held:
-            folder.take_lock()
-        folder.check_writable()
-        if not folder.settled:
-            self._settle(folder)
-        try:
-            folder.settled = False
-            state = self._state
-            assert state.manifest is not None
-            made = change(state, folder.store)
-            if made is not None:
-                records = tuple(segment.record for segment in made.segments)
-                manifest = state.manifest.followed_by(
-                    segments=records, next_id=made.next_id, id_kind=made.id_kind or state.id_kind
-                )
-                if made.hasher is not None:
-                    manifest = replace(
-                        manifest, hasher=folder.write_hasher(made.hasher), n_bits=int(made.hasher.n_bits)
-                    )
-                new = replace(_following(state, made), manifest=manifest)
-                folder.commit(manifest)
-                self._state = new
-                folder.sweep(manifest)
-                self._calibrator.count_changes(made.n_changed)
-            folder.settled = True
-        except BaseException:
-            with suppress(OSError, AutoJacobinError):  # then the next change begins with it
-                self._settle(folder)
-            raise
-
-    def _settle(self, folder: IndexFolder) -> None:
-        """Adopt the state on the disk, after a change that ended in an exception or when the lock was just taken."""
-        with clear_os_errors(folder.path, "write to"):
-            folder.store.files.sync_folder()
-            self._read_again(folder)
-            folder.settle()
-
-    def _read_again(self, folder: IndexFolder) -> None:
-        """Adopt the newest state on the disk."""
-
-        def read(manifest: Manifest) -> State:
-            before = self._state
-            if manifest == before.manifest:
-                return before
-            same = before.manifest is not None and before.manifest.hasher == manifest.hasher
-            hasher = before.hasher if same else folder.read_hasher(manifest)
-            segments = folder.read_segments(manifest, check=self._check)
-            return State(
-                hasher, manifest.keep_vectors, segments, manifest.next_id, manifest, manifest.partitions,
-                manifest.id_kind, manifest.metric,
-            )  # fmt: skip
-
-        state = folder.newest(read)
-        if state is not self._state:
-            self._calibrator.forget()
-        self._state = state
-
-
-_INDEXES: weakref.WeakSet[Index] = weakref.WeakSet()
-
-
-def _renew_mutexes() -> None:
-    """Give a forked child mutexes of its own; another thread of the parent may have held the old ones."""
-    for index in list(_INDEXES):
-        index._new_mutex()
-        index._calibrator.renew_lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_mutexes)
 
 
 def own_codes(n_bits: SupportsIndex, bitorder: BitOrder) -> OwnCodes:
@@ -928,55 +656,6 @@ def own_codes(n_bits: SupportsIndex, bitorder: BitOrder) -> OwnCodes:
     hasher = OwnCodes(as_count("n_bits", n_bits), bitorder=bitorder)
     check_parameters(hasher, hasher._limits)
     return hasher
-
-
-class _How(NamedTuple):
-    """How to search: the checked arguments of ``Index.search``."""
-
-    k: int
-    distance: str
-    rerank: bool
-    candidates: SupportsIndex | None
-    recall: float | None
-    probes: SupportsIndex | str | None
-
-
-def _padded(
-    distances: npt.NDArray[Any], numbers: npt.NDArray[np.int64], k: int
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Fill up to ``k`` columns with NaN and -1."""
-    missing = ((0, 0), (0, k - distances.shape[1]))
-    floats = distances.astype(np.float64, copy=False)
-    return np.pad(floats, missing, constant_values=np.nan), np.pad(numbers, missing, constant_values=-1)
-
-
-def _following(state: State, made: Change) -> State:
-    """The state that a change makes."""
-    return replace(
-        state, segments=made.segments, next_id=made.next_id, hasher=made.hasher or state.hasher,
-        id_kind=made.id_kind or state.id_kind,
-    )  # fmt: skip
-
-
-def _write_state(state: State, folder: IndexFolder, parts: Iterator[Part]) -> State:
-    """Write a whole state and more parts into a folder of which the lock is held, and give it as it is there."""
-    segments: Segments = ()
-
-    def write() -> Manifest:
-        nonlocal segments
-        content = folder.store.read_manifest()
-        before = 0 if content is None else Manifest.from_bytes(content, folder.path / MANIFEST_NAME).generation
-        hasher = folder.write_hasher(state.hasher)
-        copies = tuple(segment.copied_to(folder.store) for segment in state.segments)
-        segments = copies + tuple(write_segments(parts, folder.store, state.hasher))
-        return Manifest(
-            before + 1, int(state.hasher.n_bits), int(state.hasher.n_features_in_), state.keep_vectors,
-            state.next_id, hasher, tuple(segment.record for segment in segments), state.partitions, state.id_kind,
-            state.metric,
-        )  # fmt: skip
-
-    manifest = folder.write_whole(write)
-    return replace(state, segments=segments, manifest=manifest)
 
 
 def _check_vectors_kept(state: State) -> None:

@@ -1,0 +1,252 @@
+"""What holds the state of an index: who may change it, and how a change reaches the disk."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
+from autojacobin.index.calibration import Calibrator
+from autojacobin.index.changes import Change, State
+from autojacobin.index.files import clear_os_errors
+from autojacobin.index.folder import IndexFolder
+from autojacobin.index.manifest import Manifest
+from autojacobin.index.segment import Part, Segment, write_segments
+from autojacobin.index.storage import MANIFEST_NAME, MemoryStore, Store
+
+__all__ = ["StateHolder", "write_state"]
+
+Held = TypeVar("Held", bound="StateHolder")
+
+
+class StateHolder:
+    """A state in memory, or the newest one of a folder, and its changes, one at a time."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._folder: IndexFolder | None = None
+        self._check = True
+        self._closed = False
+        self._calibrator = Calibrator()
+        self._new_mutex()
+
+    @property
+    def path(self) -> Path | None:
+        """Folder of the index, or nothing if it lives in memory."""
+        return self._folder.path if self._folder is not None else None
+
+    def verify(self) -> None:
+        """Read every byte of the newest state on disk, and raise a FormatError that names the first damaged file.
+
+        Structure is checked too: ids ascend and live once, rows are within the vectors, sizes and counts agree.
+        """
+        self._check_open()
+        if self._folder is not None:
+            folder = IndexFolder(self._folder.path)  # another one: another thread may let go of this one meanwhile
+            folder.newest(folder.verify)
+
+    def refresh(self) -> None:
+        """Go to the newest state on disk; an index in memory has no other."""
+        with self._mutex:
+            self._check_open()
+            if self._folder is not None:
+                self._read_again(self._folder)
+
+    def close(self) -> None:
+        """Let go of files and of the right to write; the index cannot be used afterwards."""
+        with self._mutex:
+            try:
+                self._closed = True  # first: who reads the empty state afterwards learns that it is none
+                self._state = replace(self._state, segments=())
+            finally:
+                if self._folder is not None:
+                    self._folder.release()
+
+    def __enter__(self: Held) -> Held:
+        self._check_open()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._folder is not None:
+            raise DataTypeError(
+                f"an index in a folder cannot be copied or pickled, got {self!r}, because its lock belongs to one "
+                "object; use Index.open(index.path) for another one, or Index.save for a copy"
+            )
+        return {name: value for name, value in self.__dict__.items() if name not in ("_mutex", "_calibrator")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._calibrator = Calibrator()
+        self._new_mutex()
+
+    def _new_mutex(self) -> None:
+        self._mutex = threading.RLock()
+        self._changing = False
+        _INDEXES.add(self)
+
+    def _placed(
+        self: Held, path: str | os.PathLike[str], parts: Iterator[Part], next_id: int, id_kind: str | None = None
+    ) -> Held:
+        """Move an empty index into a folder, with parts that are encoded already, which ``repair`` has; or fail."""
+        folder = IndexFolder(path)
+        try:
+            folder.prepare()
+            if folder.store.read_manifest() is not None:
+                raise StorageError(
+                    f"{folder.path} holds an index already; open it with Index.open, or give another path"
+                )
+            self._state = write_state(replace(self._state, next_id=next_id, id_kind=id_kind), folder, parts)
+        except BaseException:
+            folder.release()
+            raise
+        self._folder = folder
+        return self
+
+    def _open_state(self) -> State:
+        """The state now, after a check that it is not the empty one of a closed index."""
+        state = self._state
+        self._check_open()
+        return state
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DataError("this index is closed; open it again with Index.open")
+
+    def _change(self, change: Callable[[State, Store], Change | None]) -> None:
+        """Replace the state by what ``change`` makes of it, one change at a time, all of it or nothing.
+
+        The new state is adopted as soon as it is committed, before files of the old one are deleted. Whatever
+        exception comes, from wherever, the state is then read again from the disk: at once, and if that fails too, at
+        the beginning of the next change.
+        """
+        with self._mutex:
+            self._check_open()
+            if self._changing:
+                raise DataError(
+                    "an index cannot be changed while the same thread changes it, got a change by a signal handler or "
+                    "by the iterator that add reads from; make one change after the other"
+                )
+            try:
+                self._changing = True
+                if self._folder is None:
+                    self._change_in_memory(change)
+                else:
+                    self._change_on_disk(self._folder, change)
+            finally:
+                self._changing = False
+
+    def _change_in_memory(self, change: Callable[[State, Store], Change | None]) -> None:
+        made = change(self._state, MemoryStore())
+        if made is not None:
+            self._state = _following(self._state, made)
+            self._calibrator.count_changes(made.n_changed)
+
+    def _change_on_disk(self, folder: IndexFolder, change: Callable[[State, Store], Change | None]) -> None:
+        if not folder.lock.held:
+            folder.take_lock()
+        folder.check_writable()
+        if not folder.settled:
+            self._settle(folder)
+        try:
+            folder.settled = False
+            state = self._state
+            assert state.manifest is not None
+            made = change(state, folder.store)
+            if made is not None:
+                records = tuple(segment.record for segment in made.segments)
+                manifest = state.manifest.followed_by(
+                    segments=records, next_id=made.next_id, id_kind=made.id_kind or state.id_kind
+                )
+                if made.hasher is not None:
+                    manifest = replace(
+                        manifest, hasher=folder.write_hasher(made.hasher), n_bits=int(made.hasher.n_bits)
+                    )
+                new = replace(_following(state, made), manifest=manifest)
+                folder.commit(manifest)
+                self._state = new
+                folder.sweep(manifest)
+                self._calibrator.count_changes(made.n_changed)
+            folder.settled = True
+        except BaseException:
+            with suppress(OSError, AutoJacobinError):  # then the next change begins with it
+                self._settle(folder)
+            raise
+
+    def _settle(self, folder: IndexFolder) -> None:
+        """Adopt the state on the disk, after a change that ended in an exception or when the lock was just taken."""
+        with clear_os_errors(folder.path, "write to"):
+            folder.store.files.sync_folder()
+            self._read_again(folder)
+            folder.settle()
+
+    def _read_again(self, folder: IndexFolder) -> None:
+        """Adopt the newest state on the disk."""
+
+        def read(manifest: Manifest) -> State:
+            before = self._state
+            if manifest == before.manifest:
+                return before
+            same = before.manifest is not None and before.manifest.hasher == manifest.hasher
+            hasher = before.hasher if same else folder.read_hasher(manifest)
+            segments = folder.read_segments(manifest, check=self._check)
+            return State(
+                hasher, manifest.keep_vectors, segments, manifest.next_id, manifest, manifest.partitions,
+                manifest.id_kind, manifest.metric,
+            )  # fmt: skip
+
+        state = folder.newest(read)
+        if state is not self._state:
+            self._calibrator.forget()
+        self._state = state
+
+
+_INDEXES: weakref.WeakSet[StateHolder] = weakref.WeakSet()
+
+
+def _renew_mutexes() -> None:
+    """Give a forked child mutexes of its own; another thread of the parent may have held the old ones."""
+    for index in list(_INDEXES):
+        index._new_mutex()
+        index._calibrator.renew_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_mutexes)
+
+
+def _following(state: State, made: Change) -> State:
+    """The state that a change makes."""
+    return replace(
+        state, segments=made.segments, next_id=made.next_id, hasher=made.hasher or state.hasher,
+        id_kind=made.id_kind or state.id_kind,
+    )  # fmt: skip
+
+
+def write_state(state: State, folder: IndexFolder, parts: Iterator[Part]) -> State:
+    """Write a whole state and more parts into a folder of which the lock is held, and give it as it is there."""
+    segments: tuple[Segment, ...] = ()
+
+    def write() -> Manifest:
+        nonlocal segments
+        content = folder.store.read_manifest()
+        before = 0 if content is None else Manifest.from_bytes(content, folder.path / MANIFEST_NAME).generation
+        hasher = folder.write_hasher(state.hasher)
+        copies = tuple(segment.copied_to(folder.store) for segment in state.segments)
+        segments = copies + tuple(write_segments(parts, folder.store, state.hasher))
+        return Manifest(
+            before + 1, int(state.hasher.n_bits), int(state.hasher.n_features_in_), state.keep_vectors,
+            state.next_id, hasher, tuple(segment.record for segment in segments), state.partitions, state.id_kind,
+            state.metric,
+        )  # fmt: skip
+
+    manifest = folder.write_whole(write)
+    return replace(state, segments=segments, manifest=manifest)

@@ -1,0 +1,118 @@
+"""How a search of an index is carried out: filter, lists, candidates and re-ranking."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.core.arrays import to_host
+from autojacobin.core.vectors import as_floats, as_matrix
+from autojacobin.hashers import PartitionedAutoencoder
+from autojacobin.index.calibration import Calibration, Calibrator, as_recall
+from autojacobin.index.changes import State
+from autojacobin.index.filters import restricted, widened
+from autojacobin.index.partitions import as_probes, choose_in_lists, search_lists
+from autojacobin.index.searching import nearest, nearest_vectors, prepared_queries
+from autojacobin.search.arguments import as_candidates
+
+__all__ = ["How", "Searcher"]
+
+
+class How(NamedTuple):
+    """How to search: the checked arguments of ``Index.search``."""
+
+    k: int
+    distance: str
+    rerank: bool
+    candidates: SupportsIndex | None
+    recall: float | None
+    probes: SupportsIndex | str | None
+
+
+@dataclass(frozen=True)
+class Searcher:
+    """Searches a state. What a wanted recall takes is learned by the calibrator and kept there."""
+
+    state: State
+    calibrator: Calibrator
+
+    def nearest(
+        self, queries: Any, how: How, among: Any = None, where: Any = None
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Distances and numbers of the nearest vectors that a filter allows; NaN and -1 where there are too few."""
+        state = self.state
+        view, k, candidates, probes = state, how.k, how.candidates, how.probes
+        if among is not None or where is not None:
+            if isinstance(state.hasher, PartitionedAutoencoder):
+                for segment in state.segments:
+                    segment.lists(state.hasher)  # kept with the whole segment
+            view = restricted(state, among, where)
+            k = min(how.k, view.n_live)
+        if not k:
+            return _padded(np.empty((len(queries), 0)), np.empty((len(queries), 0), dtype=np.int64), how.k)
+        lists = as_probes(probes, state.hasher)
+        if how.recall is not None and view is state:
+            chosen = self.chosen(k, how.recall, how.distance)
+            candidates, lists = chosen.candidates, chosen.probes
+        elif how.recall is not None or (view is not state and probes is None and lists is not None):
+            candidates, lists = self._chosen_for(view, how, lists)
+        number = min(as_candidates(candidates, k), view.n_live) if how.rerank else k
+        floats = as_floats(to_host(as_matrix(queries, type(state.hasher).__name__))) if how.rerank or lists else queries
+        if isinstance(state.hasher, PartitionedAutoencoder) and lists is not None:
+            found = search_lists(state.hasher, floats, view.segments, k, number if how.rerank else None, lists)
+        elif how.rerank:
+            prepared = prepared_queries(state.hasher, queries, how.distance)
+            found = nearest_vectors(floats, prepared, view.segments, number, k)
+        else:
+            found = nearest(prepared_queries(state.hasher, queries, how.distance), view.segments, number)
+        return found if k == how.k else _padded(*found, how.k)
+
+    def _chosen_for(self, view: State, how: How, lists: int | None) -> tuple[SupportsIndex | None, int | None]:
+        """Candidates and probes among what a filter leaves.
+
+        The k nearest of a share of the vectors are among the k / share nearest of all, if the filter does not depend on
+        the vectors. So what these take is learned, and of its candidates the share is taken.
+        """
+        state = self.state
+        everything = view.n_live, as_probes("all", state.hasher) if lists is not None else None
+        k = widened(how.k, state, view)
+        if how.recall is None:  # only the lists are to be chosen: as many codes as without the filter
+            assert lists is not None
+            share = view.n_live / state.n_live
+            most = everything[1] or lists
+            return how.candidates, most if k is None else min(most, math.ceil(lists / share))
+        if k is None or how.recall == 1:
+            return everything
+        chosen = self.chosen(k, how.recall, how.distance)
+        expected = chosen.candidates * view.n_live / state.n_live
+        return max(how.k, math.ceil(expected + 3 * math.sqrt(expected))), chosen.probes
+
+    def chosen(self, k: int, recall: float, distance: str) -> Calibration:
+        """Candidates, and lists if there are some, that a wanted recall takes."""
+        state, wanted = self.state, as_recall(recall)
+        segments = state.segments
+        if wanted == 1:
+            n_lists = as_probes("all", state.hasher) if isinstance(state.hasher, PartitionedAutoencoder) else None
+            return Calibration(k, 1.0, distance, state.n_live, 1.0, 1.0, 0, n_lists)
+        if isinstance(state.hasher, PartitionedAutoencoder):
+            return choose_in_lists(self.calibrator, state.hasher, segments, k, wanted, distance, state.metric)
+
+        def nearest_codes(queries: Any, number: int) -> tuple[Any, Any]:
+            return nearest(prepared_queries(state.hasher, queries, distance), segments, number)
+
+        chosen = self.calibrator.choose(segments, k, wanted, distance, nearest_codes, metric=state.metric)
+        assert chosen is not None  # all candidates are enough
+        return chosen
+
+
+def _padded(
+    distances: npt.NDArray[Any], numbers: npt.NDArray[np.int64], k: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Fill up to ``k`` columns with NaN and -1."""
+    missing = ((0, 0), (0, k - distances.shape[1]))
+    floats = distances.astype(np.float64, copy=False)
+    return np.pad(floats, missing, constant_values=np.nan), np.pad(numbers, missing, constant_values=-1)
