@@ -107,8 +107,11 @@ def _is_mask(among: Any) -> bool:
 def _where(state: State, where: Any) -> list[Positions]:
     if state.schema is None:
         raise DataError(f"this index has no payload for where={where!r:.60}; give one with index.add(…, payload=…)")
-    none = np.empty(0, dtype=np.int64)
-    return [none if one.payload is None else rows_where(one.payload.table, where) for one in state.segments]
+    tables = [one.payload.table if one.payload is not None else None for one in state.segments]
+    edges = np.cumsum([0, *(0 if table is None else table.num_rows for table in tables)])
+    rows = rows_where([table for table in tables if table is not None], where)
+    places = np.searchsorted(rows, edges)
+    return [rows[a:b] - edge for a, b, edge in zip(places[:-1], places[1:], edges[:-1], strict=True)]
 
 
 def _reduced(segment: Segment, kept: Positions) -> Segment:

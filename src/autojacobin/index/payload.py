@@ -277,9 +277,14 @@ def neighbours_frame(distances: Any, ids: Any, numbers: Any, table: Any) -> Any:
     return frame.join(table.filter(there).rename_columns(names).to_pandas())
 
 
-def rows_where(table: pyarrow.Table, where: Any) -> npt.NDArray[np.int64]:
-    """Rows of a table for which a condition holds: a string of SQL, or an expression of ``pyarrow.compute``."""
+def rows_where(tables: Sequence[pyarrow.Table], where: Any) -> npt.NDArray[np.int64]:
+    """Rows of tables, counted over all of them, for which a condition holds, ascending.
+
+    It is a string of SQL or an expression of ``pyarrow.compute``. To start DuckDB takes longer than to read a table, so
+    there is one query for all.
+    """
     arrow = _arrow()
+    table = arrow.concat_tables(tables)
     row = "__row"
     while row in table.column_names:
         row += "_"

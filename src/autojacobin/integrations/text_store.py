@@ -241,7 +241,7 @@ class TextStore:
         condition = self._condition(filter)
         if callable(condition):
             return [text.id for text in _texts(ids, index.get(ids, [TEXT, METADATA])) if condition(text)]
-        return list(ids[rows_where(index.get(ids), condition)])
+        return list(ids[rows_where([index.get(ids)], condition)])
 
     def search(self, queries: Any, k: SupportsIndex, filter: Filter | None = None) -> list[list[Text]]:
         """Find the ``k`` texts that are most similar to each query vector, or all if there are fewer.
