@@ -32,7 +32,8 @@ pytestmark = [
 FILES = {"index.py", "holder.py", "folder.py", "storage.py", "lock.py"}
 FUNCTIONS = {
     "_change", "_change_on_disk", "_settle", "_read_again", "write_state", "commit", "check_writable", "settle",
-    "_placed", "take_lock", "acquire", "release", "write_whole", "prepare", "_write_file", "mark_unfinished", "create", "save",
+    "_placed", "take_lock", "acquire", "release", "write_whole", "prepare", "_write_file", "mark_unfinished",
+    "create", "save",
 }  # fmt: skip
 
 
