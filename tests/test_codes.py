@@ -260,3 +260,10 @@ def test_what_is_no_packed_code_of_this_order():
         Codes.from_packed(packed.view(np.int8), 12, bitorder="big")
     with pytest.raises(DataError, match=r"must have shape \(n, 1\), got \(2,\)"):
         Codes.from_packed(packed[0])
+
+
+def test_a_notebook_shows_the_first_bits():
+    html = Codes.from_bits([[1, 0, 1], [0, 1, 1]])._repr_html_()
+    assert "2 codes of 3 bits" in html
+    assert "<code>101</code><br><code>011</code>" in html
+    assert "…" in Codes(np.zeros((9, 20), dtype=np.uint8), 160)._repr_html_()

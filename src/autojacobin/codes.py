@@ -23,6 +23,7 @@ BitOrder = Literal["little", "big"]
 """Which bit of a byte comes first: the least or the most significant one, as in ``np.packbits``."""
 
 _FORMAT_VERSION = 1
+_SHOWN, _SHOWN_BYTES = 5, 16  # codes and bytes of each, in a notebook
 _EVERY_BYTE = np.arange(256, dtype=np.uint8)[:, np.newaxis]
 _REVERSED = np.packbits(np.unpackbits(_EVERY_BYTE, axis=1, bitorder="little"), axis=1)[:, 0]  # the bits of each byte
 
@@ -224,6 +225,14 @@ class Codes:
 
     def __repr__(self) -> str:
         return f"Codes({len(self)} code{'s' * (len(self) != 1)} of {self._n_bits} bit{'s' * (self._n_bits != 1)})"
+
+    def _repr_html_(self) -> str:
+        """The first codes as bits, for notebooks."""
+        shown = to_host(self[:_SHOWN].packed)
+        bits = np.unpackbits(shown, axis=1, bitorder="little", count=self.n_bits)[:, : 8 * _SHOWN_BYTES]
+        rows = "".join(f"<br><code>{''.join(map(str, row))}</code>" for row in bits.tolist())
+        more = "<br>…" if len(self) > _SHOWN or self.n_bits > 8 * _SHOWN_BYTES else ""
+        return f"<div><b>Codes</b>: {len(self):,} codes of {self.n_bits} bits{rows}{more}</div>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Codes, (to_host(self._packed), self._n_bits)

@@ -314,3 +314,12 @@ def test_blocks_of_queries_give_the_same(index, monkeypatch, distance):
     monkeypatch.setattr("autojacobin.index.searching._CANDIDATES_AT_ONCE", 36)
     answer = index.search(queries, 5, candidates=9, distance=distance)
     assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))
+
+
+def test_a_notebook_shows_the_figures_and_escapes_names(hasher, tmp_path):
+    with Index.create(tmp_path / "<b>", hasher) as index:
+        index.add(vectors(1234))
+        html = index._repr_html_()
+        assert "<th>vectors</th><td>1,234</td>" in html
+        assert "&lt;b&gt;" in html
+    assert "closed" in index._repr_html_()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator, Sequence
+from html import escape
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -345,6 +346,15 @@ class Index(StateHolder):
             return "Index(closed)"
         where = "in memory" if self._folder is None else f"in {self._folder.path}"
         return f"Index({len(self)} codes of {self.hasher.n_bits} bits by {type(self.hasher).__name__}, {where})"
+
+    def _repr_html_(self) -> str:
+        """The figures of the index as a table, for notebooks."""
+        if self._closed:
+            return "<div><b>Index</b>, closed</div>"
+        figures = {"folder": self.path or "in memory", **self.info()}
+        cells = {name: f"{value:,}" if type(value) is int else str(value) for name, value in figures.items()}
+        rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in cells.items())
+        return f"<div><b>Index</b><table>{rows}</table></div>"
 
     def info(self) -> dict[str, Any]:
         """Give the figures of the index: sizes, segments, what is dead, bytes on disk, the generation of its state."""
