@@ -92,7 +92,7 @@ def test_the_printed_recalls_are_those_of_the_indexes(made):
 def test_the_printed_m_recalls_are_those_of_the_report(made):
     printed, folder = made
     trials = json.loads((folder / "results.json").read_text(encoding="utf-8"))["trials"]
-    assert len(trials) == 12
+    assert len(trials) == 13
     for label, method, kind in (
         ("ITQ", "ITQ", "m_recall"),
         ("Auto-JacoBin (chosen)", "AutoJacoBin (chosen)", "m_recall"),

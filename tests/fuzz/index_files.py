@@ -187,13 +187,13 @@ def _mutated_array(content: bytes, rng: Random) -> bytes:
                 at = 32 + 8 * rng.randrange(4)
                 page[at : at + 8] = struct.pack("<Q", rng.choice((*_NUMBERS, page[at] + 1, max(0, page[at] - 1))))
             case 3:
-                page[8:12] = struct.pack("<I", rng.choice((0, 1, 2, 3, 2**32 - 1)))
+                page[8:12] = struct.pack("<I", rng.choice((0, 1, 2, 3, 4, 2**32 - 1)))
             case 4:
                 page[12:20] = rng.choice((b"codes", b"ids", b"rows", b"vectors", b"dead", b"", b"\xff" * 8)).ljust(
                     8, b"\0"
                 )
             case 5:
-                at = rng.choice((72, 80, 88, 96))  # the label of the segment, in format 2
+                at = rng.choice((72, 80, 88, 96))  # the label of the segment, from format 2 on
                 page[at : at + 8] = struct.pack("<Q", rng.choice((*_NUMBERS, page[at] + 1)))
             case _ if len(payload) >= 8:
                 size = rng.choice((1, 4, 8))
@@ -204,13 +204,13 @@ def _mutated_array(content: bytes, rng: Random) -> bytes:
 
 
 def _sealed_array(content: bytes) -> bytes:
-    """Recompute the checksum of the array in format 1, the table of checksums in format 2, and that of the header."""
+    """Recompute the checksum of the array in format 1, the table of checksums in later ones, and that of the header."""
     if len(content) < _PAGE:
         return content
     page = bytearray(content[:_PAGE])
     payload = content[_PAGE:]
     digest = xxhash.xxh64_intdigest(payload)
-    if struct.unpack_from("<I", page, 8) == (2,):
+    if struct.unpack_from("<I", page, 8)[0] in (2, 3):
         payload = payload[: min(_array_bytes(page), len(payload))]
         starts = range(0, len(payload), _BLOCK)
         table = b"".join(struct.pack("<Q", xxhash.xxh64_intdigest(payload[at : at + _BLOCK])) for at in starts)

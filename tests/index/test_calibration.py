@@ -131,7 +131,7 @@ def test_own_queries_are_learned_from(index, X):
 def test_what_was_learned_is_kept_until_a_tenth_has_changed(index, tmp_path, monkeypatch):
     learned = []
     stored = calibration.HeldOut.stored.__func__
-    counted = classmethod(lambda cls, *arguments: learned.append(arguments[1:]) or stored(cls, *arguments))
+    counted = classmethod(lambda cls, *arguments: learned.append(arguments[1:3]) or stored(cls, *arguments))
     monkeypatch.setattr(calibration.HeldOut, "stored", counted)
     index.search(clusters(3, seed=5), K, recall=0.9)
     index.search(clusters(3, seed=5), K, recall=0.95, distance="asymmetric")

@@ -227,7 +227,7 @@ def test_an_index_with_integers_refuses_names():
     index.add(vectors(2))
     with pytest.raises(DataError, match="here integer, got ids of the kind string"):
         index.add(vectors(1), ids=["a"])
-    with pytest.raises(DataTypeError, match="integers, as those of this index are, got (np.str_.)?'a'"):
+    with pytest.raises(DataTypeError, match="ids must be a list of integers, got (np.str_.)?'a'"):
         index.remove("a")
 
 

@@ -31,6 +31,7 @@ _OPTIONS = {
     "or format= with": "or --format with",
     "pass rerank=False": "give --no-rerank",
     "build it with keep_vectors=True": "build it without --no-vectors",
+    "export index.codes(index.ids), whose rows are in the order of index.ids": "build an index with integers as ids",
     "make one with Index.create": "make one with: autojacobin index build",
     "or ask with `id in index`": "or look it up with: autojacobin index get INDEX ID",
     "give one with index.add(vectors, payload=...)": "give one with: autojacobin index add --payload FILE",

@@ -31,7 +31,13 @@ _FIRST_ROWS = 1_000
 _CORE = ("numpy", "scipy", "scikit-learn", "numba", "safetensors", "typer", "rich")
 _FOR_DEVELOPERS = ("dev", "docs", "test")
 # modules whose name is not that of the package
-_MODULES = {"faiss-cpu": "faiss", "opencv-python-headless": "cv2", "scikit-image": "skimage", "cupy-cuda12x": "cupy"}
+_MODULES = {
+    "faiss-cpu": "faiss",
+    "opencv-python-headless": "cv2",
+    "scikit-image": "skimage",
+    "cupy-cuda12x": "cupy",
+    "llama-index-core": "llama_index",
+}
 _INNER_DIMENSIONS = 12
 _TRAINING_POINTS = 10_000
 

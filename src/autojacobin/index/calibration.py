@@ -50,7 +50,7 @@ class HeldOut:
     truth: Ids
 
     @classmethod
-    def stored(cls, segments: Sequence[Segment], size: int, k: int, metric: Metric) -> HeldOut:
+    def stored(cls, segments: Sequence[Segment], size: int, k: int, metric: Metric = EUCLIDEAN) -> HeldOut:
         """Take ``size`` stored vectors as queries, always the same ones; their neighbours are among the others."""
         ids = drawn(segments, size, seed=0)
         queries = metric.stored_as_queries(fetch(segments, ids))

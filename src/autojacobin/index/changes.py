@@ -191,8 +191,12 @@ def as_ids(ids: Any) -> npt.NDArray[np.int64]:
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
         text = array.dtype.kind in "OUS" and array.size
         shown = f"{array.flat[0]!r:.60}" if text else f"{array.dtype} of shape {array.shape}"
-        fix = "pass the ids that `search` gives" if text else "convert them with np.asarray(ids, dtype=np.int64)"
-        raise DataTypeError(f"ids must be a list of integers, as those of this index are, got {shown}; {fix}")
+        fix = (
+            "those of this index are integers, as `search` gives them"
+            if text
+            else "convert them with np.asarray(ids, dtype=np.int64)"
+        )
+        raise DataTypeError(f"ids must be a list of integers, got {shown}; {fix}")
     if array.size and (array.min() < 0 or array.max() > LARGEST_ID):
         wrong = array.min() if array.min() < 0 else array.max()
         raise DataError(

@@ -398,7 +398,7 @@ class Index(StateHolder):
             Columns that belong to the vectors, a row for each. The first payload decides which columns the index has.
             Needs pyarrow.
         """
-        vectors, ids, payload = from_frame(self._packed(vectors), ids, payload)
+        vectors, ids, payload = from_frame(_packed(vectors, self._open_state().hasher), ids, payload)
         chosen = NewIds.read(ids)
         streamed = isinstance(vectors, Iterator)
         if not streamed:
@@ -576,7 +576,7 @@ class Index(StateHolder):
             raise DataError(f"recall chooses how many candidates to re-rank, got {other} besides; leave out either")
         if recall is not None and probes is not None:
             raise DataError(f"recall chooses how many lists to scan, got probes={probes!r} besides; leave out either")
-        queries = state.metric.queries(self._packed(queries))
+        queries = state.metric.queries(_packed(queries, state.hasher))
         as_vectors(state.hasher, queries)
         how = How(wanted, distance, rerank, candidates, recall, probes)
         searcher, filters = Searcher(state, self._calibrator), filters_of_queries(among, len(queries))
@@ -594,17 +594,6 @@ class Index(StateHolder):
         if as_table:
             return neighbours_frame(distances, ids, numbers, table)
         return (distances, ids) if columns is None else (distances, ids, table)
-
-    def _packed(self, vectors: Any) -> Any:
-        """Codes as the bytes that an index of codes takes; anything else as it is."""
-        hasher = self._open_state().hasher
-        if not isinstance(vectors, Codes) or not isinstance(hasher, OwnCodes):
-            return vectors
-        if vectors.n_bits != hasher.n_bits:
-            raise DataError(
-                f"the codes of this index have {hasher.n_bits} bits, got codes of {vectors.n_bits}; pass others"
-            )
-        return vectors.to_packed(bitorder=hasher.bitorder)
 
     def calibrated(
         self, k: SupportsIndex, recall: float, *, distance: str | None = None, queries: Any = None
@@ -659,6 +648,17 @@ class Index(StateHolder):
         """The state, and the ids as an array, all of which live in it."""
         state = self._open_state()
         return state, numbers_of(state, ids, "read")
+
+
+def _packed(vectors: Any, hasher: Hasher) -> Any:
+    """Codes as the bytes that an index of codes takes; anything else as it is."""
+    if not isinstance(vectors, Codes) or not isinstance(hasher, OwnCodes):
+        return vectors
+    if vectors.n_bits != hasher.n_bits:
+        raise DataError(
+            f"the codes of this index have {hasher.n_bits} bits, got codes of {vectors.n_bits}; pass others"
+        )
+    return vectors.to_packed(bitorder=hasher.bitorder)
 
 
 def own_codes(n_bits: SupportsIndex, bitorder: BitOrder) -> OwnCodes:
