@@ -201,3 +201,33 @@ def test_warnings_are_notes_of_one_line(capsys):
 def test_a_folder_that_may_not_be_written_to(command, folder):
     (folder / "closed").mkdir(mode=0o500)
     assert command("encode", "model.safetensors", "base.npy", "closed/codes.npz").code == 2
+
+
+@pytest.mark.parametrize(
+    ("output", "arguments"),
+    [
+        ("model.safetensors", ["train", "base.npy", "model.safetensors", "--method", "lsh", "--bits", "8"]),
+        ("codes.npz", ["encode", "model.safetensors", "base.npy", "codes.npz"]),
+        ("found.csv", ["search", "my-index", "queries.npy", "found.csv"]),
+        ("codes.faiss", ["export", "faiss", "my-index", "codes.faiss"]),
+        ("found.npz", ["cluster", "search", "my-index", "queries.npy", "found.npz", "--cluster", "local:1"]),
+        ("truth.npy", ["cluster", "truth", "base.npy", "queries.npy", "truth.npy", "--cluster", "local:1"]),
+    ],
+)
+def test_an_existing_output_is_kept_without_overwrite(command, folder, output, arguments):
+    (folder / output).write_bytes(b"mine")
+    refused = command(*arguments)
+    assert refused.code == 2
+    assert f"{output} exists already" in " ".join(refused.err.split())
+    assert "--overwrite" in refused.err
+    assert (folder / output).read_bytes() == b"mine"
+    if arguments[0] != "cluster":
+        assert command(*arguments, "--overwrite").code == 0
+        assert (folder / output).read_bytes() != b"mine"
+
+
+def test_a_demo_does_not_replace_an_index_of_somebody_else(command, folder):
+    (folder / "index").mkdir()
+    refused = command("demo", "--set", "digits", "--out", folder)
+    assert refused.code == 1
+    assert "which no demo has made; choose another folder with --out" in refused.err

@@ -49,7 +49,7 @@ def changes(seed, model, next_id):
         elif name == "compact":
             yield name, Index.compact, model, next_id
         else:
-            yield name, (lambda index: index.save(index.path.parent / "saved")), model, next_id
+            yield name, (lambda index: index.save(index.path.parent / "saved", overwrite=True)), model, next_id
 
 
 def child(path, seed, model, next_id, pipe):
@@ -95,7 +95,7 @@ def main(folder, kills, seed):
     with Index.create(path, small_hasher()) as index:
         index.add(np.eye(N_FEATURES, dtype=np.float32))
         index.compact()
-        index.save(path.parent / "saved")
+        index.save(path.parent / "saved", overwrite=True)
     model, next_id = dict(enumerate(np.eye(N_FEATURES, dtype=np.float32))), N_FEATURES
     saved, tally, rng = as_bytes(model), collections.Counter(), random.Random(seed)
     for number in range(kills):

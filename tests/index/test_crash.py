@@ -159,7 +159,7 @@ def test_saving_is_all_or_nothing(prepared, tmp_path, monkeypatch, fault, over_a
     shutil.copytree(original, tmp_path / "counted")
     with monkeypatch.context() as patch:
         patch.setattr(storage, "Files", counting.files)
-        new.save(tmp_path / "counted")
+        new.save(tmp_path / "counted", overwrite=True)
     for at in range(1, counting.count + 1):
         path = tmp_path / str(at)
         if over_another:
@@ -168,7 +168,7 @@ def test_saving_is_all_or_nothing(prepared, tmp_path, monkeypatch, fault, over_a
         with monkeypatch.context() as patch:
             patch.setattr(storage, "Files", faulty.files)
             try:
-                new.save(path)
+                new.save(path, overwrite=True)
             except (StorageError, Crash):
                 failed = True
         if over_another:
@@ -179,7 +179,7 @@ def test_saving_is_all_or_nothing(prepared, tmp_path, monkeypatch, fault, over_a
             check_that_it_can_be_written_again(path)
         elif not failed:
             assert state_on_disk(path) == contents(new)
-        new.save(path)  # what is left of the first attempt is no obstacle
+        new.save(path, overwrite=True)  # what is left of the first attempt is no obstacle
         assert state_on_disk(path) == contents(new)
         assert len(names_on_disk(path)) == len(Index.open(path)._state.manifest.names())
         shutil.rmtree(path)

@@ -165,18 +165,18 @@ def test_an_interrupted_save_can_be_repeated(states, tmp_path, over_another):
     new = replacement()
     shutil.copytree(original, tmp_path / "counted")
     with InterruptAtCall() as counting:
-        new.save(tmp_path / "counted")
+        new.save(tmp_path / "counted", overwrite=True)
     for at in range(1, counting.count):
         path = tmp_path / str(at)
         if over_another:
             shutil.copytree(original, path)
         try:
             with InterruptAtCall(at):
-                new.save(path)
+                new.save(path, overwrite=True)
         except Interrupt:
             if over_another:
                 assert state_on_disk(path) in (before, contents(new)), at
-        new.save(path)
+        new.save(path, overwrite=True)
         assert state_on_disk(path) == contents(new)
         assert len(names_on_disk(path)) == len(Index.open(path)._state.manifest.names())
         shutil.rmtree(path)
@@ -279,11 +279,11 @@ def test_saving_interrupted_at_any_file_operation(states, tmp_path, monkeypatch)
         with monkeypatch.context() as patch:
             patch.setattr(storage, "Files", faults.files)
             try:
-                new.save(path)
+                new.save(path, overwrite=True)
             except Interrupt:
                 interrupted = True
         assert state_on_disk(path) in ([before, contents(new)] if interrupted else [contents(new)])
-        new.save(path)
+        new.save(path, overwrite=True)
         assert state_on_disk(path) == contents(new)
         assert np.all(Index.open(path).ids == new.ids)
         shutil.rmtree(path)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from autojacobin import ITQ
-from autojacobin.errors import IndexLockedError
+from autojacobin.errors import IndexLockedError, StorageError
 from autojacobin.index.index import Index
 from tests.index.index_model import contents, vectors
 
@@ -78,15 +78,19 @@ def test_an_index_that_is_forgotten_gives_the_right_to_write_back(hasher, tmp_pa
 
 def test_saving_over_an_index_that_is_being_written_is_refused(index, hasher, tmp_path):
     with Index.create(tmp_path / "index", hasher), pytest.raises(IndexLockedError):
-        index.save(tmp_path / "index")
+        index.save(tmp_path / "index", overwrite=True)
 
 
-def test_saving_replaces_the_index_that_was_there(index, hasher, tmp_path):
+def test_saving_replaces_an_index_only_with_overwrite(index, hasher, tmp_path):
     index.save(tmp_path / "index")
     names = {entry.name for entry in (tmp_path / "index").iterdir()}
     other = Index(ITQ(3, random_state=0).fit(vectors(50)))
     other.add(vectors(7))
-    other.save(tmp_path / "index")
+    with pytest.raises(StorageError, match="holds an index already; pass overwrite=True to replace it, or give anoth"):
+        other.save(tmp_path / "index")
+    with Index.open(tmp_path / "index") as kept:
+        assert contents(kept) == contents(index)
+    other.save(tmp_path / "index", overwrite=True)
     with Index.open(tmp_path / "index") as opened:
         assert contents(opened) == contents(other)
         assert opened.hasher.n_bits == 3

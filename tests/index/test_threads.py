@@ -250,7 +250,7 @@ def test_a_reader_goes_to_the_index_that_took_the_place_of_its_own(tmp_path):
         assert len(reader.search(sample[:2], 2)[1]) == 2
         replacement = Index(other)
         replacement.add(sample)
-        replacement.save(tmp_path / "live")
+        replacement.save(tmp_path / "live", overwrite=True)
         reader.refresh()
         assert int(reader.hasher.n_bits) == 4
         for wanted, found in zip(

@@ -47,7 +47,7 @@ def test_an_addition_and_a_new_index_are_seen_and_no_search_falls_between(home, 
             assert eventually(lambda: client.indexes()[0]["vectors"] == 299)
             other = Index(ITQ(8, random_state=0).fit(points))
             other.add(points)
-            other.save(home)
+            other.save(home, overwrite=True)
             assert eventually(lambda: client.indexes()[0]["hasher"] == "ITQ")
             assert client.encode(points[:3]) == other.hasher.encode(points[:3])
         finally:
@@ -63,7 +63,7 @@ def test_a_new_width_is_answered_with_a_sentence(points, tmp_path):
     served = ServedIndex("index", tmp_path / "index")
     narrow = Index(LSH(16, random_state=0).fit(points[:, :5]))
     narrow.add(points[:, :5])
-    narrow.save(tmp_path / "index")
+    narrow.save(tmp_path / "index", overwrite=True)
     assert served.n_features == WIDTH
     assert served.refresh()
     assert served.n_features == 5

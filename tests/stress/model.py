@@ -87,7 +87,7 @@ def random_change(rng: np.random.Generator, state: State, saved: Path | None = N
         )
     if name == "compact":
         return Change(name, lambda index: index.compact(), state)
-    return Change(name, lambda index: index.save(saved), state)
+    return Change(name, lambda index: index.save(saved, overwrite=True), state)
 
 
 def content_of(index: Index) -> dict[int, bytes]:

@@ -225,7 +225,7 @@ def _replacement(rng: np.random.Generator, state: State) -> Change:
     other = Index(hasher())
     other.add(vectors)
     after = State(dict(enumerate(vector.tobytes() for vector in vectors)), 7)
-    return Change("save over it", lambda index: other.save(index.path), after)
+    return Change("save over it", lambda index: other.save(index.path, overwrite=True), after)
 
 
 def _replay(

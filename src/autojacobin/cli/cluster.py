@@ -113,6 +113,7 @@ def search(
     distance: options.ByDistance = None,
     rerank: options.Rerank = True,
     cluster: _Cluster = "local:2",
+    overwrite: options.Overwrite = False,
     _config: options.Config = None,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
@@ -126,7 +127,7 @@ def search(
     """
     from autojacobin.jobs.cluster import search_index
 
-    check_output(out, "OUT", inputs=[queries])
+    check_output(out, "OUT", overwrite, inputs=[queries])
     how = SearchOptions(distance, candidates, None, rerank).arguments()
     start = time.perf_counter()
     with opened(queries) as asked, _workers(cluster, quiet or as_json) as (workers, progress):
@@ -147,6 +148,7 @@ def truth(
     k: options.K = 100,
     cluster: _Cluster = "local:2",
     rows: _Rows = _ROWS,
+    overwrite: options.Overwrite = False,
     _config: options.Config = None,
     quiet: options.Quiet = False,
     as_json: options.AsJson = False,
@@ -159,7 +161,7 @@ def truth(
     from autojacobin.datasets import write_vectors
     from autojacobin.jobs.cluster import true_neighbours
 
-    check_output(out, "OUT", inputs=[*base, queries], endings=_TRUTH_ENDINGS)
+    check_output(out, "OUT", overwrite, inputs=[*base, queries], endings=_TRUTH_ENDINGS)
     start = time.perf_counter()
     with opened(queries) as asked, _workers(cluster, quiet or as_json) as (workers, progress):
         ids = true_neighbours(base, asked, k, workers, rows_per_chunk=rows, progress=progress)

@@ -12,7 +12,8 @@ import typer
 
 from autojacobin.cli.console import print_sentence, progress_bar
 from autojacobin.cli.failures import stoppable
-from autojacobin.cli.options import AsJson, BitOrder, BitOrderOption, Debug, Quiet
+from autojacobin.cli.files import check_output
+from autojacobin.cli.options import AsJson, BitOrder, BitOrderOption, Debug, Overwrite, Quiet
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError, StorageError
 
@@ -50,11 +51,12 @@ class BinaryIndex(str, Enum):
 @app.command()
 def faiss(
     source: _Source,
-    destination: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; an existing one is replaced.")],
+    destination: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")],
     kind: Annotated[
         Kind, typer.Option(help="flat is exact; ivf and hnsw are faster and may miss some; hasher also encodes.")
     ] = Kind.flat,
     bitorder: BitOrderOption = BitOrder.little,
+    overwrite: Overwrite = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     _debug: Debug = False,
@@ -66,6 +68,7 @@ def faiss(
     from autojacobin.engines.faiss import hasher_to_faiss, to_faiss, write_faiss
     from autojacobin.index.index import Index
 
+    check_output(destination, "FILE", overwrite, inputs=[str(source)], endings=None)
     with _open(source) as origin, progress_bar(quiet=quiet or as_json) as progress:
         if kind is Kind.hasher:
             if not isinstance(origin, Index):

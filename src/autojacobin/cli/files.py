@@ -120,12 +120,17 @@ def is_stream(output: Path) -> bool:
     return str(output) == STREAM
 
 
-def check_output(output: Path, name: str, *, inputs: Iterable[str] = (), endings: Iterable[str] = _KINDS) -> None:
-    """Raise BadParameter, before any work, if an output cannot be written or would replace an input."""
+def check_output(
+    output: Path, name: str, overwrite: bool, *, inputs: Iterable[str] = (), endings: Iterable[str] | None = _KINDS
+) -> None:
+    """Raise BadParameter, before any work, if an output cannot be written or would replace a file.
+
+    With ``overwrite`` it may replace any file but an input. ``endings`` are None if any name will do.
+    """
     hint = f"'{name}'"
     if is_stream(output):
         return
-    if output.suffix.lower() not in tuple(endings):
+    if endings is not None and output.suffix.lower() not in tuple(endings):
         expected = ", ".join(endings)
         raise typer.BadParameter(f"{output} must end in one of {expected}, which gives its format", param_hint=hint)
     if output.is_dir():
@@ -138,6 +143,10 @@ def check_output(output: Path, name: str, *, inputs: Iterable[str] = (), endings
         path = Path(split_part(given)[0])
         if output.exists() and path.exists() and path.samefile(output):
             raise typer.BadParameter(f"{output} is an input too; give another path", param_hint=hint)
+    if output.exists() and not overwrite:
+        raise typer.BadParameter(
+            f"{output} exists already; give another path, or --overwrite to replace it", param_hint=hint
+        )
 
 
 def write_codes(output: Path, codes: Codes, bitorder: BitOrder = "little") -> None:

@@ -65,6 +65,7 @@ def train(
     format: options.Format = None,
     seed: options.Seed = 0,
     device: options.OnDevice = options.Device.cpu,
+    overwrite: options.Overwrite = False,
     _threads: options.Threads = None,
     _config: options.Config = None,
     quiet: options.Quiet = False,
@@ -84,7 +85,7 @@ def train(
     from_file = (context.default_map or {}).get("parameters", [])  # parameters given here are added to them
     method = _method(method).command
     hasher = make_hasher(method, bits, [*from_file, *(parameters or [])], seed, device.value)
-    check_output(model, "MODEL", inputs=vectors, endings=(".safetensors",))
+    check_output(model, "MODEL", overwrite, inputs=vectors, endings=(".safetensors",))
     if sample is None and len(vectors) > 1:
         raise typer.BadParameter(f"got {len(vectors)} files to draw from; give --sample N", param_hint="'VECTORS'")
     with progress_bar(quiet=quiet or as_json) as progress:
@@ -125,6 +126,7 @@ def encode(
     format: options.Format = None,
     bitorder: options.BitOrderOption = options.BitOrder.little,
     device: options.OnDevice = options.Device.cpu,
+    overwrite: options.Overwrite = False,
     _threads: options.Threads = None,
     _config: options.Config = None,
     quiet: options.Quiet = False,
@@ -140,7 +142,7 @@ def encode(
 
     Example: autojacobin encode model.safetensors - - < base.npy
     """
-    check_output(codes, "CODES", inputs=[str(model), vectors])
+    check_output(codes, "CODES", overwrite, inputs=[str(model), vectors])
     if bitorder is options.BitOrder.big and codes.suffix.lower() == ".npz":
         raise typer.BadParameter(
             "an .npz file has the bit order of Codes.load, little; leave it out, or write another format",

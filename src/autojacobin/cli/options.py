@@ -17,7 +17,7 @@ from autojacobin.search.distances import DISTANCES
 __all__ = [
     "AsJson", "BitOrder", "BitOrderOption", "Bits", "ByDistance", "Candidates", "Config", "DataFolder", "Debug",
     "Device", "Distance", "Format", "IndexPath", "K", "KeepVectors", "ModelPath", "NeighboursPath", "OnDevice",
-    "Partitions", "QueriesPath", "Quiet", "Rerank", "Seed", "SetName", "Threads",
+    "Overwrite", "Partitions", "QueriesPath", "Quiet", "Rerank", "Seed", "SetName", "Threads",
 ]  # fmt: skip
 
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
@@ -83,6 +83,7 @@ NeighboursPath = Annotated[
 ]
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists already.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, and no progress.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of all random numbers.")]
 OnDevice = Annotated[Device, typer.Option("--device", help="Where to compute; cuda is for the auto-encoders.")]

@@ -23,6 +23,7 @@ from autojacobin.cli.failures import kept_in, stoppable
 from autojacobin.cli.options import Config, DataFolder, Debug, Quiet, SetName, Threads
 from autojacobin.cli.settings import write_settings
 from autojacobin.core.parallel import Progress
+from autojacobin.errors import StorageError
 
 if TYPE_CHECKING:
     from autojacobin.datasets import VectorSet
@@ -73,6 +74,7 @@ def demo(
         f"{chosen.description.removesuffix('.') or 'Vectors of your own'}. {len(chosen.train):,} vectors to learn "
         f"from, {len(chosen.base):,} to search in, {len(chosen.queries):,} queries, {chosen.base.shape[1]} dimensions."
     )
+    _check_demo_folder(folder)
     settings = Settings.for_set(chosen, seeds=seeds, bits=(bits,), training_points=train)
     with stoppable(kept_in(folder)):
         learned_from = min(train, len(chosen.train))
@@ -145,15 +147,24 @@ def reproduce(
         Console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
+def _check_demo_folder(folder: Path) -> None:
+    """Raise if a demo would replace a model or an index that no demo has made."""
+    made = [folder / name for name in ("model.safetensors", "index") if (folder / name).exists()]
+    if made and not (folder / "results.json").exists():
+        raise StorageError(
+            f"the demo would replace {made[0]}, which no demo has made; choose another folder with --out"
+        )
+
+
 def _index_on_disk(hasher: Hasher, data: VectorSet, folder: Path, progress: Progress) -> Index:
-    """Save a model and an index of the whole base; replaces older ones."""
+    """Save a model and an index of the whole base, in place of those of an earlier demo."""
     from autojacobin.index.index import Index
 
     hasher.save(folder / "model.safetensors")
     progress("index", 0, 0)
     in_memory = Index(hasher)
     in_memory.add(data.base)
-    in_memory.save(folder / "index")
+    in_memory.save(folder / "index", overwrite=True)
     index = Index.open(folder / "index")
     index.verify()
     return index

@@ -84,6 +84,7 @@ def search(
     among: _Among = None,
     columns: options.Columns = None,
     format: options.Format = None,
+    overwrite: options.Overwrite = False,
     _threads: options.Threads = None,
     _config: options.Config = None,
     quiet: options.Quiet = False,
@@ -102,7 +103,7 @@ def search(
 
     Example: autojacobin search my-index queries.npy found.jsonl --among allowed.txt
     """
-    check_output(out, "OUT", inputs=[queries])
+    check_output(out, "OUT", overwrite, inputs=[queries])
     if columns is not None and out.suffix.lower() in (".npy", ".npz"):
         raise typer.BadParameter(f"{out} cannot hold them; write .csv, .jsonl or .parquet", param_hint="'--columns'")
     if [queries, among].count(STREAM) > 1:

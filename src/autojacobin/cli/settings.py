@@ -29,7 +29,8 @@ from autojacobin.core.files import write_atomically
 
 __all__ = ["as_toml", "use_settings", "write_settings"]
 
-_NOT_SETTINGS = ("config", "quiet", "json", "debug", "help")  # they do not change the output
+# those that do not change the output, and consent to replace a file, which is given anew each time
+_NOT_SETTINGS = ("config", "quiet", "json", "debug", "help", "overwrite")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 

@@ -61,6 +61,11 @@ class IndexFolder:
                 self.release()
                 raise
 
+    def check_vacant(self, instead: str) -> None:
+        """Raise if the folder holds an index; ``instead`` says what to do other than to give another path."""
+        if self.store.read_manifest() is not None:
+            raise StorageError(f"{self.path} holds an index already; {instead}, or give another path")
+
     def take_lock(self) -> None:
         """Become the writer. The state in the folder may be a new one, so it is not settled."""
         with clear_os_errors(self.path, "write to"):

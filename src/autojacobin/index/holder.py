@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
+from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
 from autojacobin.index.calibration import Calibrator
 from autojacobin.index.changes import Change, State
 from autojacobin.index.files import clear_os_errors
@@ -100,10 +100,7 @@ class StateHolder:
         folder = IndexFolder(path)
         try:
             folder.prepare()
-            if folder.store.read_manifest() is not None:
-                raise StorageError(
-                    f"{folder.path} holds an index already; open it with Index.open, or give another path"
-                )
+            folder.check_vacant("open it with Index.open")
             self._state = write_state(replace(self._state, next_id=next_id, id_kind=id_kind), folder, parts)
         except BaseException:
             folder.release()

@@ -485,10 +485,17 @@ class Index(StateHolder):
 
         self._change(change)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index to a folder, in place of the index that may be there; at its own path it is already.
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the index to a new or empty folder; an index that lives there is saved already.
 
         Everything is compared with its checksums first, so that damage is not copied.
+
+        Parameters
+        ----------
+        path : path
+            A new or empty folder, or one that holds an index.
+        overwrite : bool
+            Whether to replace the index that the folder holds. If not, such a folder is a StorageError.
         """
         state = self._open_state()
         folder = IndexFolder(path)
@@ -496,6 +503,8 @@ class Index(StateHolder):
             return
         try:
             folder.prepare()
+            if not overwrite:
+                folder.check_vacant("pass overwrite=True to replace it")
             write_state(state, folder, iter(()))
         finally:
             folder.release()

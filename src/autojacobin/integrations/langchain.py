@@ -118,9 +118,9 @@ class AutoJacobinVectorStore(VectorStore):
         self._store.remove(([] if index is None else list(index.ids)) if ids is None else ids)
         return True
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the store to a folder, in place of the one that may be there."""
-        self._store.save(path)
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the store to a new or empty folder; with ``overwrite``, in place of the index that is there."""
+        self._store.save(path, overwrite=overwrite)
 
     def close(self) -> None:
         """Let go of files and of the right to write; the store cannot be used afterwards."""

@@ -122,11 +122,14 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
         self._store.remove(self._ids())
 
     def persist(self, persist_path: str, fs: Any = None) -> None:
-        """Write the store to a folder, in place of the one that may be there; an empty store writes nothing."""
+        """Write the store to a folder; an empty store writes nothing.
+
+        An index that is there is replaced, because ``StorageContext.persist`` writes to one place again and again.
+        """
         if fs is not None and "file" not in (fs.protocol if isinstance(fs.protocol, tuple) else (fs.protocol,)):
             raise DataError(f"a store is written to a local folder, got a file system of {type(fs).__name__}")
         if self._store.index is not None:
-            self._store.save(persist_path)
+            self._store.save(persist_path, overwrite=True)
 
     # Reading
 

@@ -135,9 +135,9 @@ class SentenceIndex:
         found = self._store.search(self._encoded(queries, "encode_query"), k, filter) if queries else []
         return found[0] if isinstance(query, str) else found
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index to a folder, in place of the one that may be there."""
-        self._store.save(path)
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the index to a new or empty folder; with ``overwrite``, in place of the one that is there."""
+        self._store.save(path, overwrite=overwrite)
 
     def close(self) -> None:
         """Let go of files and of the right to write; the index cannot be used afterwards."""

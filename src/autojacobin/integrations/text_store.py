@@ -207,11 +207,11 @@ class TextStore:
         if index is not None and known:
             index.remove(known)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the store to a folder, in place of the one that may be there."""
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the store to a new or empty folder; with ``overwrite``, in place of the index that is there."""
         if self._index is None:
             raise DataError(f"this store is empty and cannot be written to {os.fspath(path)}; add texts first")
-        self._index.save(path)
+        self._index.save(path, overwrite=overwrite)
 
     def close(self) -> None:
         """Let go of files and of the right to write; the store cannot be used afterwards."""
