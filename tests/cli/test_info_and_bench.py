@@ -88,7 +88,7 @@ def test_bench_measures_all_on_the_same_codes(done):
 
 def test_quiet_is_quiet_and_json_is_json_alone(done, folder):
     assert done("encode", "model.safetensors", "base.npy", "c.npz", "--quiet").out == ""
-    result = done("encode", "model.safetensors", "base.npy", "c.npz", "--json")
+    result = done("encode", "model.safetensors", "base.npy", "d.npz", "--json")
     assert result.err == ""
     assert json.loads(result.out)["vectors"] == 600
     listed = json.loads(done("data", "list", "--json").out)

@@ -213,9 +213,9 @@ def test_train_reports_what_it_chose(done, digits, folder):
     told = json.loads(done("train", "base.npy", "new.safetensors", "-b", 8, *settings, "--json").out)
     expected = AutoJacoBin(8, **given, random_state=0).fit(digits.base).chosen_
     assert told["chosen"] == {name: value for name, value in expected.items() if value == value}
-    shown = done("train", "base.npy", "new.safetensors", "-b", 8, *settings, "--seed", 0).out
+    shown = done("train", "base.npy", "new.safetensors", "-b", 8, *settings, "--seed", 0, "--overwrite").out
     assert f" It chose init random, alpha {expected['alpha']}, " in shown
-    assert "chosen" not in json.loads(done("train", "base.npy", "new.safetensors", "-m", "lsh", "--json").out)
+    assert "chosen" not in json.loads(done("train", "base.npy", "lsh.safetensors", "-m", "lsh", "--json").out)
 
 
 def test_the_help_of_train_says_that_settings_are_chosen(done):

@@ -53,8 +53,8 @@ def test_options_of_the_command_line_win(done, folder):
     model = autojacobin.load("a.safetensors")
     assert (model.n_bits, model.n_iter) == (8, 3)
     (folder / "mine.toml").write_text('[train]\nmethod = "autobin"\nset = ["n_epochs=2", "alpha=0.5"]\n')
-    done("train", "base.npy", "a.safetensors", "--config", "mine.toml", "--bits", 8, "--set", "n_epochs=1")
-    model = autojacobin.load("a.safetensors")
+    done("train", "base.npy", "b.safetensors", "--config", "mine.toml", "--bits", 8, "--set", "n_epochs=1")
+    model = autojacobin.load("b.safetensors")
     assert (model.n_epochs, model.alpha) == (1, 0.5)
 
 

@@ -17,6 +17,9 @@ EVALUATE = ["evaluate", "model.safetensors", "queries.npy"]
 WRONG = [
     (["train"], "VECTORS"),
     (["train", "base.npy"], "argument"),
+    (["export", "faiss", "my-index", "no-folder/codes.faiss"], "the folder no-folder does not exist"),
+    ([*SEARCH, "found.csv", "--recall", "95"], "such as 0.95, or 1 for an exact search, got 95"),
+    ([*SEARCH, "found.csv", "--recall", "0"], "recall must be a number above 0"),
     (["train", "base.npy", "queries.npy"], "queries.npy must end in one of .safetensors"),
     (["train", "base.npy", "more.npy", "new.safetensors"], "got 2 files to draw from; give --sample N"),
     (["train", "base.npy", "nowhere/new.safetensors"], "the folder nowhere does not exist"),
@@ -73,6 +76,13 @@ WRONG = [
 ]
 
 FAILED = [
+    (
+        ["search", "queries.npy", "my-index", "new.csv"],
+        "queries.npy is a file, expected the folder of an index; give",
+    ),
+    (["evaluate", "queries.npy", "queries.npy", "--base", "base.npy"], "look at the order of the arguments"),
+    (["search", ".", "queries.npy", "new.csv"], "my-index; give that path"),
+    (["info", "."], "my-index; give that path"),
     (["train", "missing.npy", "new.safetensors"], "cannot read missing.npy: there is no such file"),
     (["train", "queries.npy", "new.safetensors", "-m", "itq", "--bits", "65"], "more bits than features"),
     (["train", "nan.npy", "new.safetensors", "-m", "itq"], "contains NaN in row 7, column 3"),
@@ -100,7 +110,6 @@ FAILED = [
     ([*SEARCH, "found.csv", "-k", "601"], "k must be an integer from 1 to 600"),
     ([*SEARCH, "found.csv", "-k", "9", "-c", "8"], "candidates must be at least k = 9, got 8"),
     (["search", "my-index", "nan.npy", "found.csv"], "contains NaN in row 7, column 3"),
-    ([*SEARCH, "found.csv", "--recall", "0"], "recall must be a number above 0"),
     (["search", "nowhere", "queries.npy", "found.csv"], "make one with: autojacobin index build"),
     ([*EVALUATE, "--base", "base.npy", "-k", "601"], "k must be an integer from 1 to 600"),
     ([*EVALUATE, "--base", "base.npy", "--measure", "recall@99999999999"], "no more than the 600 vectors there are"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import autojacobin
 from autojacobin import ITQ, LSH, AutoJacoBin, Codes, FormatError
+from autojacobin.errors import StorageError
 from autojacobin.hashers.persistence import FORMAT_VERSION
 from tests.fuzz.model_files import model_file, sealed_model, taken_apart
 from tests.fuzz.mutations import DEEP
@@ -222,8 +223,12 @@ def test_foreign_files_are_refused(tmp_path):
         path.write_bytes(content)
         with pytest.raises(FormatError, match="is not a model saved by autojacobin"):
             autojacobin.load(path)
-    with pytest.raises(FileNotFoundError):
-        autojacobin.load(tmp_path / "missing")
+    path.write_bytes(b"\x93NUMPY\x01\x00")
+    with pytest.raises(FormatError, match="begins with .*NUMPY'; look at the order of the arguments"):
+        autojacobin.load(path)
+    for missing in (tmp_path / "missing", tmp_path):
+        with pytest.raises(StorageError, match="cannot read the model .*; give the path of a file"):
+            autojacobin.load(missing)
 
 
 @pytest.mark.parametrize(

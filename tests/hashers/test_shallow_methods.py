@@ -238,3 +238,10 @@ class TestNOKMeans:
     def test_its_docstring_says_that_it_is_a_reconstruction(self):
         assert "reconstruction" in NOKMeans.__doc__
         assert "E = Σᵢ ‖xᵢ − m − C bᵢ‖²" in NOKMeans.__doc__
+
+
+def test_itq_warns_of_fewer_points_than_it_needs():
+    X = np.random.default_rng(0).normal(size=(40, 16)).astype(np.float32)
+    with pytest.warns(UserWarning, match="learns 16 directions from 10 training points, which vary in at most 9"):
+        ITQ(16, random_state=0).fit(X[:10])
+    ITQ(16, random_state=0).fit(X[:17])  # enough; a warning would be an error here

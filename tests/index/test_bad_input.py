@@ -91,13 +91,20 @@ def test_only_ids_in_the_index_can_be_removed(index):
         ({"k": -3}, "got -3"),
         ({"k": 21}, "got 21"),
         ({"k": 1.0}, "got 1.0"),
-        ({"distance": "cosine"}, "distance must be 'hamming' or 'asymmetric', got 'cosine'"),
+        (
+            {"distance": "cosine"},
+            "distance must be 'hamming' or 'asymmetric', got 'cosine'; this is how codes",
+        ),
         ({"candidates": 2}, "candidates must be at least k = 3, got 2"),
         ({"candidates": "all"}, "candidates must be an integer of at least 1, got 'all'"),
         ({"candidates": 9, "rerank": False}, "candidates are for re-ranking, got 9 with rerank=False"),
-        ({"queries": vectors(2)[:, :3]}, "X has 3 features"),
-        ({"queries": vectors(2) * np.nan}, "contains NaN in row 0"),
-        ({"queries": vectors(2)[0]}, "Expected 2D array, got 1D"),
+        ({"queries": vectors(2)[:, :3]}, "queries have 3 features, but the vectors of this index have 4"),
+        ({"queries": vectors(2) * np.nan}, "Input queries contains NaN in row 0"),
+        ({"queries": vectors(2)[0][:3]}, "queries have 3 features, but the vectors of this index have 4"),
+        ({"queries": vectors(2)[None]}, "with queries.reshape(len(queries), -1)"),
+        ({"queries": vectors(0)}, "queries must have at least one vector"),
+        ({"queries": ["a"]}, "the argument queries holds text"),
+        ({"queries": 3, "k": vectors(2)}, "the queries come first and then k, got 3 first; swap the two arguments"),
         ({"queries": iter([vectors(2)])}, "takes a matrix of numbers"),
     ],
 )
@@ -105,6 +112,29 @@ def test_searches_that_cannot_be_answered_are_named(index, arguments, message):
     with pytest.raises(DataError) as error:
         index.search(**{"queries": vectors(2), "k": 3, **arguments})
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine", "inner_product"])
+def test_one_vector_is_one_query(metric):
+    base = vectors(50) + np.float32(0.25)  # none is zero, which has no cosine
+    index = Index.from_vectors(base, LSH(8, random_state=0), metric=metric)
+    for query in (base[3], base[3].tolist(), tuple(base[3].tolist())):
+        found = index.search(query, 5)
+        assert found[0].shape == found[1].shape == (1, 5)
+        for one, other in zip(found, index.search([query], 5), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_one_packed_code_is_one_query():
+    packed = np.arange(20, dtype=np.uint8)[:, None] * np.ones((1, 2), dtype=np.uint8)
+    index = Index.from_codes(packed)
+    assert index.search(packed[7], 1, rerank=False)[1].tolist() == [[7]]
+
+
+def test_an_index_one_level_below_is_named(hasher, tmp_path):
+    Index.create(tmp_path / "index", hasher).close()
+    with pytest.raises(StorageError, match=r"there is no index at .*, but one at .*index; give that path"):
+        Index.open(tmp_path)
 
 
 def test_an_empty_index_and_an_unfitted_hasher_are_named(hasher):

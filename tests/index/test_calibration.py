@@ -200,7 +200,7 @@ def test_bad_wishes_are_named(index, X, arguments, message):
 def test_bad_queries_and_missing_vectors_are_named(index, X):
     with pytest.raises(DataError, match="needs at least 30 queries to learn from, got 10"):
         index.calibrated(K, 0.9, queries=X[:10])
-    with pytest.raises(DataError, match="X has 5 features"):
+    with pytest.raises(DataError, match="queries have 5 features"):
         index.calibrated(K, 0.9, queries=X[:100, :5])
     wrong = X[:100].copy()
     wrong[3, 4] = np.nan

@@ -65,6 +65,7 @@ def refused(answer, status, words):
         ({"recall": 0.9, "index": "bare", "vectors": [[0.0] * 5]}, 400, "keeps no vectors"),
         ({"id": 3}, 400, "must have one of vectors, id and ids, got vectors and id"),
         ({"K": 3}, 400, "there is no field 'K'"),
+        ({"vector": [[0.0]]}, 400, "; leave it out"),  # there are vectors already
     ],
 )
 def test_wrong_fields_are_named(service, change, status, words):
@@ -84,6 +85,8 @@ def test_wrong_fields_are_named(service, change, status, words):
         ({"index": "bare", "id": 1, "rerank": False}, 400, "keeps no vectors"),
         ({"index": "bare", "vectors": [[0.0] * 5]}, 400, "pass rerank=False"),
         ({"k": 3}, 400, "got none"),
+        ({"vector": [0.0] * 8}, 400, "there is no field 'vector'"),
+        ({"vector": [0.0] * 8}, 400, "; rename it to 'vectors'"),
     ],
 )
 def test_wrong_ids_are_named(service, document, status, words):

@@ -32,6 +32,7 @@ _OPTIONS = {
     "pass rerank=False": "give --no-rerank",
     "build it with keep_vectors=True": "build it without --no-vectors",
     "export index.codes(index.ids), whose rows are in the order of index.ids": "build an index with integers as ids",
+    "give the path of a file that hasher.save wrote": "make one with: autojacobin train",
     "make one with Index.create": "make one with: autojacobin index build",
     "or ask with `id in index`": "or look it up with: autojacobin index get INDEX ID",
     "give one with index.add(vectors, payload=...)": "give one with: autojacobin index add --payload FILE",
@@ -86,8 +87,16 @@ def _usage_without_secrets(arguments: list[str]) -> Iterator[None]:
     try:
         yield
     except _UsageError as error:
-        error.message = redacted_message(error.message, *arguments)
+        error.message = redacted_message(_in_plain_words(error), *arguments)
         raise
+
+
+def _in_plain_words(error: Any) -> str:
+    """Give the message of wrong use; those of pydantic, which newer versions of typer pass on, with the value given."""
+    message, cause = str(error.message), error.__cause__
+    if not message.startswith("Input should be") or not hasattr(cause, "errors"):
+        return message
+    return f"it must be{message.removeprefix('Input should be')}, got {cause.errors()[0]['input']!r}"
 
 
 def _without_secrets(text: str) -> str:

@@ -112,6 +112,10 @@ def open_index(path: Path) -> Index:
     """Open an index. It is imported only here, since loading numba takes a second."""
     from autojacobin.index.index import Index
 
+    if path.is_file():
+        raise StorageError(
+            f"{path} is a file, expected the folder of an index; give the index first, then vectors or queries"
+        )
     return Index.open(path)
 
 

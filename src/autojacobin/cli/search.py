@@ -50,8 +50,6 @@ _Recall = Annotated[
     typer.Option(
         "--recall",
         metavar="SHARE",
-        min=0,
-        max=1,
         help="Share of the true neighbours to find, such as 0.95, or 1 for an exact search; chooses the candidates.",
     ),
 ]
@@ -274,6 +272,13 @@ class SearchOptions:
     among: Any = None
 
     def __post_init__(self) -> None:
+        if self.recall is not None:
+            from autojacobin.index.calibration import as_recall
+
+            try:
+                as_recall(self.recall)
+            except DataError as error:
+                raise typer.BadParameter(str(error), param_hint="'--recall'") from None
         for name, given in (("--candidates", self.candidates), ("--recall", self.recall)):
             if given is not None and not self.rerank:
                 raise typer.BadParameter("candidates are for re-ranking; leave out --no-rerank", param_hint=f"'{name}'")
@@ -314,7 +319,7 @@ class SearchOptions:
             self.candidates, self.probes = chosen.candidates, chosen.probes
         found, row = [], 0
         for block in report_blocks(queries.blocks(_QUERIES_PER_BLOCK), len(queries), progress, "searching"):
-            as_floats(block, row)  # reports a NaN with its row in the file
+            as_floats(block, row, "queries")  # reports a NaN with its row in the file
             found.append(index.search(block, k, probes=self.probes, **extra, **self.arguments()))
             row += len(block)
         distances, ids = (np.concatenate([part[place] for part in found]) for place in (0, 1))

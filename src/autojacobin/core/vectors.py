@@ -18,25 +18,27 @@ _BYTES_PER_BLOCK = 2**21
 _BYTES_PER_GPU_BLOCK = 2**28  # a GPU waits for each block to be prepared
 
 
-def as_matrix(X: Any, name: str) -> Any:
+def as_matrix(X: Any, name: str, argument: str = "X") -> Any:
     """Convert ``X`` to a two-dimensional numeric array, without a copy if it is one already.
 
-    ``name`` is the class of the estimator that asks, for the messages.
+    ``name`` is the class of the estimator that asks, and ``argument`` what it calls ``X``, for the messages.
     """
     if scipy.sparse.issparse(X) or isinstance(X, scipy.sparse.sparray):
         raise DataTypeError(
-            f"{name} takes dense vectors, got a sparse {type(X).__name__}; pass X.toarray(), "
+            f"{name} takes dense vectors, got a sparse {type(X).__name__}; pass {argument}.toarray(), "
             "or reduce it first with sklearn.decomposition.TruncatedSVD"
         )
     array = adopt(X)
     if namespace(array) is np:
-        array = _as_numpy(array, name)
+        array = _as_numpy(array, name, argument)
     if array.dtype.kind == "c":
-        raise DataTypeError(f"Complex data not supported: {name} takes real numbers, got {array.dtype}; pass X.real")
+        raise DataTypeError(
+            f"Complex data not supported: {name} takes real numbers, got {array.dtype}; pass {argument}.real"
+        )
     if array.ndim != 2:
-        hint = "X.reshape(1, -1) if it is one vector, X.reshape(-1, 1) if it is one feature"
+        hint = f"{argument}.reshape(1, -1) if it is one vector, {argument}.reshape(-1, 1) if it is one feature"
         if array.ndim > 2:
-            hint = "X.reshape(len(X), -1)"
+            hint = f"{argument}.reshape(len({argument}), -1)"
         raise DataError(
             f"Expected 2D array, got {array.ndim}D array instead: {name} takes a matrix with one vector per row. "
             f"Reshape your data, with {hint}"
@@ -44,19 +46,20 @@ def as_matrix(X: Any, name: str) -> Any:
     return array
 
 
-def as_floats(array: Any, rows: Any = 0) -> Any:
+def as_floats(array: Any, rows: Any = 0, argument: str = "X") -> Any:
     """Convert to float64 if ``array`` has that type, and to float32 otherwise; NaN and Inf are an error.
 
-    ``rows`` is the number of the first row in the caller's data, or the numbers of all rows, for the message.
+    ``rows`` is the number of the first row in the caller's data, or the numbers of all rows, and ``argument`` the name
+    of the caller's data, for the message.
     """
     floats = _converted(array)
     if not math.isfinite(float(floats.sum(dtype="float64"))):  # one pass: the sum is finite only if all numbers are
-        check_finite(floats, rows)
+        check_finite(floats, rows, argument)
     return floats
 
 
-def check_finite(floats: Any, rows: Any = 0) -> None:
-    """Raise a DataError that names the first NaN or Inf, if there is one; ``rows`` as in :func:`as_floats`."""
+def check_finite(floats: Any, rows: Any = 0, argument: str = "X") -> None:
+    """Raise a DataError that names the first NaN or Inf, if there is one; the rest is as in :func:`as_floats`."""
     xp = namespace(floats)
     wrong = ~xp.isfinite(floats)
     if bool(wrong.any()):
@@ -64,7 +67,7 @@ def check_finite(floats: Any, rows: Any = 0) -> None:
         what = "NaN" if bool(xp.isnan(floats[row, column])) else "inf"
         number = rows + row if np.ndim(rows) == 0 else rows[row]
         raise DataError(
-            f"Input X contains {what} in row {number}, column {column}, expected finite numbers; "
+            f"Input {argument} contains {what} in row {number}, column {column}, expected finite numbers; "
             "drop such rows, or fill them in with sklearn.impute.SimpleImputer"
         )
 
@@ -88,20 +91,24 @@ def _converted(array: Any) -> Any:
         return xp.ascontiguousarray(array, dtype=xp.float64 if wide else xp.float32)
 
 
-def _as_numpy(X: Any, name: str) -> Any:
+def _as_numpy(X: Any, name: str, argument: str) -> Any:
     advice = f"{name} takes a matrix of numbers with one vector per row"
     try:
         array = np.asarray(X)
     except (ValueError, TypeError) as error:
-        raise DataTypeError(f"X cannot be read as an array: {error}; {advice}") from error
+        raise DataTypeError(f"the argument {argument} cannot be read as an array: {error}; {advice}") from error
     if array.dtype.kind == "O" and array.ndim:
         try:
             array = array.astype(np.float64)
         except (ValueError, TypeError) as error:
-            raise DataTypeError(f"X holds values that are not numbers: {error}; {advice}") from error
+            raise DataTypeError(
+                f"the argument {argument} holds values that are not numbers: {error}; {advice}"
+            ) from error
     if array.dtype.kind not in "biufc":
         kind = "text" if array.dtype.kind in "US" else f"dtype {array.dtype}"
-        raise DataTypeError(f"X holds {kind} where numbers are expected, got {_shortened(X)}; {advice}")
+        raise DataTypeError(
+            f"the argument {argument} holds {kind} where numbers are expected, got {_shortened(X)}; {advice}"
+        )
     return array
 
 

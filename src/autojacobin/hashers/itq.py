@@ -17,7 +17,7 @@ from autojacobin.core.linear_algebra import (
     random_rotation,
 )
 from autojacobin.core.parallel import map_points, one_blas_thread
-from autojacobin.hashers.base import LinearHasher
+from autojacobin.hashers.base import LinearHasher, warn_caller
 from autojacobin.hashers.parameters import Limit, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 
@@ -91,6 +91,11 @@ class ITQ(LinearHasher):
         self.random_state = random_state
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
+        if len(X) <= self.n_bits:
+            warn_caller(
+                f"ITQ learns {self.n_bits} directions from {len(X)} training points, which vary in at most "
+                f"{len(X) - 1}, so the other bits carry no information. Pass more training points, or a smaller n_bits"
+            )
         self.mean_ = mean_row(X)
         frame = principal_frame(X, self.mean_, self.n_bits)
         V = coordinates(X, self.mean_, frame)

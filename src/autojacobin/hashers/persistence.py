@@ -28,6 +28,8 @@ _DIGEST = re.compile(rb'\\"checksum\\": ?\\"([0-9a-f]{64})\\"')
 _NOT_SAVED = ("device", "progress")
 # Kinds of number by their name in a file; words are bytes there.
 _KINDS = {"F32": ("f", "<f4"), "F64": ("f", "<f8"), "I32": ("i", "<i4"), "I64": ("i", "<i8"), "U8": ("U", "u1")}
+_IF_DAMAGED = "restore it from a copy, or fit and save the model again"
+_IF_FOREIGN = "look at the order of the arguments, or restore it from a copy if it was a model"
 _LONGEST_REASON, _LONGEST_NAME = 200, 100
 _deserialize: Any = safetensors.deserialize  # has no types
 
@@ -78,6 +80,8 @@ def model_bytes(model: Any, tensors: Mapping[str, Tensor]) -> bytes:
 def read_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:
     """Read a model of one of ``classes``, by the name of the class."""
     content = Path(path).read_bytes()
+    if content[8:10] != b'{"':  # a file of safetensors has a JSON header after its length
+        raise _damaged(path, f"a file that begins with {content[:6]!r}", _IF_FOREIGN)
     found = _DIGEST.search(content)
     if found is None:
         raise _damaged(path, "no checksum of this library in it")
@@ -197,13 +201,10 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _damaged(path: str | os.PathLike[str], what: str) -> FormatError:
+def _damaged(path: str | os.PathLike[str], what: str, advice: str = _IF_DAMAGED) -> FormatError:
     what = " ".join(what.split())
     what = what if len(what) <= _LONGEST_REASON else what[: _LONGEST_REASON - 3] + "..."
-    return FormatError(
-        f"{Path(path)} is damaged or is not a model saved by autojacobin, got: {what}; "
-        "restore it from a copy, or fit and save the model again"
-    )
+    return FormatError(f"{Path(path)} is damaged or is not a model saved by autojacobin, got: {what}; {advice}")
 
 
 def _too_new(path: str | os.PathLike[str], format_version: int, name: str) -> FormatError:

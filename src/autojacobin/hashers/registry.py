@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from autojacobin.core.files import clear_os_errors
 from autojacobin.errors import DataError
 from autojacobin.hashers.autobin import AutoBin, CAutoBin, DAutoBin
 from autojacobin.hashers.autojacobin import PUBLISHED, AutoJacoBin
@@ -252,6 +253,9 @@ def load(path: str | os.PathLike[str]) -> Hasher:
     ------
     FormatError
         If the file is damaged or foreign, or if it needs a newer library.
+    StorageError
+        If there is no such file, or it cannot be read.
     """
-    model: Hasher = read_model(path, classes())
+    with clear_os_errors(f"read the model {os.fspath(path)}", "give the path of a file that hasher.save wrote"):
+        model: Hasher = read_model(path, classes())
     return model

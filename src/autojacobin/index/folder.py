@@ -11,7 +11,9 @@ from typing import TypeVar
 import xxhash
 
 from autojacobin.errors import FormatError, StorageError
-from autojacobin.hashers import Hasher, load
+from autojacobin.hashers import Hasher
+from autojacobin.hashers.persistence import read_model
+from autojacobin.hashers.registry import classes
 from autojacobin.index.array_files import ArrayFile, damaged
 from autojacobin.index.files import clear_os_errors
 from autojacobin.index.lock import LOCK_NAME, WriterLock
@@ -114,13 +116,16 @@ class IndexFolder:
                         raise damaged(missing, "no file of that name") from error
             if self.path.is_dir():
                 self._check_lost()
+            below = sorted(self.path.glob(f"*/{MANIFEST_NAME}"))
+            if below:
+                raise StorageError(f"there is no index at {self.path}, but one at {below[0].parent}; give that path")
         raise StorageError(f"there is no index at {self.path}: it has no {MANIFEST_NAME}; make one with Index.create")
 
     def read_hasher(self, manifest: Manifest) -> Hasher:
         """Load the hasher of a state."""
         self._check_hasher_file(manifest)
         path = self.path / manifest.hasher.name
-        hasher = load(path)
+        hasher: Hasher = read_model(path, classes())  # load hides that a writer has just deleted the file
         if (hasher.n_bits, hasher.n_features_in_) != (manifest.n_bits, manifest.n_features):
             raise damaged(path, f"{hasher.n_bits} bits and {hasher.n_features_in_} features")
         return hasher

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sklearn.base import clone
 
 from autojacobin.codes import BitOrder, Codes
-from autojacobin.core.arrays import to_host
+from autojacobin.core.arrays import adopt, to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import Hasher, OwnCodes, PartitionedAutoencoder
@@ -530,8 +530,8 @@ class Index(StateHolder):
 
         Parameters
         ----------
-        queries : matrix of shape (n_queries, n_features)
-            Query vectors.
+        queries : matrix of shape (n_queries, n_features), or one vector of length n_features
+            Query vectors. One vector is a matrix with one row.
         k : int
             Neighbours a query, from 1 to ``len(index)``.
         candidates : int, optional
@@ -571,6 +571,8 @@ class Index(StateHolder):
             If there are ``columns``: those of all neighbours, query by query.
         """
         state = self._open_state()
+        if isinstance(queries, int | np.integer) and hasattr(k, "__len__"):
+            raise DataTypeError(f"the queries come first and then k, got {queries} first; swap the two arguments")
         wanted = as_k(k, state.n_live, "the index")
         as_probes(probes, state.hasher)
         distance = as_distance(distance, state.hasher.distances)
@@ -585,14 +587,13 @@ class Index(StateHolder):
             raise DataError(f"recall chooses how many candidates to re-rank, got {other} besides; leave out either")
         if recall is not None and probes is not None:
             raise DataError(f"recall chooses how many lists to scan, got probes={probes!r} besides; leave out either")
-        queries = state.metric.queries(_packed(queries, state.hasher))
-        as_vectors(state.hasher, queries)
+        queries = _checked_queries(state, queries)
         how = How(wanted, distance, rerank, candidates, recall, probes)
         searcher, filters = Searcher(state, self._calibrator), filters_of_queries(among, len(queries))
         if filters is None:
             distances, numbers = searcher.nearest(queries, how, among, where)
         else:
-            matrix = as_matrix(queries, type(state.hasher).__name__)
+            matrix = as_matrix(queries, "an index", "queries")
             distances, numbers = np.empty((len(matrix), wanted)), np.empty((len(matrix), wanted), dtype=np.int64)
             for filter, rows in filters:
                 distances[rows], numbers[rows] = searcher.nearest(matrix[rows], how, filter, where)
@@ -648,8 +649,8 @@ class Index(StateHolder):
         _check_vectors_kept(state)
         share = as_recall(recall)
         if queries is not None:
-            matrix = to_host(as_vectors(state.hasher, state.metric.queries(queries)))
-            as_floats(matrix)  # refuses what is not finite
+            matrix = to_host(as_matrix(_checked_queries(state, queries), "an index", "queries"))
+            as_floats(matrix, argument="queries")  # refuses what is not finite
             self._calibrator.ask_with(matrix, share)
         return Searcher(state, self._calibrator).chosen(wanted, share, distance)
 
@@ -668,6 +669,26 @@ def _packed(vectors: Any, hasher: Hasher) -> Any:
             f"the codes of this index have {hasher.n_bits} bits, got codes of {vectors.n_bits}; pass others"
         )
     return vectors.to_packed(bitorder=hasher.bitorder)
+
+
+def _checked_queries(state: State, queries: Any) -> Any:
+    """Queries as the metric prepares them, after a check of their shape; one vector becomes a matrix with one row."""
+    queries = _packed(queries, state.hasher)
+    listed = isinstance(queries, list | tuple) and len(queries) > 0 and np.isscalar(queries[0])
+    if listed or getattr(queries, "ndim", None) == 1:
+        queries = (adopt(queries) if hasattr(queries, "reshape") else np.asarray(queries)).reshape(1, -1)
+    rows, width = as_matrix(queries, "an index", "queries").shape
+    if not rows:
+        raise DataError("queries must have at least one vector, got none; pass one or more")
+    expected = int(state.hasher.n_features_in_) - (state.metric.name == "inner_product")
+    if width != expected and not isinstance(state.hasher, OwnCodes):
+        raise DataError(
+            f"queries have {width} features, but the vectors of this index have {expected}; "
+            f"pass queries with {expected} numbers each"
+        )
+    prepared = state.metric.queries(queries)
+    as_vectors(state.hasher, prepared)  # compares the names of features
+    return prepared
 
 
 def own_codes(n_bits: SupportsIndex, bitorder: BitOrder) -> OwnCodes:

@@ -90,9 +90,9 @@ class Metric:
         """Queries as the index compares them."""
         if self.name == "euclidean":
             return vectors
+        floats = as_floats(to_host(as_matrix(vectors, "Metric", "queries")), argument="queries")
         if self.name == "cosine":
             return self.prepare(vectors)
-        floats = as_floats(to_host(as_matrix(vectors, "Metric")))
         return np.column_stack([floats, np.zeros(len(floats), dtype=floats.dtype)])
 
     def stored_as_queries(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:

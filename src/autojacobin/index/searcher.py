@@ -61,7 +61,7 @@ class Searcher:
         elif how.recall is not None or (view is not state and probes is None and lists is not None):
             candidates, lists = self._chosen_for(view, how, lists)
         number = min(as_candidates(candidates, k), view.n_live) if how.rerank else k
-        floats = as_floats(to_host(as_matrix(queries, type(state.hasher).__name__)))
+        floats = as_floats(to_host(as_matrix(queries, "an index", "queries")), argument="queries")
         if isinstance(state.hasher, PartitionedAutoencoder) and lists is not None:
             found = search_lists(state.hasher, floats, view.segments, k, number if how.rerank else None, lists)
         elif how.rerank:

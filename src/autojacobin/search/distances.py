@@ -174,6 +174,9 @@ DISTANCES: Mapping[str, CodeDistance] = MappingProxyType({entry.name: entry for 
 """The distances by name."""
 
 
+_METRICS = ("euclidean", "cosine", "inner_product")  # of vectors, which an index knows; distances are those of codes
+
+
 def distances_of(hasher: Encoder) -> dict[str, CodeDistance]:
     """Give the distances by which codes of a hasher can be compared, the default one first."""
     return {name: DISTANCES[name] for name in hasher.distances}
@@ -186,5 +189,6 @@ def as_distance(name: Any, allowed: Sequence[str]) -> str:
     if not isinstance(name, str) or name not in allowed:
         *others, last = [repr(one) for one in allowed]
         choices = f"{', '.join(others)} or {last}" if others else last
-        raise DataError(f"distance must be {choices}, got {name!r}")
+        hint = "; this is how codes are compared, and for vectors an index is made with metric='cosine', for example"
+        raise DataError(f"distance must be {choices}, got {name!r}{hint if name in _METRICS else ''}")
     return name

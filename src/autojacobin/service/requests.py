@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -179,7 +180,9 @@ def _read_fields(
         raise Problem(415, "unsupported-media-type", detail)
     unknown = [name for name in fields if name not in expected]
     if unknown:
-        raise invalid(f"there is no field {unknown[0][:80]!r}, expected {', '.join(expected)}; leave it out")
+        near = get_close_matches(unknown[0][:80], expected, 1)
+        advice = f"rename it to {near[0]!r}" if near and near[0] not in fields else "leave it out"
+        raise invalid(f"there is no field {unknown[0][:80]!r}, expected {', '.join(expected)}; {advice}")
     return fields, media == RAW
 
 
