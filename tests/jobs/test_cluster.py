@@ -24,6 +24,7 @@ from autojacobin.errors import AutoJacobinError, FormatError, MissingExtraError,
 from autojacobin.evaluation import ground_truth
 from autojacobin.jobs.cluster import (
     DaskCluster,
+    _event_loop,
     build_index,
     connect,
     encode_files,
@@ -331,7 +332,7 @@ def _only_if_it_runs(runner):
 
 def test_threads_of_one_worker_do_not_disturb_each_other(tmp_path, X, pattern, hasher, single):
     options = {"processes": False, "n_workers": 1, "threads_per_worker": 3, "dashboard_address": "127.0.0.1:0"}
-    with distributed.Client(**options) as client:
+    with _event_loop() as loop, distributed.Client(loop=loop, **options) as client:  # a loop of Dask must start in 10 s
         threaded = DaskCluster(client)
         build_index(pattern, hasher, tmp_path / "index", threaded, rows_per_chunk=1)
         same_as_single(tmp_path / "index", single, X[5:15], threaded)
