@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: test browser demo docs lint types pytest bounds fuzz stress format clean
+.PHONY: test quick browser demo docs lint types pytest bounds fuzz stress format clean
 
 test: lint types pytest
 
@@ -33,6 +33,13 @@ types: $(VENV)/.installed
 # One BLAS thread a worker: several workers that each start a thread per core only get in each other's way.
 pytest: $(VENV)/.installed
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
+
+# What finds most mistakes soonest: codes, distances, models, the index, the service's requests, the command line.
+QUICK := tests/test_codes.py tests/search/test_distances.py tests/hashers/test_persistence.py \
+    tests/hashers/test_shallow_methods.py tests/index/test_bad_input.py tests/index/test_metrics.py \
+    tests/index/test_own_codes.py tests/service/test_requests.py tests/cli/test_wrong_use.py
+quick: $(VENV)/.installed
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses auto $(QUICK)
 
 # The kernels of search and index once more with every array access checked, compiled into a cache of their own.
 bounds: $(VENV)/.installed

@@ -68,3 +68,12 @@ def test_docstrings_show_no_markup_of_another_language(site):
             "service.html",
             "engines.html",
         )
+
+
+def test_make_quick_runs_tests_that_exist():
+    root = Path(__file__).parents[1]
+    listed = re.search(r"^QUICK := ((?:.*\\\n)*.*)", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    paths = listed[1].replace("\\\n", " ").split()
+    assert len(paths) > 5
+    assert all((root / path).exists() for path in paths)
+    assert "make quick" in (root / "CONTRIBUTING.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from autojacobin.errors import DataTypeError
 from tests.hashers.methods import LEARNED, METHODS, ONE_POINT, digits, fitted
 
 methods = pytest.mark.parametrize("name", METHODS)
-few_points = pytest.mark.filterwarnings("ignore:tangent spaces were to be estimated:UserWarning")
+few_points = pytest.mark.filterwarnings("ignore:(tangent spaces were to be estimated|ITQ learns):UserWarning")
 
 
 def with_entry(value, row=7, column=3):
