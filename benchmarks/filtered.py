@@ -24,6 +24,7 @@ parser.add_argument("--lists", type=int, default=None, help="inverted lists of o
 parser.add_argument("--queries", type=int, default=200)
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--rounds", type=int, default=3)
+parser.add_argument("--only", nargs="+", default=["ours", "turbovec", "LanceDB"])
 arguments = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = os.environ["RAYON_NUM_THREADS"] = str(arguments.threads)
 
@@ -104,7 +105,8 @@ def main() -> None:
     makers: dict[str, Callable[..., Any]] = {"ours": ours, "turbovec": turbovec, "LanceDB": lancedb}
     print(f"{data.name}, {len(base):,} vectors, {len(queries)} queries a call, queries a second (recall@10)")
     print(f"{'allowed':12}{''.join(f'{share:>18.1%}' for share in SHARES)}")
-    for name, make in makers.items():
+    for name in arguments.only:
+        make = makers[name]
         try:
             search = make(base, queries)
         except ImportError:

@@ -137,6 +137,7 @@ _FEWEST_QUERIES = 500
 _QUERIES_PER_MISS = 6  # twice what a sample without a miss needs to show a recall
 _DEVIATIONS = 1.645  # the bound holds for 95 samples in 100
 _CHANGED_SHARE = 0.1
+_MOST_KEPT = 1_000  # choices
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,7 @@ class Calibrator:
         self._changed = 0
         self._samples: dict[int, HeldOut] = {}
         self._ranks: dict[tuple[int, tuple[str, int | None]], tuple[npt.NDArray[np.int64], int]] = {}
+        self._chosen: dict[tuple[Any, ...], Calibration | None] = {}
 
     def renew_lock(self) -> None:
         """Make a new lock in a forked child; another thread of the parent may have held the old one."""
@@ -194,7 +196,7 @@ class Calibrator:
     def forget(self) -> None:
         """Forget everything that was learned."""
         with self._lock:
-            self._samples, self._ranks, self._changed = {}, {}, 0
+            self._samples, self._ranks, self._chosen, self._changed = {}, {}, {}, 0
 
     def count_changes(self, changed: int) -> None:
         """Record that this number of vectors was added or removed."""
@@ -227,9 +229,28 @@ class Calibrator:
         ``deepest`` is enough.
         """
         n = sum(segment.n_live for segment in segments)
+        wanted = (n, k, recall, distance, probes, deepest)
         with self._lock:
-            sample = self._sample(segments, n, k, recall, metric)
-            ranks, candidates = self._ranks_for(sample, n, k, recall, (distance, probes), nearest, deepest)
+            if wanted not in self._chosen:
+                if len(self._chosen) >= _MOST_KEPT:
+                    self._chosen.clear()
+                self._chosen[wanted] = self._choose(segments, *wanted, nearest, metric)
+            return self._chosen[wanted]
+
+    def _choose(
+        self,
+        segments: Sequence[Segment],
+        n: int,
+        k: int,
+        recall: float,
+        distance: str,
+        probes: int | None,
+        deepest: int | None,
+        nearest: Nearest,
+        metric: Metric,
+    ) -> Calibration | None:
+        sample = self._sample(segments, n, k, recall, metric)
+        ranks, candidates = self._ranks_for(sample, n, k, recall, (distance, probes), nearest, deepest)
         if candidates is None:
             return None
         candidates = max(k, candidates)
@@ -273,7 +294,7 @@ class Calibrator:
                 self._n, self._changed = n, 0
             given = self._given
             sample = HeldOut.stored(segments, size, k, metric) if given is None else HeldOut.given(segments, given, k)
-            self._samples[k] = sample
+            self._samples[k], self._chosen = sample, {}
             self._ranks = {key: ranks for key, ranks in self._ranks.items() if key[0] != k}
         return sample
 
