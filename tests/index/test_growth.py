@@ -307,3 +307,21 @@ def test_the_command_line_makes_lists(hasher, tmp_path):
     assert json.loads(result.stdout)["lists"] == 4
     with Index.open(tmp_path / "made") as index:
         assert is_exact(index, points(400))
+
+
+def test_the_command_line_builds_an_index_by_cosine_and_a_cluster_searches_its_lists(hasher, tmp_path):
+    hasher.save(tmp_path / "model.safetensors")
+    np.save(tmp_path / "base.npy", points(400))
+    np.save(tmp_path / "queries.npy", points(5, 2))
+    build = "index build model.safetensors base.npy made --partitions 4 --metric cosine"
+    search = "cluster search made queries.npy found.npz -k 3 --probes 4 --candidates 400 --cluster local:1"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        for line in (build, search):
+            result = CliRunner().invoke(app, line.split())
+            assert result.exit_code == 0, result.output
+    base, queries = (X / np.linalg.norm(X, axis=1, keepdims=True) for X in (points(400), points(5, 2)))
+    expected = np.argsort(-(queries @ base.T), axis=1)[:, :3]
+    found = np.load(tmp_path / "found.npz")
+    assert np.array_equal(found["ids"], expected)
+    assert np.allclose(found["distances"], np.take_along_axis(queries @ base.T, expected, axis=1), atol=1e-5)

@@ -112,6 +112,7 @@ def search(
     candidates: options.Candidates = None,
     distance: options.ByDistance = None,
     rerank: options.Rerank = True,
+    probes: options.Probes = None,
     cluster: _Cluster = "local:2",
     overwrite: options.Overwrite = False,
     _config: options.Config = None,
@@ -131,7 +132,7 @@ def search(
     how = SearchOptions(distance, candidates, None, rerank).arguments()
     start = time.perf_counter()
     with opened(queries) as asked, _workers(cluster, quiet or as_json) as (workers, progress):
-        distances, ids = search_index(index, asked, k, workers, progress=progress, **how)
+        distances, ids = search_index(index, asked, k, workers, probes=probes, progress=progress, **how)
     seconds = time.perf_counter() - start
     write_neighbours(out, distances, ids)
     _report(context, out, k, len(ids), seconds, quiet, as_json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,6 +63,13 @@ _Listed = Annotated[
 ]
 
 
+class _Metric(str, Enum):
+    """The metrics that need nothing but a name."""
+
+    EUCLIDEAN = "euclidean"
+    COSINE = "cosine"
+
+
 @app.command()
 def build(
     context: typer.Context,
@@ -72,6 +80,9 @@ def build(
     payload: _Payload = None,
     keep_vectors: KeepVectors = True,
     partitions: Partitions = None,
+    metric: Annotated[
+        _Metric, typer.Option("--metric", help="What neighbours are near by. For cosine, train on vectors of length 1.")
+    ] = _Metric.EUCLIDEAN,
     format: Format = None,
     _threads: Threads = None,
     _config: Config = None,
@@ -96,7 +107,9 @@ def build(
         progress_bar(quiet=quiet or as_json) as progress,
         chained(vectors, format, progress, "adding vectors") as (blocks, count),
         whole_folder(index.absolute(), "free some space, or give another path") as folder,
-        Index.create(folder, _reporting(hasher, progress), keep_vectors=keep_vectors, partitions=lists) as made,
+        Index.create(
+            folder, _reporting(hasher, progress), keep_vectors=keep_vectors, partitions=lists, metric=metric.value
+        ) as made,
     ):
         made.add(blocks, chosen, None if payload is None else read_payload(payload, count))
         figures = made.info()

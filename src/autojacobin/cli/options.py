@@ -17,7 +17,7 @@ from autojacobin.search.distances import DISTANCES
 __all__ = [
     "AsJson", "BitOrder", "BitOrderOption", "Bits", "ByDistance", "Candidates", "Config", "DataFolder", "Debug",
     "Device", "Distance", "Format", "IndexPath", "K", "KeepVectors", "ModelPath", "NeighboursPath", "OnDevice",
-    "Overwrite", "Partitions", "QueriesPath", "Quiet", "Rerank", "Seed", "SetName", "Threads",
+    "Overwrite", "Partitions", "Probes", "QueriesPath", "Quiet", "Rerank", "Seed", "SetName", "Threads",
 ]  # fmt: skip
 
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
@@ -140,6 +140,10 @@ Partitions = Annotated[
         metavar="N",
         help="Inverted lists for the codes of a BinaryAutoencoder: a number, or auto for about 4 √n of them.",
     ),
+]
+Probes = Annotated[
+    int | None,
+    typer.Option("--probes", min=1, help="Lists to scan in an index of a PartitionedAutoencoder; 1 in 32 by default."),
 ]
 KeepVectors = Annotated[
     bool, typer.Option("--vectors/--no-vectors", help="Keep the vectors too; re-ranking needs them.")

@@ -41,10 +41,6 @@ _USUAL_KS = (1, 10, 100)
 _K_OF_SEARCH = 10
 _SHARE_RETRIEVED = 100  # the paper retrieves one in a hundred of the base
 
-_Probes = Annotated[
-    int | None,
-    typer.Option("--probes", min=1, help="Lists to scan in an index of a PartitionedAutoencoder; 1 in 32 by default."),
-]
 _Recall = Annotated[
     float | None,
     typer.Option(
@@ -77,7 +73,7 @@ def search(
     recall: _Recall = None,
     distance: options.ByDistance = None,
     rerank: options.Rerank = True,
-    probes: _Probes = None,
+    probes: options.Probes = None,
     where: _Where = None,
     among: _Among = None,
     columns: options.Columns = None,
@@ -155,7 +151,7 @@ def evaluate(
     candidates: options.Candidates = None,
     recall: _Recall = None,
     rerank: options.Rerank = True,
-    probes: _Probes = None,
+    probes: options.Probes = None,
     _threads: options.Threads = None,
     _config: options.Config = None,
     quiet: options.Quiet = False,
