@@ -130,7 +130,10 @@ def faiss_indexes(options: argparse.Namespace) -> list[Contender]:
         return graph.search(queries, K)[1]
 
     graph = Contender("FAISS HNSW16,SQ8, ef 200", build_graph, search_graph, list(SEARCH_SIZES))
-    return [*(lists(f"PQ{options.width // dimensions}x4fs") for dimensions in (4, 2)), graph]  # 4 bits for so many
+    return [
+        *(lists(f"PQ{options.width // dimensions}x4fs") for dimensions in (4, 2)),
+        graph,
+    ]  # 4 bits for 4 or 2 numbers
 
 
 def hnswlib_index(options: argparse.Namespace) -> list[Contender]:

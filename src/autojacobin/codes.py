@@ -272,8 +272,8 @@ def as_bit_order(bitorder: Any) -> BitOrder:
     """Check the name of a bit order."""
     if not isinstance(bitorder, str) or bitorder not in ("little", "big"):
         raise DataError(
-            f"bitorder must be 'little' or 'big', got {bitorder!r}; np.packbits and sentence-transformers use 'big' "
-            "unless told otherwise"
+            f"bitorder must be 'little' or 'big', got {bitorder!r}; 'big' is the default of np.packbits "
+            "and of sentence-transformers"
         )
     return "big" if bitorder == "big" else "little"
 

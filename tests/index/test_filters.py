@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autojacobin import LSH, BinaryAutoencoder, Index, PartitionedAutoencoder
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth
-from autojacobin.index import filters, growth, segment
+from autojacobin.index import filters, growth, segment_writer
 from tests.index.index_model import by_hamming, by_reranking, small_hasher, vectors
 from tests.index.test_threads import in_threads
 
@@ -202,7 +202,7 @@ def clusters(n, seed=0):
 def with_lists():
     base = clusters(6_000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segment, "_FEWEST_IN_LISTS", 1)
+        patch.setattr(segment_writer, "_FEWEST_IN_LISTS", 1)
         index = Index(PartitionedAutoencoder(24, n_lists=16, n_iterations=3, random_state=0).fit(base[:3000]))
         index.add(base[:4_000])
         index.add(base[4_000:])

@@ -12,7 +12,7 @@ from autojacobin import ITQ, BinaryAutoencoder, DataError, Index, PartitionedAut
 from autojacobin.cli.program import app
 from autojacobin.errors import FormatError, StorageError
 from autojacobin.evaluation import ground_truth
-from autojacobin.index import growth, segment
+from autojacobin.index import growth, segment_writer
 from autojacobin.index.repair import repair
 from tests.index.faults import Crash, Faults
 from tests.index.index_model import contents
@@ -36,7 +36,7 @@ def hasher():
 def small_lists(monkeypatch):
     """Lists from 200 vectors on, in files from the first vector on."""
     monkeypatch.setattr(growth, "_FEWEST_VECTORS", 200)
-    monkeypatch.setattr(segment, "_FEWEST_IN_LISTS", 1)
+    monkeypatch.setattr(segment_writer, "_FEWEST_IN_LISTS", 1)
 
 
 def is_exact(index, base):
@@ -103,7 +103,7 @@ def test_lists_in_files_answer_as_lists_made_at_the_search(hasher, tmp_path, mon
         expected = index.search(queries, K, probes=2, rerank=False)
     stored = {file.name.split("-")[0] for file in (tmp_path / "files").iterdir()}
     assert stored >= LIST_FILES
-    monkeypatch.setattr(segment, "_FEWEST_IN_LISTS", 10**6)
+    monkeypatch.setattr(segment_writer, "_FEWEST_IN_LISTS", 10**6)
     without = Index(index._state.hasher)
     without.add(points(500))
     assert not without._state.segments[0].arrays.keys() & LIST_FILES

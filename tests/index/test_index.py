@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from autojacobin import ITQ, LSH, Codes, DataError
 from autojacobin.index import changes as changes_module
-from autojacobin.index import segment as segment_module
+from autojacobin.index import segment_writer
 from autojacobin.index.array_files import FORMAT_VERSION
 from autojacobin.index.index import Index
 from autojacobin.search import hamming_topk
@@ -37,7 +37,7 @@ change = st.one_of(
 def test_any_sequence_of_changes_equals_a_dict(on_disk, changes, limit, seed):
     hasher, rng, model, next_id = small_hasher(), np.random.default_rng(seed), {}, 0
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        for module in (changes_module, segment_module):
+        for module in (changes_module, segment_writer):
             patch.setattr(module, "most_rows", lambda hasher: limit)
         index = Index.create(Path(folder) / "0", hasher) if on_disk else Index(hasher)
         for number, (name, argument) in enumerate(changes, 1):

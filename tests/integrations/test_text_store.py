@@ -258,7 +258,7 @@ def test_an_empty_store_finds_nothing():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((["a"], [[0.0, 0.0]]), "a vector of zeros has no cosine similarity, got one in row 0"),
+        ((["a"], [[0.0, 0.0]]), "the vector in row 0 is zero, so it has no direction"),
         ((["a"], [[1.0, np.nan]]), "NaN"),
         ((["a", "b"], [[1.0, 0.0]]), "one of vectors for each of the 2 texts, got 1"),
         ((["a"], [[1.0, 0.0]], [{}, {}]), "one of metadatas for each of the 1 texts, got 2"),
@@ -284,7 +284,7 @@ def test_what_cannot_be_added_is_an_error_that_changes_nothing(tmp_path, argumen
     ("search", "message"),
     [
         (lambda store: store.search([[1.0, 0.0]], 0), "k must be an integer of at least 1, got 0"),
-        (lambda store: store.search([[0.0, 0.0]], 1), "a vector of zeros"),
+        (lambda store: store.search([[0.0, 0.0]], 1), "the vector in row 0 is zero, so it has no direction"),
         (lambda store: store.search([[1.0, 0.0]], 1, ["a"]), "filter must be a dict of metadata, .* got list"),
         (lambda store: store.search([[1.0, 0.0]], 1, "price < 3"), "the columns are text"),
         (lambda store: store.search([[1.0, 0.0, 2.0]], 1), "features"),

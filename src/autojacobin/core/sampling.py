@@ -90,7 +90,7 @@ def sampled_rows(n: int, size: int, rng: np.random.RandomState) -> npt.NDArray[n
 
 
 def _with_room(sample: Any, places: int, size: int, dtype: Any) -> Any:
-    """Give the sample with at least so many places; it grows by doubling, up to ``size``."""
+    """Give the sample with room for ``places`` rows or more; the room doubles, up to ``size``."""
     if places <= len(sample) and sample.dtype == dtype:
         return sample
     grown = np.empty((max(len(sample), min(size, max(places, 2 * len(sample)))), sample.shape[1]), dtype=dtype)

@@ -31,7 +31,7 @@ from autojacobin.search.distances import DISTANCES, DistanceTerms
 __all__ = ["TRAINING_POINTS", "Hasher", "LinearHasher", "as_vectors", "check_fitted", "non_empty", "warn_caller"]
 
 TRAINING_POINTS = 10_000
-"""Rows that ``fit`` draws from an iterator or a memory map, unless told otherwise."""
+"""Rows that ``fit`` draws from an iterator or a memory map by default."""
 
 # The squares of numbers between these limits neither overflow nor underflow.
 _LARGEST = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e145}

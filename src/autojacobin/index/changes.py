@@ -24,7 +24,8 @@ from autojacobin.index.manifest import LARGEST_ID, Manifest
 from autojacobin.index.metrics import EUCLIDEAN, Metric
 from autojacobin.index.names import as_names, from_names, id_kind
 from autojacobin.index.searching import in_id_order, names_of
-from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, most_rows, write_segments
+from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment
+from autojacobin.index.segment_writer import most_rows, write_segments
 from autojacobin.index.storage import Store
 
 __all__ = [

@@ -24,7 +24,8 @@ from autojacobin.index.calibration import drawn
 from autojacobin.index.changes import Change, State, encoded_block
 from autojacobin.index.manifest import MOST_CODES
 from autojacobin.index.searching import codes_at, fetch, in_id_order
-from autojacobin.index.segment import Part, Segment, write_segments
+from autojacobin.index.segment import Part, Segment
+from autojacobin.index.segment_writer import write_segments
 from autojacobin.index.storage import Store
 from autojacobin.search.arguments import as_count
 

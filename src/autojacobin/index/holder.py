@@ -17,7 +17,8 @@ from autojacobin.index.changes import Change, State
 from autojacobin.index.files import clear_os_errors
 from autojacobin.index.folder import IndexFolder
 from autojacobin.index.manifest import Manifest
-from autojacobin.index.segment import Part, Segment, write_segments
+from autojacobin.index.segment import Part, Segment
+from autojacobin.index.segment_writer import write_segments
 from autojacobin.index.storage import MANIFEST_NAME, MemoryStore, Store
 
 __all__ = ["StateHolder", "write_state"]

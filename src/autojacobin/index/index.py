@@ -544,8 +544,8 @@ class Index(StateHolder):
             ``"hamming"``, as bits; ``"asymmetric"``, with the real values of the query's projection, which finds as
             much with a third of the candidates; ``"decoded"``, for codes of a BinaryAutoencoder.
         rerank : bool, optional
-            Whether to order the candidates by the distance of the vectors, which is the default if the index keeps
-            them. If not, the distances are those of the codes.
+            Whether to order the candidates by the distance of the vectors. If not, the distances are those of the
+            codes. By default they are ordered, except in an index of codes that were made elsewhere.
         probes : int or "all", optional
             For codes of a PartitionedAutoencoder, how many lists to scan; by default one in 32 and at least 8, or what
             a wanted ``recall`` takes.

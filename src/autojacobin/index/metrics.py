@@ -20,10 +20,10 @@ import numpy.typing as npt
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
+from autojacobin.search.distances import METRICS
 
 __all__ = ["EUCLIDEAN", "METRICS", "Metric"]
 
-METRICS = ("euclidean", "cosine", "inner_product")
 _ROOM = 2.0  # for vectors that are longer than those that the radius was taken from
 
 

@@ -8,7 +8,7 @@ that makes a new ``Segment``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,31 +18,27 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.errors import FormatError
-from autojacobin.hashers import Hasher, PartitionedAutoencoder
+from autojacobin.hashers import PartitionedAutoencoder
 from autojacobin.index.array_files import ArrayFile, CheckedArray, SegmentLabel, damaged, open_array
 from autojacobin.index.files import Files
-from autojacobin.index.manifest import MOST_CODES, SegmentRecord
+from autojacobin.index.manifest import SegmentRecord
 from autojacobin.index.names import NameTable
-from autojacobin.index.payload import Payload, concatenate
+from autojacobin.index.payload import Payload
 from autojacobin.index.storage import Store
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK
 from autojacobin.search.lists import Lists
-from autojacobin.search.tiles import Tiles, n_words, shape_of
+from autojacobin.search.tiles import Tiles, shape_of
 
-__all__ = ["ROWS_PER_BLOCK", "Part", "Segment", "check_ids", "most_rows", "open_segment", "write_segments"]
+__all__ = ["ROWS_PER_BLOCK", "Part", "Segment", "check_ids", "open_segment"]
 
 ROWS_PER_BLOCK = 2**16  # a whole number of tiles
 
-_MOST_CODE_BYTES = 2**28
-_MOST_WITHOUT_LISTS = 2**22
-_FEWEST_IN_LISTS = 2**12  # lists of fewer codes are made in no time when they are searched
 _NO_HASHES = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint32)
 NONE_DEAD = np.empty(0, dtype=np.uint8)
-_OF_LISTS = {"blocks": "blocks", "offsets": "offsets", "bounds": "bounds", "order": "positions"}
+OF_LISTS = {"blocks": "blocks", "offsets": "offsets", "bounds": "bounds", "order": "positions"}
 """Kinds of files that hold the fields of ``Lists``."""
-_OF_NAMES = {"names": "text", "ends": "ends", "hashes": "hashes", "places": "places"}
+OF_NAMES = {"names": "text", "ends": "ends", "hashes": "hashes", "places": "places"}
 """Kinds of files that hold the fields of ``NameTable``."""
 
 Ids = npt.NDArray[np.int64]
@@ -110,7 +106,7 @@ class Segment:
         """The codes in lists: those of the files, or lists that are made at the first search and kept."""
         kept = self.derived.get("lists")
         if kept is None and "blocks" in self.arrays:
-            fields: dict[str, Any] = {name: self.arrays[kind].check() for kind, name in _OF_LISTS.items()}
+            fields: dict[str, Any] = {name: self.arrays[kind].check() for kind, name in OF_LISTS.items()}
             kept = Lists(**fields, n_bits=hasher.n_residual_bits, grid=hasher.offset_grid)
             if kept.n_lists != len(hasher.centres_) or kept.blocks.shape[1] != -(-kept.n_bits // 8):
                 raise FormatError(
@@ -167,7 +163,7 @@ class Segment:
         """The names of the codes, in an index that has names."""
         kept = self.derived.get("names")
         if kept is None:
-            kept = NameTable(**{name: self.arrays[kind].check() for kind, name in _OF_NAMES.items()})
+            kept = NameTable(**{name: self.arrays[kind].check() for kind, name in OF_NAMES.items()})
             self.derived["names"] = kept
         table: NameTable = kept
         return table
@@ -220,7 +216,7 @@ class Segment:
             return self
         bitmap = self.dead.copy() if self.n_dead else np.zeros(-(-self.n // 8), dtype=np.uint8)
         np.bitwise_or.at(bitmap, positions >> 3, (1 << (positions & 7)).astype(np.uint8))
-        dead = _copied("dead", bitmap, store, self.label)
+        dead = copied("dead", bitmap, store, self.label)
         return replace(self, arrays=self.arrays | {"dead": dead}, n_dead=self.n_dead + len(positions))
 
     def verify(self) -> None:
@@ -241,33 +237,9 @@ class Segment:
         """Write the same segment somewhere else, block by block, after a check that all of it is whole."""
         self.verify()
         label = SegmentLabel.new(self.first_id, self.n, self.label.n_bits)
-        arrays = {kind: _copied(kind, array.array, store, label) for kind, array in self.arrays.items()}
+        arrays = {kind: copied(kind, array.array, store, label) for kind, array in self.arrays.items()}
         payload = None if self.payload is None else store.add_payload(self.payload.table, label)
         return Segment(label, arrays, self.n_dead, payload)
-
-
-def most_rows(hasher: Hasher) -> int:
-    """Largest segment: its codes are held in memory while it is written. With lists, few large ones are faster."""
-    affordable: int = _MOST_CODE_BYTES // (8 * n_words(int(hasher.n_bits)))
-    most = MOST_CODES if isinstance(hasher, PartitionedAutoencoder) else _MOST_WITHOUT_LISTS
-    return min(most, max(ROWS_PER_BLOCK, affordable))
-
-
-def write_segments(parts: Iterable[Part], store: Store, hasher: Hasher) -> list[Segment]:
-    """Write a stream of parts as segments of at most ``most_rows(hasher)`` rows and of one dtype of vectors each."""
-    segments: list[Segment] = []
-    limit = most_rows(hasher)
-    builder: _Builder | None = None
-    for part in _split(parts, limit):
-        if builder is not None and not builder.takes(part, limit):
-            segments.append(builder.finish())
-            builder = None
-        if builder is None:
-            builder = _Builder(part, store, hasher)
-        builder.append(part)
-    if builder is not None:
-        segments.append(builder.finish())
-    return segments
 
 
 def open_segment(
@@ -306,7 +278,7 @@ def open_segment(
     must_be_there["names"] = id_kind in ("string", "uuid")
     there = {kind: kind in record.files for kind in must_be_there}
     unexpected = record.files.keys() - {*expected, "payload"} or ("rows" in record.files and not keep_vectors)
-    incomplete = any(len(record.files.keys() & kinds) not in (0, len(kinds)) for kinds in (_OF_LISTS, _OF_NAMES))
+    incomplete = any(len(record.files.keys() & kinds) not in (0, len(kinds)) for kinds in (OF_LISTS, OF_NAMES))
     if there != must_be_there or unexpected or incomplete:
         kinds = f"a segment of the files {', '.join(sorted(record.files)) or 'none'}"
         raise damaged(files.path / "MANIFEST.json", f"{kinds} and ids of the kind {id_kind}")
@@ -386,96 +358,7 @@ def _problem_of_dead(n: int, n_dead: int, bitmap: npt.NDArray[Any]) -> str | Non
     return None if found == within == n_dead else f"{within} dead codes of {n}, where the manifest says {n_dead}"
 
 
-class _Builder:
-    """One segment in the making: vectors go straight to the store, codes and ids wait until they can be sorted."""
-
-    def __init__(self, first: Part, store: Store, hasher: Hasher) -> None:
-        self._store, self._hasher = store, hasher
-        self._n = 0
-        self._ids: list[Ids] = []
-        self._codes: list[Codes] = []
-        self._names: list[bytes] | None = None if first.names is None else []
-        self._payloads: list[Any] = []
-        self._dtype = None if first.vectors is None else first.vectors.dtype
-        self._vectors = (
-            None if first.vectors is None else store.start("vectors", first.vectors.dtype, first.vectors.shape[1:])
-        )
-
-    def takes(self, part: Part, limit: int) -> bool:
-        """Whether a part still fits in."""
-        dtype = None if part.vectors is None else part.vectors.dtype
-        return self._n + len(part.ids) <= limit and dtype == self._dtype
-
-    def append(self, part: Part) -> None:
-        self._ids.append(part.ids)
-        self._codes.append(part.codes)
-        if self._names is not None and part.names is not None:
-            self._names.extend(part.names)
-        if part.payload is not None:
-            self._payloads.append(part.payload)
-        if self._vectors is not None:
-            self._vectors.append(part.vectors)
-        self._n += len(part.ids)
-
-    def finish(self) -> Segment:
-        ids = np.concatenate(self._ids)
-        order = None if np.all(ids[1:] > ids[:-1]) else np.argsort(ids)
-        ids = ids if order is None else ids[order]
-        first_id = int(ids[0]) if int(ids[-1]) - int(ids[0]) == self._n - 1 else None
-        label = SegmentLabel.new(first_id, self._n, self._codes[0].n_bits)
-        codes = Codes.concatenate(self._codes)
-        arrays = {"codes": self._store_codes(codes, order, label)}
-        if isinstance(self._hasher, PartitionedAutoencoder) and self._n >= _FEWEST_IN_LISTS:
-            lists = self._hasher.lists(codes if order is None else codes[order])
-            for kind, name in _OF_LISTS.items():
-                arrays[kind] = _copied(kind, getattr(lists, name), self._store, label)
-        if first_id is None:
-            arrays["ids"] = _copied("ids", ids, self._store, label)
-        if self._vectors is not None:
-            arrays["vectors"] = self._vectors.finish(label)
-            if order is not None:
-                arrays["rows"] = _copied("rows", order.astype(np.uint32), self._store, label)
-        if self._names is not None:
-            table = NameTable.of(self._names if order is None else [self._names[row] for row in order.tolist()])
-            for kind, name in _OF_NAMES.items():
-                arrays[kind] = _copied(kind, getattr(table, name), self._store, label)
-        return Segment(label, arrays, 0, self._stored_payload(order, label))
-
-    def _stored_payload(self, order: Ids | None, label: SegmentLabel) -> Payload | None:
-        if not self._payloads:
-            return None
-        table = concatenate(self._payloads)
-        return self._store.add_payload(table if order is None else table.take(order), label)
-
-    def _store_codes(self, codes: Codes, order: Ids | None, label: SegmentLabel) -> CheckedArray:
-        writer = self._store.start("codes", np.uint64, shape_of(0, codes.n_bits)[1:])
-
-        def laid_out(start: int) -> Any:
-            rows = slice(start, start + ROWS_PER_BLOCK)
-            return Tiles.from_codes(codes[rows if order is None else order[rows]]).words
-
-        starts = [(start,) for start in range(0, self._n, ROWS_PER_BLOCK)]  # whole tiles but for the last
-        at_once = 4 * usable_cores()
-        for first in range(0, len(starts), at_once):
-            for words in run_tasks(laid_out, starts[first : first + at_once]):
-                writer.append(words)
-        return writer.finish(label)
-
-
-def _split(parts: Iterable[Part], limit: int) -> Iterator[Part]:
-    """Parts in order, none larger than a block, cut where a segment is full."""
-    room = limit
-    for part in parts:
-        start = 0
-        while start < len(part.ids):
-            rows = slice(start, start + min(room, ROWS_PER_BLOCK))
-            piece = part[rows]
-            start += len(piece.ids)
-            room = room - len(piece.ids) or limit
-            yield piece
-
-
-def _copied(kind: str, array: npt.NDArray[Any], store: Store, label: SegmentLabel) -> CheckedArray:
+def copied(kind: str, array: npt.NDArray[Any], store: Store, label: SegmentLabel) -> CheckedArray:
     writer = store.start(kind, array.dtype, array.shape[1:])
     step = max(1, 2**25 // max(1, array[:1].nbytes))
     for start in range(0, len(array), step):

@@ -22,6 +22,7 @@ from autojacobin.hashers import ITQ, LSH, Hasher
 from autojacobin.hashers.base import check_fitted
 from autojacobin.index import Index
 from autojacobin.index.calibration import as_recall
+from autojacobin.index.metrics import Metric
 from autojacobin.index.payload import rows_where
 from autojacobin.index.storage import MANIFEST_NAME
 from autojacobin.search.arguments import as_count
@@ -33,6 +34,7 @@ __all__ = ["Filter", "Text", "TextStore"]
 
 TEXT, METADATA = "text", "metadata"
 _EXACT_UP_TO = 5_000  # vectors, all of which are compared
+_COSINE = Metric("cosine")
 _RECALL = 0.95  # above that
 _DEFAULT_BITS = 256
 _TRAINING_VECTORS = 50_000
@@ -116,10 +118,11 @@ class TextStore:
         found = index.info()["columns"]
         if not found and not len(index):  # nothing was added yet, or everything was removed
             return
-        if found[:2] != [TEXT, METADATA]:
+        if found[:2] != [TEXT, METADATA] or index.info()["metric"] != _COSINE.name:
             raise DataError(
-                f"the index in {index.path} holds no texts, got the columns {', '.join(found) or '(none)'}, expected "
-                f"{TEXT} and {METADATA}; give the folder of a store of texts"
+                f"the index in {index.path} holds no texts, got the columns {', '.join(found) or '(none)'} and the "
+                f"metric {index.info()['metric']}, expected {TEXT}, {METADATA} and cosine; "
+                "give the folder of a store of texts"
             )
         schema = index.get(index.ids[:0]).schema
         if not set(self._schema) <= set(schema):
@@ -158,7 +161,7 @@ class TextStore:
         if not n:
             return []
         table = self._table(texts, metadatas or [{}] * n, names)
-        floats = _unit_vectors(vectors)
+        floats = _as_vectors(vectors)
         last = sorted({name: place for place, name in enumerate(names)}.values())
         index = self._made_for(floats)
         index.add(floats[last], [names[place] for place in last], table.take(last))
@@ -168,11 +171,11 @@ class TextStore:
     def _made_for(self, vectors: npt.NDArray[Any]) -> Index:
         with self._lock:
             if self._index is None:
-                hasher = _fitted(self._hasher, vectors)
+                hasher = _fitted(self._hasher, _COSINE.prepare(vectors))
                 if self._path is None:
-                    self._index = Index(hasher, partitions=self._partitions)
+                    self._index = Index(hasher, partitions=self._partitions, metric=_COSINE)
                 else:
-                    self._index = Index.create(self._path, hasher, partitions=self._partitions)
+                    self._index = Index.create(self._path, hasher, partitions=self._partitions, metric=_COSINE)
             return self._index
 
     def _join_segments(self, index: Index) -> None:
@@ -257,7 +260,7 @@ class TextStore:
             True, or those that meet a condition in SQL on the columns, such as ``"lang = 'de'"``. The column
             ``metadata`` is JSON, so that ``"metadata->>'lang' = 'de'"`` works for any field.
         """
-        floats = _unit_vectors(queries)
+        floats = _as_vectors(queries)
         index = self._index
         number = min(as_count("k", k), len(self))
         if index is None or not number:
@@ -270,12 +273,11 @@ class TextStore:
         if filter:
             condition = self._condition(filter)
             restriction = {"among": self.matching(condition)} if callable(condition) else {"where": condition}
-        distances, ids, table = index.search(
+        similarities, ids, table = index.search(
             floats, number, recall=recall, distance="asymmetric" if asymmetric else None, columns=[TEXT, METADATA],
             **restriction,
         )  # fmt: skip
-        similarities = np.clip(1 - distances.astype(np.float64) ** 2 / 2, -1, 1)
-        found = _texts(ids.ravel(), table, similarities.ravel())
+        found = _texts(ids.ravel(), table, np.clip(similarities, -1, 1).ravel())
         rows = [found[start : start + number] for start in range(0, len(found), number)]
         return [[text for text in row if text.id is not None] for row in rows]
 
@@ -326,20 +328,10 @@ def _fitted(hasher: Hasher | None, vectors: npt.NDArray[Any]) -> Hasher:
     return hasher
 
 
-def _unit_vectors(vectors: Any) -> npt.NDArray[np.float32]:
-    """Vectors scaled to length 1, whose Euclidean distance has the order of the cosine: ‖a − b‖² = 2 − 2 a·b.
-
-    They become float32, since lists of Python's numbers, which the frameworks give, would take twice the space.
-    """
-    floats = as_floats(to_host(as_matrix(vectors, "the store")))
-    lengths = np.linalg.norm(floats.astype(np.float64), axis=1, keepdims=True)
-    zeros = np.flatnonzero(lengths == 0)
-    if len(zeros):
-        raise DataError(
-            f"a vector of zeros has no cosine similarity, got one in row {zeros[0]}; leave out texts without a vector"
-        )
-    scaled: npt.NDArray[np.float32] = (floats / lengths).astype(np.float32)
-    return scaled
+def _as_vectors(vectors: Any) -> npt.NDArray[np.float32]:
+    """A matrix of float32: lists of Python's numbers, which the frameworks give, would take twice the space."""
+    floats: npt.NDArray[np.float32] = as_floats(to_host(as_matrix(vectors, "the store"))).astype(np.float32)
+    return floats
 
 
 def _texts(ids: Any, table: pyarrow.Table, similarities: Any = None) -> list[Text]:

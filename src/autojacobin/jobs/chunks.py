@@ -26,7 +26,8 @@ from autojacobin.index.files import Files
 from autojacobin.index.manifest import SegmentRecord
 from autojacobin.index.partitions import nearest_in_segment
 from autojacobin.index.searching import fetch, measure_of, nearest
-from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, open_segment, write_segments
+from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, open_segment
+from autojacobin.index.segment_writer import write_segments
 from autojacobin.index.storage import FolderStore
 from autojacobin.jobs.inputs import Inputs, Piece, naming_file, open_piece
 from autojacobin.search.arguments import as_count

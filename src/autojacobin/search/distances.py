@@ -24,7 +24,7 @@ from autojacobin.errors import DataError
 if TYPE_CHECKING:
     from autojacobin.search.queries import Queries
 
-__all__ = ["DISTANCES", "CodeDistance", "DistanceTerms", "Encoder", "as_distance", "distances_of"]
+__all__ = ["DISTANCES", "METRICS", "CodeDistance", "DistanceTerms", "Encoder", "as_distance", "distances_of"]
 
 
 class DistanceTerms(NamedTuple):
@@ -174,7 +174,8 @@ DISTANCES: Mapping[str, CodeDistance] = MappingProxyType({entry.name: entry for 
 """The distances by name."""
 
 
-_METRICS = ("euclidean", "cosine", "inner_product")  # of vectors, which an index knows; distances are those of codes
+METRICS = ("euclidean", "cosine", "inner_product")
+"""What the vectors of an index are compared by; the distances are those of codes."""
 
 
 def distances_of(hasher: Encoder) -> dict[str, CodeDistance]:
@@ -190,5 +191,5 @@ def as_distance(name: Any, allowed: Sequence[str]) -> str:
         *others, last = [repr(one) for one in allowed]
         choices = f"{', '.join(others)} or {last}" if others else last
         hint = "; this is how codes are compared, and for vectors an index is made with metric='cosine', for example"
-        raise DataError(f"distance must be {choices}, got {name!r}{hint if name in _METRICS else ''}")
+        raise DataError(f"distance must be {choices}, got {name!r}{hint if name in METRICS else ''}")
     return name

@@ -1,0 +1,138 @@
+"""Write a stream of vectors and codes as segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from autojacobin.codes import Codes
+from autojacobin.core.parallel import run_tasks, usable_cores
+from autojacobin.hashers import Hasher, PartitionedAutoencoder
+from autojacobin.index.array_files import CheckedArray, SegmentLabel
+from autojacobin.index.manifest import MOST_CODES
+from autojacobin.index.names import NameTable
+from autojacobin.index.payload import Payload, concatenate
+from autojacobin.index.segment import OF_LISTS, OF_NAMES, ROWS_PER_BLOCK, Ids, Part, Segment, copied
+from autojacobin.index.storage import Store
+from autojacobin.search.tiles import Tiles, n_words, shape_of
+
+__all__ = ["most_rows", "write_segments"]
+
+_MOST_CODE_BYTES = 2**28
+_MOST_WITHOUT_LISTS = 2**22
+_FEWEST_IN_LISTS = 2**12  # lists of fewer codes are made in no time when they are searched
+
+
+def most_rows(hasher: Hasher) -> int:
+    """Largest segment: its codes are held in memory while it is written. With lists, few large ones are faster."""
+    affordable: int = _MOST_CODE_BYTES // (8 * n_words(int(hasher.n_bits)))
+    most = MOST_CODES if isinstance(hasher, PartitionedAutoencoder) else _MOST_WITHOUT_LISTS
+    return min(most, max(ROWS_PER_BLOCK, affordable))
+
+
+def write_segments(parts: Iterable[Part], store: Store, hasher: Hasher) -> list[Segment]:
+    """Write a stream of parts as segments of at most ``most_rows(hasher)`` rows and of one dtype of vectors each."""
+    segments: list[Segment] = []
+    limit = most_rows(hasher)
+    builder: _Builder | None = None
+    for part in _split(parts, limit):
+        if builder is not None and not builder.takes(part, limit):
+            segments.append(builder.finish())
+            builder = None
+        if builder is None:
+            builder = _Builder(part, store, hasher)
+        builder.append(part)
+    if builder is not None:
+        segments.append(builder.finish())
+    return segments
+
+
+class _Builder:
+    """One segment in the making: vectors go straight to the store, codes and ids wait until they can be sorted."""
+
+    def __init__(self, first: Part, store: Store, hasher: Hasher) -> None:
+        self._store, self._hasher = store, hasher
+        self._n = 0
+        self._ids: list[Ids] = []
+        self._codes: list[Codes] = []
+        self._names: list[bytes] | None = None if first.names is None else []
+        self._payloads: list[Any] = []
+        self._dtype = None if first.vectors is None else first.vectors.dtype
+        self._vectors = (
+            None if first.vectors is None else store.start("vectors", first.vectors.dtype, first.vectors.shape[1:])
+        )
+
+    def takes(self, part: Part, limit: int) -> bool:
+        """Whether a part still fits in."""
+        dtype = None if part.vectors is None else part.vectors.dtype
+        return self._n + len(part.ids) <= limit and dtype == self._dtype
+
+    def append(self, part: Part) -> None:
+        self._ids.append(part.ids)
+        self._codes.append(part.codes)
+        if self._names is not None and part.names is not None:
+            self._names.extend(part.names)
+        if part.payload is not None:
+            self._payloads.append(part.payload)
+        if self._vectors is not None:
+            self._vectors.append(part.vectors)
+        self._n += len(part.ids)
+
+    def finish(self) -> Segment:
+        ids = np.concatenate(self._ids)
+        order = None if np.all(ids[1:] > ids[:-1]) else np.argsort(ids)
+        ids = ids if order is None else ids[order]
+        first_id = int(ids[0]) if int(ids[-1]) - int(ids[0]) == self._n - 1 else None
+        label = SegmentLabel.new(first_id, self._n, self._codes[0].n_bits)
+        codes = Codes.concatenate(self._codes)
+        arrays = {"codes": self._store_codes(codes, order, label)}
+        if isinstance(self._hasher, PartitionedAutoencoder) and self._n >= _FEWEST_IN_LISTS:
+            lists = self._hasher.lists(codes if order is None else codes[order])
+            for kind, name in OF_LISTS.items():
+                arrays[kind] = copied(kind, getattr(lists, name), self._store, label)
+        if first_id is None:
+            arrays["ids"] = copied("ids", ids, self._store, label)
+        if self._vectors is not None:
+            arrays["vectors"] = self._vectors.finish(label)
+            if order is not None:
+                arrays["rows"] = copied("rows", order.astype(np.uint32), self._store, label)
+        if self._names is not None:
+            table = NameTable.of(self._names if order is None else [self._names[row] for row in order.tolist()])
+            for kind, name in OF_NAMES.items():
+                arrays[kind] = copied(kind, getattr(table, name), self._store, label)
+        return Segment(label, arrays, 0, self._stored_payload(order, label))
+
+    def _stored_payload(self, order: Ids | None, label: SegmentLabel) -> Payload | None:
+        if not self._payloads:
+            return None
+        table = concatenate(self._payloads)
+        return self._store.add_payload(table if order is None else table.take(order), label)
+
+    def _store_codes(self, codes: Codes, order: Ids | None, label: SegmentLabel) -> CheckedArray:
+        writer = self._store.start("codes", np.uint64, shape_of(0, codes.n_bits)[1:])
+
+        def laid_out(start: int) -> Any:
+            rows = slice(start, start + ROWS_PER_BLOCK)
+            return Tiles.from_codes(codes[rows if order is None else order[rows]]).words
+
+        starts = [(start,) for start in range(0, self._n, ROWS_PER_BLOCK)]  # whole tiles but for the last
+        at_once = 4 * usable_cores()
+        for first in range(0, len(starts), at_once):
+            for words in run_tasks(laid_out, starts[first : first + at_once]):
+                writer.append(words)
+        return writer.finish(label)
+
+
+def _split(parts: Iterable[Part], limit: int) -> Iterator[Part]:
+    """Parts in order, none larger than a block, cut where a segment is full."""
+    room = limit
+    for part in parts:
+        start = 0
+        while start < len(part.ids):
+            rows = slice(start, start + min(room, ROWS_PER_BLOCK))
+            piece = part[rows]
+            start += len(piece.ids)
+            room = room - len(piece.ids) or limit
+            yield piece
