@@ -3,8 +3,9 @@
     python benchmarks/growth.py [--sizes 1000000 10000000] [--bits 64] [--device cuda] [--threads 2]
 
 The vectors are synthetic: 64 bytes each, from a smooth function of 12 random numbers, so that they lie near a curved
-surface of 12 dimensions. Each size has 4 √n lists. Lists and candidates are chosen for a recall of .95, which is then
-measured on other queries with exact neighbours. Times are of one call with all queries, best of several.
+surface of 12 dimensions. Each size has the lists that an index of this size makes by itself. Lists and candidates are
+chosen for a recall of .95, which is then measured on other queries with exact neighbours. Times are of one call with
+all queries, best of several.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--sizes", type=int, nargs="+", default=[1_000_000, 4_000_000])
 parser.add_argument("--bits", type=int, default=64)
-parser.add_argument("--queries", type=int, default=1000)
+parser.add_argument("--queries", type=int, default=2000)
 parser.add_argument("--recall", type=float, default=0.95)
 parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where to train and encode")
 parser.add_argument("--threads", type=int, default=2, help="of the search")
@@ -30,6 +31,7 @@ import numpy as np  # noqa: E402
 from autojacobin import Index, PartitionedAutoencoder  # noqa: E402
 from autojacobin.core import parallel  # noqa: E402
 from autojacobin.evaluation import ground_truth  # noqa: E402
+from autojacobin.index.growth import wanted_lists  # noqa: E402
 
 K, WIDTH, LATENT, BLOCK = 10, 64, 12, 2**18
 
@@ -54,7 +56,7 @@ def main() -> None:
     print(f"{'vectors':>12}{'lists':>8}{'probes':>8}{'candidates':>12}{'recall':>8}{'µs a query':>12}{'build, s':>10}")
     for n in arguments.sizes:
         base = vectors(n, seed=1)
-        lists = 1 << round(math.log2(4 * math.sqrt(n)))
+        lists = wanted_lists("auto", n)
         start = time.perf_counter()
         rows = np.sort(np.random.default_rng(2).choice(n, 128 * lists if 128 * lists < n else n, replace=False))
         n_bits = arguments.bits + (lists - 1).bit_length()

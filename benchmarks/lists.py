@@ -45,7 +45,8 @@ import numpy as np  # noqa: E402
 from autojacobin import BinaryAutoencoder  # noqa: E402
 from autojacobin.datasets import VectorSet, load_set  # noqa: E402
 from autojacobin.search import rerank  # noqa: E402
-from autojacobin.search.kmeans import Centres, kmeans  # noqa: E402
+from autojacobin.search.centres import Centres  # noqa: E402
+from autojacobin.search.kmeans import kmeans  # noqa: E402
 from autojacobin.search.lists import Lists, code_offsets, list_queries  # noqa: E402
 
 try:

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin.errors import DataError
+from autojacobin.search import centres as centres_module
+from autojacobin.search.centres import Centres
 from autojacobin.search.kernels import centres as kernels
-from autojacobin.search.kmeans import Centres, kmeans
+from autojacobin.search.kmeans import kmeans
 from tests.hashers.methods import digits
 
 
@@ -68,6 +70,43 @@ def test_the_nearest_centres_of_real_vectors_are_found_whoever_asks_with_them(se
         assert np.array_equal(alone[1][0], squared[row])
 
 
+@given(st.integers(0, 2**32), st.integers(1, 9), st.integers(130, 400), st.data())
+@settings(deadline=None, max_examples=30)
+def test_all_cells_hold_all_centres_and_the_nearest_cells_most_of_the_nearest(seed, n, n_centres, data):
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(n_centres, 4)).astype(np.float32)
+    X, wanted = rng.normal(size=(n, 4)).astype(np.float32), data.draw(st.integers(1, 20))
+    expected = Centres(points).nearest(X, wanted)
+    n_cells = -(-n_centres // kernels.CENTRES_PER_GROUP)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(centres_module, "_FEWEST_IN_CELLS", 65)
+        centres = Centres(points)
+        assert np.array_equal(np.sort(centres.order), np.arange(n_centres))
+        assert np.array_equal(centres.order[centres.places], np.arange(n_centres))
+        assert all(map(np.array_equal, centres.nearest(X, wanted), expected))
+        for looked_at in (n_cells, (n_cells + 1) // 2):
+            patch.setattr(Centres, "_cells_to_look_at", lambda self, wanted, looked_at=looked_at: looked_at)
+            numbers, squared = centres.nearest(X, wanted, exact=False)
+            assert np.allclose(squared, np.take_along_axis(squared_distances(X, points), numbers, axis=1), rtol=1e-4)
+            assert (np.diff(squared, axis=1) >= 0).all()
+            if looked_at == n_cells:
+                assert np.array_equal(numbers, expected[0])
+
+
+def test_few_of_many_nearest_centres_are_missed():
+    rng = np.random.default_rng(0)
+    points = (rng.normal(size=(8192, 6)) @ rng.normal(size=(6, 16))).astype(np.float32)
+    X = points[:200] + rng.normal(size=(200, 16)).astype(np.float32) / 10
+    centres = Centres(points)
+    for wanted in (1, 16, 64):
+        looked_at = centres._cells_to_look_at(wanted)
+        assert 0 < looked_at < 64
+        found, expected = (centres.nearest(X, wanted, exact=exact)[0] for exact in (False, True))
+        missed = [len(set(right) - set(row)) for row, right in zip(found, expected, strict=True)]
+        assert np.sum(missed) < 0.03 * expected.size
+    assert centres._cells_to_look_at(4096) == 0
+
+
 def test_sums_of_very_long_vectors_fit_their_type():
     rng = np.random.default_rng(0)
     points = rng.choice([-1.0, 1.0], size=(70, 150_000)).astype(np.float32)
@@ -93,14 +132,14 @@ def test_products_of_bytes_equal_those_of_numbers(feature, multiply, monkeypatch
     @numba.njit
     def call(asked, groups, products):
         for group in range(groups.shape[0]):
-            function(asked, groups, group, products)
+            function(asked, groups, group, products, group * 64)
 
     rng = np.random.default_rng(0)
     whole = rng.integers(-127, 128, (130, 33))
     whole[0], whole[1] = 127, -127
-    groups = np.zeros((3, 9, 4, 16, 4), dtype=np.uint8)
+    groups = np.zeros((3, 10, 4, 16, 4), dtype=np.uint8)
     kernels.write_groups(whole * 0.5, 0.5, 127, groups)
-    asked = np.zeros((4, 36), dtype=np.int8)
+    asked = np.zeros((4, 40), dtype=np.int8)
     asked[:, :33] = rng.integers(-127, 128, (4, 33))
     asked[0, :33] = 127
     products = np.zeros((4, 192), dtype=np.int32)
@@ -112,7 +151,7 @@ def test_products_of_bytes_equal_those_of_numbers(feature, multiply, monkeypatch
 def test_a_machine_without_products_of_bytes_finds_the_same(tmp_path):
     program = (
         "import numpy as np\n"
-        "from autojacobin.search.kmeans import Centres\n"
+        "from autojacobin.search.centres import Centres\n"
         "from tests.search.test_kmeans import squared_distances\n"
         "points, X = np.random.default_rng(0).normal(size=(2, 300, 30)).astype(np.float32)\n"
         "expected = np.sort(squared_distances(X, points), axis=1)[:, :20]\n"

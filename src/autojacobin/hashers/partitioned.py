@@ -203,7 +203,7 @@ class PartitionedAutoencoder(BinaryAutoencoder):
         return int(self.n_bits) - (len(self.centres_) - 1).bit_length()
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
-        from autojacobin.search.kmeans import Centres, kmeans
+        from autojacobin.search.kmeans import kmeans
         from autojacobin.search.lists import OffsetGrid, code_offsets
 
         host = to_host(X)
@@ -218,7 +218,7 @@ class PartitionedAutoencoder(BinaryAutoencoder):
                 f"{wanted} lists leave no bit for the residuals, got n_bits={self.n_bits}; ask for more bits, or fewer "
                 "lists"
             )
-        centres: Centres = kmeans(host, wanted, random_state=rng, device=self.device, progress=self.progress)
+        centres = kmeans(host, wanted, random_state=rng, device=self.device, progress=self.progress)
         self.centres_, self.origin_ = centres.points, centres.origin
         chosen = host
         if len(host) > _MOST_TRAINING_POINTS:

@@ -33,6 +33,7 @@ __all__ = ["as_partitions", "encode_again", "grown_hasher", "has_drifted", "retr
 
 _FEWEST_VECTORS = 2**16  # of an index with lists; fewer are searched as fast without
 _LISTS_PER_ROOT = 4
+_MANY_VECTORS = 2**24  # whose lists would be long; twice as many are found as fast, as they are in cells
 _VECTORS_PER_LIST = 32  # at least, where the user gives the number of lists
 _SAMPLE_PER_LIST = 128
 _SAMPLE_OF_ERRORS = 2_000
@@ -69,7 +70,8 @@ def wanted_lists(partitions: int | str | None, n: int) -> int:
         return partitions if n >= _VECTORS_PER_LIST * partitions else 0
     if n < _FEWEST_VECTORS:
         return 0
-    return 1 << round(math.log2(_LISTS_PER_ROOT * math.sqrt(n)))
+    per_root = _LISTS_PER_ROOT if n < _MANY_VECTORS else 2 * _LISTS_PER_ROOT
+    return 1 << round(math.log2(per_root * math.sqrt(n)))
 
 
 def grown_hasher(state: State, incoming: Any = None, *, shrink: bool = False) -> PartitionedAutoencoder | None:

@@ -17,9 +17,9 @@ from autojacobin.index.metrics import EUCLIDEAN, Metric
 from autojacobin.index.searching import measure_of
 from autojacobin.index.segment import Segment
 from autojacobin.search.arguments import as_count
+from autojacobin.search.centres import Centres
 from autojacobin.search.euclidean import order_block
 from autojacobin.search.kernels.selection import merge_topk
-from autojacobin.search.kmeans import Centres
 from autojacobin.search.lists import (
     AllowedCodes,
     ListQueries,
@@ -37,11 +37,14 @@ __all__ = [
 _SHARE_PROBED = 32
 _FEWEST_PROBES = 8
 _FEWEST_PER_BLOCK, _MOST_PER_BLOCK = 8, 64  # queries
+_FEWEST_SORTED, _MOST_SORTED = 512, 2**13  # queries, which are sorted by their nearest lists
+_MOST_PROBES = 2**22  # of the queries that are sorted together
 _DEEPEST = 5_000  # candidates; if more are needed, more lists are cheaper
 # Costs in nanoseconds of a core, roughly; only their ratio matters.
 _PER_CODE_BYTE, _PER_VECTOR_BYTE, _PER_LIST = 0.08, 0.25, 60.0
 
 Ids = npt.NDArray[np.int64]
+Rows = slice | npt.NDArray[np.int64]
 
 
 def default_probes(n_lists: int) -> int:
@@ -69,8 +72,10 @@ def as_probes(probes: SupportsIndex | str | None, hasher: Hasher) -> int | None:
 
 
 def probe_counts(n_lists: int) -> list[int]:
-    """Numbers of lists to try for a wanted recall, ascending."""
-    return [*(1 << power for power in range(n_lists.bit_length()) if 1 << power < n_lists), n_lists]
+    """Numbers of lists to try for a wanted recall, ascending: 1, 2, 4, 6, 8, 12, 16, 24, …, all."""
+    powers = [1 << power for power in range(n_lists.bit_length())]
+    counts = sorted({count for power in powers for count in (power, power + power // 2) if count < n_lists})
+    return [*(count for count in counts if count != 3), n_lists]
 
 
 def _cost(hasher: PartitionedAutoencoder, n: int, probes: int, candidates: int, bytes_per_vector: int) -> float:
@@ -86,13 +91,11 @@ def nearest_in_lists(
     """Distances and ids of the ``k`` nearest codes in the probed lists; infinity and -1 where there are fewer."""
     distances = np.empty((len(queries), k), dtype=np.float32)
     ids = np.empty((len(queries), k), dtype=np.int64)
-    nearest_of_block = _block_search(hasher, segments, k, probes)
 
-    def search(rows: slice) -> None:
-        prepared, whole, ids[rows] = nearest_of_block(queries[rows], ordered=True)
-        distances[rows] = prepared.real(whole)
+    def keep(rows: Rows, prepared: ListQueries, whole: npt.NDArray[np.int32], found: Ids) -> None:
+        distances[rows], ids[rows] = prepared.real(whole), found
 
-    _run_blocks(search, len(queries))
+    _search_blocks(hasher, queries, segments, k, probes, keep, ordered=True)
     distances[ids < 0] = np.inf
     return distances, ids
 
@@ -115,13 +118,14 @@ def search_lists(
         distances, ids = nearest_in_lists(hasher, queries, segments, k, probes)
     else:
         distances, ids = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
-        nearest_of_block, measure = _block_search(hasher, segments, candidates, probes), measure_of(segments)
+        measure = measure_of(segments)
 
-        def search(rows: slice) -> None:
-            found = nearest_of_block(queries[rows], ordered=False)[2]
-            order_block(queries[rows], found, measure, distances[rows], ids[rows])
+        def rerank(rows: Rows, _: ListQueries, __: npt.NDArray[np.int32], found: Ids) -> None:
+            nearest = np.empty((len(found), k)), np.empty((len(found), k), dtype=np.int64)
+            order_block(queries[rows], found, measure, *nearest)
+            distances[rows], ids[rows] = nearest
 
-        _run_blocks(search, len(queries))
+        _search_blocks(hasher, queries, segments, candidates, probes, rerank, ordered=False)
     short = np.flatnonzero(ids[:, -1] < 0)
     n_lists = len(hasher.centres_)
     if len(short) and probes < n_lists:
@@ -129,30 +133,59 @@ def search_lists(
     return distances, ids
 
 
-def _run_blocks(search: Callable[[slice], None], n_queries: int) -> None:
-    """Call ``search`` with the rows of each block of queries, on all cores; for a few queries in this thread."""
-    if n_queries <= _FEWEST_PER_BLOCK:
-        search(slice(0, n_queries))
-        return
-    step = min(max(_FEWEST_PER_BLOCK, n_queries // (2 * usable_cores())), _MOST_PER_BLOCK)
-    run_tasks(search, [(slice(start, start + step),) for start in range(0, n_queries, step)])
+def _search_blocks(
+    hasher: PartitionedAutoencoder,
+    queries: npt.NDArray[Any],
+    segments: Sequence[Segment],
+    k: int,
+    probes: int,
+    use: Callable[[Rows, ListQueries, npt.NDArray[np.int32], Ids], None],
+    *,
+    ordered: bool,
+) -> None:
+    """Find the ``k`` nearest codes of blocks of queries, and call ``use(rows, prepared, whole distances, ids)``.
 
-
-def _block_search(
-    hasher: PartitionedAutoencoder, segments: Sequence[Segment], k: int, probes: int
-) -> Callable[..., tuple[ListQueries, npt.NDArray[np.int32], Ids]]:
-    """Give the search for a block of queries: prepared queries, whole distances and ids of the ``k`` nearest codes.
-
-    All steps are taken for a block at a time and by one thread, so that what they pass on stays in its cache.
+    All steps but the first are taken for a block at a time and by one thread, so that what they pass on stays in its
+    cache. A block of many queries has those whose nearest lists are near to each other: the lists that one has read are
+    still in the cache for the next.
     """
     usable = _usable(hasher, segments)
 
-    def search(queries: npt.NDArray[Any], ordered: bool) -> tuple[ListQueries, npt.NDArray[np.int32], Ids]:
-        prepared = _prepared(hasher, queries, probes, usable)
+    def search(rows: Rows, numbers: npt.NDArray[np.int32], squared: npt.NDArray[np.float32]) -> None:
+        prepared = _prepared(hasher, queries[rows], numbers, squared)
         results = [nearest_in_segment(hasher, prepared, segment, k, ordered=ordered) for segment in segments]
-        return prepared, *merge_topk(results, k)
+        use(rows, prepared, *merge_topk(results, k))
 
-    return search
+    def search_alone(rows: slice) -> None:
+        search(rows, *_nearest_lists(hasher, queries[rows], probes, usable))
+
+    if len(queries) <= _FEWEST_PER_BLOCK:
+        search_alone(slice(0, len(queries)))
+        return
+    per_turn = min(max(_MOST_PROBES // probes, _FEWEST_SORTED), _MOST_SORTED)
+    for start in range(0, len(queries), per_turn):
+        some = slice(start, min(start + per_turn, len(queries)))
+        blocks = _blocks(some.start, some.stop)
+        if some.stop - start < _FEWEST_SORTED:
+            run_tasks(search_alone, [(block,) for block in blocks])
+            continue
+        numbers = np.empty((some.stop - start, probes), dtype=np.int32)
+        squared = np.empty(numbers.shape, dtype=np.float32)
+
+        def find_lists(block: slice, start: int = start, out: Any = (numbers, squared)) -> None:
+            rows = slice(block.start - start, block.stop - start)
+            out[0][rows], out[1][rows] = _nearest_lists(hasher, queries[block], probes, usable)
+
+        run_tasks(find_lists, [(block,) for block in blocks])
+        order = np.argsort(_centres_of(hasher).places[numbers[:, 0]], kind="stable")
+        tasks = [order[block] for block in _blocks(0, len(order))]
+        run_tasks(search, [(start + rows, numbers[rows], squared[rows]) for rows in tasks])
+
+
+def _blocks(start: int, end: int) -> list[slice]:
+    """Rows in blocks of a size that keeps all cores busy."""
+    step = min(max(_FEWEST_PER_BLOCK, (end - start) // (2 * usable_cores())), _MOST_PER_BLOCK)
+    return [slice(first, min(first + step, end)) for first in range(start, end, step)]
 
 
 def choose_in_lists(
@@ -211,23 +244,33 @@ def prepared_for_lists(
     hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], segments: Sequence[Segment], probes: int
 ) -> ListQueries:
     """Prepare queries, which are floats, for a search in the nearest of their lists that have codes."""
-    return _prepared(hasher, queries, probes, _usable(hasher, segments))
+    return _prepared(hasher, queries, *_nearest_lists(hasher, queries, probes, _usable(hasher, segments)))
 
 
 def _usable(hasher: PartitionedAutoencoder, segments: Sequence[Segment]) -> npt.NDArray[np.bool_] | None:
     return usable_lists([(segment.lists(hasher), _allowed(segment, hasher)) for segment in segments])
 
 
-def _prepared(
+def _nearest_lists(
     hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], probes: int, usable: npt.NDArray[np.bool_] | None
-) -> ListQueries:
-    """Prepare a block of queries in the calling thread."""
-    floats = queries.astype(np.float32, copy=False)
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    """Numbers of the nearest lists of a few queries and the squared distances, found in the calling thread."""
     numbers = np.empty((len(queries), probes), dtype=np.int32)
     squared = np.empty((len(queries), probes), dtype=np.float32)
-    _centres_of(hasher).write_nearest(floats, numbers, squared, usable)
+    floats = queries.astype(np.float32, copy=False)
+    _centres_of(hasher).write_nearest(floats, numbers, squared, usable, exact=False)
+    return numbers, squared
+
+
+def _prepared(
+    hasher: PartitionedAutoencoder,
+    queries: npt.NDArray[Any],
+    numbers: npt.NDArray[np.int32],
+    squared: npt.NDArray[np.float32],
+) -> ListQueries:
+    """Prepare a block of queries in the calling thread."""
     low, step = hasher.grid_
-    weights = query_weights(floats, hasher.origin_, hasher.decoder_)
+    weights = query_weights(queries.astype(np.float32, copy=False), hasher.origin_, hasher.decoder_)
     return list_queries(weights, numbers, squared, OffsetGrid(low + hasher.offset_, step))
 
 

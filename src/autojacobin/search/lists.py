@@ -133,7 +133,7 @@ def list_queries(
     weights : array of shape (n_queries, n_scanned)
         Weights of the first bits of a code, which depend on the query alone. The other bits are not scanned.
     probes : array of int32, shape (n_queries, n_probes)
-        The lists to scan, as :meth:`autojacobin.search.kmeans.Centres.nearest` gives them.
+        The lists to scan, as :meth:`autojacobin.search.centres.Centres.nearest` gives them.
     constants : array of shape (n_queries, n_probes)
         The constant of each query and list.
     grid : OffsetGrid

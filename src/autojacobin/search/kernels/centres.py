@@ -11,6 +11,9 @@ deviation of about √((s² ‖x‖² + t² ‖c‖²) / 12), and the squared di
 estimate exceeds that of the n-th by at most four of these. With one million SIFT descriptors and 4,096 centres, all of
 the nearest were found for each of 1,000 queries. Sums of whole numbers do not depend on their order, so the centres of
 a query do not depend on what else is searched for.
+
+*Cells.* Many centres are in cells of 64 near ones, and only the cells whose means are nearest to the query are looked
+at. Some of the nearest centres are missed then, mostly the farthest of them.
 """
 
 from __future__ import annotations
@@ -26,12 +29,21 @@ from numba import types
 from autojacobin.core.compilation import intrinsic, kernel, popcount, trailing_zeros, use_wide_registers
 from autojacobin.search.kernels.simd import INT32, WORD, generate_loop, load, machine_has
 
-__all__ = ["CENTRES_PER_GROUP", "group_rows", "nearest_centres", "nearest_column", "write_groups", "write_means"]
+__all__ = [
+    "CENTRES_PER_GROUP",
+    "STEPS_AT_ONCE",
+    "group_rows",
+    "nearest_centres",
+    "nearest_column",
+    "write_groups",
+    "write_means",
+]
 
 _STRIP = 64
 CENTRES_PER_GROUP = 64  # whose products are taken together
 _LANES, _BYTES_PER_LANE, _VECTORS_PER_GROUP = 16, 4, 4
 _QUERIES_AT_ONCE = 4
+STEPS_AT_ONCE = 2  # of four features, by a query alone: an addition to a sum waits for the one before
 _DEVIATIONS = 4.0
 _MOST_RANKED = 256  # more numbers are sorted faster in another way
 _INT32S = ir.VectorType(INT32, _LANES)
@@ -69,8 +81,8 @@ def nearest_column(products: Any, norms: Any, labels: Any) -> None:
 def write_groups(centres: Any, step: float, largest: int, groups: Any) -> None:
     """Round centres to multiples of ``step``, add ``largest`` and write them as bytes, as the products read them.
 
-    ``groups`` has the shape (groups, ⌈n_features / 4⌉, 4, 16, 4) and holds zeros: four features of 16 centres are a
-    vector, and those of 64 centres follow each other.
+    ``groups`` has the shape (groups, steps, 4, 16, 4) and holds zeros: four features of 16 centres are a vector, and
+    those of 64 centres follow each other. The steps are n_features / 4, rounded up to a multiple of STEPS_AT_ONCE.
     """
     for c in range(centres.shape[0]):
         group, vector, lane = c // CENTRES_PER_GROUP, c // _LANES % _VECTORS_PER_GROUP, c % _LANES
@@ -79,15 +91,29 @@ def write_groups(centres: Any, step: float, largest: int, groups: Any) -> None:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _multiply_one(typing_context: Any, asked: Any, groups: Any, group: Any, products: Any) -> Any:  # noqa: ARG001
-    """Write the products of a query of int8 with the 64 centres of a group."""
-    return types.void(asked, groups, group, products), partial(_generate_products, 1)
+def _multiply_one(
+    typing_context: Any,  # noqa: ARG001
+    asked: Any,
+    groups: Any,
+    group: Any,
+    products: Any,
+    place: Any,
+) -> Any:
+    """Write the products of a query of int8 with the 64 centres of a group, from ``place`` on."""
+    return types.void(asked, groups, group, products, place), partial(_generate_products, 1)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _multiply_some(typing_context: Any, asked: Any, groups: Any, group: Any, products: Any) -> Any:  # noqa: ARG001
-    """Write the products of four queries of int8 with the 64 centres of a group."""
-    return types.void(asked, groups, group, products), partial(_generate_products, _QUERIES_AT_ONCE)
+def _multiply_some(
+    typing_context: Any,  # noqa: ARG001
+    asked: Any,
+    groups: Any,
+    group: Any,
+    products: Any,
+    place: Any,
+) -> Any:
+    """Write the products of four queries of int8 with the 64 centres of a group, from ``place`` on."""
+    return types.void(asked, groups, group, products, place), partial(_generate_products, _QUERIES_AT_ONCE)
 
 
 def _generate_products(n_queries: int, context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -97,28 +123,35 @@ def _generate_products(n_queries: int, context: Any, builder: Any, signature: An
     bytes_per_step = CENTRES_PER_GROUP * _BYTES_PER_LANE
     centres = builder.gep(groups.data, [builder.mul(builder.mul(group, n_steps), WORD(bytes_per_step))])
 
-    def add(step: Any, totals: list[Any]) -> list[Any]:
-        place = builder.mul(step, WORD(bytes_per_step))
-        vectors = [
-            load(builder, builder.gep(centres, [builder.add(place, WORD(v * 64))]), _BYTES, 1)
-            for v in range(_VECTORS_PER_GROUP)
-        ]
-        results = []
-        for q in range(n_queries):
-            offset = builder.add(builder.mul(WORD(q), width), builder.mul(step, WORD(_BYTES_PER_LANE)))
-            four = builder.load(builder.bitcast(builder.gep(asked.data, [offset]), INT32.as_pointer()))
-            four.align = 1
-            numbers = builder.bitcast(_splat(builder, four), _BYTES)
-            for v, vector in enumerate(vectors):
-                results.append(_add_products(builder, totals[q * _VECTORS_PER_GROUP + v], vector, numbers))
+    steps_at_once = STEPS_AT_ONCE if n_queries == 1 else 1
+
+    def add(first: Any, totals: list[Any]) -> list[Any]:
+        results: list[Any] = []
+        for part in range(steps_at_once):
+            step = builder.add(first, WORD(part))
+            place = builder.mul(step, WORD(bytes_per_step))
+            vectors = [
+                load(builder, builder.gep(centres, [builder.add(place, WORD(v * 64))]), _BYTES, 1)
+                for v in range(_VECTORS_PER_GROUP)
+            ]
+            for q in range(n_queries):
+                offset = builder.add(builder.mul(WORD(q), width), builder.mul(step, WORD(_BYTES_PER_LANE)))
+                four = builder.load(builder.bitcast(builder.gep(asked.data, [offset]), INT32.as_pointer()))
+                four.align = 1
+                numbers = builder.bitcast(_splat(builder, four), _BYTES)
+                for vector in vectors:
+                    results.append(_add_products(builder, totals[len(results)], vector, numbers))
         return results
 
-    zeros = [ir.Constant(_INT32S, [0] * _LANES)] * (n_queries * _VECTORS_PER_GROUP)
-    _, totals = generate_loop(builder, WORD(0), n_steps, 1, zeros, add)
+    zeros = [ir.Constant(_INT32S, [0] * _LANES)] * (steps_at_once * n_queries * _VECTORS_PER_GROUP)
+    _, totals = generate_loop(builder, WORD(0), n_steps, steps_at_once, zeros, add)
     columns = builder.extract_value(products.shape, 1)
-    for i, total in enumerate(totals):
+    n_totals = n_queries * _VECTORS_PER_GROUP
+    for i, total in enumerate(totals[:n_totals]):
+        for later in totals[n_totals + i :: n_totals]:
+            total = builder.add(total, later)
         q, v = divmod(i, _VECTORS_PER_GROUP)
-        column = builder.add(builder.mul(group, WORD(CENTRES_PER_GROUP)), WORD(v * _LANES))
+        column = builder.add(arguments[4], WORD(v * _LANES))
         out = builder.gep(products.data, [builder.add(builder.mul(WORD(q), columns), column)])
         builder.store(total, builder.bitcast(out, _INT32S.as_pointer())).align = 4
     return context.get_dummy_value()
@@ -150,22 +183,28 @@ def _splat(builder: Any, number: Any) -> Any:
 
 @kernel
 def nearest_centres(
-    X: Any, points: Any, origin: Any, groups: Any, norms: Any, rounding: Any, labels: Any, squared: Any
-) -> None:
+    X: Any, points: Any, origin: Any, groups: Any, members: Any, norms: Any, rounding: Any, cells: Any, labels: Any,
+    squared: Any,
+) -> None:  # fmt: skip
     """Write the nearest centres of each row and their squared distances, in this order; of equal ones the first.
 
-    ``groups`` holds the centres less the origin as :func:`write_groups` gives them, and ``norms`` their squared norms,
-    filled up with infinity. Centres with an infinite norm do not count; where there are too few others, -1 is written.
-    ``rounding`` is the step of the centres, the largest whole number and the largest norm.
+    ``groups`` holds the centres less the origin as :func:`write_groups` gives them, in the order of ``members``, and
+    ``norms`` their squared norms, filled up with infinity. Centres with an infinite norm do not count; where there are
+    too few others, -1 is written. ``rounding`` is the step of the centres, the largest whole number and the largest
+    norm. ``cells`` holds the means of the groups as groups of their own, their norms, and how many groups to look at;
+    0 stands for all.
     """
     use_wide_registers()
     step, largest, largest_norm = rounding
+    means, norms_of_means, n_cells = cells
     n, width, wanted = X.shape[0], np.uint64(X.shape[1]), labels.shape[1]
-    at_once = _QUERIES_AT_ONCE if n > 1 else 1
+    at_once = _QUERIES_AT_ONCE if n > 1 and n_cells == 0 else 1
     asked = np.zeros((at_once, 4 * groups.shape[1]), dtype=np.int8)
     products = np.empty((at_once, norms.shape[0]), dtype=np.int32)
     estimates = np.empty(norms.shape[0], dtype=np.float32)
-    bits = estimates.view(np.int32)
+    looked_at = np.arange(groups.shape[0])
+    products_of_means = np.empty((1, norms_of_means.shape[0]), dtype=np.int32)
+    estimates_of_means = np.empty(norms_of_means.shape[0], dtype=np.float32)
     units, squares = np.empty(at_once), np.empty(at_once)
     shifted = np.empty(X.shape[1], dtype=np.float32)
     for first in range(0, n, at_once):
@@ -174,18 +213,28 @@ def nearest_centres(
             for j in range(width):
                 shifted[j] = X[np.uint64(first) + i, j] - origin[j]
             units[i], squares[i] = _round_query(shifted, largest, asked, i)
-        if some == 1:
-            for group in range(groups.shape[0]):
-                _multiply_one(asked, groups, group, products)
-        else:
-            for group in range(groups.shape[0]):
-                _multiply_some(asked, groups, group, products)
+        n_looked_at = groups.shape[0]
+        if n_cells > 0:
+            for group in range(means.shape[0]):
+                _multiply_one(asked, means, group, products_of_means, group * CENTRES_PER_GROUP)
+            constant, factor = _scale_of(asked[0], step * units[0], largest, squares[0])
+            for group in range(means.shape[0]):
+                _estimate(products_of_means[0], estimates_of_means, group, norms_of_means, group, constant, factor)
+            n_looked_at = _choose_cells(estimates_of_means, n_cells, looked_at)
+        for place in range(n_looked_at):
+            if some == 1:
+                _multiply_one(asked, groups, looked_at[place], products, place * CENTRES_PER_GROUP)
+            else:
+                _multiply_some(asked, groups, looked_at[place], products, place * CENTRES_PER_GROUP)
         for i in range(np.uint64(some)):
             q = np.uint64(first) + i
-            _estimate(products[i], estimates, norms, asked[i], step * units[i], largest, squares[i])
+            constant, factor = _scale_of(asked[i], step * units[i], largest, squares[i])
+            for place in range(n_looked_at):
+                _estimate(products[i], estimates, place, norms, looked_at[place], constant, factor)
             error = math.sqrt((step * step * squares[i] + units[i] * units[i] * largest_norm) / 12)
-            limit = min(_limit_of(bits, wanted) + np.float32(2 * _DEVIATIONS * error), _LARGEST)
-            keys = _measure(X, q, points, estimates, limit)
+            near = estimates[: CENTRES_PER_GROUP * n_looked_at]
+            limit = min(_limit_of(near.view(np.int32), wanted) + np.float32(2 * _DEVIATIONS * error), _LARGEST)
+            keys = _measure(X, q, points, near, limit, looked_at, members)
             ordered = _sorted(keys)
             found = min(wanted, len(ordered))
             for place in range(np.uint64(found)):
@@ -193,6 +242,19 @@ def nearest_centres(
                 labels[q, place] = ordered[place] & 0xFFFFFFFF
             for place in range(np.uint64(found), np.uint64(wanted)):
                 squared[q, place], labels[q, place] = np.inf, -1
+
+
+@kernel(inline=True)
+def _choose_cells(estimates: Any, wanted: int, chosen: Any) -> Any:
+    """Write the numbers of the ``wanted`` nearest cells, or of a few more, and give how many they are."""
+    limit, count = _limit_of(estimates.view(np.int32), wanted), 0
+    for first in range(0, estimates.shape[0], CENTRES_PER_GROUP):
+        near = _mark(estimates, first, limit)
+        while near:
+            chosen[count] = first + np.int64(trailing_zeros(near))
+            near &= near - np.uint64(1)
+            count += 1
+    return count
 
 
 @kernel(inline=True)
@@ -210,15 +272,21 @@ def _round_query(shifted: Any, largest: int, asked: Any, row: Any) -> Any:
 
 
 @kernel(inline=True)
-def _estimate(products: Any, estimates: Any, norms: Any, asked: Any, unit: float, largest: int, square: float) -> None:
-    """Write ‖x‖² + ‖c‖² − 2 x·c for the rounded x and c, where the bytes of c are larger by ``largest``."""
+def _scale_of(asked: Any, unit: float, largest: int, square: float) -> Any:
+    """The constant and the factor of ‖x‖² − 2 x·c for the rounded x and c, whose bytes are larger by ``largest``."""
     total = np.int64(0)
     for j in range(np.uint64(asked.shape[0])):
         total += np.int64(asked[j])
-    constant, factor = np.float32(square + 2 * unit * largest * total), np.float32(-2 * unit)
-    for c in range(np.uint64(norms.shape[0])):
-        value = (constant + factor * np.float32(products[c])) + norms[c]
-        estimates[c] = value if value > 0 else np.float32(0)
+    return np.float32(square + 2 * unit * largest * total), np.float32(-2 * unit)
+
+
+@kernel(inline=True)
+def _estimate(products: Any, estimates: Any, place: int, norms: Any, group: int, constant: Any, factor: Any) -> None:
+    """Write ‖x‖² + ‖c‖² − 2 x·c for the centres of a group, at ``place``, where its products are."""
+    first, start = np.uint64(place * CENTRES_PER_GROUP), np.uint64(group * CENTRES_PER_GROUP)
+    for c in range(np.uint64(CENTRES_PER_GROUP)):
+        value = (constant + factor * np.float32(products[first + c])) + norms[start + c]
+        estimates[first + c] = value if value > 0 else np.float32(0)
 
 
 @kernel(inline=True)
@@ -270,7 +338,7 @@ def _mark(typing_context: Any, estimates: Any, first: Any, limit: Any) -> Any:  
 
 
 @kernel(inline=True)
-def _measure(X: Any, q: Any, points: Any, estimates: Any, limit: Any) -> Any:
+def _measure(X: Any, q: Any, points: Any, estimates: Any, limit: Any, looked_at: Any, members: Any) -> Any:
     """Measure the centres whose estimates are up to ``limit``; gives distances and numbers as keys to sort by."""
     count = np.uint64(0)
     for first in range(0, estimates.shape[0], CENTRES_PER_GROUP):
@@ -278,8 +346,9 @@ def _measure(X: Any, q: Any, points: Any, estimates: Any, limit: Any) -> Any:
     keys, count = np.empty(np.int64(count), dtype=np.int64), np.uint64(0)
     for first in range(0, estimates.shape[0], CENTRES_PER_GROUP):
         near = _mark(estimates, first, limit)
+        start = np.uint64(looked_at[first // CENTRES_PER_GROUP] * CENTRES_PER_GROUP)
         while near:
-            c = np.uint64(first) + trailing_zeros(near)
+            c = np.uint64(members[start + trailing_zeros(near)])
             near &= near - np.uint64(1)
             squared = _distance(X, q, points, c)
             keys[count] = (np.int64(np.float32(squared).view(np.int32)) << 32) | np.int64(c)

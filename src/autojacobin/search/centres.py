@@ -1,0 +1,247 @@
+"""The centres of inverted lists, and the nearest of them.
+
+Distances are taken from matrix products, ‖x − c‖² = ‖x‖² + ‖c‖² − 2 x·c, after the mean of the centres was subtracted
+from both, so that little is lost by rounding. All slices of the work have sizes that do not depend on the number of
+cores, so neither do the results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.core.arrays import on_device, to_host
+from autojacobin.core.parallel import one_blas_thread, run_tasks
+from autojacobin.core.vectors import as_floats, as_matrix
+from autojacobin.errors import DataError
+from autojacobin.search.arguments import as_count
+from autojacobin.search.kernels.centres import (
+    CENTRES_PER_GROUP,
+    STEPS_AT_ONCE,
+    nearest_centres,
+    nearest_column,
+    write_groups,
+)
+from autojacobin.search.kernels.simd import empty_aligned
+
+__all__ = ["Centres"]
+
+_PRODUCTS_PER_BLOCK = 2**21
+_PRODUCTS_ON_GPU = 2**28
+_FEWEST_ROWS, _MOST_ROWS = 128, 1024  # of a block; each product packs all centres again, so it should have many rows
+_BLOCKS_PER_TASK = 8
+_QUERIES_PER_TASK = 64
+_FEWEST_IN_CELLS = 2**13  # centres; the nearest of fewer are found as fast without cells
+_SHARE_LOOKED_AT = 0.3  # of the geometric mean of the cells and the centres that are wanted
+_TURNS_PER_SPLIT = 8
+
+
+@dataclass(frozen=True)
+class Centres:
+    """The centres of lists, shape (n_lists, n_features), of float32."""
+
+    points: npt.NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @cached_property
+    def origin(self) -> npt.NDArray[np.float32]:
+        """The mean of the centres."""
+        mean: npt.NDArray[np.float32] = self.points.mean(axis=0, dtype=np.float64).astype(np.float32)
+        return mean
+
+    @cached_property
+    def _shifted(self) -> npt.NDArray[np.float32]:
+        return self.points - self.origin
+
+    @cached_property
+    def _norms(self) -> npt.NDArray[np.float32]:
+        norms: npt.NDArray[np.float32] = np.einsum("ij,ij->i", self._shifted, self._shifted)
+        return norms
+
+    @cached_property
+    def _rounding(self) -> tuple[float, int, float]:
+        """How centres are rounded to whole numbers: what 1 stands for, the largest number, and the largest norm.
+
+        The sum of products with a query that is rounded to numbers up to the largest must fit 32 bits.
+        """
+        largest = min(127, math.isqrt((2**31 - 1) // (2 * self.points.shape[1])))
+        step = float(np.abs(self._shifted).max()) / largest or 1.0
+        return step, largest, float(self._norms.max())
+
+    @cached_property
+    def order(self) -> npt.NDArray[np.int32]:
+        """The centres as they are stored: cell after cell, if there are cells."""
+        numbers = np.arange(len(self), dtype=np.int32)
+        if len(self) < _FEWEST_IN_CELLS:
+            return numbers
+        with one_blas_thread():
+            return np.concatenate(_cells(self._shifted, numbers))
+
+    @cached_property
+    def places(self) -> npt.NDArray[np.int32]:
+        """The place of each centre in the order. Those of near centres are often near."""
+        places = np.empty(len(self), dtype=np.int32)
+        places[self.order] = np.arange(len(self), dtype=np.int32)
+        return places
+
+    @cached_property
+    def _groups(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
+        """The centres as bytes, and their norms, in their order."""
+        return self._written(self._shifted[self.order])
+
+    @cached_property
+    def _means(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
+        """The means of the groups as bytes, and their norms."""
+        starts = np.arange(0, len(self), CENTRES_PER_GROUP)
+        sizes = np.diff([*starts, len(self)])
+        return self._written((np.add.reduceat(self._shifted[self.order], starts) / sizes[:, None]).astype(np.float32))
+
+    def _written(self, points: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
+        n_groups = -(-len(points) // CENTRES_PER_GROUP)
+        n_steps = -(-points.shape[1] // (4 * STEPS_AT_ONCE)) * STEPS_AT_ONCE
+        groups = empty_aligned((n_groups, n_steps, 4, 16, 4), np.uint8)
+        groups[:] = 0
+        write_groups(points, *self._rounding[:2], groups)
+        norms = np.full(n_groups * CENTRES_PER_GROUP, np.inf, dtype=np.float32)
+        norms[: len(points)] = np.einsum("ij,ij->i", points, points)
+        return groups, norms
+
+    def assign(self, X: Any, device: str = "cpu") -> npt.NDArray[np.int32]:
+        """Give the number of the nearest centre of each row of ``X``; of equally near ones the first.
+
+        On a GPU, numbers are rounded in another way, so of almost equally near centres it may be another.
+        """
+        vectors = self._as_vectors(X)
+        labels = np.empty(len(vectors), dtype=np.int32)
+        if device != "cpu":
+            self._assign_on_gpu(vectors, device, labels)
+            return labels
+        per_task = _BLOCKS_PER_TASK * self._rows_per_block
+
+        def work(start: int) -> None:
+            for rows, _, products in self._products(vectors, start, start + per_task):
+                nearest_column(products, self._norms, labels[rows])
+
+        with one_blas_thread():
+            run_tasks(work, [(start,) for start in range(0, len(vectors), per_task)])
+        return labels
+
+    def nearest(
+        self, X: Any, n: SupportsIndex, usable: npt.NDArray[np.bool_] | None = None, *, exact: bool = True
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Find the ``n`` nearest centres of each row of ``X``.
+
+        Parameters
+        ----------
+        X : matrix of shape (n_queries, n_features)
+        n : int
+            From 1 to the number of centres.
+        usable : mask of shape (n_lists,), optional
+            The centres that count.
+        exact : bool, default=True
+            If False, some may be missed where that is faster: of many centres, only those in the nearest cells are
+            looked at.
+
+        Returns
+        -------
+        numbers, squared : arrays of shape (n_queries, n)
+            Numbers of the centres and squared distances, in ascending order; of equal ones the first. Where fewer than
+            ``n`` centres count, the number is -1 and the distance infinite.
+        """
+        vectors = as_floats(self._as_vectors(X)).astype(np.float32, copy=False)
+        wanted = as_count("n", n, len(self), "the number of centres")
+        numbers = np.empty((len(vectors), wanted), dtype=np.int32)
+        squared = np.empty((len(vectors), wanted), dtype=np.float32)
+
+        def work(start: int) -> None:
+            rows = slice(start, start + _QUERIES_PER_TASK)
+            self.write_nearest(vectors[rows], numbers[rows], squared[rows], usable, exact=exact)
+
+        run_tasks(work, [(start,) for start in range(0, len(vectors), _QUERIES_PER_TASK)])
+        return numbers, squared
+
+    def write_nearest(
+        self,
+        vectors: npt.NDArray[np.float32],
+        numbers: npt.NDArray[np.int32],
+        squared: npt.NDArray[np.float32],
+        usable: npt.NDArray[np.bool_] | None = None,
+        *,
+        exact: bool = True,
+    ) -> None:
+        """Write what :meth:`nearest` gives for some vectors, which are not checked, in the calling thread."""
+        groups, norms = self._groups
+        if usable is not None:
+            norms = norms.copy()
+            norms[: len(self)][~usable[self.order]] = np.inf
+        n_cells = 0 if exact or usable is not None else self._cells_to_look_at(numbers.shape[1])
+        nearest_centres(
+            vectors, self.points, self.origin, groups, self.order, norms, self._rounding,
+            (*(self._means if n_cells else self._groups), n_cells), numbers, squared,
+        )  # fmt: skip
+
+    def _cells_to_look_at(self, wanted: int) -> int:
+        """How many cells hold most of the ``wanted`` nearest centres; 0 if it is faster to look at all centres."""
+        n_cells = -(-len(self) // CENTRES_PER_GROUP)
+        chosen = math.ceil(_SHARE_LOOKED_AT * math.sqrt(wanted * n_cells)) + 2
+        return chosen if len(self) >= _FEWEST_IN_CELLS and 2 * chosen <= n_cells else 0
+
+    def _assign_on_gpu(self, vectors: npt.NDArray[Any], device: str, labels: npt.NDArray[np.int32]) -> None:
+        columns, norms, origin = (on_device(part, device) for part in (self._shifted.T, self._norms, self.origin))
+        step = max(1, _PRODUCTS_ON_GPU // len(self))
+        for start in range(0, len(vectors), step):
+            rows = slice(start, start + step)
+            block = on_device(vectors[rows], device).astype(np.float32) - origin
+            labels[rows] = to_host((norms - 2 * (block @ columns)).argmin(axis=1))
+
+    def _as_vectors(self, X: Any) -> npt.NDArray[Any]:
+        vectors: npt.NDArray[Any] = as_matrix(X, type(self).__name__)
+        if vectors.shape[1] != self.points.shape[1]:
+            raise DataError(
+                f"vectors must have the {self.points.shape[1]} features of the centres, got {vectors.shape[1]}; "
+                "pass vectors like those that the centres were made from"
+            )
+        return vectors
+
+    @property
+    def _rows_per_block(self) -> int:
+        return min(max(_PRODUCTS_PER_BLOCK // len(self), _FEWEST_ROWS), _MOST_ROWS)
+
+    def _products(
+        self, vectors: npt.NDArray[Any], start: int, end: int
+    ) -> Iterator[tuple[slice, npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
+        """Give the rows from ``start`` to ``end`` in blocks, less the origin, and their products with the centres."""
+        per_block, end = self._rows_per_block, min(end, len(vectors))
+        memory = np.empty((min(per_block, end - start), len(self)), dtype=np.float32)
+        for first in range(start, end, per_block):
+            rows = slice(first, min(first + per_block, end))
+            block = self._block(vectors, rows)
+            yield rows, block, np.matmul(block, self._shifted.T, out=memory[: len(block)])
+
+    def _block(self, vectors: npt.NDArray[Any], rows: slice) -> npt.NDArray[np.float32]:
+        """Rows of vectors as float32, less the origin."""
+        block: npt.NDArray[np.float32] = as_floats(vectors[rows], rows.start).astype(np.float32, copy=False)
+        return block - self.origin
+
+
+def _cells(points: npt.NDArray[np.float32], numbers: npt.NDArray[np.int32]) -> list[npt.NDArray[np.int32]]:
+    """Divide points into cells of 64 near ones, the last of which may be smaller: halve them again and again."""
+    if len(numbers) <= CENTRES_PER_GROUP:
+        return [numbers]
+    some = points[numbers]
+    some -= some.mean(axis=0)
+    half = (-(-len(numbers) // CENTRES_PER_GROUP) + 1) // 2 * CENTRES_PER_GROUP
+    along = some[:, np.argmax(np.einsum("ij,ij->j", some, some))]
+    for _ in range(_TURNS_PER_SPLIT):  # k-means with two centres, whose cells have given sizes
+        order = np.argsort(along, kind="stable")
+        along = some @ (some[order[half:]].mean(axis=0) - some[order[:half]].mean(axis=0))
+    order = np.argsort(along, kind="stable")
+    return [*_cells(points, numbers[order[:half]]), *_cells(points, numbers[order[half:]])]
