@@ -203,12 +203,6 @@ def test_an_empty_index_is_warmed_up_after_its_first_write(points, tmp_path):
     assert served._warm == {kind_of(served.index)}
 
 
-def test_codes_that_were_made_elsewhere_are_refused():
-    codes = np.random.default_rng(0).integers(0, 256, size=(10, 4), dtype=np.uint8)
-    with pytest.raises(DataError, match="mine holds codes that were made elsewhere"):
-        IndexRegistry({"mine": Index.from_codes(codes)})
-
-
 @pytest.mark.parametrize("metric", ["cosine", "inner_product"])
 def test_an_index_by_another_metric_is_served_as_the_library_searches_it(points, metric):
     index = Index.from_vectors(points, LSH(16, random_state=0), metric=metric)
