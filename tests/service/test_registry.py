@@ -12,7 +12,7 @@ from autojacobin.index.index import Index
 from autojacobin.service import Client, Limits, serving
 from autojacobin.service.problems import Problem
 from autojacobin.service.recalls import Recalls
-from autojacobin.service.registry import IndexRegistry, ServedIndex, kind_of, named_paths
+from autojacobin.service.registry import IndexRegistry, ServedIndex, kind_of, named_paths, width_of
 from tests.service.conftest import WIDTH
 from tests.service.service_process import eventually
 
@@ -64,9 +64,9 @@ def test_a_new_width_is_answered_with_a_sentence(points, tmp_path):
     narrow = Index(LSH(16, random_state=0).fit(points[:, :5]))
     narrow.add(points[:, :5])
     narrow.save(tmp_path / "index", overwrite=True)
-    assert served.n_features == WIDTH
+    assert width_of(served.index) == WIDTH
     assert served.refresh()
-    assert served.n_features == 5
+    assert width_of(served.index) == 5
     assert not served.refresh()  # there is nothing newer
 
 

@@ -87,15 +87,13 @@ def read_ids(name: str, ids: Any, most: int | None, kind: str | None) -> list[An
         return [as_int(name, id, 0, _LARGEST_ID, "the largest id") for id in ids]
     wrong = next((id for id in ids if not isinstance(id, str) or not id), None)
     if wrong is not None:
-        raise invalid(f"{name} must be {_ID_WORDS[kind]}, as those of the index are, got {shown_value(wrong)}")
+        raise invalid(f"{name} must be {_ID_WORDS[kind]}, got {shown_value(wrong)}")
     if kind == "string":
         return ids
     try:
         return [uuid.UUID(id) for id in ids]
     except ValueError:
-        raise invalid(
-            f"{name} must be UUIDs, as those of the index are, got something else; write them in full"
-        ) from None
+        raise invalid(f"{name} must be UUIDs, got something else; write them in full") from None
 
 
 def read_payload(payload: Any, n: int) -> dict[str, list[Any]]:
