@@ -129,9 +129,7 @@ def test_a_kind_of_ids_must_be_that_of_the_ids(empty, points, fields, words):
 def test_another_kind_of_ids_is_refused(client, points):
     body = json.dumps({"vectors": points[:1].tolist(), "ids": ["x"], "id_kind": "string"}).encode()
     headers = {"Content-Type": "application/json"}
-    with pytest.raises(
-        ServiceError, match="of the kind integer, got 'string'; leave id_kind out"
-    ):
+    with pytest.raises(ServiceError, match="of the kind integer, got 'string'; leave id_kind out"):
         client._send(Call("POST", "/v1/points/vectors", lambda content, _: content, body, headers))
 
 
