@@ -313,7 +313,8 @@ def check_ids(segments: Sequence[Segment], next_id: int, path: Path) -> None:
         if int(together[-1]) >= next_id:
             raise damaged(path, f"the id {together[-1]} and the next free id {next_id}")
     named = [segment for segment in segments if "names" in segment.arrays]
-    name = repeated_name([(segment.names, segment._are_live(segment.names.places)) for segment in named])
+    live = [segment._are_live(segment.names.places.astype(np.int64)) for segment in named]
+    name = repeated_name([(segment.names, mask) for segment, mask in zip(named, live, strict=True)])
     if name is not None:
         raise damaged(path, f"the name {name.decode('utf-8', 'backslashreplace')[:60]!r} more than once")
 
