@@ -230,9 +230,10 @@ def _n_bits(origin: Index | Codes) -> int:
 
 
 def _n_features(origin: Index | Codes, wanted: bool) -> int | None:
-    """Width of the vectors to write; None if no vectors are written."""
-    figures: dict[str, Any] = origin.info() if hasattr(origin, "info") else {}
-    return int(figures["features"]) if wanted and figures.get("vectors_kept") else None
+    """Width of the vectors to write, as the index keeps them; None if no vectors are written."""
+    if not wanted or not hasattr(origin, "info") or not origin.info()["vectors_kept"]:
+        return None
+    return int(origin.hasher.n_features_in_)
 
 
 def _write(origin: Index | Codes, engine: Engine, progress: Progress) -> dict[str, Any]:

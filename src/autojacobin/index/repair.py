@@ -109,9 +109,7 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
         _give_columns(segments, report)
         parts = (part for segment in segments for part in segment.parts())
         if manifest is None:
-            report.problems.append(
-                "The metric of the index is not known without its manifest; the new one is euclidean."
-            )
+            report.problems.append("The metric is not known without the manifest; the new index is euclidean.")
             new = Index(used, keep_vectors=keep_vectors)
         else:
             new = Index(used, keep_vectors=keep_vectors, partitions=manifest.partitions, metric=manifest.metric)
