@@ -126,7 +126,7 @@ def test_what_is_served_shows_the_bit_order(client):
         ({"codes": ["AAAA"], "bitorder": "middle"}, "bitorder must be 'little' or 'big', got 'middle'"),
         ({"codes": ["AAAA"], "rerank": True}, "holds codes alone, and no vectors to re-rank by"),
         ({"codes": ["AAAA"], "recall": 0.9}, "recall chooses the candidates to re-rank"),
-        ({"codes": ["AAAA"], "distance": "asymmetric"}, "is taken from real values, got codes"),
+        ({"codes": ["AAAA"], "distance": "asymmetric"}, "compares codes with real values, got codes"),
         ({"vectors": [[0.0] * N_BITS]}, "holds codes that were made elsewhere, got vectors; send codes"),
         ({"vectors": [[0.0]], "distance": "asymmetric"}, "must be a list of 21 numbers"),
     ],

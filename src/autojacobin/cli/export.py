@@ -231,7 +231,7 @@ def _n_bits(origin: Index | Codes) -> int:
 
 def _n_features(origin: Index | Codes, wanted: bool) -> int | None:
     """Width of the vectors to write, as the index keeps them; None if no vectors are written."""
-    if not wanted or not hasattr(origin, "info") or not origin.info()["vectors_kept"]:
+    if not wanted or not hasattr(origin, "hasher") or not origin.info()["vectors_kept"]:
         return None
     return int(origin.hasher.n_features_in_)
 

@@ -319,7 +319,9 @@ def _read_vectors(
         raise invalid(f"{served.name} encodes vectors itself, got codes; send vectors")
     if own is None or distance == "asymmetric":
         if "vectors" not in fields:
-            raise invalid("an asymmetric distance is taken from real values, got codes; send vectors, a value a bit")
+            raise invalid(
+                "the asymmetric distance compares codes with real values, got codes; send vectors, a value for each bit"
+            )
         return read_matrix(fields["vectors"], width_of(served.index, distance), limits.vectors)
     if "codes" not in fields:
         raise invalid(
