@@ -54,6 +54,7 @@ def test_the_example_runs(done, folder, digits, example):
     (folder / "names.txt").write_text("".join(f"digit {number}\n" for number in range(len(digits.base))))
     (folder / "facts.csv").write_text("size\n" + "".join(f"{number}\n" for number in range(len(digits.base))))
     (folder / "allowed.txt").write_text("1\n2\n3\n")
+    np.save("codes.npy", np.packbits(digits.base > 8, axis=1))
     (folder / "my-photos").mkdir()
     for number in range(3):
         pixels = np.random.RandomState(number).randint(0, 256, (64, 64)).astype(np.uint8)

@@ -6,7 +6,7 @@ import faiss
 import numpy as np
 import pytest
 
-from autojacobin import Codes, Index
+from autojacobin import ITQ, Codes, Index
 from autojacobin.engines import FaissEngine
 from autojacobin.engines.lancedb import LanceDB
 from autojacobin.engines.milvus import Milvus
@@ -69,6 +69,17 @@ def test_an_index_becomes_a_table_of_lancedb(done, folder, digits, fitted, optio
         else:
             found, expected = engine.search(queries, 4), index.search(digits.queries[:5], 4, rerank=False)
     np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_an_index_by_inner_product_is_exported_as_it_keeps_its_vectors(done, folder, digits):
+    queries = digits.queries[:5]
+    with Index.from_vectors(digits.base, ITQ(16, random_state=0), path="products", metric="inner_product") as index:
+        expected, hasher = index.search(queries, 4, distance="hamming", candidates=600)[1], index.hasher
+    done("export", "lancedb", "products", "my-lance", "--table", "items", "--vectors")
+    asked = np.pad(queries, ((0, 0), (0, 1)))
+    with LanceDB("my-lance", "items", 16, 65) as engine:
+        found = engine.search_vectors(hasher.encode(asked), asked, 4, candidates=600)
+    np.testing.assert_array_equal(found[1], expected)
 
 
 def test_an_index_becomes_a_collection_of_milvus(done, folder, digits, fitted):

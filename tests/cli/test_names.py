@@ -226,3 +226,34 @@ def test_what_cannot_be_is_reported_in_a_sentence(command, named, folder, argume
     assert "Traceback" not in failed.err
     assert failed.err.count("expected") <= 1
     assert not (folder / "new").exists()
+
+
+@pytest.mark.parametrize("kind", ["ids.txt", "ids.npy", "ids.parquet", "bytes.parquet"])
+def test_an_index_of_uuids_is_begun_and_extended(done, command, folder, kind):
+    ids = [uuid.UUID(int=7 * number) for number in range(700)]
+
+    def write(part):
+        if kind == "ids.txt":
+            (folder / kind).write_text("".join(f"{id}\n" for id in part))
+        elif kind == "ids.npy":
+            np.save(kind, np.array([str(id) for id in part]))
+        else:
+            values = [id.bytes for id in part] if kind == "bytes.parquet" else [str(id) for id in part]
+            pa.parquet.write_table(pa.table({"id": values}), kind)
+        return kind
+
+    facts = json.loads(done(*BUILD, "--ids", write(ids[:600]), "--id-kind", "uuid", "--json").out)
+    assert facts["ids"] == "uuid"
+    done("index", "add", "new", "more.npy", "--ids", write(ids[600:]))
+    with Index.open("new") as index:
+        assert index.ids.tolist() == ids
+    refused = command("index", "add", "new", "more.npy", "--ids", kind, "--id-kind", "string")
+    assert refused.code == 2
+    assert "the ids of this index are of the kind uuid" in refused.err
+
+
+def test_whole_numbers_can_be_names(done, folder):
+    (folder / "ids.txt").write_text("".join(f"{number}\n" for number in range(600)))
+    done(*BUILD, "--ids", "ids.txt", "--id-kind", "string")
+    with Index.open("new") as index:
+        assert index.ids.tolist() == [str(number) for number in range(600)]

@@ -311,3 +311,28 @@ def test_an_npz_file_has_one_bit_order(command, folder):
     result = command("encode", "model.safetensors", "base.npy", "codes.npz", "--bitorder", "big")
     assert result.code == 2
     assert "an .npz file has the bit order of Codes.load" in " ".join(result.err.replace("│", "").split())
+
+
+@pytest.mark.parametrize("metric", ["cosine", "inner_product"])
+def test_a_model_and_an_index_by_another_metric(done, digits, folder, metric):
+    scaled = digits.base * np.linspace(0.5, 2, len(digits.base), dtype=np.float32)[:, np.newaxis]
+    np.save("scaled.npy", scaled)
+    done("train", "scaled.npy", "other.safetensors", "--method", "itq", "--bits", 16, "--metric", metric)
+    made = done("index", "build", "other.safetensors", "scaled.npy", "other", "--metric", metric, "--json")
+    facts = json.loads(made.out)
+    assert (facts["metric"], facts["features"]) == (metric, 64)
+    done("search", "other", "queries.npy", "found.npz", "-k", 5, "--recall", 1)
+    products = digits.queries.astype(np.float64) @ scaled.astype(np.float64).T
+    if metric == "cosine":
+        products /= np.outer(np.linalg.norm(digits.queries, axis=1), np.linalg.norm(scaled, axis=1))
+    found = np.load("found.npz")
+    np.testing.assert_allclose(found["distances"], -np.sort(-products, axis=1)[:, :5], rtol=1e-4)
+    measured = json.loads(done("evaluate", "other", "queries.npy", "-k", 5, "--recall", 1, "--json").out)
+    assert measured["k"]["5"]["recall@5"]["mean"] == 1
+
+
+def test_a_model_for_other_vectors_is_refused_for_inner_products(command, folder):
+    result = command("index", "build", "model.safetensors", "base.npy", "new", "--metric", "inner_product")
+    assert result.code == 1
+    assert "needs a model that takes one more, got a model for 64; train it with: autojacobin train" in result.err
+    assert not (folder / "new").exists()

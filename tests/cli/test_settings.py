@@ -33,7 +33,7 @@ def test_the_settings_of_a_run_stand_beside_its_output_and_give_the_same_output(
             "vectors": ["base.npy"],
             "model": "a.safetensors",
         },
-        "train": {"method": "itq", "bits": 12, "seed": 5, "device": "cpu", "set": {"n_iter": 7}},
+        "train": {"method": "itq", "bits": 12, "metric": "euclidean", "seed": 5, "device": "cpu", "set": {"n_iter": 7}},
     }
     done("train", "base.npy", "b.safetensors", "--config", "a.safetensors.toml")
     assert (folder / "a.safetensors").read_bytes() == (folder / "b.safetensors").read_bytes()

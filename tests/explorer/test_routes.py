@@ -2,12 +2,14 @@
 
 import http.client
 import json
+import uuid
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
 
 from autojacobin import ITQ, Index
-from autojacobin.explorer import explorer_routes
+from autojacobin.explorer import explorer_routes, routes
 from autojacobin.service import serving
 from tests.explorer.browser import chromium, watched
 from tests.reproduction.small import small_set
@@ -90,7 +92,7 @@ def test_the_table_is_what_the_index_finds(address, index, vectors):
 
 
 def test_routes_give_codes_and_ids_and_refuse_the_rest(address, index):
-    status, kind, content = get(address, "/explorer/codes?index=digits&ids=7,3")
+    status, kind, content = get(address, "/explorer/codes?index=digits&id=7&id=3")
     assert (status, kind) == (200, "application/json")
     assert json.loads(content) == {"bits": 32, "codes": [row.tobytes().hex() for row in index.codes([7, 3]).packed]}
     _, _, content = get(address, "/explorer/ids?index=digits")
@@ -98,18 +100,66 @@ def test_routes_give_codes_and_ids_and_refuse_the_rest(address, index):
     assert 20 <= len(ids) <= 24
     assert all(id in index for id in ids)
     for path, part in (
-        ("codes?index=none&ids=1", "there is no index 'none', expected one of: digits"),
-        ("codes?index=digits&ids=1000", "only ids in the index can be read, got 1000"),
-        ("codes?index=digits&ids=1,,2", "ids must be 1 to 1000 whole numbers"),
-        ("codes?index=digits&ids=-1", "ids must be 1 to 1000 whole numbers"),
-        ("codes?index=digits&ids=99999999999999999999", "ids must be 1 to 1000 whole numbers"),
-        ("codes?index=digits&ids=" + "1," * 1000 + "1", "ids must be 1 to 1000 whole numbers"),
-        ("codes?index=digits", "ids must be 1 to 1000 whole numbers"),
+        ("codes?index=none&id=1", "there is no index 'none', expected one of: digits"),
+        ("codes?index=digits&id=1000", "only ids in the index can be read, got 1000"),
+        ("codes?index=digits&id=1,2", "id must be an integer from 0"),
+        ("codes?index=digits&id=-1", "id must be an integer from 0"),
+        ("codes?index=digits&id=99999999999999999999", "id must be an integer from 0"),
+        ("codes?index=digits" + "&id=1" * 1001, "id must be a list of 1 to 1000 integers"),
+        ("codes?index=digits", "id must be a list of 1 to 1000 integers"),
         ("ids", "there is no index ''"),
     ):
         status, kind, content = get(address, f"/explorer/{path}")
         assert (status, kind) == (400, "application/problem+json")
         assert part in json.loads(content)["detail"]
+
+
+NAMES = ["a, b & c", "ü/1", "7", "d=e"]
+
+
+@pytest.fixture(scope="module")
+def named(index, vectors):
+    """Address of a service of an index with strings as ids, and one with UUIDs."""
+    by_name, by_uuid = Index(index.hasher), Index(index.hasher)
+    by_name.add(vectors[:4], ids=NAMES)
+    by_uuid.add(vectors[:4], ids=[uuid.UUID(int=number) for number in range(4)])
+    with serving({"names": by_name, "uuids": by_uuid}, pages=explorer_routes) as found:
+        yield found
+
+
+def test_routes_take_names(named, index, vectors, monkeypatch):
+    expected = [row.tobytes().hex() for row in index.hasher.encode(vectors[[1, 0]]).packed]
+    for kind, ids in (("names", NAMES), ("uuids", [str(uuid.UUID(int=number)) for number in range(4)])):
+        for most in (10, 3):  # an index with more ids is not sorted
+            monkeypatch.setattr(routes, "_QUICK_TO_LIST", most)
+            assert routes._some_ids(Index(index.hasher)) == []
+            assert json.loads(get(named, f"/explorer/ids?index={kind}")[2])["ids"] == ids
+        query = urlencode([("index", kind), ("id", ids[1]), ("id", ids[0])])
+        status, _, content = get(named, f"/explorer/codes?{query}")
+        assert (status, json.loads(content)["codes"]) == (200, expected)
+    status, _, content = get(named, "/explorer/codes?index=uuids&id=7")
+    assert (status, json.loads(content)["detail"]) == (
+        400,
+        "id must be UUIDs, got something else; write them in full",
+    )
+
+
+def test_the_page_searches_by_name(named):
+    with chromium() as browser, watched(browser, named) as page:
+        page.goto(named)
+        page.wait_for_selector(".some-ids .tile")
+        assert page.locator(".some-ids .tile").all_inner_texts() == NAMES
+        page.locator(".some-ids .tile").first.click()
+        page.wait_for_selector("#found[aria-busy=false] tbody tr")
+        assert sorted(page.locator("#found .row-button").all_inner_texts()) == sorted(NAMES[1:])
+        page.locator("#found .row-button").first.click()
+        page.wait_for_selector("#service-detail .code-strip")
+        page.select_option("#index", "uuids")
+        page.wait_for_function("document.querySelector('.some-ids .tile').innerText.startsWith('0000')")
+        page.fill("#id", str(uuid.UUID(int=2)))
+        page.press("#id", "Enter")
+        page.wait_for_selector("#found[aria-busy=false] tbody tr")
+        assert page.locator("#found .row-button").count() == 3
 
 
 def test_only_the_files_of_the_page_are_given(address):

@@ -389,3 +389,9 @@ def test_a_failed_save_leaves_the_old_model(tmp_path, monkeypatch):
         fitted("LSH").save(path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_the_page_on_formats_names_the_current_one():
+    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+    assert f"## A hasher, format {FORMAT_VERSION}\n" in page
+    assert f"| `format_version` | {FORMAT_VERSION} |" in page

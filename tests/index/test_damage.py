@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -317,6 +318,23 @@ def test_an_id_that_lives_twice_is_found_by_verify(tmp_path):
     fields["segments"] = fields["segments"][:1]
     _seal(manifest, fields)
     with Index.open(path) as index, pytest.raises(FormatError, match="the id 18 and the next free id 5"):
+        index.verify()
+
+
+@pytest.mark.parametrize("kind", [str, lambda number: uuid.UUID(int=number)], ids=["string", "uuid"])
+def test_a_name_that_lives_twice_is_found_by_verify(tmp_path, kind):
+    path = tmp_path / "index"
+    with Index.create(path, small_hasher()) as index:
+        index.add(vectors(10), ids=[kind(number) for number in range(10)])
+        index.add(vectors(3), ids=[kind(number) for number in (20, 7, 21)])  # takes the place of the first 7
+        index.remove([kind(2)])
+        index.verify()
+    manifest = path / "MANIFEST.json"
+    fields = json.loads(manifest.read_bytes()) | {"checksum": "0" * 16}
+    del fields["segments"][0]["files"]["dead"]  # which brings the first 7 back to life
+    fields["segments"][0]["n_dead"] = 0
+    _seal(manifest, fields)
+    with Index.open(path) as index, pytest.raises(FormatError, match="more than once"):
         index.verify()
 
 

@@ -64,7 +64,7 @@ def test_the_metric_is_kept_on_disk_with_everything_else(metric, tmp_path):
     made.close()
     with Index.open(tmp_path / "index") as index:
         index.verify()
-        assert index.info()["metric"] == metric
+        assert (index.info()["metric"], index.info()["features"]) == (metric, N_FEATURES)
         got = index.search(points(5, 2), 4, recall=1)
         assert np.allclose(got[0], expected[0])
         assert np.array_equal(got[1], expected[1])
@@ -84,6 +84,7 @@ def test_the_prepared_vectors_give_the_products(seed, n):
     base, queries = points(n, seed), points(5, seed + 1)
     for name in ("cosine", "inner_product"):
         metric = Metric.of(name, base)
+        assert Metric.of(name, iter([base[: n // 2], base[n // 2 :]])) == metric
         stored, asked = metric.prepare(base).astype(np.float64), metric.queries(queries).astype(np.float64)
         distances = np.sqrt(((asked[:, None, :] - stored) ** 2).sum(axis=2))
         assert np.allclose(metric.values(asked, distances), products(base, queries, name), atol=1e-3)

@@ -62,6 +62,15 @@ def test_real_values_are_compared_asymmetrically():
     assert np.allclose(distances, best, atol=0.05 * true.mean())
 
 
+def test_codes_can_be_compared_asymmetrically_too():
+    base, queries = bits(300), bits(10, 1)
+    index = Index.from_codes(np.packbits(base, axis=1), n_bits=N_BITS, bitorder="big")
+    expected = by_hamming(base, queries, 5)
+    for asked in (np.packbits(queries, axis=1), Codes.from_bits(queries)):
+        distances, _ = index.search(asked, 5, distance="asymmetric")
+        assert np.allclose(distances, expected[0], atol=0.05)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -260,3 +260,26 @@ def test_a_bad_sector_costs_one_block(copied, tmp_path, monkeypatch, kind):
 
 def file_of_first(path, kind):
     return sorted(path.glob(f"{kind}-*"))[0]
+
+
+@pytest.mark.parametrize("metric", ["cosine", "inner_product"])
+def test_a_repaired_index_has_the_metric_of_the_old_one(tmp_path, metric):
+    base = vectors(300)
+    Index.from_vectors(base, small_hasher(), path=tmp_path / "index", metric=metric).close()
+    flip(file_of(tmp_path / "index", "codes"), -3)
+    report, _ = repaired(tmp_path / "index")
+    assert report.saved == 300
+    with Index.open(tmp_path / "repaired") as index:
+        assert index.info()["metric"] == metric
+        values, ids = index.search(base[:5], 3, recall=1)
+    products = base[:5].astype(np.float64) @ base.astype(np.float64).T
+    if metric == "cosine":
+        products /= np.outer(np.linalg.norm(base[:5], axis=1), np.linalg.norm(base, axis=1))
+    np.testing.assert_array_equal(ids, np.argsort(-products, axis=1)[:, :3])
+    np.testing.assert_allclose(values, -np.sort(-products, axis=1)[:, :3], rtol=1e-3)
+
+
+def test_a_lost_manifest_loses_the_metric_and_the_report_says_so(copied):
+    (copied / "MANIFEST.json").unlink()
+    report, _ = repaired(copied)
+    assert "The metric is not known without the manifest; the new index is euclidean." in report.problems

@@ -132,6 +132,7 @@ def test_what_is_served(client, service, index):
     assert listed["points"] == {
         "name": "points",
         **{key: figures[key] for key in KEYS},
+        "bitorder": None,
         "distances": {name: distance.summary for name, distance in distances_of(index.hasher).items()},
     }
     assert not listed["bare"]["vectors_kept"]
@@ -212,3 +213,12 @@ def test_an_index_with_lists_takes_probes_and_a_recall(start, points, tmp_path):
                 client.search(queries, 3, probes=9)
             with pytest.raises(ServiceError, match="recall chooses how many lists to scan, got it with probes"):
                 client.search(queries, 3, probes=2, recall=0.9)
+
+
+def test_codes_come_in_either_bit_order(service, index, points):
+    expected = index.hasher.encode(points[:3])
+    for order in ("little", "big"):
+        document = {"index": "points", "vectors": points[:3].tolist(), "encoding": "hex", "bitorder": order}
+        status, found = service.post("/v1/encode", document)
+        assert status == 200
+        assert found["codes"] == [row.tobytes().hex() for row in expected.to_packed(order)]

@@ -100,14 +100,14 @@ def test_requests_of_the_page_count_in_the_queue_too(troubled, points):
         try:
             first = pool.submit(other.search, points[:1], 1)
             assert eventually(lambda: _metric(client, "autojacobin_requests_inside") == 1)
-            for path in ("/explorer/ids?index=points", "/explorer/codes?index=points&ids=1"):
+            for path in ("/explorer/ids?index=points", "/explorer/codes?index=points&id=1"):
                 with pytest.raises(ServiceError, match="the service is busy") as caught:
                     asked(client, path)
                 assert caught.value.status == 503
         finally:
             troubled.hold.set()
         assert first.result()[1].tolist() == [[0]]
-        assert json.loads(asked(client, "/explorer/codes?index=points&ids=1"))["bits"] == 16
+        assert json.loads(asked(client, "/explorer/codes?index=points&id=1"))["bits"] == 16
 
 
 def test_ids_to_start_from_are_listed_once_per_version(points):

@@ -134,9 +134,9 @@ def test_wrong_use_is_reported_before_anything_is_sent():
     with pytest.raises(DataError, match="a token must be 16 or more"):
         Client("http://127.0.0.1:1", token="two\nlines of a token")
     client = Client("http://127.0.0.1:1")
-    with pytest.raises(DataError, match="got both or neither"):
+    with pytest.raises(DataError, match="got several or none"):
         client.search()
-    with pytest.raises(DataError, match="got both or neither"):
+    with pytest.raises(DataError, match="got several or none"):
         client.search([[1.0]], ids=[1])
     with pytest.raises(DataError, match=r"got 1 dimension\(s\)"):
         client.search([1.0])

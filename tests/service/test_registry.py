@@ -12,7 +12,7 @@ from autojacobin.index.index import Index
 from autojacobin.service import Client, Limits, serving
 from autojacobin.service.problems import Problem
 from autojacobin.service.recalls import Recalls
-from autojacobin.service.registry import IndexRegistry, ServedIndex, kind_of, named_paths
+from autojacobin.service.registry import IndexRegistry, ServedIndex, kind_of, named_paths, width_of
 from tests.service.conftest import WIDTH
 from tests.service.service_process import eventually
 
@@ -64,9 +64,9 @@ def test_a_new_width_is_answered_with_a_sentence(points, tmp_path):
     narrow = Index(LSH(16, random_state=0).fit(points[:, :5]))
     narrow.add(points[:, :5])
     narrow.save(tmp_path / "index", overwrite=True)
-    assert served.n_features == WIDTH
+    assert width_of(served.index) == WIDTH
     assert served.refresh()
-    assert served.n_features == 5
+    assert width_of(served.index) == 5
     assert not served.refresh()  # there is nothing newer
 
 
@@ -201,12 +201,6 @@ def test_an_empty_index_is_warmed_up_after_its_first_write(points, tmp_path):
     served.write(lambda index: index.add(points))
     served.refresh()
     assert served._warm == {kind_of(served.index)}
-
-
-def test_codes_that_were_made_elsewhere_are_refused():
-    codes = np.random.default_rng(0).integers(0, 256, size=(10, 4), dtype=np.uint8)
-    with pytest.raises(DataError, match="mine holds codes that were made elsewhere"):
-        IndexRegistry({"mine": Index.from_codes(codes)})
 
 
 @pytest.mark.parametrize("metric", ["cosine", "inner_product"])

@@ -63,7 +63,7 @@ def refused(answer, status, words):
         ({"recall": 0.9995}, 400, "recall must be a number above 0 and at most 0.999"),
         ({"recall": 0.9, "candidates": 20}, 400, "recall chooses the candidates"),
         ({"recall": 0.9, "index": "bare", "vectors": [[0.0] * 5]}, 400, "keeps no vectors"),
-        ({"id": 3}, 400, "must have one of vectors, id and ids, got vectors and id"),
+        ({"id": 3}, 400, "must have one of vectors, codes, id and ids, got vectors and id"),
         ({"K": 3}, 400, "there is no field 'K'"),
         ({"vector": [[0.0]]}, 400, "; leave it out"),  # there are vectors already
     ],

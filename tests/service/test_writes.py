@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,6 +19,7 @@ from autojacobin import LSH, Index
 from autojacobin.cli import app
 from autojacobin.errors import DataError
 from autojacobin.service import Access, Client, Limits, ServiceError, serving
+from autojacobin.service.calls import Call
 from tests.service.conftest import WIDTH
 from tests.service.service_process import asked, eventually
 from tests.service.test_openapi import CHECKS
@@ -79,6 +81,56 @@ def test_names_and_payload_are_written_to_an_empty_index(empty, points):
         client.remove("b", index="empty")
         assert client.search(points[:3], 1, where="price >= 2")[1].ravel().tolist() == ["c"] * 3
         assert client.indexes()[0]["ids"] == "string"
+
+
+def test_vectors_without_ids_are_told_which_they_got(empty, points):
+    with Client(empty, token=WRITE_TOKEN, timeout=600) as client:
+        assert client.add(points[:3], index="empty")["ids"] == [0, 1, 2]
+        assert "ids" not in client.add(points[3:4], ids=[40], index="empty")
+        assert client.add(points[4:6], index="empty")["ids"] == [41, 42]
+        assert client.search(points[4:6], 1)[1].tolist() == [[41], [42]]
+
+
+def test_an_index_of_uuids_is_begun_and_extended(empty, points):
+    ids = [uuid.UUID(int=number) for number in range(6)]
+    with Client(empty, token=WRITE_TOKEN, timeout=600) as client:
+        client.add(points[:2], ids[:2], index="empty")
+        client.add(points[2:4], [str(id) for id in ids[2:4]], index="empty")  # the index knows that these are UUIDs
+        assert client.indexes()[0]["ids"] == "uuid"
+        assert client.search(points[:4], 1)[1].ravel().tolist() == [str(id) for id in ids[:4]]
+        with pytest.raises(ServiceError, match="ids must be UUIDs"):
+            client.add(points[4:5], ["a name"], index="empty")
+        with pytest.raises(ServiceError, match="all ids of an index are of one kind"):
+            client.add(points[4:5], index="empty")
+        client.remove(ids[:1], index="empty")
+        assert client.indexes()[0]["vectors"] == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"id_kind": "uuid"}, "id_kind is the kind of the ids, got no ids"),
+        ({"ids": ["x"], "id_kind": "name"}, "id_kind must be 'integer' or 'string' or 'uuid', got 'name'"),
+        ({"ids": ["x"], "id_kind": "uuid"}, "ids must be UUIDs"),
+        ({"ids": ["x"], "id_kind": "integer"}, "ids must be an integer"),
+        ({"ids": [3], "id_kind": "string"}, "ids must be non-empty strings"),
+    ],
+)
+def test_a_kind_of_ids_must_be_that_of_the_ids(empty, points, fields, words):
+    body = json.dumps({"vectors": points[:1].tolist(), **fields}).encode()
+    headers = {"Content-Type": "application/json"}
+    call = Call("POST", "/v1/empty/vectors", lambda content, _: content, body, headers)
+    with Client(empty, token=WRITE_TOKEN, timeout=600) as client:
+        with pytest.raises(ServiceError, match=words):
+            client._send(call)
+        assert client.indexes()[0]["vectors"] == 0
+
+
+def test_another_kind_of_ids_is_refused(client, points):
+    body = json.dumps({"vectors": points[:1].tolist(), "ids": ["x"], "id_kind": "string"}).encode()
+    headers = {"Content-Type": "application/json"}
+    with pytest.raises(ServiceError, match="of the kind integer, got 'string'; leave id_kind out"):
+        client._send(Call("POST", "/v1/points/vectors", lambda content, _: content, body, headers))
 
 
 def test_a_search_after_a_write_sees_it_while_others_search(client, address, points):
@@ -183,8 +235,12 @@ def test_an_index_in_memory_is_written_to_as_well(points):
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        ({}, 400, "a request must have vectors, got none"),
-        ({"vector": [0.0] * WIDTH}, 400, "there is no field 'vector', expected vectors, ids, payload"),
+        ({}, 400, "a request must have one of vectors and codes, got none"),
+        (
+            {"vector": [0.0] * WIDTH},
+            400,
+            "there is no field 'vector', expected vectors, codes, encoding, bitorder, ids",
+        ),
         ({"vectors": [[0.0]]}, 400, "each of vectors must be a list of 8 numbers"),
         ({"vectors": [[0.0] * WIDTH] * 65}, 400, "vectors must be a list of 1 to 64 vectors"),
         ({"vectors": [[0.0] * WIDTH], "ids": [1, 2]}, 400, "ids must have one for each of the 1 vectors, got 2"),

@@ -88,7 +88,7 @@ def _words(path: str, kind: str | None) -> list[str] | npt.NDArray[np.int64]:
         return words if kind != "string" and all(word.isdigit() for word in words) else lines
     if found.dtype.kind in "iu" and kind in (None, "integer"):
         return found
-    return [str(id) for id in found.tolist()]
+    return [str(uuid.UUID(bytes=id) if kind == "uuid" and isinstance(id, bytes) else id) for id in found.tolist()]
 
 
 def _parquet_column(path: str, column: str | None) -> npt.NDArray[Any]:

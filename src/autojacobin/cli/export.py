@@ -14,11 +14,11 @@ from autojacobin.cli.console import print_sentence, progress_bar
 from autojacobin.cli.failures import stoppable
 from autojacobin.cli.files import check_output
 from autojacobin.cli.options import AsJson, BitOrder, BitOrderOption, Debug, Overwrite, Quiet
+from autojacobin.codes import Codes
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError, StorageError
 
 if TYPE_CHECKING:
-    from autojacobin.codes import Codes
     from autojacobin.engines import Engine
     from autojacobin.index.index import Index
 
@@ -208,7 +208,6 @@ def sqlite(
 
 @contextmanager
 def _open(source: Path) -> Iterator[Index | Codes]:
-    from autojacobin.codes import Codes
     from autojacobin.engines.contract import check_integer_ids
     from autojacobin.index.index import Index
 
@@ -230,9 +229,10 @@ def _n_bits(origin: Index | Codes) -> int:
 
 
 def _n_features(origin: Index | Codes, wanted: bool) -> int | None:
-    """Width of the vectors to write; None if no vectors are written."""
-    figures: dict[str, Any] = origin.info() if hasattr(origin, "info") else {}
-    return int(figures["features"]) if wanted and figures.get("vectors_kept") else None
+    """Width of the vectors to write, as the index keeps them; None if no vectors are written."""
+    if not wanted or isinstance(origin, Codes) or not origin.info()["vectors_kept"]:
+        return None
+    return int(origin.hasher.n_features_in_)
 
 
 def _write(origin: Index | Codes, engine: Engine, progress: Progress) -> dict[str, Any]:

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from autojacobin.index.index import Index
 
 __all__ = [
-    "STREAM", "chained", "check_output", "is_stream", "load_model", "open_index", "opened", "split_part",
-    "write_codes", "write_neighbours",
+    "STREAM", "all_opened", "blocks_for", "chained", "check_output", "is_stream", "load_model", "open_index", "opened",
+    "saved_bits", "split_part", "write_codes", "write_neighbours",
 ]  # fmt: skip
 
 STREAM = "-"
@@ -87,15 +87,43 @@ def opened(name: str, format: str | None = None) -> Iterator[Vectors]:
 
 
 @contextmanager
-def chained(
-    names: list[str], format: str | None, progress: Progress, stage: str
-) -> Iterator[tuple[Iterator[npt.NDArray[Any]], int]]:
-    """Open several files, and give their vectors as one stream of blocks, and their number."""
+def all_opened(names: list[str], format: str | None) -> Iterator[list[Vectors]]:
+    """Open several files of vectors."""
     with ExitStack() as stack:
-        files = [stack.enter_context(opened(name, format)) for name in names]
-        total = sum(map(len, files))
-        blocks = (block for file in files for block in file.blocks())
-        yield report_blocks(blocks, total, progress, stage), total
+        yield [stack.enter_context(opened(name, format)) for name in names]
+
+
+def chained(files: list[Vectors], hasher: Hasher, progress: Progress, stage: str) -> Iterator[npt.NDArray[Any]]:
+    """Give the rows of several files as one stream of blocks for an index with this hasher, and report progress."""
+    streams = [blocks_for(hasher, file) for file in files]
+    return report_blocks(itertools.chain.from_iterable(streams), sum(map(len, files)), progress, stage)
+
+
+def blocks_for(hasher: Hasher, file: Vectors, rows: int | None = None) -> Iterator[npt.NDArray[Any]]:
+    """Give the blocks of a file as an index with this hasher takes them.
+
+    An index of codes that were made elsewhere takes packed bytes in its own bit order. Only a file that ``Codes.save``
+    wrote has a bit order of its own, and gets that of the index.
+    """
+    from autojacobin.hashers import OwnCodes
+
+    blocks = file.blocks(rows)
+    n_bits = saved_bits(file) if isinstance(hasher, OwnCodes) else None
+    if n_bits is None or not isinstance(hasher, OwnCodes):
+        return blocks
+    if n_bits != hasher.n_bits:
+        raise DataError(
+            f"the codes of the index have {hasher.n_bits} bits, got codes of {n_bits} bits in {file.path}; give others"
+        )
+    return (Codes(block, n_bits).to_packed(hasher.bitorder) for block in blocks)
+
+
+def saved_bits(file: Vectors) -> int | None:
+    """Give the length of the codes in a file that ``Codes.save`` wrote; None for any other file."""
+    if file.format != "npz":
+        return None
+    with np.load(file.path, allow_pickle=False) as arrays:
+        return int(arrays["n_bits"]) if {"packed", "n_bits", "format_version"} == set(arrays.files) else None
 
 
 def load_model(path: Path) -> Hasher:

@@ -14,15 +14,19 @@ import typer
 
 from autojacobin.cli.columns import as_ids, read_ids, read_payload
 from autojacobin.cli.console import print_facts, print_sentence, progress_bar
-from autojacobin.cli.files import STREAM, chained, load_model, open_index
+from autojacobin.cli.files import STREAM, all_opened, chained, load_model, open_index, saved_bits
 from autojacobin.cli.options import (
     AsJson,
+    BitOrder,
+    BitOrderOption,
     Columns,
     Config,
     Debug,
     Format,
     IndexPath,
     KeepVectors,
+    Metric,
+    MetricOption,
     ModelPath,
     Partitions,
     Quiet,
@@ -32,10 +36,11 @@ from autojacobin.cli.options import (
 from autojacobin.cli.settings import write_settings
 from autojacobin.core.files import whole_folder
 from autojacobin.core.parallel import Progress
-from autojacobin.errors import StorageError
+from autojacobin.errors import DataError, StorageError
 from autojacobin.hashers import Hasher
 
 if TYPE_CHECKING:
+    from autojacobin.datasets import Vectors
     from autojacobin.index.index import Index
 
 __all__ = ["app"]
@@ -63,11 +68,21 @@ _Listed = Annotated[
 ]
 
 
-class _Metric(str, Enum):
-    """The metrics that need nothing but a name."""
+class _IdKind(str, Enum):
+    """The kinds of ids."""
 
-    EUCLIDEAN = "euclidean"
-    COSINE = "cosine"
+    INTEGER = "integer"
+    STRING = "string"
+    UUID = "uuid"
+
+
+_IdKindOption = Annotated[
+    _IdKind | None,
+    typer.Option(
+        "--id-kind",
+        help="Kind of the ids of a new index; by default integer if all ids are whole numbers, and string otherwise.",
+    ),
+]
 
 
 @app.command()
@@ -77,12 +92,11 @@ def build(
     vectors: _Vectors,
     index: Annotated[Path, typer.Argument(metavar="INDEX", help="Folder to make; it must not exist, or be empty.")],
     ids: _Ids = None,
+    id_kind: _IdKindOption = None,
     payload: _Payload = None,
     keep_vectors: KeepVectors = True,
     partitions: Partitions = None,
-    metric: Annotated[
-        _Metric, typer.Option("--metric", help="What neighbours are near by. For cosine, train on vectors of length 1.")
-    ] = _Metric.EUCLIDEAN,
+    metric: MetricOption = Metric.EUCLIDEAN,
     format: Format = None,
     _threads: Threads = None,
     _config: Config = None,
@@ -102,20 +116,108 @@ def build(
     _check_new_folder(index)
     hasher = load_model(model)
     lists = int(partitions) if partitions is not None and partitions.isdecimal() else partitions
-    chosen = None if ids is None else read_ids(ids)
+    chosen = _read_new_ids(ids, id_kind)
     with (
         progress_bar(quiet=quiet or as_json) as progress,
-        chained(vectors, format, progress, "adding vectors") as (blocks, count),
+        all_opened(vectors, format) as files,
         whole_folder(index.absolute(), "free some space, or give another path") as folder,
         Index.create(
-            folder, _reporting(hasher, progress), keep_vectors=keep_vectors, partitions=lists, metric=metric.value
+            folder,
+            _reporting(hasher, progress),
+            keep_vectors=keep_vectors,
+            partitions=lists,
+            metric=_metric_of(metric.value, files, hasher),
         ) as made,
     ):
-        made.add(blocks, chosen, None if payload is None else read_payload(payload, count))
+        blocks = chained(files, hasher, progress, "adding vectors")
+        made.add(blocks, chosen, None if payload is None else read_payload(payload, sum(map(len, files))))
         figures = made.info()
     write_settings(context, index)
     sentence = f"Made {index}: {figures['vectors']:,} vectors, {figures['bits']} bits each, {figures['bytes']:,} bytes."
     print_sentence(sentence, {"index": index, **figures}, quiet=quiet, as_json=as_json)
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    index: Annotated[Path, typer.Argument(metavar="INDEX", help="Folder to make; it must not exist, or be empty.")],
+    codes: Annotated[
+        list[str] | None,
+        typer.Option("--codes", metavar="FILE", help="Packed codes, a row of bytes each; may be given several times."),
+    ] = None,
+    bits: Annotated[
+        int | None, typer.Option("--bits", "-b", min=1, help="Length of a code; by default 8 times the bytes of a row.")
+    ] = None,
+    bitorder: BitOrderOption = BitOrder.little,
+    ids: _Ids = None,
+    id_kind: _IdKindOption = None,
+    payload: _Payload = None,
+    format: Format = None,
+    _threads: Threads = None,
+    _config: Config = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    _debug: Debug = False,
+) -> None:
+    """Make an index of codes that another program made, without a model.
+
+    `index add` adds more codes, and `search` takes codes as queries. Without --codes the index is empty.
+
+    Example: autojacobin index create codes-index --codes codes.npy --bitorder big
+
+    Example: autojacobin index create codes-index --bits 256
+    """
+    from autojacobin.index.index import Index
+
+    if codes is None and bits is None:
+        raise typer.BadParameter("an empty index needs the length of its codes; give --bits", param_hint="'--bits'")
+    for name, given in (("--ids", ids), ("--payload", payload)):
+        if codes is None and given is not None:
+            raise typer.BadParameter("it belongs to codes; give --codes too", param_hint=f"'{name}'")
+    _check_streams(codes or [], ids)
+    _check_new_folder(index)
+    chosen = _read_new_ids(ids, id_kind)
+    with (
+        progress_bar(quiet=quiet or as_json) as progress,
+        all_opened(codes or [], format) as files,
+        whole_folder(index.absolute(), "free some space, or give another path") as folder,
+        Index.create(folder, n_bits=bits or _length_of_codes(files[0]), bitorder=bitorder.value) as made,
+    ):
+        if files:
+            blocks = chained(files, made.hasher, progress, "adding codes")
+            made.add(blocks, chosen, None if payload is None else read_payload(payload, sum(map(len, files))))
+        figures = made.info()
+    write_settings(context, index)
+    sentence = f"Made {index}: {figures['vectors']:,} codes of {figures['bits']} bits, {figures['bytes']:,} bytes."
+    print_sentence(sentence, {"index": index, **figures}, quiet=quiet, as_json=as_json)
+
+
+def _length_of_codes(file: Vectors) -> int:
+    return saved_bits(file) or 8 * file.shape[1]
+
+
+def _metric_of(name: str, files: list[Vectors], hasher: Hasher) -> Any:
+    """Give the metric for the vectors in some files, after a check that the model was trained for inner products."""
+    from autojacobin.index.metrics import Metric
+
+    expected = int(hasher.n_features_in_) - 1
+    if name == "inner_product" and files[0].shape[1] != expected:
+        raise DataError(
+            f"an index by inner product of vectors with {files[0].shape[1]} numbers needs a model that takes one more, "
+            f"got a model for {expected + 1}; train it with: autojacobin train --metric inner_product"
+        )
+    return Metric.of(name, (block for file in files for block in file.blocks()))
+
+
+def _read_new_ids(ids: str | None, kind: _IdKind | None, known: str | None = None) -> Any:
+    """Read ids for vectors that are added; ``known`` is the kind that the index has already."""
+    if ids is None:
+        if kind is not None:
+            raise typer.BadParameter("it is the kind of the ids in --ids; give these too", param_hint="'--id-kind'")
+        return None
+    if kind is not None and known not in (None, kind.value):
+        raise typer.BadParameter(f"the ids of this index are of the kind {known}", param_hint="'--id-kind'")
+    return read_ids(ids, known if kind is None else kind.value)
 
 
 def _reporting(hasher: Hasher, progress: Progress) -> Hasher:
@@ -130,6 +232,7 @@ def add(
     index: IndexPath,
     vectors: _Vectors,
     ids: _Ids = None,
+    id_kind: _IdKindOption = None,
     payload: _Payload = None,
     format: Format = None,
     _threads: Threads = None,
@@ -139,12 +242,15 @@ def add(
 ) -> None:
     """Add vectors to an index. A vector with an existing id replaces the old one. All are added, or none.
 
+    To an index that `index create` made, packed codes are added in their place.
+
     Example: autojacobin index add my-index more.npy
     """
     _check_streams(vectors, ids)
     with open_index(index) as opened, progress_bar(quiet=quiet or as_json) as progress:
-        chosen = None if ids is None else read_ids(ids, _id_kind(opened))
-        with chained(vectors, format, progress, "adding vectors") as (blocks, count):
+        chosen = _read_new_ids(ids, id_kind, _id_kind(opened))
+        with all_opened(vectors, format) as files:
+            count, blocks = sum(map(len, files)), chained(files, opened.hasher, progress, "adding vectors")
             opened.add(blocks, chosen, None if payload is None else read_payload(payload, count))
         figures = opened.info()
     sentence = f"Added {count:,} vectors to {index}, which now holds {figures['vectors']:,}."

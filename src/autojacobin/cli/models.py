@@ -62,6 +62,7 @@ def train(
     sample: Annotated[
         int | None, typer.Option("--sample", min=1, help="Learn from this many rows, drawn evenly from all files.")
     ] = None,
+    metric: options.MetricOption = options.Metric.EUCLIDEAN,
     format: options.Format = None,
     seed: options.Seed = 0,
     device: options.OnDevice = options.Device.cpu,
@@ -92,9 +93,9 @@ def train(
         start = time.perf_counter()
         if sample is None:
             with opened(vectors[0], format) as matrix:
-                shape = _fit(hasher, matrix, method, progress)
+                shape = _fit(hasher, matrix, metric, method, progress)
         else:
-            shape = _fit(hasher, _sample(vectors, sample, seed, format, progress), method, progress)
+            shape = _fit(hasher, _sample(vectors, sample, seed, format, progress), metric, method, progress)
         seconds = time.perf_counter() - start
         hasher.save(model)
         used = {name: "none" if value is None else value for name, value in settable(hasher).items()}
@@ -220,12 +221,17 @@ def _wrong(what: str) -> typer.BadParameter:
     return typer.BadParameter(what, param_hint="'--set'")
 
 
-def _fit(hasher: Any, matrix: Any, method: str, progress: Progress) -> tuple[int, int]:
+def _fit(hasher: Any, matrix: Any, metric: options.Metric, method: str, progress: Progress) -> tuple[int, int]:
     if "progress" in hasher.get_params():
         hasher.set_params(progress=progress)
     else:
         progress(f"training {method}", 0, 0)
-    hasher.fit(matrix)
+    if metric is options.Metric.EUCLIDEAN:
+        hasher.fit(matrix)
+    else:
+        from autojacobin.index.metrics import Metric
+
+        hasher.fit(Metric.of(metric.value, matrix).prepare(matrix))
     return int(matrix.shape[0]), int(matrix.shape[1])
 
 

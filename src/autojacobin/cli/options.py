@@ -12,12 +12,13 @@ from threadpoolctl import threadpool_limits
 
 from autojacobin.cli.failures import show_tracebacks
 from autojacobin.cli.settings import use_settings
-from autojacobin.search.distances import DISTANCES
+from autojacobin.search.distances import DISTANCES, METRICS
 
 __all__ = [
     "AsJson", "BitOrder", "BitOrderOption", "Bits", "ByDistance", "Candidates", "Config", "DataFolder", "Debug",
-    "Device", "Distance", "Format", "IndexPath", "K", "KeepVectors", "ModelPath", "NeighboursPath", "OnDevice",
-    "Overwrite", "Partitions", "Probes", "QueriesPath", "Quiet", "Rerank", "Seed", "SetName", "Threads",
+    "Device", "Distance", "Format", "IndexPath", "K", "KeepVectors", "Metric", "MetricOption", "ModelPath",
+    "NeighboursPath", "OnDevice", "Overwrite", "Partitions", "Probes", "QueriesPath", "Quiet", "Rerank", "Seed",
+    "SetName", "Threads",
 ]  # fmt: skip
 
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
@@ -42,8 +43,14 @@ if TYPE_CHECKING:  # mypy takes no computed Enum
     class Distance(str, Enum):
         """How codes are compared."""
 
+    class Metric(str, Enum):
+        """What neighbours are near by."""
+
+        EUCLIDEAN = "euclidean"
+
 else:
     Distance = Enum("Distance", {name: name for name in DISTANCES}, type=str)
+    Metric = Enum("Metric", {name.upper(): name for name in METRICS}, type=str)
 
 
 def _limit_threads(context: typer.Context, threads: int | None) -> int | None:
@@ -132,6 +139,9 @@ Candidates = Annotated[
 ]
 Rerank = Annotated[
     bool, typer.Option("--rerank/--no-rerank", help="Order candidates by the Euclidean distance of their vectors.")
+]
+MetricOption = Annotated[
+    Metric, typer.Option("--metric", help="What neighbours are near by; train and build with the same one.")
 ]
 Partitions = Annotated[
     str | None,

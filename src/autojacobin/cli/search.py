@@ -22,7 +22,16 @@ from autojacobin.cli.console import (
     progress_bar,
     report_blocks,
 )
-from autojacobin.cli.files import STREAM, check_output, is_stream, load_model, open_index, opened, write_neighbours
+from autojacobin.cli.files import (
+    STREAM,
+    blocks_for,
+    check_output,
+    is_stream,
+    load_model,
+    open_index,
+    opened,
+    write_neighbours,
+)
 from autojacobin.cli.settings import write_settings
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError
@@ -87,7 +96,8 @@ def search(
 ) -> None:
     """Find the nearest vectors of an index for every query.
 
-    The ending of OUT gives the format. An .npz file holds ids and distances, an .npy file the ids.
+    The ending of OUT gives the format. An .npz file holds ids and distances, an .npy file the ids. An index that
+    `index create` made takes packed codes as queries, or with --distance asymmetric one real value for each bit.
 
     Example: autojacobin search my-index queries.npy found.parquet -k 5 --distance asymmetric
 
@@ -158,8 +168,9 @@ def evaluate(
     as_json: options.AsJson = False,
     _debug: options.Debug = False,
 ) -> None:
-    """Measure how many of the true Euclidean neighbours a model's codes, or an index, find.
+    """Measure how many of the true neighbours a model's codes, or an index, find.
 
+    They are the nearest by Euclidean distance, or by the metric of the index.
     A model retrieves in the order of its codes alone. An index retrieves as a search for the largest k does, by default
     with re-ranking. More candidates find more neighbours; the number used is printed.
 
@@ -229,9 +240,19 @@ def _from_model(
     return ids, true, ks, {**about, "distance": comparison.name}
 
 
-def _from_index(path: Path, asked: Vectors, wanted: _Wanted, how: SearchOptions, progress: Progress) -> _Found:
+def _true_neighbours(
+    index: Index, ids: npt.NDArray[Any], asked: Vectors, k: int, progress: Progress
+) -> npt.NDArray[np.int64]:
+    """Places in ``ids`` of the nearest vectors of each query by the metric of the index."""
     from autojacobin.evaluation import ground_truth
+    from autojacobin.index.metrics import Metric
 
+    vectors = index.vectors(ids)
+    metric = Metric.of(index.info()["metric"], vectors)
+    return ground_truth(metric.prepare(vectors), metric.queries(asked), k, progress=progress)
+
+
+def _from_index(path: Path, asked: Vectors, wanted: _Wanted, how: SearchOptions, progress: Progress) -> _Found:
     with open_index(path) as index:
         if wanted.truth is not None and index.info()["ids"] != "integer":
             raise typer.BadParameter("it holds whole numbers, but this index has names", param_hint="'--truth'")
@@ -242,9 +263,9 @@ def _from_index(path: Path, asked: Vectors, wanted: _Wanted, how: SearchOptions,
         if names.dtype == object:  # measures compare whole numbers
             numbers = {name: number for number, name in enumerate(names)}
             ids = np.array([[numbers[name] for name in row] for row in ids])
-            true = ground_truth(index.vectors(names), asked, ks[-1], progress=progress)
+            true = _true_neighbours(index, names, asked, ks[-1], progress)
         elif true is None:
-            true = names[ground_truth(index.vectors(names), asked, ks[-1], progress=progress)]
+            true = names[_true_neighbours(index, names, asked, ks[-1], progress)]
         figures = index.info()
     about = {"index": path, "method": figures["hasher"], "bits": figures["bits"], "vectors": figures["vectors"]}
     return ids, true, ks, about | how.facts(retrieved, figures["vectors"])
@@ -303,6 +324,7 @@ class SearchOptions:
         Without a filter, ``recall`` sets ``candidates``.
         """
         from autojacobin.core.vectors import as_floats
+        from autojacobin.hashers import OwnCodes
         from autojacobin.search.distances import as_distance
 
         self.distance = as_distance(self._name, index.hasher.distances)
@@ -313,8 +335,11 @@ class SearchOptions:
             progress("choosing candidates", 0, 0)
             chosen = index.calibrated(k, self.recall, distance=self.distance)
             self.candidates, self.probes = chosen.candidates, chosen.probes
+        if isinstance(index.hasher, OwnCodes) and self.candidates is None and self.recall is None:
+            self.rerank = False  # there are no vectors to re-rank by
         found, row = [], 0
-        for block in report_blocks(queries.blocks(_QUERIES_PER_BLOCK), len(queries), progress, "searching"):
+        blocks = blocks_for(index.hasher, queries, _QUERIES_PER_BLOCK)
+        for block in report_blocks(blocks, len(queries), progress, "searching"):
             as_floats(block, row, "queries")  # reports a NaN with its row in the file
             found.append(index.search(block, k, probes=self.probes, **extra, **self.arguments()))
             row += len(block)

@@ -9,7 +9,10 @@ import numpy as np
 
 from autojacobin.core.arrays import namespace
 
-__all__ = ["centre", "coordinates", "corners", "mean_row", "nearest_frame", "principal_frame", "random_rotation"]
+__all__ = [
+    "centre", "coordinates", "corners", "leading_directions", "mean_row", "nearest_frame", "principal_frame",
+    "random_rotation",
+]  # fmt: skip
 
 _ROWS_PER_BLOCK = 2**14
 
@@ -34,7 +37,7 @@ def principal_frame(X: Any, mean: Any, n_directions: int) -> Any:
 
     The covariance is summed in the precision of the points, a block at a time, so that no centred copy of
     them is needed. It is decomposed in double precision, because the D×D decomposition is cheap compared with the
-    product. The sign of each direction is fixed, so that the frame does not depend on the LAPACK library.
+    product.
     """
     xp = namespace(X)
     D = X.shape[1]
@@ -43,10 +46,19 @@ def principal_frame(X: Any, mean: Any, n_directions: int) -> Any:
     for block in _centred_blocks(X, mean):
         unit = block / largest if largest > 0 else block  # tiny or huge units must not under- or overflow
         covariance += unit.T @ unit
+    return leading_directions(covariance, n_directions).astype(X.dtype)
+
+
+def leading_directions(covariance: Any, n_directions: int) -> Any:
+    """Eigenvectors of the largest eigenvalues of a covariance in double precision, as orthonormal rows.
+
+    The sign of each direction is fixed, so that the frame does not depend on the LAPACK library.
+    """
+    xp = namespace(covariance)
     _, vectors = xp.linalg.eigh(covariance)
     frame = vectors.T[::-1][:n_directions]
     peak = xp.take_along_axis(frame, xp.abs(frame).argmax(axis=1)[:, None], axis=1)
-    return xp.ascontiguousarray(xp.where(peak < 0, -frame, frame).astype(X.dtype))
+    return xp.ascontiguousarray(xp.where(peak < 0, -frame, frame))
 
 
 def coordinates(X: Any, mean: Any, frame: Any) -> Any:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from autojacobin.errors import DataError, MissingExtraError
 from autojacobin.explorer.export import ASSETS, script_hash
+from autojacobin.index.names import from_names
 from autojacobin.service.access import Access
+from autojacobin.service.fields import read_ids
 from autojacobin.service.middleware import Asgi, SecurityMiddleware, page_policy, problem_app
 from autojacobin.service.problems import MEDIA_TYPE, Problem, invalid
 
@@ -30,7 +32,7 @@ def explorer_routes(indexes: Mapping[str, Index]) -> list[Any]:
     """Give Starlette routes for the page at ``/``, its files under ``/explorer/`` and what it asks of the indexes.
 
     The page searches through the service's ``POST /v1/search``. Besides, ``GET /explorer/ids?index=NAME`` gives some
-    ids to start from, and ``GET /explorer/codes?index=NAME&ids=1,2,3`` codes as hexadecimal digits.
+    ids to start from, and ``GET /explorer/codes?index=NAME&id=1&id=2`` codes as hexadecimal digits.
 
     Parameters
     ----------
@@ -62,11 +64,13 @@ def explorer_routes(indexes: Mapping[str, Index]) -> list[Any]:
     async def asset(request: Any) -> Any:
         return file(request.path_params["name"])
 
-    def endpoint_of(read: Callable[[Index, Mapping[str, str]], dict[str, Any]]) -> Callable[[Any], Awaitable[Any]]:
+    def endpoint_of(read: Callable[[Index, Any], dict[str, Any]]) -> Callable[[Any], Awaitable[Any]]:
         async def endpoint(request: Any) -> Any:
             query = request.query_params
             try:
                 return JSONResponse(await run_in_threadpool(lambda: read(_find_index(indexes, query), query)))
+            except Problem as problem:
+                return refusal(problem)
             except DataError as error:
                 return refusal(invalid(str(error)))
 
@@ -113,7 +117,7 @@ class _SomeIds:
     """Some ids of each index, read once for each of its versions, because that sorts all ids."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Index, int, list[int]]] = {}
+        self._known: dict[str, tuple[Index, int, list[int | str]]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, index: Index, query: Mapping[str, str]) -> dict[str, Any]:
@@ -125,17 +129,25 @@ class _SomeIds:
         return {"ids": known[2]}
 
 
-def _some_ids(index: Index) -> list[int]:
-    """Give evenly spread ids; for a large index only those of 0, 1, 2, … that it has, which needs no sorting."""
+def _some_ids(index: Index) -> list[int | str]:
+    """Give evenly spread ids, names as text.
+
+    For a large index this needs no sorting: they are those of 0, 1, 2, … that it has, or names from its first block.
+    """
+    kind = str(index.info()["ids"])
     if len(index) <= _QUICK_TO_LIST:
-        ids: list[int] = index.ids.tolist()
-        return ids[:: -(-len(ids) // _SAMPLE) or 1]
-    return [id for id in range(0, len(index), len(index) // _SAMPLE) if id in index]
+        ids = index.ids.tolist()
+    elif kind == "integer":
+        ids = [id for id in range(0, len(index), len(index) // _SAMPLE) if id in index]
+    else:
+        ids = from_names(next(index.parts()).names or (), kind).tolist()
+    return [id if kind == "integer" else str(id) for id in ids[:: -(-len(ids) // _SAMPLE) or 1]]
 
 
-def _codes(index: Index, query: Mapping[str, str]) -> dict[str, Any]:
-    words = query.get("ids", "").split(",")
-    if not all(word.isascii() and word.isdigit() and len(word) < 19 for word in words) or len(words) > _MOST_CODES:
-        raise DataError(f"ids must be 1 to {_MOST_CODES} whole numbers separated by commas, such as ids=1,2,3")
-    found = index.codes([int(word) for word in words])
+def _codes(index: Index, query: Any) -> dict[str, Any]:
+    """Give the codes of ids, which are text in a query string."""
+    words, kind = query.getlist("id"), str(index.info()["ids"])
+    if kind == "integer":
+        words = [int(word) if word.isascii() and word.isdigit() and len(word) < 19 else word for word in words]
+    found = index.codes(read_ids("id", words, _MOST_CODES, kind))
     return {"bits": found.n_bits, "codes": [row.tobytes().hex() for row in found.packed]}

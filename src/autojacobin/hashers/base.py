@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import give_back, namespace, on_device, to_host
 from autojacobin.core.files import write_atomically
-from autojacobin.core.sampling import sample_of_blocks, sampled_rows
+from autojacobin.core.sampling import Moments, sample_of_blocks, sampled_rows
 from autojacobin.core.vectors import as_floats, as_matrix, check_finite, float_blocks
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers.parameters import Limit, Whole, check_parameters
@@ -63,6 +63,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     _fewest_points: ClassVar[int] = 2
     _more_bits_than_features: ClassVar[bool] = True
     _needs_only_mean: ClassVar[bool] = False
+    _uses_moments: ClassVar[bool] = False
 
     # What a method has to define
 
@@ -85,6 +86,10 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Learn from the mean of floats of this type, where the method needs nothing else (``_needs_only_mean``)."""
         raise NotImplementedError
 
+    def _fit_moments(self, X: Any, moments: Moments, rng: np.random.RandomState) -> None:
+        """Learn from a sample of rows, and the mean and covariance of all (``_uses_moments``)."""
+        raise NotImplementedError
+
     def _check_learned(self) -> None:
         """Raise a ValueError if what a file gave for the learned arrays, each as declared, cannot encode anything."""
 
@@ -98,6 +103,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         X : matrix of shape (n_samples, n_features), memory map, or iterator of matrices
             Training vectors. An array is used whole. A memory map or an iterator may be larger than memory: methods
             that need only a mean take it over all rows, and the others learn from a random sample, drawn in one pass.
+            ITQ and SpectralHashing take mean and covariance over all rows in the same pass.
         y : ignored
         training_points : int, optional
             Size of that sample. Where there are no more rows, all of them are used, in their order, and an iterator
@@ -214,23 +220,29 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             self.__dict__.update(before)
             raise
 
-    def _fit_floats(self, floats: Any, rng: np.random.RandomState) -> None:
+    def _fit_floats(self, floats: Any, rng: np.random.RandomState, moments: Moments | None = None) -> None:
         self._check_training_data(floats)
-        self._fit(floats, rng)
+        if moments is not None and moments.n > len(floats):
+            self._fit_moments(floats, moments, rng)
+        else:
+            self._fit(floats, rng)
 
     def _fit_stream(self, X: Any, training_points: int | None, rng: np.random.RandomState) -> None:
         """Learn from an iterator of matrices, or from a memory map that is not read whole."""
         if self._needs_only_mean:
             self._fit_mean(*self._mean_and_dtype(self._training_blocks(X)), rng)
             return
-        if isinstance(X, Iterator):
+        moments = Moments() if self._uses_moments and training_points is not None else None
+        if moments is not None:
+            sample = sample_of_blocks(moments.watch(self._training_blocks(X)), training_points, rng)
+        elif isinstance(X, Iterator):
             sample = sample_of_blocks(self._training_blocks(X), training_points, rng)
         else:
             array = self._checked(X, fitting=True)
             self._remember_features(X, array)
             rows = sampled_rows(len(array), training_points or len(array), rng)
             sample = as_floats(array[rows], rows)
-        self._fit_floats(self._training_floats(self._checked(sample, fitting=True)), rng)
+        self._fit_floats(self._training_floats(self._checked(sample, fitting=True)), rng, moments)
 
     def _training_blocks(self, X: Any) -> Iterator[Any]:
         """Floats of a matrix or of an iterator of matrices in blocks; a DataError names the row of a bad block."""

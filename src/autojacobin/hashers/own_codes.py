@@ -53,8 +53,11 @@ class OwnCodes(Hasher):
         return X if isinstance(X, Codes) else Codes.from_packed(self._checked(X), self.n_bits, bitorder=self.bitorder)
 
     def project(self, X: Any) -> npt.NDArray[Any]:
-        """Real values, one for each bit, which an asymmetric search takes in place of codes."""
-        values: npt.NDArray[Any] = as_floats(self._checked(X))
+        """Real values, one for each bit, as an asymmetric search compares them; those of codes are −1 and 1."""
+        checked = self._checked(X)
+        if checked.dtype == np.uint8:
+            return self.encode(checked).to_signs().astype(np.float32)
+        values: npt.NDArray[Any] = as_floats(checked)
         return values
 
     def _checked(self, X: Any, **_: Any) -> Any:

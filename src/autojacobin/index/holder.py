@@ -45,7 +45,7 @@ class StateHolder:
     def verify(self) -> None:
         """Read every byte of the newest state on disk, and raise a FormatError that names the first damaged file.
 
-        Structure is checked too: ids ascend and live once, rows are within the vectors, sizes and counts agree.
+        Structure is checked too: ids ascend, ids and names live once, rows are within the vectors, and sizes agree.
         """
         self._check_open()
         if self._folder is not None:

@@ -366,7 +366,7 @@ class Index(StateHolder):
             "vectors": state.n_live,
             "hasher": type(state.hasher).__name__,
             "bits": int(state.hasher.n_bits),
-            "features": int(state.hasher.n_features_in_),
+            "features": state.metric.width(int(state.hasher.n_features_in_)),
             "vectors_kept": state.keep_vectors,
             "metric": state.metric.name,
             "ids": state.id_kind or "integer",
@@ -680,7 +680,7 @@ def _checked_queries(state: State, queries: Any) -> Any:
     rows, width = as_matrix(queries, "an index", "queries").shape
     if not rows:
         raise DataError("queries must have at least one vector, got none; pass one or more")
-    expected = int(state.hasher.n_features_in_) - (state.metric.name == "inner_product")
+    expected = state.metric.width(int(state.hasher.n_features_in_))
     if width != expected and not isinstance(state.hasher, OwnCodes):
         raise DataError(
             f"queries have {width} features, but the vectors of this index have {expected}; "

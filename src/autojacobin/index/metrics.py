@@ -11,6 +11,7 @@ order:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,14 +59,24 @@ class Metric:
 
     @classmethod
     def of(cls, name: str, vectors: Any) -> Metric:
-        """Give a metric for vectors like these; the radius of the inner product is twice the longest of them."""
+        """Give a metric for vectors like these, a matrix or an iterator of matrices.
+
+        The radius of the inner product is twice the length of the longest of them.
+        """
         if name != "inner_product":
             return cls(name)
-        floats = as_floats(to_host(as_matrix(vectors, "Metric")))
-        longest = float(np.sqrt(np.einsum("ij,ij->i", floats, floats, dtype=np.float64).max(initial=0.0)))
+        longest, row = 0.0, 0
+        for block in vectors if isinstance(vectors, Iterator) else (vectors,):
+            floats = as_floats(to_host(as_matrix(block, "Metric")), row)
+            squares = np.einsum("ij,ij->i", floats, floats, dtype=np.float64)
+            longest, row = max(longest, float(np.sqrt(squares.max(initial=0.0)))), row + len(floats)
         if longest == 0:
             raise DataError("all vectors are zero, so their inner products are; pass others")
         return cls(name, _ROOM * longest)
+
+    def width(self, n_features: int) -> int:
+        """Width of the vectors that come, for a hasher that takes ``n_features`` numbers."""
+        return n_features - 1 if self.name == "inner_product" else n_features
 
     def prepare(self, vectors: Any, first_row: int = 0) -> Any:
         """Vectors as the index keeps and encodes them; ``first_row`` is for the messages."""

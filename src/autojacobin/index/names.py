@@ -16,7 +16,7 @@ import xxhash
 
 from autojacobin.errors import DataError, DataTypeError
 
-__all__ = ["ID_KINDS", "UUID_BYTES", "NameTable", "as_names", "from_names", "id_kind"]
+__all__ = ["ID_KINDS", "UUID_BYTES", "NameTable", "as_names", "from_names", "id_kind", "repeated_name"]
 
 ID_KINDS = ("integer", "string", "uuid")
 UUID_BYTES = 16
@@ -130,6 +130,23 @@ class NameTable(NamedTuple):
             return "names that are not UTF-8"
         starts = self.text[self.ends[:-1]]
         return "names that end within a character" if bool((starts & 0xC0 == 0x80).any()) else None
+
+
+def repeated_name(tables: Sequence[tuple[NameTable, Any]]) -> bytes | None:
+    """Give a name that lives more than once, if any; each table comes with those of its hashes that live.
+
+    Only names with equal hashes are read.
+    """
+    living = [(table, table.hashes[live], table.places[live]) for table, live in tables]
+    together = np.sort(np.concatenate([np.empty(0, dtype=np.uint64), *(hashes for _, hashes, _ in living)]))
+    equal = together[1:][together[1:] == together[:-1]]
+    seen: set[bytes] = set()
+    for table, hashes, places in living:
+        for name in table.at(places[np.isin(hashes, equal)].astype(np.int64)):
+            if name in seen:
+                return name
+            seen.add(name)
+    return None
 
 
 def _hashes(names: Sequence[bytes]) -> npt.NDArray[np.uint64]:

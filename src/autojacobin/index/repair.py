@@ -108,8 +108,11 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
         next_id = _number(segments, 0 if manifest is None else manifest.next_id, kind, report)
         _give_columns(segments, report)
         parts = (part for segment in segments for part in segment.parts())
-        partitions = None if manifest is None else manifest.partitions
-        new = Index(used, keep_vectors=keep_vectors, partitions=partitions)
+        if manifest is None:
+            report.problems.append("The metric is not known without the manifest; the new index is euclidean.")
+            new = Index(used, keep_vectors=keep_vectors)
+        else:
+            new = Index(used, keep_vectors=keep_vectors, partitions=manifest.partitions, metric=manifest.metric)
         with new._placed(target, parts, next_id, kind) as index:
             report.saved = len(index)
     return report

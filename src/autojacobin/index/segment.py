@@ -8,7 +8,7 @@ that makes a new ``Segment``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from autojacobin.hashers import PartitionedAutoencoder
 from autojacobin.index.array_files import ArrayFile, CheckedArray, SegmentLabel, damaged, open_array
 from autojacobin.index.files import Files
 from autojacobin.index.manifest import SegmentRecord
-from autojacobin.index.names import NameTable
+from autojacobin.index.names import NameTable, repeated_name
 from autojacobin.index.payload import Payload
 from autojacobin.index.storage import Store
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK
@@ -302,8 +302,8 @@ def open_segment(
     return Segment(label, arrays, record.n_dead, payload)
 
 
-def check_ids(segments: Iterable[Segment], next_id: int, path: Path) -> None:
-    """Check that no id lives twice and that none is beyond ``next_id``."""
+def check_ids(segments: Sequence[Segment], next_id: int, path: Path) -> None:
+    """Check that no id and no name lives twice, and that no id is beyond ``next_id``."""
     ids = [segment.ids_at(segment.live_positions()) for segment in segments if segment.n_live]
     if ids:
         together = np.sort(np.concatenate(ids))
@@ -312,6 +312,11 @@ def check_ids(segments: Iterable[Segment], next_id: int, path: Path) -> None:
             raise damaged(path, f"the id {twice[0]} in two segments")
         if int(together[-1]) >= next_id:
             raise damaged(path, f"the id {together[-1]} and the next free id {next_id}")
+    named = [segment for segment in segments if "names" in segment.arrays]
+    live = [segment._are_live(segment.names.places.astype(np.int64)) for segment in named]
+    name = repeated_name([(segment.names, mask) for segment, mask in zip(named, live, strict=True)])
+    if name is not None:
+        raise damaged(path, f"the name {name.decode('utf-8', 'backslashreplace')[:60]!r} more than once")
 
 
 def _problem_of_codes(n_bits: int, words: npt.NDArray[Any]) -> str | None:

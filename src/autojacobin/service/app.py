@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from autojacobin.errors import DataError, MissingExtraError
+from autojacobin.hashers import OwnCodes
 from autojacobin.index.index import Index
 from autojacobin.search.distances import distances_of
 from autojacobin.service.access import Access, Limits
@@ -27,7 +28,7 @@ from autojacobin.service.openapi import openapi_document
 from autojacobin.service.operations import Batcher, Operation, Options, Result, run_batch
 from autojacobin.service.problems import busy, invalid
 from autojacobin.service.recalls import BackgroundThread, Recalls
-from autojacobin.service.registry import IndexRegistry, width_of
+from autojacobin.service.registry import IndexRegistry
 from autojacobin.service.requests import (
     ClientGone,
     check_cost,
@@ -146,11 +147,11 @@ class Service:
         try:
             body = await read_body(request.receive, headers, self._limits)
             query = request.scope["query_string"]
-            operation, encoding = read_encode_request(body, headers, query, self._registry, self._limits)
+            operation, form = read_encode_request(body, headers, query, self._registry, self._limits)
             result = await self._run(operation, request.receive)
         except ClientGone:
             return Response(status_code=499)
-        write = partial(codes_payload, operation.served.name, result, encoding, raw=wants_raw(headers))
+        write = partial(codes_payload, operation.served.name, result, form, raw=wants_raw(headers))
         return await _response(write, result)
 
     async def _write(self, request: Request) -> Response:
@@ -235,7 +236,8 @@ def _figures(index: Index) -> dict[str, Any]:
     figures = index.info()
     shown = {key: figures[key] for key in _FIGURES}
     distances = {name: distance.summary for name, distance in distances_of(index.hasher).items()}
-    return {**shown, "features": width_of(index), "distances": distances}
+    bitorder = index.hasher.bitorder if isinstance(index.hasher, OwnCodes) else None
+    return {**shown, "bitorder": bitorder, "distances": distances}
 
 
 async def _response(write: Callable[[], Payload], result: Result) -> Response:

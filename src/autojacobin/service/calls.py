@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from urllib.parse import quote, urlencode
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.codes import Codes
+from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.addresses import redacted_address
 from autojacobin.errors import AutoJacobinError, DataError
 from autojacobin.service.responses import JSON, RAW, SHAPE, as_json_value
@@ -62,8 +63,10 @@ def search(
     among: Any = None,
     where: str | None = None,
     columns: Sequence[str] | None = None,
+    codes: Any = None,
+    bitorder: BitOrder | None = None,
 ) -> Call[Any]:
-    """Find the ``k`` nearest vectors of each query, given as ``vectors`` or as ``ids`` in the index.
+    """Find the ``k`` nearest vectors of each query, given as ``vectors``, as ``codes`` or as ``ids`` in the index.
 
     Parameters
     ----------
@@ -83,6 +86,10 @@ def search(
         Search among the vectors whose payload meets a condition, such as ``"price < 10 and lang = 'de'"``.
     columns : list of str, optional
         Columns of the payload to return.
+    codes : Codes, or array of uint8 of shape (n_queries, bytes), optional
+        Packed codes to search for, in an index of codes that were made elsewhere.
+    bitorder : {"little", "big"}, optional
+        Order of the bits in each byte of an array of codes; by default that of the index.
 
     Returns
     -------
@@ -93,25 +100,28 @@ def search(
     payload : list of lists of dicts
         If there are ``columns``: those of each neighbour of each query, and None where there is no neighbour.
     """
-    if (vectors is None) == (ids is None):
-        raise DataError("a search is for vectors or for ids, got both or neither; pass exactly one of them")
+    if sum(given is not None for given in (vectors, codes, ids)) != 1:
+        raise DataError("a search is for vectors, for codes or for ids, got several or none; pass exactly one of them")
+    packed, bitorder = (None, None) if codes is None else _packed(codes, bitorder)
     options = _without_none(
-        index=index, k=k, candidates=candidates, distance=distance, rerank=rerank, recall=recall, probes=probes
-    )
+        index=index, k=k, candidates=candidates, distance=distance, rerank=rerank, recall=recall, probes=probes,
+        bitorder=bitorder,
+    )  # fmt: skip
     filters = _without_none(
         among=None if among is None else _plain_ids(among),
         where=where,
         columns=None if columns is None else list(columns),
     )
-    if vectors is not None and not filters:
-        return _raw_call(_with_query("/v1/search", options), vectors, _read_neighbours)
-    queries = {"ids": _plain_ids(ids)} if vectors is None else {"vectors": _floats(vectors).tolist()}
+    if ids is None and not filters:
+        matrix = _floats(vectors) if packed is None else packed
+        return _raw_call(_with_query("/v1/search", options), matrix, _read_neighbours)
+    queries = {"ids": _plain_ids(ids)} if ids is not None else _rows(vectors, packed)
     return _json_call("POST", "/v1/search", {**options, **filters, **queries}, _read_neighbours, accept=RAW)
 
 
 def encode(vectors: npt.ArrayLike, *, index: str | None = None) -> Call[Codes]:
     """Give the codes of some vectors."""
-    return _raw_call(_with_query("/v1/encode", _without_none(index=index)), vectors, _read_codes)
+    return _raw_call(_with_query("/v1/encode", _without_none(index=index)), _floats(vectors), _read_codes)
 
 
 def indexes() -> Call[list[dict[str, Any]]]:
@@ -119,28 +129,44 @@ def indexes() -> Call[list[dict[str, Any]]]:
     return Call("GET", "/v1/indexes", lambda content, _: _listed(json.loads(content)["indexes"]))
 
 
-def add(vectors: npt.ArrayLike, ids: Any = None, payload: Any = None, *, index: str) -> Call[dict[str, Any]]:
+def add(
+    vectors: npt.ArrayLike | None = None,
+    ids: Any = None,
+    payload: Any = None,
+    *,
+    index: str,
+    codes: Any = None,
+    bitorder: BitOrder | None = None,
+) -> Call[dict[str, Any]]:
     """Add vectors to an index; those whose id is in the index already take its place. Needs the token for writing.
 
     Parameters
     ----------
-    vectors : matrix of shape (n, n_features)
+    vectors : matrix of shape (n, n_features), optional
         Sent as float32. All are added, or none.
     ids : list of int, str or UUID, optional
-        An id for each; by default the index counts on.
+        An id for each; by default the index counts on. The first ids decide which kind the index has.
     payload : list of dicts, dict of columns, data frame or Arrow table, optional
         Columns that belong to the vectors, a row for each.
     index : str
         Name of the index.
+    codes, bitorder
+        Packed codes instead of vectors, as in ``search``, for an index of codes that were made elsewhere.
 
     Returns
     -------
     outcome : dict
-        ``index``, ``generation``, the number of ``vectors`` in the index now, and how many were ``added``.
+        ``index``, ``generation``, the number of ``vectors`` in the index now, how many were ``added``, and the ``ids``
+        that they got if none were given.
     """
-    fields = _without_none(
-        vectors=_floats(vectors).tolist(),
-        ids=None if ids is None else _plain_ids(ids),
+    if (vectors is None) == (codes is None):
+        raise DataError("either vectors or codes are added, got both or neither; pass exactly one of them")
+    packed, bitorder = (None, None) if codes is None else _packed(codes, bitorder)
+    plain = None if ids is None else _plain_ids(ids)
+    fields = _rows(vectors, packed) | _without_none(
+        bitorder=bitorder,
+        ids=plain,
+        id_kind="uuid" if plain and _has_uuid(ids) else None,
         payload=None if payload is None else _plain_payload(payload),
     )
     return _json_call("POST", _vectors_path(index), fields, _read_outcome, repeatable=ids is not None)
@@ -179,8 +205,7 @@ def pause_before_next(status: int, headers: Any, seconds_left: float) -> float |
     return pause if status == 503 and pause <= seconds_left else None
 
 
-def _raw_call(path: str, vectors: npt.ArrayLike, read: Callable[[bytes, Any], T]) -> Call[T]:
-    matrix = _floats(vectors)
+def _raw_call(path: str, matrix: npt.NDArray[Any], read: Callable[[bytes, Any], T]) -> Call[T]:
     headers = {"Content-Type": RAW, "Accept": RAW, SHAPE: f"{matrix.shape[0]},{matrix.shape[1]}"}
     return Call("POST", path, read, matrix.tobytes(), headers)
 
@@ -251,7 +276,7 @@ def _refusal(status: int, content: bytes, address: str) -> ServiceError:
         )
 
 
-def _floats(vectors: npt.ArrayLike) -> npt.NDArray[np.float32]:
+def _floats(vectors: Any) -> npt.NDArray[np.float32]:
     try:
         with np.errstate(over="ignore"):  # what does not fit becomes Inf, which the service refuses
             matrix: npt.NDArray[np.float32] = np.asarray(vectors, dtype="<f4")
@@ -263,6 +288,29 @@ def _floats(vectors: npt.ArrayLike) -> npt.NDArray[np.float32]:
             "reshape one vector with X.reshape(1, -1)"
         )
     return matrix
+
+
+def _packed(codes: Any, bitorder: BitOrder | None) -> tuple[npt.NDArray[np.uint8], BitOrder | None]:
+    """Give packed codes as a matrix of bytes, and the bit order that they have if it is known."""
+    if isinstance(codes, Codes):
+        return codes.to_packed("little"), "little"
+    matrix = np.asarray(codes)
+    if matrix.dtype != np.uint8 or matrix.ndim != 2:
+        raise DataError(
+            f"codes must be Codes, or bytes (uint8) with one code per row, got {matrix.dtype} of shape {matrix.shape}"
+        )
+    return matrix, bitorder
+
+
+def _rows(vectors: Any, packed: npt.NDArray[np.uint8] | None) -> dict[str, Any]:
+    """Give vectors or packed codes as a field of a JSON request."""
+    if packed is None:
+        return {"vectors": _floats(vectors).tolist()}
+    return {"codes": [base64.b64encode(code.tobytes()).decode("ascii") for code in packed]}
+
+
+def _has_uuid(ids: Any) -> bool:
+    return isinstance(ids, uuid.UUID) or isinstance(next(iter(ids), None), uuid.UUID)
 
 
 def _plain_ids(ids: Any) -> list[Any]:

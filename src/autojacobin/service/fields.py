@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import uuid
 from typing import Any
@@ -9,17 +10,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.codes import Codes, as_bit_order
 from autojacobin.errors import DataError, MissingExtraError
+from autojacobin.hashers import OwnCodes
 from autojacobin.service.conditions import LONGEST_CONDITION, check_condition
 from autojacobin.service.problems import invalid
 from autojacobin.service.registry import ServedIndex
 
 __all__ = [
-    "as_int", "check_finite", "one_of", "read_among", "read_columns", "read_ids", "read_matrix", "read_payload",
-    "read_where", "shown_value",
+    "as_int", "as_packed", "check_finite", "one_of", "read_among", "read_codes", "read_columns", "read_ids",
+    "read_matrix", "read_payload", "read_where", "shown_value",
 ]  # fmt: skip
 
 Matrix = npt.NDArray[np.float32]
+Packed = npt.NDArray[np.uint8]
 
 _LARGEST_ID = 2**63 - 1
 _ID_WORDS = {"integer": "integers", "string": "non-empty strings", "uuid": "UUIDs"}
@@ -83,15 +87,13 @@ def read_ids(name: str, ids: Any, most: int | None, kind: str | None) -> list[An
         return [as_int(name, id, 0, _LARGEST_ID, "the largest id") for id in ids]
     wrong = next((id for id in ids if not isinstance(id, str) or not id), None)
     if wrong is not None:
-        raise invalid(f"{name} must be {_ID_WORDS[kind]}, as those of the index are, got {shown_value(wrong)}")
+        raise invalid(f"{name} must be {_ID_WORDS[kind]}, got {shown_value(wrong)}")
     if kind == "string":
         return ids
     try:
         return [uuid.UUID(id) for id in ids]
     except ValueError:
-        raise invalid(
-            f"{name} must be UUIDs, as those of the index are, got something else; write them in full"
-        ) from None
+        raise invalid(f"{name} must be UUIDs, got something else; write them in full") from None
 
 
 def read_payload(payload: Any, n: int) -> dict[str, list[Any]]:
@@ -134,6 +136,35 @@ def read_matrix(value: Any, width: int, most: int) -> Matrix:
         raise invalid("each number of vectors must fit into float32, got one that is too large; rescale it") from None
     check_finite(matrix)
     return matrix
+
+
+def read_codes(value: Any, encoding: str, bitorder: str | None, hasher: OwnCodes, most: int) -> Packed:
+    """Read a list of packed codes, each as text in base64 or hexadecimal digits."""
+    if not isinstance(value, list) or not 1 <= len(value) <= most:
+        shown = f"a list of {len(value)}" if isinstance(value, list) else shown_value(value)
+        raise invalid(f"codes must be a list of 1 to {most} codes, got {shown}")
+    width, rows = int(hasher.n_features_in_), []
+    for row, text in enumerate(value):
+        try:
+            code = base64.b64decode(text, validate=True) if encoding == "base64" else bytes.fromhex(text)
+        except (ValueError, TypeError):
+            raise invalid(f"each of codes must be text in {encoding}, got {shown_value(text)} in row {row}") from None
+        if len(code) != width:
+            raise invalid(
+                f"each of codes must have {width} bytes for {hasher.n_bits} bits, got {len(code)} in row {row}"
+            )
+        rows.append(code)
+    return as_packed(np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, width), bitorder, hasher)
+
+
+def as_packed(packed: Packed, bitorder: str | None, hasher: OwnCodes) -> Packed:
+    """Give packed codes in the bit order of an index, which is also the one that they have by default."""
+    order = hasher.bitorder if bitorder is None else as_bit_order(bitorder)
+    try:
+        codes = Codes.from_packed(packed, hasher.n_bits, bitorder=order)
+    except DataError as error:
+        raise invalid(str(error)) from error
+    return codes.to_packed(hasher.bitorder)
 
 
 def check_finite(matrix: Matrix) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
+from autojacobin.index.names import ID_KINDS
 from autojacobin.search.distances import DISTANCES
 from autojacobin.service.access import Limits
 from autojacobin.service.conditions import LONGEST_CONDITION
 from autojacobin.service.problems import MEDIA_TYPE
-from autojacobin.service.registry import IndexRegistry
+from autojacobin.service.registry import IndexRegistry, width_of
 from autojacobin.service.responses import GENERATION, JSON, RAW, SHAPE
 
 __all__ = ["openapi_document"]
@@ -33,6 +34,8 @@ _READING = tuple(code for code in _REFUSALS if code not in ("403", "423"))
 _WRITING = tuple(code for code in _REFUSALS if code != "403")
 _WHOLE_ID = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 _NAME = {"type": "string", "minLength": 1}
+_ENCODING = {"enum": ["base64", "hex"], "default": "base64"}
+_BIT_ORDER = {"enum": ["little", "big"], "description": "Which bit of a byte comes first; by default as in the index."}
 
 
 def openapi_document(registry: IndexRegistry, limits: Limits, *, writable: bool = False) -> dict[str, Any]:
@@ -73,6 +76,7 @@ def _search(registry: IndexRegistry, limits: Limits, options: dict[str, Any]) ->
     ids = _id({served.id_kind for served in registry.served.values()})
     content = {
         "vectors": _matrix(registry, limits),
+        "codes": _codes(limits),
         "id": {**ids, "description": "Search for the neighbours of a vector in the index."},
         "ids": {"type": "array", "items": ids, "minItems": 1, "maxItems": limits.vectors},
     }
@@ -93,7 +97,10 @@ def _search(registry: IndexRegistry, limits: Limits, options: dict[str, Any]) ->
         "search",
         "Find the k nearest vectors of each query. Equal distances are in order of id.",
         options,
-        {**_object({**options, **content, **filters}), "oneOf": [{"required": [name]} for name in content]},
+        {
+            **_object({**options, **content, "encoding": _ENCODING, **filters}),
+            "oneOf": [{"required": [name]} for name in content],
+        },
         "Neighbours",
         "All distances as float64, then all ids as int64, little-endian, row by row; for integer ids without columns. "
         "Where there are no more neighbours, NaN and -1.",
@@ -110,7 +117,13 @@ def _vectors(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
         ],
         "description": "Columns beside the vectors: a list with an object for each, or an object of lists.",
     }
-    added = _object({"vectors": _matrix(registry, limits), "ids": ids, "payload": payload}, ["vectors"])
+    content = {"vectors": _matrix(registry, limits), "codes": _codes(limits)}
+    kind = {"enum": list(ID_KINDS), "description": "Kind of the ids of an index that is empty; UUIDs come as strings."}
+    form = {"encoding": _ENCODING, "bitorder": _BIT_ORDER}
+    added = {
+        **_object({**content, **form, "ids": ids, "id_kind": kind, "payload": payload}),
+        "oneOf": [{"required": [name]} for name in content],
+    }
     name = {"name": "index", "in": "path", "required": True, "schema": {"type": "string", "enum": list(registry)}}
     return {
         "parameters": [name],
@@ -137,7 +150,8 @@ def _id(kinds: set[str]) -> dict[str, Any]:
 
 
 def _encode(registry: IndexRegistry, limits: Limits, index: dict[str, Any]) -> dict[str, Any]:
-    options = {"index": index, "encoding": {"enum": ["base64", "hex"], "default": "base64"}}
+    order = {"enum": ["little", "big"], "default": "little", "description": "Which bit of a byte comes first."}
+    options = {"index": index, "encoding": _ENCODING, "bitorder": order}
     return _operation(
         "encode",
         "Give the binary code of each vector: bit j is bit j % 8, least significant first, of byte j // 8.",
@@ -167,8 +181,8 @@ def _options(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
         },
         "rerank": {
             "type": "boolean",
-            "default": True,
-            "description": "Whether to order the candidates by the Euclidean distance of the vectors.",
+            "description": "Whether to order the candidates by the Euclidean distance of the vectors; by default true, "
+            "and false for an index of codes that were made elsewhere.",
         },
         "recall": {
             "type": "number",
@@ -181,13 +195,23 @@ def _options(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
             "minimum": 1,
             "description": "How many lists to scan, for an index of a PartitionedAutoencoder.",
         },
+        "bitorder": _BIT_ORDER,
     }
 
 
 def _matrix(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
-    widths = [served.n_features for served in registry.served.values()]
+    widths = [width_of(served.index, "asymmetric") for served in registry.served.values()]
     row = {"type": "array", "items": {"type": "number"}, "minItems": min(widths), "maxItems": max(widths)}
     return {"type": "array", "items": row, "minItems": 1, "maxItems": limits.vectors}
+
+
+def _codes(limits: Limits) -> dict[str, Any]:
+    return {
+        **_list({"type": "string", "minLength": 1}),
+        "minItems": 1,
+        "maxItems": limits.vectors,
+        "description": "Packed codes, for an index of codes that were made elsewhere.",
+    }
 
 
 def _operation(
@@ -224,7 +248,12 @@ def _operation(
             "required": True,
             "content": {
                 JSON: {"schema": request},
-                RAW: {"schema": {"description": f"Little-endian float32 numbers, row by row; {SHAPE} says how many."}},
+                RAW: {
+                    "schema": {
+                        "description": "Little-endian float32 numbers, or bytes of packed codes, row by row; "
+                        f"{SHAPE} says how many."
+                    }
+                },
             },
         },
         "responses": {"200": success, **_refusals(*_READING)},
@@ -249,7 +278,7 @@ def _schemas() -> dict[str, Any]:
         "name": text, "vectors": whole, "hasher": text, "bits": whole, "features": whole,
         "vectors_kept": {"type": "boolean"}, "metric": text, "generation": {"type": ["integer", "null"]},
         "ids": {"enum": ["integer", "string", "uuid"]}, "columns": _list(text), "lists": {"type": ["integer", "null"]},
-        "distances": {"type": "object", "additionalProperties": text},
+        "bitorder": {"enum": ["little", "big", None]}, "distances": {"type": "object", "additionalProperties": text},
     }  # fmt: skip
     limits = dict.fromkeys(("vectors", "k", "candidates", "work", "body_bytes"), whole)
     neighbours = {
@@ -261,7 +290,9 @@ def _schemas() -> dict[str, Any]:
     codes = {**state, "bits": whole, "encoding": {"enum": ["base64", "hex"]}, "codes": _list(text)}
     return {
         "Neighbours": _object({**neighbours, "payload": rows}, list(neighbours)),
-        "Added": _object({**state, "vectors": whole, "added": whole}),
+        "Added": _object(
+            {**state, "vectors": whole, "added": whole, "ids": _list(whole)}, [*state, "vectors", "added"]
+        ),
         "Removed": _object({**state, "vectors": whole, "removed": whole}),
         "Codes": _object(codes, list(codes)),
         "Indexes": _object({"indexes": _list(_object(figures, list(figures))), "limits": _object(limits)}),

@@ -19,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.errors import DataError
+from autojacobin.hashers import OwnCodes
 from autojacobin.index.index import Index
 from autojacobin.index.metrics import Metric
 from autojacobin.search.arguments import default_candidates
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 from autojacobin.service.problems import Problem, busy
-from autojacobin.service.registry import ServedIndex, width_of
+from autojacobin.service.registry import ServedIndex, takes_codes, width_of
 from autojacobin.service.responses import is_missing
 
 __all__ = ["Batcher", "Job", "Operation", "Options", "Result", "run_batch", "unknown_id"]
@@ -61,11 +62,12 @@ class Result:
 class Operation:
     """A search for the neighbours of vectors, or of ids in the index; without options, vectors to encode.
 
+    ``vectors`` are float32, or uint8 if they are packed codes in the bit order of an index that has no hasher.
     ``among`` holds the ids to search among, or one list of ids for each query.
     """
 
     served: ServedIndex
-    vectors: npt.NDArray[np.float32] | None = None
+    vectors: npt.NDArray[Any] | None = None
     ids: Sequence[Any] | None = None
     options: Options | None = None
     among: list[Any] | None = None
@@ -96,11 +98,14 @@ class Operation:
             return self.n_vectors * k
         return self.n_vectors * (default_candidates(k) if candidates is None else candidates)
 
-    def rows(self, index: Index) -> npt.NDArray[np.float32]:
-        """Give the vectors, which are read from the index if the operation has ids."""
+    def rows(self, index: Index) -> npt.NDArray[Any]:
+        """Give the vectors or codes, which are read from the index if the operation has ids."""
+        distance = None if self.options is None else self.options.distance
+        codes = takes_codes(index, distance)
         if self.vectors is not None:
-            width = width_of(index)
-            if self.vectors.shape[1] != width:  # an index of another width has replaced the earlier one
+            width = width_of(index, distance)
+            # an index of another width or kind may have replaced the earlier one
+            if self.vectors.shape[1] != width or (self.vectors.dtype == np.uint8) != codes:
                 raise DataError(
                     f"vectors must have the {width} features of the index, got {self.vectors.shape[1]}; "
                     "see /v1/indexes for what is served"
@@ -108,11 +113,14 @@ class Operation:
             return self.vectors
         assert self.ids is not None
         try:
+            if isinstance(index.hasher, OwnCodes):
+                found = index.codes(self.ids)
+                return found.to_packed(index.hasher.bitorder) if codes else found.to_signs().astype(np.float32)
             return index.vectors(self.ids).astype(np.float32)
         except DataError as error:
             raise unknown_id(index, self.ids, self.served.name, "leave it out, or send vectors") or error from error
 
-    def run(self, index: Index, rows: npt.NDArray[np.float32]) -> tuple[tuple[npt.NDArray[Any], ...], Any]:
+    def run(self, index: Index, rows: npt.NDArray[Any]) -> tuple[tuple[npt.NDArray[Any], ...], Any]:
         """Give distances and ids for these rows, or their packed codes; and the payload of all neighbours, if any."""
         if self.options is None:
             asked = Metric(index.info()["metric"], 1.0).queries(rows)  # of which the radius is no part
@@ -136,7 +144,7 @@ def run_batch(operations: Sequence[Operation]) -> list[Result | Exception]:
     """Run operations with equal keys in one call, or each alone if that call fails; errors are returned, not raised."""
     index = operations[0].served.index  # one version for all of them, even if a new one replaces it now
     results: list[Result | Exception] = [LookupError("not run yet")] * len(operations)
-    rows: dict[int, npt.NDArray[np.float32]] = {}
+    rows: dict[int, npt.NDArray[Any]] = {}
     for number, operation in enumerate(operations):
         try:
             rows[number] = operation.rows(index)
@@ -155,7 +163,7 @@ def run_batch(operations: Sequence[Operation]) -> list[Result | Exception]:
     return results
 
 
-def _run_rows(operation: Operation, index: Index, parts: list[npt.NDArray[np.float32]]) -> list[Result | Exception]:
+def _run_rows(operation: Operation, index: Index, parts: list[npt.NDArray[Any]]) -> list[Result | Exception]:
     arrays, payload = operation.run(index, parts[0] if len(parts) == 1 else np.concatenate(parts))
     generation, n_bits = index.info()["generation"], int(index.hasher.n_bits)
     ends = np.cumsum([len(part) for part in parts]).tolist()

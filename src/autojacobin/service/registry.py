@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from autojacobin.core.parallel import usable_cores
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
@@ -25,7 +26,7 @@ from autojacobin.index.storage import MANIFEST_NAME
 from autojacobin.search.arguments import default_candidates
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 
-__all__ = ["IndexRegistry", "ServedIndex", "kind_of", "named_paths", "warm_up", "width_of"]
+__all__ = ["IndexRegistry", "ServedIndex", "kind_of", "named_paths", "takes_codes", "warm_up", "width_of"]
 
 _log = logging.getLogger("autojacobin.service")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -59,16 +60,12 @@ class ServedIndex:
             self._path = Path(source)
             self._seen = _version_of(self._path)  # before the index is opened, so that no version is missed
             self.index = Index.open(self._path)
-        if isinstance(self.index.hasher, OwnCodes):
-            raise DataError(
-                f"{name} holds codes that were made elsewhere, and a service encodes vectors, expected an index with a "
-                "hasher; search it with Index.search"
-            )
 
     @property
-    def n_features(self) -> int:
-        """Width of a vector."""
-        return width_of(self.index)
+    def own_codes(self) -> OwnCodes | None:
+        """What stands in for the hasher, if the index holds codes that were made elsewhere."""
+        hasher = self.index.hasher
+        return hasher if isinstance(hasher, OwnCodes) else None
 
     @property
     def id_kind(self) -> str:
@@ -205,17 +202,24 @@ def _version_of(path: Path) -> Any:
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def width_of(index: Index) -> int:
-    """Width of the vectors that an index takes; by inner product its hasher sees one number more."""
-    n_features = int(index.hasher.n_features_in_)
-    return n_features - 1 if index.info()["metric"] == "inner_product" else n_features
+def takes_codes(index: Index, distance: str | None) -> bool:
+    """Whether queries for an index are packed codes; by asymmetric distance they are real values, one for each bit."""
+    return isinstance(index.hasher, OwnCodes) and distance != "asymmetric"
+
+
+def width_of(index: Index, distance: str | None = None) -> int:
+    """Width of the queries that an index takes: numbers of a vector, or bytes of a code."""
+    if isinstance(index.hasher, OwnCodes) and not takes_codes(index, distance):
+        return int(index.hasher.n_bits)
+    return int(index.info()["features"])
 
 
 def kind_of(index: Index) -> Hashable:
     """Give what decides which kernels an index needs. This searches it once by each distance; it must not be empty."""
     figures = index.info()
-    query = _queries(index, 1)
-    found = [index.search(query, 1, distance=name, rerank=False)[1] for name in index.hasher.distances]
+    found = [
+        index.search(_queries(index, 1, name), 1, distance=name, rerank=False)[1] for name in index.hasher.distances
+    ]
     dtype = index.vectors(found[0][0]).dtype.str if figures["vectors_kept"] else None
     sizes = figures["bits"], figures["features"], figures["segments"] > 1, figures["vectors"].bit_length()
     return *sizes, dtype, index.hasher.distances
@@ -229,7 +233,7 @@ def warm_up(index: Index, *, max_queries: int) -> None:
     kept, distances = index.info()["vectors_kept"], index.hasher.distances
     for n_queries in _query_counts(len(index), max_queries):
         for distance in distances:
-            index.search(_queries(index, n_queries), 1, distance=distance, rerank=False)
+            index.search(_queries(index, n_queries, distance), 1, distance=distance, rerank=False)
             if kept:
                 index.search(_queries(index, n_queries), 1, distance=distance)
     _warm_up_filters(index)
@@ -252,7 +256,7 @@ def _warm_up_filters(index: Index) -> None:
     for distance in index.hasher.distances:
         for n_queries in (1, _SLICED):
             for mask in masks:
-                index.search(_queries(index, n_queries), 1, distance=distance, rerank=kept, among=mask)
+                index.search(_queries(index, n_queries, distance), 1, distance=distance, rerank=kept, among=mask)
 
 
 def _warm_up_measures(index: Index) -> None:
@@ -274,5 +278,6 @@ def _warm_up_recall(index: Index) -> None:
     small.calibrated(1, 0.5)
 
 
-def _queries(index: Index, n: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    return np.full((n, width_of(index)), 0.5, dtype=np.float32)
+def _queries(index: Index, n: int, distance: str | None = None) -> npt.NDArray[Any]:
+    shape = n, width_of(index, distance)
+    return np.zeros(shape, dtype=np.uint8) if takes_codes(index, distance) else np.full(shape, 0.5, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Read requests and check every part of them: JSON, or raw float32 with its shape in a header."""
+"""Read requests and check every part of them: JSON, or raw float32 or packed codes with the shape in a header."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from urllib.parse import parse_qsl
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.codes import as_bit_order
+from autojacobin.index.names import ID_KINDS
 from autojacobin.search.distances import DISTANCES
 from autojacobin.service.access import Limits
 from autojacobin.service.fields import (
     as_int,
+    as_packed,
     check_finite,
     one_of,
     read_among,
+    read_codes,
     read_columns,
     read_ids,
     read_matrix,
@@ -30,8 +34,8 @@ from autojacobin.service.fields import (
 )
 from autojacobin.service.operations import Operation, Options
 from autojacobin.service.problems import Problem, invalid
-from autojacobin.service.registry import IndexRegistry, ServedIndex
-from autojacobin.service.responses import JSON, RAW, SHAPE
+from autojacobin.service.registry import IndexRegistry, ServedIndex, width_of
+from autojacobin.service.responses import JSON, RAW, SHAPE, CodeForm
 
 __all__ = [
     "ClientGone", "check_cost", "client_gone", "find_index", "read_add_request", "read_body", "read_encode_request",
@@ -39,13 +43,14 @@ __all__ = [
 ]  # fmt: skip
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Matrix = npt.NDArray[np.float32]
 
 _SHAPE_KEY = SHAPE.lower().encode()
 _SHAPE_FORM = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
 _ENCODINGS = ("base64", "hex")
 _MOST_PROBES = 2**20
-_SEARCH_OPTIONS = ("index", "k", "candidates", "distance", "rerank", "recall", "probes")
+_BIT_ORDERS = ("little", "big")
+_SEARCH_OPTIONS = ("index", "k", "candidates", "distance", "rerank", "recall", "probes", "bitorder")
+_ROWS = ("vectors", "codes", "id", "ids")
 _FILTERS = ("among", "where", "columns")  # of JSON requests
 
 
@@ -77,13 +82,14 @@ def read_search_request(
     body: bytes, headers: dict[bytes, bytes], query: bytes, registry: IndexRegistry, limits: Limits
 ) -> Operation:
     """Read a request for neighbours."""
-    fields, raw = _read_fields(body, headers, query, _SEARCH_OPTIONS, ("vectors", "id", "ids", *_FILTERS))
+    fields, raw = _read_fields(body, headers, query, _SEARCH_OPTIONS, (*_ROWS, "encoding", *_FILTERS))
     served = _find_index(fields, registry)
     options = _read_options(fields, served, limits)
     if raw:
-        operation = Operation(served, _read_raw(body, headers, served, limits), None, options)
+        rows = _read_raw(body, headers, served, limits, options.distance, _read_bit_order(fields))
+        operation = Operation(served, rows, None, options)
     else:
-        vectors, ids = _read_rows(fields, served, limits, with_ids=True)
+        vectors, ids = _read_rows(fields, served, limits, options.distance)
         n_queries = len(vectors if vectors is not None else ids or ())
         among = read_among(fields["among"], n_queries, served) if "among" in fields else None
         operation = Operation(served, vectors, ids, options, among)
@@ -92,14 +98,16 @@ def read_search_request(
 
 def read_add_request(
     body: bytes, headers: dict[bytes, bytes], query: bytes, served: ServedIndex, limits: Limits
-) -> tuple[Matrix, list[Any] | None, dict[str, list[Any]] | None]:
-    """Read vectors to add, their ids and the columns of their payload."""
-    fields = _read_write_fields(body, headers, query, ("vectors", "ids", "payload"), "vectors")
-    vectors = read_matrix(fields["vectors"], served.n_features, limits.vectors)
+) -> tuple[npt.NDArray[Any], list[Any] | None, dict[str, list[Any]] | None]:
+    """Read vectors or codes to add, their ids and the columns of their payload."""
+    expected = ("vectors", "codes", "encoding", "bitorder", "ids", "id_kind", "payload")
+    fields = _read_write_fields(body, headers, query, expected, ("vectors", "codes"))
+    vectors = _read_vectors(fields, served, limits)
     ids = payload = None
+    if "id_kind" in fields and "ids" not in fields:
+        raise invalid("id_kind is the kind of the ids, got no ids; send them too, or leave it out")
     if "ids" in fields:
-        undecided = served.id_kind == "integer" and not len(served.index)
-        ids = read_ids("ids", fields["ids"], limits.vectors, None if undecided else served.id_kind)
+        ids = read_ids("ids", fields["ids"], limits.vectors, _read_id_kind(fields, served))
         if len(ids) != len(vectors):
             raise invalid(f"ids must have one for each of the {len(vectors)} vectors, got {len(ids)}")
     if "payload" in fields:
@@ -111,7 +119,7 @@ def read_remove_request(
     body: bytes, headers: dict[bytes, bytes], query: bytes, served: ServedIndex, limits: Limits
 ) -> list[Any]:
     """Read the ids of vectors to remove."""
-    fields = _read_write_fields(body, headers, query, ("ids",), "ids")
+    fields = _read_write_fields(body, headers, query, ("ids",), ("ids",))
     return read_ids("ids", fields["ids"], limits.vectors, served.id_kind)
 
 
@@ -127,14 +135,17 @@ def check_cost(operation: Operation, limits: Limits) -> Operation:
 
 def read_encode_request(
     body: bytes, headers: dict[bytes, bytes], query: bytes, registry: IndexRegistry, limits: Limits
-) -> tuple[Operation, str]:
-    """Read a request for codes, and the encoding that a JSON response has."""
-    fields, raw = _read_fields(body, headers, query, ("index", "encoding"), ("vectors",))
+) -> tuple[Operation, CodeForm]:
+    """Read a request for codes, and the form that they have in the response."""
+    fields, raw = _read_fields(body, headers, query, ("index", "encoding", "bitorder"), ("vectors",))
     served = _find_index(fields, registry)
-    encoding = one_of("encoding", fields.get("encoding", "base64"), _ENCODINGS)
+    if served.own_codes is not None:
+        raise invalid(f"{served.name} holds codes that were made elsewhere, so there is nothing to encode vectors with")
+    form = CodeForm(_read_encoding(fields), as_bit_order(_read_bit_order(fields) or "little"))
     if raw:
-        return Operation(served, _read_raw(body, headers, served, limits)), encoding
-    return Operation(served, *_read_rows(fields, served, limits, with_ids=False)), encoding
+        return Operation(served, _read_raw(body, headers, served, limits)), form
+    _read_only_one(fields, ("vectors",))
+    return Operation(served, _read_vectors(fields, served, limits)), form
 
 
 async def _read_parts(receive: Receive, limits: Limits) -> bytes:
@@ -187,15 +198,25 @@ def _read_fields(
 
 
 def _read_write_fields(
-    body: bytes, headers: dict[bytes, bytes], query: bytes, expected: tuple[str, ...], required: str
+    body: bytes, headers: dict[bytes, bytes], query: bytes, expected: tuple[str, ...], required: tuple[str, ...]
 ) -> Mapping[str, Any]:
+    """Give the fields of a write, which must have exactly one of those that are required."""
     fields, raw = _read_fields(body, headers, query, (), expected)
     if raw:
-        detail = f"Content-Type of a write must be {JSON}, got {RAW}; send {required} as JSON"
+        detail = f"Content-Type of a write must be {JSON}, got {RAW}; send {' or '.join(required)} as JSON"
         raise Problem(415, "unsupported-media-type", detail)
-    if required not in fields:
-        raise invalid(f"a request must have {required}, got none; send for example {{{json.dumps(required)}: [...]}}")
+    _read_only_one(fields, required)
     return fields
+
+
+def _read_only_one(fields: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    """Give the name of the one field that a request must have of some."""
+    given = [name for name in names if name in fields]
+    if len(given) != 1:
+        *most, last = names
+        wanted = f"one of {', '.join(most)} and {last}" if most else last
+        raise invalid(f"a request must have {wanted}, got {' and '.join(given) or 'none'}; send exactly one")
+    return given[0]
 
 
 def _read_json(body: bytes) -> dict[str, Any]:
@@ -226,7 +247,7 @@ def _read_query(query: bytes) -> dict[str, Any]:
         if name in fields:
             raise invalid(f"{name[:80]!r} must be given once, got it twice; leave out one of them")
         fields[name] = text
-        if name not in ("index", "distance", "encoding"):
+        if name not in ("index", "distance", "encoding", "bitorder"):
             with suppress(ValueError, RecursionError):  # the check of the field refuses the text
                 fields[name] = json.loads(text[:40])
     return fields
@@ -255,9 +276,11 @@ def _read_options(fields: Mapping[str, Any], served: ServedIndex, limits: Limits
     candidates = fields.get("candidates")
     if candidates is not None:
         candidates = as_int("candidates", candidates, 1, limits.candidates, "the limit of this service")
-    rerank = fields.get("rerank", True)
+    rerank = fields.get("rerank", served.own_codes is None)
     if not isinstance(rerank, bool):
         raise invalid(f"rerank must be true or false, got {shown_value(rerank)}")
+    if rerank and served.own_codes is not None:
+        raise invalid(f"{served.name} holds codes alone, and no vectors to re-rank by; leave rerank out")
     recall = fields.get("recall")
     if recall is not None and (isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 < recall < 1):
         raise invalid(f"recall must be a number above 0 and below 1, got {shown_value(recall)}")
@@ -277,41 +300,89 @@ def _read_options(fields: Mapping[str, Any], served: ServedIndex, limits: Limits
 
 
 def _read_rows(
-    fields: Mapping[str, Any], served: ServedIndex, limits: Limits, *, with_ids: bool
-) -> tuple[Matrix | None, list[Any] | None]:
-    """Read the vectors or the ids of a JSON body."""
-    given = [name for name in ("vectors", "id", "ids") if name in fields]
-    if len(given) != 1:
-        wanted = "one of vectors, id and ids" if with_ids else "vectors"
-        raise invalid(f"a request must have {wanted}, got {' and '.join(given) or 'none'}; send exactly one")
-    if given == ["vectors"]:
-        return read_matrix(fields["vectors"], served.n_features, limits.vectors), None
-    ids = [fields["id"]] if given == ["id"] else fields["ids"]
-    return None, read_ids(given[0], ids, limits.vectors, served.id_kind)
+    fields: Mapping[str, Any], served: ServedIndex, limits: Limits, distance: str | None
+) -> tuple[npt.NDArray[Any] | None, list[Any] | None]:
+    """Read the vectors, the codes or the ids of a JSON body."""
+    given = _read_only_one(fields, _ROWS)
+    if given in ("vectors", "codes"):
+        return _read_vectors(fields, served, limits, distance), None
+    ids = [fields["id"]] if given == "id" else fields["ids"]
+    return None, read_ids(given, ids, limits.vectors, served.id_kind)
 
 
-def _read_raw(body: bytes, headers: dict[bytes, bytes], served: ServedIndex, limits: Limits) -> Matrix:
+def _read_vectors(
+    fields: Mapping[str, Any], served: ServedIndex, limits: Limits, distance: str | None = None
+) -> npt.NDArray[Any]:
+    """Read vectors, or codes in the bit order of an index that has no hasher."""
+    own = served.own_codes
+    if own is None and "codes" in fields:
+        raise invalid(f"{served.name} encodes vectors itself, got codes; send vectors")
+    if own is None or distance == "asymmetric":
+        if "vectors" not in fields:
+            raise invalid(
+                "the asymmetric distance compares codes with real values, got codes; send vectors, a value for each bit"
+            )
+        return read_matrix(fields["vectors"], width_of(served.index, distance), limits.vectors)
+    if "codes" not in fields:
+        raise invalid(
+            f"{served.name} holds codes that were made elsewhere, got vectors; send codes, or search for real values, "
+            "one for each bit, by the distance asymmetric"
+        )
+    return read_codes(fields["codes"], _read_encoding(fields), _read_bit_order(fields), own, limits.vectors)
+
+
+def _read_encoding(fields: Mapping[str, Any]) -> str:
+    return one_of("encoding", fields.get("encoding", "base64"), _ENCODINGS)
+
+
+def _read_bit_order(fields: Mapping[str, Any]) -> str | None:
+    return one_of("bitorder", fields["bitorder"], _BIT_ORDERS) if "bitorder" in fields else None
+
+
+def _read_id_kind(fields: Mapping[str, Any], served: ServedIndex) -> str | None:
+    """Give the kind of the ids that are added; None if the first of them decides it."""
+    known = None if served.id_kind == "integer" and not len(served.index) else served.id_kind
+    if "id_kind" not in fields:
+        return known
+    kind = one_of("id_kind", fields["id_kind"], ID_KINDS)
+    if known not in (None, kind):
+        raise invalid(f"the ids of {served.name} are of the kind {known}, got {kind!r}; leave id_kind out")
+    return kind
+
+
+def _read_raw(
+    body: bytes,
+    headers: dict[bytes, bytes],
+    served: ServedIndex,
+    limits: Limits,
+    distance: str | None = None,
+    bitorder: str | None = None,
+) -> npt.NDArray[Any]:
     """Read a raw body. The shape must be given, because two vectors of half the width would pass for one."""
-    width, shape = served.n_features, headers.get(_SHAPE_KEY, b"").decode("latin-1")
+    own = served.own_codes if distance != "asymmetric" else None
+    what, unit, size = ("vectors", "little-endian float32 numbers", 4) if own is None else ("codes", "bytes", 1)
+    width, shape = width_of(served.index, distance), headers.get(_SHAPE_KEY, b"").decode("latin-1")
     form = _SHAPE_FORM.fullmatch(shape)
     if form is None:
         raise invalid(
             f"a raw body must come with its shape in the header {SHAPE}: ROWS,COLUMNS, "
-            f"got {shown_value(shape) if shape else 'none'}; send for example {SHAPE}: 1,{width} with one vector"
+            f"got {shown_value(shape) if shape else 'none'}; send for example {SHAPE}: 1,{width} with one of the {what}"
         )
     rows, columns = int(form[1]), form[2]
     if int(columns) != width:
         raise invalid(
-            f"vectors must have the {width} features of {served.name}, got {columns} in {SHAPE}; "
-            "see /v1/indexes for what is served"
+            f"{what} must have the {width} {'features' if own is None else 'bytes'} of {served.name}, got {columns} in "
+            f"{SHAPE}; see /v1/indexes for what is served"
         )
     if not 1 <= rows <= limits.vectors:
-        raise invalid(f"a raw body must have 1 to {limits.vectors} vectors, the limit of this service, got {rows}")
-    if len(body) != 4 * rows * width:
+        raise invalid(f"a raw body must have 1 to {limits.vectors} {what}, the limit of this service, got {rows}")
+    if len(body) != size * rows * width:
         raise invalid(
-            f"a raw body of {rows} vectors of {width} little-endian float32 numbers must have {4 * rows * width} "
-            f"bytes, got {len(body)}; send all of the vectors, or the shape that they have"
+            f"a raw body of {rows} {what} of {width} {unit} must have {size * rows * width} bytes, got {len(body)}; "
+            f"send all of the {what}, or the shape that they have"
         )
+    if own is not None:
+        return as_packed(np.frombuffer(body, dtype=np.uint8).reshape(rows, width).copy(), bitorder, own)
     # A copy, because a read-only array is another type to the compiler, which would compile the kernels twice.
     matrix = np.frombuffer(body, dtype="<f4").astype(np.float32, copy=True).reshape(rows, width)
     check_finite(matrix)

@@ -10,16 +10,18 @@ import datetime
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from autojacobin.codes import BitOrder, Codes
 
 if TYPE_CHECKING:
     from autojacobin.service.operations import Result
 
 __all__ = [
-    "GENERATION", "JSON", "RAW", "SHAPE", "Payload", "as_json_value", "codes_payload", "is_missing",
+    "GENERATION", "JSON", "RAW", "SHAPE", "CodeForm", "Payload", "as_json_value", "codes_payload", "is_missing",
     "neighbours_payload", "wants_raw",
 ]  # fmt: skip
 
@@ -86,14 +88,21 @@ def neighbours_payload(name: str, result: Result, *, raw: bool) -> Payload:
     return _document(name, result, fields), JSON, {}
 
 
-def codes_payload(name: str, result: Result, encoding: str, *, raw: bool) -> Payload:
+class CodeForm(NamedTuple):
+    """How packed codes are written: as base64 or hex in JSON, and in which bit order."""
+
+    encoding: str
+    bitorder: BitOrder
+
+
+def codes_payload(name: str, result: Result, form: CodeForm, *, raw: bool) -> Payload:
     """Write packed codes; raw: the bytes of one code after the other."""
-    (packed,) = result.arrays
+    packed = Codes(result.arrays[0], result.n_bits).to_packed(form.bitorder)
     if raw:
         return packed.tobytes(), RAW, _headers(result, (len(packed), result.n_bits))
-    write = bytes.hex if encoding == "hex" else (lambda code: base64.b64encode(code).decode("ascii"))
+    write = bytes.hex if form.encoding == "hex" else (lambda code: base64.b64encode(code).decode("ascii"))
     codes = (json.dumps(write(row.tobytes())) for row in packed)
-    fields = {"bits": str(result.n_bits), "encoding": json.dumps(encoding), "codes": _list(codes)}
+    fields = {"bits": str(result.n_bits), "encoding": json.dumps(form.encoding), "codes": _list(codes)}
     return _document(name, result, fields), JSON, {}
 
 

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from autojacobin.errors import DataError, IndexLockedError, MissingExtraError
@@ -34,12 +33,24 @@ class Writer:
     async def add(
         self,
         served: ServedIndex,
-        vectors: npt.NDArray[np.float32],
+        vectors: npt.NDArray[Any],
         ids: Sequence[Any] | None,
         payload: dict[str, list[Any]] | None,
     ) -> dict[str, Any]:
-        """Add vectors, or replace those with the same ids, and describe the outcome."""
-        return await self._write(served, "add", len(vectors), lambda index: index.add(vectors, ids, payload))
+        """Add vectors, or replace those with the same ids, and describe the outcome.
+
+        If they came without ids, the outcome has the ids that they got.
+        """
+        given: dict[str, Any] = {}
+
+        def change(index: Index) -> None:
+            with index._mutex:  # so that no other thread adds before the ids are read
+                index.add(vectors, ids, payload)
+                if ids is None:
+                    end = index._state.next_id
+                    given["ids"] = list(range(end - len(vectors), end))
+
+        return {**await self._write(served, "add", len(vectors), change), **given}
 
     async def remove(self, served: ServedIndex, ids: Sequence[Any]) -> dict[str, Any]:
         """Remove vectors, all of which must be there, and describe the outcome."""

@@ -20,10 +20,10 @@ export async function startService() {
   const usable = indexes.filter((one) => one.vectors > 1 && one.vectors_kept);
   if (!usable.length) return fill(byId("ask"), element("p", null, NONE));
   const [distance] = Object.keys(usable[0].distances);
-  const defaults = { index: usable[0].name, id: -1, k: 10, candidates: 100, distance, item: null };
+  const defaults = { index: usable[0].name, id: "", k: 10, candidates: 100, distance, item: null };
   begin(defaults, {
     index: (name) => usable.some((one) => one.name === name),
-    id: (id) => Number.isSafeInteger(id) && id >= 0,
+    id: (id) => id !== "",
     k: (n) => KS.includes(n),
     candidates: (n) => CANDIDATES.includes(n),
     distance: (name) => usable.some((one) => name in one.distances),
@@ -37,14 +37,14 @@ export async function startService() {
   document.addEventListener("keydown", (event) => event.key === "Escape" && change({ item: null }));
   await drawForm(usable, chosen(), limits);
   drawDetail(chosen());
-  if (state.id >= 0) await search(page, chosen(), limits);
+  if (state.id !== "") await search(page, chosen(), limits);
 }
 
 async function search(page, index, limits) {
   page.number += 1;
   const { number } = page;
   const found = byId("found");
-  if (state.id < 0) return fill(found);
+  if (state.id === "") return fill(found);
   found.setAttribute("aria-busy", "true");
   try {
     const answer = await neighbours(index, limits, state);
@@ -62,7 +62,7 @@ async function search(page, index, limits) {
 
 function look(event) {
   const chosen = event.target.closest("[data-id]");
-  if (chosen) change({ item: Number(chosen.dataset.id) });
+  if (chosen) change({ item: chosen.dataset.id });
 }
 
 async function drawForm(usable, index, limits) {
@@ -74,14 +74,16 @@ async function drawForm(usable, index, limits) {
   change({ k: nearest(ks, state.k), candidates: nearest(stops, state.candidates), distance });
   const kept = `${counted(index.vectors, "vector")} of ${counted(index.features, "dimension")}`;
   byId("subtitle").textContent = `${kept} as codes of ${index.bits} bits by ${index.hasher}`;
-  const number = element("input", { id: "id", type: "number", min: 0, step: 1, inputmode: "numeric", required: true });
-  if (state.id >= 0) number.value = String(state.id);
+  const number = { type: "number", min: 0, step: 1, inputmode: "numeric" };
+  const kind = index.ids === "integer" ? number : { type: "text" };
+  const input = element("input", { id: "id", required: true, ...kind });
+  input.value = state.id;
   fill(
     byId("ask"),
     usable.length > 1 ? indexChoice(usable, index) : null,
-    idForm(number),
+    idForm(input),
     element("p", { class: "hint" }, "or one of these:"),
-    someIds(ids, number),
+    someIds(ids, input),
     slider({
       id: "k",
       label: "Neighbours wanted, k",
@@ -103,27 +105,27 @@ async function drawForm(usable, index, limits) {
 }
 
 function indexChoice(usable, index) {
-  const select = element("select", { id: "index", change: () => change({ index: select.value, id: -1, item: null }) });
+  const select = element("select", { id: "index", change: () => change({ index: select.value, id: "", item: null }) });
   select.append(...usable.map((one) => element("option", { value: one.name }, one.name)));
   select.value = index.name;
   return element("div", { class: "ask-form" }, element("label", { for: "index" }, "Index"), select);
 }
 
-function idForm(number) {
+function idForm(input) {
   const submit = (event) => {
     event.preventDefault();
-    change({ id: Number(number.value), item: null });
+    change({ id: input.value, item: null });
   };
   const button = element("button", { class: "ask-button" }, "Search");
-  return element("form", { class: "ask-form", submit }, element("label", { for: "id" }, "Its id"), number, button);
+  return element("form", { class: "ask-form", submit }, element("label", { for: "id" }, "Its id"), input, button);
 }
 
-function someIds(ids, number) {
+function someIds(ids, input) {
   const group = element("div", { class: "tiles some-ids", role: "group", "aria-label": "Some ids" });
   ids.forEach((id, place) => {
     const click = () => {
-      number.value = String(id);
-      change({ id, item: null });
+      input.value = String(id);
+      change({ id: String(id), item: null });
     };
     const look = { type: "button", class: "tile", "data-place": place, tabindex: place ? -1 : 0, click };
     group.append(element("button", look, String(id)));
@@ -152,7 +154,8 @@ async function ask(path, body) {
 // What the index finds, the rank of each neighbour in the order of the codes, and for comparison the nearest of as many
 // candidates as the service allows: of all vectors, if the index is not larger than that. A vector that is in the index
 // finds itself first, so one more is asked for, and it is left out.
-async function neighbours(index, limits, { id, k, candidates, distance }) {
+async function neighbours(index, limits, { id: text, k, candidates, distance }) {
+  const id = index.ids === "integer" ? Number(text) : text; // the service takes numbers and names apart
   const question = { index: index.name, id, distance };
   const most = Math.min(limits.candidates, index.vectors);
   const listed = Math.min(limits.k, index.vectors, candidates + 1);
@@ -211,7 +214,8 @@ async function drawDetail(index) {
   }
   const close = element("button", { type: "button", class: "close", click: () => change({ item: null }) }, "Close");
   try {
-    const { bits, codes } = await ask(`explorer/codes?index=${encodeURIComponent(index.name)}&ids=${id},${item}`);
+    const asked = [["index", index.name], ["id", id], ["id", item]];
+    const { bits, codes } = await ask(`explorer/codes?${new URLSearchParams(asked)}`);
     if (item !== state.item) return; // another one was chosen in the meantime
     const [query, point] = codes.map((digits) => bitsOf(bytesOf(digits), 0, bits));
     const hint = "Above the query, below the neighbour. Filled is 1, hollow 0, red where they differ.";
