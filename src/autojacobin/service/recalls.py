@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from autojacobin.hashers import Hasher
-from autojacobin.index.calibration import Calibration
+from autojacobin.index.calibration import Calibration, default_target
 from autojacobin.index.index import Index
 from autojacobin.service.problems import busy, invalid
 from autojacobin.service.registry import ServedIndex
@@ -69,10 +69,11 @@ class Recalls:
         known = self._known(served)
         if target in known.candidates:
             return known.candidates[target]
-        if len(known.ks | {k}) > _MOST_LEARNED:
-            detail = f"recall is learned for at most {_MOST_LEARNED} values of k, got one more, {k}; "
-            raise invalid(detail + "ask with candidates instead")
-        known.ks.add(k)
+        if k != default_target(k, known.n_vectors)[0]:  # the values of k that default searches learn are few
+            if len(known.ks | {k}) > _MOST_LEARNED:
+                detail = f"recall is learned for at most {_MOST_LEARNED} values of k, got one more, {k}; "
+                raise invalid(detail + "ask with candidates instead")
+            known.ks.add(k)
         learning = self._thread.run(self._learn, known, target)
         done, _ = await asyncio.wait((learning,), timeout=seconds)
         if learning.cancelled():
