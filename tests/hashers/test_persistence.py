@@ -389,3 +389,14 @@ def test_a_failed_save_leaves_the_old_model(tmp_path, monkeypatch):
         fitted("LSH").save(path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_model_that_exists_is_replaced_only_if_asked(tmp_path):
+    X = np.random.default_rng(0).normal(size=(50, 8))
+    LSH(4, random_state=0).fit(X).save(tmp_path / "model.safetensors")
+    other = LSH(5, random_state=0).fit(X)
+    with pytest.raises(StorageError, match="model.safetensors exists already; pass overwrite=True to replace it"):
+        other.save(tmp_path / "model.safetensors")
+    assert autojacobin.load(tmp_path / "model.safetensors").n_bits == 4
+    other.save(tmp_path / "model.safetensors", overwrite=True)
+    assert autojacobin.load(tmp_path / "model.safetensors").n_bits == 5

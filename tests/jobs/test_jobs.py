@@ -239,7 +239,7 @@ def test_a_file_that_shrinks_under_the_work_is_named(tmp_path, X):
     ("options", "message"),
     [
         ({"k": 0}, "k must be an integer from 1 to"),
-        ({"distance": "euclid"}, "distance must be 'hamming' or 'asymmetric', got 'euclid'"),
+        ({"distance": "euclid"}, "distance must be 'asymmetric' or 'hamming', got 'euclid'"),
         ({"candidates": 20, "rerank": False}, "candidates are for re-ranking"),
         ({"candidates": 2}, "candidates must be at least k = 5, got 2"),
         ({"candidates": 2.5}, "candidates must be an integer of at least 1, got 2.5"),
