@@ -59,7 +59,7 @@ def test_the_first_allowed_distance_is_the_default():
 
 @pytest.mark.parametrize("name", ["euclidean", "", 3, ["hamming"], "Hamming", "decoded"])
 def test_another_name_is_refused(name):
-    with pytest.raises(DataError, match="distance must be 'asymmetric' or 'hamming', got "):
+    with pytest.raises(DataError, match="distance must be 'hamming' or 'asymmetric', got "):
         as_distance(name, ("hamming", "asymmetric"))
     with pytest.raises(DataError, match="distance must be 'a', 'b' or 'c', got "):
         as_distance(name, ("a", "b", "c"))
