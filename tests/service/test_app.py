@@ -53,7 +53,9 @@ def test_all_candidates_give_the_euclidean_neighbours(service, points):
 
 def test_without_vectors_the_codes_are_searched(service, bare, points):
     query = points[17, :5]
-    status, found = service.post("/v1/search", {"index": "bare", "vectors": [query.tolist()], "k": 9, "rerank": False})
+    status, found = service.post(
+        "/v1/search", {"index": "bare", "vectors": [query.tolist()], "k": 9, "distance": "hamming"}
+    )
     own, others = bare.hasher.encode(query[None]).to_bits(), bare.hasher.encode(points[:, :5]).to_bits()
     hamming = (own != others).sum(axis=1)
     order = np.argsort(hamming, kind="stable")[:9]

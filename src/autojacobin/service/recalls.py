@@ -64,6 +64,8 @@ class Recalls:
         self, served: ServedIndex, k: int, recall: float, distance: str | None, seconds: float
     ) -> Calibration:
         """Give the candidates and probes that a recall takes, and learn them first if needed."""
+        if recall == 1:  # nothing has to be learned
+            return served.index.calibrated(k, 1.0, distance=distance)
         # Rounded up to a thousandth, so that clients cannot fill the memory with recalls that hardly differ.
         target = (k, math.ceil(round(1000 * recall, 6)) / 1000 if recall <= _LARGEST_RECALL else recall, distance)
         known = self._known(served)
