@@ -19,6 +19,7 @@ from starlette.routing import BaseRoute, Route
 
 from autojacobin.errors import DataError, MissingExtraError
 from autojacobin.index.calibration import default_target
+from autojacobin.index.filters import EXACT_UP_TO
 from autojacobin.index.index import Index
 from autojacobin.search.arguments import default_candidates
 from autojacobin.search.distances import distances_of
@@ -133,6 +134,8 @@ class Service:
             options = operation.options
             if options is None or not options.chooses_candidates:
                 result = await self._run(operation, request.receive)
+            elif operation.is_filtered and options.recall is None and len(operation.served.index) <= EXACT_UP_TO:
+                result = await self._run(operation, request.receive)  # all are compared, and nothing is learned
             elif operation.is_filtered:
                 result = await self._run_filtered(operation)
             else:
