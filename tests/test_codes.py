@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from autojacobin import Codes, DataError, FormatError
-from autojacobin.errors import DataTypeError
+from autojacobin.errors import DataTypeError, StorageError
 
 bit_matrices = st.tuples(st.integers(0, 6), st.integers(1, 520)).flatmap(
     lambda shape: hnp.arrays(np.uint8, shape, elements=st.integers(0, 1))
@@ -211,7 +211,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        Codes.from_bits([[0, 1]]).save(path)
+        Codes.from_bits([[0, 1]]).save(path, overwrite=True)
     assert Codes.load(path) == old
     assert [entry.name for entry in tmp_path.iterdir()] == ["codes.npz"]
 
@@ -267,3 +267,13 @@ def test_a_notebook_shows_the_first_bits():
     assert "2 codes of 3 bits" in html
     assert "<code>101</code><br><code>011</code>" in html
     assert "…" in Codes(np.zeros((9, 20), dtype=np.uint8), 160)._repr_html_()
+
+
+def test_a_file_that_exists_is_replaced_only_if_asked(tmp_path):
+    first, second = Codes.from_bits(np.eye(3, dtype=int)), Codes.from_bits(np.ones((2, 3), dtype=int))
+    first.save(tmp_path / "codes.npz")
+    with pytest.raises(StorageError, match="codes.npz exists already; pass overwrite=True to replace it"):
+        second.save(tmp_path / "codes.npz")
+    assert Codes.load(tmp_path / "codes.npz") == first
+    second.save(tmp_path / "codes.npz", overwrite=True)
+    assert Codes.load(tmp_path / "codes.npz") == second

@@ -237,8 +237,11 @@ class Codes:
     def __reduce__(self) -> tuple[Any, ...]:
         return Codes, (to_host(self._packed), self._n_bits)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the codes to ``path`` as an npz archive of plain arrays, atomically."""
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the codes to ``path`` as an npz archive of plain arrays, completely or not at all.
+
+        A file that exists is a StorageError, unless ``overwrite`` says that it may be replaced.
+        """
         stream = io.BytesIO()
         np.savez(
             stream,
@@ -246,7 +249,7 @@ class Codes:
             n_bits=np.int64(self._n_bits),
             format_version=np.int64(_FORMAT_VERSION),
         )
-        write_atomically(path, stream.getvalue())
+        write_atomically(path, stream.getvalue(), overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Codes:

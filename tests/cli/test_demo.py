@@ -72,11 +72,13 @@ def test_the_printed_recalls_are_those_of_the_indexes(made):
     in_memory = Index(BinaryAutoencoder(16, random_state=0).fit(sample))
     in_memory.add(data.base)
     with Index.open(folder / "index") as on_disk:
+        own = on_disk.hasher.trained_name
+        assert on_disk.hasher.trained_as in " ".join(made[0].split())
         for name, index, how in (
-            ("Auto-JacoBin, hamming", on_disk, {"rerank": False}),
-            ("Auto-JacoBin, asymmetric", on_disk, {"rerank": False, "distance": "asymmetric"}),
-            ("Auto-JacoBin, hamming, re-ranked", on_disk, {"candidates": 100}),
-            ("Auto-JacoBin, asymmetric, re-ranked", on_disk, {"candidates": 100, "distance": "asymmetric"}),
+            (f"{own}, hamming", on_disk, {"rerank": False, "distance": "hamming"}),
+            (f"{own}, asymmetric", on_disk, {"rerank": False, "distance": "asymmetric"}),
+            (f"{own}, hamming, re-ranked", on_disk, {"candidates": 100, "distance": "hamming"}),
+            (f"{own}, asymmetric, re-ranked", on_disk, {"candidates": 100, "distance": "asymmetric"}),
             ("binary auto-encoder, decoded", in_memory, {"rerank": False}),
             ("binary auto-encoder, decoded, re-ranked", in_memory, {"candidates": 100}),
         ):
@@ -84,7 +86,7 @@ def test_the_printed_recalls_are_those_of_the_indexes(made):
             found = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(ids, truth, strict=True)])
             assert printed[name] == (str(how.get("candidates", "")), pytest.approx(found, abs=6e-4))
     assert printed["exact distances, no codes"] == ("", 1.0)
-    for name in ("Auto-JacoBin, asymmetric, recall=0.95", "binary auto-encoder, decoded, recall=0.95"):
+    for name in (f"{own}, asymmetric, recall=0.95", "binary auto-encoder, decoded, recall=0.95"):
         assert printed[name][1] > 0.9
     assert len(printed) == 9
 

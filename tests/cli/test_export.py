@@ -65,9 +65,10 @@ def test_an_index_becomes_a_table_of_lancedb(done, folder, digits, fitted, optio
         assert engine.count() == 600
         if width:
             found = engine.search_vectors(queries, digits.queries[:5], 4)
-            expected = index.search(digits.queries[:5], 4)
+            expected = index.search(digits.queries[:5], 4, candidates=100, distance="hamming")
         else:
-            found, expected = engine.search(queries, 4), index.search(digits.queries[:5], 4, rerank=False)
+            found = engine.search(queries, 4)
+            expected = index.search(digits.queries[:5], 4, distance="hamming", rerank=False)
     np.testing.assert_array_equal(found[1], expected[1])
 
 

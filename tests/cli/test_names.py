@@ -257,3 +257,21 @@ def test_whole_numbers_can_be_names(done, folder):
     done(*BUILD, "--ids", "ids.txt", "--id-kind", "string")
     with Index.open("new") as index:
         assert index.ids.tolist() == [str(number) for number in range(600)]
+
+
+def test_the_words_of_a_text_file_are_the_ids(done, folder, digits):
+    def write(name, words, vectors):
+        rows = zip(words, vectors.tolist(), strict=True)
+        (folder / name).write_text("".join(f"{word} {' '.join(map(str, row))}\n" for word, row in rows))
+
+    write("words.txt", [f"word{number}" for number in range(600)], digits.base)
+    write("more.txt", [f"other{number}" for number in range(100)], digits.more)
+    done("index", "build", "model.safetensors", "words.txt", "new")
+    done("index", "add", "new", "more.txt")
+    done("search", "new", "more.txt", "found.csv", "-k", "1", "--recall", "1")
+    with Index.open("new") as index:
+        assert len(index) == 700
+        assert index.ids[599:601].tolist() == ["word599", "other0"]
+        np.testing.assert_array_equal(index.vectors(["word3"]), digits.base[3:4])
+    with open("found.csv", newline="") as file:
+        assert [row["id"] for row in csv.DictReader(file)][:2] == ["other0", "other1"]

@@ -143,13 +143,17 @@ def test_search_finds_what_brute_force_finds(done, digits, folder):
 
 
 def test_a_wanted_recall_chooses_candidates_that_find_it(done, digits, folder):
-    told = json.loads(done("search", "my-index", "queries.npy", "found.npy", "-k", 5, "--recall", 0.9, "--json").out)
+    told = json.loads(
+        done("search", "my-index", "queries.npy", "found.npy", "-k", 5, "--recall", 0.9, "-d", "hamming", "--json").out
+    )
     with Index.open("my-index") as index:
-        _, ids = index.search(digits.queries, 5, candidates=told["candidates"])
+        _, ids = index.search(digits.queries, 5, candidates=told["candidates"], distance="hamming")
     assert told["recall"] == 0.9
     assert np.array_equal(np.load("found.npy"), ids)
     assert recall(ids, nearest(digits.base, digits.queries, 5)[1]) >= 0.85  # forty queries spread by some percent
-    facts = json.loads(done("evaluate", "my-index", "queries.npy", "-k", 5, "--recall", 0.9, "--json").out)
+    facts = json.loads(
+        done("evaluate", "my-index", "queries.npy", "-k", 5, "--recall", 0.9, "-d", "hamming", "--json").out
+    )
     assert facts["candidates"] == told["candidates"]
 
 
@@ -171,16 +175,32 @@ def test_formats_of_neighbours_agree_with_the_library(done, digits, folder, opti
     lines = [json.loads(line) for line in (folder / "f.jsonl").read_text().splitlines()]
     assert [line["query"] for line in lines] == list(range(40))
     assert [line["ids"] for line in lines] == ids.tolist()
-    assert [line["distances"] for line in lines] == distances.tolist()
+    written = np.array([line["distances"] for line in lines], dtype=distances.dtype)
+    assert np.array_equal(written, distances)
     with open("f.csv", encoding="utf-8") as file:
-        rows = [(int(r["query"]), int(r["rank"]), int(r["id"]), float(r["distance"])) for r in csv.DictReader(file)]
+        rows = [
+            (int(r["query"]), int(r["rank"]), int(r["id"]), distances.dtype.type(r["distance"]))
+            for r in csv.DictReader(file)
+        ]
     assert rows == [(q, r + 1, ids[q, r], distances[q, r]) for q in range(40) for r in range(3)]
     piped = done("search", "my-index", "queries.npy", "-", "-k", 3, *options)
     assert piped.out == (folder / "f.jsonl").read_text()
 
 
 def test_evaluate_a_model_counts_as_one_does_by_hand(done, digits, fitted, folder):
-    arguments = ["evaluate", "model.safetensors", "queries.npy", "--base", "base.npy", "-k", 5, "--depth", 50]
+    arguments = [
+        "evaluate",
+        "model.safetensors",
+        "queries.npy",
+        "--base",
+        "base.npy",
+        "-k",
+        5,
+        "--depth",
+        50,
+        "-d",
+        "hamming",
+    ]
     facts = json.loads(done(*arguments, "--json").out)
     bits = fitted.transform(digits.base).astype(int), fitted.transform(digits.queries).astype(int)
     order = np.argsort((bits[1][:, None] != bits[0][None]).sum(axis=2), axis=1, kind="stable")
@@ -214,7 +234,8 @@ def test_train_reports_what_it_chose(done, digits, folder):
     expected = AutoJacoBin(8, **given, random_state=0).fit(digits.base).chosen_
     assert told["chosen"] == {name: value for name, value in expected.items() if value == value}
     shown = done("train", "base.npy", "new.safetensors", "-b", 8, *settings, "--seed", 0, "--overwrite").out
-    assert f" It chose init random, alpha {expected['alpha']}, " in shown
+    assert f" (chosen: init random, alpha {expected['alpha']}, " in shown
+    assert told["trained_as"] in shown
     assert "chosen" not in json.loads(done("train", "base.npy", "lsh.safetensors", "-m", "lsh", "--json").out)
 
 
@@ -230,10 +251,10 @@ def test_evaluate_measures_what_search_finds_by_default(done, digits, folder):
     told = json.loads(done("evaluate", "my-index", "queries.npy", "--json").out)
     truth = nearest(digits.base, digits.queries, 10)[1]
     assert told["k"]["10"]["recall@10"]["mean"] == pytest.approx(recall(np.load("found.npy"), truth))
-    assert (told["depth"], told["candidates"]) == (10, 100)
+    assert (told["depth"], told["candidates"]) == (10, 600)
     shown = done("evaluate", "my-index", "queries.npy").out
-    assert "candidates 100" in shown
-    assert shown.count("recall@") == 2  # recall@k, which recall@10 would repeat, and m-recall@10
+    assert "candidates 600" in shown
+    assert shown.count("recall@") == 1  # recall@k, which recall@10 would repeat
     bare = json.loads(done("evaluate", "my-index", "queries.npy", "--no-rerank", "--json").out)
     assert "candidates" not in bare
 
@@ -242,7 +263,7 @@ def test_evaluate_with_the_asymmetric_distance_and_a_text_of_truth(done, digits,
     _, truth = nearest(digits.base, digits.queries, 3)
     write_vectors("truth.csv", truth)
     plain = ["evaluate", "model.safetensors", "queries.npy", "--base", "base.npy", "-k", 3, "--json"]
-    hamming = json.loads(done(*plain, "--truth", "truth.csv").out)
+    hamming = json.loads(done(*plain, "--truth", "truth.csv", "--distance", "hamming").out)
     asymmetric = json.loads(done(*plain, "--truth", "truth.csv", "--distance", "asymmetric").out)
     assert hamming["depth"] == asymmetric["depth"] == 30
     assert asymmetric["k"]["3"]["m-recall@30"]["mean"] > hamming["k"]["3"]["m-recall@30"]["mean"]
@@ -336,3 +357,46 @@ def test_a_model_for_other_vectors_is_refused_for_inner_products(command, folder
     assert result.code == 1
     assert "needs a model that takes one more, got a model for 64; train it with: autojacobin train" in result.err
     assert not (folder / "new").exists()
+
+
+def test_train_learns_from_10_000_rows_unless_it_is_told_to_take_all(done, folder):
+    np.save("many.npy", np.random.default_rng(0).normal(size=(10_020, 6)).astype(np.float32))
+    how = ("--method", "itq", "--bits", "4", "--set", "n_iter=2")
+    said = done("train", "many.npy", "some.safetensors", *how).out
+    assert "from 10,000 of 10,020 vectors" in said
+    assert "Give --all to learn from all vectors." in said
+    facts = json.loads(done("train", "many.npy", "all.safetensors", *how, "--all", "--json").out)
+    assert (facts["vectors"], facts["learned_from"]) == (10_020, 10_020)
+    assert (folder / "some.safetensors").read_bytes() != (folder / "all.safetensors").read_bytes()
+
+
+def test_all_rows_and_a_sample_exclude_each_other(command, folder):
+    refused = command("train", "base.npy", "new.safetensors", "--all", "--sample", "10")
+    assert refused.code == 2
+    assert "leave out either" in refused.err
+
+
+def test_an_index_is_evaluated_without_m_recall(done, folder):
+    measured = json.loads(done("evaluate", "my-index", "queries.npy", "--json").out)
+    assert list(measured["k"]["10"]) == ["recall@10"]
+    assert "m-recall" not in done("evaluate", "my-index", "queries.npy").out
+    assert "m-recall@" in done("evaluate", "model.safetensors", "queries.npy", "--base", "base.npy").out
+
+
+def test_search_has_the_defaults_of_the_library(done, folder, digits):
+    facts = json.loads(done("search", "my-index", "queries.npy", "found.npz", "--json").out)
+    assert (facts["distance"], facts["recall"], facts["candidates"]) == ("asymmetric", 1.0, 600)
+    with Index.open("my-index") as index:
+        expected = index.search(digits.queries, 10)[1]
+    assert np.array_equal(np.load("found.npz")["ids"], expected)
+
+
+def test_an_index_without_vectors_is_searched_by_its_codes(done, folder):
+    done("index", "build", "model.safetensors", "base.npy", "codes-only", "--no-vectors")
+    facts = json.loads(done("search", "codes-only", "queries.npy", "found.npz", "--json").out)
+    assert (facts["distance"], facts["rerank"]) == ("asymmetric", False)
+
+
+def test_info_names_what_was_trained(done, folder):
+    assert json.loads(done("info", "model.safetensors", "--json").out)["trained_as"] == "ITQ"
+    assert json.loads(done("info", "my-index", "--json").out)["trained_as"] == "ITQ"

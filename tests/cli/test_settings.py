@@ -33,7 +33,15 @@ def test_the_settings_of_a_run_stand_beside_its_output_and_give_the_same_output(
             "vectors": ["base.npy"],
             "model": "a.safetensors",
         },
-        "train": {"method": "itq", "bits": 12, "metric": "euclidean", "seed": 5, "device": "cpu", "set": {"n_iter": 7}},
+        "train": {
+            "method": "itq",
+            "bits": 12,
+            "metric": "euclidean",
+            "all": False,
+            "seed": 5,
+            "device": "cpu",
+            "set": {"n_iter": 7},
+        },
     }
     done("train", "base.npy", "b.safetensors", "--config", "a.safetensors.toml")
     assert (folder / "a.safetensors").read_bytes() == (folder / "b.safetensors").read_bytes()
@@ -123,3 +131,32 @@ def test_passwords_in_the_addresses_of_inputs_are_not_written_down(done, folder,
     text = (folder / "s.safetensors.toml").read_text()
     assert tomllib.loads(text)["run"]["vectors"] == [f"memory://{shown}"]
     assert "ame" not in text + result.out + result.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "base.npy", "new.safetensors", "--method", "itq", "--bits", "4"),
+        ("encode", "model.safetensors", "base.npy", "new.npz"),
+        ("search", "my-index", "queries.npy", "new.csv"),
+    ],
+)
+def test_a_file_where_the_settings_go_is_replaced_only_if_asked(command, done, folder, arguments):
+    output = next(argument for argument in arguments if argument.startswith("new"))
+    (folder / f"{output}.toml").write_text("my own")
+    refused = command(*arguments)
+    assert refused.code == 2
+    assert f"{output}.toml, where the settings of the run go, exists already" in " ".join(
+        refused.err.replace("│", " ").split()
+    )
+    assert not (folder / output).exists()
+    done(*arguments, "--overwrite")
+    assert "[run]" in (folder / f"{output}.toml").read_text()
+
+
+def test_an_index_is_not_built_where_its_settings_would_replace_a_file(command, folder):
+    (folder / "new.toml").write_text("my own")
+    refused = command("index", "build", "model.safetensors", "base.npy", "new")
+    assert refused.code == 1
+    assert "new.toml, where the settings of the run go, exists already" in refused.err
+    assert (folder / "new.toml").read_text() == "my own"

@@ -13,9 +13,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from autojacobin import AutoJacoBin, DataError, load
+from autojacobin import ITQ, AutoJacoBin, DataError, load
 from autojacobin.autoencoder import Network, tangent
-from autojacobin.hashers.model_selection import split
+from autojacobin.hashers.model_selection import recipe_name, settings_text, split
 from tests.hashers.methods import METHODS, digits
 
 PUBLISHED = {"init": "random", "alpha": 0.1, "jacobian_weight": 1.0, "energy": 0.98}
@@ -284,3 +284,32 @@ def test_grid_search_and_pipelines_work_with_every_method(name):
     assert search.best_params_ == {f"{step}__n_bits": 24}
     assert 0 < search.best_score_ <= 1
     assert search.transform(digits()[:5]).shape == (5, 24)
+
+
+def test_what_was_chosen_is_named_truthfully():
+    settings = {"init": "itq", "alpha": 0.03, "jacobian_weight": 0.0, "energy": float("nan"), "n_epochs": 1}
+    assert recipe_name(settings) == "AutoBin from ITQ"
+    assert recipe_name({**settings, "jacobian_weight": 1.0}) == "Auto-JacoBin from ITQ"
+    assert recipe_name({**settings, "n_epochs": 0, "jacobian_weight": float("nan")}) == "the hyperplanes of ITQ"
+    assert settings_text(settings) == "init itq, alpha 0.03, jacobian_weight 0, n_epochs 1"
+
+
+def test_a_model_shows_what_it_chose(tmp_path):
+    X = np.random.default_rng(0).normal(size=(600, 6)).astype(np.float32)
+    hasher = AutoJacoBin(4, jacobian_weight=0, init="itq", alpha=0.03, n_epochs=1, random_state=0)
+    assert "trained as" not in repr(hasher)
+    assert hasher.trained_as == "AutoJacoBin"
+    hasher.fit(X)
+    assert hasher.trained_name in ("AutoBin from ITQ", "the hyperplanes of ITQ")
+    assert hasher.trained_as.startswith(f"{hasher.trained_name} (chosen: init itq")
+    assert repr(hasher).endswith(f", trained as {hasher.trained_as}")
+    hasher.save(tmp_path / "model.safetensors")
+    assert load(tmp_path / "model.safetensors").trained_as == hasher.trained_as
+    assert ITQ(4, random_state=0).fit(X).trained_as == "ITQ"
+
+
+def test_settings_that_were_given_are_not_called_chosen():
+    X = np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32)
+    hasher = AutoJacoBin.as_published(4, n_neighbors=20, n_epochs=1, random_state=0).fit(X)
+    assert hasher.trained_as == "Auto-JacoBin from a random rotation"
+    assert "trained as" not in repr(hasher)

@@ -395,3 +395,14 @@ def test_the_page_on_formats_names_the_current_one():
     page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
     assert f"## A hasher, format {FORMAT_VERSION}\n" in page
     assert f"| `format_version` | {FORMAT_VERSION} |" in page
+
+
+def test_a_model_that_exists_is_replaced_only_if_asked(tmp_path):
+    X = np.random.default_rng(0).normal(size=(50, 8))
+    LSH(4, random_state=0).fit(X).save(tmp_path / "model.safetensors")
+    other = LSH(5, random_state=0).fit(X)
+    with pytest.raises(StorageError, match="model.safetensors exists already; pass overwrite=True to replace it"):
+        other.save(tmp_path / "model.safetensors")
+    assert autojacobin.load(tmp_path / "model.safetensors").n_bits == 4
+    other.save(tmp_path / "model.safetensors", overwrite=True)
+    assert autojacobin.load(tmp_path / "model.safetensors").n_bits == 5

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import ITQ, LSH, DataError, Sign, SpectralHashing
+from autojacobin import ITQ, LSH, DataError, PartitionedAutoencoder, Sign, SpectralHashing
 from autojacobin.core.sampling import Moments, sample_of_blocks, sampled_rows
 from autojacobin.hashers.base import TRAINING_POINTS
 from tests.hashers.methods import METHODS, ONE_POINT, digits
@@ -154,7 +154,7 @@ def test_more_rows_than_the_default_sample():
     assert sample.scale_ == pytest.approx(np.abs(sample.project(X[rows])).mean(), rel=1e-5)
     assert np.allclose(ITQ(4, random_state=3).fit(X).mean_, X.mean(axis=0), atol=1e-6)  # an array is used whole
     everything = ITQ(4, random_state=3).fit(in_blocks(X, 999), training_points=None)
-    assert np.array_equal(everything.weights_, ITQ(4, random_state=3).fit(X).weights_)
+    assert np.array_equal(everything.weights_, ITQ(4, random_state=3).fit(X, training_points=None).weights_)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -208,3 +208,28 @@ def test_names_of_columns_are_remembered_and_compared():
 def test_a_sample_of_a_size_that_makes_no_sense(wrong):
     with pytest.raises(DataError, match="training_points must be an integer of at least 1"):
         ITQ(4).fit(digits(), training_points=wrong)
+
+
+def test_of_many_rows_a_sample_is_learned_from_and_a_warning_says_so():
+    X = np.random.default_rng(0).normal(size=(10_050, 6)).astype(np.float32)
+    with pytest.warns(UserWarning, match=r"ITQ learns from 10,000 of 10,050 rows.* pass training_points=None"):
+        sampled = ITQ(4, random_state=0).fit(X)
+    asked, mapped = (ITQ(4, random_state=0).fit(source, training_points=10_000) for source in (X, iter([X])))
+    assert sampled.encode(X) == asked.encode(X) == mapped.encode(X)
+    whole = ITQ(4, random_state=0).fit(X, training_points=None)
+    assert not np.array_equal(whole.project(X[:5]), sampled.project(X[:5]))
+
+
+def test_methods_that_need_a_mean_take_it_over_all_rows():
+    X = np.random.default_rng(0).normal(size=(10_050, 6)).astype(np.float32)
+    X[-1] = 1e6
+    assert LSH(4, random_state=0).default_training_points() is None
+    asked = [LSH(4, random_state=0).fit(X, training_points=number) for number in (None, 10_000)]
+    assert np.array_equal(asked[0].project(X[:5]), asked[1].project(X[:5]))
+    assert np.array_equal(LSH(4, random_state=0).fit(X).project(X[:5]), asked[0].project(X[:5]))
+
+
+def test_lists_are_learned_from_as_many_rows_as_they_need():
+    assert PartitionedAutoencoder(16, n_lists=4).default_training_points() == 20_000
+    assert PartitionedAutoencoder(16, n_lists=10_000).default_training_points() >= 32 * 10_000
+    assert PartitionedAutoencoder(16).default_training_points() is None

@@ -93,7 +93,7 @@ def test_only_ids_in_the_index_can_be_removed(index):
         ({"k": 1.0}, "got 1.0"),
         (
             {"distance": "cosine"},
-            "distance must be 'hamming' or 'asymmetric', got 'cosine'; this is how codes",
+            "distance must be 'asymmetric' or 'hamming', got 'cosine'; this is how codes",
         ),
         ({"candidates": 2}, "candidates must be at least k = 3, got 2"),
         ({"candidates": "all"}, "candidates must be an integer of at least 1, got 'all'"),

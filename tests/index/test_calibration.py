@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import ITQ, LSH, DataError
+from autojacobin import ITQ, LSH, DataError, PartitionedAutoencoder
 from autojacobin.index import Index, calibration
 from autojacobin.index.calibration import recall_bound
 
@@ -84,7 +84,11 @@ def test_ranks_are_those_in_the_list_of_all_codes(seed, k, depth):
         others = ids[ids != own]
         near = exact_neighbours(index.vectors(others), index.vectors([own]), k)[0]
         assert set(sample.truth[row]) == set(others[near])
-    ranks = sample.ranks(lambda queries, wanted: index.search(queries, min(wanted, 130), rerank=False), depth)
+
+    def nearest(queries, wanted):
+        return index.search(queries, min(wanted, 130), distance="hamming", rerank=False)
+
+    ranks = sample.ranks(nearest, depth)
     codes = index.hasher.encode(vectors).to_bits()
     for row, own in enumerate(sample.own_ids):
         distances = (codes != codes[ids == own]).sum(axis=1)
@@ -109,7 +113,8 @@ def test_a_sample_without_a_miss_promises_no_certainty():
 
 def test_a_sample_of_a_large_base_asks_for_no_fewer(index, X, monkeypatch):
     whole = {k: index.calibrated(k, 0.9).candidates for k in (1, 20)}
-    monkeypatch.setattr(calibration, "_PRODUCTS", 500 * 12 * 1500)  # half of the base
+    for limit in ("_PRODUCTS", "_MOST_PRODUCTS"):
+        monkeypatch.setattr(calibration, limit, 500 * 12 * 1500)  # half of the base
     index._calibrator.forget()
     sampled = index.calibrated(20, 0.9)
     assert index._calibrator._samples[20].truth.shape == (500, 10)
@@ -189,7 +194,7 @@ def test_a_recall_of_one_is_an_exact_search(index, X):
         ({"recall": True}, "got True"),
         ({"recall": 0.9, "candidates": 20}, "recall chooses how many candidates to re-rank, got candidates=20 besides"),
         ({"recall": 0.9, "rerank": False}, "got rerank=False besides"),
-        ({"recall": 0.9, "distance": "cosine"}, "distance must be 'hamming' or 'asymmetric', got 'cosine'"),
+        ({"recall": 0.9, "distance": "cosine"}, "distance must be 'asymmetric' or 'hamming', got 'cosine'"),
     ],
 )
 def test_bad_wishes_are_named(index, X, arguments, message):
@@ -214,3 +219,70 @@ def test_bad_queries_and_missing_vectors_are_named(index, X):
     for ask in (lambda: bare.calibrated(K, 0.9), lambda: bare.search(X[:2], K, recall=0.9)):
         with pytest.raises(DataError, match="keeps no vectors"):
             ask()
+
+
+# The default
+
+
+def test_a_search_that_asks_for_nothing_finds_95_in_100_by_the_best_distance(index, X):
+    queries = clusters(400, seed=1)
+    _, ids = index.search(queries, K)
+    chosen = index.calibrated(K)
+    assert (chosen.recall, chosen.distance, chosen.k) == (0.95, "asymmetric", 10)
+    assert chosen.at_least >= 0.95
+    assert np.array_equal(ids, index.search(queries, K, candidates=chosen, distance="asymmetric")[1])
+    shares = [recall_of(row[None], true[None]) for row, true in zip(ids, exact_neighbours(X, queries, K), strict=True)]
+    assert np.mean(shares) >= 0.95 - 2 * np.std(shares) / 20
+
+
+@pytest.mark.parametrize("wish", [{"candidates": 20}, {"recall": 0.7}])
+def test_candidates_and_recall_take_the_place_of_the_default(index, wish):
+    queries = clusters(50, seed=1)
+    number = wish.get("candidates") or index.calibrated(K, 0.7).candidates
+    assert number < index.calibrated(K).candidates
+    expected = index.search(queries, K, candidates=number, distance="asymmetric")
+    assert all(np.array_equal(a, b) for a, b in zip(index.search(queries, K, **wish), expected, strict=True))
+
+
+def test_a_small_index_compares_all_vectors_by_default_and_learns_nothing(X, caplog):
+    index = Index(LSH(8, random_state=0).fit(X))
+    index.add(X[:2000])
+    with caplog.at_level("INFO", logger="autojacobin.index"):
+        _, ids = index.search(clusters(30, seed=1), K)
+    assert np.array_equal(ids, exact_neighbours(X[:2000], clusters(30, seed=1), K))
+    assert not caplog.messages
+
+
+def test_the_default_is_learned_once_for_many_k_and_says_so(index, caplog):
+    with caplog.at_level("INFO", logger="autojacobin.index"):
+        for k in (1, 2, 9, 10):
+            index.search(clusters(3, seed=1), k)
+    assert len(caplog.messages) == 1
+    assert "learning once from 500 queries how many candidates a search for 10 of 3000 vectors takes" in caplog.text
+
+
+@given(st.integers(1, 10**6), st.integers(0, 10**7))
+def test_the_default_learns_few_values_of_k(k, n):
+    learned, recall = calibration.default_target(k, n)
+    assert learned == max(n, 1) or k <= learned <= max(10, 3 * k)
+    assert str(learned).rstrip("0") in ("1", "2", "5") or learned == max(n, 1)
+    assert recall == (1 if n <= 2000 else 0.95)
+
+
+def test_without_vectors_the_default_is_the_best_distance_alone(X):
+    index = Index(LSH(24, random_state=0).fit(X), keep_vectors=False)
+    index.add(X)
+    answer = index.search(X[:9], K)
+    expected = index.search(X[:9], K, distance="asymmetric", rerank=False)
+    assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))
+
+
+def test_with_probes_the_candidates_are_ten_times_k(X):
+    hasher = PartitionedAutoencoder(16, n_lists=8, n_iterations=2, random_state=0).fit(X)
+    index = Index(hasher)
+    index.add(X)
+    answer = index.search(X[:20], K, probes=8)
+    expected = index.search(X[:20], K, probes=8, candidates=100)
+    assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))
+    ids = index.search(clusters(300, seed=1), K)[1]
+    assert recall_of(ids, exact_neighbours(X, clusters(300, seed=1), K)) >= 0.93

@@ -250,7 +250,7 @@ def test_an_index_that_made_its_lists_is_filtered(monkeypatch):
 @pytest.mark.parametrize("lists", [False, True])
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
 def test_a_wanted_recall_is_kept_within_a_random_filter(monkeypatch, lists, share):
-    monkeypatch.setattr(filters, "_EXACT_UP_TO", 50)  # so that the choice matters for a small index
+    monkeypatch.setattr(filters, "EXACT_UP_TO", 50)  # so that the choice matters for a small index
     base, queries = clusters(12_000), clusters(300, 3)
     if lists:
         hasher = PartitionedAutoencoder(24, n_lists=32, n_iterations=3, random_state=0).fit(base[:4000])

@@ -91,12 +91,12 @@ def check_reading(index, model, rng):
 def check_searches(index, model, rng):
     queries = rng.integers(-2, 3, (3, N_FEATURES)).astype(np.float32)
     k = int(rng.integers(1, len(model) + 1))
-    distances, ids = index.search(queries, k, rerank=False)
+    distances, ids = index.search(queries, k, distance="hamming", rerank=False)
     expected_distances, expected_ids = by_hamming(model, index.hasher, queries, k)
     assert np.array_equal(distances, expected_distances)
     assert np.array_equal(ids, expected_ids)
     candidates = int(rng.integers(k, len(model) + 3))
-    distances, ids = index.search(queries, k, candidates=candidates)
+    distances, ids = index.search(queries, k, candidates=candidates, distance="hamming")
     expected_distances, expected_ids = by_reranking(model, index.hasher, queries, k, candidates)
     assert np.allclose(distances, expected_distances)
     assert np.array_equal(ids, expected_ids)
@@ -121,7 +121,8 @@ def test_one_segment_answers_as_the_functions_for_codes_do(hasher):
     index = Index(hasher)
     index.add(X)
     expected = hamming_topk(hasher.encode(queries), hasher.encode(X), 20)
-    assert all(np.array_equal(a, b) for a, b in zip(index.search(queries, 20, rerank=False), expected, strict=True))
+    answer = index.search(queries, 20, distance="hamming", rerank=False)
+    assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))
     expected = asymmetric_topk(hasher.project(queries), hasher.encode(X), 20)
     answer = index.search(queries, 20, distance="asymmetric", rerank=False)
     assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))
@@ -244,9 +245,10 @@ def test_an_index_without_vectors_searches_codes_alone(hasher, tmp_path):
         index.compact()
     index = Index.open(tmp_path / "index")
     expected = by_hamming({i: v for i, v in enumerate(vectors(20)[::-1]) if i != 4}, hasher, vectors(3, seed=1), 19)
-    assert np.array_equal(index.search(vectors(3, seed=1), 19, rerank=False)[1], expected[1])
-    with pytest.raises(DataError, match="keeps no vectors to re-rank by; pass rerank=False"):
-        index.search(vectors(3), 1)
+    assert np.array_equal(index.search(vectors(3, seed=1), 19, distance="hamming")[1], expected[1])
+    for wish in ({"rerank": True}, {"candidates": 5}, {"recall": 0.9}):
+        with pytest.raises(DataError, match="keeps no vectors to re-rank by; pass rerank=False"):
+            index.search(vectors(3), 1, **wish)
     index.close()
 
 
@@ -302,7 +304,7 @@ def test_vectors_of_all_dtypes_are_ranked_alike_over_segments(hasher, dtypes):
     model = {i: index.vectors([i])[0] for i in index.ids.tolist()}
     expected = by_reranking(model, hasher, queries, 20, 60)
     for _ in range(2):
-        answer = index.search(queries, 20, candidates=60)
+        answer = index.search(queries, 20, candidates=60, distance="hamming")
         assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))
         index.compact()
 

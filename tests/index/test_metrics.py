@@ -126,5 +126,5 @@ def test_a_metric_that_cannot_work_is_refused(metric, message):
 
 def test_codes_alone_are_compared_by_their_own_distance():
     index = Index.from_vectors(points(100), ITQ(8, random_state=0), metric="cosine", keep_vectors=False)
-    distances, _ = index.search(points(3, 1), 5, rerank=False)
+    distances, _ = index.search(points(3, 1), 5, distance="hamming")
     assert distances.dtype.kind in "iu"

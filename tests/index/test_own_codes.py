@@ -81,7 +81,7 @@ def test_codes_can_be_compared_asymmetrically_too():
             lambda index: index.search(np.zeros((1, 3), dtype=np.uint8), 1, rerank=True),
             "keeps no vectors to re-rank by",
         ),
-        (lambda index: index.search(np.zeros((1, 3), dtype=np.uint8), 1, recall=0.9), "recall chooses"),
+        (lambda index: index.search(np.zeros((1, 3), dtype=np.uint8), 1, recall=0.9), "keeps no vectors to re-rank by"),
         (lambda index: index.add(np.full((1, 3), 255, dtype=np.uint8)), "padding bits of each code must be zero"),
     ],
 )

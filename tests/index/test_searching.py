@@ -53,7 +53,7 @@ def test_an_index_compares_codes_of_a_binary_auto_encoder_by_what_they_decode_to
         assert counts[0] <= counts[1] < counts[2]
     itq = Index(ITQ(8, random_state=0).fit(base))
     itq.add(base)
-    with pytest.raises(DataError, match="distance must be 'hamming' or 'asymmetric', got 'decoded'"):
+    with pytest.raises(DataError, match="distance must be 'asymmetric' or 'hamming', got 'decoded'"):
         itq.search(base[:2], 3, distance="decoded")
 
 

@@ -239,7 +239,7 @@ def test_a_file_that_shrinks_under_the_work_is_named(tmp_path, X):
     ("options", "message"),
     [
         ({"k": 0}, "k must be an integer from 1 to"),
-        ({"distance": "euclid"}, "distance must be 'hamming' or 'asymmetric', got 'euclid'"),
+        ({"distance": "euclid"}, "distance must be 'asymmetric' or 'hamming', got 'euclid'"),
         ({"candidates": 20, "rerank": False}, "candidates are for re-ranking"),
         ({"candidates": 2}, "candidates must be at least k = 5, got 2"),
         ({"candidates": 2.5}, "candidates must be an integer of at least 1, got 2.5"),
@@ -248,3 +248,19 @@ def test_a_file_that_shrinks_under_the_work_is_named(tmp_path, X):
 def test_wrong_arguments_of_a_search_are_reported(built, X, options, message):
     with pytest.raises(DataError, match=message):
         search_index(built, X[:2], **({"k": 5} | options), executor=here)
+
+
+@pytest.mark.parametrize("wish", [{}, {"recall": 0.8}])
+def test_a_search_has_the_defaults_and_the_recall_of_the_index(tmp_path, wish):
+    X = np.random.default_rng(1).normal(size=(2500, 8)).astype(np.float32)
+    with Index.create(tmp_path / "index", LSH(24, random_state=0).fit(X)) as index:
+        index.add(X[:1300])
+        index.add(X[1300:])
+    with Index.open(tmp_path / "index") as index:
+        expected = index.search(X[:20] + 0.1, 5, **wish)
+    stages = []
+    answer = search_index(
+        tmp_path / "index", X[:20] + 0.1, 5, here, progress=lambda stage, *_: stages.append(stage), **wish
+    )
+    assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))
+    assert stages[0] == "choosing candidates"

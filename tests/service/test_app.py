@@ -51,9 +51,20 @@ def test_all_candidates_give_the_euclidean_neighbours(service, points):
     np.testing.assert_allclose(found["distances"], np.take_along_axis(exact, order, axis=1), rtol=1e-12)
 
 
+@pytest.mark.parametrize("restriction", [{}, {"among": list(range(0, 500, 2))}])
+def test_a_search_that_asks_for_nothing_has_the_default_of_the_library(service, index, points, restriction):
+    status, found = service.post("/v1/search", {"index": "points", "vectors": points[:3].tolist(), **restriction})
+    expected = index.search(points[:3], 10, **restriction)
+    assert status == 200
+    assert found["ids"] == expected[1].tolist()
+    assert np.allclose(found["distances"], expected[0])
+
+
 def test_without_vectors_the_codes_are_searched(service, bare, points):
     query = points[17, :5]
-    status, found = service.post("/v1/search", {"index": "bare", "vectors": [query.tolist()], "k": 9, "rerank": False})
+    status, found = service.post(
+        "/v1/search", {"index": "bare", "vectors": [query.tolist()], "k": 9, "distance": "hamming"}
+    )
     own, others = bare.hasher.encode(query[None]).to_bits(), bare.hasher.encode(points[:, :5]).to_bits()
     hamming = (own != others).sum(axis=1)
     order = np.argsort(hamming, kind="stable")[:9]

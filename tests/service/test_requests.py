@@ -83,7 +83,7 @@ def test_wrong_fields_are_named(service, change, status, words):
         ({"ids": []}, 400, "ids must be a list of 1 to 64 integers"),
         ({"ids": "all"}, 400, "got 'all'"),
         ({"index": "bare", "id": 1, "rerank": False}, 400, "keeps no vectors"),
-        ({"index": "bare", "vectors": [[0.0] * 5]}, 400, "pass rerank=False"),
+        ({"index": "bare", "vectors": [[0.0] * 5], "rerank": True}, 400, "pass rerank=False"),
         ({"k": 3}, 400, "got none"),
         ({"vector": [0.0] * 8}, 400, "there is no field 'vector'"),
         ({"vector": [0.0] * 8}, 400, "; rename it to 'vectors'"),

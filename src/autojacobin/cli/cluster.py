@@ -110,8 +110,9 @@ def search(
     out: options.NeighboursPath,
     k: options.K = 10,
     candidates: options.Candidates = None,
+    recall: options.Recall = None,
     distance: options.ByDistance = None,
-    rerank: options.Rerank = True,
+    rerank: options.Rerank = None,
     probes: options.Probes = None,
     cluster: _Cluster = "local:2",
     overwrite: options.Overwrite = False,
@@ -129,10 +130,10 @@ def search(
     from autojacobin.jobs.cluster import search_index
 
     check_output(out, "OUT", overwrite, inputs=[queries])
-    how = SearchOptions(distance, candidates, None, rerank).arguments()
+    how = SearchOptions(distance, candidates, recall, rerank, probes).arguments()
     start = time.perf_counter()
     with opened(queries) as asked, _workers(cluster, quiet or as_json) as (workers, progress):
-        distances, ids = search_index(index, asked, k, workers, probes=probes, progress=progress, **how)
+        distances, ids = search_index(index, asked, k, workers, recall=recall, probes=probes, progress=progress, **how)
     seconds = time.perf_counter() - start
     write_neighbours(out, distances, ids)
     _report(context, out, k, len(ids), seconds, quiet, as_json)

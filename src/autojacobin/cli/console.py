@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from autojacobin.core.parallel import Progress
+from autojacobin.core.progress import on_compilation
 
 __all__ = [
     "as_text", "print_facts", "print_json", "print_sentence", "print_table", "progress_bar", "report_blocks",
@@ -56,10 +57,11 @@ def progress_bar(console: Console | None = None, *, quiet: bool = False) -> Iter
             if stage not in tasks:
                 tasks[stage] = shown.add_task(stage, total=total or None)
                 if not console.is_terminal:
-                    console.print(f"{stage} …", markup=False, highlight=False, soft_wrap=True)
+                    _say(console, f"{stage} …")
             shown.update(tasks[stage], completed=done, total=total or None)
 
-        yield progress
+        with on_compilation(lambda line: _say(console, line)):
+            yield progress
 
 
 @contextmanager
@@ -76,10 +78,15 @@ def single_bar(console: Console | None = None, *, quiet: bool = False) -> Iterat
             shown.update(task, description=stage, completed=done, total=total or None)
             if stage != last and not console.is_terminal:
                 percent = f"{100 * done // total:3d} %  " if total else ""
-                console.print(f"{percent}{stage}", markup=False, highlight=False, soft_wrap=True)
+                _say(console, f"{percent}{stage}")
             last = stage
 
-        yield progress
+        with on_compilation(lambda line: _say(console, line)):
+            yield progress
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _description() -> bars.TextColumn:

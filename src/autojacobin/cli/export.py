@@ -68,7 +68,7 @@ def faiss(
     from autojacobin.engines.faiss import hasher_to_faiss, to_faiss, write_faiss
     from autojacobin.index.index import Index
 
-    check_output(destination, "FILE", overwrite, inputs=[str(source)], endings=None)
+    check_output(destination, "FILE", overwrite, inputs=[str(source)], endings=None, settings=False)
     with _open(source) as origin, progress_bar(quiet=quiet or as_json) as progress:
         if kind is Kind.hasher:
             if not isinstance(origin, Index):

@@ -35,6 +35,7 @@ import numpy.typing as npt
 import typer
 
 from autojacobin.cli.console import report_blocks
+from autojacobin.cli.settings import settings_path
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.addresses import redacted_address
 from autojacobin.core.files import atomic_writer
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
     from autojacobin.index.index import Index
 
 __all__ = [
-    "STREAM", "all_opened", "blocks_for", "chained", "check_output", "is_stream", "load_model", "open_index", "opened",
-    "saved_bits", "split_part", "write_codes", "write_neighbours",
+    "STREAM", "all_opened", "blocks_for", "chained", "check_output", "is_stream", "load_model", "names_in",
+    "open_index", "opened", "saved_bits", "split_part", "write_codes", "write_neighbours",
 ]  # fmt: skip
 
 STREAM = "-"
@@ -84,6 +85,20 @@ def opened(name: str, format: str | None = None) -> Iterator[Vectors]:
                 yield vectors
         except (DataError, FormatError, StorageError) as error:
             raise type(error)(str(error).replace(str(spooled), "the standard input")) from error
+
+
+def names_in(names: list[str], format: str | None = None) -> list[str] | None:
+    """Give the words before the vectors of some files, which can be ids; None if a file has none."""
+    if STREAM in names:
+        return None
+    found: list[str] = []
+    for name in names:
+        with opened(name, format) as vectors:
+            words = vectors.names
+        if words is None:
+            return None
+        found += words
+    return found
 
 
 @contextmanager
@@ -153,11 +168,18 @@ def is_stream(output: Path) -> bool:
 
 
 def check_output(
-    output: Path, name: str, overwrite: bool, *, inputs: Iterable[str] = (), endings: Iterable[str] | None = _KINDS
+    output: Path,
+    name: str,
+    overwrite: bool,
+    *,
+    inputs: Iterable[str] = (),
+    endings: Iterable[str] | None = _KINDS,
+    settings: bool = True,
 ) -> None:
     """Raise BadParameter, before any work, if an output cannot be written or would replace a file.
 
-    With ``overwrite`` it may replace any file but an input. ``endings`` are None if any name will do.
+    With ``overwrite`` it may replace any file but an input. ``endings`` are None if any name will do. ``settings`` says
+    whether the settings of the run are written beside it.
     """
     hint = f"'{name}'"
     if is_stream(output):
@@ -179,13 +201,20 @@ def check_output(
         raise typer.BadParameter(
             f"{output} exists already; give another path, or --overwrite to replace it", param_hint=hint
         )
+    beside = settings_path(output)
+    if settings and beside.exists() and not overwrite:
+        raise typer.BadParameter(
+            f"{beside}, where the settings of the run go, exists already; give another path, or --overwrite to "
+            "replace it",
+            param_hint=hint,
+        )
 
 
 def write_codes(output: Path, codes: Codes, bitorder: BitOrder = "little") -> None:
     """Write codes in the format that the ending gives; an npz file has a bit order of its own."""
     kind = "jsonl" if is_stream(output) else _KINDS[output.suffix.lower()]
     if kind == "npz":
-        codes.save(output)
+        codes.save(output, overwrite=True)  # check_output has asked
     elif kind in ("csv", "jsonl"):
         _write_lines(output, _code_lines(codes.to_packed(bitorder), kind))
     else:

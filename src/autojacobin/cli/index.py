@@ -14,7 +14,7 @@ import typer
 
 from autojacobin.cli.columns import as_ids, read_ids, read_payload
 from autojacobin.cli.console import print_facts, print_sentence, progress_bar
-from autojacobin.cli.files import STREAM, all_opened, chained, load_model, open_index, saved_bits
+from autojacobin.cli.files import STREAM, all_opened, chained, load_model, names_in, open_index, saved_bits
 from autojacobin.cli.options import (
     AsJson,
     BitOrder,
@@ -33,7 +33,7 @@ from autojacobin.cli.options import (
     Threads,
     split_columns,
 )
-from autojacobin.cli.settings import write_settings
+from autojacobin.cli.settings import settings_path, write_settings
 from autojacobin.core.files import whole_folder
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError, StorageError
@@ -116,7 +116,7 @@ def build(
     _check_new_folder(index)
     hasher = load_model(model)
     lists = int(partitions) if partitions is not None and partitions.isdecimal() else partitions
-    chosen = _read_new_ids(ids, id_kind)
+    chosen = names_in(vectors, format) if ids is None else _read_new_ids(ids, id_kind)
     with (
         progress_bar(quiet=quiet or as_json) as progress,
         all_opened(vectors, format) as files,
@@ -248,7 +248,9 @@ def add(
     """
     _check_streams(vectors, ids)
     with open_index(index) as opened, progress_bar(quiet=quiet or as_json) as progress:
-        chosen = _read_new_ids(ids, id_kind, _id_kind(opened))
+        kind = _id_kind(opened)
+        named = names_in(vectors, format) if ids is None and kind != "integer" else None
+        chosen = named if ids is None else _read_new_ids(ids, id_kind, kind)
         with all_opened(vectors, format) as files:
             count, blocks = sum(map(len, files)), chained(files, opened.hasher, progress, "adding vectors")
             opened.add(blocks, chosen, None if payload is None else read_payload(payload, count))
@@ -403,3 +405,7 @@ def _check_new_folder(path: Path) -> None:
         raise StorageError(f"cannot make {path}: it is {what}, expected a new path or an empty folder; give another")
     if not target.parent.is_dir():
         raise StorageError(f"cannot make {path}: the folder {path.parent} does not exist; make it first")
+    if settings_path(path).exists():
+        raise StorageError(
+            f"{settings_path(path)}, where the settings of the run go, exists already; give another path, or remove it"
+        )

@@ -67,7 +67,7 @@ def _describe(name: str) -> dict[str, Any]:
         raise StorageError(f"cannot read {path}: there is no such file or folder; look at the spelling")
     if path.is_dir():
         with open_index(path) as index:
-            return {"kind": "index", **index.info()}
+            return {"kind": "index", **index.info(), "trained_as": index.hasher.trained_as}
     if _is_model(path):
         return _model(path)
     if _is_codes(path):
@@ -85,6 +85,7 @@ def _model(path: Path) -> dict[str, Any]:
     return {
         "kind": "model",
         "method": type(hasher).__name__,
+        "trained_as": hasher.trained_as,
         "bits": int(hasher.n_bits),
         "features": int(hasher.n_features_in_),
         "seed": getattr(hasher, "random_state", None),

@@ -63,6 +63,9 @@ def train(
         int | None, typer.Option("--sample", min=1, help="Learn from this many rows, drawn evenly from all files.")
     ] = None,
     metric: options.MetricOption = options.Metric.EUCLIDEAN,
+    all_rows: Annotated[
+        bool, typer.Option("--all", help="Learn from all rows; by default from 10,000, or what the method needs.")
+    ] = False,
     format: options.Format = None,
     seed: options.Seed = 0,
     device: options.OnDevice = options.Device.cpu,
@@ -89,15 +92,19 @@ def train(
     check_output(model, "MODEL", overwrite, inputs=vectors, endings=(".safetensors",))
     if sample is None and len(vectors) > 1:
         raise typer.BadParameter(f"got {len(vectors)} files to draw from; give --sample N", param_hint="'VECTORS'")
+    if sample is not None and all_rows:
+        raise typer.BadParameter("it takes all rows, and --sample some of them; leave out either", param_hint="'--all'")
+    rows = None if all_rows or sample is not None else hasher.default_training_points()
     with progress_bar(quiet=quiet or as_json) as progress:
         start = time.perf_counter()
         if sample is None:
             with opened(vectors[0], format) as matrix:
-                shape = _fit(hasher, matrix, metric, method, progress)
+                shape = _fit(hasher, matrix, metric, method, rows, progress)
         else:
-            shape = _fit(hasher, _sample(vectors, sample, seed, format, progress), metric, method, progress)
+            drawn = _sample(vectors, sample, seed, format, progress)
+            shape = _fit(hasher, drawn, metric, method, rows, progress)
         seconds = time.perf_counter() - start
-        hasher.save(model)
+        hasher.save(model, overwrite=overwrite)
         used = {name: "none" if value is None else value for name, value in settable(hasher).items()}
         write_settings(context, model, set=used)
     facts = {
@@ -108,12 +115,16 @@ def train(
         "features": shape[1],
         "seed": seed,
     }
-    facts["seconds"] = round(seconds, 3)
+    learned_from = min(shape[0], rows or shape[0])
+    facts |= {"learned_from": learned_from, "seconds": round(seconds, 3)}
     chosen = _chosen(hasher)
     if chosen:
-        facts["chosen"] = chosen
-    learned = f"{method}, {hasher.n_bits} bits, from {shape[0]:,} vectors of {shape[1]:,} numbers in {seconds:.1f} s"
-    settings = f" It chose {', '.join(f'{name} {value}' for name, value in chosen.items())}." if chosen else ""
+        facts |= {"trained_as": hasher.trained_as, "chosen": chosen}
+    number = f"{shape[0]:,}" if learned_from == shape[0] else f"{learned_from:,} of {shape[0]:,}"
+    learned = f"{method}, {hasher.n_bits} bits, from {number} vectors of {shape[1]:,} numbers in {seconds:.1f} s"
+    settings = f" The result is {hasher.trained_as}." if chosen else ""
+    if learned_from < shape[0]:
+        settings += " Give --all to learn from all vectors."
     print_sentence(f"Wrote {model}: {learned}, seed {seed}.{settings}", facts, quiet=quiet, as_json=as_json)
 
 
@@ -221,17 +232,19 @@ def _wrong(what: str) -> typer.BadParameter:
     return typer.BadParameter(what, param_hint="'--set'")
 
 
-def _fit(hasher: Any, matrix: Any, metric: options.Metric, method: str, progress: Progress) -> tuple[int, int]:
+def _fit(
+    hasher: Any, matrix: Any, metric: options.Metric, method: str, rows: int | None, progress: Progress
+) -> tuple[int, int]:
     if "progress" in hasher.get_params():
         hasher.set_params(progress=progress)
     else:
         progress(f"training {method}", 0, 0)
-    if metric is options.Metric.EUCLIDEAN:
-        hasher.fit(matrix)
-    else:
+    prepared = matrix
+    if metric is not options.Metric.EUCLIDEAN:
         from autojacobin.index.metrics import Metric
 
-        hasher.fit(Metric.of(metric.value, matrix).prepare(matrix))
+        prepared = Metric.of(metric.value, matrix).prepare(matrix)
+    hasher.fit(prepared, training_points=rows)
     return int(matrix.shape[0]), int(matrix.shape[1])
 
 

@@ -130,15 +130,27 @@ ByDistance = Annotated[
         "--distance",
         "-d",
         help=f"Compare codes {', or '.join(f'{entry.summary} ({name})' for name, entry in DISTANCES.items())}; "
-        "by default as suits the method.",
+        "by default the best for the method.",
     ),
 ]
 Candidates = Annotated[
     int | None,
-    typer.Option("--candidates", "-c", min=1, help="Nearest codes to re-rank; by default 10 times k, at least 100."),
+    typer.Option("--candidates", "-c", min=1, help="Nearest codes to re-rank; by default what the recall takes."),
+]
+Recall = Annotated[
+    float | None,
+    typer.Option(
+        "--recall",
+        metavar="SHARE",
+        help="Share of the true neighbours to find, by default 0.95, or 1 for an exact search; sets the candidates.",
+    ),
 ]
 Rerank = Annotated[
-    bool, typer.Option("--rerank/--no-rerank", help="Order candidates by the Euclidean distance of their vectors.")
+    bool | None,
+    typer.Option(
+        "--rerank/--no-rerank",
+        help="Order candidates by the Euclidean distance of their vectors; by default if the index has them.",
+    ),
 ]
 MetricOption = Annotated[
     Metric, typer.Option("--metric", help="What neighbours are near by; train and build with the same one.")
@@ -153,7 +165,7 @@ Partitions = Annotated[
 ]
 Probes = Annotated[
     int | None,
-    typer.Option("--probes", min=1, help="Lists to scan in an index of a PartitionedAutoencoder; 1 in 32 by default."),
+    typer.Option("--probes", min=1, help="Lists to scan in an index with lists; by default what the recall takes."),
 ]
 KeepVectors = Annotated[
     bool, typer.Option("--vectors/--no-vectors", help="Keep the vectors too; re-ranking needs them.")

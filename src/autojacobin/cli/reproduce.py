@@ -87,8 +87,8 @@ def demo(
         )
         with single_bar() as progress:
             sample = cut(chosen, settings).train
-            own = AutoJacoBin(bits, random_state=0, progress=progress).fit(sample)
-            other = Index(BinaryAutoencoder(bits, random_state=0, progress=progress).fit(sample))
+            own = AutoJacoBin(bits, random_state=0, progress=progress).fit(sample, training_points=None)
+            other = Index(BinaryAutoencoder(bits, random_state=0, progress=progress).fit(sample, training_points=None))
             other.add(chosen.base)
             index = _index_on_disk(own, chosen, folder, progress)
         with single_bar() as progress, index:
@@ -98,7 +98,8 @@ def demo(
                 f"{figures['vectors']:,} vectors of {bytes_per_vector:,} bytes, codes of {-(-bits // 8)}; "
                 f"{figures['bytes'] / 1e6:.1f} MB in {index.path}, every checksum verified."
             )
-            rows = _search_rows({"Auto-JacoBin": index, "binary auto-encoder": other}, chosen, progress)
+            _print(f"The first has the settings that suit the data best, {own.trained_as}.")
+            rows = _search_rows({own.trained_name: index, "binary auto-encoder": other}, chosen, progress)
     _print_searches(rows, min(_K, len(other)))
     _print_next_steps(made, time.perf_counter() - started)
 
@@ -160,7 +161,7 @@ def _index_on_disk(hasher: Hasher, data: VectorSet, folder: Path, progress: Prog
     """Save a model and an index of the whole base, in place of those of an earlier demo."""
     from autojacobin.index.index import Index
 
-    hasher.save(folder / "model.safetensors")
+    hasher.save(folder / "model.safetensors", overwrite=True)
     progress("index", 0, 0)
     in_memory = Index(hasher)
     in_memory.add(data.base)

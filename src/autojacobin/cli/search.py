@@ -50,14 +50,6 @@ _USUAL_KS = (1, 10, 100)
 _K_OF_SEARCH = 10
 _SHARE_RETRIEVED = 100  # the paper retrieves one in a hundred of the base
 
-_Recall = Annotated[
-    float | None,
-    typer.Option(
-        "--recall",
-        metavar="SHARE",
-        help="Share of the true neighbours to find, such as 0.95, or 1 for an exact search; chooses the candidates.",
-    ),
-]
 _Where = Annotated[
     str | None,
     typer.Option(
@@ -79,9 +71,9 @@ def search(
     out: options.NeighboursPath,
     k: options.K = 10,
     candidates: options.Candidates = None,
-    recall: _Recall = None,
+    recall: options.Recall = None,
     distance: options.ByDistance = None,
-    rerank: options.Rerank = True,
+    rerank: options.Rerank = None,
     probes: options.Probes = None,
     where: _Where = None,
     among: _Among = None,
@@ -159,8 +151,8 @@ def evaluate(
     ] = None,
     distance: options.ByDistance = None,
     candidates: options.Candidates = None,
-    recall: _Recall = None,
-    rerank: options.Rerank = True,
+    recall: options.Recall = None,
+    rerank: options.Rerank = None,
     probes: options.Probes = None,
     _threads: options.Threads = None,
     _config: options.Config = None,
@@ -197,7 +189,9 @@ def evaluate(
                 raise typer.BadParameter("a model needs --base, the vectors to search among", param_hint="'--base'")
             ids, true, ks, about = _from_model(path, asked, base, wanted, distance, progress)
     n, retrieved = ids.shape
-    results = {k: measured(ids, true, measures or _usual_measures(k, retrieved), k) for k in ks}
+    # An index retrieves few points, and m-recall, an average over their numbers, could then not come near 1.
+    averaged = [] if path.is_dir() else [f"m-recall@{retrieved}"]
+    results = {k: measured(ids, true, measures or _usual_measures(k, retrieved, averaged), k) for k in ks}
     if as_json:
         means = {
             k: {name: {"mean": value.mean, "standard_error": value.standard_error} for name, value in row.items()}
@@ -210,7 +204,7 @@ def evaluate(
     table = Table(box=None, pad_edge=False)
     table.add_column("k", justify="right")
     at_depth = [f"recall@{retrieved}"] if min(ks) < retrieved else []
-    titles = measures or ["recall@k", *at_depth, f"m-recall@{retrieved}"]
+    titles = measures or ["recall@k", *at_depth, *averaged]
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     for k, row in results.items():
@@ -236,7 +230,7 @@ def _from_model(
         codes = hasher.encode(report_blocks(vectors.blocks(), len(vectors), progress, "encoding"))
         progress("searching", 0, 0)
         _, ids = comparison.topk(comparison.encode(hasher, asked), codes, retrieved)
-    about = {"model": path, "method": type(hasher).__name__, "bits": hasher.n_bits, "vectors": len(codes)}
+    about = {"model": path, "method": hasher.trained_as, "bits": hasher.n_bits, "vectors": len(codes)}
     return ids, true, ks, {**about, "distance": comparison.name}
 
 
@@ -254,6 +248,7 @@ def _true_neighbours(
 
 def _from_index(path: Path, asked: Vectors, wanted: _Wanted, how: SearchOptions, progress: Progress) -> _Found:
     with open_index(path) as index:
+        method = index.hasher.trained_as
         if wanted.truth is not None and index.info()["ids"] != "integer":
             raise typer.BadParameter("it holds whole numbers, but this index has names", param_hint="'--truth'")
         ks = wanted.ks(len(index), (_K_OF_SEARCH,))  # a larger k would re-rank more candidates
@@ -267,12 +262,12 @@ def _from_index(path: Path, asked: Vectors, wanted: _Wanted, how: SearchOptions,
         elif true is None:
             true = names[_true_neighbours(index, names, asked, ks[-1], progress)]
         figures = index.info()
-    about = {"index": path, "method": figures["hasher"], "bits": figures["bits"], "vectors": figures["vectors"]}
+    about = {"index": path, "method": method, "bits": figures["bits"], "vectors": figures["vectors"]}
     return ids, true, ks, about | how.facts(retrieved, figures["vectors"])
 
 
-def _usual_measures(k: int, depth: int) -> list[str]:
-    return list(dict.fromkeys([f"recall@{min(k, depth)}", f"recall@{depth}", f"m-recall@{depth}"]))
+def _usual_measures(k: int, depth: int, averaged: list[str]) -> list[str]:
+    return list(dict.fromkeys([f"recall@{min(k, depth)}", f"recall@{depth}", *averaged]))
 
 
 @dataclass
@@ -282,7 +277,7 @@ class SearchOptions:
     distance: options.Distance | str | None
     candidates: int | None
     recall: float | None
-    rerank: bool
+    rerank: bool | None
     probes: int | None = None
     where: str | None = None
     columns: list[str] | None = None
@@ -297,7 +292,7 @@ class SearchOptions:
             except DataError as error:
                 raise typer.BadParameter(str(error), param_hint="'--recall'") from None
         for name, given in (("--candidates", self.candidates), ("--recall", self.recall)):
-            if given is not None and not self.rerank:
+            if given is not None and self.rerank is False:
                 raise typer.BadParameter("candidates are for re-ranking; leave out --no-rerank", param_hint=f"'{name}'")
         if self.probes is not None and self.recall is not None:
             raise typer.BadParameter("it chooses the lists to scan; leave out --probes", param_hint="'--recall'")
@@ -321,22 +316,21 @@ class SearchOptions:
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
         """Search for all queries, block by block; give distances, ids, and the columns if there are any.
 
-        Without a filter, ``recall`` sets ``candidates``.
+        Without a filter, ``recall`` sets ``candidates``, and by default both are what the index chooses.
         """
         from autojacobin.core.vectors import as_floats
-        from autojacobin.hashers import OwnCodes
         from autojacobin.search.distances import as_distance
 
         self.distance = as_distance(self._name, index.hasher.distances)
         extra: dict[str, Any] = {"among": self.among, "where": self.where, "columns": self.columns}
+        if self.rerank is None:
+            self.rerank = self.candidates is not None or self.recall is not None or index.info()["vectors_kept"]
         if self.recall is not None and self._is_filtered:
             extra["recall"] = self.recall
-        elif self.recall is not None:
+        elif self.rerank and self.candidates is None and self.probes is None and not self._is_filtered:
             progress("choosing candidates", 0, 0)
             chosen = index.calibrated(k, self.recall, distance=self.distance)
-            self.candidates, self.probes = chosen.candidates, chosen.probes
-        if isinstance(index.hasher, OwnCodes) and self.candidates is None and self.recall is None:
-            self.rerank = False  # there are no vectors to re-rank by
+            self.recall, self.candidates, self.probes = chosen.recall, chosen.candidates, chosen.probes
         found, row = [], 0
         blocks = blocks_for(index.hasher, queries, _QUERIES_PER_BLOCK)
         for block in report_blocks(blocks, len(queries), progress, "searching"):
@@ -354,7 +348,7 @@ class SearchOptions:
         """Give the options, and the candidates used, of a search for ``k`` among ``n`` vectors."""
         from autojacobin.search.arguments import as_candidates
 
-        chosen_inside = self.recall is not None and self._is_filtered
+        chosen_inside = self._is_filtered and self.candidates is None and self.probes is None
         used = min(as_candidates(self.candidates, k), n) if self.rerank and not chosen_inside else None
         facts = {
             "distance": self.distance,

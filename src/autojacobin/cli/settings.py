@@ -27,7 +27,7 @@ import typer
 from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.core.files import write_atomically
 
-__all__ = ["as_toml", "use_settings", "write_settings"]
+__all__ = ["as_toml", "settings_path", "use_settings", "write_settings"]
 
 # those that do not change the output, and consent to replace a file, which is given anew each time
 _NOT_SETTINGS = ("config", "quiet", "json", "debug", "help", "overwrite")
@@ -46,6 +46,11 @@ def use_settings(context: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
+def settings_path(output: Path) -> Path:
+    """Where the settings of a run go."""
+    return Path(f"{output}.toml")
+
+
 def write_settings(context: typer.Context, output: Path, **instead: Any) -> None:
     """Write the settings that the command ran with to ``<output>.toml``; ``instead`` replaces some, by key."""
     from autojacobin import __version__
@@ -56,7 +61,7 @@ def write_settings(context: typer.Context, output: Path, **instead: Any) -> None
     table: dict[str, Any] = {key: _shown(value) for key, value in values.items() if value is not None}
     for name in reversed(_names(context)):
         table = {name: table}
-    write_atomically(f"{output}.toml", as_toml({"run": run, **table}).encode("utf-8", "replace"))
+    write_atomically(settings_path(output), as_toml({"run": run, **table}).encode("utf-8", "replace"))
 
 
 def _shown(value: Any) -> Any:

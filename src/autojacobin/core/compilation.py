@@ -10,12 +10,30 @@ from typing import Any, TypeVar, overload
 
 import numba
 from numba import types
+from numba.core import event
 from numba.extending import intrinsic as _intrinsic
+
+from autojacobin.core.progress import compilation_begins
 
 __all__ = ["intrinsic", "kernel", "popcount", "trailing_zeros", "use_wide_registers"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 intrinsic: Any = _intrinsic  # typed as if the caller passed the typing context, which numba does
+
+
+class _CompilationListener(event.Listener):
+    """Announces the first compilation of this process; numba sends no event for what its cache holds."""
+
+    def on_start(self, event: Any) -> None:
+        name = getattr(event.data.get("dispatcher"), "__module__", None) or ""
+        if name.startswith("autojacobin"):
+            compilation_begins()
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _CompilationListener())  # type: ignore[no-untyped-call]
 
 
 @overload

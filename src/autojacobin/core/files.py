@@ -20,8 +20,13 @@ from autojacobin.errors import AutoJacobinError, StorageError
 __all__ = ["atomic_writer", "clear_os_errors", "os_reason", "whole_folder", "write_atomically"]
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
-    """Put ``content`` at ``path`` so that the path holds either the old file or all of the new one."""
+def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite: bool = True) -> None:
+    """Put ``content`` at ``path`` so that the path holds either the old file or all of the new one.
+
+    Without ``overwrite``, a path that exists is a StorageError.
+    """
+    if not overwrite and os.path.lexists(path):
+        raise StorageError(f"{os.fspath(path)} exists already; pass overwrite=True to replace it, or give another path")
     with atomic_writer(path) as stream:
         stream.write(content)
 

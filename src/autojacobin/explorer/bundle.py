@@ -125,11 +125,12 @@ def build_bundle(
     queries = np.asarray(data.queries)[chosen]
     retrieved: dict[str, dict[int, Retrieved]] = {name: {} for name in named}
     shown = [[row] for row in truth[chosen]]
-    training = []
+    training, trained = [], {name: dict[str, str]() for name in named}
     for number, (name, bits) in enumerate((name, bits) for name in named for bits in settings.bits):
         report(f"{name}, {bits} bits", 1 + number, total)
-        hasher = make_hasher(name, bits, 0, {}).fit(data.train)
+        hasher = make_hasher(name, bits, 0, {}).fit(data.train, training_points=None)
         training += _history(name, bits, hasher)
+        trained[name][str(bits)] = hasher.trained_as
         result = retrieve(hasher, data.base, data.queries, truth, chosen, stops)
         retrieved[name][bits] = result
         for pieces, ids in zip(shown, result.ever_shown(queries, data.base, stops, k), strict=True):
@@ -146,6 +147,7 @@ def build_bundle(
             for name, lengths in retrieved.items()
         },
         "training": training,
+        "trained_as": trained,
         "toy": _toy() if toy else None,
     }
     records, pictures = [], []

@@ -43,7 +43,7 @@ def initial_network(X: Any, d: int, init: str, rng: np.random.RandomState) -> Ne
     D = X.shape[1]
     mean = mean_row(X)
     if init in ("okmeans", "nokmeans"):
-        hasher = (OKMeans if init == "okmeans" else NOKMeans)(d, random_state=rng).fit(to_host(X))
+        hasher = (OKMeans if init == "okmeans" else NOKMeans)(d, random_state=rng).fit(to_host(X), training_points=None)
         W1, b1 = (xp.asarray(part.astype(X.dtype)) for part in hasher.hyperplanes())
         W2 = xp.linalg.pinv(W1).astype(X.dtype)
         return Network(W1=W1, b1=b1, W2=W2, b2=mean - W2 @ (W1 @ mean + b1))

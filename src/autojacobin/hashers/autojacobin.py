@@ -16,7 +16,15 @@ from autojacobin.core.parallel import one_blas_thread
 from autojacobin.errors import DataError
 from autojacobin.hashers.autobin import AutoEncoderHasher, initial_network, possible_inits
 from autojacobin.hashers.base import warn_caller
-from autojacobin.hashers.model_selection import Options, Recipe, held_out_score, select_recipe, split
+from autojacobin.hashers.model_selection import (
+    Options,
+    Recipe,
+    held_out_score,
+    recipe_name,
+    select_recipe,
+    settings_text,
+    split,
+)
 from autojacobin.hashers.parameters import Limit, Number, OrAuto, OrNone, Whole
 from autojacobin.hashers.persistence import Tensor
 
@@ -186,6 +194,21 @@ class AutoJacoBin(AutoEncoderHasher):
         row = int(self.search_results_["chosen"].argmax())
         names = ("init", "alpha", "jacobian_weight", "energy", "n_epochs")
         return {name: self.search_results_[name][row].item() for name in names}
+
+    @property
+    def trained_name(self) -> str:
+        """The name of what was trained, such as "AutoBin from ITQ" without the Jacobian term."""
+        return recipe_name(self.chosen_) if hasattr(self, "W1_") else type(self).__name__
+
+    @property
+    def trained_as(self) -> str:
+        """That name, and the settings that were chosen."""
+        chosen = f" (chosen: {settings_text(self.chosen_)})" if hasattr(self, "search_results_") else ""
+        return self.trained_name + chosen
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        shown = super().__repr__(N_CHAR_MAX)
+        return f"{shown}, trained as {self.trained_as}" if hasattr(self, "search_results_") else shown
 
     # How it works
 

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import give_back, namespace, on_device, to_host
 from autojacobin.core.files import write_atomically
+from autojacobin.core.progress import printed_progress
 from autojacobin.core.sampling import Moments, sample_of_blocks, sampled_rows
 from autojacobin.core.vectors import as_floats, as_matrix, check_finite, float_blocks
 from autojacobin.errors import DataError, DataTypeError
@@ -31,7 +32,7 @@ from autojacobin.search.distances import DISTANCES, DistanceTerms
 __all__ = ["TRAINING_POINTS", "Hasher", "LinearHasher", "as_vectors", "check_fitted", "non_empty", "warn_caller"]
 
 TRAINING_POINTS = 10_000
-"""Rows that ``fit`` draws from an iterator or a memory map by default."""
+"""Rows that ``fit`` draws by default."""
 
 # The squares of numbers between these limits neither overflow nor underflow.
 _LARGEST = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e145}
@@ -56,8 +57,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     codes_are_signs: ClassVar[bool] = True
     """Whether the bits are the signs of what ``project`` gives. A method that searches for its codes has other bits."""
-    distances: ClassVar[tuple[str, ...]] = ("hamming", "asymmetric")
-    """The distances by which codes of this method can be compared; the first one is the default of an index."""
+    distances: ClassVar[tuple[str, ...]] = ("asymmetric", "hamming")
+    """The distances by which codes of this method can be compared, the best first, which is the default of searches."""
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1)}
     _tensors: ClassVar[dict[str, Tensor]] = {}
     _fewest_points: ClassVar[int] = 2
@@ -95,35 +96,64 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     # What every method can do
 
-    def fit(self, X: Any, y: Any = None, *, training_points: SupportsIndex | None = TRAINING_POINTS) -> Hasher:  # noqa: ARG002
+    @property
+    def trained_name(self) -> str:
+        """The name of what was trained, for tables and cards; it depends on the settings if a method chooses them."""
+        return type(self).__name__
+
+    @property
+    def trained_as(self) -> str:
+        """That name, and the settings if the method chose them."""
+        return self.trained_name
+
+    @property
+    def score_distance(self) -> str:
+        """The distance by which :meth:`score` and the paper's measures order codes: Hamming, if the bits are signs."""
+        return "hamming" if self.codes_are_signs else self.distances[0]
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,  # noqa: ARG002
+        *,
+        training_points: SupportsIndex | str | None = "auto",
+        verbose: bool = False,
+    ) -> Hasher:
         """Learn to hash from the rows of ``X``.
 
         Parameters
         ----------
         X : matrix of shape (n_samples, n_features), memory map, or iterator of matrices
-            Training vectors. An array is used whole. A memory map or an iterator may be larger than memory: methods
-            that need only a mean take it over all rows, and the others learn from a random sample, drawn in one pass.
-            ITQ and SpectralHashing take mean and covariance over all rows in the same pass.
+            Training vectors. Methods that need only a mean take it over all rows. The others learn from a random
+            sample, drawn in one pass, so that a memory map or an iterator may be larger than memory. ITQ and
+            SpectralHashing take mean and covariance over all rows in the same pass.
         y : ignored
-        training_points : int, optional
-            Size of that sample. Where there are no more rows, all of them are used, in their order, and an iterator
-            gives the same model as the whole matrix. None takes all rows, which then have to fit into memory.
+        training_points : int, "auto" or None
+            Size of that sample. ``"auto"`` is 10,000, or what the method needs; if an array in memory has more rows, a
+            warning says so. None takes all rows, which then have to fit into memory. Where there are no more rows than
+            the size, all of them are used, in their order, and an iterator gives the same model as the whole matrix.
+        verbose : bool
+            Whether to print what is done to the standard error, a line at least every two seconds.
 
         Returns
         -------
         self
         """
         check_parameters(self, self._limits)
-        wanted = None if training_points is None else as_count("training_points", training_points)
+        wanted = self._sample_size(X, training_points)
         rng = check_random_state(getattr(self, "random_state", 0))  # without one, a sample is always the same
-        with self._all_or_nothing():
-            if isinstance(X, Iterator) or (_is_memory_map(X) and wanted is not None and len(X) > wanted):
+        with self._printed(verbose), self._all_or_nothing():
+            if isinstance(X, Iterator) or (wanted is not None and _n_rows(X) > wanted):
                 self._fit_stream(X, wanted, rng)
             else:
                 floats = self._training_floats(self._checked(X, fitting=True))
                 self._remember_features(X, floats)
                 self._fit_floats(floats, rng)
         return self
+
+    def default_training_points(self) -> int | None:
+        """How many rows ``fit`` draws from a matrix by default; None for all of them."""
+        return None if self._needs_only_mean else TRAINING_POINTS
 
     def project(self, X: Any) -> Any:
         """Real values whose signs are the bits, shape (n, n_bits), as asymmetric search uses them.
@@ -164,8 +194,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """m-Recall of held-out points: how well the codes of ``X`` find the true neighbours within ``X``.
 
         Each point (or 1,000 of them, evenly spaced) is a query against all the others. Its ``k`` nearest Euclidean
-        neighbours are the truth, and Recall@i is averaged over i = 1…depth points in the order of the first one of
-        ``distances``. Higher is better, as ``GridSearchCV`` expects.
+        neighbours are the truth, and Recall@i is averaged over i = 1…depth points in the order of
+        ``score_distance``. Higher is better, as ``GridSearchCV`` expects.
 
         Parameters
         ----------
@@ -181,7 +211,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         check_is_fitted(self)
         vectors = to_host(self._checked(X))
-        codes, distance = self.encode(vectors), DISTANCES[self.distances[0]]
+        codes, distance = self.encode(vectors), DISTANCES[self.score_distance]
         return leave_one_out_m_recall(
             as_floats(vectors),
             codes,
@@ -190,13 +220,13 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             topk=lambda rows, number: distance.topk(distance.encode(self, vectors[rows]), codes, number),
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted hasher to one safetensors file, which :func:`load` reads.
 
-        The file is written completely or not at all. The class must be one of this library, or registered with
-        :func:`register`.
+        The file is written completely or not at all. A file that exists is a StorageError, unless ``overwrite`` says
+        that it may be replaced. The class must be one of this library, or registered with :func:`register`.
         """
-        write_atomically(path, self.to_bytes())
+        write_atomically(path, self.to_bytes(), overwrite=overwrite)
 
     def to_bytes(self) -> bytes:
         """Give the content of the file that :meth:`save` writes."""
@@ -208,6 +238,44 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return model_bytes(self, self._tensors)
 
     # How it is done
+
+    def _sample_size(self, X: Any, training_points: SupportsIndex | str | None) -> int | None:
+        """How many rows to learn from, None for all; warn if rows of an array in memory are left out unasked."""
+        if training_points is None:
+            return None
+        streamed = isinstance(X, Iterator) or _is_memory_map(X)
+        if training_points != "auto":
+            wanted = as_count("training_points", training_points)  # type: ignore[arg-type]
+            return wanted if streamed or not self._needs_only_mean else None
+        usual = self.default_training_points()
+        if streamed:
+            return usual or TRAINING_POINTS
+        if usual is not None and _n_rows(X) > usual:
+            warn_caller(
+                f"{type(self).__name__} learns from {usual:,} of {_n_rows(X):,} rows, drawn at random; pass "
+                f"training_points=None to learn from all, or training_points={usual} if this is what you want"
+            )
+        return usual
+
+    @contextmanager
+    def _printed(self, verbose: bool) -> Iterator[None]:
+        """Print the progress of a fit, which also goes to the caller's callback."""
+        with printed_progress(f"fitting {type(self).__name__}", verbose=verbose) as printed:
+            given = getattr(self, "progress", None)
+            if not verbose or "progress" not in self.get_params(deep=False):
+                yield
+                return
+
+            def progress(stage: str, done: int, total: int) -> None:
+                printed(stage, done, total)
+                if given is not None:
+                    given(stage, done, total)
+
+            try:
+                self.__dict__["progress"] = progress
+                yield
+            finally:
+                self.__dict__["progress"] = given
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -241,7 +309,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             array = self._checked(X, fitting=True)
             self._remember_features(X, array)
             rows = sampled_rows(len(array), training_points or len(array), rng)
-            sample = as_floats(array[rows], rows)
+            sample = as_floats(array[namespace(array).asarray(rows)], rows)
         self._fit_floats(self._training_floats(self._checked(sample, fitting=True)), rng, moments)
 
     def _training_blocks(self, X: Any) -> Iterator[Any]:
@@ -455,6 +523,10 @@ class LinearHasher(Hasher):
 
 def _product(transposed: Any, X: Any) -> Any:
     return X @ transposed
+
+
+def _n_rows(X: Any) -> int:
+    return len(X) if hasattr(X, "__len__") else 0
 
 
 def _is_memory_map(X: Any) -> bool:

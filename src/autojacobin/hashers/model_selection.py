@@ -13,7 +13,7 @@ lower than anything that was tried.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -24,7 +24,11 @@ from autojacobin.autoencoder import Network
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
 
-__all__ = ["Options", "Recipe", "Selected", "held_out_score", "select_recipe", "split"]
+__all__ = [
+    "Options", "Recipe", "Selected", "held_out_score", "recipe_name", "select_recipe", "settings_text", "split",
+]  # fmt: skip
+
+_STARTS = {"random": "a random rotation", "itq": "ITQ", "okmeans": "OKMeans", "nokmeans": "NOKMeans"}
 
 _REDUCTION = 3  # one in three candidates is kept after each stage
 _INITS_WITH_JACOBIAN = 2
@@ -307,3 +311,25 @@ def _work_of_stages(n_candidates: int, n_epochs: int) -> int:
         total += n_candidates * (epochs - before)
         before, n_candidates = epochs, _n_kept(n_candidates)
     return total
+
+
+def recipe_name(settings: Mapping[str, Any]) -> str:
+    """Name what training with some settings makes; without the Jacobian term it is not Auto-JacoBin.
+
+    >>> recipe_name({"init": "itq", "alpha": 0.03, "jacobian_weight": 0.0, "n_epochs": 1})
+    'AutoBin from ITQ'
+    """
+    start = _STARTS[settings["init"]]
+    if not settings["n_epochs"]:
+        return f"the hyperplanes of {start}"
+    return f"{'Auto-JacoBin' if settings['jacobian_weight'] > 0 else 'AutoBin'} from {start}"
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """Write settings in one line, without those that were not used.
+
+    >>> settings_text({"init": "itq", "alpha": 0.03, "energy": float("nan"), "n_epochs": 1})
+    'init itq, alpha 0.03, n_epochs 1'
+    """
+    used = {name: value for name, value in settings.items() if value == value}  # NaN: not used
+    return ", ".join(f"{name} {value if isinstance(value, str) else f'{value:g}'}" for name, value in used.items())

@@ -37,6 +37,7 @@ class OwnCodes(Hasher):
     array([[1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0]], dtype=uint8)
     """
 
+    distances: ClassVar[tuple[str, ...]] = ("hamming", "asymmetric")  # queries are codes unless the caller says so
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1), "bitorder": Choice("little", "big")}
 
     def __init__(self, n_bits: int = 64, *, bitorder: BitOrder = "little") -> None:
@@ -44,7 +45,7 @@ class OwnCodes(Hasher):
         self.bitorder = bitorder
         self.n_features_in_ = -(-n_bits // 8) if isinstance(n_bits, int) else 0
 
-    def fit(self, X: Any = None, y: Any = None, *, training_points: Any = None) -> OwnCodes:  # noqa: ARG002
+    def fit(self, X: Any = None, y: Any = None, **_: Any) -> OwnCodes:  # noqa: ARG002
         """Do nothing, as there is nothing to learn."""
         return self
 

@@ -202,6 +202,10 @@ class PartitionedAutoencoder(BinaryAutoencoder):
     def _n_coded(self) -> int:
         return int(self.n_bits) - (len(self.centres_) - 1).bit_length()
 
+    def default_training_points(self) -> int | None:
+        """How many rows ``fit`` draws from a matrix by default: enough for the lists, whose number all rows decide."""
+        return None if self.n_lists is None else max(_MOST_TRAINING_POINTS, _POINTS_PER_LIST * self.n_lists)
+
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         from autojacobin.search.kmeans import kmeans
         from autojacobin.search.lists import OffsetGrid, code_offsets

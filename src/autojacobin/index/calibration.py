@@ -5,10 +5,13 @@ than there are codes before it. The chosen number does not just reach the wanted
 confidence bound of the mean over all such queries does.
 
 Where the base is large, the true neighbours are those within a sample of it, with k reduced by the same share.
+
+A search that names neither a recall nor candidates has the target that :func:`default_target` gives.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -22,6 +25,7 @@ import numpy.typing as npt
 from autojacobin.core.compilation import kernel
 from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError, DataTypeError
+from autojacobin.index.filters import EXACT_UP_TO
 from autojacobin.index.metrics import EUCLIDEAN, Metric
 from autojacobin.index.searching import fetch, measure_of
 from autojacobin.index.segment import Segment
@@ -29,13 +33,22 @@ from autojacobin.search.arguments import default_candidates
 from autojacobin.search.euclidean import nearest_candidates
 from autojacobin.search.truth import ground_truth
 
-__all__ = ["NOT_FOUND", "Calibration", "Calibrator", "HeldOut", "as_recall", "drawn", "recall_bound"]
+__all__ = [
+    "DEFAULT_RECALL", "NOT_FOUND", "Calibration", "Calibrator", "HeldOut", "as_recall", "default_target", "drawn",
+    "recall_bound",
+]  # fmt: skip
 
+DEFAULT_RECALL = 0.95
+"""The recall of a search that asks for none, in an index with vectors; up to 2,000 of them are all compared."""
 NOT_FOUND = np.iinfo(np.int64).max
-_PRODUCTS = 2**37  # some seconds of two cores
+_PRODUCTS = 2**33  # about a second of two cores
+_MOST_PRODUCTS = 2**37  # where fewer would leave less than one neighbour for each query
 _FEWEST_ROWS = 1_000
+_SMALLEST_DEFAULT_K = 10
 _ROWS_PER_BLOCK = 2**17
 _IDS_PER_BLOCK = 2**23
+
+_log = logging.getLogger("autojacobin.index")
 
 Ids = npt.NDArray[np.int64]
 Nearest = Callable[[Any, int], tuple[Any, Ids]]
@@ -96,8 +109,9 @@ def _n_live(segments: Sequence[Segment]) -> int:
 
 def _true_neighbours(segments: Sequence[Segment], queries: npt.NDArray[Any], most: int, k: int) -> Ids:
     """Ids of the ``most`` nearest stored vectors of each query, or of proportionally fewer in a sample."""
-    n = _n_live(segments)
-    rows = min(n, max(_FEWEST_ROWS, _PRODUCTS // (len(queries) * queries.shape[1])))
+    n, size = _n_live(segments), len(queries) * queries.shape[1]
+    enough = max(_PRODUCTS // size, min(-(-n // k), _MOST_PRODUCTS // size))
+    rows = min(n, max(_FEWEST_ROWS, enough))
     wanted = min(math.ceil(k * rows / n) + most - k, rows)
     ids = drawn(segments, rows, seed=1)
     near: list[Ids] = []
@@ -293,6 +307,10 @@ class Calibrator:
             if not self._samples:
                 self._n, self._changed = n, 0
             given = self._given
+            _log.info(
+                "learning once from %s queries how many candidates a search for %s of %s vectors takes",
+                size if given is None else len(given), k, n,
+            )  # fmt: skip
             sample = HeldOut.stored(segments, size, k, metric) if given is None else HeldOut.given(segments, given, k)
             self._samples[k], self._chosen = sample, {}
             self._ranks = {key: ranks for key, ranks in self._ranks.items() if key[0] != k}
@@ -342,3 +360,18 @@ def as_recall(recall: float) -> float:
     if not 0 < float(recall) <= _LARGEST_RECALL and float(recall) != 1:
         raise DataError(f"{wanted}, got {recall!r}")
     return float(recall)
+
+
+def default_target(k: int, n: int) -> tuple[int, float]:
+    """Give the neighbours and the recall to choose candidates for, in a search for ``k`` of ``n`` that names neither.
+
+    What finds 10 neighbours also finds fewer, so k is rounded up to 10, 20, 50, 100, … Each of these is learned once.
+
+    >>> default_target(1, 100_000), default_target(30, 100_000), default_target(10, 2_000)
+    ((10, 0.95), (50, 0.95), (10, 1.0))
+    """
+    scale = 1
+    while k > 5 * scale * _SMALLEST_DEFAULT_K:
+        scale *= 10
+    rounded = next(step for step in (1, 2, 5) if step * scale * _SMALLEST_DEFAULT_K >= k) * scale * _SMALLEST_DEFAULT_K
+    return min(max(n, 1), rounded), 1.0 if n <= EXACT_UP_TO else DEFAULT_RECALL

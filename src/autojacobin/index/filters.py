@@ -24,7 +24,7 @@ from autojacobin.search.tiles import Tiles
 __all__ = ["filters_of_queries", "restricted", "widened"]
 
 _COPIED_SHARE = 1 / 8  # of the codes of a segment
-_EXACT_UP_TO = 2_000  # vectors, all of which are compared
+EXACT_UP_TO = 2_000  # vectors, all of which are compared
 _LARGEST_WIDENING = 128
 
 Positions = npt.NDArray[np.int64]
@@ -71,7 +71,7 @@ def restricted(state: State, among: Any = None, where: Any = None) -> State:
 
 def widened(k: int, state: State, view: State) -> int | None:
     """How many neighbours among all hold about ``k`` among those that a filter leaves; None if all are compared."""
-    if view.n_live <= _EXACT_UP_TO:
+    if view.n_live <= EXACT_UP_TO:
         return None
     share = view.n_live / state.n_live
     return min(state.n_live, k << round(math.log2(min(1 / share, _LARGEST_WIDENING))))

@@ -94,7 +94,7 @@ def retrained(state: State, n_lists: int, incoming: Any = None) -> PartitionedAu
     names = ("effort", "n_iterations", "ridge", "random_state", "device", "progress")
     same = {name: getattr(hasher, name) for name in names}
     new = PartitionedAutoencoder(n_bits + (n_lists - 1).bit_length(), n_lists=n_lists, **same)
-    return new.fit(_sample(state, _SAMPLE_PER_LIST * n_lists, incoming))
+    return new.fit(_sample(state, _SAMPLE_PER_LIST * n_lists, incoming), training_points=None)
 
 
 def has_drifted(hasher: PartitionedAutoencoder, segments: Sequence[Segment]) -> bool:

@@ -14,12 +14,14 @@ from sklearn.base import clone
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.arrays import adopt, to_host
+from autojacobin.core.parallel import Progress
+from autojacobin.core.progress import printed_progress
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import Hasher, OwnCodes, PartitionedAutoencoder
 from autojacobin.hashers.base import as_vectors, check_fitted
 from autojacobin.hashers.parameters import check_parameters
-from autojacobin.index.calibration import Calibration, as_recall
+from autojacobin.index.calibration import Calibration, as_recall, default_target
 from autojacobin.index.changes import (
     Change,
     NewIds,
@@ -38,9 +40,8 @@ from autojacobin.index.folder import IndexFolder
 from autojacobin.index.growth import as_partitions, encode_again, grown_hasher, has_drifted, retrained, training_sample
 from autojacobin.index.holder import StateHolder, write_state
 from autojacobin.index.metrics import Metric
-from autojacobin.index.partitions import as_probes
 from autojacobin.index.payload import as_payload, from_frame, matching, neighbours_frame, replaced
-from autojacobin.index.searcher import How, Searcher
+from autojacobin.index.searcher import How, Searcher, check_vectors_kept
 from autojacobin.index.searching import (
     codes_at,
     fetch,
@@ -200,6 +201,7 @@ class Index(StateHolder):
         metric: str = "euclidean",
         keep_vectors: bool = True,
         partitions: SupportsIndex | str | None = None,
+        verbose: bool = False,
     ) -> Index:
         """Fit a hasher to a sample of vectors and make an index of them all, in memory or in a new folder.
 
@@ -218,6 +220,8 @@ class Index(StateHolder):
             What neighbours are near by.
         keep_vectors, partitions
             As in the class.
+        verbose : bool
+            Whether to print what is done to the standard error, a line at least every two seconds.
 
         Examples
         --------
@@ -232,12 +236,12 @@ class Index(StateHolder):
         vectors, ids, payload = from_frame(vectors, ids, payload)
         sample = training_sample(vectors)
         measure = Metric.of(metric, vectors)
-        fitted = clone(hasher).fit(measure.prepare(sample))
+        fitted = clone(hasher).fit(measure.prepare(sample), training_points=None, verbose=verbose)
         index = cls(fitted, keep_vectors=keep_vectors, partitions=partitions, metric=measure)
         if path is not None:
             index._placed(path, iter(()), 0)
         try:
-            index.add(vectors, ids, payload)
+            index.add(vectors, ids, payload, verbose=verbose)
         except BaseException:
             index.close()
             raise
@@ -345,7 +349,7 @@ class Index(StateHolder):
         if self._closed:
             return "Index(closed)"
         where = "in memory" if self._folder is None else f"in {self._folder.path}"
-        return f"Index({len(self)} codes of {self.hasher.n_bits} bits by {type(self.hasher).__name__}, {where})"
+        return f"Index({len(self)} codes of {self.hasher.n_bits} bits by {self.hasher.trained_name}, {where})"
 
     def _repr_html_(self) -> str:
         """The figures of the index as a table, for notebooks."""
@@ -381,7 +385,7 @@ class Index(StateHolder):
 
     # Changes
 
-    def add(self, vectors: Any, ids: Any = None, payload: Any = None) -> None:
+    def add(self, vectors: Any, ids: Any = None, payload: Any = None, *, verbose: bool = False) -> None:
         """Add vectors; those whose id is in the index already take its place.
 
         Parameters
@@ -397,7 +401,13 @@ class Index(StateHolder):
         payload : Arrow table, data frame, dict of columns or list of dicts, optional
             Columns that belong to the vectors, a row for each. The first payload decides which columns the index has.
             Needs pyarrow.
+        verbose : bool
+            Whether to print what is done to the standard error, a line at least every two seconds.
         """
+        with printed_progress("adding vectors", verbose=verbose) as progress:
+            self._add(vectors, ids, payload, progress)
+
+    def _add(self, vectors: Any, ids: Any, payload: Any, progress: Progress) -> None:
         vectors, ids, payload = from_frame(_packed(vectors, self._open_state().hasher), ids, payload)
         chosen = NewIds.read(ids)
         streamed = isinstance(vectors, Iterator)
@@ -421,7 +431,7 @@ class Index(StateHolder):
                 table,
                 state.metric,
             )
-            return add_parts(state, store, parts, chosen)
+            return add_parts(state, store, _reported(parts, progress, 0 if streamed else len(vectors)), chosen)
 
         self._change(change)
         if streamed:
@@ -535,20 +545,21 @@ class Index(StateHolder):
         k : int
             Neighbours a query, from 1 to ``len(index)``.
         candidates : int, optional
-            How many of the nearest codes to re-rank, at least k; by default ten times k and no fewer than 100.
+            How many of the nearest codes to re-rank, at least k, instead of a ``recall``.
         recall : float, optional
-            Instead of ``candidates``, the mean share of the true neighbours to find, at most 0.999. The index chooses
-            the candidates for it, once: see :meth:`calibrated`. With 1, all vectors are compared.
+            The mean share of the true neighbours to find, at most 0.999; by default 0.95. A lower one is faster. The
+            index chooses the candidates for it at the first such search, in about a second, and keeps the choice: see
+            :meth:`calibrated`. With 1, all vectors are compared; in an index of up to 2,000 they are by default.
         distance : str, optional
             How codes are compared, one of ``index.hasher.distances``, the first of which is the default:
-            ``"hamming"``, as bits; ``"asymmetric"``, with the real values of the query's projection, which finds as
-            much with a third of the candidates; ``"decoded"``, for codes of a BinaryAutoencoder.
+            ``"asymmetric"``, with the real values of the query's projection; ``"hamming"``, bit by bit, which needs
+            three times the candidates for the same recall; ``"decoded"``, for codes of a BinaryAutoencoder.
         rerank : bool, optional
             Whether to order the candidates by the distance of the vectors. If not, the distances are those of the
-            codes. By default they are ordered, except in an index of codes that were made elsewhere.
+            codes. By default they are ordered if the index keeps vectors.
         probes : int or "all", optional
-            For codes of a PartitionedAutoencoder, how many lists to scan; by default one in 32 and at least 8, or what
-            a wanted ``recall`` takes.
+            For codes of a PartitionedAutoencoder, how many lists to scan, instead of what the ``recall`` takes. Then
+            ten times k candidates are re-ranked, at least 100, unless ``candidates`` says otherwise.
         among : ids, mask, or a list of these, optional
             Search among these vectors alone. Ids that are not in the index do not matter. A mask has an entry for each
             of :attr:`ids`. A list with one entry for each query gives each its own filter; None allows everything.
@@ -573,31 +584,17 @@ class Index(StateHolder):
         state = self._open_state()
         if isinstance(queries, int | np.integer) and hasattr(k, "__len__"):
             raise DataTypeError(f"the queries come first and then k, got {queries} first; swap the two arguments")
-        wanted = as_k(k, state.n_live, "the index")
-        as_probes(probes, state.hasher)
-        distance = as_distance(distance, state.hasher.distances)
-        if rerank is None:
-            rerank = state.keep_vectors or not isinstance(state.hasher, OwnCodes)
-        if rerank:
-            _check_vectors_kept(state)
-        elif candidates is not None:
-            raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")
-        if recall is not None and (candidates is not None or not rerank):
-            other = "rerank=False" if candidates is None else f"candidates={candidates!r}"
-            raise DataError(f"recall chooses how many candidates to re-rank, got {other} besides; leave out either")
-        if recall is not None and probes is not None:
-            raise DataError(f"recall chooses how many lists to scan, got probes={probes!r} besides; leave out either")
+        how = How.checked(state, k, distance, rerank, candidates, recall, probes)
         queries = _checked_queries(state, queries)
-        how = How(wanted, distance, rerank, candidates, recall, probes)
         searcher, filters = Searcher(state, self._calibrator), filters_of_queries(among, len(queries))
         if filters is None:
             distances, numbers = searcher.nearest(queries, how, among, where)
         else:
             matrix = as_matrix(queries, "an index", "queries")
-            distances, numbers = np.empty((len(matrix), wanted)), np.empty((len(matrix), wanted), dtype=np.int64)
+            distances, numbers = np.empty((len(matrix), how.k)), np.empty((len(matrix), how.k), dtype=np.int64)
             for filter, rows in filters:
                 distances[rows], numbers[rows] = searcher.nearest(matrix[rows], how, filter, where)
-        if rerank:
+        if how.rerank:
             distances = state.metric.values(queries, distances)
         ids = shown_ids(state, numbers)
         table = None if columns is None else self._columns(state, numbers.ravel(), columns)
@@ -606,7 +603,7 @@ class Index(StateHolder):
         return (distances, ids) if columns is None else (distances, ids, table)
 
     def calibrated(
-        self, k: SupportsIndex, recall: float, *, distance: str | None = None, queries: Any = None
+        self, k: SupportsIndex, recall: float | None = None, *, distance: str | None = None, queries: Any = None
     ) -> Calibration:
         """Choose how many candidates a search for ``k`` neighbours needs to find a wanted share of them.
 
@@ -618,8 +615,9 @@ class Index(StateHolder):
         ----------
         k : int
             Neighbours a query.
-        recall : float
-            The mean share of the true neighbours to find, above 0 and at most 0.999, or 1.
+        recall : float, optional
+            The mean share of the true neighbours to find, above 0 and at most 0.999, or 1. By default what
+            :meth:`search` chooses by itself; ``k`` is then rounded up to 10, 20, 50, 100 and so on.
         distance : str, optional
             How codes are compared, as in :meth:`search`.
         queries : matrix of shape (n_queries, n_features), optional
@@ -646,8 +644,8 @@ class Index(StateHolder):
         state = self._open_state()
         wanted = as_k(k, state.n_live, "the index")
         distance = as_distance(distance, state.hasher.distances)
-        _check_vectors_kept(state)
-        share = as_recall(recall)
+        check_vectors_kept(state)
+        wanted, share = default_target(wanted, state.n_live) if recall is None else (wanted, as_recall(recall))
         if queries is not None:
             matrix = to_host(as_matrix(_checked_queries(state, queries), "an index", "queries"))
             as_floats(matrix, argument="queries")  # refuses what is not finite
@@ -658,6 +656,15 @@ class Index(StateHolder):
         """The state, and the ids as an array, all of which live in it."""
         state = self._open_state()
         return state, numbers_of(state, ids, "read")
+
+
+def _reported(parts: Iterator[Part], progress: Progress, total: int) -> Iterator[Part]:
+    """Pass parts on, and report how many vectors they had."""
+    done = 0
+    for part in parts:
+        done += len(part.ids)
+        yield part
+        progress("encoded", done, total)
 
 
 def _packed(vectors: Any, hasher: Hasher) -> Any:
@@ -696,10 +703,3 @@ def own_codes(n_bits: SupportsIndex, bitorder: BitOrder) -> OwnCodes:
     hasher = OwnCodes(as_count("n_bits", n_bits), bitorder=bitorder)
     check_parameters(hasher, hasher._limits)
     return hasher
-
-
-def _check_vectors_kept(state: State) -> None:
-    if not state.keep_vectors:
-        raise DataError(
-            "this index keeps no vectors to re-rank by; pass rerank=False, or build it with keep_vectors=True"
-        )

@@ -11,19 +11,24 @@ import numpy.typing as npt
 
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
+from autojacobin.errors import DataError
 from autojacobin.hashers import PartitionedAutoencoder
-from autojacobin.index.calibration import Calibration, Calibrator, as_recall
+from autojacobin.index.calibration import Calibration, Calibrator, as_recall, default_target
 from autojacobin.index.changes import State
 from autojacobin.index.filters import restricted, widened
 from autojacobin.index.partitions import as_probes, choose_in_lists, search_lists
 from autojacobin.index.searching import nearest, nearest_vectors, prepared_queries
-from autojacobin.search.arguments import as_candidates
+from autojacobin.search.arguments import as_candidates, as_k
+from autojacobin.search.distances import as_distance
 
-__all__ = ["How", "Searcher"]
+__all__ = ["How", "Searcher", "check_vectors_kept"]
 
 
 class How(NamedTuple):
-    """How to search: the checked arguments of ``Index.search``."""
+    """How to search: the checked arguments of ``Index.search``.
+
+    ``learned_k`` is the number of neighbours for which the candidates are chosen, if there is a ``recall``.
+    """
 
     k: int
     distance: str
@@ -31,6 +36,38 @@ class How(NamedTuple):
     candidates: SupportsIndex | None
     recall: float | None
     probes: SupportsIndex | str | None
+    learned_k: int
+
+    @classmethod
+    def checked(
+        cls,
+        state: State,
+        k: SupportsIndex,
+        distance: str | None,
+        rerank: bool | None,
+        candidates: SupportsIndex | None,
+        recall: float | None,
+        probes: SupportsIndex | str | None,
+    ) -> How:
+        """Check the arguments, and fill in what was not given."""
+        wanted = as_k(k, state.n_live, "the index")
+        as_probes(probes, state.hasher)
+        distance = as_distance(distance, state.hasher.distances)
+        if rerank is None:
+            rerank = state.keep_vectors or candidates is not None or recall is not None
+        if rerank:
+            check_vectors_kept(state)
+        elif candidates is not None:
+            raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")
+        if recall is not None and (candidates is not None or not rerank):
+            other = "rerank=False" if candidates is None else f"candidates={candidates!r}"
+            raise DataError(f"recall chooses how many candidates to re-rank, got {other} besides; leave out either")
+        if recall is not None and probes is not None:
+            raise DataError(f"recall chooses how many lists to scan, got probes={probes!r} besides; leave out either")
+        learned_k = wanted
+        if rerank and candidates is None and recall is None and probes is None:
+            learned_k, recall = default_target(wanted, state.n_live)
+        return cls(wanted, distance, rerank, candidates, recall, probes, learned_k)
 
 
 @dataclass(frozen=True)
@@ -56,7 +93,7 @@ class Searcher:
             return _padded(np.empty((len(queries), 0)), np.empty((len(queries), 0), dtype=np.int64), how.k)
         lists = as_probes(probes, state.hasher)
         if how.recall is not None and view is state:
-            chosen = self.chosen(k, how.recall, how.distance)
+            chosen = self.chosen(how.learned_k, how.recall, how.distance)
             candidates, lists = chosen.candidates, chosen.probes
         elif how.recall is not None or (view is not state and probes is None and lists is not None):
             candidates, lists = self._chosen_for(view, how, lists)
@@ -79,7 +116,7 @@ class Searcher:
         """
         state = self.state
         everything = view.n_live, as_probes("all", state.hasher) if lists is not None else None
-        k = widened(how.k, state, view)
+        k = widened(how.learned_k, state, view)
         if how.recall is None:  # only the lists are to be chosen: as many codes as without the filter
             assert lists is not None
             share = view.n_live / state.n_live
@@ -116,3 +153,11 @@ def _padded(
     missing = ((0, 0), (0, k - distances.shape[1]))
     floats = distances.astype(np.float64, copy=False)
     return np.pad(floats, missing, constant_values=np.nan), np.pad(numbers, missing, constant_values=-1)
+
+
+def check_vectors_kept(state: State) -> None:
+    """Raise a DataError if an index has no vectors to re-rank by."""
+    if not state.keep_vectors:
+        raise DataError(
+            "this index keeps no vectors to re-rank by; pass rerank=False, or build it with keep_vectors=True"
+        )

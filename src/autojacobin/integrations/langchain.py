@@ -49,7 +49,7 @@ class AutoJacobinVectorStore(VectorStore):
         Whether the index makes inverted lists, as in ``Index``. An index that is in the folder already stays as it was
         made, with its hasher and lists.
     recall : float, optional
-        Share of the true neighbours that a search finds. By default all up to 5,000 documents, and 0.95 above that.
+        Share of the true neighbours that a search finds. By default all up to 2,000 documents, and 0.95 above that.
     columns : mapping of str to type, optional
         Fields of the metadata that become columns, with their type: ``str``, ``int``, ``float`` or ``bool``. Conditions
         on them are fast.

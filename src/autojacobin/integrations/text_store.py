@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Filter", "Text", "TextStore"]
 
 TEXT, METADATA = "text", "metadata"
-_EXACT_UP_TO = 5_000  # vectors, all of which are compared
 _COSINE = Metric("cosine")
-_RECALL = 0.95  # above that
 _DEFAULT_BITS = 256
 _TRAINING_VECTORS = 50_000
 _FEWEST_SEGMENTS = 32  # that are worth joining
@@ -72,7 +70,7 @@ class TextStore:
         Whether the index makes inverted lists, as in ``Index``. An index that is in the folder already stays as it was
         made, with its hasher and lists.
     recall : float, optional
-        Share of the true neighbours that a search finds. By default all up to 5,000 texts, and 0.95 above that.
+        Share of the true neighbours that a search finds. By default all up to 2,000 texts, and 0.95 above that.
     columns : mapping of str to type, optional
         Fields of the metadata that become columns, with their type: ``str``, ``int``, ``float`` or ``bool``. Conditions
         on them are fast, and can be written as SQL, such as ``"year > 2000"``. A folder that holds an index has them.
@@ -265,18 +263,13 @@ class TextStore:
         number = min(as_count("k", k), len(self))
         if index is None or not number:
             return [[] for _ in floats]
-        recall = self._recall
-        if recall is None:
-            recall = 1.0 if len(index) <= _EXACT_UP_TO else _RECALL
-        asymmetric = index.hasher.distances[0] == "hamming"  # which needs three times the candidates
         restriction: dict[str, Any] = {}
         if filter:
             condition = self._condition(filter)
             restriction = {"among": self.matching(condition)} if callable(condition) else {"where": condition}
         similarities, ids, table = index.search(
-            floats, number, recall=recall, distance="asymmetric" if asymmetric else None, columns=[TEXT, METADATA],
-            **restriction,
-        )  # fmt: skip
+            floats, number, recall=self._recall, columns=[TEXT, METADATA], **restriction
+        )
         found = _texts(ids.ravel(), table, np.clip(similarities, -1, 1).ravel())
         rows = [found[start : start + number] for start in range(0, len(found), number)]
         return [[text for text in row if text.id is not None] for row in rows]
@@ -324,7 +317,7 @@ def _fitted(hasher: Hasher | None, vectors: npt.NDArray[Any]) -> Hasher:
     try:
         check_fitted(hasher)
     except NotFittedError:
-        return clone(hasher).fit(vectors[:: -(-n // _TRAINING_VECTORS)])  # type: ignore[no-any-return]
+        return clone(hasher).fit(vectors[:: -(-n // _TRAINING_VECTORS)], training_points=None)  # type: ignore[no-any-return]
     return hasher
 
 

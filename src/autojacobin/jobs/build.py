@@ -260,7 +260,7 @@ def _write_and_record(chunk: Chunk, model: str, folder: str, keep_vectors: bool,
 
 
 def _save_and_record(chunk: Chunk, model: str, path: str, record: str) -> None:
-    encode_chunk(chunk, model).save(path)
+    encode_chunk(chunk, model).save(path, overwrite=True)
     _write_record(Path(record), {"chunk": chunk.digest})
 
 

@@ -18,9 +18,11 @@ from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import DataError
 from autojacobin.hashers import PartitionedAutoencoder
+from autojacobin.index.calibration import Calibrator
 from autojacobin.index.changes import State, shown_ids
 from autojacobin.index.folder import read_index
 from autojacobin.index.partitions import as_probes, prepared_for_lists, real_distances
+from autojacobin.index.searcher import How, Searcher
 from autojacobin.index.segment import Segment
 from autojacobin.jobs.chunks import (
     ROWS_PER_CHUNK,
@@ -35,7 +37,7 @@ from autojacobin.jobs.chunks import (
 from autojacobin.jobs.executor import Executor, Task
 from autojacobin.jobs.inputs import Patterns, survey
 from autojacobin.search.arguments import as_candidates, as_k
-from autojacobin.search.distances import DISTANCES, as_distance
+from autojacobin.search.distances import DISTANCES
 from autojacobin.search.kernels.selection import merge_topk
 
 __all__ = ["search_index", "true_neighbours"]
@@ -51,8 +53,9 @@ def search_index(
     executor: Executor,
     *,
     candidates: SupportsIndex | None = None,
+    recall: float | None = None,
     distance: str | None = None,
-    rerank: bool = True,
+    rerank: bool | None = None,
     probes: SupportsIndex | str | None = None,
     progress: Progress | None = None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -64,10 +67,11 @@ def search_index(
         Folder of an index on a path that every worker sees.
     executor : Executor
         What runs the tasks.
-    queries, k, candidates, distance, rerank, probes
-        As in :meth:`autojacobin.Index.search`.
+    queries, k, candidates, recall, distance, rerank, probes
+        As in :meth:`autojacobin.Index.search`. The candidates for a recall are chosen by the calling process.
     progress : callable, optional
-        Called as ``progress("searching", done, total)`` and ``progress("re-ranking", done, total)``.
+        Called as ``progress("choosing candidates", 0, 0)``, ``progress("searching", done, total)`` and
+        ``progress("re-ranking", done, total)``.
 
     Returns
     -------
@@ -76,15 +80,15 @@ def search_index(
     """
     where = os.path.abspath(as_path(path))
     hasher, manifest, segments = read_index(where)
-    n = sum(segment.n_live for segment in segments)
-    wanted = as_k(k, n, "the index")
-    distance = as_distance(distance, hasher.distances)
-    lists = as_probes(probes, hasher)
-    if not rerank and candidates is not None:
-        raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")
-    if rerank and not manifest.keep_vectors:
-        raise DataError("this index keeps no vectors to re-rank by; pass rerank=False, or build it with its vectors")
-    depth = min(as_candidates(candidates, wanted), n) if rerank else wanted
+    state = State(hasher, manifest.keep_vectors, segments, id_kind=manifest.id_kind, metric=manifest.metric)
+    how = How.checked(state, k, distance, rerank, candidates, recall, probes)
+    chosen, lists = how.candidates, as_probes(probes, hasher)
+    if how.recall is not None:
+        if progress is not None:
+            progress("choosing candidates", 0, 0)
+        calibration = Searcher(state, Calibrator()).chosen(how.learned_k, how.recall, how.distance)
+        chosen, lists = calibration.candidates, calibration.probes
+    depth = min(as_candidates(chosen, how.k), state.n_live) if how.rerank else how.k
     files = [
         SegmentFiles(
             where, segment.record, manifest.n_bits, manifest.n_features, manifest.keep_vectors, manifest.id_kind,
@@ -95,7 +99,7 @@ def search_index(
     matrix = to_host(as_matrix(manifest.metric.queries(queries), type(hasher).__name__))
 
     def search(block: npt.NDArray[Any], probed: int | None) -> Neighbours:
-        prepared: Any = DISTANCES[distance].queries(hasher, block) if probed is None else None
+        prepared: Any = DISTANCES[how.distance].queries(hasher, block) if probed is None else None
         if isinstance(hasher, PartitionedAutoencoder) and probed is not None:
             prepared = prepared_for_lists(hasher, as_floats(block), segments, probed)
         shared, work = executor.share(prepared), search_chunk if probed is None else search_lists_chunk
@@ -103,8 +107,8 @@ def search_index(
         found: Neighbours = executor.merged("searching", tasks, merge_topk, depth, progress)
         if probed is not None:
             found = real_distances(prepared, *found)
-        if rerank:
-            found = _reranked(block, found[1], segments, files, wanted, executor, progress)
+        if how.rerank:
+            found = _reranked(block, found[1], segments, files, how.k, executor, progress)
         short = np.flatnonzero(found[1][:, -1] < 0)  # their lists hold fewer than k codes
         if len(short):
             found[0][short], found[1][short] = search(block[short], as_probes("all", hasher))
@@ -112,9 +116,8 @@ def search_index(
 
     results = [search(matrix[block], lists) for block in _query_blocks(len(matrix), depth)]
     numbers = np.concatenate([part[1] for part in results])
-    state = State(hasher, manifest.keep_vectors, segments, id_kind=manifest.id_kind)
     distances = np.concatenate([part[0] for part in results])
-    return manifest.metric.values(matrix, distances) if rerank else distances, shown_ids(state, numbers)
+    return manifest.metric.values(matrix, distances) if how.rerank else distances, shown_ids(state, numbers)
 
 
 def true_neighbours(

@@ -13,7 +13,7 @@ from autojacobin.hashers import find_method
 from autojacobin.reproduction import trials
 from autojacobin.reproduction.report import Table
 from autojacobin.reproduction.results import ASYMMETRICALLY, Results, count_of
-from autojacobin.reproduction.settings import ASYMMETRIC, AUTOENCODER, COMPARED, every_method
+from autojacobin.reproduction.settings import ASYMMETRIC, AUTOENCODER, CHOSEN, COMPARED, every_method
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,9 +84,16 @@ def _compared(results: Results, name: str, title: str, methods: tuple[str, ...],
         tuple(rows),
         frozenset(bold),
         note=f"{results.seeds_in_words.capitalize()}; {count_of(len(results.data.queries), 'query', 'queries')}. "
-        "Best in bold. ≈: level with it, by a paired test over the queries at 5 %, or within the spread of the seeds.",
+        "Best in bold. ≈: level with it, by a paired test over the queries at 5 %, or within the spread of the seeds."
+        + (_choices(results) if CHOSEN in methods else ""),
         level=frozenset(near),
     )
+
+
+def _choices(results: Results) -> str:
+    """Sentences that say what Auto-JacoBin with chosen settings is at each code length, with seed 0."""
+    found = {bits: results.of(CHOSEN, bits)[0].trained_as for bits in results.settings.bits}
+    return "".join(f" {label(CHOSEN)} at {bits} bits is {name}." for bits, name in found.items() if name)
 
 
 def training_times(results: Results) -> Table:

@@ -117,6 +117,7 @@ class Results:
                     **({"m_recall_asymmetric": _means(weighted, self.settings.ks)} if weighted else {}),
                     "seconds": outcome.seconds,
                     "warned": list(outcome.warned),
+                    "trained_as": outcome.trained_as,
                 }
             )
         return listed
@@ -177,12 +178,14 @@ class Store:
             pictured=arrays.get("pictured"),
             history={name.removeprefix("history."): a for name, a in arrays.items() if name.startswith("history.")},
             warned=tuple(about["warned"]),
+            trained_as=about.get("trained_as", ""),
             asymmetric=arrays.get("asymmetric"),
         )
 
     def keep_outcome(self, key: str, outcome: Outcome) -> None:
         """Write the outcome of a trial."""
         about = {"depth": outcome.depth, "seconds": outcome.seconds, "warned": outcome.warned}
+        about["trained_as"] = outcome.trained_as
         arrays = {
             "before": outcome.before,
             "about": np.array(json.dumps(about)),

@@ -183,7 +183,7 @@ class _Run:
         held_out, rest, truth = self._held_out
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the score shows that a combination fails
-            hasher = make_hasher(method, bits, 0, parameters).fit(rest)
+            hasher = make_hasher(method, bits, 0, parameters).fit(rest, training_points=None)
         k, depth = truth.shape[1], min(_DEPTH, len(rest))
         _, ids = hamming_topk(hasher.encode(held_out), hasher.encode(rest), depth)
         return {"parameters": parameters, "m_recall": m_recall(ids, truth, k, depth)}

@@ -105,6 +105,8 @@ class Outcome:
         Warnings of the fit.
     asymmetric : array of int32, shape (n_queries, k), or None
         The same as ``before``, by the asymmetric distance.
+    trained_as : str
+        What was trained, with the settings that the method chose for itself.
     """
 
     before: npt.NDArray[np.int32]
@@ -114,6 +116,7 @@ class Outcome:
     history: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     warned: tuple[str, ...] = ()
     asymmetric: npt.NDArray[np.int32] | None = None
+    trained_as: str = ""
 
     def by_asymmetric(self) -> Outcome | None:
         """Give the outcome by the asymmetric distance, if that was searched as well."""
@@ -138,12 +141,12 @@ def run_trial(trial: Trial, data: VectorSet, truth: npt.NDArray[np.int64], depth
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         start = time.perf_counter()
-        hasher.fit(data.train)
+        hasher.fit(data.train, training_points=None)
         seconds["fit"] = time.perf_counter() - start
     start = time.perf_counter()
     base = hasher.encode(data.base)
     seconds["encode"] = time.perf_counter() - start
-    distance, looked_at = DISTANCES[hasher.distances[0]], n_looked_at(len(base), depth)
+    distance, looked_at = DISTANCES[hasher.score_distance], n_looked_at(len(base), depth)
     before, asymmetric, pictured, seconds["search"] = [], [], [], 0.0
     for first in range(0, len(data.queries), _QUERIES_PER_BLOCK):  # limits the memory for deep results
         block = slice(first, first + _QUERIES_PER_BLOCK)
@@ -167,6 +170,7 @@ def run_trial(trial: Trial, data: VectorSet, truth: npt.NDArray[np.int64], depth
         history=dict(getattr(hasher, "history_", {})),
         warned=tuple(dict.fromkeys(str(warning.message) for warning in caught)),
         asymmetric=np.concatenate(asymmetric) if asymmetric else None,
+        trained_as=hasher.trained_as,
     )
 
 

@@ -50,7 +50,7 @@ class Encoder(Protocol):
 
     @property
     def distances(self) -> tuple[str, ...]:
-        """Names of the distances by which its codes can be compared, the default one first."""
+        """Names of the distances by which its codes can be compared, the best one first, which is the default."""
 
     def encode(self, X: Any) -> Codes:
         """Codes of vectors."""

@@ -19,7 +19,10 @@ from starlette.routing import BaseRoute, Route
 
 from autojacobin.errors import DataError, MissingExtraError
 from autojacobin.hashers import OwnCodes
+from autojacobin.index.calibration import default_target
+from autojacobin.index.filters import EXACT_UP_TO
 from autojacobin.index.index import Index
+from autojacobin.search.arguments import default_candidates
 from autojacobin.search.distances import distances_of
 from autojacobin.service.access import Access, Limits
 from autojacobin.service.metrics import MEDIA_TYPE, Metrics
@@ -130,12 +133,14 @@ class Service:
             body = await read_body(request.receive, headers, self._limits)
             operation = read_search_request(body, headers, request.scope["query_string"], self._registry, self._limits)
             options = operation.options
-            if options is None or options.recall is None:
+            if options is None or not options.chooses_candidates:
                 result = await self._run(operation, request.receive)
+            elif operation.is_filtered and options.recall is None and len(operation.served.index) <= EXACT_UP_TO:
+                result = await self._run(operation, request.receive)  # all are compared, and nothing is learned
             elif operation.is_filtered:
                 result = await self._run_filtered(operation)
             else:
-                operation = await self._with_candidates(operation, options, options.recall)
+                operation = await self._with_candidates(operation, options)
                 result = await self._run(operation, request.receive)
         except ClientGone:
             return Response(status_code=499)  # nobody sees it, but it is counted
@@ -185,21 +190,30 @@ class Service:
             raise busy("the service is starting or stopping; ask again after the time in Retry-After")
         return _json({"status": "ready"})
 
-    async def _with_candidates(self, operation: Operation, options: Options, recall: float) -> Operation:
-        """Replace the recall of a search by the candidates that it takes."""
-        limit = self._limits.candidates
+    async def _with_candidates(self, operation: Operation, options: Options) -> Operation:
+        """Replace the recall of a search by the candidates that it takes.
+
+        A recall that was not asked for keeps within the limits instead of refusing the search.
+        """
+        limit, k, recall = self._limits.candidates, options.k, options.recall
+        if recall is None:
+            within = max(default_candidates(k), self._limits.work // max(1, operation.n_vectors))
+            k, recall = default_target(k, len(operation.served.index))
         try:
             chosen = await self._recalls.candidates(
-                operation.served, options.k, recall, options.distance, self._limits.request_seconds
+                operation.served, k, recall, options.distance, self._limits.request_seconds
             )
         except DataError as error:
             raise invalid(str(error)) from error
-        if chosen.candidates > limit:
+        number = chosen.candidates
+        if options.recall is None:
+            number = min(number, limit, within)
+        if number > limit:
             raise invalid(
-                f"a recall of {recall:g} takes {chosen.candidates} candidates here, expected at most {limit}, the "
+                f"a recall of {recall:g} takes {number} candidates here, expected at most {limit}, the "
                 "limit of this service; ask for a lower recall or a smaller k"
             )
-        options = replace(options, candidates=chosen.candidates, probes=chosen.probes, recall=None)
+        options = replace(options, candidates=number, probes=chosen.probes, recall=None)
         return check_cost(replace(operation, options=options), self._limits)
 
     async def _run_filtered(self, operation: Operation) -> Result:

@@ -171,7 +171,7 @@ def _options(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
             "type": "integer",
             "minimum": 1,
             "maximum": limits.candidates,
-            "description": "How many of the nearest codes to re-rank, at least k; by default 10 k and at least 100.",
+            "description": "How many of the nearest codes to re-rank, at least k; by default what the recall takes.",
         },
         "distance": {
             "type": "string",
@@ -181,14 +181,13 @@ def _options(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
         },
         "rerank": {
             "type": "boolean",
-            "description": "Whether to order the candidates by the Euclidean distance of the vectors; by default true, "
-            "and false for an index of codes that were made elsewhere.",
+            "description": "Whether to order the candidates by the distance of the vectors; by default if it has any.",
         },
         "recall": {
             "type": "number",
             "exclusiveMinimum": 0,
             "maximum": 0.999,
-            "description": "Instead of candidates, the mean share of the true neighbours to find.",
+            "description": "The mean share of the true neighbours to find, instead of candidates; by default 0.95.",
         },
         "probes": {
             "type": "integer",

@@ -33,7 +33,10 @@ __all__ = ["Batcher", "Job", "Operation", "Options", "Result", "run_batch", "unk
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a search. Without a filter, a ``recall`` is replaced by the candidates that it takes."""
+    """Options of a search. Without a filter, a ``recall`` is replaced by the candidates that it takes.
+
+    Without a recall, candidates or probes, a search with re-ranking has the default recall of the library.
+    """
 
     k: int
     candidates: int | None = None
@@ -43,6 +46,11 @@ class Options:
     probes: int | None = None
     where: str | None = None
     columns: tuple[str, ...] | None = None
+
+    @property
+    def chooses_candidates(self) -> bool:
+        """Whether a recall, given or by default, decides how many candidates there are."""
+        return self.rerank and self.candidates is None and self.probes is None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from autojacobin.hashers import Hasher
-from autojacobin.index.calibration import Calibration
+from autojacobin.index.calibration import Calibration, default_target
 from autojacobin.index.index import Index
 from autojacobin.service.problems import busy, invalid
 from autojacobin.service.registry import ServedIndex
@@ -64,15 +64,18 @@ class Recalls:
         self, served: ServedIndex, k: int, recall: float, distance: str | None, seconds: float
     ) -> Calibration:
         """Give the candidates and probes that a recall takes, and learn them first if needed."""
+        if recall == 1:  # nothing has to be learned
+            return served.index.calibrated(k, 1.0, distance=distance)
         # Rounded up to a thousandth, so that clients cannot fill the memory with recalls that hardly differ.
         target = (k, math.ceil(round(1000 * recall, 6)) / 1000 if recall <= _LARGEST_RECALL else recall, distance)
         known = self._known(served)
         if target in known.candidates:
             return known.candidates[target]
-        if len(known.ks | {k}) > _MOST_LEARNED:
-            detail = f"recall is learned for at most {_MOST_LEARNED} values of k, got one more, {k}; "
-            raise invalid(detail + "ask with candidates instead")
-        known.ks.add(k)
+        if k != default_target(k, known.n_vectors)[0]:  # the values of k that default searches learn are few
+            if len(known.ks | {k}) > _MOST_LEARNED:
+                detail = f"recall is learned for at most {_MOST_LEARNED} values of k, got one more, {k}; "
+                raise invalid(detail + "ask with candidates instead")
+            known.ks.add(k)
         learning = self._thread.run(self._learn, known, target)
         done, _ = await asyncio.wait((learning,), timeout=seconds)
         if learning.cancelled():

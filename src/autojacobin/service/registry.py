@@ -235,11 +235,12 @@ def warm_up(index: Index, *, max_queries: int) -> None:
         for distance in distances:
             index.search(_queries(index, n_queries, distance), 1, distance=distance, rerank=False)
             if kept:
-                index.search(_queries(index, n_queries), 1, distance=distance)
+                index.search(_queries(index, n_queries), 1, distance=distance, candidates=default_candidates(1))
     _warm_up_filters(index)
     if kept:
         _warm_up_measures(index)
         _warm_up_recall(index)
+        index.calibrated(1)  # what a search with default options uses
 
 
 def _query_counts(n_vectors: int, max_queries: int) -> list[int]:
@@ -251,12 +252,13 @@ def _query_counts(n_vectors: int, max_queries: int) -> list[int]:
 
 def _warm_up_filters(index: Index) -> None:
     """Search among one vector, and among half of them, which are different kernels."""
-    kept = index.info()["vectors_kept"]
+    candidates = default_candidates(1) if index.info()["vectors_kept"] else None
     masks = np.arange(len(index)) == 0, np.arange(len(index)) % 2 == 0
     for distance in index.hasher.distances:
         for n_queries in (1, _SLICED):
             for mask in masks:
-                index.search(_queries(index, n_queries, distance), 1, distance=distance, rerank=kept, among=mask)
+                asked = _queries(index, n_queries, distance)
+                index.search(asked, 1, distance=distance, candidates=candidates, among=mask)
 
 
 def _warm_up_measures(index: Index) -> None:
@@ -266,12 +268,13 @@ def _warm_up_measures(index: Index) -> None:
     needed = -(-_ESTIMATED_NUMBERS // (candidates * width))
     n_queries = max(_SLICED, min(needed, _COLLECTED_PER_CORE * usable_cores() - 1))
     _, ids = index.search(_queries(index, n_queries), 1, candidates=candidates)
-    index.search(index.vectors(ids[0]), 1)
+    index.search(index.vectors(ids[0]), 1, candidates=default_candidates(1))
 
 
 def _warm_up_recall(index: Index) -> None:
     """Learn a recall on a small index of the same kind, because learning on the index itself may take minutes."""
-    dtype, width = index.vectors(index.search(_queries(index, 1), 1)[1][0]).dtype, int(index.hasher.n_features_in_)
+    found = index.search(_queries(index, 1), 1, rerank=False)[1]
+    dtype, width = index.vectors(found[0]).dtype, int(index.hasher.n_features_in_)
     rows = max(2, min(_ROWS_TO_LEARN_FROM, _NUMBERS_TO_LEARN_FROM // width))
     small = Index(index.hasher)
     small.add(np.random.default_rng(0).integers(0, 100, size=(rows, width)).astype(dtype))

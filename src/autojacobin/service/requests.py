@@ -276,7 +276,7 @@ def _read_options(fields: Mapping[str, Any], served: ServedIndex, limits: Limits
     candidates = fields.get("candidates")
     if candidates is not None:
         candidates = as_int("candidates", candidates, 1, limits.candidates, "the limit of this service")
-    rerank = fields.get("rerank", served.own_codes is None)
+    rerank = fields.get("rerank", served.index.info()["vectors_kept"] or candidates is not None or "recall" in fields)
     if not isinstance(rerank, bool):
         raise invalid(f"rerank must be true or false, got {shown_value(rerank)}")
     if rerank and served.own_codes is not None:

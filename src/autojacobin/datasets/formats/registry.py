@@ -82,7 +82,7 @@ _ALL: tuple[Flat | Container, ...] = (
     Container("parquet", (".parquet", ".pq"), None, parquet.open_parquet, parquet.write_parquet, "vector", many=False),
     _text("csv", (".csv",), ","),
     _text("tsv", (".tsv",), "\t"),
-    _text("text", (".txt", ".dat"), " "),
+    _text("text", (".txt", ".dat", ".vec"), " "),
 )
 FORMATS = {format.name: format for format in _ALL}
 _BY_EXTENSION = {extension: format for format in FORMATS.values() for extension in format.extensions}

@@ -1,7 +1,12 @@
-"""Numbers as text: csv, tsv and txt."""
+"""Numbers as text: csv, tsv and txt.
+
+A txt file may also begin each line with a word, as the word vectors of GloVe, word2vec and fastText do.
+"""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -9,7 +14,7 @@ import numpy.typing as npt
 
 from autojacobin.datasets.formats.source import Source, damaged, shortened
 from autojacobin.datasets.formats.vecs import LARGEST_DIMENSION
-from autojacobin.datasets.formats.vectors import LazyReader, Reader
+from autojacobin.datasets.formats.vectors import LazyReader, Reader, steps
 from autojacobin.datasets.formats.writing import Matrix
 from autojacobin.errors import FormatError
 
@@ -33,6 +38,9 @@ def open_text(source: Source, name: str) -> Reader:
     while line.lstrip().startswith(b"#") and start < stop:  # as numpy.savetxt writes headers
         start, skipped = start + len(line) + 1, skipped + 1
         line = _line(source, start, stop, 1 + skipped, name)
+    words = _width_after_words(source, start, stop, line) if name == "text" else None
+    if words is not None:
+        return _opened_words(source, start, stop, skipped, line, words)
     names = _fields(line, _separator(line, name))
     if any(_is_number(field) for field in names):
         names = []
@@ -59,8 +67,50 @@ def open_text(source: Source, name: str) -> Reader:
     return _TextReader(source, name, separator, (n, width), skipped, per_step, [*starts, stop + 1])
 
 
+def _width_after_words(source: Source, start: int, stop: int, line: bytes) -> tuple[int, bool] | None:
+    """Count the numbers after the word that begins each line; None if lines begin with numbers.
+
+    The second result is whether the first line is the header of word2vec: the numbers of words and of dimensions.
+    """
+    following = start + len(line) + 1
+    second = _line(source, following, stop, 2, "text").split(None, LARGEST_DIMENSION + 1) if following < stop else []
+    first = line.split(None, LARGEST_DIMENSION + 1)
+    if len(first) == 2 and all(map(bytes.isdigit, first)) and len(second) == int(first[1][:9]) + 1:
+        return len(second) - 1, True
+    rows = [row for row in (first, second) if row]
+    widths = {_numbers_at_end(row) for row in rows}
+    if any(_is_number(row[0]) for row in rows) or len(widths) > 1 or 0 in widths:
+        return None
+    if any(field[-1:] in b",;" and _is_number(field[:-1]) for row in rows for field in row):  # commas separate
+        return None
+    return widths.pop(), False
+
+
+def _numbers_at_end(fields: list[bytes]) -> int:
+    """Count the numbers after the last field that is none; a word may contain spaces."""
+    return sum(1 for _ in itertools.takewhile(_is_number, reversed(fields)))
+
+
+def _opened_words(
+    source: Source, start: int, stop: int, skipped: int, line: bytes, words: tuple[int, bool]
+) -> _TextReader:
+    width, has_header = words
+    if width > LARGEST_DIMENSION:
+        what = f"more than {LARGEST_DIMENSION} numbers in line {1 + skipped} at byte {start}"
+        raise damaged(source.path, "text", f"{what}, expected 1 to {LARGEST_DIMENSION}")
+    if has_header:
+        start, skipped = start + len(line) + 1, skipped + 1
+        line = _line(source, start, stop, 1 + skipped, "text")
+    per_step = max(1, _BYTES_PER_PARSE // (len(line) + 1))
+    n, starts = _line_starts(source, start, stop, per_step, 1 + skipped, "text")
+    return _TextReader(source, "text", None, (n, width), skipped, per_step, [*starts, stop + 1], words=True)
+
+
 class _TextReader(LazyReader):
-    """Parses lines; ``starts`` are the positions of the lines 0, per_step, 2 · per_step and so on."""
+    """Parses lines; ``starts`` are the positions of the lines 0, per_step, 2 · per_step and so on.
+
+    With ``words``, each line begins with a word, and its numbers are read as float32.
+    """
 
     def __init__(
         self,
@@ -71,32 +121,51 @@ class _TextReader(LazyReader):
         skipped: int,
         per_step: int,
         starts: list[int],
+        *,
+        words: bool = False,
     ) -> None:
-        super().__init__(source.path, shape, np.dtype(np.float64))
+        super().__init__(source.path, shape, np.dtype(np.float32 if words else np.float64))
+        self._words = words
         self._source, self._name, self._separator = source, name, separator
         self._skipped, self._per_step, self._starts = skipped, per_step, starts
         self._read(0, 1)
 
+    def names(self) -> list[str] | None:
+        """The words at the beginning of all lines."""
+        if not self._words:
+            return None
+        blocks = (self._lines(*span) for span in steps(self.shape[0], self._per_step))
+        return [word for block in blocks for lines, row in block for word in self._words_of(lines, row)]
+
+    def _words_of(self, lines: list[bytes], row: int) -> list[str]:
+        fields = [line.rsplit(None, self.shape[1]) for line in lines]
+        if any(len(parts) != self.shape[1] + 1 for parts in fields):
+            raise self._explained(lines, row)
+        return [parts[0].decode("utf-8", "replace") for parts in fields]
+
     def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        parts = [self._parsed(lines, row) for lines, row in self._lines(start, stop)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _lines(self, start: int, stop: int) -> Iterator[tuple[list[bytes], int]]:
+        """Lines of some rows in blocks, each with its first row."""
         step = self._per_step
-        parts = []
         for number in range(start // step, -(-stop // step)):
             first, begin, end = number * step, self._starts[number], self._starts[number + 1] - 1
             if end - begin > _MOST_BYTES_PER_PARSE:
                 what = f"{end - begin} bytes in the {step} lines from line {first + self._skipped + 1} on"
                 raise damaged(self.path, self._name, f"{what}, expected lines of about the length of the first")
             lines = self._source.content[begin:end].tobytes().split(b"\n")
-            wanted = lines[max(0, start - first) : stop - first]
-            parts.append(self._parsed(wanted, max(first, start)))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+            yield lines[max(0, start - first) : stop - first], max(first, start)
 
     def _parsed(self, lines: list[bytes], row: int) -> npt.NDArray[Any]:
         separator = None if self._separator is None else self._separator.decode()
         try:
             if not all(map(bytes.strip, lines)):  # empty lines, which loadtxt would leave out
                 raise ValueError
-            text = [line.decode("ascii") for line in lines]
-            numbers = np.loadtxt(text, np.float64, delimiter=separator, quotechar='"', comments=None, ndmin=2)
+            kept = [b" ".join(line.rsplit(None, self.shape[1])[1:]) for line in lines] if self._words else lines
+            text = [line.decode("ascii") for line in kept]
+            numbers = np.loadtxt(text, self.dtype, delimiter=separator, quotechar='"', comments=None, ndmin=2)
             if numbers.shape == (len(lines), self.shape[1]):
                 return numbers
         except ValueError:
@@ -109,7 +178,7 @@ class _TextReader(LazyReader):
             if b"\r" in line.rstrip(b"\r"):
                 what = f"a carriage return within line {number}"
                 return damaged(self.path, self._name, f"{what}, expected lines that end in a line feed")
-            fields = _fields(line, self._separator)
+            fields = line.rsplit(None, self.shape[1])[1:] if self._words else _fields(line, self._separator)
             for place, field in enumerate(fields, 1):
                 if not _is_number(field):
                     what = f"{shortened(field.decode('utf-8', 'replace'), 40)!r} in field {place} of line {number}"

@@ -41,6 +41,10 @@ class Reader:
         """All rows, mapped."""
         return self._array
 
+    def names(self) -> list[str] | None:
+        """Names of all rows, if the file has them."""
+        return None
+
     def close(self) -> None:
         """Close the file."""
 
@@ -153,6 +157,11 @@ class Vectors:
         self.path, self.format = path, format
         self.shape, self.dtype = reader.shape, reader.dtype
         self._reader: Reader | None = reader
+
+    @property
+    def names(self) -> list[str] | None:
+        """The word before each vector in a text file of word vectors; None in any other file."""
+        return self._open_reader().names()
 
     @property
     def ndim(self) -> int:

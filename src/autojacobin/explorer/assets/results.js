@@ -59,6 +59,7 @@ function panel(about, method) {
   const id = `panel-${method.name}`;
   const hits = element("span", { class: "hits" });
   const share = element("div", { class: "share", "aria-hidden": "true" });
+  const trained = element("p", { class: "hint" });
   const less = element("p", { class: "hint" });
   const group = points(about, method, method.label);
   const node = element(
@@ -66,11 +67,14 @@ function panel(about, method) {
     { class: "card panel", "aria-labelledby": id, "data-method": method.name },
     element("h3", { id }, element("span", { class: "name" }, method.label), hits),
     share,
+    trained,
     group.node,
     less,
   );
   const show = (data) => {
     const { k, candidates } = state;
+    const made = about.trained_as?.[method.name]?.[state.bits] ?? "";
+    trained.textContent = made.includes("chosen") ? `It is ${made}.` : "";
     const ranks = ranksOf(data, method);
     const found = countTrue(ranks, candidates, k);
     const places = retrieved(ranks, candidates, k);

@@ -1,0 +1,82 @@
+"""Lines about long work: one every two seconds at least, and one when kernels are compiled."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from autojacobin.core.parallel import Progress
+
+__all__ = ["compilation_begins", "on_compilation", "printed_progress"]
+
+COMPILING = "compiling, once per machine, about 8 s for each kind of search or training"
+
+_SECONDS_BETWEEN_LINES = 1.5
+_log = logging.getLogger("autojacobin")
+_listeners: list[Callable[[str], None]] = []
+_announced = False
+
+
+def compilation_begins() -> None:
+    """Say once in this process that kernels are compiled: to the log, and to those who listen."""
+    global _announced
+    if not _announced:
+        _announced = True
+        _log.info(COMPILING)
+        for listener in list(_listeners):
+            listener(COMPILING)
+
+
+@contextmanager
+def on_compilation(listener: Callable[[str], None]) -> Iterator[None]:
+    """Call ``listener`` with a line of text when kernels are compiled within the block."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+@contextmanager
+def printed_progress(work: str, *, verbose: bool) -> Iterator[Progress]:
+    """Give a callback ``progress(stage, done, total)`` whose news are printed to the standard error.
+
+    A line is printed at the beginning, at least every two seconds from then on, and at the end. A thread prints them,
+    so that they also come while nothing is reported. Without ``verbose`` nothing is printed.
+    """
+    if not verbose:
+        yield _ignore
+        return
+    start, finished, news = time.perf_counter(), threading.Event(), [""]
+
+    def progress(stage: str, done: int, total: int) -> None:
+        news[0] = f": {stage}" + (f" {done:,} of {total:,}" if total else "")
+
+    def show(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    def keep_showing() -> None:
+        while not finished.wait(_SECONDS_BETWEEN_LINES):
+            show(f"{work}{news[0]}, {time.perf_counter() - start:.0f} s")
+
+    thread = threading.Thread(target=keep_showing, name="autojacobin-progress", daemon=True)
+    show(f"{work} …")
+    with on_compilation(show):
+        thread.start()
+        try:
+            yield progress
+        except BaseException:
+            finished.set()
+            thread.join()
+            raise
+        finished.set()
+        thread.join()
+    show(f"{work}: done in {time.perf_counter() - start:.1f} s")
+
+
+def _ignore(stage: str, done: int, total: int) -> None:
+    """Report nothing."""

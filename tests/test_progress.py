@@ -1,0 +1,97 @@
+"""Lines about long work come while it runs, and compilation is announced once."""
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from autojacobin import ITQ, LSH, AutoBin, Index
+from autojacobin.core import progress
+from autojacobin.core.compilation import kernel
+
+
+class Lines:
+    """A stream that keeps what is written to it, and lets a test wait for some text."""
+
+    def __init__(self, awaited):
+        self.text, self.awaited, self.seen = "", awaited, threading.Event()
+
+    def write(self, text):
+        self.text += text
+        if self.awaited in self.text:
+            self.seen.set()
+
+    def flush(self):
+        pass
+
+
+def test_a_line_comes_while_the_work_says_nothing(monkeypatch):
+    stream = Lines("sorting: pages 3 of 1,000, 0 s\n")
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.01)
+    with progress.printed_progress("sorting", verbose=True) as report:
+        report("pages", 3, 1000)
+        stream.seen.wait()
+    lines = stream.text.splitlines()
+    assert lines[0] == "sorting …"
+    assert lines[-1].startswith("sorting: done in ")
+
+
+def test_lines_come_at_least_every_two_seconds():
+    assert progress._SECONDS_BETWEEN_LINES <= 2
+
+
+def test_nothing_is_printed_unless_asked(capsys):
+    with progress.printed_progress("sorting", verbose=False) as report:
+        report("pages", 3, 10)
+    X = np.random.default_rng(0).normal(size=(60, 8))
+    index = Index(ITQ(4, random_state=0).fit(X))
+    index.add(X)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_error_ends_the_lines(capsys):
+    with pytest.raises(KeyError), progress.printed_progress("sorting", verbose=True):
+        raise KeyError
+    assert capsys.readouterr().err == "sorting …\n"
+    assert "autojacobin-progress" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize("method", [ITQ, LSH, AutoBin])
+def test_every_fit_and_add_can_be_verbose(capsys, method):
+    X = np.random.default_rng(0).normal(size=(60, 8))
+    index = Index(method(4, random_state=0).fit(X, verbose=True))
+    index.add(X, verbose=True)
+    printed = capsys.readouterr().err
+    for work in (f"fitting {method.__name__}", "adding vectors"):
+        assert f"{work} …\n" in printed
+        assert f"{work}: done in " in printed
+
+
+def test_a_verbose_fit_still_calls_the_callers_progress_and_gives_it_back(capsys):
+    calls = []
+    hasher = AutoBin(4, n_epochs=1, random_state=0, progress=lambda *call: calls.append(call))
+    given = hasher.progress
+    hasher.fit(np.random.default_rng(0).normal(size=(60, 8)), verbose=True)
+    assert calls
+    assert hasher.progress is given
+    assert "fitting AutoBin" in capsys.readouterr().err
+
+
+def test_compilation_is_announced_once_in_a_process(monkeypatch, capsys):
+    def double(number):
+        return 2 * number
+
+    def triple(number):
+        return 3 * number
+
+    for function in (double, triple):
+        function.__module__ = "autojacobin.of_this_test"
+    monkeypatch.setattr(progress, "_announced", False)
+    heard = []
+    with progress.on_compilation(heard.append), progress.printed_progress("doubling", verbose=True):
+        assert (kernel(double)(2), kernel(triple)(2)) == (4, 6)
+    assert heard == [progress.COMPILING]
+    assert capsys.readouterr().err.count(progress.COMPILING) == 1
+    assert not progress._listeners
