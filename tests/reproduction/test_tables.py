@@ -25,7 +25,7 @@ def test_what_is_level_is_marked_everywhere_but_for_programs():
     assert "a_1   0.9 ± 0.1≈\n" in table.to_text()
     assert "| a_1 | 0.9 ± 0.1 ≈ |" in table.to_markdown()
     assert r"a\_1 & 0.9 $\pm$ 0.1 $\approx$ \\" in table.to_latex()
-    assert "<td>0.9 ± 0.1<i> ≈</i></td>" in table.to_html()
+    assert "<td><i>≈ </i>0.9<small> ± 0.1</small></td>" in table.to_html()
     assert table.to_csv() == TABLE.to_csv()
     assert "≈" not in table.to_csv()
 

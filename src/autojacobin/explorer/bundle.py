@@ -22,14 +22,12 @@ from autojacobin.explorer.retrieved import Retrieved, Sprite, make_sprite, ranks
 from autojacobin.figures.style import legend_order, style_of
 from autojacobin.figures.toy import train_toy
 from autojacobin.hashers import methods as registered_methods
-from autojacobin.reproduction.settings import CHOSEN, COMPARED, EVERY, Settings, cut, make_hasher
+from autojacobin.reproduction.settings import EVERY, SHOWN, Settings, cut, make_hasher
 from autojacobin.search import rerank
 from autojacobin.search.arguments import as_count
 from autojacobin.search.distances import DISTANCES
 
 __all__ = ["SHOWN", "Bundle", "build_bundle", "explorer_settings", "open_run"]
-
-SHOWN = (*COMPARED, CHOSEN)
 
 _FORMAT_VERSION = 2
 _STOPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000)
