@@ -22,14 +22,18 @@ from autojacobin.explorer.retrieved import Retrieved, Sprite, make_sprite, ranks
 from autojacobin.figures.style import legend_order, style_of
 from autojacobin.figures.toy import train_toy
 from autojacobin.hashers import methods as registered_methods
-from autojacobin.reproduction.settings import EVERY, SHOWN, Settings, cut, make_hasher
+from autojacobin.reproduction.settings import CHOSEN, EVERY, SHOWN, Settings, cut, make_hasher
 from autojacobin.search import rerank
 from autojacobin.search.arguments import as_count
 from autojacobin.search.distances import DISTANCES
 
 __all__ = ["SHOWN", "Bundle", "build_bundle", "explorer_settings", "open_run"]
 
-_FORMAT_VERSION = 2
+_FORMAT_VERSION = 3
+_RECOMMENDED = {
+    CHOSEN: "Recommended: Auto-JacoBin as the library trains it by default, with settings that it chose on held-out "
+    "training points. The other panels are what the paper compares, with the paper's settings.",
+}
 _STOPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000)
 _USUAL_BITS = (32, 64, 128)
 _HISTORY = ("cost", "reconstruction", "jacobian", "binary", "contraction", "epoch")
@@ -168,7 +172,7 @@ def build_bundle(
 
 
 def _as_method_names(methods: Sequence[str]) -> list[str]:
-    """Give the names of methods, which may be given by name or label, in the order of legends."""
+    """Give the names of methods, which may be given by name or label: a recommended one, then the order of legends."""
     known = {word.lower(): one.name for one in registered_methods() for word in (one.name, one.label)}
     given = [methods] if isinstance(methods, str) else list(methods)
     wrong = [name for name in given if name.lower() not in known]
@@ -176,7 +180,7 @@ def _as_method_names(methods: Sequence[str]) -> list[str]:
         others = [one.name for one in registered_methods() if one.name not in EVERY]
         names = ", ".join((*EVERY, *others))
         raise DataError(f"there is no method {''.join(wrong[:1])!r}, expected some of: {names}")
-    return legend_order({known[name.lower()] for name in given})
+    return sorted(legend_order({known[name.lower()] for name in given}), key=lambda name: name not in _RECOMMENDED)
 
 
 def _about(
@@ -193,7 +197,10 @@ def _about(
             "queries": len(data.queries),
             "dimension": int(data.base.shape[1]),
         },
-        "methods": [{"name": n, "label": s.label, "colour": s.colour, "dashes": s.dashes} for n, s in styles],
+        "methods": [
+            {"name": n, "label": s.label, "colour": s.colour, "dashes": s.dashes, "note": _RECOMMENDED.get(n, "")}
+            for n, s in styles
+        ],
         "bits": list(settings.bits),
         "stops": stops,
         "k": settings.ks[-1],

@@ -2,15 +2,20 @@
 
 import { codeStrip, codesOf, differing } from "./codes.js";
 import { byId, element, fill } from "./elements.js";
-import { decimal, whole } from "./numbers.js";
+import { decimal, distanceName, whole } from "./numbers.js";
 import { setPicture, setSheet } from "./points.js";
-import { change, state, watch } from "./state.js";
+import { beside, change, state, watch } from "./state.js";
 
 const HOW =
   "Point at a neighbour, tap it, or go to it with Tab and the arrow keys: its distance, rank and code appear here.";
 const LEGEND =
   "Above the query, below the point. Filled is 1, hollow 0, red where they differ. Bars: how far the query's projection " +
   "is from zero, where its bit changes.";
+
+// Where the detail has a column of its own, the nearest neighbour is in it from the start.
+export function firstLook() {
+  return beside.matches ? 0 : null;
+}
 
 export function startDetail(about, current) {
   const draw = () => drawDetail(about, current.data);
@@ -84,7 +89,7 @@ function ranks(about, data, place) {
       element("td", null, rank > 0 ? whole(rank) : `> ${whole(last)}`),
       element("td", null, rank > 0 && rank <= state.candidates ? "found" : "–"));
   });
-  const heads = ["method", "of codes", "rank", ""];
+  const heads = ["method", distanceName(state.distance), "rank", ""];
   return element("table", { class: "ranks" },
     element("thead", null, element("tr", null, ...heads.map((text) => element("th", { scope: "col" }, text)))),
     element("tbody", null, ...rows));
