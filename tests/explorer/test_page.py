@@ -7,8 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autojacobin.datasets import load_set
+from autojacobin.datasets.photos import read_photograph
+from autojacobin.evaluation import ground_truth
 from autojacobin.explorer import build_bundle, explorer_settings, export_page
 from autojacobin.explorer.routes import page_app
+from autojacobin.reproduction.settings import Settings, cut
 from autojacobin.service.access import Limits
 from autojacobin.service.server import HttpServer
 from tests.explorer.browser import BITS, METHODS, ByHand, K, chromium, small_bundle, watched
@@ -284,6 +288,27 @@ def test_the_nearest_neighbour_is_looked_at_from_the_start(page, by_hand):
     page.locator("#wall .tile").nth(2).click()
     page.wait_for_selector("#results[aria-busy=false]")
     assert f"point {by_hand.truth(2, 1)[0]}" in page.locator("#detail .pair").inner_text()
+
+
+def test_frames_show_where_query_and_point_lie_in_their_photographs(browser, tmp_path):
+    data = load_set("photos")
+    settings = Settings(bits=(8,), ks=(5,), depth=20, seeds=1, training_points=100, queries=20, base=400)
+    folder = export_page(build_bundle(data, settings, methods=["LSH"], wall=3, toy=False), tmp_path).parent
+    seen = cut(data, settings)
+    nearest = ground_truth(seen.base, seen.queries, 1)[0, 0]
+    with watched(browser, folder.as_uri()) as page:
+        open_page(page, folder)
+        figures = page.locator("#detail .photographs figure").all()
+        for figure, place in zip(figures, (seen.query_places[0], seen.base_places[nearest]), strict=True):
+            assert place["picture"] in figure.inner_text()
+            height, width = read_photograph(place["picture"]).shape[:2]
+            page.wait_for_function(
+                "one => one.complete && one.naturalWidth > 0", arg=figure.locator("img").element_handle()
+            )
+            whole, frame = (figure.locator(part).bounding_box() for part in ("img", ".frame"))
+            across = (frame["x"] + frame["width"] / 2 - whole["x"]) / whole["width"]
+            down = (frame["y"] + frame["height"] / 2 - whole["y"]) / whole["height"]
+            assert (across, down) == pytest.approx((place["x"] / width, place["y"] / height), abs=0.02)
 
 
 def test_a_theme_that_is_chosen_stays(page):

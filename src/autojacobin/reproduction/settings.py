@@ -172,6 +172,8 @@ def cut(data: VectorSet, settings: Settings) -> VectorSet:
         truth=None,
         base_patches=None if data.base_patches is None else data.base_patches[base],
         query_patches=None if data.query_patches is None else data.query_patches[queries],
+        base_places=None if data.base_places is None else data.base_places[base],
+        query_places=None if data.query_places is None else data.query_places[queries],
     )
 
 

@@ -42,7 +42,7 @@ function drawDetail(about, data) {
     body,
     close,
     pictures(about, data, place),
-    element("div", null, summary(data, place), ranks(about, data, place)),
+    element("div", null, summary(data, place), whereabouts(about, data, place), ranks(about, data, place)),
     element(
       "div",
       null,
@@ -63,6 +63,21 @@ function pictures(about, data, place) {
   setPicture(point, data.sprite, place);
   const caption = (node, text) => element("figure", null, node, element("figcaption", null, text));
   return element("div", { class: "pair" }, caption(query, "query"), caption(point, `point ${data.ids[place]}`));
+}
+
+// The photographs that the query and the point are from, with a frame around each of them.
+function whereabouts(about, data, place) {
+  if (!data.places) return null;
+  const photograph = ([number, x, y, side], whose) => {
+    const { name, ending } = about.photographs[number];
+    const picture = element("img", { src: `data/photograph-${number}.${ending}`, alt: `${whose} in ${name}` });
+    const at = { "--x": `${100 * x}%`, "--y": `${100 * y}%`, "--side": `${100 * side}%` };
+    const frame = element("span", { class: "frame", "aria-hidden": "true", ...at });
+    const whole = element("div", { class: "whole" }, picture, frame);
+    return element("figure", null, whole, element("figcaption", null, `${whose} in ${name}`));
+  };
+  const both = [photograph(data.query_place, "query"), photograph(data.places[place], "point")];
+  return element("div", { class: "photographs" }, ...both);
 }
 
 function summary(data, place) {
