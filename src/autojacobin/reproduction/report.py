@@ -18,6 +18,7 @@ _LARGEST_DRAWING = 2_000_000  # bytes; a larger SVG is replaced by the PNG, whic
 _DOTS_PER_PIXEL = 300 / 96 / 1.35
 _PHONE = 640  # pixels; a phone scrolls what is wider, since it would be too small to read
 _FITTING = 4  # columns of a table that fit a phone
+_COMFORTABLE = 8  # columns that fit a wide screen in letters of the usual size
 
 DEFINITIONS = {
     "code": "A vector as a short row of bits. The Hamming distance of two codes is the number of bits that differ.",
@@ -61,6 +62,7 @@ caption { text-align: left; font-weight: 600; padding: .2rem 0; }
 th, td { padding: .22rem .2rem .22rem .8rem; border-bottom: 1px solid var(--line); text-align: right;
   white-space: nowrap; vertical-align: top; }
 tr > :first-child { text-align: left; padding-left: 0; position: sticky; left: 0; background: var(--paper); }
+.many { font-size: .8rem; } .many td, .many th { padding-left: .45rem; }
 thead th { border-bottom: 2px solid var(--ink); white-space: normal; vertical-align: bottom; }
 tbody th { font-weight: 400; } td i { font-style: normal; color: var(--faint); }
 td b { display: inline-block; background: var(--mark); padding: 0 .2rem; margin-right: -.2rem; border-radius: 3px; }
@@ -169,9 +171,10 @@ class Table:
             for first, *others in self._marked("<b>{}</b>", "<i>≈ </i>{}", _html_cell)
         )
         hint = _HINT if len(self.header) > _FITTING else ""
+        many = ' class="many"' if len(self.header) > _COMFORTABLE else ""
         note = f'<p class="note">{html.escape(self.note)}</p>' if self.note else ""
         return (
-            f'{hint}<div class="table"><table><caption>{html.escape(self.title)}</caption>'
+            f'{hint}<div class="table"><table{many}><caption>{html.escape(self.title)}</caption>'
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{note}"
         )
 
