@@ -300,7 +300,7 @@ def test_frames_show_where_query_and_point_lie_in_their_photographs(browser, tmp
         open_page(page, folder)
         figures = page.locator("#detail .photographs figure").all()
         for figure, place in zip(figures, (seen.query_places[0], seen.base_places[nearest]), strict=True):
-            assert place["picture"] in figure.inner_text()
+            assert place["picture"].partition(".")[0].replace("_", " ") in figure.inner_text()
             height, width = read_photograph(place["picture"]).shape[:2]
             page.wait_for_function(
                 "one => one.complete && one.naturalWidth > 0", arg=figure.locator("img").element_handle()

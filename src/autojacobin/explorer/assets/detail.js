@@ -69,7 +69,8 @@ function pictures(about, data, place) {
 function whereabouts(about, data, place) {
   if (!data.places) return null;
   const photograph = ([number, x, y, side], whose) => {
-    const { name, ending } = about.photographs[number];
+    const { name: file, ending } = about.photographs[number];
+    const name = file.replace(/\.\w+$/, "").replaceAll("_", " ");
     const picture = element("img", { src: `data/photograph-${number}.${ending}`, alt: `${whose} in ${name}` });
     const at = { "--x": `${100 * x}%`, "--y": `${100 * y}%`, "--side": `${100 * side}%` };
     const frame = element("span", { class: "frame", "aria-hidden": "true", ...at });
