@@ -32,9 +32,9 @@ __all__ = ["SHOWN", "Bundle", "build_bundle", "explorer_settings", "open_run"]
 
 _FORMAT_VERSION = 3
 _RECOMMENDED = {
-    CHOSEN: "Recommended to start with: Auto-JacoBin as the library trains it by default, with settings that it chose on "
-    "held-out training points. The others are what the paper compares, with the paper's settings. The curves below show "
-    "which one finds most here.",
+    CHOSEN: "Recommended to start with: Auto-JacoBin as the library trains it by default, with settings that it chose "
+    "on held-out training points. The others are what the paper compares, with the paper's settings. The curves below "
+    "show which one finds most here.",
 }
 _STOPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000)
 _USUAL_BITS = (32, 64, 128)
