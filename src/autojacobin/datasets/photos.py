@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 from importlib import metadata, resources
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,7 +94,10 @@ def open_places(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[An
         ``base_places`` and ``query_places`` with the fields of :class:`VectorSet`.
     """
     rows: dict[str, list[tuple[str, float, float, float]]] = {"base": [], "queries": []}
-    path = Path(str(cast("np.memmap[Any, Any]", arrays["base"]).filename)).parent / _FEATURES
+    base = arrays["base"]
+    if not isinstance(base, np.memmap) or base.filename is None:
+        return {}  # only those of the cache have a table of features beside them
+    path = Path(str(base.filename)).parent / _FEATURES
     with path.open(encoding="utf-8", newline="") as stream:
         for line in csv.DictReader(stream):
             if line["part"] in rows:
