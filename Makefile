@@ -10,7 +10,7 @@ test: lint types pytest
 demo: $(VENV)/.demo-installed
 	$(BIN)/autojacobin demo
 
-docs: $(VENV)/.installed
+docs: $(VENV)/.docs-installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo 'The site is build/site/index.html; with search: $(BIN)/mkdocs serve'
 
@@ -71,8 +71,13 @@ $(VENV)/.demo-installed: pyproject.toml | $(BIN)/python
 	touch $@
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
-	touch $@ $(VENV)/.demo-installed
+	$(BIN)/python -m pip install --quiet --editable '.[test]' --group docs
+	touch $@ $(VENV)/.demo-installed $(VENV)/.docs-installed
+
+# The site reads the sources without importing them, so it needs neither the library nor what that needs.
+$(VENV)/.docs-installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --group docs
+	touch $@
 
 $(VENV)/.fuzz-installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[fuzz]'

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.explorer.browser import chromium
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = (
     "hashers", "search", "index", "datasets", "evaluation", "reproduction", "engines", "jobs", "service",
@@ -67,6 +69,43 @@ def test_docstrings_show_no_markup_of_another_language(site):
             "figures.html",
             "service.html",
             "engines.html",
+        )
+
+
+def test_formulas_are_mathml(site):
+    for page in ("method", "binary-autoencoder"):
+        text = (site / f"{page}.html").read_text(encoding="utf-8")
+        written = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").count("```math")
+        assert written == text.count('<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">') > 0
+        assert "\\frac" not in re.sub(r"<code>.*?</code>", "", text)
+
+
+def test_pages_fit_a_phone_and_hide_the_search_when_opened_from_disk(site):
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        for name in ("index", "method", "reproduction", "search"):
+            page.goto(f"{(site / name).as_uri()}.html")
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
+            assert not page.locator(".md-search").is_visible()
+            assert not page.locator("label[for=__search]").first.is_visible()
+
+
+def test_what_is_said_of_table_2_is_what_the_table_shows():
+    """The tables that a run wrote are the one source; each sentence about them has their numbers."""
+    text = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    counted = set()
+    for table in re.findall(r"^\| \(k, bits\) \|.*\n\|[-|:]+\n((?:\|.*\n)+)", text, flags=re.MULTILINE):
+        rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+        best = sum("**" in row[-1] or "≈" in row[-1] for row in rows)
+        ahead = sum("**" in row[-1] and not any("≈" in cell for cell in row) for row in rows)
+        counted.add((best, len(rows), ahead))
+    assert counted == {(6, 15, 1), (10, 10, 1)}
+    flat = " ".join(text.split())
+    for best, rows, ahead in counted:
+        assert re.search(
+            rf"best or equal to the best in {best} of {rows} rows[^.;]*, and significantly ahead of all others in "
+            rf"{ahead}\b",
+            flat,
         )
 
 

@@ -1,4 +1,4 @@
-"""Pages of the site that stand elsewhere in the repository, where people who read the repository look for them."""
+"""What the site does to its pages: it adds those from elsewhere in the repository, and writes formulas as MathML."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
@@ -17,6 +18,7 @@ ELSEWHERE = {
     "contributing.md": "CONTRIBUTING.md",
     "examples.md": "examples/README.md",
 }
+_FORMULA = re.compile(r"^```math\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\()([^)\s#:]+)")
 
 
@@ -29,10 +31,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Let links that are right in the repository be right on the site: to these pages, and from them."""
+    """Write formulas as MathML, and let links that are right in the repository be right on the site."""
+    markdown = _FORMULA.sub(lambda formula: f'<div class="formula">{_mathml(formula[1])}</div>', markdown)
     here = page.file.src_uri
     source = ELSEWHERE.get(here, f"docs/{here}")
     return _LINK.sub(lambda link: link[1] + _on_the_site(link[2], source, here), markdown)
+
+
+def _mathml(tex: str) -> str:
+    """Convert a formula. Browsers draw MathML by themselves, so nothing has to be loaded."""
+    return convert(tex, display="block").replace("\n", " ")
 
 
 def _on_the_site(target: str, source: str, here: str) -> str:

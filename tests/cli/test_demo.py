@@ -91,6 +91,13 @@ def test_the_printed_recalls_are_those_of_the_indexes(made):
     assert len(printed) == 9
 
 
+def test_the_searches_that_are_printed_are_in_the_report_too(made):
+    printed, folder = made
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    rows = re.findall(r'<th scope="row">([^<]+)</th><td>([\d,]*)</td><td>([\d.]+)</td><td>[\d,]+</td>', page)
+    assert {name: (candidates, float(recall)) for name, candidates, recall in rows} == recalls(printed)
+
+
 def test_the_printed_m_recalls_are_those_of_the_report(made):
     printed, folder = made
     trials = json.loads((folder / "results.json").read_text(encoding="utf-8"))["trials"]

@@ -1,16 +1,22 @@
 """The explorer page in a real browser, from disk: chosen, slid, looked at, against searches by hand."""
 
 import shutil
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from autojacobin.explorer import export_page
+from autojacobin.datasets import load_set
+from autojacobin.datasets.photos import read_photograph
+from autojacobin.evaluation import ground_truth
+from autojacobin.explorer import build_bundle, explorer_settings, export_page
 from autojacobin.explorer.routes import page_app
+from autojacobin.reproduction.settings import Settings, cut
 from autojacobin.service.access import Limits
 from autojacobin.service.server import HttpServer
 from tests.explorer.browser import BITS, METHODS, ByHand, K, chromium, small_bundle, watched
+from tests.reproduction.small import small_set
 
 TOY = {
     "points": np.random.RandomState(0).dirichlet([1, 1, 1], 50).round(3).tolist(),
@@ -225,6 +231,84 @@ def test_it_fits_every_width_in_both_themes(page):
             assert page.evaluate(SPILLED) == []
             page.keyboard.press("Escape")
             assert is_dark(page) == (scheme == "dark")
+
+
+def test_the_recommended_method_comes_first_and_no_card_is_alone_in_a_row(browser, tmp_path):
+    data = small_set()
+    settings = explorer_settings(data, bits=(8,), k=5, depth=20, training_points=100)
+    bundle = build_bundle(data, settings, wall=40, toy=False)
+    folder = export_page(bundle, tmp_path).parent
+    with watched(browser, folder.as_uri()) as page:
+        open_page(page, folder)
+        first = page.locator("#methods .panel").first
+        assert first.get_attribute("data-method") == "AutoJacoBin (chosen)"
+        assert "Recommended" in first.inner_text()
+        for width in (380, 700, 1000, 1280, 1500):
+            page.set_viewport_size({"width": width, "height": 700})
+            boxes = [card.bounding_box() for card in page.locator("#methods .panel").all()]
+            rows = Counter(box["y"] for box in boxes)
+            whole = page.locator("#methods").bounding_box()["width"]
+            alone = [box for box in boxes if rows[box["y"]] == 1]
+            assert all(abs(box["width"] - whole) < 1 for box in alone), width
+        # a length of one value is said, and is no slider
+        assert page.locator("#controls .slider-head").first.inner_text().split() == [
+            "Length",
+            "of",
+            "a",
+            "code",
+            "8",
+            "bits",
+        ]
+        assert page.locator("input#bits").count() == 0
+
+
+def test_the_wall_shows_that_it_scrolls(browser, tmp_path):
+    data = small_set()
+    settings = explorer_settings(data, bits=(8,), k=5, depth=20, training_points=100)
+    folder = export_page(build_bundle(data, settings, methods=["LSH"], wall=80, toy=False), tmp_path).parent
+    with watched(browser, folder.as_uri()) as page:
+        open_page(page, folder)
+        wall = page.locator("#wall")
+        assert page.inner_text("#wall-count") == "80 queries"
+        page.wait_for_selector("#wall.more-below")
+        assert "gradient" in wall.evaluate("one => getComputedStyle(one).maskImage")
+        wall.evaluate("one => one.scrollTo(0, one.scrollHeight)")
+        page.wait_for_selector("#wall:not(.more-below)")
+        assert wall.evaluate("one => getComputedStyle(one).maskImage") == "none"
+
+
+def test_the_axis_of_the_curves_names_k(page):
+    slide(page, "k", 5, range(1, K + 1))
+    assert "share of the 5 true neighbours (k = 5)" in page.locator("#curves svg.plot").text_content()
+
+
+def test_the_nearest_neighbour_is_looked_at_from_the_start(page, by_hand):
+    assert f"point {by_hand.truth(0, 1)[0]}" in page.locator("#detail .pair").inner_text()
+    assert "HAMMING DISTANCE" in page.locator("#detail .ranks thead").inner_text().upper()
+    page.locator("#wall .tile").nth(2).click()
+    page.wait_for_selector("#results[aria-busy=false]")
+    assert f"point {by_hand.truth(2, 1)[0]}" in page.locator("#detail .pair").inner_text()
+
+
+def test_frames_show_where_query_and_point_lie_in_their_photographs(browser, tmp_path):
+    data = load_set("photos")
+    settings = Settings(bits=(8,), ks=(5,), depth=20, seeds=1, training_points=100, queries=20, base=400)
+    folder = export_page(build_bundle(data, settings, methods=["LSH"], wall=3, toy=False), tmp_path).parent
+    seen = cut(data, settings)
+    nearest = ground_truth(seen.base, seen.queries, 1)[0, 0]
+    with watched(browser, folder.as_uri()) as page:
+        open_page(page, folder)
+        figures = page.locator("#detail .photographs figure").all()
+        for figure, place in zip(figures, (seen.query_places[0], seen.base_places[nearest]), strict=True):
+            assert place["picture"].partition(".")[0].replace("_", " ") in figure.inner_text()
+            height, width = read_photograph(place["picture"]).shape[:2]
+            page.wait_for_function(
+                "one => one.complete && one.naturalWidth > 0", arg=figure.locator("img").element_handle()
+            )
+            whole, frame = (figure.locator(part).bounding_box() for part in ("img", ".frame"))
+            across = (frame["x"] + frame["width"] / 2 - whole["x"]) / whole["width"]
+            down = (frame["y"] + frame["height"] / 2 - whole["y"]) / whole["height"]
+            assert (across, down) == pytest.approx((place["x"] / width, place["y"] / height), abs=0.02)
 
 
 def test_a_theme_that_is_chosen_stays(page):

@@ -59,9 +59,12 @@ def test_the_table_is_what_the_index_finds(address, index, vectors):
         page.goto(address)
         page.wait_for_selector(".some-ids .tile")
         assert page.locator("#index option").all_inner_texts() == ["digits", "two"]
+        page.wait_for_selector("#found[aria-busy=false] tbody tr")  # one is answered from the start
+        assert page.inner_text("#found-title") == "The 10 neighbours of vector 0 that the index finds"
         page.fill("#id", str(ID))
         page.press("#id", "Enter")
-        page.wait_for_selector("#found[aria-busy=false] tbody tr")
+        page.wait_for_selector(f"#found-title:has-text('vector {ID}')")
+        assert page.locator("#found thead th").all_inner_texts()[3:5] == ["Euclidean distance", "Hamming distance"]
         page.focus("#candidates")
         page.keyboard.press("Home")  # 10
         page.focus("#k")
@@ -75,7 +78,7 @@ def test_the_table_is_what_the_index_finds(address, index, vectors):
         assert [row[0] != "" for row in rows] == [id in truth for id in expected]
         assert page.locator("#found tr.true").count() == len(truth & set(expected))
         assert "nearest of all vectors" in page.inner_text("#found")
-        page.locator("#found .row-button").nth(1).click()
+        page.locator("#found tbody tr").nth(1).locator("td").last.click()  # anywhere in the row
         page.wait_for_selector("#service-detail .code-strip")
         assert page.locator("#service-detail .mark").count() == apart[expected[1]]
         page.fill("#id", "5000")

@@ -9,6 +9,7 @@ from autojacobin import DataError
 from autojacobin.figures import patches, retrieval
 from autojacobin.figures.patches import mosaic
 from autojacobin.figures.retrieval import QUERY, TRUE_NEIGHBOUR
+from autojacobin.reproduction.settings import SHOWN
 from tests.figures.looking import texts
 
 
@@ -36,11 +37,12 @@ def test_a_mosaic_holds_every_picture_once_in_reading_order():
     colours = np.random.default_rng(0).integers(0, 255, (7, 4, 6, 3), dtype=np.uint8)
     whole = mosaic(colours, columns=3)
     gap = 1
-    assert whole.shape == (3 * (4 + gap) + gap, 3 * (6 + gap) + gap, 3)
+    assert whole.shape == (3 * (4 + gap) + gap, 3 * (6 + gap) + gap, 4)
     for number, patch in enumerate(colours):
         y, x = gap + number // 3 * (4 + gap), gap + number % 3 * (6 + gap)
-        assert np.array_equal(whole[y : y + 4, x : x + 6], patch)
-    assert (whole == 255).all(axis=2).sum() >= whole.shape[0] * whole.shape[1] - 7 * 24
+        assert np.array_equal(whole[y : y + 4, x : x + 6, :3], patch)
+        assert (whole[y : y + 4, x : x + 6, 3] == 255).all()
+    assert (whole[:, :, 3] == 0).sum() == whole.shape[0] * whole.shape[1] - 7 * 24  # the gaps are transparent
 
 
 def test_figure_4_draws_without_repeats_and_by_the_seed():
@@ -49,7 +51,7 @@ def test_figure_4_draws_without_repeats_and_by_the_seed():
     shown = []
     for seed in (0, 0, 1):
         (image,) = patches.draw(pictures.astype(np.uint8), seed).axes[0].images
-        colours = {tuple(pixel) for pixel in np.asarray(image.get_array()).reshape(-1, 3).tolist()} - {(255, 255, 255)}
+        colours = {tuple(pixel) for pixel in np.asarray(image.get_array()).reshape(-1, 4).tolist()} - {(0, 0, 0, 0)}
         assert len(colours) == 196
         shown.append(colours)
     assert shown[0] == shown[1] != shown[2]
@@ -57,7 +59,7 @@ def test_figure_4_draws_without_repeats_and_by_the_seed():
 
 def test_fewer_patches_are_all_shown():
     (image,) = patches.draw(flat_patches(20)).axes[0].images
-    assert set(np.unique(image.get_array())) == {*range(1, 21), 255}
+    assert set(np.unique(image.get_array()[:, :, 0])) == {*range(21)}
 
 
 def test_fractions_and_bytes_give_the_same_picture():
@@ -87,6 +89,13 @@ def test_figure_5_has_an_orange_border_for_each_true_neighbour_and_their_count_i
         orange = borders(axes, TRUE_NEIGHBOUR)
         assert [shade_inside(axes, border) for border in orange] == (np.flatnonzero(is_true) + 1).tolist()
     assert "SIFT10M, 128 bits" in texts(figure)
+
+
+def test_seven_methods_are_shown_in_two_rows():
+    found = {method: (flat_patches(9), [False] * 9) for method in SHOWN}
+    _, *panels = retrieval.draw(np.zeros((8, 8)), flat_patches(9), found).axes
+    rows = [axes.get_subplotspec().rowspan.start for axes in panels]
+    assert rows == [1, 1, 1, 1, 2, 2, 2]
 
 
 def test_borders_touch_neither_their_picture_nor_the_next_one():

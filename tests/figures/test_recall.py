@@ -29,14 +29,14 @@ def test_every_point_of_a_curve_is_near_the_thinned_one(seed, n, rising, toleran
     assert kept[0] == 0
     assert kept[-1] == n - 1
     assert np.all(np.diff(kept) > 0)
-    seen = np.column_stack([np.arange(n) / (n - 1), values])
+    seen = np.column_stack([np.log(np.arange(1, n + 1)) / np.log(n), values])
     assert distance_to_line(seen, seen[kept]).max() <= tolerance + 0.005  # the latter for the gaps between dense points
 
 
 def test_a_long_smooth_curve_keeps_a_few_dozen_points_and_a_straight_one_its_ends():
     kept = simplify_curve(curve(3), 0.0005)
     assert len(kept) < 60
-    assert simplify_curve(np.linspace(0, 1, 10_000), 1e-9).tolist() == [0, 9999]
+    assert simplify_curve(np.log10(np.arange(1, 10_001)) / 4, 1e-9).tolist() == [0, 9999]
     assert simplify_curve(np.array([0.3]), 0.1).tolist() == [0]
     assert np.array_equal(simplify_curve(np.array([0, 1, 0, 1.0]), 0.01), [0, 1, 2, 3])
 
@@ -56,11 +56,34 @@ def test_figure_8_shows_the_curves_as_they_are():
         assert np.array_equal(shown, curves[method][np.asarray(i, dtype=int) - 1])
         assert (i[0], i[-1]) == (1, 10_000)
         assert len(i) < 80
-        flat = np.arange(500, 10_001)  # beyond the steep beginning, where distances are not vertical ones
-        assert np.abs(np.interp(flat, i, shown) - curves[method][flat - 1]).max() < 0.001
+        every = np.arange(1, 10_001)
+        assert np.abs(np.interp(np.log(every), np.log(i), shown) - curves[method]).max() < 0.002
+    assert axes.get_xscale() == "log"
     markers = [set(line.get_xdata()[line.get_markevery()]) for line in axes.lines]
     assert all(len(places) == 5 for places in markers)
     assert not set.intersection(*markers)
+
+
+def test_differences_to_a_reference_are_drawn_with_its_own_recalls():
+    curves = {"ITQ": curve(2, 1000), "AutoJacoBin": curve(2, 1000) + 0.01, "LSH": curve(2, 1000) * 0.2}
+    (axes,) = recall.draw(curves, reference="ITQ").axes
+    by_colour = {line.get_color(): line for line in axes.lines}
+    own, other, low = (by_colour[METHOD_STYLES[name].colour] for name in ("ITQ", "AutoJacoBin", "LSH"))
+    assert set(own.get_ydata()) == {0.0}
+    assert np.allclose(other.get_ydata(), 0.01)
+    assert axes.get_ylim()[0] > low.get_ydata().min()  # a curve far below does not squeeze the others
+    assert axes.get_ylabel() == "Recall@i − ITQ"
+    numbers = [text.get_text() for text in axes.texts]
+    assert numbers == [f"{curves['ITQ'][i - 1]:.2f}".removeprefix("0") for i in (1, 10, 100, 1000)]
+
+
+def test_all_panels_of_a_grid_of_differences_share_limits_that_hold_them():
+    figure = recall_grid.draw(grid((1, 5), (8, 16), ("ITQ", "AutoJacoBin"), K=500), reference="ITQ")
+    limits = {axes.get_ylim() for axes in figure.axes}
+    ((low, high),) = limits
+    for axes in figure.axes:
+        assert all(low <= line.get_ydata().min() <= line.get_ydata().max() <= high for line in axes.lines)
+    assert figure.axes[0].get_ylabel() == "Recall@i − ITQ, k = 1"
 
 
 def test_the_grid_has_a_row_for_each_k_and_a_column_for_each_length(tmp_path):
@@ -71,7 +94,7 @@ def test_the_grid_has_a_row_for_each_k_and_a_column_for_each_length(tmp_path):
     assert legend_of(figure) == [METHOD_STYLES[name].label for name in OF_THE_PAPER]
     assert "GIST1M" in texts(figure)
     _, svg = save(figure, tmp_path, "grid")
-    assert svg.stat().st_size < 300_000
+    assert svg.stat().st_size < 400_000
 
 
 def test_a_method_looks_the_same_in_every_figure():
@@ -116,6 +139,11 @@ def test_a_single_recall_and_numpy_keys_work():
         (lambda: recall.draw({"LSH": ["a"]}), "must be a row of numbers, got list"),
         (lambda: recall.draw({"LSH": [10, 90.0]}), "recalls from 0 to 1, got 90; pass shares, not percent"),
         (lambda: recall.draw({"Mine": [0.1]}), "no style is known for the method 'Mine'"),
+        (lambda: recall.draw({"LSH": [0.1]}, reference="ITQ"), "reference must be one of the methods .*, got 'ITQ'"),
+        (
+            lambda: recall_grid.draw({(1, 64): {"LSH": [0.1]}}, reference="ITQ"),
+            r"curves\[\(1, 64\)\] has no curve of the reference 'ITQ'",
+        ),
         (lambda: recall_grid.draw({}), r"pairs \(k, bits\) to curves by method, got an empty one"),
         (lambda: recall_grid.draw({64: {"LSH": [0.1]}}), r"got the key 64; expected one such as \(100, 64\)"),
         (lambda: recall_grid.draw({(1, 64): {"LSH": [2.0]}}), r"curves\[\(1, 64\)\]\['LSH'\] must hold recalls"),

@@ -1,5 +1,6 @@
 """Files: both kinds, whole or not at all, the same bytes every time, and nothing of matplotlib's own state changed."""
 
+import re
 import struct
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from autojacobin import DataError, StorageError
-from autojacobin.figures import alpha, network, proof, recall, save
+from autojacobin.figures import METHOD_STYLES, alpha, network, proof, recall, save
 from tests.figures.looking import curve
 
 PROGRAM = """
@@ -46,6 +47,28 @@ def test_a_figure_is_written_as_png_and_svg(tmp_path):
     assert b"dc:date" not in svg.read_bytes()
     width, height = struct.unpack(">II", png.read_bytes()[16:24])
     assert (width, height) == (round(3.5 * 300), round(2.3 * 300))  # a column of print at 300 dots an inch
+
+
+def test_an_svg_takes_other_colours_on_a_dark_page(tmp_path):
+    """Every colour has a rule, and what is drawn has enough contrast with the dark ground."""
+    _, svg = save(recall.draw({method: curve(1) for method in METHOD_STYLES}), tmp_path, "f")
+    text = svg.read_text()
+    rules = dict(re.findall(r'\[style\*="(?:fill|stroke): (#\w{6})"\] { \w+: (#\w{6}) !important }', text))
+    drawn = {style.colour.lower() for style in METHOD_STYLES.values()}
+    assert drawn <= set(rules)
+    assert {
+        colour for _, colour in re.findall(r"(fill|stroke): (#\w{6})\b(?!\"\])", text.split("</style>")[-1])
+    } <= set(rules)
+    ground = luminance(rules["#ffffff"])
+    assert ground < 0.02
+    for colour in drawn:
+        assert (luminance(rules[colour]) + 0.05) / (ground + 0.05) > 3, colour
+
+
+def luminance(colour):
+    """Of WCAG 2."""
+    parts = np.array([int(colour[start : start + 2], 16) for start in (1, 3, 5)]) / 255
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
 
 
 def test_another_process_writes_the_same_bytes(tmp_path):

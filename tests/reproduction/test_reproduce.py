@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from autojacobin import DataError, MissingExtraError
-from autojacobin.reproduction import ARTEFACTS, Settings, reproduce
+from autojacobin.reproduction import ARTEFACTS, Settings, Table, reproduce
 from autojacobin.reproduction.paper import stretched, typical
+from autojacobin.reproduction.report import DEFINITIONS
 from autojacobin.reproduction.run import grid
 from autojacobin.reproduction.trials import run_trial
 from tests.reproduction.small import SETTINGS, small_set
@@ -69,6 +70,32 @@ def test_the_report_holds_all_of_it_and_loads_nothing(made):
     for name, artefact in ARTEFACTS.items():
         assert html.escape(artefact.claim) in page
         assert name in made[0].left_out or html.escape(artefact.caption) in page
+
+
+def test_the_report_begins_with_the_verdict_and_the_definitions(made):
+    page = made[0].report.read_text()
+    assert len(made[0].verdict) == 5
+    assert record_of(made)["verdict"] == made[0].verdict
+    places = [page.index(html.escape(text)) for text in (*made[0].verdict, *DEFINITIONS.values())]
+    places += [page.index(f'<section id="{name}">') for name in ARTEFACTS]
+    assert places == sorted(places)
+
+
+def test_a_table_of_ones_own_joins_the_report(tmp_path):
+    first = reproduce(small_set(), tmp_path, SETTINGS, only=["table1"])
+    table = Table("searches", "Searches & times", ("search", "recall"), (("codes alone", "0.5"),))
+    made = first.add_table(table)
+    assert set(made.tables) == {"table1", "searches"}
+    assert (tmp_path / "tables" / "searches.csv").read_text() == table.to_csv()
+    page = made.report.read_text()
+    assert page.index('<section id="table1">') < page.index('<section id="searches"><h2>Searches &amp; times</h2>')
+
+
+def test_figure_10_is_another_name_of_figure_9(tmp_path):
+    settings = Settings(bits=(8,), ks=(1,), depth=100, seeds=1, training_points=100, queries=5)
+    made = reproduce(small_set(), tmp_path, settings, only="fig10")
+    assert set(made.found) == {"fig9"}
+    assert (tmp_path / "figures" / "fig9.svg").exists()
 
 
 def test_the_record_says_what_was_found_and_which_files_are_of_this_run(made):
@@ -194,8 +221,9 @@ def test_only_the_needed_trials_are_run(tmp_path, monkeypatch):
     assert [(trial.method, trial.bits, trial.seed) for trial in ran] == [("AutoJacoBin", 8, 0)]
     assert set(made.tables) == {"table1"}
     assert set(reproduce(small_set(), tmp_path, SETTINGS, only="table1, fig1").tables) == {"table1"}
+    made = reproduce(small_set(), tmp_path, SETTINGS, only="table1")
     assert "small (this run)" in made.tables["table1"].to_text()
-    with pytest.raises(DataError, match="there is no table or figure 'fig99', expected some of: table2"):
+    with pytest.raises(DataError, match="there is no table or figure 'fig99', expected some of: fig1, fig2"):
         reproduce(small_set(), tmp_path, SETTINGS, only=["fig99"])
 
 

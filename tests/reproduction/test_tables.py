@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autojacobin.hashers import find_method
 from autojacobin.reproduction import Table
+from autojacobin.reproduction.report import Report, Section
+from autojacobin.reproduction.settings import every_method
+from tests.explorer.browser import chromium, watched
 
 TABLE = Table("t", "A & B", ("name", "50 %"), (("a_1", "0.9 ± 0.1"), ("b|c", "> 10")), frozenset({(1, 1)}), "A note.")
 
@@ -25,7 +29,7 @@ def test_what_is_level_is_marked_everywhere_but_for_programs():
     assert "a_1   0.9 ± 0.1≈\n" in table.to_text()
     assert "| a_1 | 0.9 ± 0.1 ≈ |" in table.to_markdown()
     assert r"a\_1 & 0.9 $\pm$ 0.1 $\approx$ \\" in table.to_latex()
-    assert "<td>0.9 ± 0.1<i> ≈</i></td>" in table.to_html()
+    assert "<td><i>≈ </i>0.9<small> ± 0.1</small></td>" in table.to_html()
     assert table.to_csv() == TABLE.to_csv()
     assert "≈" not in table.to_csv()
 
@@ -121,3 +125,25 @@ def test_a_table_without_a_note_has_none(form):
     text = getattr(Table("t", "T", ("a",), (("1",),)), form)()
     assert "note" not in text
     assert text.endswith("\n")
+
+
+def test_the_widest_table_fits_a_screen_and_scrolls_with_a_hint_on_a_phone(tmp_path):
+    names = [find_method(name).label for name in every_method()]
+    row = ("(100, 128)", *["0.898 ± 0.003"] * len(names))
+    every = frozenset((0, column) for column in range(1, len(row)))
+    table = Table("t", "All methods", ("(k, bits)", *names), (row,), note="A note.", level=every)
+    page_file = tmp_path / "report.html"
+    page_file.write_text(Report("T", "", ["One."], [Section("t", "T", "", "", "", table)], {}).to_html(), "utf-8")
+    with chromium() as browser, watched(browser, page_file.as_uri()) as page:
+        for width, scrolls in ((1280, False), (390, True)):
+            page.set_viewport_size({"width": width, "height": 800})
+            page.goto(page_file.as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            box = "document.querySelector('.table')"
+            assert page.evaluate(f"{box}.scrollWidth > {box}.clientWidth") == scrolls
+            assert page.locator(".hint").is_visible() == scrolls
+        cells = [cell.bounding_box() for cell in page.locator("td").all()]
+        marks = [mark.bounding_box() for mark in page.locator("td i").all()]
+        for cell, mark in zip(cells, marks, strict=True):  # no mark leaves its own cell
+            assert cell["x"] <= mark["x"]
+            assert mark["x"] + mark["width"] <= cell["x"] + cell["width"]

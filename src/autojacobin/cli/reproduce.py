@@ -9,11 +9,9 @@ import statistics
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -37,11 +35,6 @@ __all__ = ["demo", "reproduce"]
 # m-Recall of all methods and by several distances, recall curves, and retrieved patches.
 _SHOWN = ("quality", "distances", "fig9", "fig5")
 _WIDEST = 110
-_K, _CANDIDATES, _RECALL = 10, 100, 0.95
-_ROUNDS = 3
-
-SearchRow = tuple[str, int | None, float, float]
-"""A search: its name, the number of candidates that are re-ranked, the recall, and the queries per second."""
 
 
 def demo(
@@ -64,6 +57,7 @@ def demo(
     from autojacobin.datasets import load_set
     from autojacobin.index.index import Index
     from autojacobin.reproduction import Settings, reproduce
+    from autojacobin.reproduction.searches import search_table
     from autojacobin.reproduction.settings import cut
 
     started = time.perf_counter()
@@ -99,8 +93,9 @@ def demo(
                 f"{figures['bytes'] / 1e6:.1f} MB in {index.path}, every checksum verified."
             )
             _print(f"The first has the settings that suit the data best, {own.trained_as}.")
-            rows = _search_rows({own.trained_name: index, "binary auto-encoder": other}, chosen, progress)
-    _print_searches(rows, min(_K, len(other)))
+            searches = search_table({own.trained_name: index, "binary auto-encoder": other}, chosen, progress)
+            made = made.add_table(searches)
+    _print_searches(searches)
     _print_next_steps(made, time.perf_counter() - started)
 
 
@@ -142,6 +137,7 @@ def reproduce(
     if quiet:
         return
     lines = [made.tables["table2"].to_text()] if "table2" in made.tables else []
+    lines += made.verdict
     lines += [f"{name}: {sentence}" for name, sentence in made.found.items()]
     lines += [f"{name} was not made: {reason}." for name, reason in made.left_out.items()]
     for line in (*lines, f"The report is {made.report}; tables and figures are beside it."):
@@ -169,45 +165,6 @@ def _index_on_disk(hasher: Hasher, data: VectorSet, folder: Path, progress: Prog
     index = Index.open(folder / "index")
     index.verify()
     return index
-
-
-def _search_rows(indexes: dict[str, Index], data: VectorSet, progress: Progress) -> list[SearchRow]:
-    """Search exactly, and in each index by codes alone, with re-ranking, and for a given recall."""
-    from autojacobin.evaluation import ground_truth, recall_curve
-
-    queries, k = np.asarray(data.queries), min(_K, len(data.base))
-    candidates = min(max(_CANDIDATES, k), len(data.base))
-    progress("searches", 0, 0)
-    exact, truth = _timed(lambda: ground_truth(data.base, queries, k))
-    rows: list[SearchRow] = [("exact distances, no codes", None, 1.0, len(queries) / exact)]
-
-    def search(index: Index, name: str, number: int | None, **how: Any) -> float:
-        seconds, (_, ids) = _timed(lambda: index.search(queries, k, **how))
-        recall = float(recall_curve(ids, truth, k, k)[-1])
-        rows.append((name, number, recall, len(queries) / seconds))
-        return recall
-
-    for name, index in indexes.items():
-        # Codes that are no signs are made for their default distance alone.
-        distances = index.hasher.distances if index.hasher.codes_are_signs else index.hasher.distances[:1]
-        recalls = [search(index, f"{name}, {one}", None, distance=one, rerank=False) for one in distances]
-        for one in distances:
-            search(index, f"{name}, {one}, re-ranked", candidates, distance=one, candidates=candidates)
-        _, best = max(zip(recalls, distances, strict=True))  # by the recall of the codes alone
-        chosen = index.calibrated(k, _RECALL, distance=best).candidates
-        search(index, f"{name}, {best}, recall={_RECALL}", chosen, distance=best, recall=_RECALL)
-    return rows
-
-
-def _timed(task: Callable[[], Any]) -> tuple[float, Any]:
-    """Best time of several rounds, of which the first may have to compile, and the result of the last."""
-    seconds: list[float] = []
-    outcome = None
-    for _ in range(_ROUNDS):
-        start = time.perf_counter()
-        outcome = task()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds), outcome
 
 
 def _print_m_recalls(made: Reproduction, depth: int, seeds: int) -> None:
@@ -249,18 +206,15 @@ def _marked(table: ReportTable, column: int) -> list[str]:
     ]
 
 
-def _print_searches(rows: list[SearchRow], k: int) -> None:
+def _print_searches(searches: ReportTable) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("   search")
-    for title in ("candidates", f"recall@{k}", "queries per second"):
+    for title in searches.header[1:]:
         table.add_column(title, justify="right", no_wrap=True)
-    for name, candidates, recall, rate in rows:
-        table.add_row(f"   {name}", "" if candidates is None else f"{candidates:,}", f"{recall:.3f}", f"{rate:,.0f}")
+    for name, *cells in searches.rows:
+        table.add_row(f"   {name}", *cells)
     print_table(table)
-    _print(
-        f"recall@{k}: the share of the {k} true neighbours among the {k} found. All queries are searched at once. "
-        f"Both codes have the same length. With recall={_RECALL} the index chooses how many candidates it re-ranks."
-    )
+    _print(searches.note)
 
 
 def _print_next_steps(made: Reproduction, seconds: float) -> None:
@@ -270,7 +224,7 @@ def _print_next_steps(made: Reproduction, seconds: float) -> None:
         typer.echo(f"\n{which} was not made: {reason}.")
     typer.echo(
         f"\nMade in {seconds:,.0f} s, in {folder}:\n"
-        "   report.html         tables, recall curves and what each method retrieves; open it in a browser\n"
+        "   report.html         a verdict, tables, recall curves, pictures; open it in a browser\n"
         "   index               codes and vectors on disk, for Index.open and the command line\n"
         "   model.safetensors   what Auto-JacoBin learned, for autojacobin.load\n"
         "   tables, figures     the same as files\n"

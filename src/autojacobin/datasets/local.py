@@ -45,6 +45,9 @@ class VectorSet:
         Ids of the true neighbours in ``base``, nearest first, if they came with the set.
     base_patches, query_patches : array-like of uint8 of shape (n, height, width) or (n, height, width, 3), optional
         The pictures that the vectors describe, in the same order.
+    base_places, query_places : structured array of shape (n,), optional
+        Where these pictures lie in larger ones: the name of the ``picture``, ``x`` and ``y`` of the middle and the
+        ``side``, in pixels.
     source, licence, citation : str
         Where the set is from, under what terms it may be used, and what to cite; empty where that is not known.
     """
@@ -57,6 +60,8 @@ class VectorSet:
     truth: Any = None
     base_patches: Any = None
     query_patches: Any = None
+    base_places: Any = None
+    query_places: Any = None
     source: str = ""
     licence: str = ""
     citation: str = ""

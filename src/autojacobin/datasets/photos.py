@@ -5,6 +5,7 @@ Real data without a download: some fifty thousand features, each with the patch 
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import asdict, dataclass
 from importlib import metadata, resources
@@ -22,10 +23,12 @@ from autojacobin.datasets.pictures import write_features
 from autojacobin.datasets.prepared import open_prepared
 from autojacobin.errors import DataError, MissingExtraError
 
-__all__ = ["PHOTOS", "Recipe", "build_photos", "open_photos"]
+__all__ = ["PHOTOS", "Recipe", "build_photos", "open_photos", "open_places", "read_photograph"]
 
 _FOLDERS = {"scikit-image": ("skimage", "data"), "scikit-learn": ("sklearn", "datasets", "images")}
 _FROM_SCIKIT_LEARN = ("china.jpg", "flower.jpg")
+_FEATURES = "features.csv"
+_SIDE = 6  # of a patch, in sizes of its feature
 _PATCHES = {"base": "base_patches", "queries": "query_patches"}
 
 
@@ -82,6 +85,31 @@ def open_photos(progress: Progress | None = None) -> dict[str, npt.NDArray[Any]]
     return open_prepared("photos", (), about, fill)
 
 
+def open_places(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Give where the patches of ``open_photos()`` lie in their photographs.
+
+    Returns
+    -------
+    places : dict of structured arrays
+        ``base_places`` and ``query_places`` with the fields of :class:`VectorSet`.
+    """
+    rows: dict[str, list[tuple[str, float, float, float]]] = {"base": [], "queries": []}
+    base = arrays["base"]
+    if not isinstance(base, np.memmap) or base.filename is None:
+        return {}  # only those of the cache have a table of features beside them
+    path = Path(str(base.filename)).parent / _FEATURES
+    with path.open(encoding="utf-8", newline="") as stream:
+        for line in csv.DictReader(stream):
+            if line["part"] in rows:
+                place = line["picture"], float(line["x"]), float(line["y"]), _SIDE * float(line["size"])
+                rows[line["part"]].append(place)
+    fields = [("picture", "U40"), ("x", "f4"), ("y", "f4"), ("side", "f4")]
+    return {
+        f"{_PATCHES[part].removesuffix('_patches')}_places": np.array(places, dtype=fields)
+        for part, places in rows.items()
+    }
+
+
 def build_photos(folder: Path, progress: Progress | None = None, *, recipe: Recipe = PHOTOS) -> None:
     """Write the arrays into ``folder``, and ``features.csv``, which says where in which photograph each feature is."""
     parts = _gather(recipe, progress)
@@ -89,7 +117,7 @@ def build_photos(folder: Path, progress: Progress | None = None, *, recipe: Reci
         np.save(folder / f"{name}.npy", part.vectors)
         if name in _PATCHES:
             np.save(folder / f"{_PATCHES[name]}.npy", part.patches)
-    write_features(folder / "features.csv", ((name, part.photographs, part.places) for name, part in parts.items()))
+    write_features(folder / _FEATURES, ((name, part.photographs, part.places) for name, part in parts.items()))
 
 
 @dataclass(frozen=True)
@@ -117,7 +145,7 @@ def _gather(recipe: Recipe, progress: Progress | None) -> dict[str, _Part]:
     for done, (part, name, wanted) in enumerate(photographs):
         if progress is not None:
             progress("describing photographs", done, len(photographs))
-        picture = _read_photograph(name)
+        picture = read_photograph(name)
         features = _unseen(sift(picture, contrast=recipe.contrast, layers=recipe.layers), seen)
         features = features[_evenly_spread(len(features), wanted)]
         patches = cut_patches(picture, features.places, recipe.patch)
@@ -134,7 +162,8 @@ def _gather(recipe: Recipe, progress: Progress | None) -> dict[str, _Part]:
     return {**parts, "train": parts["train"][shuffled]}
 
 
-def _read_photograph(name: str) -> npt.NDArray[np.uint8]:
+def read_photograph(name: str) -> npt.NDArray[np.uint8]:
+    """Read one of the photographs by its name."""
     distribution = "scikit-learn" if name in _FROM_SCIKIT_LEARN else "scikit-image"
     package, *inside = _FOLDERS[distribution]
     try:

@@ -85,9 +85,10 @@ def _digits(entry: Entry, _files: dict[str, Path]) -> VectorSet:
 
 
 def _photos(entry: Entry, _files: dict[str, Path]) -> VectorSet:
-    from autojacobin.datasets.photos import open_photos
+    from autojacobin.datasets.photos import open_photos, open_places
 
-    return _named(entry, **open_photos())
+    arrays = open_photos()
+    return _named(entry, **arrays, **open_places(arrays))
 
 
 def _find_texmex(_entry: Entry, folder: Path) -> dict[str, Path] | None:

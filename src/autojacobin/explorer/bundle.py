@@ -6,7 +6,7 @@ import base64
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +16,26 @@ import numpy.typing as npt
 from autojacobin import __version__
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets import VectorSet, load_set
+from autojacobin.datasets.photos import read_photograph
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.evaluation import ground_truth
-from autojacobin.explorer.retrieved import Retrieved, Sprite, make_sprite, ranks_of, retrieve
+from autojacobin.explorer.retrieved import Retrieved, Sprite, make_photograph, make_sprite, ranks_of, retrieve
 from autojacobin.figures.style import legend_order, style_of
 from autojacobin.figures.toy import train_toy
 from autojacobin.hashers import methods as registered_methods
-from autojacobin.reproduction.settings import CHOSEN, COMPARED, EVERY, Settings, cut, make_hasher
+from autojacobin.reproduction.settings import CHOSEN, EVERY, SHOWN, Settings, cut, make_hasher
 from autojacobin.search import rerank
 from autojacobin.search.arguments import as_count
 from autojacobin.search.distances import DISTANCES
 
 __all__ = ["SHOWN", "Bundle", "build_bundle", "explorer_settings", "open_run"]
 
-SHOWN = (*COMPARED, CHOSEN)
-
-_FORMAT_VERSION = 2
+_FORMAT_VERSION = 3
+_RECOMMENDED = {
+    CHOSEN: "Recommended to start with: Auto-JacoBin as the library trains it by default, with settings that it chose "
+    "on held-out training points. The others are what the paper compares, with the paper's settings. The curves below "
+    "show which one finds most here.",
+}
 _STOPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000)
 _USUAL_BITS = (32, 64, 128)
 _HISTORY = ("cost", "reconstruction", "jacobian", "binary", "contraction", "epoch")
@@ -52,12 +56,15 @@ class Bundle:
         Pictures of the queries; None if the set has none.
     pictures : list of Sprite
         For each query the pictures of its points, in their order; empty if the set has none.
+    photographs : list of Sprite
+        Small copies of the photographs that the pictures lie in; empty if that is not known.
     """
 
     about: dict[str, Any]
     queries: list[dict[str, Any]]
     wall: Sprite | None
     pictures: list[Sprite]
+    photographs: list[Sprite] = field(default_factory=list)
 
 
 def explorer_settings(
@@ -166,13 +173,37 @@ def build_bundle(
             pictures.append(make_sprite(np.asarray(data.base_patches[ids])))
             records[-1]["sprite"] = pictures[-1].layout()
     sheet = make_sprite(np.asarray(data.query_patches[chosen])) if pictures else None
+    photographs = _add_photographs(about, records, data, chosen)
     about["sprite"] = None if sheet is None else {**sheet.layout(), "ending": sheet.ending}
     report("pictures", total, total)
-    return Bundle(about, records, sheet, pictures)
+    return Bundle(about, records, sheet, pictures, photographs)
+
+
+def _add_photographs(
+    about: dict[str, Any], records: list[dict[str, Any]], data: VectorSet, chosen: npt.NDArray[np.int64]
+) -> list[Sprite]:
+    """Add to each record where its query and its points lie in photographs, as shares of their width and height."""
+    about["photographs"] = []
+    if data.base_places is None or data.query_places is None:
+        return []
+    names = sorted({*data.base_places["picture"].tolist(), *data.query_places["picture"].tolist()})
+    photographs = {name: read_photograph(name) for name in names}
+    small = [make_photograph(photograph) for photograph in photographs.values()]
+    about["photographs"] = [{"name": name, "ending": one.ending} for name, one in zip(names, small, strict=True)]
+
+    def shares(place: Any) -> list[float]:
+        height, width = photographs[place["picture"]].shape[:2]
+        parts = np.array([place["x"] / width, place["y"] / height, place["side"] / width])
+        return [names.index(place["picture"]), *_short(parts)]
+
+    for record, row in zip(records, chosen, strict=True):
+        record["query_place"] = shares(data.query_places[row])
+        record["places"] = [shares(place) for place in data.base_places[record["ids"]]]
+    return small
 
 
 def _as_method_names(methods: Sequence[str]) -> list[str]:
-    """Give the names of methods, which may be given by name or label, in the order of legends."""
+    """Give the names of methods, which may be given by name or label: a recommended one, then the order of legends."""
     known = {word.lower(): one.name for one in registered_methods() for word in (one.name, one.label)}
     given = [methods] if isinstance(methods, str) else list(methods)
     wrong = [name for name in given if name.lower() not in known]
@@ -180,7 +211,7 @@ def _as_method_names(methods: Sequence[str]) -> list[str]:
         others = [one.name for one in registered_methods() if one.name not in EVERY]
         names = ", ".join((*EVERY, *others))
         raise DataError(f"there is no method {''.join(wrong[:1])!r}, expected some of: {names}")
-    return legend_order({known[name.lower()] for name in given})
+    return sorted(legend_order({known[name.lower()] for name in given}), key=lambda name: name not in _RECOMMENDED)
 
 
 def _about(
@@ -197,7 +228,10 @@ def _about(
             "queries": len(data.queries),
             "dimension": int(data.base.shape[1]),
         },
-        "methods": [{"name": n, "label": s.label, "colour": s.colour, "dashes": s.dashes} for n, s in styles],
+        "methods": [
+            {"name": n, "label": s.label, "colour": s.colour, "dashes": s.dashes, "note": _RECOMMENDED.get(n, "")}
+            for n, s in styles
+        ],
         "bits": list(settings.bits),
         "stops": stops,
         "k": settings.ks[-1],

@@ -18,10 +18,11 @@ from autojacobin.hashers import Hasher
 from autojacobin.search import rerank
 from autojacobin.search.distances import CodeDistance, distances_of
 
-__all__ = ["Retrieved", "Sprite", "encode_png", "make_sprite", "ranks_of", "retrieve"]
+__all__ = ["Retrieved", "Sprite", "encode_png", "make_photograph", "make_sprite", "ranks_of", "retrieve"]
 
 _COLUMNS = 32
 _LARGEST_SIDE = 64
+_PHOTOGRAPH_SIDE = 300  # pixels of the longer side of a small photograph
 _JPEG_BLOCK = 8
 _JPEG_QUALITY = 85
 
@@ -139,6 +140,17 @@ def make_sprite(patches: Any) -> Sprite:
     jpeg = _encode_jpeg(whole) if height % _JPEG_BLOCK == width % _JPEG_BLOCK == 0 and height > _JPEG_BLOCK else None
     content, ending = (encode_png(whole), "png") if jpeg is None else (jpeg, "jpg")
     return Sprite(content, ending, columns, rows, width, height)
+
+
+def make_photograph(picture: npt.NDArray[np.uint8]) -> Sprite:
+    """Make a small copy of a photograph, as a sprite of one tile."""
+    step = max(1, round(max(picture.shape[:2]) / _PHOTOGRAPH_SIDE))
+    height, width = (side - side % step for side in picture.shape[:2])
+    squares = picture[:height, :width].reshape(height // step, step, width // step, step, *picture.shape[2:])
+    small = squares.mean(axis=(1, 3)).astype(np.uint8)
+    jpeg = _encode_jpeg(small)
+    content, ending = (encode_png(small), "png") if jpeg is None else (jpeg, "jpg")
+    return Sprite(content, ending, 1, 1, small.shape[1], small.shape[0])
 
 
 def encode_png(picture: npt.NDArray[np.uint8]) -> bytes:

@@ -44,14 +44,15 @@ def draw(patches: npt.ArrayLike, seed: int = 0, title: str = "") -> Figure:
 
 
 def mosaic(patches: npt.NDArray[np.uint8], columns: int) -> npt.NDArray[np.uint8]:
-    """Arrange pictures (n, height, width, 3) row by row in one white picture, with gaps between and around them."""
+    """Arrange pictures (n, height, width, 3) row by row in one picture, with transparent gaps around them."""
     n, height, width, _ = patches.shape
     gap = _gap(height)
     rows = -(-n // columns)
-    whole = np.full((rows * (height + gap) + gap, columns * (width + gap) + gap, 3), 255, dtype=np.uint8)
+    whole = np.zeros((rows * (height + gap) + gap, columns * (width + gap) + gap, 4), dtype=np.uint8)
     for number, patch in enumerate(patches):
         y, x = _corner(number, columns, height, width)
-        whole[y : y + height, x : x + width] = patch
+        whole[y : y + height, x : x + width, :3] = patch
+        whole[y : y + height, x : x + width, 3] = 255
     return whole
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.errors import DataError
 from autojacobin.figures.inputs import as_curves
 from autojacobin.figures.style import COLUMN, format_axes, legend_below, new_figure, style_of
 
@@ -15,14 +16,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "draw_curves", "simplify_curve"]
+__all__ = ["draw", "draw_curves", "recall_label", "simplify_curve"]
 
 _TOLERANCE = 0.0005  # a tenth of a point in a panel three inches high
+_LOWEST = -0.15  # the difference at the bottom of a panel; what is lower would squeeze the curves that are close
+_DIGITS = 5.5  # size of the numbers at the top of a panel, in points
 _LONG_LABEL = 13  # longest label with which three columns of the legend fit
 
 
-def draw(curves: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
-    """Draw Recall@i over the number i of retrieved points.
+def draw(curves: Mapping[str, npt.ArrayLike], title: str = "", reference: str | None = None) -> Figure:
+    """Draw Recall@i over the number i of retrieved points, which is on a logarithmic axis.
 
     Parameters
     ----------
@@ -30,52 +33,97 @@ def draw(curves: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
         Recall@1, Recall@2, … of each method, from ``evaluation.recall_curve``.
     title : str
         What was measured: data set, bits, k, seeds.
+    reference : str, optional
+        One of the methods. The figure then shows the differences to its Recall@i, which tell close curves apart, and
+        its Recall@i as numbers at the top.
     """
     checked = as_curves(curves, "curves")
     columns = 2 if any(len(style_of(method).label) > _LONG_LABEL for method in checked) else 3
     figure = new_figure(COLUMN, 2.8 + 0.15 * -(-len(checked) // columns))
     axes = figure.add_subplot()
-    lines = draw_curves(axes, checked, _TOLERANCE, n_markers=5)
-    format_axes(axes, x="number of retrieved points, i", y="Recall@i", title=title)
+    _check_reference(reference, checked)
+    lines = draw_curves(axes, checked, _TOLERANCE, n_markers=5, reference=reference)
+    format_axes(axes, x="number of retrieved points, i", y=recall_label(reference), title=title)
     legend_below(figure, lines, columns=columns)
     return figure
 
 
+def recall_label(reference: str | None) -> str:
+    """Give the label of an axis that shows Recall@i, or differences to that of a reference."""
+    return "Recall@i" if reference is None else f"Recall@i − {style_of(reference).label}"
+
+
 def draw_curves(
-    axes: Axes, curves: dict[str, npt.NDArray[np.float64]], tolerance: float, n_markers: int
+    axes: Axes,
+    curves: dict[str, npt.NDArray[np.float64]],
+    tolerance: float,
+    n_markers: int,
+    reference: str | None = None,
 ) -> dict[str, Any]:
-    """Draw Recall@i over i for each method, and give the lines by label, for a legend.
+    """Draw Recall@i over i for each method, or its difference to a reference, and give the lines by label.
 
     Each curve has ``n_markers`` markers. They are shifted from curve to curve, so that none hides another.
     """
     lines = {}
-    for number, (method, curve) in enumerate(curves.items()):
-        style = style_of(method)
+    if reference is not None:
+        tolerance *= -_LOWEST  # differences are drawn larger by about that much
+    longest = max(map(len, curves.values()))
+    for number, (method, recalls) in enumerate(curves.items()):
+        style, curve = style_of(method), recalls
+        if reference is not None:
+            both = min(len(recalls), len(curves[reference]))
+            curve = recalls[:both] - curves[reference][:both]
         shares = (np.arange(n_markers) + (number + 0.5) / len(curves)) / n_markers
-        marked = np.unique((shares * len(curve)).astype(np.int64))
-        shown = np.union1d(simplify_curve(curve, tolerance), marked)
+        marked = np.unique((len(curve) ** shares).astype(np.int64)) - 1
+        kept = np.union1d(simplify_curve(curve, tolerance), marked)
         (lines[style.label],) = axes.plot(
-            shown + 1,
-            curve[shown],
+            kept + 1,
+            curve[kept],
             **style.line(),
-            markevery=np.searchsorted(shown, marked).tolist(),
+            markevery=np.searchsorted(kept, marked).tolist(),
             zorder=2 + style.width,  # the thicker lines of the paper's own method lie on top
         )
+    axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_xlim(1, max(2, *map(len, curves.values())))
-    axes.set_ylim(0, 1.02)
+    axes.set_xlim(1, max(2, longest))
+    if reference is None:
+        axes.set_ylim(0, 1.02)
+    else:
+        shown = np.concatenate([np.asarray(line.get_ydata()) for line in lines.values()])
+        low, high = min(-0.01, max(_LOWEST, float(shown.min()))), max(0.01, float(shown.max()))
+        axes.set_ylim(low - 0.05 * (high - low), high + 0.25 * (high - low))  # room for the numbers
+        _write_recalls(axes, curves[reference])
     return lines
+
+
+def _write_recalls(axes: Axes, curve: npt.NDArray[np.float64]) -> None:
+    """Write the recalls of the reference at i = 1, 10, 100, … below the top of a panel."""
+    places = 10 ** np.arange(int(np.log10(len(curve))) + 1)
+    for place in places.tolist():
+        align = "left" if place == 1 else "right" if place == len(curve) else "center"
+        axes.annotate(
+            f"{curve[place - 1]:.2f}".removeprefix("0"), (place, 0.97), xycoords=axes.get_xaxis_transform(),
+            ha=align, va="top", fontsize=_DIGITS, color="#707070",
+        )  # fmt: skip
+
+
+def _check_reference(reference: str | None, curves: Mapping[str, Any]) -> None:
+    if reference is not None and reference not in curves:
+        raise DataError(
+            f"reference must be one of the methods that have curves, got {reference!r}; expected one of: "
+            f"{', '.join(curves)}"
+        )
 
 
 def simplify_curve(curve: npt.NDArray[np.float64], tolerance: float) -> npt.NDArray[np.int64]:
     """Choose points of a curve so that the lines between them pass within ``tolerance`` of all its points.
 
-    Distances are those in a square panel, 1 wide and 1 high. The algorithm is that of Ramer, Douglas and Peucker: keep
-    the first and the last point; while a line passes too far from a point between its ends, keep the farthest such
-    point too.
+    Distances are those in a square panel, 1 wide and 1 high, with a logarithmic horizontal axis. The algorithm is that
+    of Ramer, Douglas and Peucker: keep the first and the last point; while a line passes too far from a point between
+    its ends, keep the farthest such point too.
     """
     last = len(curve) - 1
-    points = np.column_stack([np.linspace(0, 1, len(curve)), curve])
+    points = np.column_stack([np.log(np.arange(1, len(curve) + 1)) / np.log(max(2, len(curve))), curve])
     kept = {0, last}
     open_spans = [(0, last)]
     while open_spans:

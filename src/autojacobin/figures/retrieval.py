@@ -21,7 +21,8 @@ __all__ = ["QUERY", "TRUE_NEIGHBOUR", "draw"]
 QUERY, TRUE_NEIGHBOUR = "#CC0000", "#E69F00"  # colours of the borders, red and orange as in the paper
 _TOP_COLUMNS = 25  # four full rows for the query and its 99 neighbours
 _COLUMNS = 11  # nine full rows for 99 retrieved points
-_PANELS_PER_ROW = 3
+_MOST_ROWS = 2  # of panels; with more methods the panels become narrower
+_FEWEST_PER_ROW = 3
 _TITLE_HEIGHT = 0.24
 
 
@@ -56,19 +57,20 @@ def draw(
                 f"{pictures.shape[1]}×{pictures.shape[2]} in {name}; cut them alike"
             )
     top_height = _height(len(truth) + 1, _TOP_COLUMNS, PAGE, height / width)
-    panel_rows = -(-len(found) // _PANELS_PER_ROW)
+    per_row = max(_FEWEST_PER_ROW, -(-len(found) // _MOST_ROWS))
+    panel_rows = -(-len(found) // per_row)
     most = max(len(pictures) for pictures, _ in found.values())
-    panel_height = _height(most, _COLUMNS, PAGE / _PANELS_PER_ROW, height / width)
+    panel_height = _height(most, _COLUMNS, PAGE / per_row, height / width)
     heights = [top_height, *[panel_height] * panel_rows]
     figure = new_figure(PAGE, sum(heights) + (0.3 if title else 0.0))
-    grid = figure.add_gridspec(len(heights), _PANELS_PER_ROW, height_ratios=heights)
+    grid = figure.add_gridspec(len(heights), per_row, height_ratios=heights)
 
     top = figure.add_subplot(grid[0, :])
     draw_tiles(top, np.concatenate([query, truth]), _TOP_COLUMNS)
     draw_border(top, 0, _TOP_COLUMNS, (height, width), QUERY)
     top.set_title(f"query (red border) and its {len(truth)} true nearest neighbours", fontsize=TITLE_SIZE)
     for panel, (method, (pictures, is_true)) in enumerate(found.items()):
-        axes = figure.add_subplot(grid[1 + panel // _PANELS_PER_ROW, panel % _PANELS_PER_ROW])
+        axes = figure.add_subplot(grid[1 + panel // per_row, panel % per_row])
         draw_tiles(axes, pictures, _COLUMNS)
         for number in np.flatnonzero(is_true):
             draw_border(axes, int(number), _COLUMNS, (height, width), TRUE_NEIGHBOUR)

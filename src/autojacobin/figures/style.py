@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import itertools
 import os
+import re
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COLUMN", "FAINT", "INK", "LABEL_SIZE", "METHOD_STYLES", "PAGE", "SMALL_SIZE", "TITLE_SIZE", "MethodStyle",
     "format_axes", "legend_below", "legend_order", "new_figure", "require_matplotlib", "save", "style_of",
+    "with_dark_colours",
 ]  # fmt: skip
 
 COLUMN, PAGE = 3.5, 7.16  # widths in inches, as journals print them
@@ -41,6 +43,9 @@ _FULL_MARKERS = "osDh"  # the other markers fill less of their square and are dr
 _SPARE_MARKERS = "H81"
 _DOTS_PER_INCH = 300
 _svg_salt = threading.Lock()
+_DARK_PAPER, _DARK_INK = (0.08, 0.1, 0.12), (0.9, 0.92, 0.94)  # what white and black become on a dark page
+_GREY = 0.06  # largest difference of red, green and blue in a grey
+_LIGHT = 0.6  # brightness from which a colour is readable on a dark page as it is
 
 
 @dataclass(frozen=True)
@@ -176,6 +181,8 @@ def legend_below(
 def save(figure: Figure, folder: str | os.PathLike[str], name: str) -> tuple[Path, Path]:
     """Write ``figure`` as ``name.png`` and ``name.svg`` into ``folder``, which is made if it does not exist.
 
+    The SVG takes other colours on a dark page.
+
     Both are drawn before either is written, and each replaces an older file in one step. They contain no date and no
     version, so the same data give the same bytes, and version control shows only real changes.
 
@@ -195,7 +202,7 @@ def save(figure: Figure, folder: str | os.PathLike[str], name: str) -> tuple[Pat
         )
     contents = {
         "png": _rendered(figure, "png", {"Software": None}),
-        "svg": _rendered(figure, "svg", {"Date": None, "Creator": None}),
+        "svg": with_dark_colours(_rendered(figure, "svg", {"Date": None, "Creator": None})),
     }
     paths = {ending: Path(folder) / f"{name}.{ending}" for ending in contents}
     try:
@@ -208,6 +215,30 @@ def save(figure: Figure, folder: str | os.PathLike[str], name: str) -> tuple[Pat
             "choose a folder that can be written to"
         ) from error
     return paths["png"], paths["svg"]
+
+
+def with_dark_colours(svg: bytes) -> bytes:
+    """Add rules to an SVG of matplotlib that replace its colours where the page around it is dark.
+
+    White becomes nearly black and black nearly white, with all greys between them. Dark colours become lighter.
+    """
+    colours = sorted(set(re.findall(rb"(fill|stroke): (#[0-9a-f]{6})", svg)))
+    rules = [b"svg { fill: %s }" % _on_dark(b"#000000")]  # matplotlib writes no colour for black letters
+    rules += [
+        b'[style*="%s: %s"] { %s: %s !important }' % (what, colour, what, _on_dark(colour)) for what, colour in colours
+    ]
+    style = b"<style>@media (prefers-color-scheme: dark) {\n%s\n}</style>\n" % b"\n".join(rules)
+    return re.sub(rb"(<svg[^>]*>\n?)", lambda start: start[1] + style, svg, count=1)
+
+
+def _on_dark(colour: bytes) -> bytes:
+    red, green, blue = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
+    if max(red, green, blue) - min(red, green, blue) < _GREY:
+        parts = [light + (dark - light) * red for light, dark in zip(_DARK_INK, _DARK_PAPER, strict=True)]
+    else:
+        white = max(0.0, _LIGHT - (0.3 * red + 0.59 * green + 0.11 * blue))  # as the eye weighs them
+        parts = [part + (1 - part) * white for part in (red, green, blue)]
+    return b"#" + b"".join(b"%02x" % round(255 * part) for part in parts)
 
 
 def _rendered(figure: Figure, ending: str, metadata: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""What a run found, in a sentence or two for each table and figure, to compare with what the paper says.
+"""What a run found: a verdict of a few sentences, and a sentence or two for each table and figure.
 
 Every judgement is computed from the results, and nothing within the noise is called a difference.
 """
@@ -6,10 +6,12 @@ Every judgement is computed from the results, and nothing within the noise is ca
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 import numpy as np
+import numpy.typing as npt
 
-from autojacobin.reproduction import paper
+from autojacobin.reproduction import paper, trials
 from autojacobin.reproduction.paper import BY_DISTANCE, PAPER_SECONDS, label
 from autojacobin.reproduction.results import ASYMMETRICALLY, Results, count_of, surely_better
 from autojacobin.reproduction.settings import ASYMMETRIC, AUTOENCODER, CHOSEN, COMPARED, every_method
@@ -17,76 +19,119 @@ from autojacobin.reproduction.trials import N_PICTURED, alpha_trial
 
 __all__ = [
     "alphas", "cost", "depth_for_90", "distance_m_recalls", "every_m_recall", "m_recalls", "recall_at_1000",
-    "recall_grid", "retrieval", "training_times", "variant_m_recalls", "variants",
+    "recall_grid", "retrieval", "training_times", "variant_m_recalls", "variants", "verdict",
 ]  # fmt: skip
 
 _OWN, _OTHERS = COMPARED[-1], COMPARED[:-1]
 _SETTLED = 20  # steps after which the paper sees hardly any change of the cost
 
 
+def verdict(results: Results, names: Collection[str]) -> list[str]:
+    """Judge the claims of the paper on this set, in at most five sentences.
+
+    ``names`` are the tables and figures that the run has made; a sentence without its table is left out.
+    """
+    sentences = []
+    if {"table2", "quality"} & set(names):
+        rows, ahead, behind = _standing(results)
+        level = rows - ahead - behind.total()
+        sentences.append(
+            f"The paper's claim that Auto-JacoBin has the highest m-Recall is confirmed on {results.data.name} in "
+            f"{ahead} of {count_of(rows, 'row')}, where it is significantly ahead of the five other methods; it is "
+            f"level with the best in {level} and behind in {behind.total()}."
+        )
+    if "fig9" in names:
+        sentences.append(_highest_throughout(results))
+    if "fig8" in names:
+        sentences.append(_first_model(results))
+    if "quality" in names:
+        rows, lost = _chosen_standing(results)
+        sentences.append(
+            f"{label(CHOSEN)}, the library's default, is best or level with the best of all methods in "
+            f"{rows - len(lost)} of {count_of(rows, 'row')}."
+        )
+    if "distances" in names:
+        sentences.append(_autoencoder_standing(results))
+    return sentences
+
+
 def m_recalls(results: Results) -> str:
     """Table II: in how many rows which method is best."""
-    rows = [results.level_with_best(COMPARED, bits, k) for k, bits in _rows(results)]
-    best = sum(winner == _OWN for winner, _ in rows)
-    level = sum(_OWN in near for _, near in rows)
-    alone = sum(winner == _OWN and not near for winner, near in rows)
-    behind = Counter(winner for winner, near in rows if _OWN not in (winner, *near))
-    sentence = f"Auto-JacoBin is best or level with the best in {best + level} of {count_of(len(rows), 'row')}"
-    sentence += f", and ahead of all others beyond the noise in {alone}." if best + level else "."
+    rows, ahead, behind = _standing(results)
+    not_behind = rows - behind.total()
+    sentence = f"Auto-JacoBin is best or level with the best in {not_behind} of {count_of(rows, 'row')}"
+    sentence += f", and significantly ahead of all others in {ahead}." if not_behind else "."
     return f"{sentence} Where it is behind, the best is {_counts(behind)}." if behind else sentence
+
+
+def _standing(results: Results) -> tuple[int, int, Counter[str]]:
+    """Rows of Table II, how often Auto-JacoBin is ahead of all others, and how often each other is ahead of it."""
+    rows = [results.level_with_best(COMPARED, bits, k) for k, bits in _rows(results)]
+    ahead = sum(winner == _OWN and not near for winner, near in rows)
+    return len(rows), ahead, Counter(winner for winner, near in rows if _OWN not in (winner, *near))
 
 
 def every_m_recall(results: Results) -> str:
     """In how many rows Auto-JacoBin with chosen settings is best or better than with the paper's, and where not."""
-    rows = {(k, bits): results.level_with_best(every_method(), bits, k) for k, bits in _rows(results)}
-    lost = {row: best for row, (best, near) in rows.items() if CHOSEN not in (best, *near)}
-    pairs = {row: results.level_with_best((_OWN, CHOSEN), row[1], row[0]) for row in rows}
-    ahead = sum(best == CHOSEN and not near for best, near in pairs.values())
-    behind = sum(best == _OWN and not near for best, near in pairs.values())
+    rows, lost = _chosen_standing(results)
+    pairs = [results.level_with_best((_OWN, CHOSEN), bits, k) for k, bits in _rows(results)]
+    better = sum(best == CHOSEN and not near for best, near in pairs)
+    worse = sum(best == _OWN and not near for best, near in pairs)
     sentence = (
-        "With settings chosen on held-out training points Auto-JacoBin is best or level with the best of all methods "
-        f"in {len(rows) - len(lost)} of {count_of(len(rows), 'row')}; against the paper's settings it is ahead in "
-        f"{ahead} and behind in {behind}, beyond the noise."
+        f"{label(CHOSEN)} is best or level with the best of all methods in {rows - len(lost)} of "
+        f"{count_of(rows, 'row')}. Compared with the paper's settings, it is significantly better in {better} and "
+        f"significantly worse in {worse}."
     )
     if lost:
         where = "; ".join(f"{label(best)} at k = {k}, {bits} bits" for (k, bits), best in lost.items())
-        sentence += f" It is behind: {where}."
+        sentence += f" Where it is behind, the best is: {where}."
     return sentence
+
+
+def _chosen_standing(results: Results) -> tuple[int, dict[tuple[int, int], str]]:
+    """Rows of the table of all methods, and which method is ahead of Auto-JacoBin (chosen) where one is."""
+    rows = {(k, bits): results.level_with_best(every_method(), bits, k) for k, bits in _rows(results)}
+    return len(rows), {row: best for row, (best, near) in rows.items() if CHOSEN not in (best, *near)}
 
 
 def distance_m_recalls(results: Results) -> str:
     """In how many rows the binary auto-encoder is best, and what the asymmetric distance gains over Hamming."""
-    rows = {(k, bits): results.level_with_best(BY_DISTANCE, bits, k) for k, bits in _rows(results)}
-    lost = Counter(best for best, near in rows.values() if AUTOENCODER not in (best, *near))
-    ahead = sum(best == AUTOENCODER and not near for best, near in rows.values())
-    sentence = (
-        f"With its own distance the binary auto-encoder is best or level with the best in {len(rows) - lost.total()} "
-        f"of {count_of(len(rows), 'row')}, and ahead of all others beyond the noise in {ahead}."
-    )
+    sentence = _autoencoder_standing(results)
+    lost = Counter(best for best, near in _by_distance(results) if AUTOENCODER not in (best, *near))
     if lost:
         where = ", ".join(f"{BY_DISTANCE[name]} in {number}" for name, number in lost.most_common())
         sentence += f" Where it is behind, the best is {where}."
     for method in ASYMMETRIC:
-        pairs = [results.level_with_best((method, method + ASYMMETRICALLY), bits, k) for k, bits in rows]
+        pairs = [results.level_with_best((method, method + ASYMMETRICALLY), bits, k) for k, bits in _rows(results)]
         gains = [best != method and not near for best, near in pairs]
         sentence += f" {label(method)} finds more by the asymmetric distance than by Hamming in {_of(gains)}."
     return sentence
 
 
+def _autoencoder_standing(results: Results) -> str:
+    rows = _by_distance(results)
+    level = sum(AUTOENCODER in (best, *near) for best, near in rows)
+    ahead = sum(best == AUTOENCODER and not near for best, near in rows)
+    return (
+        f"With its own distance the binary auto-encoder is best or level with the best in {level} of "
+        f"{count_of(len(rows), 'row')}, and significantly ahead of all others in {ahead}."
+    )
+
+
+def _by_distance(results: Results) -> list[tuple[str, list[str]]]:
+    return [results.level_with_best(BY_DISTANCE, bits, k) for k, bits in _rows(results)]
+
+
 def recall_grid(results: Results) -> str:
     """Figures 9 and 10: the highest curve for most i, and whether bits and k have the effect that the paper reports."""
     highest: Counter[str] = Counter()
-    never_below = 0
     for k, bits in _rows(results):
-        curves = np.array([results.curve(method, bits, k) for method in COMPARED])
-        top = curves == curves.max(axis=0)
+        top = _on_top(results, k, bits)
         alone = (top & (top.sum(axis=0) == 1)).sum(axis=1)  # where several reach the same, none is the highest
         if alone.any():
             highest[COMPARED[int(alone.argmax())]] += 1
-        never_below += bool(top[-1].all())
-    panels = count_of(len(_rows(results)), "panel")
-    found = f"Of {panels}, the highest curve over most i is that of {_counts(highest)}. " if highest else ""
-    found += f"The curve of Auto-JacoBin is nowhere below another in {never_below} of {panels}."
+    found = _highest_throughout(results)
+    found += f" Over most i the highest curve is that of {_counts(highest)}." if highest else ""
     lengths, ks = results.settings.bits, results.settings.ks
     if len(lengths) > 1:
         gains = [
@@ -94,19 +139,27 @@ def recall_grid(results: Results) -> str:
             for method in COMPARED
             for k in ks
         ]
-        found += (
-            f" m-Recall is higher with {lengths[-1]} bits than with {lengths[0]} in {_of(gains)} pairs of method and k."
-        )
+        found += f" m-Recall is higher with {lengths[-1]} bits than with {lengths[0]} in {_of(gains)} cases."
     if len(ks) > 1:
         losses = [
             results.m_recall(method, bits, ks[-1]).mean < results.m_recall(method, bits, ks[0]).mean
             for method in COMPARED
             for bits in lengths
         ]
-        found += (
-            f" m-Recall is lower for k = {ks[-1]} than for k = {ks[0]} in {_of(losses)} pairs of method and length."
-        )
+        found += f" It is lower for k = {ks[-1]} than for k = {ks[0]} in {_of(losses)} cases."
     return found
+
+
+def _highest_throughout(results: Results) -> str:
+    panels = [bool(_on_top(results, k, bits)[-1].all()) for k, bits in _rows(results)]
+    return f"Auto-JacoBin's curve is highest throughout in {sum(panels)} of {count_of(len(panels), 'panel')}."
+
+
+def _on_top(results: Results, k: int, bits: int) -> npt.NDArray[np.bool_]:
+    """Which of the compared methods reach the highest Recall@i, one row per method."""
+    curves = np.array([results.curve(method, bits, k) for method in COMPARED])
+    top: npt.NDArray[np.bool_] = curves == curves.max(axis=0)
+    return top
 
 
 def retrieval(results: Results) -> str:
@@ -118,8 +171,8 @@ def retrieval(results: Results) -> str:
     average = _listed({method: values.mean() for method, values in counts.items()}, ".1f")
     n = count_of(len(results.data.queries), "query", "queries")
     return (
-        f"Of its {N_PICTURED} true neighbours are retrieved: {shown}. On average over {n}: {average}. "
-        "The query shown is the one in the middle by the hits of all methods together."
+        f"Retrieved of the {N_PICTURED} true neighbours of this query: {shown}. On average over {n}: {average}. "
+        "The query shown is the median query by the hits of all methods together."
     )
 
 
@@ -130,7 +183,7 @@ def cost(results: Results) -> str:
     costs = history["cost"] / history["n_points"]
     n = len(costs)
     if n < 2:
-        return "There was a single step, which says nothing of how the cost falls."
+        return "There was a single step, so how the cost falls cannot be judged."
     rises = int(np.count_nonzero(np.diff(costs) > 0))
     steps = count_of(n - 1, "change", "changes")
     found = (
@@ -140,7 +193,7 @@ def cost(results: Results) -> str:
     )
     fall = costs[0] - costs[-1]
     if n <= _SETTLED or fall <= 0:
-        return f"{found} It went from {costs[0]:.4g} to {costs[-1]:.4g} a point."
+        return f"{found} It went from {costs[0]:.4g} to {costs[-1]:.4g} per point."
     late = (costs[_SETTLED - 1] - costs[-1]) / fall
     if late < 0:
         return f"{found} After step {_SETTLED} it fell no further: the last cost is above that of this step."
@@ -160,27 +213,44 @@ def alphas(results: Results) -> str:
             values = results.outcomes[alpha_trial(bits, alpha, settings)].m_recall(k)
             above += mean - other.mean() > noise and surely_better(values, other)
             below += other.mean() - mean > noise and surely_better(other, values)
-    n = count_of(len(settings.bits) * len(settings.alphas), "bar")
-    return (
-        f"m-Recall moves by at most {reach:.3f} over α. Of {n} of Auto-JacoBin, {above} are above NOKMeans beyond the "
-        f"noise and {below} below it."
+    n = count_of(len(settings.bits) * len(settings.alphas), "setting")
+    differ = (
+        f"Of the {n}, {above} {'is' if above == 1 else 'are'} significantly better than NOKMeans and {below} "
+        f"{'is' if below == 1 else 'are'} significantly worse."
+        if above or below
+        else f"None of the {n} differs significantly from NOKMeans."
     )
+    return f"m-Recall moves by at most {reach:.3f} over α. {differ}"
 
 
 def variants(results: Results) -> str:
     """Figure 8: the ranking, and for which share of i Auto-JacoBin is highest."""
     k = paper.k_of_figure_8(results)
-    tried = paper.models(results)
-    values = {method: outcome.m_recall(k) for method, outcome in tried.items()}
-    ranked = sorted(values, key=lambda method: -values[method].mean())
-    level = [label(method) for method in ranked[1:] if not surely_better(values[ranked[0]], values[method])]
-    curves = np.array([outcome.recall_curve(k) for outcome in tried.values()])
+    means = {method: values.mean() for method, values in _by_model(results).items()}
+    curves = np.array([outcome.recall_curve(k) for outcome in paper.models(results).values()])
     on_top = float((curves[0] >= curves.max(axis=0)).mean())
     return (
-        f"By m-Recall: {_listed({method: values[method].mean() for method in ranked}, '.3f')}"
-        + (f"; level with the first: {', '.join(level)}" if level else "; none is level with the first")
-        + f". The curve of Auto-JacoBin is highest at {100 * on_top:.0f} % of the i."
+        f"{_first_model(results)} All by m-Recall: {_listed(means, '.3f')}. Auto-JacoBin's curve is highest at "
+        f"{100 * on_top:.0f} % of the i."
     )
+
+
+def _first_model(results: Results) -> str:
+    values = _by_model(results)
+    first, *others = sorted(values, key=lambda method: -values[method].mean())
+    level = [label(method) for method in others if not surely_better(values[first], values[method])]
+    where = f"at {trials.longest_bits(results.settings)} bits and k = {paper.k_of_figure_8(results)}"
+    return (
+        f"Of the {len(values)} auto-encoder models, {label(first)} has the highest m-Recall {where}, "
+        f"{values[first].mean():.3f}"
+        + (f", level with {' and '.join(level)}" if level else ", significantly ahead of all others")
+        + (f"; Auto-JacoBin reaches {values[_OWN].mean():.3f}." if first != _OWN else ".")
+    )
+
+
+def _by_model(results: Results) -> dict[str, npt.NDArray[np.float64]]:
+    k = paper.k_of_figure_8(results)
+    return {method: outcome.m_recall(k) for method, outcome in paper.models(results).items()}
 
 
 def variant_m_recalls(results: Results) -> str:
@@ -192,7 +262,7 @@ def variant_m_recalls(results: Results) -> str:
     second = [a > b for a, b in zip(means["AutoBin1"], means["CAutoBin"], strict=True)]
     apart = np.ptp(np.array(list(means.values())), axis=0).max()
     return (
-        f"DAutoBin is above AutoBin1 at {_of(first)} k, and AutoBin1 above CAutoBin at {_of(second)}; the three are "
+        f"DAutoBin is above AutoBin1 for {_of(first)} k, and AutoBin1 above CAutoBin for {_of(second)}. The three are "
         f"at most {apart:.3f} apart."
     )
 

@@ -13,7 +13,7 @@ from autojacobin.hashers import find_method
 from autojacobin.reproduction import trials
 from autojacobin.reproduction.report import Table
 from autojacobin.reproduction.results import ASYMMETRICALLY, Results, count_of
-from autojacobin.reproduction.settings import ASYMMETRIC, AUTOENCODER, CHOSEN, COMPARED, every_method
+from autojacobin.reproduction.settings import ASYMMETRIC, AUTOENCODER, CHOSEN, COMPARED, SHOWN, every_method
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,8 +84,8 @@ def _compared(results: Results, name: str, title: str, methods: tuple[str, ...],
         tuple(rows),
         frozenset(bold),
         note=f"{results.seeds_in_words.capitalize()}; {count_of(len(results.data.queries), 'query', 'queries')}. "
-        "Best in bold. ≈: level with it, by a paired test over the queries at 5 %, or within the spread of the seeds."
-        + (_choices(results) if CHOSEN in methods else ""),
+        "The best is in bold. ≈: level with the best, by a paired test over the queries at 5 %, or within the spread "
+        "of the seeds." + (_choices(results) if CHOSEN in methods else ""),
         level=frozenset(near),
     )
 
@@ -112,8 +112,8 @@ def training_times(results: Results) -> Table:
         f"Seconds to train on {n:,} × {D}",
         ("method", *(f"{bits} bits" for bits in results.settings.bits), "paper, 64 bits"),
         tuple(rows),
-        note="The paper: SIFT1M, 10,000 × 128, on the machine of its authors; 2 minutes of Auto-JacoBin's 8 went into "
-        "tangent planes.",
+        note="The paper's times are for SIFT1M, 10,000 × 128, on the machine of its authors; tangent planes took 2 of "
+        "Auto-JacoBin's 8 minutes.",
     )
 
 
@@ -155,14 +155,14 @@ def variant_m_recalls(results: Results) -> Table:
         values = (f"{outcome.m_recall(k).mean():.3f}" for k in results.settings.ks)
         chosen = results.chosen.get(method, {"alpha": trials.PAPER_ALPHA})
         rows.append((label(method), *values, ", ".join(f"{name} = {value:g}" for name, value in chosen.items())))
-    grids = "The grids are the paper's." if results.settings.full_grids else "Of the paper's grids only α was searched."
+    grids = "The grids are the paper's." if results.settings.full_grids else "Only α of the paper's grids was searched."
     return Table(
         "figure-8",
         f"m-Recall of the auto-encoder models on {results.data.name}, {bits} bits, seed 0",
         ("method", *(f"k = {k}" for k in results.settings.ks), "parameters"),
         tuple(rows),
-        note="Parameters of the variants chosen on the training set: a held-out tenth asks, the rest is searched. "
-        + grids,
+        note="The parameters of the variants were chosen on the training set: a tenth of it served as queries, the "
+        "rest as the base. " + grids,
     )
 
 
@@ -221,7 +221,7 @@ def retrieval(results: Results) -> Figure | str:
 def pictured(results: Results) -> tuple[dict[str, Any], dict[str, Any]]:
     """Points that figure 5 shows for each method and query, and which of them are true neighbours."""
     truth, bits = results.truth[:, : trials.N_PICTURED], trials.longest_bits(results.settings)
-    outcomes = {method: results.of(method, bits)[0] for method in COMPARED}
+    outcomes = {method: results.of(method, bits)[0] for method in SHOWN}
     found: dict[str, Any] = {method: outcome.pictured for method, outcome in outcomes.items()}
     return found, {method: (ids[:, :, None] == truth[:, None, :]).any(axis=2) for method, ids in found.items()}
 
@@ -254,7 +254,9 @@ def variants(results: Results) -> Figure:
     """Figure 8."""
     bits, k = trials.longest_bits(results.settings), k_of_figure_8(results)
     curves = {method: outcome.recall_curve(k) for method, outcome in models(results).items()}
-    return figures.recall.draw(curves, title=f"{results.data.name}, {bits} bits, k = {k}, seed 0")
+    return figures.recall.draw(
+        curves, title=f"{results.data.name}, {bits} bits, k = {k}, seed 0", reference="AutoJacoBin"
+    )
 
 
 def k_of_figure_8(results: Results) -> int:
@@ -274,11 +276,12 @@ def recall_grid(results: Results) -> Figure:
     """Figures 9 and 10."""
     settings = results.settings
     curves = {
-        (k, bits): {method: results.curve(method, bits, k) for method in COMPARED}
+        (k, bits): {method: results.curve(method, bits, k) for method in SHOWN}
         for k in settings.ks
         for bits in settings.bits
     }
-    return figures.recall_grid.draw(curves, title=f"{results.data.name}: mean over {results.averaged_over}")
+    title = f"{results.data.name}: mean over {results.averaged_over}"
+    return figures.recall_grid.draw(curves, title=title, reference="ITQ")
 
 
 def stretched(patches: Any) -> Any:

@@ -10,7 +10,7 @@ import platform
 import time
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,8 +23,9 @@ from autojacobin.core.parallel import Progress, usable_cores
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth, m_recall
-from autojacobin.reproduction.artefacts import ARTEFACTS, Artefact
-from autojacobin.reproduction.report import Section, Table, as_page
+from autojacobin.reproduction import findings
+from autojacobin.reproduction.artefacts import ARTEFACTS, SAME, Artefact
+from autojacobin.reproduction.report import Report, Section, Table
 from autojacobin.reproduction.results import Results, Store, count_of
 from autojacobin.reproduction.settings import GRIDS, VARIANTS, Settings, cut, make_hasher
 from autojacobin.reproduction.trials import N_PICTURED, Trial, fingerprint, longest_bits, run_trial, variant_trials
@@ -37,13 +38,43 @@ _K, _DEPTH, _HELD_OUT_SHARE, _FEWEST = 10, 100, 10, 20  # of the search for the 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Outcome of a run: its folder, the report, and by name the tables, the findings, and why others were not made."""
+    """Outcome of a run.
+
+    Attributes
+    ----------
+    folder, report : Path
+        The folder of the results, and the page in it.
+    verdict : list of str
+        How the claims of the paper fare on this set, in at most five sentences.
+    tables : dict of str to Table
+    found : dict of str to str
+        What each table or figure shows, compared with what the paper says.
+    left_out : dict of str to str
+        Why tables or figures were not made.
+    """
 
     folder: Path
     report: Path
+    verdict: list[str]
     tables: dict[str, Table]
     found: dict[str, str]
     left_out: dict[str, str]
+    _page: Report = field(repr=False)
+
+    def add_table(self, table: Table) -> Reproduction:
+        """Write one more table to the folder and to the end of the report.
+
+        Returns
+        -------
+        Reproduction
+            The same run with this table.
+        """
+        store = Store(self.folder)
+        _write_table(store, table)
+        section = Section(table.name, table.title, "", "", "", table)
+        page = replace(self._page, sections=[*self._page.sections, section])
+        store.write(self.report.name, page.to_html())
+        return replace(self, tables={**self.tables, table.name: table}, _page=page)
 
 
 def reproduce(
@@ -68,6 +99,7 @@ def reproduce(
         ``Settings.for_set(data)`` by default.
     only : iterable of str, optional
         Names of tables and figures to make, keys of ``ARTEFACTS``; all by default. The report contains only these.
+        ``fig10`` is another name of ``fig9``: they show the same for two data sets of the paper.
         Files of others stay as an earlier run left them; ``results.json`` lists the files of the last run.
     progress : callable, optional
         Called as ``progress(stage, done, total)``.
@@ -86,10 +118,12 @@ def reproduce(
     left_out = {section.name: section.content for section in sections if isinstance(section.content, str)}
     found = {section.name: section.found for section in sections if section.found}
     about = _about(results, time.perf_counter() - started)
+    verdict = findings.verdict(results, found)
     record = {
         "set": {"name": data.name, "description": data.description, "source": data.source, "licence": data.licence},
         "settings": asdict(settings),
         "about": about,
+        "verdict": verdict,
         "claims": {section.name: section.claim for section in sections if section.claim},
         "found": found,
         "left_out": left_out,
@@ -99,9 +133,9 @@ def reproduce(
     }
     run.store.write("results.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     lead = " ".join([f"{data.description.removesuffix('.')}."] * bool(data.description) + [_sizes(results)])
-    page = as_page(f"Auto-JacoBin on {data.name}", lead, sections, about)
-    report = run.store.write("report.html", page)
-    return Reproduction(Path(folder), report, tables, found, left_out)
+    page = Report(f"Auto-JacoBin on {data.name}", lead, verdict, sections, about)
+    report = run.store.write("report.html", page.to_html())
+    return Reproduction(Path(folder), report, verdict, tables, found, left_out, page)
 
 
 def _check_folder(folder: Path, name: str) -> None:
@@ -120,7 +154,8 @@ def _check_folder(folder: Path, name: str) -> None:
 def _wanted(only: Iterable[str] | None) -> dict[str, Artefact]:
     if only is None:
         return ARTEFACTS
-    names = [name.strip() for name in (only.split(",") if isinstance(only, str) else only)]
+    given = [name.strip() for name in (only.split(",") if isinstance(only, str) else only)]
+    names = [SAME.get(name, name) for name in given]
     for name in names:
         if name not in ARTEFACTS:
             raise DataError(f"there is no table or figure {name!r}, expected some of: {', '.join(ARTEFACTS)}")
@@ -215,8 +250,7 @@ class _Run:
         self.progress("tables and figures", self.done, self.total)
         made: Any = artefact.make(results)
         if isinstance(made, Table):
-            texts = {"txt": made.to_text(), "md": made.to_markdown(), "tex": made.to_latex(), "csv": made.to_csv()}
-            paths = [self.store.write(f"tables/{made.name}.{ending}", text) for ending, text in texts.items()]
+            paths = _write_table(self.store, made)
         elif isinstance(made, str):
             paths = []
         else:
@@ -226,6 +260,11 @@ class _Run:
         self._advance(1, "tables and figures")
         found = artefact.found(results) if paths else ""
         return Section(name, artefact.title, artefact.claim, found, artefact.caption, made)
+
+
+def _write_table(store: Store, table: Table) -> list[Path]:
+    texts = {"txt": table.to_text(), "md": table.to_markdown(), "tex": table.to_latex(), "csv": table.to_csv()}
+    return [store.write(f"tables/{table.name}.{ending}", text) for ending, text in texts.items()]
 
 
 def grid(method: str, settings: Settings) -> list[dict[str, float]]:

@@ -13,13 +13,15 @@ from autojacobin.hashers import Hasher, find_method, methods
 from autojacobin.search.arguments import as_count
 
 __all__ = [
-    "ASYMMETRIC", "AUTOENCODER", "CHOSEN", "COMPARED", "EVERY", "GRIDS", "VARIANTS", "Settings", "cut", "every_method",
-    "make_hasher",
+    "ASYMMETRIC", "AUTOENCODER", "CHOSEN", "COMPARED", "EVERY", "GRIDS", "SHOWN", "VARIANTS", "Settings", "cut",
+    "every_method", "make_hasher",
 ]  # fmt: skip
 
 COMPARED = ("LSH", "SpectralHashing", "ITQ", "OKMeans", "NOKMeans", "AutoJacoBin")
 VARIANTS = ("AutoBin1", "AutoBin2", "DAutoBin", "CAutoBin")
 CHOSEN = "AutoJacoBin (chosen)"
+SHOWN = (*COMPARED, CHOSEN)
+"""The methods in the recall curves, in figure 5 and in the explorer."""
 EVERY = (CHOSEN, COMPARED[-1], *COMPARED[:-1], *VARIANTS)
 """Auto-JacoBin with chosen settings, then the ten methods with the paper's settings.
 
@@ -170,6 +172,8 @@ def cut(data: VectorSet, settings: Settings) -> VectorSet:
         truth=None,
         base_patches=None if data.base_patches is None else data.base_patches[base],
         query_patches=None if data.query_patches is None else data.query_patches[queries],
+        base_places=None if data.base_places is None else data.base_places[base],
+        query_places=None if data.query_places is None else data.query_places[queries],
     )
 
 

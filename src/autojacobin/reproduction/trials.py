@@ -24,6 +24,7 @@ from autojacobin.reproduction.settings import (
     AUTOENCODER,
     CHOSEN,
     COMPARED,
+    SHOWN,
     VARIANTS,
     Settings,
     every_method,
@@ -35,7 +36,7 @@ from autojacobin.search.distances import DISTANCES
 __all__ = [
     "N_PICTURED", "PAPER_ALPHA", "Outcome", "Trial", "alpha_trial", "alpha_trials", "compared_trials",
     "distance_trials", "every_trial", "fingerprint", "first_seed", "longest_bits", "n_looked_at", "run_trial",
-    "variant_trials",
+    "shown_trials", "variant_trials",
 ]  # fmt: skip
 
 PAPER_ALPHA = 0.1
@@ -195,34 +196,40 @@ def fingerprint(data: VectorSet) -> str:
 
 
 def compared_trials(settings: Settings) -> list[Trial]:
-    """Trials of the compared methods with all lengths and seeds; figure 5 shows seed 0 with the longest codes."""
-    return [
-        _default_trial(method, bits, seed, pictured=seed == 0 and bits == longest_bits(settings))
-        for seed in range(settings.seeds)
-        for bits in settings.bits
-        for method in COMPARED
-    ]
+    """Trials of the compared methods with all lengths and seeds."""
+    return _default_trials(COMPARED, settings)
+
+
+def shown_trials(settings: Settings) -> list[Trial]:
+    """Trials of the compared methods and of Auto-JacoBin with chosen settings."""
+    return _default_trials(SHOWN, settings)
 
 
 def every_trial(settings: Settings) -> list[Trial]:
     """Trials of all methods with their defaults."""
-    others = [method for method in every_method() if method not in COMPARED]
-    return compared_trials(settings) + [
-        _default_trial(method, bits, seed)
-        for seed in range(settings.seeds)
-        for bits in settings.bits
-        for method in others
-    ]
+    others = tuple(method for method in every_method() if method not in SHOWN)
+    return shown_trials(settings) + _default_trials(others, settings)
 
 
 def distance_trials(settings: Settings) -> list[Trial]:
     """Trials for the comparison of distances."""
-    autoencoder = [_default_trial(AUTOENCODER, bits, seed) for seed in range(settings.seeds) for bits in settings.bits]
-    return [trial for trial in every_trial(settings) if trial.asymmetric] + autoencoder
+    return _default_trials(ASYMMETRIC, settings) + _default_trials((AUTOENCODER,), settings)
 
 
-def _default_trial(method: str, bits: int, seed: int, *, pictured: bool = False) -> Trial:
-    return Trial(method, bits, seed, pictured=pictured, asymmetric=method in ASYMMETRIC)
+def _default_trials(methods: tuple[str, ...], settings: Settings) -> list[Trial]:
+    """Trials with default parameters; figure 5 shows seed 0 with the longest codes."""
+    return [
+        Trial(
+            method,
+            bits,
+            seed,
+            pictured=method in SHOWN and seed == 0 and bits == longest_bits(settings),
+            asymmetric=method in ASYMMETRIC,
+        )
+        for seed in range(settings.seeds)
+        for bits in settings.bits
+        for method in methods
+    ]
 
 
 def variant_trials(settings: Settings, chosen: dict[str, dict[str, float]]) -> list[Trial]:

@@ -50,8 +50,14 @@ export function distanceChoice(distances) {
   });
 }
 
-// A slider over a list of values; it says in words which one is chosen.
+// A slider over a list of values; it says in words which one is chosen. A single value is only said.
 export function slider({ id, label, values, value, say, choose, hint }) {
+  if (values.length < 2) {
+    const only = element("output", { id }, say(values[0]));
+    const name = element("span", { class: "label" }, label);
+    const node = element("div", { class: "slider" }, element("div", { class: "slider-head" }, name, only));
+    return { node, show: () => {} };
+  }
   const output = element("output", { for: id });
   const input = element("input", { id, type: "range", min: 0, max: values.length - 1, step: 1 });
   const show = (current) => {
@@ -60,7 +66,6 @@ export function slider({ id, label, values, value, say, choose, hint }) {
     input.setAttribute("aria-valuetext", words);
     output.textContent = words;
   };
-  input.disabled = values.length < 2;
   show(value);
   input.addEventListener("input", () => {
     const chosen = values[Number(input.value)];

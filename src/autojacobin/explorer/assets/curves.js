@@ -2,7 +2,7 @@
 
 import { choice } from "./controls.js";
 import { byId, element, fill, svgElement } from "./elements.js";
-import { percent, whole } from "./numbers.js";
+import { counted, percent, whole } from "./numbers.js";
 import { plot, powersOfTen, sample } from "./plot.js";
 import { countTrue, meanRecall } from "./ranking.js";
 import { change, state, watch } from "./state.js";
@@ -47,7 +47,13 @@ function drawCurves(about, data, picture, legend, width) {
     height: HEIGHT,
     label: `Recall over the number of candidates, k = ${state.k}, ${state.bits} bits; the numbers are in the table`,
     x: { from: stops[0], to: last, log: true, ticks: powersOfTen(1, last), say: whole, label: "candidates" },
-    y: { from: 0, to: 1, ticks: [0, 0.2, 0.4, 0.6, 0.8, 1], say: (value) => value.toFixed(1) },
+    y: {
+      from: 0,
+      to: 1,
+      ticks: [0, 0.2, 0.4, 0.6, 0.8, 1],
+      say: (value) => value.toFixed(1),
+      label: `share of the ${state.k} true neighbours (k = ${state.k})`,
+    },
     lines: curves.map(({ method, values }) => ({
       points: values.map((value, i) => [stops[i], value]),
       ...look(method),
@@ -75,7 +81,7 @@ function numbers(curves, stop) {
     ),
   );
   const head = element("tr", null, element("td", null), element("th", { scope: "col" }, "method"),
-    element("th", { scope: "col" }, `recall at ${whole(state.candidates)}`));
+    element("th", { scope: "col" }, `recall, k = ${state.k}, ${counted(state.candidates, "candidate")}`));
   return element("table", { class: "numbers-table" }, element("thead", null, head), element("tbody", null, ...rows));
 }
 

@@ -2,15 +2,20 @@
 
 import { codeStrip, codesOf, differing } from "./codes.js";
 import { byId, element, fill } from "./elements.js";
-import { decimal, whole } from "./numbers.js";
+import { decimal, distanceName, whole } from "./numbers.js";
 import { setPicture, setSheet } from "./points.js";
-import { change, state, watch } from "./state.js";
+import { beside, change, state, watch } from "./state.js";
 
 const HOW =
   "Point at a neighbour, tap it, or go to it with Tab and the arrow keys: its distance, rank and code appear here.";
 const LEGEND =
   "Above the query, below the point. Filled is 1, hollow 0, red where they differ. Bars: how far the query's projection " +
   "is from zero, where its bit changes.";
+
+// Where the detail has a column of its own, the nearest neighbour is in it from the start.
+export function firstLook() {
+  return beside.matches ? 0 : null;
+}
 
 export function startDetail(about, current) {
   const draw = () => drawDetail(about, current.data);
@@ -37,7 +42,7 @@ function drawDetail(about, data) {
     body,
     close,
     pictures(about, data, place),
-    element("div", null, summary(data, place), ranks(about, data, place)),
+    element("div", null, summary(data, place), whereabouts(about, data, place), ranks(about, data, place)),
     element(
       "div",
       null,
@@ -58,6 +63,22 @@ function pictures(about, data, place) {
   setPicture(point, data.sprite, place);
   const caption = (node, text) => element("figure", null, node, element("figcaption", null, text));
   return element("div", { class: "pair" }, caption(query, "query"), caption(point, `point ${data.ids[place]}`));
+}
+
+// The photographs that the query and the point are from, with a frame around each of them.
+function whereabouts(about, data, place) {
+  if (!data.places) return null;
+  const photograph = ([number, x, y, side], whose) => {
+    const { name: file, ending } = about.photographs[number];
+    const name = file.replace(/\.\w+$/, "").replaceAll("_", " ");
+    const picture = element("img", { src: `data/photograph-${number}.${ending}`, alt: `${whose} in ${name}` });
+    const at = { "--x": `${100 * x}%`, "--y": `${100 * y}%`, "--side": `${100 * side}%` };
+    const frame = element("span", { class: "frame", "aria-hidden": "true", ...at });
+    const whole = element("div", { class: "whole" }, picture, frame);
+    return element("figure", null, whole, element("figcaption", null, `${whose} in ${name}`));
+  };
+  const both = [photograph(data.query_place, "query"), photograph(data.places[place], "point")];
+  return element("div", { class: "photographs" }, ...both);
 }
 
 function summary(data, place) {
@@ -84,7 +105,7 @@ function ranks(about, data, place) {
       element("td", null, rank > 0 ? whole(rank) : `> ${whole(last)}`),
       element("td", null, rank > 0 && rank <= state.candidates ? "found" : "–"));
   });
-  const heads = ["method", "of codes", "rank", ""];
+  const heads = ["method", distanceName(state.distance), "rank", ""];
   return element("table", { class: "ranks" },
     element("thead", null, element("tr", null, ...heads.map((text) => element("th", { scope: "col" }, text)))),
     element("tbody", null, ...rows));

@@ -3,7 +3,7 @@
 import { startControls } from "./controls.js";
 import { startCost } from "./cost.js";
 import { startCurves } from "./curves.js";
-import { startDetail } from "./detail.js";
+import { firstLook, startDetail } from "./detail.js";
 import { byId } from "./elements.js";
 import { counted, whole } from "./numbers.js";
 import { startResults } from "./results.js";
@@ -14,18 +14,18 @@ import { startTheme } from "./theme.js";
 import { startToy } from "./toy3d.js";
 import { startWall } from "./wall.js";
 
-const FORMAT = 2;
+const FORMAT = 3;
 
 async function startBundle() {
   const about = await load("about");
   if (about.format !== FORMAT) {
     throw new Error(`The data have format ${about.format}, this page reads ${FORMAT}; export it again.`);
   }
-  const last = about.methods[about.methods.length - 1].name;
+  const [{ name: method }] = about.methods;
   const bits = about.bits[Math.floor((about.bits.length - 1) / 2)];
   const candidates = about.stops.findLast((stop) => stop <= 100) ?? about.stops[0];
   const k = Math.min(20, about.k);
-  const defaults = { query: 0, bits, candidates, k, distance: Object.keys(about.distances)[0], scope: "all", method: last, item: null };
+  const defaults = { query: 0, bits, candidates, k, distance: Object.keys(about.distances)[0], scope: "all", method, item: firstLook() };
   begin(defaults, {
     query: (n) => n in about.wall,
     bits: (n) => about.bits.includes(n),

@@ -13,6 +13,11 @@ export function decimal(x) {
   return DECIMAL.format(Number(x.toPrecision(4)));
 }
 
+// The name of a distance as the head of a column.
+export function distanceName(name) {
+  return `${name[0].toUpperCase()}${name.slice(1)} distance`;
+}
+
 export function percent(share) {
   const digits = share > 0 && share < 0.1 ? 1 : 0;
   return `${(100 * share).toFixed(digits)} %`;

@@ -3,17 +3,19 @@
 import { svgElement } from "./elements.js";
 
 const MARGIN = { left: 46, right: 24, top: 10, bottom: 40 };
+const LABEL = 18; // room for the label of a vertical axis
 
 export function plot({ width, height, x, y, lines, label }) {
+  const left = MARGIN.left + (y.label ? LABEL : 0);
   const viewBox = `0 0 ${width} ${height}`;
   const svg = svgElement("svg", { class: "plot", width, height, viewBox, role: "img", "aria-label": label });
-  const across = scale(x, MARGIN.left, width - MARGIN.right);
+  const across = scale(x, left, width - MARGIN.right);
   const up = scale(y, height - MARGIN.bottom, MARGIN.top);
   const bottom = height - MARGIN.bottom;
   for (const value of y.ticks) {
     svg.append(
-      svgElement("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: up(value), y2: up(value) }),
-      svgElement("text", { class: "tick end", x: MARGIN.left - 6, y: up(value) + 4 }, y.say(value)),
+      svgElement("line", { class: "grid", x1: left, x2: width - MARGIN.right, y1: up(value), y2: up(value) }),
+      svgElement("text", { class: "tick end", x: left - 6, y: up(value) + 4 }, y.say(value)),
     );
   }
   for (const value of x.ticks) {
@@ -23,9 +25,14 @@ export function plot({ width, height, x, y, lines, label }) {
     );
   }
   svg.append(
-    svgElement("text", { class: "axis middle", x: (MARGIN.left + width - MARGIN.right) / 2, y: height - 6 }, x.label),
-    svgElement("line", { class: "frame", x1: MARGIN.left, x2: width - MARGIN.right, y1: bottom, y2: bottom }),
+    svgElement("text", { class: "axis middle", x: (left + width - MARGIN.right) / 2, y: height - 6 }, x.label),
+    svgElement("line", { class: "frame", x1: left, x2: width - MARGIN.right, y1: bottom, y2: bottom }),
   );
+  if (y.label) {
+    const middle = (MARGIN.top + bottom) / 2;
+    const turned = { class: "axis middle", x: 12, y: middle, transform: `rotate(-90 12 ${middle})` };
+    svg.append(svgElement("text", turned, y.label));
+  }
   for (const line of lines) svg.append(drawn(line, across, up));
   return { svg, across, up, top: MARGIN.top, bottom };
 }

@@ -1,17 +1,17 @@
 // The true neighbours, and beside them what each method retrieves.
 
 import { byId, element, fill } from "./elements.js";
-import { counted, decimal, whole } from "./numbers.js";
+import { counted, decimal, distanceName, whole } from "./numbers.js";
 import { pointsTable, setSheet, tile, tileGroup } from "./points.js";
 import { countTrue, retrieved } from "./ranking.js";
-import { change, state, watch } from "./state.js";
-
-const beside = matchMedia("(min-width: 1200px)");
+import { beside, change, state, watch } from "./state.js";
 
 export function startResults(about, current) {
   const truth = truePart(about);
   const panels = about.methods.map((method) => panel(about, method));
   byId("methods").classList.toggle("tables", !about.sprite);
+  const others = about.methods.filter((method) => !method.note).length;
+  byId("methods").classList.toggle("by-three", others % 3 === 0);
   const draw = () => {
     const { data } = current;
     if (!data) return;
@@ -64,10 +64,11 @@ function panel(about, method) {
   const group = points(about, method, method.label);
   const node = element(
     "section",
-    { class: "card panel", "aria-labelledby": id, "data-method": method.name },
+    { class: `card panel${method.note ? " recommended" : ""}`, "aria-labelledby": id, "data-method": method.name },
     element("h3", { id }, element("span", { class: "name" }, method.label), hits),
     share,
     trained,
+    method.note ? element("p", { class: "hint note" }, method.note) : null,
     group.node,
     less,
   );
@@ -103,14 +104,14 @@ function points(about, method, name) {
     return { node: group.node, show };
   }
   const node = element("div");
-  const heads = ["point", "distance", ...(method ? ["of codes", "rank"] : [])];
+  const heads = () => ["point", "Euclidean distance", ...(method ? [distanceName(state.distance), "rank"] : [])];
   const row = (data, place) => ({
     ...item(data, place),
     id: data.ids[place],
     numbers: [data.distances[place], ...(method ? [apart(data, place, method)] : [])],
     rank: method ? ranksOf(data, method)[place] : undefined,
   });
-  return { node, show: (data, places) => fill(node, pointsTable(places.map((place) => row(data, place)), heads)) };
+  return { node, show: (data, places) => fill(node, pointsTable(places.map((place) => row(data, place)), heads())) };
 }
 
 function ranksOf(data, method) {
@@ -124,7 +125,7 @@ function apart(data, place, method) {
 function describe(data, place, method) {
   const truth = `${place < state.k ? `True neighbour ${place + 1}` : "Not a true neighbour"}, point ${data.ids[place]}`;
   if (!method) return truth;
-  const distance = `distance of codes ${decimal(apart(data, place, method))}`;
+  const distance = `${distanceName(state.distance)} ${decimal(apart(data, place, method))}`;
   return `${truth}; ${method.label}: ${distance}, rank ${whole(ranksOf(data, method)[place])}`;
 }
 

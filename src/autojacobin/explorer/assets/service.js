@@ -3,13 +3,12 @@
 import { bitsOf, codeStrip, differing } from "./codes.js";
 import { distanceChoice, slider } from "./controls.js";
 import { byId, element, fill } from "./elements.js";
-import { counted, decimal, whole } from "./numbers.js";
+import { counted, decimal, distanceName, whole } from "./numbers.js";
 import { makeRoving } from "./points.js";
 import { begin, change, state, watch } from "./state.js";
 
 const KS = [1, 2, 3, 5, 10, 20, 50, 100];
 const CANDIDATES = [10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
-const HEADS = ["", "", "id", "distance", "of codes", "rank of code"];
 const NONE =
   "No index here can be asked for neighbours of its own vectors: it takes two of them, in an index that keeps them.";
 
@@ -37,7 +36,7 @@ export async function startService() {
   document.addEventListener("keydown", (event) => event.key === "Escape" && change({ item: null }));
   await drawForm(usable, chosen(), limits);
   drawDetail(chosen());
-  if (state.id !== "") await search(page, chosen(), limits);
+  if (!page.number && state.id !== "") await search(page, chosen(), limits); // the address has an id
 }
 
 async function search(page, index, limits) {
@@ -61,7 +60,7 @@ async function search(page, index, limits) {
 }
 
 function look(event) {
-  const chosen = event.target.closest("[data-id]");
+  const chosen = event.target.closest("[data-id]") ?? event.target.closest("tbody tr")?.querySelector("[data-id]");
   if (chosen) change({ item: chosen.dataset.id });
 }
 
@@ -74,6 +73,7 @@ async function drawForm(usable, index, limits) {
   change({ k: nearest(ks, state.k), candidates: nearest(stops, state.candidates), distance });
   const kept = `${counted(index.vectors, "vector")} of ${counted(index.features, "dimension")}`;
   byId("subtitle").textContent = `${kept} as codes of ${index.bits} bits by ${index.hasher}`;
+  if (state.id === "" && ids.length) change({ id: String(ids[0]) }); // a first answer without a question
   const number = { type: "number", min: 0, step: 1, inputmode: "numeric" };
   const kind = index.ids === "integer" ? number : { type: "text" };
   const input = element("input", { id: "id", required: true, ...kind });
@@ -189,8 +189,9 @@ function drawFound({ rows, reference }) {
   const marked = `In orange the ${hits} that are among the ${rows.length} nearest of ${among}.`;
   const what = counted(rows.length, "neighbour");
   byId("found-title").textContent = `The ${what} of vector ${state.id} that the index finds`;
-  const head = element("tr", null, ...HEADS.map((text) => element("th", { scope: "col" }, text)));
-  const body = element("tbody", null, ...rows.map(tableRow));
+  const heads = ["", "", "id", "Euclidean distance", distanceName(state.distance), "rank by code"];
+  const head = element("tr", null, ...heads.map((text) => element("th", { scope: "col" }, text)));
+  const body = element("tbody", { class: "clickable" }, ...rows.map(tableRow));
   const table = element("table", { class: "points" }, element("thead", null, head), body);
   makeRoving(table);
   fill(byId("found"), element("p", null, marked), element("div", { class: "scroll tall" }, table));

@@ -2,6 +2,9 @@
 
 export const state = {};
 
+// Whether there is room for the detail beside the rest of the page.
+export const beside = matchMedia("(min-width: 1200px)");
+
 const watchers = [];
 const REST = 200; // browsers refuse an address that changes with every step of a slider
 let writing = null;
