@@ -1,4 +1,4 @@
-"""``autojacobin serve`` and ``explore``: the search service, and a page that compares what methods retrieve."""
+"""``autojacobin serve``, ``warm``, ``explore``: the search service, and a page that compares what methods retrieve."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autojacobin.cli.console import single_bar
+from autojacobin.cli.console import print_sentence, single_bar
 from autojacobin.cli.failures import stoppable
-from autojacobin.cli.options import Config, DataFolder, Debug, Threads
+from autojacobin.cli.options import AsJson, Config, DataFolder, Debug, Quiet, Threads
 from autojacobin.errors import DataError
 from autojacobin.service.access import TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, Access, Limits, read_token
 from autojacobin.service.server import DEFAULT_PORT
@@ -22,7 +22,7 @@ from autojacobin.service.server import DEFAULT_PORT
 if TYPE_CHECKING:
     from autojacobin.explorer import Bundle
 
-__all__ = ["explore", "serve"]
+__all__ = ["explore", "serve", "warm"]
 
 _DEFAULTS = Limits()
 
@@ -126,6 +126,21 @@ def _write_token(writable: bool, file: Path | None) -> str | None:
             f"into {WRITE_TOKEN_VARIABLE}"
         )
     return token
+
+
+def warm(quiet: Quiet = False, as_json: AsJson = False, _debug: Debug = False) -> None:
+    """Compile now what later commands, and the service above all, would compile when they need it.
+
+    It is kept in a cache, beside the library or where NUMBA_CACHE_DIR says. The cache is for one kind of CPU; set
+    NUMBA_CPU_NAME, here and later, to share it between machines.
+
+    Example: autojacobin warm
+    """
+    from autojacobin.service.warming import compile_kernels
+
+    with single_bar(quiet=quiet or as_json) as progress:
+        folder = compile_kernels(progress)
+    print_sentence(f"Everything is compiled and kept in {folder}.", {"cache": folder}, quiet=quiet, as_json=as_json)
 
 
 def explore(
