@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import StorageError
-from autojacobin.hashers import LSH, BinaryAutoencoder, Hasher
+from autojacobin.hashers import LSH, BinaryAutoencoder, Hasher, Sign
 from autojacobin.hashers.registry import Method, methods
 from autojacobin.index.index import Index
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
@@ -80,8 +80,8 @@ def _tasks() -> Iterator[tuple[str, _Task]]:
 
 
 def _fit(method: Method, _: Path) -> None:
-    rows = _vectors("float32")[:500]
-    method.make(_WIDTH, seed=0).fit(rows).encode(rows)
+    rows = _vectors("float32")[:400, :16]  # few, because some methods are fitted many times to choose their settings
+    method.make(rows.shape[1] if method.hasher is Sign else 8, seed=0).fit(rows).encode(rows)
 
 
 def _serve(hasher: Hasher, dtype: str, folder: Path, **options: Any) -> None:
