@@ -1,4 +1,4 @@
-"""What an installation brings: the core without the command line, extras that exist, an image, and nginx in front of it."""
+"""What an installation brings: the core without the command line, extras that exist, an image, and nginx."""
 
 import re
 import shutil

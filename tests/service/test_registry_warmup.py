@@ -16,13 +16,21 @@ from autojacobin.service.registry import ServedIndex, kind_of
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_nothing_is_compiled_after_the_service_is_ready(cores):
+    assert compiled_late(cores) == []
+
+
+def test_nothing_is_compiled_for_a_service_after_everything_was_compiled_ahead():
+    assert compiled_late(2, "ahead") == []
+
+
+def compiled_late(cores, *arguments):
     result = subprocess.run(
-        [sys.executable, "-m", "tests.service.compiled_after_ready"],
+        [sys.executable, "-m", "tests.service.compiled_after_ready", *arguments],
         capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
         env={**os.environ, "OMP_NUM_THREADS": str(cores)},
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout) == []
+    return json.loads(result.stdout)
 
 
 class Counting(Index):
