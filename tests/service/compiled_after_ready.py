@@ -2,8 +2,8 @@
 
     python -m tests.service.compiled_after_ready [ahead]
 
-With ``ahead``, everything is compiled as ``autojacobin warm`` does, and what is compiled after that is printed, for searches
-of inverted lists too. A program of its own: in a process that has searched before, much is compiled already.
+With ``ahead``, everything is compiled as ``autojacobin warm`` does, and what is compiled after that is printed, with
+inverted lists too. A program of its own: in a process that has searched before, much is compiled already.
 """
 
 import json
