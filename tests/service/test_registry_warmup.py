@@ -8,10 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba.core.caching import NullCache
 
 from autojacobin import LSH, BinaryAutoencoder, Index
+from autojacobin.errors import StorageError
+from autojacobin.search.kernels.selection import select_smallest
 from autojacobin.service import registry
 from autojacobin.service.registry import ServedIndex, kind_of
+from autojacobin.service.warming import compile_kernels
 
 
 @pytest.mark.parametrize("cores", [1, 2])
@@ -91,3 +95,9 @@ def test_kinds_differ_where_kernels_do(points):
         made(points),
     ]
     assert len({base, *map(kind_of, others)}) == 5
+
+
+def test_compiling_ahead_needs_a_cache_that_can_be_written(monkeypatch):
+    monkeypatch.setattr(select_smallest, "_cache", NullCache())
+    with pytest.raises(StorageError, match="cannot be kept.* set NUMBA_CACHE_DIR to a folder that can"):
+        compile_kernels()

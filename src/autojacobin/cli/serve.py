@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autojacobin.cli.console import print_sentence, single_bar
+from autojacobin.cli.console import single_bar
 from autojacobin.cli.failures import stoppable
-from autojacobin.cli.options import AsJson, Config, DataFolder, Debug, Quiet, Threads
+from autojacobin.cli.options import Config, DataFolder, Debug, Quiet, Threads
 from autojacobin.errors import DataError
 from autojacobin.service.access import TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, Access, Limits, read_token
 from autojacobin.service.server import DEFAULT_PORT
@@ -128,7 +128,7 @@ def _write_token(writable: bool, file: Path | None) -> str | None:
     return token
 
 
-def warm(quiet: Quiet = False, as_json: AsJson = False, _debug: Debug = False) -> None:
+def warm(quiet: Quiet = False, _debug: Debug = False) -> None:
     """Compile now what later commands, and the service above all, would compile when they need it.
 
     It is kept in a cache, beside the library or where NUMBA_CACHE_DIR says. The cache is for one kind of CPU; set
@@ -138,9 +138,10 @@ def warm(quiet: Quiet = False, as_json: AsJson = False, _debug: Debug = False) -
     """
     from autojacobin.service.warming import compile_kernels
 
-    with single_bar(quiet=quiet or as_json) as progress:
-        folder = compile_kernels(progress)
-    print_sentence(f"Everything is compiled and kept in {folder}.", {"cache": folder}, quiet=quiet, as_json=as_json)
+    with single_bar(quiet=quiet) as progress:
+        compile_kernels(progress)
+    if not quiet:
+        typer.echo("Everything is compiled; later commands load it from the cache.")
 
 
 def explore(

@@ -21,15 +21,15 @@ from autojacobin.service.registry import warm_up
 
 __all__ = ["compile_kernels"]
 
-_ROWS, _WIDTH = 3_000, 32
 _DTYPES = ("float32", "float16", "uint8", "float64")
-_BITS = (16, 64)  # codes shorter than a word, and of whole words
+_BITS = (16, 64, 128, 256, 512)  # other lengths up to 512 need the kernels of one of these
+_MANY = 70_000  # enough to estimate radii from a sample
 _LISTS = 8
 
 _Task = Callable[[Path], object]
 
 
-def compile_kernels(progress: Progress | None = None) -> Path:
+def compile_kernels(progress: Progress | None = None) -> None:
     """Fit every method, and build and search indexes of every kind, on a few random vectors.
 
     What that compiles stays in numba's cache, from which later processes load it if they run on the same kind of CPU.
@@ -38,66 +38,68 @@ def compile_kernels(progress: Progress | None = None) -> Path:
     ----------
     progress : callable, optional
         Called as ``progress(stage, done, total)``.
-
-    Returns
-    -------
-    Path
-        The folder of the cache.
     """
-    folder = _cache_folder()
+    _check_cache()
     tasks = list(_tasks())
     with tempfile.TemporaryDirectory(prefix="autojacobin-") as home:
         for done, (stage, task) in enumerate(tasks):
             if progress is not None:
                 progress(stage, done, len(tasks))
             task(Path(home) / str(done))
-    return folder
 
 
-def _cache_folder() -> Path:
+def _check_cache() -> None:
     from autojacobin.search.kernels.selection import select_smallest
 
-    path = select_smallest._cache.cache_path  # type: ignore[attr-defined]
-    if path is None:
+    if select_smallest._cache.cache_path is None:  # type: ignore[attr-defined]
         raise StorageError(
             "what is compiled cannot be kept: neither the folder of the library nor the user's cache can be written; "
             "set NUMBA_CACHE_DIR to a folder that can"
         )
-    return Path(path)
 
 
 def _tasks() -> Iterator[tuple[str, _Task]]:
     for method in methods():
         yield f"compiling {method.label}", partial(_fit, method)
+    for bits in _BITS:
+        yield f"compiling searches among codes of {bits} bits", partial(_search_codes, bits)
     for dtype in _DTYPES:
-        for bits in _BITS:
-            yield f"compiling searches among {dtype} vectors", partial(_serve, LSH(bits, random_state=0), dtype)
-        learned = BinaryAutoencoder(_BITS[-1], random_state=0)
-        yield f"compiling searches among {dtype} vectors", partial(_serve, learned, dtype)
-        yield f"compiling inverted lists of {dtype} vectors", partial(_serve, learned, dtype, partitions=_LISTS)
-    hasher = LSH(_BITS[-1], random_state=0)
-    yield "compiling searches among codes", partial(_serve, hasher, _DTYPES[0], keep_vectors=False)
+        learned = BinaryAutoencoder(64, random_state=0)
+        yield f"compiling searches among {dtype} vectors", partial(_search, LSH(64, random_state=0), None, dtype)
+        yield f"compiling searches among {dtype} vectors", partial(_search, learned, None, dtype)
+        yield f"compiling inverted lists of {dtype} vectors", partial(_search, learned, _LISTS, dtype)
 
 
 def _fit(method: Method, _: Path) -> None:
-    rows = _vectors("float32")[:400, :16]  # few, because some methods are fitted many times to choose their settings
-    method.make(rows.shape[1] if method.hasher is Sign else 8, seed=0).fit(rows).encode(rows)
+    rows = _vectors("float32", 400, 16)  # few, because some methods are fitted many times to choose their settings
+    method.make(16 if method.hasher is Sign else 8, seed=0).fit(rows).encode(rows)
 
 
-def _serve(hasher: Hasher, dtype: str, folder: Path, **options: Any) -> None:
-    """Build an index on disk, of one segment and then of several, and search it as a service does."""
-    rows, limits = _vectors(dtype), Limits()
-    with Index.create(folder, hasher.fit(rows[:1_000]), **options) as index:
+def _search_codes(bits: int, folder: Path) -> None:
+    rows = _vectors("float32", _MANY, 8)
+    with Index.create(folder, LSH(bits, random_state=0).fit(rows[:1_000]), keep_vectors=False) as index:
         index.add(rows)
-        for ids in (None, np.arange(5_000, 5_100)):
-            with Index.open(folder) as served:
-                warm_up(served, max_queries=max(limits.vectors, VECTORS_TOGETHER))
-            index.add(rows[:100], ids=ids)
+    _warm_up(Index.open(folder))
+
+
+def _search(hasher: Hasher, partitions: int | None, dtype: str, folder: Path) -> None:
+    """Search an index in memory, and one on disk, of one segment and then of several."""
+    rows = _vectors(dtype, 3_000, 32)
+    in_memory = Index(hasher.fit(rows[:1_000]), partitions=partitions)
+    in_memory.add(rows)
+    _warm_up(in_memory)
+    in_memory.save(folder)
+    _warm_up(Index.open(folder))
+    with Index.open(folder) as index:
+        index.add(rows[:100], ids=np.arange(5_000, 5_100))
         index.remove(index.ids[:10])
-        with Index.open(folder) as served:
-            warm_up(served, max_queries=1)
+        _warm_up(index)
         index.compact()
 
 
-def _vectors(dtype: str) -> npt.NDArray[Any]:
-    return np.random.default_rng(0).integers(0, 100, size=(_ROWS, _WIDTH)).astype(dtype)
+def _warm_up(index: Index) -> None:
+    warm_up(index, max_queries=max(Limits().vectors, VECTORS_TOGETHER))
+
+
+def _vectors(dtype: str, n: int, width: int) -> npt.NDArray[Any]:
+    return np.random.default_rng(0).integers(0, 100, size=(n, width)).astype(dtype)
