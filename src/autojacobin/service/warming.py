@@ -77,7 +77,7 @@ def _fit(method: Method, _: Path) -> None:
 
 def _search_codes(bits: int, folder: Path) -> None:
     rows = _vectors("float32", _MANY, 8)
-    with Index.create(folder, LSH(bits, random_state=0).fit(rows[:1_000]), keep_vectors=False) as index:
+    with Index.create(folder, LSH(bits, random_state=0).fit(rows[:1_000])) as index:
         index.add(rows)
     _warm_up(Index.open(folder))
 
