@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numba.core.caching import NullCache
+from typer.testing import CliRunner
 
 from autojacobin import LSH, BinaryAutoencoder, Index
+from autojacobin.cli import app
 from autojacobin.errors import StorageError
 from autojacobin.search.kernels.selection import select_smallest
-from autojacobin.service import registry
+from autojacobin.service import registry, warming
 from autojacobin.service.registry import ServedIndex, kind_of
 from autojacobin.service.warming import compile_kernels
 
@@ -101,3 +103,14 @@ def test_compiling_ahead_needs_a_cache_that_can_be_written(monkeypatch):
     monkeypatch.setattr(select_smallest, "_cache", NullCache())
     with pytest.raises(StorageError, match="cannot be kept.* set NUMBA_CACHE_DIR to a folder that can"):
         compile_kernels()
+
+
+def test_the_command_says_what_it_compiles_and_when_it_is_done(monkeypatch):
+    done = []
+    monkeypatch.setattr(warming, "_tasks", lambda: iter([("compiling one thing", done.append)]))
+    result = CliRunner().invoke(app, ["warm"])
+    assert result.exit_code == 0
+    assert "compiling one thing" in result.output
+    assert result.output.endswith("Everything is compiled; later commands load it from the cache.\n")
+    assert len(done) == 1
+    assert CliRunner().invoke(app, ["warm", "--quiet"]).output == ""
