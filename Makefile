@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: test quick browser demo docs lint types pytest bounds fuzz stress format clean
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+
+.PHONY: test quick lowest pythons release browser demo docs lint types pytest bounds fuzz stress format clean
 
 test: lint types pytest
 
@@ -41,6 +43,25 @@ QUICK := tests/test_codes.py tests/search/test_distances.py tests/hashers/test_p
 quick: $(VENV)/.installed
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses auto $(QUICK)
 
+# The same with the lowest versions of all packages, and on other Pythons: make pythons PYTHONS="3.12 3.13"
+export PYTHONS
+lowest pythons:
+	PYTHON='$(PYTHON)' QUICK='$(QUICK)' .ci/quick $@
+
+# Builds dist/, checks it, installs the wheel into an environment of its own and tests it there. It publishes nothing.
+release:
+	@grep -q '^## $(VERSION) ([0-9-]*)$$' CHANGELOG.md || { \
+	    echo 'CHANGELOG.md has no dated heading for version $(VERSION); write: ## $(VERSION) ('$$(date +%F)')'; exit 1; }
+	@grep -A1 '^\[project.urls\]' pyproject.toml | grep -q = || echo 'Note: [project.urls] in pyproject.toml is empty.'
+	rm -rf dist
+	$(PYTHON) -m venv build/packaging
+	build/packaging/bin/pip install --quiet build check-wheel-contents twine
+	build/packaging/bin/python -m build
+	build/packaging/bin/twine check --strict dist/*
+	build/packaging/bin/check-wheel-contents dist/*.whl
+	PYTHON='$(PYTHON)' QUICK='$(QUICK)' .ci/quick release
+	@echo 'dist/ holds version $(VERSION). To publish it: build/packaging/bin/twine upload dist/*'
+
 # The kernels of search and index once more with every array access checked, compiled into a cache of their own.
 bounds: $(VENV)/.installed
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/bounds OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
@@ -67,7 +88,7 @@ clean:
 
 # The demo needs a fraction of what the tests need, and whoever tries the library first should not wait for the rest.
 $(VENV)/.demo-installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[data,figures]'
+	$(BIN)/python -m pip install --quiet --editable '.[cli,data,figures]'
 	touch $@
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python

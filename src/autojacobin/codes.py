@@ -267,7 +267,7 @@ class Codes:
             ) from error
         raise FormatError(
             f"{Path(path)} has codes format {version} and needs a newer library, got one that reads formats up to "
-            f"{_FORMAT_VERSION}; upgrade with: pip install --upgrade autojacobin"
+            f"{_FORMAT_VERSION}; install a newer version"
         )
 
 

@@ -2,14 +2,17 @@
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from autojacobin.core import files
 from autojacobin.errors import IndexLockedError, StorageError
-from autojacobin.index import files, lock, storage
+from autojacobin.index import lock, storage
 from autojacobin.index.array_files import BLOCK_BYTES, ArrayFile, CheckedArray
 from autojacobin.index.files import Files, clear_os_errors
 from autojacobin.index.index import Index
@@ -43,7 +46,7 @@ def as_on_windows(monkeypatch):
     locks = FileLocks()
     monkeypatch.setattr(lock, "fcntl", None)
     monkeypatch.setattr(lock, "msvcrt", locks)
-    monkeypatch.setattr(files, "_HAS_FOLDER_DESCRIPTORS", False)
+    monkeypatch.setattr(files, "HAS_FOLDER_DESCRIPTORS", False)
     monkeypatch.delattr(os, "pwrite")
     return locks
 
@@ -67,6 +70,44 @@ def test_an_index_where_there_is_no_flock_and_no_descriptor_of_a_folder(tmp_path
         with pytest.raises(StorageError, match="LOCK is no longer the file"):
             index.add(vectors(1))
     assert len(state_on_disk(path)) == before + 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks up open files in /proc")
+def test_indexes_models_and_commands_where_there_is_nothing_of_posix(tmp_path):
+    command = [sys.executable, "-m", "tests.index.without_posix", str(tmp_path)]
+    result = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "done\n"), result.stderr
+
+
+def test_a_manifest_that_a_reader_has_open_is_replaced_when_it_is_closed(tmp_path, as_on_windows, monkeypatch):
+    replace, refused = os.replace, []
+
+    def refusing(source, target, **options):
+        if len(refused) < 3:
+            refused.append(target)
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
+        replace(source, target, **options)
+
+    monkeypatch.setattr(os, "replace", refusing)
+    with Index.create(tmp_path / "index", small_hasher()) as index:
+        index.add(vectors(10))
+    assert len(refused) == 3
+    assert len(state_on_disk(tmp_path / "index")) == 10
+
+
+def test_a_file_that_stays_open_elsewhere_is_an_error(tmp_path, as_on_windows, monkeypatch):
+    def refusing(source, target, **options):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
+
+    with Index.create(tmp_path / "index", small_hasher()) as index:
+        index.add(vectors(10))
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "_PAUSE", 0)
+            patch.setattr(os, "replace", refusing)
+            with pytest.raises(StorageError, match=r"permission denied at MANIFEST.json; nothing was changed"):
+                index.add(vectors(5))
+        index.add(vectors(3))
+    assert len(state_on_disk(tmp_path / "index")) == 13
 
 
 def test_a_lock_that_was_never_taken_can_be_released(tmp_path, as_on_windows):

@@ -1,6 +1,9 @@
 """Serves some indexes, waits until they are ready, asks all kinds of things, and prints what had to be compiled then.
 
-A program of its own: in a process that has searched before, much is compiled already.
+    python -m tests.service.compiled_after_ready [ahead]
+
+With ``ahead``, everything is compiled as ``autojacobin warm`` does, and what is compiled after that is printed, with
+inverted lists too. A program of its own: in a process that has searched before, much is compiled already.
 """
 
 import json
@@ -12,21 +15,26 @@ from pathlib import Path
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 
-from autojacobin import LSH, Index
+from autojacobin import LSH, BinaryAutoencoder, Index
 from autojacobin.search.distances import distances_of
 from autojacobin.service import Client, serving
+from autojacobin.service.warming import compile_kernels
 from tests.service.service_process import asked, eventually
 
 WORK = 1_000_000  # vectors times candidates, the limit of the service
 
 
-def main():
-    rng = np.random.default_rng(0)
+def main(ahead):
+    if ahead:
+        compile_kernels()
+    before, rng = compiled(), np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as home:
         indexes = dict(made(Path(home), rng))
+        if ahead:
+            indexes["lists"] = lists(rng)
         with serving(indexes) as address, Client(address, timeout=None, patience=10**6) as client:
             assert eventually(lambda: asked(client, "/readyz"))
-            before = compiled()
+            before = before if ahead else compiled()
             for name, index in indexes.items():
                 ask_all(client, name, index, rng)
             print(json.dumps(sorted(map(str, compiled() - before))))
@@ -45,6 +53,13 @@ def made(home, rng):
     codes = Index(LSH(200, random_state=0).fit(floats), keep_vectors=False)
     codes.add(floats[:9_000])
     yield "codes", codes
+
+
+def lists(rng):
+    floats = rng.normal(size=(3_000, 24)).astype(np.float32)
+    index = Index(BinaryAutoencoder(48, random_state=0).fit(floats), partitions=16)
+    index.add(floats)
+    return index
 
 
 def ask_all(client, name, index, rng):
@@ -77,4 +92,4 @@ def compiled():
 
 
 if __name__ == "__main__":
-    main()
+    main(ahead=sys.argv[1:] == ["ahead"])

@@ -8,21 +8,35 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba.core.caching import NullCache
+from typer.testing import CliRunner
 
 from autojacobin import LSH, BinaryAutoencoder, Index
-from autojacobin.service import registry
+from autojacobin.cli import app
+from autojacobin.errors import StorageError
+from autojacobin.search.kernels.selection import select_smallest
+from autojacobin.service import registry, warming
 from autojacobin.service.registry import ServedIndex, kind_of
+from autojacobin.service.warming import compile_kernels
 
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_nothing_is_compiled_after_the_service_is_ready(cores):
+    assert compiled_late(cores) == []
+
+
+def test_nothing_is_compiled_for_a_service_after_everything_was_compiled_ahead():
+    assert compiled_late(2, "ahead") == []
+
+
+def compiled_late(cores, *arguments):
     result = subprocess.run(
-        [sys.executable, "-m", "tests.service.compiled_after_ready"],
+        [sys.executable, "-m", "tests.service.compiled_after_ready", *arguments],
         capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
         env={**os.environ, "OMP_NUM_THREADS": str(cores)},
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout) == []
+    return json.loads(result.stdout)
 
 
 class Counting(Index):
@@ -83,3 +97,20 @@ def test_kinds_differ_where_kernels_do(points):
         made(points),
     ]
     assert len({base, *map(kind_of, others)}) == 5
+
+
+def test_compiling_ahead_needs_a_cache_that_can_be_written(monkeypatch):
+    monkeypatch.setattr(select_smallest, "_cache", NullCache())
+    with pytest.raises(StorageError, match="cannot be kept.* set NUMBA_CACHE_DIR to a folder that can"):
+        compile_kernels()
+
+
+def test_the_command_says_what_it_compiles_and_when_it_is_done(monkeypatch):
+    done = []
+    monkeypatch.setattr(warming, "_tasks", lambda: iter([("compiling one thing", done.append)]))
+    result = CliRunner().invoke(app, ["warm"])
+    assert result.exit_code == 0
+    assert "compiling one thing" in result.output
+    assert result.output.endswith("Everything is compiled; later commands load it from the cache.\n")
+    assert len(done) == 1
+    assert CliRunner().invoke(app, ["warm", "--quiet"]).output == ""

@@ -1,5 +1,19 @@
 """The command line: composed from the library, with no logic of its own."""
 
-from autojacobin.cli.program import app, main
+import sys
+
+from autojacobin.errors import MissingExtraError
+
+try:
+    from autojacobin.cli.program import app, main
+except ModuleNotFoundError as error:
+    if error.name not in ("typer", "rich"):
+        raise
+    _missing = MissingExtraError(error.name, "cli", "the command line")
+
+    def main() -> None:
+        """End with the command that installs what is missing."""
+        sys.exit(f"autojacobin: {_missing}")
+
 
 __all__ = ["app", "main"]

@@ -16,7 +16,7 @@ from autojacobin.cli.models import encode, train
 from autojacobin.cli.options import Debug
 from autojacobin.cli.reproduce import demo, reproduce
 from autojacobin.cli.search import evaluate, search
-from autojacobin.cli.serve import explore, serve
+from autojacobin.cli.serve import explore, serve, warm
 
 __all__ = ["app", "main"]
 
@@ -48,7 +48,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _panel, _commands in {**_PANELS, _SERVE: (serve,)}.items():
+for _panel, _commands in {**_PANELS, _SERVE: (serve, warm)}.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel)(_command)
 for _name, (_group, _panel) in _GROUPS.items():

@@ -1,4 +1,4 @@
-"""``autojacobin serve`` and ``explore``: the search service, and a page that compares what methods retrieve."""
+"""``autojacobin serve``, ``warm``, ``explore``: the search service, and a page that compares what methods retrieve."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 
 from autojacobin.cli.console import single_bar
 from autojacobin.cli.failures import stoppable
-from autojacobin.cli.options import Config, DataFolder, Debug, Threads
+from autojacobin.cli.options import Config, DataFolder, Debug, Quiet, Threads
 from autojacobin.errors import DataError
 from autojacobin.service.access import TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, Access, Limits, read_token
 from autojacobin.service.server import DEFAULT_PORT
@@ -22,7 +22,7 @@ from autojacobin.service.server import DEFAULT_PORT
 if TYPE_CHECKING:
     from autojacobin.explorer import Bundle
 
-__all__ = ["explore", "serve"]
+__all__ = ["explore", "serve", "warm"]
 
 _DEFAULTS = Limits()
 
@@ -126,6 +126,22 @@ def _write_token(writable: bool, file: Path | None) -> str | None:
             f"into {WRITE_TOKEN_VARIABLE}"
         )
     return token
+
+
+def warm(quiet: Quiet = False, _debug: Debug = False) -> None:
+    """Compile now what later commands, and the service above all, would compile when they need it.
+
+    It is kept in a cache, beside the library or where NUMBA_CACHE_DIR says. The cache is for one kind of CPU; set
+    NUMBA_CPU_NAME, here and later, to share it between machines.
+
+    Example: autojacobin warm
+    """
+    from autojacobin.service.warming import compile_kernels
+
+    with single_bar(quiet=quiet) as progress:
+        compile_kernels(progress)
+    if not quiet:
+        typer.echo("Everything is compiled; later commands load it from the cache.")
 
 
 def explore(

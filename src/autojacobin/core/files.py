@@ -10,14 +10,29 @@ import os
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from autojacobin.errors import AutoJacobinError, StorageError
 
-__all__ = ["atomic_writer", "clear_os_errors", "os_reason", "whole_folder", "write_atomically"]
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = [
+    "HAS_FOLDER_DESCRIPTORS", "atomic_writer", "clear_os_errors", "os_reason", "patiently", "sync", "sync_folder",
+    "whole_folder", "write_atomically",
+]  # fmt: skip
+
+T = TypeVar("T")
+
+HAS_FOLDER_DESCRIPTORS = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")  # everywhere but on Windows
+F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+_MOST_TRIES, _PAUSE = 100, 0.02
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite: bool = True) -> None:
@@ -48,13 +63,13 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with open(temporary, "r+b") as stream:
             yield stream
             stream.flush()
-            os.fsync(stream.fileno())
+            sync(stream.fileno())
         os.chmod(temporary, _usual_mode())
-        os.replace(temporary, target)
+        patiently(lambda: os.replace(temporary, target))
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 @contextmanager
@@ -71,10 +86,10 @@ def whole_folder(target: Path, remedy: str) -> Iterator[Path]:
         try:
             yield temporary
             for file in temporary.rglob("*"):
-                _sync_folder(file) if file.is_dir() else _sync_file(file)
-            _sync_folder(temporary)
+                sync_folder(file) if file.is_dir() else _sync_file(file)
+            sync_folder(temporary)
             _move(temporary, target)
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     except (FileExistsError, StorageError):
@@ -121,9 +136,39 @@ def _move(temporary: Path, target: Path) -> None:
         raise
 
 
+def patiently(operation: Callable[[], T]) -> T:
+    """Open or replace a file; on Windows, where this fails while another process has it open, for two seconds."""
+    for _ in range(0 if HAS_FOLDER_DESCRIPTORS else _MOST_TRIES):
+        try:
+            return operation()
+        except PermissionError:
+            time.sleep(_PAUSE)
+    return operation()
+
+
+def sync(descriptor: int) -> None:
+    """Bring the content of a file, or the names in a folder, to the disk."""
+    if F_FULLFSYNC is not None:  # on macOS, fsync leaves the data in the memory of the disk itself
+        with suppress(OSError):  # of a file system that has no such operation
+            fcntl.fcntl(descriptor, F_FULLFSYNC)
+            return
+    os.fsync(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk; Windows does that by itself, but does not say when."""
+    if not HAS_FOLDER_DESCRIPTORS:
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _sync_file(file: Path) -> None:
     with file.open("rb+") as stream:
-        os.fsync(stream.fileno())
+        sync(stream.fileno())
 
 
 def _usual_mode() -> int:
@@ -131,13 +176,3 @@ def _usual_mode() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":  # Windows cannot open a folder, and its rename is durable by itself
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -211,6 +211,6 @@ def _too_new(path: str | os.PathLike[str], format_version: int, name: str) -> Fo
     register = f", or import the module that registers {name}" if format_version <= FORMAT_VERSION else ""
     return FormatError(
         f"{Path(path)} needs a newer library, got format {format_version}, class {name}, while autojacobin "
-        f"{version('autojacobin')} reads formats up to {FORMAT_VERSION}; upgrade with: "
-        f"pip install --upgrade autojacobin{register}"
+        f"{version('autojacobin')} reads formats up to {FORMAT_VERSION}; install a newer "
+        f"version{register}"
     )

@@ -398,5 +398,5 @@ def too_new(path: Path, version: int) -> FormatError:
     """Error for a file of a later format."""
     return FormatError(
         f"{path} needs a newer library, got index format {version}, while this one reads formats up to "
-        f"{FORMAT_VERSION}; upgrade with: pip install --upgrade autojacobin"
+        f"{FORMAT_VERSION}; install a newer version"
     )

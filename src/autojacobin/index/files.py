@@ -9,24 +9,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO
 
 from autojacobin.core import files
 from autojacobin.errors import StorageError
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 __all__ = ["Files", "clear_os_errors", "same_file"]
 
 _BINARY = getattr(os, "O_BINARY", 0)
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0)  # a pipe under the name of a file must not block the reader
-F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
-_HAS_FOLDER_DESCRIPTORS = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
 
 
 class Files:
@@ -40,7 +33,7 @@ class Files:
     def hold(self) -> None:
         """Keep to the folder that is at the path now, wherever it is moved."""
         self.release()
-        if _HAS_FOLDER_DESCRIPTORS:
+        if files.HAS_FOLDER_DESCRIPTORS:
             self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
 
     def release(self) -> None:
@@ -67,11 +60,12 @@ class Files:
 
     def sync(self, descriptor: int) -> None:
         """Bring a file's content to the disk."""
-        _sync(descriptor)
+        files.sync(descriptor)
 
     def rename(self, source: str, target: str) -> None:
         """Give a file another's name, in one step."""
-        os.replace(self._at(source), self._at(target), src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        folder = self._folder
+        files.patiently(lambda: os.replace(self._at(source), self._at(target), src_dir_fd=folder, dst_dir_fd=folder))
 
     def unlink(self, name: str) -> None:
         """Delete a file."""
@@ -79,16 +73,10 @@ class Files:
 
     def sync_folder(self) -> None:
         """Bring the names in the folder to the disk."""
-        if not _HAS_FOLDER_DESCRIPTORS:  # Windows cannot open a folder, and brings names to the disk by itself
-            return
         if self._folder is not None:
-            _sync(self._folder)
-            return
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            _sync(descriptor)
-        finally:
-            os.close(descriptor)
+            files.sync(self._folder)
+        else:
+            files.sync_folder(self.path)
 
     # Reading
 
@@ -96,7 +84,7 @@ class Files:
         """Open a file for reading."""
 
         def opener(path: str, flags: int) -> int:
-            return os.open(path, flags | _NO_WAITING, dir_fd=self._folder)
+            return files.patiently(lambda: os.open(path, flags | _NO_WAITING, dir_fd=self._folder))
 
         stream = open(self._at(name), "rb", opener=opener)  # noqa: SIM115
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
@@ -124,14 +112,6 @@ class Files:
 def same_file(one: os.stat_result, other: os.stat_result) -> bool:
     """Whether two statuses are those of one file."""
     return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
-
-
-def _sync(descriptor: int) -> None:
-    if F_FULLFSYNC is not None:  # on macOS, fsync leaves the data in the memory of the disk itself
-        with suppress(OSError):  # of a file system that has no such operation
-            fcntl.fcntl(descriptor, F_FULLFSYNC)
-            return
-    os.fsync(descriptor)
 
 
 def _write_at(descriptor: int, content: memoryview, offset: int) -> int:

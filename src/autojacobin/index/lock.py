@@ -24,7 +24,9 @@ except ImportError:  # everywhere else
 __all__ = ["LOCK_NAME", "WriterLock"]
 
 LOCK_NAME = "LOCK"
-_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_FLAGS = os.O_RDWR | os.O_CREAT
+for _name in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK"):  # none of which every system has
+    _FLAGS |= getattr(os, _name, 0)
 _LOCKED_BYTE = 2**30  # Windows locks bytes, which others then cannot read; this one is beyond the process number
 _MOST_TRIES = 100
 

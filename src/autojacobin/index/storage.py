@@ -143,7 +143,7 @@ class FolderStore:
             if manifest is None:
                 with suppress(FileNotFoundError):
                     self.files.unlink(MANIFEST_NAME)
-            else:
+            elif self.read_manifest() != manifest:
                 self._write_file(_MANIFEST_PART, manifest)
                 self.files.rename(_MANIFEST_PART, MANIFEST_NAME)
             self.files.sync_folder()
