@@ -49,6 +49,11 @@ def test_the_commands_run_one_after_the_other(page, tmp_path, monkeypatch):
     np.save("base.npy", vectors[:400])
     np.save("queries.npy", vectors[1500:1520])
     commands = [words for words in commands_of(ROOT / page) if words[0] == "autojacobin"]
+    for words in commands_of(ROOT / page):
+        if words[0] == "python":  # makes the same files
+            subprocess.run([sys.executable, *words[1:]], check=True)
+            assert np.array_equal(np.load("base.npy"), vectors[:400])
+            assert np.array_equal(np.load("queries.npy"), vectors[1500:1520])
     assert len(commands) == 4
     for words in commands:
         app(words[1:], standalone_mode=False)
@@ -62,7 +67,7 @@ def test_commands_of_the_readme_are_there():
     known = {command.name or command.callback.__name__ for command in app.registered_commands}
     known |= {group.name for group in app.registered_groups}
     for words in commands_of(ROOT / "README.md"):
-        assert words[0] in ("autojacobin", "make")
+        assert words[0] in ("autojacobin", "make", "python")
         if words[0] == "autojacobin":
             assert words[1] in known
 
