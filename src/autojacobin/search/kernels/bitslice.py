@@ -54,7 +54,7 @@ from autojacobin.search.kernels.simd import (
 
 __all__ = [
     "CODES_PER_CHUNK", "SlicedQueries", "can_be_sliced", "mark_near", "set_start", "slice_chunk", "slice_queries",
-    "slice_tile", "write_margins",
+    "write_margins",
 ]  # fmt: skip
 
 CODES_PER_CHUNK = 64 * WORDS
@@ -81,8 +81,8 @@ class SlicedQueries(NamedTuple):
         As long as a query has lists and a sum has bits; the compiler knows the length of a tuple.
     slices : array of uint64, shape (chunks, rows, 8)
         Memory for the slices.
-    all_bits : array of uint16, shape (1, n_bits)
-        The rows of all bits.
+    all_bits, all_ends : arrays of uint16 and int64, shapes (1, n_bits) and (1, 1)
+        The rows of all bits, as the list of one query.
     """
 
     rows: npt.NDArray[np.uint16]
@@ -93,6 +93,7 @@ class SlicedQueries(NamedTuple):
     width: tuple[int, ...]
     slices: npt.NDArray[np.uint64]
     all_bits: npt.NDArray[np.uint16]
+    all_ends: npt.NDArray[np.int64]
 
     def with_chunks(self, chunks: int) -> SlicedQueries:
         """Give the same queries with memory for another number of chunks."""
@@ -131,6 +132,7 @@ def slice_queries(queries: Any, planes: Any, n_levels: int, codes_per_tile: int)
         (0,) * width,
         _empty_slices(codes_per_tile // CODES_PER_CHUNK, n_bits, n_rows),
         WORDS * np.arange(n_bits, dtype=np.uint16)[None],
+        np.full((1, 1), n_bits, dtype=np.int64),
     )
 
 
@@ -170,7 +172,7 @@ def _list_agreeing(queries: Any, planes: Any, rows: Any, ends: Any) -> None:
             ends[q, level] = count
 
 
-@kernel
+@kernel(inner=True)
 def _fill_up(rows: Any, q: int, count: int, n_bits: int) -> int:
     """Fill a list with the row of zeros up to a multiple of eight."""
     while count % _FEWER_ROWS:
@@ -179,21 +181,14 @@ def _fill_up(rows: Any, q: int, count: int, n_bits: int) -> int:
     return count
 
 
-@kernel
+@kernel(inner=True)
 def set_start(starts: Any, q: int, number: int) -> None:
     """Let the sums of query ``q`` start with ``number``."""
     for i in range(starts.shape[1]):
         starts[q, i] = np.uint64(-((number >> i) & 1))
 
 
-@kernel
-def slice_tile(words: Any, t: int, sliced: Any) -> None:
-    """Transpose tile ``t`` chunk by chunk."""
-    for c in range(sliced.slices.shape[0]):
-        slice_chunk(words, t, c, sliced, c)
-
-
-@kernel
+@kernel(inner=True)
 def slice_chunk(words: Any, t: int, c: int, sliced: Any, slot: int) -> None:
     """Transpose chunk ``c`` of tile ``t`` into a slot of the slices, and fill the rows that follow the bits."""
     use_wide_registers()
@@ -206,7 +201,7 @@ def slice_chunk(words: Any, t: int, c: int, sliced: Any, slot: int) -> None:
             for i in range(WORDS):
                 slices[slot, n_bits + 1 + b, i] = ~slices[slot, b, i]
     else:
-        _append_counts(sliced, slot, np.full((1, 1), n_bits))
+        _append_counts(sliced, slot)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -233,18 +228,24 @@ def _transpose(typing_context: Any, words: Any, t: Any, c: Any, w: Any, slices: 
         first = builder.add(builder.mul(slot, rows), builder.mul(number, WORD(64)))
         target = builder.gep(target_array.data, [builder.mul(first, WORD(WORDS))])
 
-        def store_rows(numbers: range, vectors: list[Any]) -> None:
+        def store_rows(numbers: list[Any], vectors: list[Any]) -> None:
             for p, vector in zip(numbers, vectors, strict=True):
-                store(builder, vector, builder.gep(target, [WORD(WORDS * p)]))
+                store(builder, vector, builder.gep(target, [builder.mul(p, WORD(WORDS))]))
 
-        for start in range(8):
-            numbers = range(start, 64, 8)
-            loaded = [load(builder, builder.gep(source, [builder.mul(WORD(p), groups)])) for p in numbers]
+        def exchange_far(start: Any, _: list[Any]) -> list[Any]:
+            numbers = [builder.add(start, WORD(p)) for p in range(0, 64, 8)]
+            loaded = [load(builder, builder.gep(source, [builder.mul(p, groups)])) for p in numbers]
             store_rows(numbers, _exchange(builder, loaded, (32, 16, 8)))
-        for start in range(0, 64, 8):
-            numbers = range(start, start + 8)
-            loaded = [load(builder, builder.gep(target, [WORD(WORDS * p)])) for p in numbers]
+            return []
+
+        def exchange_near(start: Any, _: list[Any]) -> list[Any]:
+            numbers = [builder.add(start, WORD(p)) for p in range(8)]
+            loaded = [load(builder, builder.gep(target, [builder.mul(p, WORD(WORDS))])) for p in numbers]
             store_rows(numbers, _exchange(builder, loaded, (4, 2, 1)))
+            return []
+
+        generate_loop(builder, WORD(0), WORD(8), 1, [], exchange_far)
+        generate_loop(builder, WORD(0), WORD(64), 8, [], exchange_near)
         return context.get_dummy_value()
 
     return types.void(words, t, c, w, slices, slot), generate
@@ -268,20 +269,19 @@ def _exchange(builder: Any, rows: list[Any], shifts: tuple[int, ...]) -> list[An
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _append_counts(typing_context: Any, sliced: Any, slot: Any, end: Any) -> Any:  # noqa: ARG001
-    """Write the planes of ~|x| for all codes x of a slot after the rows of the bits; ``end`` is the number of bits."""
+def _append_counts(typing_context: Any, sliced: Any, slot: Any) -> Any:  # noqa: ARG001
+    """Write the planes of ~|x| for all codes x of a slot after the rows of the bits."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         block = _Fields(context, builder, sliced, arguments[0])
-        ends = _array(context, builder, signature.args[2], arguments[2])
         width = block.length("width")
-        adder = _Adder(builder, block["slices"], arguments[1], block["all_bits"], ends, WORD(0))
+        adder = _Adder(builder, block["slices"], arguments[1], block["all_bits"], block["all_ends"], WORD(0))
         planes = adder.add_lists([_ZERO] * width, levels=[0])
         for i, plane in enumerate(planes):
             store(builder, builder.xor(plane, _ONES), adder.row_from_end(width - i))
         return context.get_dummy_value()
 
-    return types.void(sliced, slot, end), generate
+    return types.void(sliced, slot), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -441,7 +441,8 @@ class _Adder:
 
 def _majority(builder: Any, a: Any, b: Any, c: Any) -> Any:
     if not machine_has("avx512f"):
-        return builder.or_(builder.and_(a, b), builder.and_(c, builder.or_(a, b)))
+        # one instruction fewer than the usual (a & b) | (c & (a | b)), and a ^ b is needed for the parity anyway
+        return builder.xor(builder.and_(builder.xor(a, b), builder.xor(a, c)), a)
     # LLVM does not find this instruction by itself
     kind = ir.FunctionType(VECTOR, [VECTOR, VECTOR, VECTOR, INT32])
     logic: Callable[..., Any] = builder.module.declare_intrinsic("llvm.x86.avx512.pternlog.q.512", (), kind)
