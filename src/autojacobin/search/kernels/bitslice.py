@@ -14,7 +14,10 @@ rows are added at the second plane, and then ~|x| is added, which is computed on
 
     R − 1 − d = 2 s + (R − |q|) + ~|x|
 
-The sign of the result tells which codes are near.
+The sign of the result tells which codes are near. If the query has more ones than zeros, the rows where it has a zero
+are added instead. With t ones of the code among these, d = 2 t + |q| − |x|, and the sum is the complement of the above:
+
+    d − R = 2 t + (|q| + 1 − R) + ~|x|
 
 *Weighted distance.* R − 1 − d is R − 1 − (all weights) + (weights of the bits that agree). The planes start as the
 constant part. List t of a query names the rows that agree with it in bits whose weight has 2^t in its binary form; they
@@ -73,10 +76,11 @@ class SlicedQueries(NamedTuple):
         The rows that each query adds up. A row is named by the number of words before it, eight times its number.
     ends : array of int64, shape (n_queries, lists)
         Where each list of a query ends: one list for Hamming distances, one for each plane of the weights.
-    constants : array of int64, shape (n_queries,)
-        What the sums of a query start with, apart from its radius.
+    signs, constants : arrays of int64, shape (n_queries,)
+        The sums of a query start with sign times radius plus constant. The sign is −1 if the rows of its zeros are
+        added, otherwise 1.
     starts : array of uint64, shape (n_queries, width)
-        Constant plus radius in two's complement, each bit as a word of zeros or ones.
+        What the sums start with in two's complement, each bit as a word of zeros or ones.
     lists, width : tuples
         As long as a query has lists and a sum has bits; the compiler knows the length of a tuple.
     slices : array of uint64, shape (chunks, rows, 8)
@@ -87,6 +91,7 @@ class SlicedQueries(NamedTuple):
 
     rows: npt.NDArray[np.uint16]
     ends: npt.NDArray[np.int64]
+    signs: npt.NDArray[np.int64]
     constants: npt.NDArray[np.int64]
     starts: npt.NDArray[np.uint64]
     lists: tuple[int, ...]
@@ -115,17 +120,22 @@ def slice_queries(queries: Any, planes: Any, n_levels: int, codes_per_tile: int)
     width = max(usual, n_levels - 1).bit_length() + 1
     rows = np.empty((n, lists * (n_bits + _FEWER_ROWS)), dtype=np.uint16)
     ends = np.empty((n, lists), dtype=np.int64)
+    signs = np.ones(n, dtype=np.int64)
     if planes.size:
         _list_agreeing(queries, planes, rows, ends)
         weights = np.bitwise_count(planes).sum(axis=2, dtype=np.int64)
         constants = -1 - weights @ (1 << np.arange(lists))
     else:
-        _list_ones(queries, rows, ends)
         constants = -np.bitwise_count(queries).sum(axis=1, dtype=np.int64)
+        mostly_ones = -constants > n_bits // 2
+        signs[mostly_ones] = -1
+        constants[mostly_ones] = 1 - constants[mostly_ones]
+        _list_ones(np.where(mostly_ones[:, np.newaxis], ~queries, queries), rows, ends)
     n_rows = n_bits + 1 + (n_bits if planes.size else width)
     return SlicedQueries(
         rows,
         ends,
+        signs,
         constants,
         np.empty((n, width), dtype=np.uint64),
         (0,) * lists,
@@ -182,8 +192,10 @@ def _fill_up(rows: Any, q: int, count: int, n_bits: int) -> int:
 
 
 @kernel(inner=True)
-def set_start(starts: Any, q: int, number: int) -> None:
-    """Let the sums of query ``q`` start with ``number``."""
+def set_start(sliced: Any, q: int, radius: int) -> None:
+    """Let :func:`mark_near` look for codes within ``radius`` of query ``q``."""
+    number = sliced.signs[q] * radius + sliced.constants[q]
+    starts = sliced.starts
     for i in range(starts.shape[1]):
         starts[q, i] = np.uint64(-((number >> i) & 1))
 
@@ -293,7 +305,7 @@ def mark_near(typing_context: Any, sliced: Any, chunk: Any, q: Any, near: Any) -
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         margins = _margins(context, builder, sliced, arguments)
-        marks = builder.xor(margins[-1], _ONES)
+        marks = builder.xor(margins[-1], _ONES)  # the sign of R − 1 − d is 0 for near codes
         out = _array(context, builder, signature.args[3], arguments[3])
         store(builder, marks, builder.gep(out.data, [builder.mul(arguments[1], WORD(WORDS))]))
         some = builder.bitcast(builder.icmp_signed("!=", marks, _ZERO), ir.IntType(WORDS))
@@ -324,10 +336,12 @@ def _margins(context: Any, builder: Any, sliced: Any, arguments: Any) -> list[An
     planes = _start(builder, block["starts"], arguments[2], width)
     if lists > 1:
         return adder.add_lists(planes, levels=range(lists))
+    sign = builder.load(builder.gep(block["signs"].data, [arguments[2]]))
+    complement = _everywhere(builder, builder.ashr(sign, WORD(63)))
     sums, carry = [], _ZERO
     for i, plane in enumerate(adder.add_lists(planes, levels=[1])):
         other = load(builder, adder.row_from_end(width - i))
-        sums.append(builder.xor(builder.xor(plane, other), carry))
+        sums.append(builder.xor(builder.xor(builder.xor(plane, other), carry), complement))
         carry = _majority(builder, plane, other, carry)
     return sums
 
@@ -335,13 +349,14 @@ def _margins(context: Any, builder: Any, sliced: Any, arguments: Any) -> list[An
 def _start(builder: Any, starts: Any, q: Any, width: int) -> list[Any]:
     """Planes that hold the start of query ``q`` for all codes."""
     row = builder.gep(starts.data, [builder.mul(q, builder.extract_value(starts.shape, 1))])
+    return [_everywhere(builder, builder.load(builder.gep(row, [WORD(i)]))) for i in range(width)]
+
+
+def _everywhere(builder: Any, word: Any) -> Any:
+    """A vector with the same word everywhere."""
     undefined = ir.Constant(VECTOR, ir.Undefined)
     first = ir.Constant(ir.VectorType(INT32, WORDS), [0] * WORDS)
-    planes = []
-    for i in range(width):
-        word = builder.load(builder.gep(row, [WORD(i)]))
-        planes.append(builder.shuffle_vector(builder.insert_element(undefined, word, INT32(0)), undefined, first))
-    return planes
+    return builder.shuffle_vector(builder.insert_element(undefined, word, INT32(0)), undefined, first)
 
 
 def _array(context: Any, builder: Any, kind: Any, value: Any) -> Any:

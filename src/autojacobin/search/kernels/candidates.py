@@ -132,12 +132,11 @@ def _collect(
     """
     use_wide_registers()
     near, distances, table = memory
-    starts, constants = sliced.starts, sliced.constants
     chunks = sliced.slices.shape[0]
     groups = near.shape[0]
     capacity = positions.shape[1] - _CODES_PER_WORD
     for q in range(positions.shape[0]):
-        set_start(starts, q, radii[q] + constants[q])
+        set_start(sliced, q, radii[q])
     for t in range(words.shape[0]):
         for c in range(chunks):
             slice_chunk(words, t, c, sliced, c)
@@ -157,7 +156,7 @@ def _collect(
                 if count > capacity:
                     _measure(words, t, queries, planes, sliced.lists, q, positions, first, measured, count, distances)
                     radius = keep_nearest(positions, distances, q, count, k, table)
-                    set_start(starts, q, radius + constants[q])
+                    set_start(sliced, q, radius)
                     count = measured = k
             _measure(words, t, queries, planes, sliced.lists, q, positions, first, measured, count, distances)
             counts[q] = count
@@ -237,13 +236,12 @@ def _radii_of_sample(
     words: Any, sample: Any, allowed: Any, chosen: Any, rank: int, n_levels: int, sliced: Any, margins: Any, radii: Any
 ) -> None:
     use_wide_registers()
-    starts, constants = sliced.starts, sliced.constants
     chunks_per_tile = words.shape[2] * words.shape[3] // CODES_PER_CHUNK
     for slot in range(sample.shape[0]):
         t = sample[slot] // chunks_per_tile
         slice_chunk(words, t, sample[slot] - t * chunks_per_tile, sliced, slot)
     for q in range(radii.shape[0]):
-        set_start(starts, q, n_levels + constants[q])
+        set_start(sliced, q, n_levels)
         for c in range(sample.shape[0]):
             write_margins(sliced, c, q, margins)
         radii[q] = n_levels - _largest(margins, allowed, rank, chosen)

@@ -252,11 +252,10 @@ def _scan_slices(problem: Any, sliced: Any, tiles: Any, k: int, near: Any, selec
     use_wide_registers()
     words, n, queries, _, _ = problem
     counters, _, _, _ = selection
-    starts, constants = sliced.starts, sliced.constants
     codes = words.shape[2] * words.shape[3]
     chunks = sliced.slices.shape[0]
     for q in range(queries.shape[0]):
-        set_start(starts, q, counters[q, RADIUS] + constants[q])
+        set_start(sliced, q, counters[q, RADIUS])
     for t in tiles:
         for c in range(chunks):
             slice_chunk(words, t, c, sliced, c)
@@ -269,7 +268,7 @@ def _scan_slices(problem: Any, sliced: Any, tiles: Any, k: int, near: Any, selec
                 radius = counters[q, RADIUS]
                 _offer_marked(problem, sliced.lists, t, near, marked, valid, k, q, selection)
                 if counters[q, RADIUS] != radius:
-                    set_start(starts, q, counters[q, RADIUS] + constants[q])
+                    set_start(sliced, q, counters[q, RADIUS])
 
 
 @kernel(inner=True)
