@@ -51,8 +51,9 @@ def machine_has(feature: str) -> bool:
     """Tell whether the machine that code is compiled for has a CPU feature of LLVM's list, such as ``avx512f``."""
     settings: Any = numba.config
     if settings.CPU_NAME or settings.CPU_FEATURES:  # another machine than this one
-        named = _FEATURES.get(settings.CPU_NAME, ())
-        return feature in named or f"+{feature}" in (settings.CPU_FEATURES or "").split(",")
+        given = (settings.CPU_FEATURES or "").split(",")
+        named = feature in _FEATURES.get(settings.CPU_NAME, ())
+        return f"+{feature}" in given or (named and f"-{feature}" not in given)
     return bool(binding.get_host_cpu_features().get(feature))
 
 
