@@ -6,7 +6,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("module", ["numba", "matplotlib", "typer", "starlette", "faiss"])
+@pytest.mark.parametrize("module", ["numba", "sklearn", "scipy", "matplotlib", "typer", "starlette", "faiss"])
 def test_the_import_stays_light(module):
     program = f"import sys, autojacobin; sys.exit({module!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
@@ -20,3 +20,26 @@ def test_the_names_of_the_distances_do_not_load_numba():
 def test_a_search_does_load_numba():
     program = "import sys; from autojacobin.search import rerank; sys.exit(7 if 'numba' in sys.modules else 0)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 7
+
+
+def test_every_public_name_can_be_imported():
+    program = "import autojacobin as a; [getattr(a, name) for name in a.__all__]; assert set(a.__all__) <= set(dir(a))"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_search_over_codes_does_not_load_scikit_learn():
+    program = """
+import sys
+from autojacobin import Codes
+from autojacobin.search import hamming_topk
+codes = Codes.from_bits([[0, 0, 1], [1, 1, 1]])
+assert hamming_topk(codes, codes, 1)[1].tolist() == [[0], [1]]
+sys.exit("sklearn" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    program = "import autojacobin; autojacobin.nothing_of_this_name"
+    result = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert "AttributeError: module 'autojacobin' has no attribute 'nothing_of_this_name'" in result.stderr

@@ -1,5 +1,6 @@
 """Learned binary codes for nearest-neighbour search: Auto-JacoBin and the methods it is measured against."""
 
+from importlib import import_module as _import_module
 from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
@@ -10,28 +11,28 @@ from autojacobin.errors import (
     FormatError,
     IndexLockedError,
     MissingExtraError,
-    NotFittedError,
     StorageError,
-)
-from autojacobin.hashers import (
-    ITQ,
-    LSH,
-    AutoBin,
-    AutoJacoBin,
-    BinaryAutoencoder,
-    CAutoBin,
-    DAutoBin,
-    Hasher,
-    NOKMeans,
-    OKMeans,
-    PartitionedAutoencoder,
-    Sign,
-    SpectralHashing,
-    load,
-    register,
 )
 
 if TYPE_CHECKING:
+    from autojacobin.errors import NotFittedError
+    from autojacobin.hashers import (
+        ITQ,
+        LSH,
+        AutoBin,
+        AutoJacoBin,
+        BinaryAutoencoder,
+        CAutoBin,
+        DAutoBin,
+        Hasher,
+        NOKMeans,
+        OKMeans,
+        PartitionedAutoencoder,
+        Sign,
+        SpectralHashing,
+        load,
+        register,
+    )
     from autojacobin.index import Index, Metric
 
 __version__ = _version("autojacobin")
@@ -66,9 +67,17 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("Index", "Metric"):  # they bring numba along, which only those who search should wait for
-        from autojacobin import index
+_MODULES = {"Index": "index", "Metric": "index", "NotFittedError": "errors"}  # of names not in hashers
 
-        return getattr(index, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    # scikit-learn and numba take a second to load, which only those who use a method or an index should wait for
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(_import_module(f"{__name__}.{_MODULES.get(name, 'hashers')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,6 +1,9 @@
 """Errors; each message says what is wrong, what was given, what is expected and how to fix it."""
 
-from sklearn.exceptions import NotFittedError
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sklearn.exceptions import NotFittedError
 
 __all__ = [
     "AutoJacobinError", "DataError", "DataTypeError", "FormatError", "IndexLockedError", "MissingExtraError",
@@ -40,3 +43,11 @@ class MissingExtraError(AutoJacobinError, ImportError):
             f"{purpose} needs the package {package!r}, which is not installed; "
             f"install it with: pip install 'autojacobin[{extra}]'"
         )
+
+
+def __getattr__(name: str) -> Any:
+    if name == "NotFittedError":  # scikit-learn takes a second to load, and only hashers need it
+        from sklearn.exceptions import NotFittedError
+
+        return NotFittedError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,6 +12,7 @@ import numba
 from numba import types
 from numba.core import event
 from numba.extending import intrinsic as _intrinsic
+from numba.extending import register_jitable
 
 from autojacobin.core.progress import compilation_begins
 
@@ -39,9 +40,16 @@ event.register("numba:compile", _CompilationListener())  # type: ignore[no-untyp
 @overload
 def kernel(function: F) -> F: ...
 @overload
-def kernel(*, reassociate: bool = ..., divides_by_zero: bool = ..., inline: bool = ...) -> Callable[[F], F]: ...
 def kernel(
-    function: Any = None, *, reassociate: bool = False, divides_by_zero: bool = False, inline: bool = False
+    *, reassociate: bool = ..., divides_by_zero: bool = ..., inner: bool = ..., inline: bool = ...
+) -> Callable[[F], F]: ...
+def kernel(
+    function: Any = None,
+    *,
+    reassociate: bool = False,
+    divides_by_zero: bool = False,
+    inner: bool = False,
+    inline: bool = False,
 ) -> Any:
     """Compile a function at its first call; later processes load it from numba's cache.
 
@@ -55,18 +63,24 @@ def kernel(
         Let LLVM take sums of floats in another order, always the same one. Otherwise it cannot vectorise them.
     divides_by_zero : bool
         Give infinity instead of raising an error. The check for zero would prevent vectorisation, too.
+    inner : bool
+        For functions that only other kernels call. They are compiled as a part of each of these. This takes less time,
+        because nothing is generated that converts Python objects, and nothing is cached twice. Called from Python, such
+        a function is not compiled.
     inline : bool
-        For functions that are called for every code. LLVM does not inline longer functions by itself, and a call
+        For inner functions that are called for every code. LLVM does not inline longer functions by itself, and a call
         passes each array as ten numbers.
     """
     if function is None:
-        return partial(kernel, reassociate=reassociate, divides_by_zero=divides_by_zero, inline=inline)
+        return partial(kernel, reassociate=reassociate, divides_by_zero=divides_by_zero, inner=inner, inline=inline)
     options: dict[str, Any] = {
-        "nogil": True,
         "fastmath": {"reassoc", "contract"} if reassociate else False,
         "error_model": "numpy" if divides_by_zero else "python",
         "forceinline": inline,
     }
+    if inner or inline:
+        return register_jitable(**options)(function)
+    options.update(nogil=True, no_cfunc_wrapper=True)  # a wrapper for C that nothing calls
     try:
         compiled = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # numba found no folder to cache in

@@ -1,11 +1,14 @@
 """Selection of the smallest, against sorting."""
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin.search.kernels.selection import keep_nearest, merge_topk, select_smallest, smallest
+
+compiled_keep_nearest = numba.njit(keep_nearest)  # otherwise compiled as a part of other kernels only
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([np.float32, np.float64]))
@@ -43,7 +46,7 @@ def test_the_nearest_are_kept_in_order_of_position(seed, k):
     positions = np.sort(rng.permutation(5000)[:n])[None].astype(np.int32)
     kept = np.sort(np.argsort(distances[0], kind="stable")[:k])
     expected = positions[0, kept], distances[0, kept]
-    radius = keep_nearest(positions, distances, 0, n, k, np.empty(n_levels + 1, dtype=np.int32))
+    radius = compiled_keep_nearest(positions, distances, 0, n, k, np.empty(n_levels + 1, dtype=np.int32))
     assert np.array_equal(positions[0, :k], expected[0])
     assert np.array_equal(distances[0, :k], expected[1])
     assert radius == expected[1].max()

@@ -14,7 +14,10 @@ rows are added at the second plane, and then ~|x| is added, which is computed on
 
     R − 1 − d = 2 s + (R − |q|) + ~|x|
 
-The sign of the result tells which codes are near.
+The sign of the result tells which codes are near. If the query has more ones than zeros, the rows where it has a zero
+are added instead. With t ones of the code among these, d = 2 t + |q| − |x|, and the sum is the complement of the above:
+
+    d − R = 2 t + (|q| + 1 − R) + ~|x|
 
 *Weighted distance.* R − 1 − d is R − 1 − (all weights) + (weights of the bits that agree). The planes start as the
 constant part. List t of a query names the rows that agree with it in bits whose weight has 2^t in its binary form; they
@@ -54,7 +57,7 @@ from autojacobin.search.kernels.simd import (
 
 __all__ = [
     "CODES_PER_CHUNK", "SlicedQueries", "can_be_sliced", "mark_near", "set_start", "slice_chunk", "slice_queries",
-    "slice_tile", "write_margins",
+    "write_margins",
 ]  # fmt: skip
 
 CODES_PER_CHUNK = 64 * WORDS
@@ -73,26 +76,29 @@ class SlicedQueries(NamedTuple):
         The rows that each query adds up. A row is named by the number of words before it, eight times its number.
     ends : array of int64, shape (n_queries, lists)
         Where each list of a query ends: one list for Hamming distances, one for each plane of the weights.
-    constants : array of int64, shape (n_queries,)
-        What the sums of a query start with, apart from its radius.
+    signs, constants : arrays of int64, shape (n_queries,)
+        The sums of a query start with sign times radius plus constant. The sign is −1 if the rows of its zeros are
+        added, otherwise 1.
     starts : array of uint64, shape (n_queries, width)
-        Constant plus radius in two's complement, each bit as a word of zeros or ones.
+        What the sums start with in two's complement, each bit as a word of zeros or ones.
     lists, width : tuples
         As long as a query has lists and a sum has bits; the compiler knows the length of a tuple.
     slices : array of uint64, shape (chunks, rows, 8)
         Memory for the slices.
-    all_bits : array of uint16, shape (1, n_bits)
-        The rows of all bits.
+    all_bits, all_ends : arrays of uint16 and int64, shapes (1, n_bits) and (1, 1)
+        The rows of all bits, as the list of one query.
     """
 
     rows: npt.NDArray[np.uint16]
     ends: npt.NDArray[np.int64]
+    signs: npt.NDArray[np.int64]
     constants: npt.NDArray[np.int64]
     starts: npt.NDArray[np.uint64]
     lists: tuple[int, ...]
     width: tuple[int, ...]
     slices: npt.NDArray[np.uint64]
     all_bits: npt.NDArray[np.uint16]
+    all_ends: npt.NDArray[np.int64]
 
     def with_chunks(self, chunks: int) -> SlicedQueries:
         """Give the same queries with memory for another number of chunks."""
@@ -114,23 +120,29 @@ def slice_queries(queries: Any, planes: Any, n_levels: int, codes_per_tile: int)
     width = max(usual, n_levels - 1).bit_length() + 1
     rows = np.empty((n, lists * (n_bits + _FEWER_ROWS)), dtype=np.uint16)
     ends = np.empty((n, lists), dtype=np.int64)
+    signs = np.ones(n, dtype=np.int64)
     if planes.size:
         _list_agreeing(queries, planes, rows, ends)
         weights = np.bitwise_count(planes).sum(axis=2, dtype=np.int64)
         constants = -1 - weights @ (1 << np.arange(lists))
     else:
-        _list_ones(queries, rows, ends)
         constants = -np.bitwise_count(queries).sum(axis=1, dtype=np.int64)
+        mostly_ones = -constants > n_bits // 2
+        signs[mostly_ones] = -1
+        constants[mostly_ones] = 1 - constants[mostly_ones]
+        _list_ones(np.where(mostly_ones[:, np.newaxis], ~queries, queries), rows, ends)
     n_rows = n_bits + 1 + (n_bits if planes.size else width)
     return SlicedQueries(
         rows,
         ends,
+        signs,
         constants,
         np.empty((n, width), dtype=np.uint64),
         (0,) * lists,
         (0,) * width,
         _empty_slices(codes_per_tile // CODES_PER_CHUNK, n_bits, n_rows),
         WORDS * np.arange(n_bits, dtype=np.uint16)[None],
+        np.full((1, 1), n_bits, dtype=np.int64),
     )
 
 
@@ -170,7 +182,7 @@ def _list_agreeing(queries: Any, planes: Any, rows: Any, ends: Any) -> None:
             ends[q, level] = count
 
 
-@kernel
+@kernel(inner=True)
 def _fill_up(rows: Any, q: int, count: int, n_bits: int) -> int:
     """Fill a list with the row of zeros up to a multiple of eight."""
     while count % _FEWER_ROWS:
@@ -179,21 +191,16 @@ def _fill_up(rows: Any, q: int, count: int, n_bits: int) -> int:
     return count
 
 
-@kernel
-def set_start(starts: Any, q: int, number: int) -> None:
-    """Let the sums of query ``q`` start with ``number``."""
+@kernel(inner=True)
+def set_start(sliced: Any, q: int, radius: int) -> None:
+    """Let :func:`mark_near` look for codes within ``radius`` of query ``q``."""
+    number = sliced.signs[q] * radius + sliced.constants[q]
+    starts = sliced.starts
     for i in range(starts.shape[1]):
         starts[q, i] = np.uint64(-((number >> i) & 1))
 
 
-@kernel
-def slice_tile(words: Any, t: int, sliced: Any) -> None:
-    """Transpose tile ``t`` chunk by chunk."""
-    for c in range(sliced.slices.shape[0]):
-        slice_chunk(words, t, c, sliced, c)
-
-
-@kernel
+@kernel(inner=True)
 def slice_chunk(words: Any, t: int, c: int, sliced: Any, slot: int) -> None:
     """Transpose chunk ``c`` of tile ``t`` into a slot of the slices, and fill the rows that follow the bits."""
     use_wide_registers()
@@ -206,7 +213,7 @@ def slice_chunk(words: Any, t: int, c: int, sliced: Any, slot: int) -> None:
             for i in range(WORDS):
                 slices[slot, n_bits + 1 + b, i] = ~slices[slot, b, i]
     else:
-        _append_counts(sliced, slot, np.full((1, 1), n_bits))
+        _append_counts(sliced, slot)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -233,18 +240,24 @@ def _transpose(typing_context: Any, words: Any, t: Any, c: Any, w: Any, slices: 
         first = builder.add(builder.mul(slot, rows), builder.mul(number, WORD(64)))
         target = builder.gep(target_array.data, [builder.mul(first, WORD(WORDS))])
 
-        def store_rows(numbers: range, vectors: list[Any]) -> None:
+        def store_rows(numbers: list[Any], vectors: list[Any]) -> None:
             for p, vector in zip(numbers, vectors, strict=True):
-                store(builder, vector, builder.gep(target, [WORD(WORDS * p)]))
+                store(builder, vector, builder.gep(target, [builder.mul(p, WORD(WORDS))]))
 
-        for start in range(8):
-            numbers = range(start, 64, 8)
-            loaded = [load(builder, builder.gep(source, [builder.mul(WORD(p), groups)])) for p in numbers]
+        def exchange_far(start: Any, _: list[Any]) -> list[Any]:
+            numbers = [builder.add(start, WORD(p)) for p in range(0, 64, 8)]
+            loaded = [load(builder, builder.gep(source, [builder.mul(p, groups)])) for p in numbers]
             store_rows(numbers, _exchange(builder, loaded, (32, 16, 8)))
-        for start in range(0, 64, 8):
-            numbers = range(start, start + 8)
-            loaded = [load(builder, builder.gep(target, [WORD(WORDS * p)])) for p in numbers]
+            return []
+
+        def exchange_near(start: Any, _: list[Any]) -> list[Any]:
+            numbers = [builder.add(start, WORD(p)) for p in range(8)]
+            loaded = [load(builder, builder.gep(target, [builder.mul(p, WORD(WORDS))])) for p in numbers]
             store_rows(numbers, _exchange(builder, loaded, (4, 2, 1)))
+            return []
+
+        generate_loop(builder, WORD(0), WORD(8), 1, [], exchange_far)
+        generate_loop(builder, WORD(0), WORD(64), 8, [], exchange_near)
         return context.get_dummy_value()
 
     return types.void(words, t, c, w, slices, slot), generate
@@ -268,20 +281,19 @@ def _exchange(builder: Any, rows: list[Any], shifts: tuple[int, ...]) -> list[An
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _append_counts(typing_context: Any, sliced: Any, slot: Any, end: Any) -> Any:  # noqa: ARG001
-    """Write the planes of ~|x| for all codes x of a slot after the rows of the bits; ``end`` is the number of bits."""
+def _append_counts(typing_context: Any, sliced: Any, slot: Any) -> Any:  # noqa: ARG001
+    """Write the planes of ~|x| for all codes x of a slot after the rows of the bits."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         block = _Fields(context, builder, sliced, arguments[0])
-        ends = _array(context, builder, signature.args[2], arguments[2])
         width = block.length("width")
-        adder = _Adder(builder, block["slices"], arguments[1], block["all_bits"], ends, WORD(0))
+        adder = _Adder(builder, block["slices"], arguments[1], block["all_bits"], block["all_ends"], WORD(0))
         planes = adder.add_lists([_ZERO] * width, levels=[0])
         for i, plane in enumerate(planes):
             store(builder, builder.xor(plane, _ONES), adder.row_from_end(width - i))
         return context.get_dummy_value()
 
-    return types.void(sliced, slot, end), generate
+    return types.void(sliced, slot), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -293,7 +305,7 @@ def mark_near(typing_context: Any, sliced: Any, chunk: Any, q: Any, near: Any) -
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         margins = _margins(context, builder, sliced, arguments)
-        marks = builder.xor(margins[-1], _ONES)
+        marks = builder.xor(margins[-1], _ONES)  # the sign of R − 1 − d is 0 for near codes
         out = _array(context, builder, signature.args[3], arguments[3])
         store(builder, marks, builder.gep(out.data, [builder.mul(arguments[1], WORD(WORDS))]))
         some = builder.bitcast(builder.icmp_signed("!=", marks, _ZERO), ir.IntType(WORDS))
@@ -324,10 +336,12 @@ def _margins(context: Any, builder: Any, sliced: Any, arguments: Any) -> list[An
     planes = _start(builder, block["starts"], arguments[2], width)
     if lists > 1:
         return adder.add_lists(planes, levels=range(lists))
+    sign = builder.load(builder.gep(block["signs"].data, [arguments[2]]))
+    complement = _everywhere(builder, builder.ashr(sign, WORD(63)))
     sums, carry = [], _ZERO
     for i, plane in enumerate(adder.add_lists(planes, levels=[1])):
         other = load(builder, adder.row_from_end(width - i))
-        sums.append(builder.xor(builder.xor(plane, other), carry))
+        sums.append(builder.xor(builder.xor(builder.xor(plane, other), carry), complement))
         carry = _majority(builder, plane, other, carry)
     return sums
 
@@ -335,13 +349,14 @@ def _margins(context: Any, builder: Any, sliced: Any, arguments: Any) -> list[An
 def _start(builder: Any, starts: Any, q: Any, width: int) -> list[Any]:
     """Planes that hold the start of query ``q`` for all codes."""
     row = builder.gep(starts.data, [builder.mul(q, builder.extract_value(starts.shape, 1))])
+    return [_everywhere(builder, builder.load(builder.gep(row, [WORD(i)]))) for i in range(width)]
+
+
+def _everywhere(builder: Any, word: Any) -> Any:
+    """A vector with the same word everywhere."""
     undefined = ir.Constant(VECTOR, ir.Undefined)
     first = ir.Constant(ir.VectorType(INT32, WORDS), [0] * WORDS)
-    planes = []
-    for i in range(width):
-        word = builder.load(builder.gep(row, [WORD(i)]))
-        planes.append(builder.shuffle_vector(builder.insert_element(undefined, word, INT32(0)), undefined, first))
-    return planes
+    return builder.shuffle_vector(builder.insert_element(undefined, word, INT32(0)), undefined, first)
 
 
 def _array(context: Any, builder: Any, kind: Any, value: Any) -> Any:
@@ -441,7 +456,8 @@ class _Adder:
 
 def _majority(builder: Any, a: Any, b: Any, c: Any) -> Any:
     if not machine_has("avx512f"):
-        return builder.or_(builder.and_(a, b), builder.and_(c, builder.or_(a, b)))
+        # one instruction fewer than the usual (a & b) | (c & (a | b)), and a ^ b is needed for the parity anyway
+        return builder.xor(builder.and_(builder.xor(a, b), builder.xor(a, c)), a)
     # LLVM does not find this instruction by itself
     kind = ir.FunctionType(VECTOR, [VECTOR, VECTOR, VECTOR, INT32])
     logic: Callable[..., Any] = builder.module.declare_intrinsic("llvm.x86.avx512.pternlog.q.512", (), kind)

@@ -29,7 +29,6 @@ from autojacobin.search.kernels.bitslice import (
     set_start,
     slice_chunk,
     slice_queries,
-    slice_tile,
     write_margins,
 )
 from autojacobin.search.kernels.popcount import code_distance
@@ -96,7 +95,10 @@ def collect(
         positions = np.empty((len(radii), _capacity(k) + _CODES_PER_WORD), dtype=np.int32)
         counts = np.zeros(len(radii), dtype=np.int64)
         near = empty_aligned((words.shape[2] * words.shape[3] // _CODES_PER_WORD,), np.uint64)
-        _collect(words, bitmap, queries[block], planes[block], sliced, radii, k, n_levels, near, positions, counts)
+        distances = np.empty(positions.shape, dtype=np.uint16)
+        table = np.empty(n_levels + 1, dtype=np.int32)
+        memory = near, distances, table
+        _collect(words, bitmap, queries[block], planes[block], sliced, radii, k, memory, positions, counts)
         found = positions[:, :k]
         missed = np.flatnonzero(counts < k)
         if len(missed):
@@ -119,25 +121,25 @@ def _allowed_words(words: npt.NDArray[np.uint64], n: int, allowed: npt.NDArray[n
 
 @kernel
 def _collect(
-    words: Any, allowed: Any, queries: Any, planes: Any, sliced: Any, radii: Any, k: int, n_levels: int, near: Any,
-    positions: Any, counts: Any,
+    words: Any, allowed: Any, queries: Any, planes: Any, sliced: Any, radii: Any, k: int, memory: Any, positions: Any,
+    counts: Any,
 ) -> None:  # fmt: skip
     """Write the ``k`` nearest of the codes below the radius of each query to the front of ``positions``.
 
-    ``counts`` tells how many there are if they are fewer. Distances are computed at once, while the tile is in the
-    nearest cache, where it stays for all queries.
+    ``counts`` tells how many there are if they are fewer. ``memory`` is space for the bitmap of a tile, for the
+    distances of the positions and for a table of their counts. Distances are computed at once, while the tile is in
+    the nearest cache, where it stays for all queries.
     """
     use_wide_registers()
-    starts, constants = sliced.starts, sliced.constants
+    near, distances, table = memory
     chunks = sliced.slices.shape[0]
     groups = near.shape[0]
     capacity = positions.shape[1] - _CODES_PER_WORD
-    distances = np.empty(positions.shape, dtype=np.uint16)
-    table = np.empty(n_levels + 1, dtype=np.int32)
     for q in range(positions.shape[0]):
-        set_start(starts, q, radii[q] + constants[q])
+        set_start(sliced, q, radii[q])
     for t in range(words.shape[0]):
-        slice_tile(words, t, sliced)
+        for c in range(chunks):
+            slice_chunk(words, t, c, sliced, c)
         first = _CODES_PER_WORD * groups * t
         for q in range(positions.shape[0]):
             marked = np.uint64(0)
@@ -154,7 +156,7 @@ def _collect(
                 if count > capacity:
                     _measure(words, t, queries, planes, sliced.lists, q, positions, first, measured, count, distances)
                     radius = keep_nearest(positions, distances, q, count, k, table)
-                    set_start(starts, q, radius + constants[q])
+                    set_start(sliced, q, radius)
                     count = measured = k
             _measure(words, t, queries, planes, sliced.lists, q, positions, first, measured, count, distances)
             counts[q] = count
@@ -203,7 +205,8 @@ def _radius_estimates(
         sample = np.arange(chunks) * (n // CODES_PER_CHUNK) // chunks
         mask = allowed.reshape(-1, WORDS)[sample].ravel()
         margins = empty_aligned((len(sliced.width), len(mask)), np.uint64)
-        _radii_of_sample(words, sample, mask, rank, n_levels, sliced.with_chunks(chunks), margins, radii)
+        chosen = np.empty_like(mask)
+        _radii_of_sample(words, sample, mask, chosen, rank, n_levels, sliced.with_chunks(chunks), margins, radii)
     return radii
 
 
@@ -230,27 +233,26 @@ def _sample_rank(k: int, chunks: int, n: int) -> int:
 
 @kernel
 def _radii_of_sample(
-    words: Any, sample: Any, allowed: Any, rank: int, n_levels: int, sliced: Any, margins: Any, radii: Any
+    words: Any, sample: Any, allowed: Any, chosen: Any, rank: int, n_levels: int, sliced: Any, margins: Any, radii: Any
 ) -> None:
     use_wide_registers()
-    starts, constants = sliced.starts, sliced.constants
     chunks_per_tile = words.shape[2] * words.shape[3] // CODES_PER_CHUNK
     for slot in range(sample.shape[0]):
-        t, c = divmod(sample[slot], chunks_per_tile)
-        slice_chunk(words, t, c, sliced, slot)
-    chosen = np.empty_like(allowed)
+        t = sample[slot] // chunks_per_tile
+        slice_chunk(words, t, sample[slot] - t * chunks_per_tile, sliced, slot)
     for q in range(radii.shape[0]):
-        set_start(starts, q, n_levels + constants[q])
+        set_start(sliced, q, n_levels)
         for c in range(sample.shape[0]):
             write_margins(sliced, c, q, margins)
         radii[q] = n_levels - _largest(margins, allowed, rank, chosen)
 
 
-@kernel
+@kernel(inner=True)
 def _largest(margins: Any, allowed: Any, rank: int, chosen: Any) -> Any:
     """The ``rank``-th largest of the allowed numbers whose bits are the rows of ``margins``; none is negative."""
     use_wide_registers()
-    chosen[:] = allowed
+    for i in range(chosen.shape[0]):  # assigning the whole array would take longer to compile than all the rest
+        chosen[i] = allowed[i]
     number, left = np.int64(0), np.int64(rank)
     for plane in range(margins.shape[0] - 2, -1, -1):
         count = np.uint64(0)

@@ -10,6 +10,9 @@ A weighted distance is a sum of integer weights over the bits that differ. The w
 planes: plane t marks the bits whose weight has 2^t in its binary form. A sum of weights is then one bit count for each
 plane. The number of planes is a multiple of four; planes of zeros fill up the rest.
 
+The functions for bytes, for shorts and for weights are chosen by the types of the arguments, so that a search waits for
+the compilation of those that it needs and no others.
+
 Whole arrays are passed, with the numbers of the tile and of the query. A slice of an array would cost two atomic
 operations on its reference count, which is much compared with the work on a tile.
 """
@@ -19,6 +22,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
+from numba.extending import overload
 
 from autojacobin.core.compilation import kernel, popcount, use_wide_registers
 
@@ -54,18 +59,25 @@ def write_tiles(rows: Any, tiles: Any, first: int) -> None:
             tiles[tile, w, lane, column] = rows[row, w]
 
 
-@kernel
-def tile_distances(words: Any, t: int, queries: Any, planes: Any, q: int, sums: Any, radius: int) -> bool:
-    """Write the distances of query ``q`` to the codes of tile ``t``; tell whether any may be below ``radius``."""
-    if planes.shape[0]:
-        return _weighted_shorts(words, t, queries, planes, q, sums, radius)
-    if words.shape[2] == 8:
-        return _hamming_bytes(words, t, queries, q, sums, radius)
-    return _hamming_shorts(words, t, queries, q, sums, radius)
+def tile_distances(words: Any, t: int, queries: Any, planes: Any, q: int, sums: Any, lanes: Any, radius: int) -> bool:
+    """Write the distances of query ``q`` to the codes of tile ``t``; tell whether any may be below ``radius``.
+
+    ``sums`` and ``lanes`` are the same memory, as 64-bit words and as single distances. ``planes`` is None for the
+    Hamming distance.
+    """
+    raise NotImplementedError("only kernels can call this function")
 
 
-@kernel
-def _hamming_bytes(words: Any, t: int, queries: Any, q: int, sums: Any, radius: int) -> bool:
+@overload(tile_distances)
+def _choose_distances(
+    words: Any, t: int, queries: Any, planes: Any, q: int, sums: Any, lanes: Any, radius: int  # noqa: ARG001
+) -> Any:  # fmt: skip
+    if not isinstance(planes, types.NoneType):
+        return _weighted_shorts
+    return _hamming_bytes if lanes.dtype == types.uint8 else _hamming_shorts
+
+
+def _hamming_bytes(words: Any, t: int, queries: Any, planes: Any, q: int, sums: Any, lanes: Any, radius: int) -> bool:  # noqa: ARG001
     """Hamming distances to codes of one or two words, eight distances in a word of ``sums``."""
     use_wide_registers()
     limit = np.uint64(radius) * _BYTES
@@ -88,8 +100,7 @@ def _hamming_bytes(words: Any, t: int, queries: Any, q: int, sums: Any, radius: 
     return radius > 128 or untouched != _HIGH_BYTES
 
 
-@kernel
-def _hamming_shorts(words: Any, t: int, queries: Any, q: int, sums: Any, radius: int) -> bool:
+def _hamming_shorts(words: Any, t: int, queries: Any, planes: Any, q: int, sums: Any, lanes: Any, radius: int) -> bool:  # noqa: ARG001
     """Hamming distances to codes of three words or more, four distances in a word of ``sums``."""
     use_wide_registers()
     n_words = words.shape[1]
@@ -113,12 +124,12 @@ def _hamming_shorts(words: Any, t: int, queries: Any, q: int, sums: Any, radius:
     return _any_short_below(sums, radius)
 
 
-@kernel
-def _weighted_shorts(words: Any, t: int, queries: Any, planes: Any, q: int, sums: Any, radius: int) -> bool:
+def _weighted_shorts(words: Any, t: int, queries: Any, planes: Any, q: int, sums: Any, lanes: Any, radius: int) -> bool:  # noqa: ARG001
     """Weighted distances, four in a word of ``sums``."""
     use_wide_registers()
-    sums[:] = _ZERO
     half = words.shape[3]
+    for i in range(sums.shape[0]):
+        sums[i] = _ZERO
     for w in range(words.shape[1]):
         a = queries[q, w]
         for p in range(0, planes.shape[1], PLANES):
@@ -154,7 +165,7 @@ def _weight(differing: Any, m0: Any, m1: Any, m2: Any, m3: Any) -> Any:
     )
 
 
-@kernel
+@kernel(inner=True)
 def _any_short_below(sums: Any, radius: int) -> bool:
     use_wide_registers()
     limit = np.uint64(radius) * _SHORTS
@@ -192,59 +203,51 @@ def _word_distance(differing: Any, planes: Any, q: int, w: int, lists: Any) -> A
     return np.int64(total)
 
 
-@kernel
-def near_bitmap(sums: Any, lanes_per_word: int, tile_lanes: int, radius: int, near: Any) -> None:
+def near_bitmap(sums: Any, lanes: Any, tile_lanes: int, radius: int, near: Any) -> None:
     """Write a bitmap of the codes of a tile in their order: 1 where the distance in ``sums`` may be below ``radius``.
 
-    ``lanes_per_word`` is the number of distances in a word, ``tile_lanes`` the number that the tile is laid out for.
+    ``sums`` and ``lanes`` are those of :func:`tile_distances`, ``tile_lanes`` is the number of lanes that the tile is
+    laid out for.
     """
-    if radius > (128 if lanes_per_word == 8 else 32768):  # the high bits tell nothing
-        near[:] = _ALL
-    elif lanes_per_word == 8:
-        _near_bytes(sums, radius, near)
-    elif tile_lanes == 8:
-        _near_halves(sums, radius, near)
-    else:
-        _near_shorts(sums, radius, near)
+    raise NotImplementedError("only kernels can call this function")
 
 
-@kernel
-def _near_bytes(sums: Any, radius: int, near: Any) -> None:
+@overload(near_bitmap)
+def _choose_bitmap(sums: Any, lanes: Any, tile_lanes: int, radius: int, near: Any) -> Any:  # noqa: ARG001
+    return _near_bytes if lanes.dtype == types.uint8 else _near_shorts
+
+
+def _near_bytes(sums: Any, lanes: Any, tile_lanes: int, radius: int, near: Any) -> None:  # noqa: ARG001
     use_wide_registers()
     groups = near.shape[0]
     limit = np.uint64(radius) * _BYTES
+    unknown = _ALL if radius > 128 else _ZERO  # the high bits tell nothing
     for g in range(groups):
-        bits = _ZERO
+        bits = unknown
         for s in range(8):
             bits |= (~((sums[s * groups + g] | _HIGH_BYTES) - limit) & _HIGH_BYTES) >> np.uint64(7 - s)
         near[g] = bits
 
 
-@kernel
-def _near_shorts(sums: Any, radius: int, near: Any) -> None:
+def _near_shorts(sums: Any, lanes: Any, tile_lanes: int, radius: int, near: Any) -> None:  # noqa: ARG001
     use_wide_registers()
     groups = near.shape[0]
     limit = np.uint64(radius) * _SHORTS
-    for g in range(groups):
-        bits = _ZERO
-        for s in range(16):
-            bits |= (~((sums[s * groups + g] | _HIGH_SHORTS) - limit) & _HIGH_SHORTS) >> np.uint64(15 - s)
-        near[g] = bits
-
-
-@kernel
-def _near_halves(sums: Any, radius: int, near: Any) -> None:
-    """Bitmap for distances of two bytes over a tile that is laid out for one: lanes 0 to 3, then lanes 4 to 7."""
-    use_wide_registers()
-    groups = near.shape[0]
-    limit = np.uint64(radius) * _SHORTS
-    for g in range(groups):
-        low, top = _ZERO, _ZERO
-        for s in range(8):
-            low |= (~((sums[s * groups + g] | _HIGH_SHORTS) - limit) & _HIGH_SHORTS) >> np.uint64(15 - s)
-            top |= (~((sums[(8 + s) * groups + g] | _HIGH_SHORTS) - limit) & _HIGH_SHORTS) >> np.uint64(15 - s)
-        # bits 16 j + s of each half belong at 8 j + s
-        near[g] = _every_other_byte(low) | (_every_other_byte(top) << np.uint64(32))
+    unknown = _ALL if radius > 32768 else _ZERO
+    if tile_lanes == 4:
+        for g in range(groups):
+            bits = unknown
+            for s in range(16):
+                bits |= (~((sums[s * groups + g] | _HIGH_SHORTS) - limit) & _HIGH_SHORTS) >> np.uint64(15 - s)
+            near[g] = bits
+    else:  # the tile is laid out for distances of one byte: lanes 0 to 3 are in the first half, then 4 to 7
+        for g in range(groups):
+            low, top = unknown, unknown
+            for s in range(8):
+                low |= (~((sums[s * groups + g] | _HIGH_SHORTS) - limit) & _HIGH_SHORTS) >> np.uint64(15 - s)
+                top |= (~((sums[(8 + s) * groups + g] | _HIGH_SHORTS) - limit) & _HIGH_SHORTS) >> np.uint64(15 - s)
+            # bits 16 j + s of each half belong at 8 j + s
+            near[g] = _every_other_byte(low) | (_every_other_byte(top) << np.uint64(32))
 
 
 @kernel(inline=True)

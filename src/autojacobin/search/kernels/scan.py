@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from autojacobin.core.compilation import kernel, trailing_zeros, use_wide_registers
 from autojacobin.core.parallel import run_tasks, usable_cores
-from autojacobin.search.kernels.bitslice import can_be_sliced, mark_near, set_start, slice_queries, slice_tile
+from autojacobin.search.kernels.bitslice import can_be_sliced, mark_near, set_start, slice_chunk, slice_queries
 from autojacobin.search.kernels.popcount import code_distance, near_bitmap, tile_distances
 from autojacobin.search.kernels.selection import (
     BELOW,
@@ -127,6 +127,8 @@ class _Scan:
         self.near = np.empty(self.codes_per_tile // 64, dtype=np.uint64)
         many = len(problem.queries) >= _FEWEST_QUERIES_TO_SLICE and can_be_sliced(problem.words)
         self.sliced = slice_queries(problem.queries, problem.planes, n_levels, self.codes_per_tile) if many else None
+        # None instead of an empty array tells the compiler which distance is wanted
+        self.words_problem = (*problem[:3], problem.planes if problem.planes.size else None, problem.allowed)
 
     def over(self, first_tile: int, last_tile: int, out: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
         """Nearest codes within some of the tiles, written to ``out`` if it is given and there are enough of them."""
@@ -166,17 +168,16 @@ class _Scan:
         # spread over the whole base, since its order often has a meaning
         sample = first_tile + np.arange(sampled) * n_tiles // sampled
         if rank <= self.codes_per_tile:  # otherwise all codes of the first tile are accepted
-            _set_radii_by_tile(tuple(problem), sample[0], rank, self.sums, self.lanes, tuple(selection))
+            _set_radii_by_tile(self.words_problem, sample[0], rank, self.sums, self.lanes, tuple(selection))
         self.scan(sample, rank, selection)
         return np.minimum(selection.counters[:, RADIUS] + 1, self.n_levels)
 
     def scan(self, tiles: Any, k: int, selection: Selection) -> None:
         """Add the codes of some tiles to a selection of the ``k`` nearest."""
-        problem, found = tuple(self.problem), tuple(selection)
         if self.sliced is None:
-            _scan_words(problem, tiles, k, self.sums, self.lanes, self.near, found)
+            _scan_words(self.words_problem, tiles, k, self.sums, self.lanes, self.near, tuple(selection))
         else:
-            _scan_slices(problem, self.sliced, tiles, k, self.near, found)
+            _scan_slices(tuple(self.problem), self.sliced, tiles, k, self.near, tuple(selection))
 
 
 @kernel
@@ -185,14 +186,15 @@ def _set_radii_by_tile(problem: Any, t: int, rank: int, sums: Any, lanes: Any, s
     words, _, queries, planes, _ = problem
     counters, counts, _, _ = selection
     for q in range(queries.shape[0]):
-        tile_distances(words, t, queries, planes, q, sums, 0)
+        tile_distances(words, t, queries, planes, q, sums, lanes, 0)
         for distance in lanes:
             counts[q, distance] += 1
         radius, below = 0, 0
         while below < rank:
             below += counts[q, radius]
             radius += 1
-        counts[q, :] = 0
+        for distance in range(counts.shape[1]):
+            counts[q, distance] = 0
         counters[q, RADIUS] = radius
 
 
@@ -205,7 +207,7 @@ def _scan_words(problem: Any, tiles: Any, k: int, sums: Any, lanes: Any, near: A
         valid = min(codes, n - t * codes)
         for q in range(queries.shape[0]):
             radius = counters[q, RADIUS]
-            if tile_distances(words, t, queries, planes, q, sums, radius):
+            if tile_distances(words, t, queries, planes, q, sums, lanes, radius):
                 _offer_sums(sums, lanes, words.shape[2], near, t * codes, valid, allowed, k, q, selection)
 
 
@@ -225,7 +227,7 @@ def _offer_sums(
     groups = near.shape[0]
     steps = 64 // tile_lanes
     radius, below, count = counters[q, RADIUS], counters[q, BELOW], counters[q, COUNT]
-    near_bitmap(sums, per_word, tile_lanes, radius, near)
+    near_bitmap(sums, lanes, tile_lanes, radius, near)
     for g in range(groups):
         bits = near[g]
         while bits:
@@ -250,13 +252,13 @@ def _scan_slices(problem: Any, sliced: Any, tiles: Any, k: int, near: Any, selec
     use_wide_registers()
     words, n, queries, _, _ = problem
     counters, _, _, _ = selection
-    starts, constants = sliced.starts, sliced.constants
     codes = words.shape[2] * words.shape[3]
     chunks = sliced.slices.shape[0]
     for q in range(queries.shape[0]):
-        set_start(starts, q, counters[q, RADIUS] + constants[q])
+        set_start(sliced, q, counters[q, RADIUS])
     for t in tiles:
-        slice_tile(words, t, sliced)
+        for c in range(chunks):
+            slice_chunk(words, t, c, sliced, c)
         valid = min(codes, n - t * codes)
         for q in range(queries.shape[0]):
             marked = np.uint64(0)
@@ -266,10 +268,10 @@ def _scan_slices(problem: Any, sliced: Any, tiles: Any, k: int, near: Any, selec
                 radius = counters[q, RADIUS]
                 _offer_marked(problem, sliced.lists, t, near, marked, valid, k, q, selection)
                 if counters[q, RADIUS] != radius:
-                    set_start(starts, q, counters[q, RADIUS] + constants[q])
+                    set_start(sliced, q, counters[q, RADIUS])
 
 
-@kernel
+@kernel(inner=True)
 def _offer_marked(
     problem: Any, lists: Any, t: int, near: Any, marked: Any, valid: int, k: int, q: int, selection: Any
 ) -> None:

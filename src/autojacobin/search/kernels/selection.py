@@ -26,6 +26,7 @@ __all__ = [
 
 RADIUS, BELOW, COUNT = 0, 1, 2  # columns of Selection.counters
 _STRIPES_PER_WANTED = 4
+_LAST_ID = 2**63 - 1
 
 
 class Selection(NamedTuple):
@@ -80,7 +81,7 @@ def admit(
     return radius, below, count + 1
 
 
-@kernel
+@kernel(inner=True)
 def _remove_far(k: int, radius: int, below: int, count: int, q: int, distances: Any, positions: Any) -> int:
     """Keep the codes below the radius and, at the radius itself, the first ones that are needed to make k."""
     missing = k - below
@@ -102,7 +103,8 @@ def finish(k: int, selection: Any, out_distances: Any, out_positions: Any) -> No
     counters, counts, distances, positions = selection
     for q in range(counters.shape[0]):
         count = _remove_far(k, counters[q, RADIUS], counters[q, BELOW], counters[q, COUNT], q, distances, positions)
-        counts[q, :] = 0
+        for distance in range(counts.shape[1]):
+            counts[q, distance] = 0
         for c in range(count):
             counts[q, distances[q, c]] += 1
         rank = 0
@@ -111,19 +113,20 @@ def finish(k: int, selection: Any, out_distances: Any, out_positions: Any) -> No
             counts[q, distance] = rank
             rank += here
         for c in range(count):
-            rank = counts[q, distances[q, c]]
+            place = counts[q, distances[q, c]]
             counts[q, distances[q, c]] += 1
-            out_distances[q, rank] = distances[q, c]
-            out_positions[q, rank] = positions[q, c]
+            out_distances[q, place] = distances[q, c]
+            out_positions[q, place] = positions[q, c]
 
 
-@kernel
+@kernel(inner=True)
 def keep_nearest(positions: Any, distances: Any, q: int, count: int, k: int, counts: Any) -> int:
     """Move the ``k`` nearest of ``count`` codes of query ``q`` to the front, in the order of their positions.
 
     At equal distances the first ones stay. Gives the distance of the k-th nearest. ``counts`` is memory for a table.
     """
-    counts[:] = 0
+    for distance in range(counts.shape[0]):
+        counts[distance] = 0
     for c in range(count):
         counts[distances[q, c]] += 1
     radius, below = 0, 0
@@ -134,10 +137,10 @@ def keep_nearest(positions: Any, distances: Any, q: int, count: int, k: int, cou
     for c in range(count):
         # Written in any case and then counted or not: the CPU would mispredict half of the branches.
         positions[q, kept] = positions[q, c]
-        distance = distances[q, c]
-        distances[q, kept] = distance
-        at_radius = distance == radius
-        kept += (distance < radius) | (at_radius & (missing > 0))
+        here = distances[q, c]
+        distances[q, kept] = here
+        at_radius = here == radius
+        kept += (here < radius) | (at_radius & (missing > 0))
         missing -= at_radius
     return radius
 
@@ -174,36 +177,36 @@ def select_smallest(values: Any, ids: Any, k: int, out: Any, out_ids: Any) -> No
     use_wide_registers()
     for q in range(values.shape[0]):
         limit = upper_limit(values, q, k, out, out_ids)
-        count = 0
+        for s in range(k):
+            out[q, s], out_ids[q, s] = np.inf, _LAST_ID
         for c in range(values.shape[1]):
             value = values[q, c]
             if value <= limit:
                 id = np.int64(ids[q, c])
-                if count < k:
-                    _sift_up(out, out_ids, q, count, value, id)
-                    count += 1
-                elif _is_before(value, id, out[q, 0], out_ids[q, 0]):
-                    _sift_down(out, out_ids, q, k, value, id)
+                if _is_before(value, id, out[q, 0], out_ids[q, 0]):
+                    _replace_top(out, out_ids, q, k, value, id)
         for size in range(k - 1, 0, -1):
             value, id = out[q, size], out_ids[q, size]
             out[q, size], out_ids[q, size] = out[q, 0], out_ids[q, 0]
-            _sift_down(out, out_ids, q, size, value, id)
+            _replace_top(out, out_ids, q, size, value, id)
 
 
 @kernel(inline=True)
 def upper_limit(values: Any, q: int, k: int, heap: Any, heap_ids: Any) -> Any:
     """Give a limit that ``k`` values of row ``q``, and few more, do not exceed; the row of ``heap`` is overwritten."""
     stripes = min(_STRIPES_PER_WANTED * k, values.shape[1])
-    minima = np.full(stripes, np.inf, dtype=values.dtype)
+    minima = np.empty(stripes, dtype=values.dtype)
+    for s in range(stripes):
+        minima[s] = np.inf
     for first in range(0, values.shape[1], stripes):
         for s in range(min(stripes, values.shape[1] - first)):
             value = values[q, first + s]
             minima[s] = value if value < minima[s] else minima[s]
     for s in range(k):
-        _sift_up(heap, heap_ids, q, s, minima[s], s)
-    for s in range(k, stripes):
+        heap[q, s], heap_ids[q, s] = np.inf, 0
+    for s in range(stripes):
         if minima[s] < heap[q, 0]:
-            _sift_down(heap, heap_ids, q, k, minima[s], s)
+            _replace_top(heap, heap_ids, q, k, np.float64(minima[s]), 0)
     return heap[q, 0]
 
 
@@ -213,19 +216,7 @@ def _is_before(value: Any, id: Any, other: Any, other_id: Any) -> Any:
 
 
 @kernel(inline=True)
-def _sift_up(heap: Any, heap_ids: Any, q: int, node: int, value: Any, id: Any) -> None:
-    """Put an entry at ``node``, the end of a heap, and move it up to where it belongs."""
-    while node > 0:
-        parent = (node - 1) >> 1
-        if not _is_before(heap[q, parent], heap_ids[q, parent], value, id):
-            break
-        heap[q, node], heap_ids[q, node] = heap[q, parent], heap_ids[q, parent]
-        node = parent
-    heap[q, node], heap_ids[q, node] = value, id
-
-
-@kernel(inline=True)
-def _sift_down(heap: Any, heap_ids: Any, q: int, size: int, value: Any, id: Any) -> None:
+def _replace_top(heap: Any, heap_ids: Any, q: int, size: int, value: Any, id: Any) -> None:
     """Replace the top of a heap of ``size`` entries, and move the new entry down to where it belongs."""
     node = 0
     while True:

@@ -38,11 +38,23 @@ def empty_aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[A
     return memory[start : start + size].view(dtype).reshape(shape)
 
 
+_FEATURES = {  # of CPUs that NUMBA_CPU_NAME may name, as far as the kernels ask for them
+    "x86-64-v2": ("ssse3",),
+    "x86-64-v3": ("ssse3", "avx2", "f16c"),
+    "haswell": ("ssse3", "avx2", "f16c"),
+    "x86-64-v4": ("ssse3", "avx2", "f16c", "avx512f", "avx512bw"),
+    "neoverse-n1": ("neon",),
+}
+
+
 def machine_has(feature: str) -> bool:
-    """Tell whether this machine has a CPU feature of LLVM's list, such as ``avx512f``, and code is compiled for it."""
+    """Tell whether the machine that code is compiled for has a CPU feature of LLVM's list, such as ``avx512f``."""
     settings: Any = numba.config
-    other_machine = settings.CPU_NAME or settings.CPU_FEATURES
-    return not other_machine and bool(binding.get_host_cpu_features().get(feature))
+    if settings.CPU_NAME or settings.CPU_FEATURES:  # another machine than this one
+        given = (settings.CPU_FEATURES or "").split(",")
+        named = feature in _FEATURES.get(settings.CPU_NAME, ())
+        return f"+{feature}" in given or (named and f"-{feature}" not in given)
+    return bool(binding.get_host_cpu_features().get(feature))
 
 
 def splat(number: int) -> Any:
