@@ -121,9 +121,13 @@ def _descend(
 
 
 def _first_step(direction: Any, last_step: float | None) -> float:
-    """Twice the last step, which is usually accepted after few evaluations. The first step is chosen as in minFunc."""
+    """The last step, or for the first search the step of minFunc.
+
+    A longer first trial would be accepted as well, because c2 = 0.9 accepts almost any slope. Steps would then grow
+    until one goes too far, and if that one is the last, nothing corrects it.
+    """
     if last_step is not None:
-        return 2 * last_step
+        return last_step
     return min(1.0, 1.0 / max(float(abs(direction).sum()), 1e-300))
 
 
