@@ -1,4 +1,4 @@
-"""Results of every method on digits, as they were when they were last meant to change: costs, and a checksum of bits."""
+"""Results of every method on digits, as they were when a change was last meant: costs, and a checksum of bits."""
 
 import numpy as np
 import pytest

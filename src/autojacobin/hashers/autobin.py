@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.autoencoder import Network, Objective, TangentsOnDemand, TangentSpaces, train
+from autojacobin.autoencoder import History, Network, Objective, Tangents, train
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace, on_device, to_host
 from autojacobin.core.linear_algebra import coordinates, mean_row, principal_frame, random_rotation
@@ -144,7 +144,7 @@ class AutoEncoderHasher(LinearHasher):
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         X = self._scaled(X)
         network = initial_network(X, self.n_bits, self.init, rng)
-        self._train(network, X, self._objective(), self.n_epochs, rng)
+        self._keep(X, *self._trained(network, X, self._objective(), rng, n_epochs=self.n_epochs))
 
     def _scaled(self, X: Any) -> Any:
         """Scale the training points into the unit ball, since tanh has values in (−1, 1).
@@ -154,16 +154,18 @@ class AutoEncoderHasher(LinearHasher):
         self.scale_ = float(self.scale) / float(namespace(X).einsum("ij,ij->i", X, X).max()) ** 0.5
         return X * self.scale_
 
-    def _train(
+    def _trained(
         self,
         network: Network,
         X: Any,
         objective: Objective,
-        n_epochs: int,
         rng: np.random.RandomState,
-        tangents: TangentSpaces | TangentsOnDemand | None = None,
-    ) -> None:
-        network, self.history_ = train(
+        *,
+        n_epochs: int,
+        n_steps: int | None = None,
+        tangents: Tangents | None = None,
+    ) -> tuple[Network, History]:
+        return train(
             network,
             X,
             objective,
@@ -171,10 +173,15 @@ class AutoEncoderHasher(LinearHasher):
             tangents=tangents,
             batch_size=self.batch_size,
             n_epochs=n_epochs,
+            n_steps=n_steps,
             tol=self.tol,
             corrupt=self._corruption(rng),
             progress=self.progress,
         )
+
+    def _keep(self, X: Any, network: Network, history: History) -> None:
+        """Store the network that training has ended with."""
+        self.history_ = history
         self.W1_, self.b1_, self.W2_, self.b2_ = (
             to_host(part).copy() for part in (network.W1, network.b1, network.W2, network.b2)
         )
