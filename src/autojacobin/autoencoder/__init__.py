@@ -14,10 +14,19 @@ from autojacobin.autoencoder.tangent import (
     tangent_spaces,
     tangents_for_training,
 )
-from autojacobin.autoencoder.training import History, OutOfTimeError, Step, batches_per_epoch, history, steps, train
+from autojacobin.autoencoder.training import (
+    History,
+    OutOfTimeError,
+    Step,
+    TimeLimit,
+    batches_per_epoch,
+    history,
+    steps,
+    train,
+)
 
 __all__ = [
     "Batch", "History", "LineBuffer", "LinePoint", "LineSearchResult", "Network", "Objective", "OutOfTimeError",
-    "Step", "TangentSpaces", "Tangents", "TangentsOnDemand", "batches_per_epoch", "history", "steps", "strong_wolfe",
-    "tangent_spaces", "tangents_for_training", "train",
+    "Step", "TangentSpaces", "Tangents", "TangentsOnDemand", "TimeLimit", "batches_per_epoch", "history", "steps",
+    "strong_wolfe", "tangent_spaces", "tangents_for_training", "train",
 ]  # fmt: skip

@@ -6,6 +6,8 @@ The cost is in ``objective.py``. Nothing here depends on its terms.
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -21,7 +23,7 @@ from autojacobin.autoencoder.tangent import Tangents
 from autojacobin.core.arrays import namespace
 from autojacobin.core.parallel import Progress, one_blas_thread
 
-__all__ = ["History", "OutOfTimeError", "Step", "batches_per_epoch", "history", "steps", "train"]
+__all__ = ["History", "OutOfTimeError", "Step", "TimeLimit", "batches_per_epoch", "history", "steps", "train"]
 
 Step = dict[str, float]
 """What a step did: one entry of each column of the history."""
@@ -34,6 +36,29 @@ was found) and ``evaluations`` (of the objective)."""
 
 class OutOfTimeError(Exception):
     """Raised by a progress callback to end the work with the best result so far."""
+
+
+class TimeLimit:
+    """A progress callback that passes reports on, and raises OutOfTimeError when ``seconds`` have passed.
+
+    ``seconds`` of None never end.
+    """
+
+    def __init__(self, seconds: float | None, progress: Progress | None) -> None:
+        self._end = math.inf if seconds is None else time.monotonic() + seconds
+        self._progress = progress
+
+    @property
+    def expired(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() >= self._end
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Pass the report on, and end the work if the time is over."""
+        if self._progress is not None:
+            self._progress(stage, done, total)
+        if self.expired:
+            raise OutOfTimeError
 
 
 @one_blas_thread()

@@ -16,6 +16,7 @@ from autojacobin.autoencoder import (
     Objective,
     Step,
     TangentsOnDemand,
+    TimeLimit,
     batches_per_epoch,
     history,
     steps,
@@ -105,6 +106,9 @@ class AutoJacoBin(AutoEncoderHasher):
         ``selection_k``. The default suits a search with re-ranking.
     tol : float, default=0.0
         Stop after an epoch that reduces the cost by less than this share; 0 runs all epochs.
+    max_seconds : float, optional
+        End the fit after about this time, with the best network so far. The time is checked after each step of
+        training, after each start and while tangent spaces are estimated. A fit that ends early is not repeatable.
     random_state : int, RandomState or None
         Draws the held-out points, the rotation and the mini-batches.
     device : {"cpu", "cuda"}, default="cpu"
@@ -124,7 +128,7 @@ class AutoJacoBin(AutoEncoderHasher):
         Value of each hidden unit that its bit stands for, with either sign, when codes are decoded.
     tangent_rank_ : array of int, shape (n_samples,)
         Dimension of the tangent space at each training point; only if the network was trained with the Jacobian term.
-        It is −1 for points that no step has used, if settings were chosen.
+        It is −1 for points that no step has used, if settings were chosen or time was limited.
     history_ : dict of arrays
         Columns with one entry per step: ``epoch``, ``n_points``, ``cost_before`` and ``cost`` of the batch before and
         after the step, the weighted terms ``reconstruction``, ``jacobian`` and ``binary`` that add up to ``cost``, the
@@ -205,23 +209,25 @@ class AutoJacoBin(AutoEncoderHasher):
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         for name in ("search_results_", "tangent_rank_"):
             self.__dict__.pop(name, None)
+        report = TimeLimit(self.max_seconds, self.progress)
         X = self._scaled(X)
         options = self._options(X.shape[1])
         if self.jacobian_weight and (self.n_epochs or options is None):
             self._warn_of_few_neighbors(X)
-        if options is None or len(X) < _FEWEST_TO_CHOOSE or not self._fit_chosen(X, options, rng):
-            self._fit_given(X, rng)
+        if options is None or len(X) < _FEWEST_TO_CHOOSE or not self._fit_chosen(X, options, rng, report):
+            self._fit_given(X, rng, report)
 
-    def _fit_given(self, X: Any, rng: np.random.RandomState) -> None:
+    def _fit_given(self, X: Any, rng: np.random.RandomState, report: TimeLimit) -> None:
         recipe = self._given()
         network = initial_network(X, self.n_bits, recipe.init, rng)
-        tangents = self._tangents(X, recipe.energy, rng) if recipe.jacobian_weight else None
-        if tangents is not None:
+        tangents = self._tangents(X, recipe.energy, rng, report) if recipe.jacobian_weight else None
+        if tangents is not None and self.max_seconds is None:
             tangents.estimate_all()
         objective = self._objective_for(recipe)
-        self._keep(X, *self._trained(network, X, objective, rng, n_epochs=self.n_epochs, tangents=tangents))
+        self._keep(X, *self._trained(network, X, objective, rng, report, n_epochs=self.n_epochs, tangents=tangents))
         if tangents is not None:
-            self.tangent_rank_ = to_host(tangents.ranks)
+            limited = self.max_seconds is not None
+            self.tangent_rank_ = to_host(tangents.known_ranks(recipe.energy) if limited else tangents.ranks)
 
     def _given(self) -> Recipe:
         """The recipe of the parameters, with the paper's value for each that is "auto"."""
@@ -245,7 +251,7 @@ class AutoJacoBin(AutoEncoderHasher):
         )
 
     @one_blas_thread()  # otherwise the number of threads, through rounding, could decide between near equals
-    def _fit_chosen(self, X: Any, options: Options, rng: np.random.RandomState) -> bool:
+    def _fit_chosen(self, X: Any, options: Options, rng: np.random.RandomState, report: TimeLimit) -> bool:
         """Choose the settings that suit the data best, and fit with them; False if the points hardly differ."""
         init_seed, batch_seed = (int(seed) for seed in rng.randint(2**31 - 1, size=2))
         all_points = len(X) <= _MOST_TO_CHOOSE
@@ -255,7 +261,7 @@ class AutoJacoBin(AutoEncoderHasher):
         if float((base.max(axis=0) - base.min(axis=0)).max()) <= namespace(base).finfo(base.dtype).eps ** 2:
             return False
         self._check_selection_k(len(base))
-        estimate = partial(self._tangents, energy=options.energies[0], rng=rng)
+        estimate = partial(self._tangents, energy=options.energies[0], rng=rng, report=report)
         spaces = _TangentsWhenNeeded(points, estimate)
         score = held_out_score(points[query_rows], base, self.selection_k, self.selection_depth, self._bits_of)
         selected = select_recipe(
@@ -265,14 +271,14 @@ class AutoJacoBin(AutoEncoderHasher):
             score,
             batch_seed,
             batches_per_epoch(len(base), self.batch_size),
-            self.progress,
+            report,
         )
         self.search_results_ = selected.results
-        if len(base) >= _ENOUGH_TO_DELIVER * len(X):
+        if report.expired or len(base) >= _ENOUGH_TO_DELIVER * len(X):
             self._keep(X, selected.network, history(selected.steps))
         else:
             spaces = spaces if all_points else spaces.of_other(X)
-            self._deliver(X, selected, spaces, init_seed, score, rng)
+            self._deliver(X, selected, spaces, init_seed, score, rng, report)
         spaces.finish(self.progress)
         if selected.steps and selected.recipe.jacobian_weight:
             self.tangent_rank_ = to_host(spaces.get().known_ranks(selected.recipe.energy))
@@ -286,6 +292,7 @@ class AutoJacoBin(AutoEncoderHasher):
         init_seed: int,
         score: Callable[[Network], Any],
         rng: np.random.RandomState,
+        report: TimeLimit,
     ) -> None:
         """Train as long on all points, and keep that network unless it is worse than the one that was compared."""
         recipe, n_steps = selected.recipe, len(selected.steps)
@@ -296,11 +303,11 @@ class AutoJacoBin(AutoEncoderHasher):
             tangents = spaces.get().view(namespace(X).arange(len(X)), recipe.energy)
         n_epochs = -(-n_steps // batches_per_epoch(len(X), self.batch_size))
         trained, steps_taken = self._trained(
-            start, X, self._objective_for(recipe), rng, n_epochs=n_epochs, n_steps=n_steps, tangents=tangents
+            start, X, self._objective_for(recipe), rng, report, n_epochs=n_epochs, n_steps=n_steps, tangents=tangents
         )
         found = score(trained) if n_steps else of_start
         accepted = not n_steps or selected.accepts(found, of_start)
-        self.search_results_ = selected.with_result(found, n_epochs, n_steps, chosen=accepted)
+        self.search_results_ = selected.with_result(found, n_epochs, len(steps_taken.get("cost", ())), chosen=accepted)
         self._keep(X, *((trained, steps_taken) if accepted else (selected.network, history(selected.steps))))
 
     def _check_selection_k(self, n_base: int) -> None:
@@ -364,7 +371,7 @@ class AutoJacoBin(AutoEncoderHasher):
         available = n if self.tangent_sample is None else min(n, self.tangent_sample)
         return (D + int(self.n_bits) if self.n_neighbors is None else self.n_neighbors), available
 
-    def _tangents(self, X: Any, energy: float, rng: np.random.RandomState) -> TangentsOnDemand:
+    def _tangents(self, X: Any, energy: float, rng: np.random.RandomState, report: TimeLimit) -> TangentsOnDemand:
         return tangents_for_training(
             X,
             min(self._neighbors(*X.shape)),
@@ -372,7 +379,7 @@ class AutoJacoBin(AutoEncoderHasher):
             energy,
             sample=self.tangent_sample,
             rng=rng,
-            progress=self.progress,
+            progress=report,
         )
 
 

@@ -2,11 +2,11 @@
 
 Candidates are compared by the m-Recall of their codes. Candidates without the Jacobian term cost little and are tried
 first, from every initialisation. The Jacobian term needs tangent spaces and takes nearly all of the time, so it is
-tried only from the initialisations that scored best. In both rounds, candidates race (successive halving): they are
-trained for a few steps and compared, and only the best go on to the next stage. A candidate is also dropped when more
-training has lowered its score. One with the Jacobian term is dropped when it is behind the best of all by more than
-the noise of the queries, so that where the term cannot win, it costs three steps for each candidate and the tangent
-spaces of these steps.
+tried only from the two best initialisations, and not from one that is behind beyond the noise of the queries. In both
+rounds, candidates race (successive halving): they are trained for a few steps and compared, and only the best go on to
+the next stage. A candidate is also dropped when more training has lowered its score. One with the Jacobian term is
+dropped when it is behind the best of all beyond the noise, so that where the term cannot win, it costs three steps for
+each candidate and the tangent spaces of these steps.
 
 The initial networks and the state of every candidate after every stage count too. So the chosen network never scores
 lower than anything that was tried.
@@ -64,7 +64,7 @@ class Options:
     n_epochs, n_epochs_without_jacobian : int
         Largest numbers of epochs, with and without the Jacobian term.
     baseline : Recipe, optional
-        A recipe with the Jacobian term that is tried in any case.
+        A recipe with the Jacobian term that is tried unless its initialisation is behind beyond the noise.
     """
 
     inits: tuple[str, ...]
@@ -227,9 +227,10 @@ class _Search:
 
     def compete_with_jacobian(self) -> None:
         options = self._options
-        triples = itertools.product(self._best_inits(), options.alphas, options.positive_weights)
+        inits = self._promising_inits()
+        triples = itertools.product(inits[:_INITS_WITH_JACOBIAN], options.alphas, options.positive_weights)
         recipes = [Recipe(init, alpha, weight, options.energies[0]) for init, alpha, weight in triples]
-        if options.baseline is not None and options.baseline not in recipes:
+        if options.baseline is not None and options.baseline not in recipes and options.baseline.init in inits:
             recipes.append(options.baseline)
         self._compete(recipes, options.n_epochs)
 
@@ -291,12 +292,19 @@ class _Search:
     def _best(self, trials: Iterable[_Scored]) -> _Scored:
         return max(trials, key=lambda trial: trial.score)  # of equals the first, which took the least work
 
-    def _best_inits(self) -> list[str]:
-        best: dict[str, float] = {}
-        for trial in self._scored:
-            init = trial.recipe.init
-            best[init] = max(trial.score, best.get(init, trial.score))
-        return sorted(best, key=lambda init: -best[init])[:_INITS_WITH_JACOBIAN]
+    def _promising_inits(self) -> list[str]:
+        """Initialisations from the best to the worst, without those that are behind beyond the noise.
+
+        These are behind at their best, and also when all had the same training, at the first stage.
+        """
+        first = next(_stages(self._options.n_epochs, self._steps_per_epoch))
+        promising = set()
+        for trials in (self._scored, [trial for trial in self._scored if trial.n_steps <= first]):
+            best = self._best(trials)
+            of_init = {init: self._best(t for t in trials if t.recipe.init == init) for init in self._initial}
+            promising |= {init for init, trial in of_init.items() if not behind(trial.found, best.found)}
+        scores = {init: max(t.score for t in self._scored if t.recipe.init == init) for init in promising}
+        return sorted(scores, key=lambda init: (-scores[init], init))
 
     def _table(self, best: _Scored) -> dict[str, npt.NDArray[Any]]:
         trials = self._scored
