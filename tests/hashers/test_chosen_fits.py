@@ -141,6 +141,16 @@ def test_a_choice_that_is_out_of_time_delivers_the_best_so_far(monkeypatch, tmp_
     assert load(tmp_path / "model.safetensors").encode(X) == hasher.encode(X)
 
 
+def test_a_choice_among_a_sample_that_is_out_of_time_knows_the_ranks_of_the_sample(monkeypatch):
+    monkeypatch.setattr("autojacobin.hashers.autojacobin._MOST_TO_CHOOSE", 600)
+    monkeypatch.setattr(training, "time", Clock())
+    take_the_last(monkeypatch)
+    hasher = quick(jacobian_weight=1.0, init="itq", alpha=0.1, max_seconds=25).fit(digits()[:1000])
+    assert set(hasher.history_["n_points"]) == {225}  # of the sample: there was no last fit
+    assert hasher.tangent_rank_.shape == (1000,)
+    assert np.sum(hasher.tangent_rank_ >= 0) == 450
+
+
 def test_time_enough_does_not_change_the_choice():
     X = digits()[:600]
     assert np.array_equal(quick(max_seconds=1e6).fit(X).W1_, quick().fit(X).W1_)

@@ -255,7 +255,8 @@ class AutoJacoBin(AutoEncoderHasher):
         """Choose the settings that suit the data best, and fit with them; False if the points hardly differ."""
         init_seed, batch_seed = (int(seed) for seed in rng.randint(2**31 - 1, size=2))
         all_points = len(X) <= _MOST_TO_CHOOSE
-        points = X if all_points else X[np.sort(rng.choice(len(X), _MOST_TO_CHOOSE, replace=False))]
+        rows = np.arange(len(X)) if all_points else np.sort(rng.choice(len(X), _MOST_TO_CHOOSE, replace=False))
+        points = X if all_points else X[rows]
         query_rows, base_rows = split(len(points), rng)
         base = points[base_rows]
         if float((base.max(axis=0) - base.min(axis=0)).max()) <= namespace(base).finfo(base.dtype).eps ** 2:
@@ -277,11 +278,13 @@ class AutoJacoBin(AutoEncoderHasher):
         if report.expired or len(base) >= _ENOUGH_TO_DELIVER * len(X):
             self._keep(X, selected.network, history(selected.steps))
         else:
-            spaces = spaces if all_points else spaces.of_other(X)
+            if not all_points:
+                spaces, rows = spaces.of_other(X), np.arange(len(X))
             self._deliver(X, selected, spaces, init_seed, score, rng, report)
         spaces.finish(self.progress)
         if selected.steps and selected.recipe.jacobian_weight:
-            self.tangent_rank_ = to_host(spaces.get().known_ranks(selected.recipe.energy))
+            self.tangent_rank_ = np.full(len(X), -1, dtype=np.int32)
+            self.tangent_rank_[rows] = to_host(spaces.get().known_ranks(selected.recipe.energy))
         return True
 
     def _deliver(
