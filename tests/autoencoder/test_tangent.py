@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from autojacobin.autoencoder import Objective, tangent, train
 from autojacobin.autoencoder.tangent import (
     Candidates,
-    TangentsOnDemand,
     TangentSpaces,
     tangent_spaces,
     tangents_for_training,
@@ -239,10 +238,11 @@ def both(monkeypatch, X, sample=None):
     held = tangents_for_training(X, *SETTINGS, sample=sample, rng=np.random.RandomState(0))
     monkeypatch.setattr(tangent, "_MOST_BYTES_STORED", 0)
     later = tangents_for_training(X, *SETTINGS, sample=sample, rng=np.random.RandomState(0))
-    assert isinstance(held, TangentSpaces)
-    assert isinstance(later, TangentsOnDemand)
     assert len(later) == len(held) == len(X)
-    return held, later
+    kept = held.estimate_all()
+    assert isinstance(kept, TangentSpaces)
+    assert later.estimate_all() is None
+    return kept, later
 
 
 @pytest.mark.parametrize("sample", [None, 100, 300, 1000])
@@ -253,21 +253,40 @@ def test_a_batch_gets_the_spaces_that_would_have_been_stored(monkeypatch, sample
     assert np.array_equal(later[points].ranks, held.ranks[points])
 
 
-def test_a_subset_is_estimated_by_batch_too(monkeypatch):
-    held, later = both(monkeypatch, cloud())
-    rows = np.array([4, 9, 11, 200, 299])
-    part = later.subset(rows)
-    assert isinstance(part, TangentsOnDemand)
-    assert len(part) == 5
-    assert np.allclose(part[np.array([1, 3])].bases, held.subset(rows)[np.array([1, 3])].bases, atol=1e-12)
-    assert np.array_equal(part.at_energy(0.5).ranks, held.at_energy(0.5).subset(rows).ranks)
+def test_a_view_has_the_spaces_of_its_rows_at_its_energy(monkeypatch):
+    kept, later = both(monkeypatch, cloud())
+    rows, points = np.array([4, 9, 11, 200, 299]), np.array([1, 3])
+    assert np.allclose(later.view(rows, 0.9)[points].bases, kept[rows[points]].bases, atol=1e-12)
+    lower = kept.at_energy(0.5)[rows[points]]
+    assert lower.ranks.max() < kept.ranks[rows[points]].max()
+    assert np.array_equal(later.view(rows, 0.5)[points].ranks, lower.ranks)
+    assert np.allclose(later.view(rows, 0.5)[points].bases, lower.bases, atol=1e-12)
 
 
 def test_all_ranks_are_known_in_the_end(monkeypatch):
-    held, later = both(monkeypatch, cloud())
+    kept, later = both(monkeypatch, cloud())
     later[np.arange(10)]
     monkeypatch.setattr(tangent, "_POINTS_PER_BATCH", 70)
-    assert np.array_equal(later.ranks, held.ranks)
+    assert np.array_equal(later.ranks, kept.ranks)
+
+
+def test_a_space_is_estimated_once_and_only_if_somebody_asks():
+    X, told = cloud(), []
+    spaces = tangents_for_training(
+        X, *SETTINGS, sample=None, rng=np.random.RandomState(0), progress=lambda *words: told.append(words)
+    )
+    assert np.all(spaces.known_ranks(0.9) == -1)
+    exact = tangent_spaces(X, *SETTINGS)
+    first, second = np.array([7, 250, 3]), np.array([3, 8, 7])
+    assert np.array_equal(spaces[first].bases, exact[first].bases)
+    assert told == [("tangent spaces", 3, 300)]
+    assert np.array_equal(spaces.view(second, 0.9)[np.array([0, 1])].bases, exact[second[:2]].bases)
+    assert told[1:] == [("tangent spaces", 4, 300)]  # of the three rows of the view, one was new and was asked for
+    known = spaces.known_ranks(0.9)
+    assert np.array_equal(np.flatnonzero(known >= 0), [3, 7, 8, 250])
+    assert np.all(spaces.known_ranks(0.5) == -1)
+    assert np.array_equal(spaces.estimate_all().bases, exact.bases)
+    assert told[-1] == ("tangent spaces", 300, 300)
 
 
 def test_training_is_the_same_with_spaces_on_demand(monkeypatch):
@@ -285,7 +304,7 @@ def test_training_is_the_same_with_spaces_on_demand(monkeypatch):
 def test_neighbours_are_searched_in_a_sample_drawn_from_the_generator():
     X = cloud()
     rng = np.random.RandomState(5)
-    spaces = tangents_for_training(X, *SETTINGS, sample=40, rng=rng)
+    spaces = tangents_for_training(X, *SETTINGS, sample=40, rng=rng).estimate_all()
     chosen = np.sort(np.random.RandomState(5).choice(300, 40, replace=False))
     for i in (0, 100, 299):
         nearest = X[chosen][np.argsort(np.linalg.norm(X[chosen] - X[i], axis=1))[:25]]

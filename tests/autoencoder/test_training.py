@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 
-from autojacobin.autoencoder import Batch, LinePoint, Objective, TangentSpaces, strong_wolfe, train, training
+from autojacobin.autoencoder import (
+    Batch,
+    LinePoint,
+    Objective,
+    OutOfTimeError,
+    TangentSpaces,
+    TimeLimit,
+    strong_wolfe,
+    tangents_for_training,
+    train,
+    training,
+)
 from tests.autoencoder import naive
 from tests.autoencoder.test_objective import problem
 
@@ -89,7 +100,7 @@ def test_a_step_goes_against_the_gradient_by_the_length_it_tells():
     assert np.allclose(trained.to_vector(), expected, rtol=1e-12)
 
 
-def test_later_searches_start_from_twice_the_last_step(monkeypatch):
+def test_later_searches_start_from_the_last_step(monkeypatch):
     tried = []
     original = training.strong_wolfe
 
@@ -102,7 +113,7 @@ def test_later_searches_start_from_twice_the_last_step(monkeypatch):
     _, history = train(network, X, Objective(), rng=np.random.RandomState(0), n_epochs=4, batch_size=None)
     _, gradient = Objective()(network, Batch(X, X))
     assert tried[0] == pytest.approx(min(1, 1 / np.abs(gradient.to_vector()).sum()))
-    assert np.allclose(tried[1:], 2 * history["step"][:-1])
+    assert np.array_equal(tried[1:], history["step"][:-1])
 
 
 def test_training_takes_the_steps_that_full_gradients_lead_to():
@@ -134,6 +145,57 @@ def plain_step(network, objective, batch, last_step):
         return LinePoint(t, sum(values.values()), gradient.to_vector() @ direction)
 
     start = LinePoint(0.0, sum(values.values()), -direction @ direction)
-    first = min(1.0, 1.0 / np.abs(direction).sum()) if last_step is None else 2 * last_step
+    first = min(1.0, 1.0 / np.abs(direction).sum()) if last_step is None else last_step
     step = strong_wolfe(line, start, first).point.t
     return network.with_vector(theta + step * direction), step
+
+
+class Clock:
+    """A clock that advances by a second whenever it is read."""
+
+    def __init__(self):
+        self.now = 0
+
+    def monotonic(self):
+        self.now += 1
+        return self.now
+
+
+@pytest.mark.parametrize("seconds", [1, 3, 5, 100])
+def test_a_training_that_is_out_of_time_ends_with_the_steps_so_far(monkeypatch, seconds):
+    network, X, tangents = numbered()
+    options = {"tangents": tangents, "batch_size": 20, "n_epochs": 3}
+    whole, history = train(network, X, Objective(), rng=np.random.RandomState(0), **options)
+    monkeypatch.setattr(training, "time", Clock())
+    told = []
+    limit = TimeLimit(seconds, lambda *words: told.append(words))
+    ended, its_history = train(network, X, Objective(), rng=np.random.RandomState(0), progress=limit, **options)
+    n_steps = min(seconds, 9)
+    assert np.array_equal(its_history["cost"], history["cost"][:n_steps])
+    assert told[:n_steps] == [("training", step + 1, 9) for step in range(n_steps)]
+    assert np.array_equal(ended.to_vector(), whole.to_vector()) == (n_steps == 9)
+    assert limit.expired == (n_steps < 9)
+
+
+def test_time_that_runs_out_among_the_tangent_spaces_ends_the_training_too():
+    network, X, _ = numbered()
+
+    def stop(stage, done, total):
+        if done > 40:
+            raise OutOfTimeError
+
+    tangents = tangents_for_training(X, 20, 2, 0.9, sample=None, rng=np.random.RandomState(0), progress=stop)
+    objective = Objective(jacobian_weight=1.0)
+    _, history = train(network, X, objective, rng=np.random.RandomState(0), tangents=tangents, batch_size=20)
+    assert len(history["cost"]) == 2
+
+
+def test_steps_that_are_asked_for_are_the_first_ones():
+    network, X, _ = numbered()
+    options = {"batch_size": 20, "n_epochs": 3}
+    _, whole = train(network, X, Objective(), rng=np.random.RandomState(0), **options)
+    _, some = train(network, X, Objective(), rng=np.random.RandomState(0), n_steps=4, **options)
+    assert np.array_equal(some["cost"], whole["cost"][:4])
+    same, none = train(network, X, Objective(), rng=np.random.RandomState(0), n_steps=0, **options)
+    assert same is network
+    assert none == {}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autojacobin import AutoBin, AutoJacoBin, CAutoBin, DAutoBin
+from autojacobin import AutoBin, AutoJacoBin, CAutoBin, DataError, DAutoBin, load
 from autojacobin.autoencoder import Batch, Network, Objective, tangent_spaces
 from tests.hashers.methods import AUTO_ENCODERS, METHODS, digits, fitted
 
@@ -126,6 +126,32 @@ def test_tol_stops_early_and_zero_never_does():
     assert gains[-1] < 0.05
 
 
+@pytest.mark.parametrize("name", AUTO_ENCODERS)
+def test_without_any_time_the_start_is_delivered_whole(name, tmp_path):
+    X = digits()[:300]
+    hasher = METHODS[name]().set_params(max_seconds=1e-9).fit(X)
+    start = METHODS[name]().set_params(n_epochs=0).fit(X)
+    assert len(hasher.history_.get("cost", [])) <= 1
+    if not hasher.history_:
+        assert np.array_equal(hasher.W1_, start.W1_)
+    hasher.save(tmp_path / "model.safetensors")
+    assert load(tmp_path / "model.safetensors").encode(X) == hasher.encode(X)
+
+
+@pytest.mark.parametrize("name", AUTO_ENCODERS)
+def test_time_enough_changes_nothing(name):
+    limited = METHODS[name]().set_params(max_seconds=1e6).fit(digits()[:300])
+    assert np.array_equal(limited.W1_, fitted(name).W1_)
+    if name == "AutoJacoBin":
+        assert np.array_equal(limited.tangent_rank_, fitted(name).tangent_rank_)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "1", np.nan])
+def test_a_wrong_time_is_an_error(wrong):
+    with pytest.raises(DataError, match="max_seconds of AutoBin must be None or a finite number above 0"):
+        AutoBin(8, max_seconds=wrong).fit(digits()[:300])
+
+
 def test_batches_cut_the_epoch_into_equal_parts():
     history = AutoBin(4, batch_size=100, n_epochs=2, random_state=0).fit(digits()[:260]).history_
     assert sorted(history["n_points"][:3].tolist()) == [86, 87, 87]
@@ -237,7 +263,7 @@ def test_the_parameters_reach_the_objective():
 def test_as_published_has_the_papers_settings():
     common = {
         "n_bits": 64, "epsilon": 1e-4, "batch_size": 1000, "n_epochs": 5, "scale": 0.8, "threshold": "bias",
-        "init": "random", "tol": 0.0, "random_state": None, "device": "cpu", "progress": None,
+        "init": "random", "tol": 0.0, "max_seconds": None, "random_state": None, "device": "cpu", "progress": None,
     }  # fmt: skip
     own = {"alpha": 0.1, "energy": 0.98, "n_neighbors": None, "tangent_sample": 100_000, "jacobian_weight": 1.0}
     own |= {"selection_k": 10, "selection_depth": None}

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from autojacobin.autoencoder import OutOfTimeError
 from autojacobin.evaluation import ground_truth
 from autojacobin.hashers import model_selection
 from autojacobin.hashers.autobin import initial_network
-from autojacobin.hashers.model_selection import Options, Recipe, held_out_score, select_recipe, split
+from autojacobin.hashers.model_selection import Options, Recipe, behind, held_out_score, select_recipe, split
 from tests.hashers.methods import digits
 
 PUBLISHED = {"init": "random", "alpha": 0.1, "jacobian_weight": 1.0, "energy": 0.98}
@@ -14,44 +15,72 @@ PUBLISHED = {"init": "random", "alpha": 0.1, "jacobian_weight": 1.0, "energy": 0
 
 def options(**changes):
     given = {
-        "inits": ("random", "itq", "okmeans"), "alphas": (0.01, 0.1), "alphas_without_jacobian": (0.003, 0.3),
+        "inits": INITS, "alphas": (0.01, 0.1), "alphas_without_jacobian": (0.003, 0.3),
         "jacobian_weights": (0.0, 1.0), "energies": (0.98, 0.8), "n_epochs": 5, "n_epochs_without_jacobian": 15,
         "baseline": Recipe(**PUBLISHED),
     }  # fmt: skip
     return Options(**{**given, **changes})
 
 
-def run(score_of, **changes):
-    """Choose among stand-ins for networks: a name and the list of what was done to it."""
+STEPS_PER_EPOCH = 9
+# of 400 queries, for each kind of network, so that 0.02 is three standard errors of a difference
+NOISE = np.random.default_rng(5).normal(0, 0.1, (4, 400))
+NOISE -= NOISE.mean(axis=1, keepdims=True)
+INITS = ("random", "itq", "okmeans")
+
+
+def run(score_of, progress=None, steps_per_epoch=STEPS_PER_EPOCH, **changes):
+    """Choose among stand-ins for networks: a name, a recipe and a number of steps. Queries differ in both kinds."""
     told = []
+
+    def train(network, recipe, n_epochs, rng):
+        for step in range(n_epochs * steps_per_epoch):
+            yield (network[0], recipe, step + 1), {"step": step}
+
+    def score(network):
+        return score_of(network) + NOISE[3 if heavy(network) else INITS.index(network[0])]
+
+    def report(stage, done, total):
+        told.append((done, total))
+        if progress is not None:
+            progress(done)
+
     choice = select_recipe(
-        options(**changes),
-        lambda init: (init, ()),
-        lambda network, recipe, epochs, rng: (network[0], (*network[1], (recipe, epochs))),
-        score_of,
-        seed=0,
-        progress=lambda stage, done, total: told.append((done, total)),
-    )
+        options(**changes), lambda init: (init, None, 0), train, score, seed=0, steps_per_epoch=steps_per_epoch,
+        progress=report,
+    )  # fmt: skip
     return choice, told
+
+
+def heavy(network):
+    return network[1] is not None and network[1].jacobian_weight > 0
 
 
 def rows(choice):
     return [dict(zip(choice.results, row, strict=True)) for row in zip(*choice.results.values(), strict=True)]
 
 
+def preferred(network):
+    """Far less than any noise, but the paper's start is not among the best two."""
+    return {"itq": 2e-6, "okmeans": 1e-6, "random": 0}[network[0]]
+
+
 def trained(network):
-    return sum(epochs for _, epochs in network[1])
+    return network[2] / STEPS_PER_EPOCH
 
 
-def test_the_selected_recipe_scores_no_lower_than_anything_that_was_scored():
+def test_the_selected_network_scores_no_lower_than_anything_that_was_scored():
     rng = np.random.default_rng(0)
     for _ in range(50):
         choice, told = run(lambda network: float(rng.normal()))
         best = choice.results["m_recall"].max()
         chosen = [row for row in rows(choice) if row["chosen"]]
         assert len(chosen) == 1
-        assert chosen[0]["m_recall"] == best
-        assert (chosen[0]["init"], chosen[0]["n_epochs"]) == (choice.recipe.init, choice.n_epochs)
+        assert chosen[0]["m_recall"] == best == pytest.approx(choice.found.mean())
+        assert (chosen[0]["init"], chosen[0]["n_steps"]) == (choice.recipe.init, len(choice.steps))
+        assert choice.network[0] == choice.recipe.init
+        assert choice.network[2] == len(choice.steps)
+        assert choice.best_start == choice.results["m_recall"][choice.results["n_steps"] == 0].max()
         assert [done for done, _ in told] == sorted(done for done, _ in told)
         assert told[0][0] == 0  # before the starts are made
         assert told[-1][0] == told[-1][1] >= told[-2][0]
@@ -59,45 +88,117 @@ def test_the_selected_recipe_scores_no_lower_than_anything_that_was_scored():
 
 def test_the_initial_networks_are_candidates():
     choice, _ = run(lambda network: -trained(network) + (network[0] == "okmeans"))
-    assert (choice.recipe.init, choice.n_epochs) == ("okmeans", 0)
+    assert (choice.recipe.init, choice.steps) == ("okmeans", ())
 
 
-def test_a_network_that_was_better_after_fewer_epochs_is_selected_as_it_was_then():
-    choice, _ = run(lambda network: -abs(trained(network) - 2) + 0.1 * (network[0] == "itq"))
-    assert choice.n_epochs == 2
+@pytest.mark.parametrize("best", [3 / STEPS_PER_EPOCH, 1, 2])
+def test_a_network_that_was_better_after_fewer_steps_is_selected_as_it_was_then(best):
+    choice, _ = run(lambda network: -abs(trained(network) - best) + 0.1 * (network[0] == "itq"))
+    assert len(choice.steps) == best * STEPS_PER_EPOCH
     assert choice.recipe.init == "itq"
 
 
 def test_training_that_improves_the_score_runs_all_epochs():
-    choice, _ = run(lambda network: trained(network) * (1 + any(r.jacobian_weight for r, _ in network[1])) * 10)
-    assert (choice.n_epochs, choice.recipe.jacobian_weight) == (15, 0.0)
-    choice, _ = run(lambda network: trained(network) + 100 * any(r.jacobian_weight for r, _ in network[1]))
-    assert (choice.n_epochs, choice.recipe.jacobian_weight) == (5, 1.0)
+    choice, _ = run(lambda network: trained(network) * (1 + heavy(network)) * 10)
+    assert (len(choice.steps), choice.recipe.jacobian_weight) == (15 * STEPS_PER_EPOCH, 0.0)
+    choice, _ = run(lambda network: trained(network) + 100 * heavy(network))
+    assert (len(choice.steps), choice.recipe.jacobian_weight) == (5 * STEPS_PER_EPOCH, 1.0)
 
 
-def test_weak_candidates_are_dropped_and_the_papers_recipe_is_always_tried():
-    choice, _ = run(lambda network: {"itq": 2, "okmeans": 1, "random": 0}[network[0]] + 1e-4 * trained(network))
+def steps_by_kind(choice):
+    """How often networks were scored after each number of steps, without the Jacobian term and with it."""
+    counts = ({}, {})
+    for row in rows(choice):
+        if row["n_steps"] and row["energy"] != 0.8:
+            kind = counts[int(row["jacobian_weight"])]
+            kind[int(row["n_steps"])] = kind.get(int(row["n_steps"]), 0) + 1
+    return counts
+
+
+def test_weak_candidates_are_dropped():
+    choice, _ = run(lambda network: 0.5 + 1e-4 * trained(network) + preferred(network))
+    light, with_jacobian = steps_by_kind(choice)
+    assert light == {3: 6, 9: 2, 18: 1, 36: 1, 135: 1}
+    assert with_jacobian == {3: 5, 9: 2, 18: 1, 45: 1}
     looked = rows(choice)
-    light = [row for row in looked if row["jacobian_weight"] == 0]
-    heavy = [row for row in looked if row["jacobian_weight"] == 1]
-    assert [sum(row["n_epochs"] == epochs for row in light) for epochs in (1, 2, 4, 15)] == [6, 2, 1, 1]
-    assert {row["init"] for row in light if row["n_epochs"] > 1} == {"itq"}
-    assert [sum(row["n_epochs"] == epochs and row["energy"] == 0.98 for row in heavy) for epochs in (1, 2, 5)] == [
-        5,
-        2,
-        1,
-    ]
-    assert {row["init"] for row in heavy if row["alpha"] == 0.1} == {"itq", "okmeans", "random"}
-    assert [(row["init"], row["n_epochs"]) for row in heavy if row["energy"] == 0.8] == [("itq", 5)]
+    assert {row["init"] for row in looked if row["n_steps"] > 3} == {"itq"}
+    paper = [row for row in looked if (row["init"], row["jacobian_weight"]) == ("random", 1)]
+    assert [(row["alpha"], row["n_steps"]) for row in paper] == [(0.1, 3)]
+    assert [(row["init"], row["n_epochs"]) for row in looked if row["energy"] == 0.8] == [("itq", 5)]
 
 
-def test_candidates_with_the_jacobian_term_that_are_far_behind_are_dropped_after_the_first_stage():
-    def score(network):
-        return 0.5 - 0.02 * any(recipe.jacobian_weight for recipe, _ in network[1]) + 0.001 * trained(network)
+@pytest.mark.parametrize(("gap", "tried"), [(0.005, {"itq", "okmeans", "random"}), (0.1, {"itq"})])
+def test_the_jacobian_term_is_tried_only_from_starts_that_are_not_behind_beyond_the_noise(gap, tried):
+    choice, _ = run(lambda network: 0.5 - gap * (network[0] != "itq") + preferred(network))
+    assert {row["init"] for row in rows(choice) if row["jacobian_weight"] == 1} == tried
 
-    heavy = [row for row in rows(run(score)[0]) if row["jacobian_weight"] == 1]
-    assert {row["n_epochs"] for row in heavy} == {1}
-    assert {row["energy"] for row in heavy} == {0.98}
+
+def test_a_candidate_that_more_training_makes_worse_is_dropped():
+    choice, _ = run(lambda network: min(trained(network), 2 - trained(network)) + heavy(network) + preferred(network))
+    light, with_jacobian = steps_by_kind(choice)
+    assert light == {3: 6, 9: 2, 18: 1}
+    assert with_jacobian == {3: 5, 9: 2, 18: 1}
+    assert len(choice.steps) == STEPS_PER_EPOCH
+
+
+@pytest.mark.parametrize(("gap", "stages"), [(0.004, {3: 5, 9: 2, 18: 1, 45: 1}), (0.1, {3: 5})])
+def test_the_jacobian_term_costs_three_steps_where_it_is_behind_beyond_the_noise(gap, stages):
+    choice, _ = run(lambda network: 0.5 - gap * heavy(network) + 1e-5 * trained(network) + preferred(network))
+    assert steps_by_kind(choice)[1] == stages
+    assert any(row["energy"] == 0.8 for row in rows(choice)) == (gap < 0.02)
+
+
+def test_a_difference_is_compared_with_its_own_noise():
+    """All queries are harder for one network than for the other, by little: that is no accident."""
+    rng = np.random.default_rng(0)
+    best = rng.uniform(size=200)
+    assert behind(best - 0.001, best)
+    assert not behind(best + 0.001, best)
+    assert not behind(best, best)
+    assert not behind(best - 0.001 + rng.normal(0, 0.1, 200), best)
+
+
+def test_out_of_time_selects_the_best_so_far():
+    for allowed in (0, 1, 7, 30, 300, 2000):
+
+        def stop(done, allowed=allowed):
+            if done >= allowed:
+                raise OutOfTimeError
+
+        choice, _ = run(lambda network: trained(network) + heavy(network), progress=stop)
+        assert choice.results["m_recall"].max() == pytest.approx(choice.found.mean())
+        assert choice.results["chosen"].sum() == 1
+        assert choice.network[2] == len(choice.steps)
+        if allowed == 0:
+            assert choice.results["init"].tolist() == ["random"]
+
+
+def test_a_network_of_all_points_is_taken_unless_it_is_worse():
+    choice, _ = run(lambda network: 0.5 + 0.1 * trained(network) * (not heavy(network)))
+    compared = choice.found
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 0.1, len(compared))
+    noise -= noise.mean()
+    assert choice.accepts(compared, start=compared - 0.5)
+    assert choice.accepts(compared - 0.01 + noise, start=compared - 0.5)  # within the noise
+    assert not choice.accepts(compared - 0.05 + noise, start=compared - 0.5)  # beyond it
+    assert not choice.accepts(compared, start=compared + 0.01)  # behind the network that it was trained from
+    assert not choice.accepts(np.full(len(compared), choice.best_start - 0.001), start=compared - 0.5)
+
+
+def test_the_network_of_all_points_has_a_row_of_its_own():
+    choice, _ = run(lambda network: trained(network))
+    n = len(choice.results["init"])
+    taken = choice.with_result(choice.found, 15, 140, chosen=True)
+    assert {name: len(column) for name, column in taken.items()} == dict.fromkeys(choice.results, n + 1)
+    assert (taken["chosen"].sum(), taken["chosen"][-1], taken["n_steps"][-1]) == (1, 1, 140)
+    assert (taken["init"][-1], taken["alpha"][-1]) == (choice.recipe.init, choice.recipe.alpha)
+    refused = choice.with_result(choice.found, 15, 140, chosen=False)
+    assert np.array_equal(refused["chosen"][:-1], choice.results["chosen"])
+    assert refused["chosen"][-1] == 0
+    assert choice.results["chosen"].sum() == 1
+    for name, column in choice.results.items():
+        assert taken[name].dtype.kind == column.dtype.kind
 
 
 def test_only_the_options_are_tried():
@@ -129,11 +230,13 @@ def test_the_score_is_the_m_recall_by_definition():
     truth = ground_truth(base, queries, 5)
     found = [[len(set(truth[q]) & set(retrieved[q, : i + 1])) / 5 for i in range(10)] for q in range(40)]
     score = held_out_score(queries, base, 5, None, lambda net, points: points @ net.W1.T + net.b1 >= 0)
-    assert score(network) == pytest.approx(np.mean(found))
+    assert score(network) == pytest.approx(np.mean(found, axis=1))
 
 
 def test_stages_double_and_end_with_all_epochs():
-    assert [list(model_selection._stages(n)) for n in (1, 2, 5, 15)] == [[1], [1, 2], [1, 2, 5], [1, 2, 4, 15]]
+    assert [list(model_selection._stages(n, 1)) for n in (1, 2, 5, 15)] == [[1], [1, 2], [1, 2, 5], [1, 2, 4, 15]]
+    assert list(model_selection._stages(5, 4)) == [3, 4, 8, 20]
+    assert list(model_selection._stages(1, 3)) == [3]
 
 
 def test_the_depth_of_the_comparison_is_the_one_that_was_asked_for():
@@ -147,4 +250,4 @@ def test_the_depth_of_the_comparison_is_the_one_that_was_asked_for():
     nearest = np.argsort(distances, axis=1, kind="stable")[:, 0]
     truth = ground_truth(X[40:], X[:40], 5)
     found = np.mean([nearest[query] in truth[query] for query in range(40)]) / 5
-    assert held_out_score(X[:40], X[40:], 5, 1, bits)(network) == pytest.approx(found)
+    assert held_out_score(X[:40], X[40:], 5, 1, bits)(network).mean() == pytest.approx(found)

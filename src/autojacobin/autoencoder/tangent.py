@@ -8,7 +8,7 @@ mean of the neighbours is the centre of the local PCA.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,7 +17,10 @@ from autojacobin.core.arrays import free_gpu_memory, namespace
 from autojacobin.core.linear_algebra import centre, principal_frame
 from autojacobin.core.parallel import Progress, map_points
 
-__all__ = ["Candidates", "TangentSpaces", "TangentsOnDemand", "local_pca", "tangent_spaces", "tangents_for_training"]
+__all__ = [
+    "Candidates", "TangentSpaces", "Tangents", "TangentsOnDemand", "TangentsView", "local_pca", "tangent_spaces",
+    "tangents_for_training",
+]  # fmt: skip
 
 _POINTS_PER_TASK = 32
 _NUMBERS_IN_CACHE = 2**18
@@ -69,10 +72,6 @@ class TangentSpaces:
         rows = namespace(self.ranks).arange(len(self)) if self.rows is None else self.rows
         return replace(self, ranks=self.ranks[points], rows=rows[points])
 
-    def subset(self, points: Any) -> TangentSpaces:
-        """The same as ``self[points]``, which :class:`TangentsOnDemand` would estimate at once."""
-        return self[points]
-
     def at_energy(self, energy: float) -> TangentSpaces:
         """Spaces that keep a smaller share of the variance. The bases are shared, not copied."""
         xp = namespace(self.ranks)
@@ -104,43 +103,139 @@ class TangentSpaces:
         return bases
 
 
+class Tangents(Protocol):
+    """What training needs: the tangent spaces of a batch."""
+
+    def __getitem__(self, points: Any) -> TangentSpaces:
+        """Spaces of the points with these numbers."""
+
+
 class TangentsOnDemand:
-    """The tangent spaces at all rows of ``X``, estimated for each batch when it asks for them."""
+    """The tangent spaces at the rows of ``X``, each estimated when it is first asked for.
+
+    Parameters
+    ----------
+    X, n_neighbors, max_rank, energy, progress
+        As in :func:`tangent_spaces`.
+    candidates : Candidates
+        Points among which the neighbours are searched.
+    own_rows : array of int, shape (n,), optional
+        Row numbers of ``X`` among the candidates, if it is there.
+    keep : bool
+        Whether spaces are kept. Otherwise they are estimated anew whenever they are asked for.
+    """
 
     def __init__(
-        self, X: Any, n_neighbors: int, max_rank: int, energy: float, candidates: Candidates, own_rows: Any = None
+        self,
+        X: Any,
+        n_neighbors: int,
+        max_rank: int,
+        energy: float,
+        candidates: Candidates,
+        own_rows: Any = None,
+        *,
+        keep: bool = False,
+        progress: Progress | None = None,
     ) -> None:
-        self._X, self._candidates, self._own_rows = X, candidates, own_rows
+        xp = namespace(X)
+        n, D = X.shape
+        self._X, self._candidates, self._own_rows, self._progress = X, candidates, own_rows, progress
         self._settings = (n_neighbors, max_rank, energy)
-        self._ranks = namespace(X).full(len(X), -1, dtype="int32")
+        self._ranks = {energy: xp.full(n, -1, dtype=xp.int32)}
+        self._kept: TangentSpaces | None = None
+        if keep:
+            compact = n * max_rank * D * X.dtype.itemsize > _BYTES_IN_FULL
+            # Pages of zeros that are never written take no memory, so spaces of low rank take little.
+            stored = xp.zeros((n, max_rank, D), dtype=xp.int16 if compact else X.dtype)
+            scales = xp.zeros((n, max_rank), dtype=X.dtype) if compact else None
+            shares = xp.zeros((n, max_rank), dtype=xp.float32)
+            self._kept = TangentSpaces(stored, self._ranks[energy], scales, shares=shares)
 
     def __len__(self) -> int:
         return len(self._X)
 
     def __getitem__(self, points: Any) -> TangentSpaces:
-        """Estimate the spaces at the rows ``points``."""
-        own_rows = None if self._own_rows is None else self._own_rows[points]
-        spaces = tangent_spaces(self._X[points], *self._settings, candidates=self._candidates, own_rows=own_rows)
-        self._ranks[points] = spaces.ranks
+        """Spaces at the rows ``points``."""
+        return self.spaces(points, self._settings[2])
+
+    def spaces(self, points: Any, energy: float) -> TangentSpaces:
+        """Spaces at the rows ``points`` that keep a share ``energy`` of the variance, at most that of the settings."""
+        largest = self._settings[2]
+        if self._kept is None:
+            own_rows = None if self._own_rows is None else self._own_rows[points]
+            spaces = tangent_spaces(self._X[points], *self._settings, candidates=self._candidates, own_rows=own_rows)
+        else:
+            self._estimate(points[self._ranks[largest][points] < 0], self._kept)
+            spaces = self._kept[points]
+        if energy != largest:
+            spaces = spaces.at_energy(energy)
+        self.known_ranks(energy)[points] = spaces.ranks
         return spaces
 
-    def subset(self, points: Any) -> TangentsOnDemand:
-        """The spaces at the rows ``points``, still to be estimated."""
-        own_rows = None if self._own_rows is None else self._own_rows[points]
-        return TangentsOnDemand(self._X[points], *self._settings, self._candidates, own_rows)
+    def view(self, rows: Any, energy: float) -> TangentsView:
+        """The spaces at ``rows``, for a training on these rows alone; nothing is estimated yet."""
+        return TangentsView(self, rows, energy)
 
-    def at_energy(self, energy: float) -> TangentsOnDemand:
-        """Spaces that keep another share of the variance."""
-        n_neighbors, max_rank, _ = self._settings
-        return TangentsOnDemand(self._X, n_neighbors, max_rank, energy, self._candidates, self._own_rows)
+    def known_ranks(self, energy: float) -> Any:
+        """Dimension of each space that was asked for at this energy, −1 for the others."""
+        if energy not in self._ranks:
+            self._ranks[energy] = namespace(self._X).full_like(self._ranks[self._settings[2]], -1)
+        return self._ranks[energy]
 
     @property
     def ranks(self) -> Any:
-        """Dimension of each space. Spaces that no batch has asked for are estimated now."""
-        missing = namespace(self._X).flatnonzero(self._ranks < 0)
+        """Dimension of each space. Spaces that nobody has asked for are estimated now."""
+        ranks = self.known_ranks(self._settings[2])
+        missing = namespace(self._X).flatnonzero(ranks < 0)
         for first in range(0, len(missing), _POINTS_PER_BATCH):
             self[missing[first : first + _POINTS_PER_BATCH]]
-        return self._ranks
+        return ranks
+
+    def estimate_all(self) -> TangentSpaces | None:
+        """Estimate all spaces that are missing, and return them; None if they are not kept."""
+        if self._kept is not None:
+            self._estimate(namespace(self._X).flatnonzero(self._kept.ranks < 0), self._kept)
+        return self._kept
+
+    def _estimate(self, rows: Any, kept: TangentSpaces) -> None:
+        """Estimate the spaces at ``rows`` and keep them."""
+        if not len(rows):
+            return
+        xp = namespace(self._X)
+        n_neighbors, max_rank, energy = self._settings
+        n_before, n = int((kept.ranks >= 0).sum()), len(self)
+
+        def work(part: slice) -> int:
+            points = rows[part]
+            own_rows = None if self._own_rows is None else self._own_rows[points]
+            neighbors = self._candidates.nearest(self._X[points], n_neighbors, own_rows)
+            bases, ranks, kept.shares[points] = local_pca(self._candidates, neighbors, max_rank, energy)
+            if kept.scales is not None:
+                largest = xp.abs(bases).max(axis=2)
+                kept.scales[points] = largest / _LARGEST_INT16
+                bases *= xp.where(largest > 0, _LARGEST_INT16 / xp.where(largest > 0, largest, 1), 0)[:, :, None]
+                bases = xp.rint(bases, out=bases)
+            r = int(ranks.max())
+            kept.stored[points, :r] = bases[:, :r]
+            kept.ranks[points] = ranks
+            return int(part.stop)
+
+        for done in map_points(work, rows, _points_per_task(self._X, n_neighbors)):
+            if self._progress is not None:
+                self._progress("tangent spaces", n_before + done, n)
+
+
+@dataclass(frozen=True)
+class TangentsView:
+    """Some of the spaces of a :class:`TangentsOnDemand`, at one energy."""
+
+    source: TangentsOnDemand
+    rows: Any
+    energy: float
+
+    def __getitem__(self, points: Any) -> TangentSpaces:
+        """Spaces at the points with these numbers among ``rows``."""
+        return self.source.spaces(self.rows[points], self.energy)
 
 
 class Candidates:
@@ -191,8 +286,8 @@ def tangents_for_training(
     sample: int | None,
     rng: np.random.RandomState,
     progress: Progress | None = None,
-) -> TangentSpaces | TangentsOnDemand:
-    """Tangent spaces at all rows of ``X``: estimated now if they fit into memory, else on demand.
+) -> TangentsOnDemand:
+    """Tangent spaces at the rows of ``X``, estimated when they are asked for, and kept if all fit into memory.
 
     Parameters
     ----------
@@ -210,9 +305,8 @@ def tangents_for_training(
         candidates, own_rows = Candidates(X[drawn]), None
     else:
         candidates, own_rows = Candidates(X), xp.arange(n)
-    if 2 * n * max_rank * D > _MOST_BYTES_STORED:
-        return TangentsOnDemand(X, n_neighbors, max_rank, energy, candidates, own_rows)
-    return tangent_spaces(X, n_neighbors, max_rank, energy, progress, candidates=candidates, own_rows=own_rows)
+    keep = 2 * n * max_rank * D <= _MOST_BYTES_STORED
+    return TangentsOnDemand(X, n_neighbors, max_rank, energy, candidates, own_rows, keep=keep, progress=progress)
 
 
 def tangent_spaces(
@@ -243,33 +337,12 @@ def tangent_spaces(
     own_rows : array of int, shape (n,), optional
         Row numbers of ``X`` among the candidates, if it is there.
     """
-    xp = namespace(X)
-    n, D = X.shape
     if candidates is None:
-        candidates, own_rows = Candidates(X), xp.arange(n)
-    compact = n * max_rank * D * X.dtype.itemsize > _BYTES_IN_FULL
-    # Pages of zeros that are never written take no memory, so spaces of low rank take little.
-    stored = xp.zeros((n, max_rank, D), dtype=xp.int16 if compact else X.dtype)
-    scales = xp.zeros((n, max_rank), dtype=X.dtype) if compact else None
-    ranks = xp.empty(n, dtype=xp.int32)
-    shares = xp.empty((n, max_rank), dtype=xp.float32)
-
-    def work(points: slice) -> int:
-        neighbors = candidates.nearest(X[points], n_neighbors, None if own_rows is None else own_rows[points])
-        bases, ranks[points], shares[points] = local_pca(candidates, neighbors, max_rank, energy)
-        if scales is not None:
-            largest = xp.abs(bases).max(axis=2)
-            scales[points] = largest / _LARGEST_INT16
-            bases *= xp.where(largest > 0, _LARGEST_INT16 / xp.where(largest > 0, largest, 1), 0)[:, :, None]
-            bases = xp.rint(bases, out=bases)
-        r = int(ranks[points].max())
-        stored[points, :r] = bases[:, :r]
-        return int(points.stop)
-
-    for done in map_points(work, X, _points_per_task(X, n_neighbors)):
-        if progress is not None:
-            progress("tangent spaces", done, n)
-    return TangentSpaces(stored, ranks, scales, shares=shares)
+        candidates, own_rows = Candidates(X), namespace(X).arange(len(X))
+    spaces = TangentsOnDemand(X, n_neighbors, max_rank, energy, candidates, own_rows, keep=True, progress=progress)
+    kept = spaces.estimate_all()
+    assert kept is not None
+    return kept
 
 
 def _points_per_task(X: Any, n_neighbors: int) -> int:

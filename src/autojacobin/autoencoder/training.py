@@ -5,7 +5,11 @@ The cost is in ``objective.py``. Nothing here depends on its terms.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,16 +19,46 @@ from autojacobin.autoencoder.jacobian import LineBuffer
 from autojacobin.autoencoder.line_search import LinePoint, strong_wolfe
 from autojacobin.autoencoder.network import Network
 from autojacobin.autoencoder.objective import Batch, Objective
-from autojacobin.autoencoder.tangent import TangentsOnDemand, TangentSpaces
+from autojacobin.autoencoder.tangent import Tangents
 from autojacobin.core.arrays import namespace
 from autojacobin.core.parallel import Progress, one_blas_thread
 
-__all__ = ["History", "train"]
+__all__ = ["History", "OutOfTimeError", "Step", "TimeLimit", "batches_per_epoch", "history", "steps", "train"]
+
+Step = dict[str, float]
+"""What a step did: one entry of each column of the history."""
 
 History = dict[str, npt.NDArray[Any]]
 """Columns with one entry per step: ``epoch``, ``n_points`` (in the batch), ``cost_before`` and ``cost`` (of the
 batch, before and after the step), the weighted terms that add up to ``cost``, ``step`` (its length, 0 if no lower point
 was found) and ``evaluations`` (of the objective)."""
+
+
+class OutOfTimeError(Exception):
+    """Raised by a progress callback to end the work with the best result so far."""
+
+
+class TimeLimit:
+    """A progress callback that passes reports on, and raises OutOfTimeError when ``seconds`` have passed.
+
+    ``seconds`` of None never end.
+    """
+
+    def __init__(self, seconds: float | None, progress: Progress | None) -> None:
+        self._end = math.inf if seconds is None else time.monotonic() + seconds
+        self._progress = progress
+
+    @property
+    def expired(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() >= self._end
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Pass the report on, and end the work if the time is over."""
+        if self._progress is not None:
+            self._progress(stage, done, total)
+        if self.expired:
+            raise OutOfTimeError
 
 
 @one_blas_thread()
@@ -34,14 +68,65 @@ def train(
     objective: Objective,
     *,
     rng: np.random.RandomState,
-    tangents: TangentSpaces | TangentsOnDemand | None = None,
+    tangents: Tangents | None = None,
     batch_size: int | None = 1000,
     n_epochs: int = 5,
+    n_steps: int | None = None,
     tol: float = 0.0,
     corrupt: Callable[[Any], Any] | None = None,
     progress: Progress | None = None,
 ) -> tuple[Network, History]:
     """Train ``network`` on the rows of ``X``.
+
+    Parameters
+    ----------
+    network, X, objective, rng, tangents, batch_size, n_epochs, tol, corrupt
+        As in :func:`steps`.
+    n_steps : int, optional
+        Stop after this many steps; by default after the last epoch.
+    progress : callable, optional
+        Called as ``progress("training", done, total)`` after each step. If it, or the progress of the tangent spaces,
+        raises OutOfTimeError, training ends with the network so far.
+    """
+    total = n_epochs * batches_per_epoch(len(X), batch_size)
+    total = total if n_steps is None else min(total, n_steps)
+    rows: list[Step] = []
+    taken = steps(
+        network,
+        X,
+        objective,
+        rng=rng,
+        tangents=tangents,
+        batch_size=batch_size,
+        n_epochs=n_epochs,
+        tol=tol,
+        corrupt=corrupt,
+    )
+    with suppress(OutOfTimeError):
+        for trained, row in itertools.islice(taken, total):
+            network = trained
+            rows.append(row)
+            if progress is not None:
+                progress("training", len(rows), total)
+        if progress is not None:
+            progress("training", total, total)  # also if tol has stopped it early
+    return network, history(rows)
+
+
+def steps(
+    network: Network,
+    X: Any,
+    objective: Objective,
+    *,
+    rng: np.random.RandomState,
+    tangents: Tangents | None = None,
+    batch_size: int | None = 1000,
+    n_epochs: int = 5,
+    tol: float = 0.0,
+    corrupt: Callable[[Any], Any] | None = None,
+    buffer: LineBuffer | None = None,
+) -> Iterator[tuple[Network, Step]]:
+    """Give the network after each step of its training, and what the step did.
 
     Parameters
     ----------
@@ -53,8 +138,8 @@ def train(
         The cost to minimise.
     rng : RandomState
         Draws the order of the points in each epoch.
-    tangents : TangentSpaces or TangentsOnDemand, optional
-        One for each row of ``X``, for the Jacobian term.
+    tangents : Tangents, optional
+        A space for each row of ``X``, for the Jacobian term.
     batch_size : int or None
         Points per step. An epoch is divided into equal batches of about this size. None takes all points every step.
     n_epochs : int
@@ -63,20 +148,17 @@ def train(
         Stop after an epoch that reduces the cost of its batches by less than this share; 0 runs all epochs.
     corrupt : callable, optional
         Makes the inputs of a batch from its clean points. The clean points stay the targets.
-    progress : callable, optional
-        Called as ``progress("training", done, total)`` after each step.
+    buffer : LineBuffer, optional
+        Memory for the line of a step, which several trainings may share.
     """
-    n = len(X)
-    n_batches = 1 if batch_size is None else max(1, round(n / batch_size))
+    n_batches = batches_per_epoch(len(X), batch_size)
     xp = namespace(X)
-    rows: list[dict[str, float]] = []
-    n_steps = n_epochs * n_batches
-    buffer = LineBuffer()
+    buffer = buffer or LineBuffer()
     step: float | None = None
     epoch_cost: float | None = None
     for epoch in range(n_epochs):
-        order = rng.permutation(n)
-        for chosen in np.array_split(order, n_batches):
+        before, epoch_cost = epoch_cost, 0.0
+        for chosen in np.array_split(rng.permutation(len(X)), n_batches):
             points = xp.asarray(np.sort(chosen))  # in memory order, because that is faster to gather
             clean = X[points]
             batch = Batch(
@@ -86,15 +168,24 @@ def train(
             )
             network, row = _descend(network, objective, batch, step, buffer)
             step = row["step"] or step
-            rows.append({"epoch": epoch, "n_points": len(chosen), **row})
-            if progress is not None:
-                progress("training", len(rows), n_steps)
-        before, epoch_cost = epoch_cost, sum(row["cost"] for row in rows[-n_batches:])
+            epoch_cost += row["cost"]
+            yield network, {"epoch": epoch, "n_points": len(chosen), **row}
         if tol > 0 and before is not None and before - epoch_cost < tol * abs(before):
-            break
-    if progress is not None:
-        progress("training", n_steps, n_steps)  # also if tol has stopped it early
-    return network, _columns(rows)
+            return
+
+
+def batches_per_epoch(n: int, batch_size: int | None) -> int:
+    """Number of batches into which ``n`` points are divided."""
+    return 1 if batch_size is None else max(1, round(n / batch_size))
+
+
+def history(rows: Sequence[Step]) -> History:
+    """Columns of the steps."""
+    whole = ("epoch", "n_points", "evaluations")
+    return {
+        name: np.array([row[name] for row in rows], dtype=np.int64 if name in whole else np.float64)
+        for name in (rows[0] if rows else ())
+    }
 
 
 def _descend(
@@ -121,15 +212,11 @@ def _descend(
 
 
 def _first_step(direction: Any, last_step: float | None) -> float:
-    """Twice the last step, which is usually accepted after few evaluations. The first step is chosen as in minFunc."""
+    """The last step, or for the first search the step of minFunc.
+
+    A longer first trial would be accepted as well, because c2 = 0.9 accepts almost any slope. Steps would then grow
+    until one goes too far, and if that one is the last, nothing corrects it.
+    """
     if last_step is not None:
-        return 2 * last_step
+        return last_step
     return min(1.0, 1.0 / max(float(abs(direction).sum()), 1e-300))
-
-
-def _columns(rows: list[dict[str, float]]) -> History:
-    whole = ("epoch", "n_points", "evaluations")
-    return {
-        name: np.array([row[name] for row in rows], dtype=np.int64 if name in whole else np.float64)
-        for name in (rows[0] if rows else ())
-    }

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.autoencoder import Network, Objective, TangentsOnDemand, TangentSpaces, train
+from autojacobin.autoencoder import History, Network, Objective, Tangents, TimeLimit, train
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace, on_device, to_host
 from autojacobin.core.linear_algebra import coordinates, mean_row, principal_frame, random_rotation
@@ -81,6 +81,7 @@ class AutoEncoderHasher(LinearHasher):
     threshold: str = "bias"
     init: str = "random"
     tol: float = 0.0
+    max_seconds: float | None = None
     random_state: Any = None
     device: str = "cpu"
     progress: Callable[[str, int, int], None] | None = None
@@ -95,6 +96,7 @@ class AutoEncoderHasher(LinearHasher):
         "threshold": Choice("bias", "origin"),
         "init": Choice(*INITS),
         "tol": Number(0),
+        "max_seconds": OrNone(Number(0, above_low=True)),
         "random_state": Seed(),
         "device": Choice("cpu", "cuda"),
         "progress": OrNone(Callback()),
@@ -142,9 +144,10 @@ class AutoEncoderHasher(LinearHasher):
         return on_device(as_floats(array), self.device)
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
+        report = TimeLimit(self.max_seconds, self.progress)
         X = self._scaled(X)
         network = initial_network(X, self.n_bits, self.init, rng)
-        self._train(network, X, self._objective(), self.n_epochs, rng)
+        self._keep(X, *self._trained(network, X, self._objective(), rng, report, n_epochs=self.n_epochs))
 
     def _scaled(self, X: Any) -> Any:
         """Scale the training points into the unit ball, since tanh has values in (−1, 1).
@@ -154,16 +157,19 @@ class AutoEncoderHasher(LinearHasher):
         self.scale_ = float(self.scale) / float(namespace(X).einsum("ij,ij->i", X, X).max()) ** 0.5
         return X * self.scale_
 
-    def _train(
+    def _trained(
         self,
         network: Network,
         X: Any,
         objective: Objective,
-        n_epochs: int,
         rng: np.random.RandomState,
-        tangents: TangentSpaces | TangentsOnDemand | None = None,
-    ) -> None:
-        network, self.history_ = train(
+        report: TimeLimit,
+        *,
+        n_epochs: int,
+        n_steps: int | None = None,
+        tangents: Tangents | None = None,
+    ) -> tuple[Network, History]:
+        return train(
             network,
             X,
             objective,
@@ -171,10 +177,15 @@ class AutoEncoderHasher(LinearHasher):
             tangents=tangents,
             batch_size=self.batch_size,
             n_epochs=n_epochs,
+            n_steps=n_steps,
             tol=self.tol,
             corrupt=self._corruption(rng),
-            progress=self.progress,
+            progress=report,
         )
+
+    def _keep(self, X: Any, network: Network, history: History) -> None:
+        """Store the network that training has ended with."""
+        self.history_ = history
         self.W1_, self.b1_, self.W2_, self.b2_ = (
             to_host(part).copy() for part in (network.W1, network.b1, network.W2, network.b2)
         )
@@ -210,8 +221,10 @@ class AutoBin(AutoEncoderHasher):
 
     Parameters
     ----------
-    n_bits, alpha, epsilon, batch_size, n_epochs, scale, threshold, init, tol, random_state, device, progress
+    n_bits, alpha, epsilon, batch_size, n_epochs, scale, threshold, init, tol
         As in :class:`AutoJacoBin`. ``alpha`` is 0.1 and ``init`` is ``"random"`` by default; nothing is chosen.
+    max_seconds, random_state, device, progress
+        As in :class:`AutoJacoBin`.
 
     Attributes
     ----------
@@ -239,8 +252,10 @@ class DAutoBin(AutoEncoderHasher):
     ----------
     corruption : float, default=0.1
         The probability t. The paper searches {0.01, 0.05, 0.1, 0.2} and does not report its choice.
-    n_bits, alpha, epsilon, batch_size, n_epochs, scale, threshold, init, tol, random_state, device, progress
+    n_bits, alpha, epsilon, batch_size, n_epochs, scale, threshold, init, tol
         As in :class:`AutoBin`, with the same defaults.
+    max_seconds, random_state, device, progress
+        As in :class:`AutoJacoBin`.
 
     Attributes
     ----------
@@ -283,8 +298,10 @@ class CAutoBin(AutoEncoderHasher):
         report its choice. From 0.1 on, the codes were worse than those of random hyperplanes on SIFT and digits.
     alpha : float, default=0.01
         Weight α of the binary term; the paper uses a smaller one here than elsewhere.
-    n_bits, epsilon, batch_size, n_epochs, scale, threshold, init, tol, random_state, device, progress
+    n_bits, epsilon, batch_size, n_epochs, scale, threshold, init, tol
         As in :class:`AutoBin`, with the same defaults.
+    max_seconds, random_state, device, progress
+        As in :class:`AutoJacoBin`.
 
     Attributes
     ----------

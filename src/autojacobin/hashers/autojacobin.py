@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from autojacobin.autoencoder import Network, Objective, TangentsOnDemand, TangentSpaces, tangents_for_training, train
+from autojacobin.autoencoder import (
+    LineBuffer,
+    Network,
+    Objective,
+    Step,
+    TangentsOnDemand,
+    TimeLimit,
+    batches_per_epoch,
+    history,
+    steps,
+    tangents_for_training,
+)
 from autojacobin.core.arrays import namespace, to_host
-from autojacobin.core.parallel import one_blas_thread
+from autojacobin.core.parallel import Progress, one_blas_thread
 from autojacobin.errors import DataError
 from autojacobin.hashers.autobin import AutoEncoderHasher, initial_network, possible_inits
 from autojacobin.hashers.base import warn_caller
 from autojacobin.hashers.model_selection import (
     Options,
     Recipe,
+    Selected,
     held_out_score,
     recipe_name,
     select_recipe,
@@ -40,8 +52,7 @@ _RESULTS = {"init": "U", "n_epochs": "i", "chosen": "i"} | dict.fromkeys(
 )
 _FEWEST_TO_CHOOSE = 500  # fewer points leave too few queries to compare candidates
 _MOST_TO_CHOOSE = 10_000
-
-Tangents = TangentSpaces | TangentsOnDemand
+_ENOUGH_TO_DELIVER = 0.9  # share of the points from which on more points do not make a better network
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -59,9 +70,11 @@ class AutoJacoBin(AutoEncoderHasher):
 
     Settings that are ``"auto"`` (``alpha``, ``init``, ``energy``, ``jacobian_weight``) are chosen on the training set.
     A tenth of the training points (up to a quarter in small sets) are held out as queries, candidates are compared by
-    the m-Recall of these queries in the remaining points, and the best candidate is trained on all points. The initial
-    networks are candidates too, so that on held-out points the codes are no worse than those of ITQ, OKMeans or
-    NOKMeans. :meth:`as_published` uses the settings of the paper instead.
+    the m-Recall of these queries in the remaining points, and the best one is delivered. If these were fewer than nine
+    tenths of the training points, its training is repeated on all of them, for as many steps, and the result is
+    delivered unless it is worse on the held-out points. The initial networks are candidates too, so that on held-out
+    points the codes are no worse than those of ITQ, OKMeans or NOKMeans. :meth:`as_published` uses the settings of the
+    paper instead.
 
     Parameters
     ----------
@@ -102,6 +115,9 @@ class AutoJacoBin(AutoEncoderHasher):
         ``selection_k``. The default suits a search with re-ranking.
     tol : float, default=0.0
         Stop after an epoch that reduces the cost by less than this share; 0 runs all epochs.
+    max_seconds : float, optional
+        End the fit after about this time, with the best network so far. The time is checked after each step of
+        training, after each start and while tangent spaces are estimated. A fit that ends early is not repeatable.
     random_state : int, RandomState or None
         Draws the held-out points, the rotation and the mini-batches.
     device : {"cpu", "cuda"}, default="cpu"
@@ -121,19 +137,21 @@ class AutoJacoBin(AutoEncoderHasher):
         Value of each hidden unit that its bit stands for, with either sign, when codes are decoded.
     tangent_rank_ : array of int, shape (n_samples,)
         Dimension of the tangent space at each training point; only if the network was trained with the Jacobian term.
+        It is −1 for points that no step has used, if settings were chosen or time was limited.
     history_ : dict of arrays
         Columns with one entry per step: ``epoch``, ``n_points``, ``cost_before`` and ``cost`` of the batch before and
         after the step, the weighted terms ``reconstruction``, ``jacobian`` and ``binary`` that add up to ``cost``, the
         ``step`` length, and the number of ``evaluations`` of the objective.
     search_results_ : dict of arrays
         Only if settings were chosen. Columns with one entry for each network that was scored: ``init``, ``alpha``,
-        ``jacobian_weight`` and ``energy`` (NaN if not used), ``n_epochs`` so far, the ``m_recall`` of the held-out
-        queries, and ``chosen``, which is 1 for the best. ``figures.choice`` plots it.
+        ``jacobian_weight`` and ``energy`` (NaN if not used), ``n_steps`` so far and the ``n_epochs`` that they belong
+        to, the ``m_recall`` of the held-out queries, and ``chosen``, which is 1 for the network that was delivered. If
+        training was repeated on all points, that is the last entry. ``figures.choice`` plots the table.
 
     Notes
     -----
     With fewer than 500 training points, or if they hardly differ, nothing is chosen and the paper's settings are used.
-    With more than 10,000, settings are chosen on 10,000 of them, and the network is trained on all.
+    With more than 10,000, settings are chosen on 10,000 of them, and batches for the last training are drawn from all.
 
     References
     ----------
@@ -215,15 +233,25 @@ class AutoJacoBin(AutoEncoderHasher):
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         for name in ("search_results_", "tangent_rank_"):
             self.__dict__.pop(name, None)
+        report = TimeLimit(self.max_seconds, self.progress)
         X = self._scaled(X)
         options = self._options(X.shape[1])
         if self.jacobian_weight and (self.n_epochs or options is None):
             self._warn_of_few_neighbors(X)
-        plan = None if options is None or len(X) < _FEWEST_TO_CHOOSE else self._chosen_plan(X, options, rng)
-        recipe, n_epochs, network, tangents = plan or self._given_plan(X, rng)
-        self._train(network, X, self._objective_for(recipe), n_epochs, rng, tangents)
+        if options is None or len(X) < _FEWEST_TO_CHOOSE or not self._fit_chosen(X, options, rng, report):
+            self._fit_given(X, rng, report)
+
+    def _fit_given(self, X: Any, rng: np.random.RandomState, report: TimeLimit) -> None:
+        recipe = self._given()
+        network = initial_network(X, self.n_bits, recipe.init, rng)
+        tangents = self._tangents(X, recipe.energy, rng, report) if recipe.jacobian_weight else None
+        if tangents is not None and self.max_seconds is None:
+            tangents.estimate_all()
+        objective = self._objective_for(recipe)
+        self._keep(X, *self._trained(network, X, objective, rng, report, n_epochs=self.n_epochs, tangents=tangents))
         if tangents is not None:
-            self.tangent_rank_ = to_host(tangents.ranks)
+            limited = self.max_seconds is not None
+            self.tangent_rank_ = to_host(tangents.known_ranks(recipe.energy) if limited else tangents.ranks)
 
     def _given(self) -> Recipe:
         """The recipe of the parameters, with the paper's value for each that is "auto"."""
@@ -246,42 +274,68 @@ class AutoJacoBin(AutoEncoderHasher):
             baseline=self._given(),
         )
 
-    def _given_plan(self, X: Any, rng: np.random.RandomState) -> _Plan:
-        recipe = self._given()
-        network = initial_network(X, self.n_bits, recipe.init, rng)
-        tangents = self._tangents(X, recipe.energy, rng) if recipe.jacobian_weight else None
-        return _Plan(recipe, self.n_epochs, network, tangents)
-
     @one_blas_thread()  # otherwise the number of threads, through rounding, could decide between near equals
-    def _chosen_plan(self, X: Any, options: Options, rng: np.random.RandomState) -> _Plan | None:
-        """Choose the settings that suit the data best; None if the points hardly differ."""
+    def _fit_chosen(self, X: Any, options: Options, rng: np.random.RandomState, report: TimeLimit) -> bool:
+        """Choose the settings that suit the data best, and fit with them; False if the points hardly differ."""
         init_seed, batch_seed = (int(seed) for seed in rng.randint(2**31 - 1, size=2))
         all_points = len(X) <= _MOST_TO_CHOOSE
-        points = X if all_points else X[np.sort(rng.choice(len(X), _MOST_TO_CHOOSE, replace=False))]
+        rows = np.arange(len(X)) if all_points else np.sort(rng.choice(len(X), _MOST_TO_CHOOSE, replace=False))
+        points = X if all_points else X[rows]
         query_rows, base_rows = split(len(points), rng)
         base = points[base_rows]
         if float((base.max(axis=0) - base.min(axis=0)).max()) <= namespace(base).finfo(base.dtype).eps ** 2:
-            return None
+            return False
         self._check_selection_k(len(base))
-        tangents = _TangentsByEnergy(lambda energy: self._tangents(points, energy, rng), options.energies[0])
+        estimate = partial(self._tangents, energy=options.energies[0], rng=rng, report=report)
+        spaces = _TangentsWhenNeeded(points, estimate)
+        score = held_out_score(points[query_rows], base, self.selection_k, self.selection_depth, self._bits_of)
         selected = select_recipe(
             options,
             partial(self._initial_network, base, init_seed),
-            partial(self._train_candidate, base, base_rows, tangents),
-            held_out_score(points[query_rows], base, self.selection_k, self.selection_depth, self._bits_of),
+            partial(self._steps_of_candidate, base, base_rows, spaces, LineBuffer()),
+            score,
             batch_seed,
-            self.progress,
+            batches_per_epoch(len(base), self.batch_size),
+            report,
         )
         self.search_results_ = selected.results
-        recipe, n_epochs = selected.recipe, selected.n_epochs
-        if not (n_epochs and recipe.jacobian_weight):
-            spaces = None
-        elif all_points:
-            spaces = tangents.at(recipe.energy)
+        if report.expired or len(base) >= _ENOUGH_TO_DELIVER * len(X):
+            self._keep(X, selected.network, history(selected.steps))
         else:
-            tangents.clear()  # before the spaces of all points take as much memory again
-            spaces = self._tangents(X, recipe.energy, rng)
-        return _Plan(recipe, n_epochs, self._initial_network(X, init_seed, recipe.init), spaces)
+            if not all_points:
+                spaces, rows = spaces.of_other(X), np.arange(len(X))
+            self._deliver(X, selected, spaces, init_seed, score, rng, report)
+        spaces.finish(self.progress)
+        if selected.steps and selected.recipe.jacobian_weight:
+            self.tangent_rank_ = np.full(len(X), -1, dtype=np.int32)
+            self.tangent_rank_[rows] = to_host(spaces.get().known_ranks(selected.recipe.energy))
+        return True
+
+    def _deliver(
+        self,
+        X: Any,
+        selected: Selected,
+        spaces: _TangentsWhenNeeded,
+        init_seed: int,
+        score: Callable[[Network], Any],
+        rng: np.random.RandomState,
+        report: TimeLimit,
+    ) -> None:
+        """Train as long on all points, and keep that network unless it is worse than the one that was compared."""
+        recipe, n_steps = selected.recipe, len(selected.steps)
+        start = self._initial_network(X, init_seed, recipe.init)
+        of_start = score(start)
+        tangents = None
+        if n_steps and recipe.jacobian_weight:
+            tangents = spaces.get().view(namespace(X).arange(len(X)), recipe.energy)
+        n_epochs = -(-n_steps // batches_per_epoch(len(X), self.batch_size))
+        trained, steps_taken = self._trained(
+            start, X, self._objective_for(recipe), rng, report, n_epochs=n_epochs, n_steps=n_steps, tangents=tangents
+        )
+        found = score(trained) if n_steps else of_start
+        accepted = not n_steps or selected.accepts(found, of_start)
+        self.search_results_ = selected.with_result(found, n_epochs, len(steps_taken.get("cost", ())), chosen=accepted)
+        self._keep(X, *((trained, steps_taken) if accepted else (selected.network, history(selected.steps))))
 
     def _check_selection_k(self, n_base: int) -> None:
         if self.selection_k >= n_base:
@@ -293,26 +347,30 @@ class AutoJacoBin(AutoEncoderHasher):
     def _initial_network(self, points: Any, seed: int, init: str) -> Network:
         return initial_network(points, self.n_bits, init, np.random.RandomState(seed))
 
-    def _train_candidate(
+    def _steps_of_candidate(
         self,
         base: Any,
         base_rows: Any,
-        tangents: _TangentsByEnergy,
+        spaces: _TangentsWhenNeeded,
+        buffer: LineBuffer,
         network: Network,
         recipe: Recipe,
         n_epochs: int,
         rng: np.random.RandomState,
-    ) -> Network:
-        trained, _ = train(
+    ) -> Iterator[tuple[Network, Step]]:
+        tangents = (
+            spaces.get().view(namespace(base).asarray(base_rows), recipe.energy) if recipe.jacobian_weight else None
+        )
+        yield from steps(
             network,
             base,
             self._objective_for(recipe),
             rng=rng,
-            tangents=tangents.at(recipe.energy).subset(base_rows) if recipe.jacobian_weight else None,
+            tangents=tangents,
             batch_size=self.batch_size,
             n_epochs=n_epochs,
+            buffer=buffer,
         )
-        return trained
 
     def _bits_of(self, network: Network, X: Any) -> Any:
         offsets = network.b1 if self.threshold == "bias" else 0 * network.b1
@@ -340,7 +398,7 @@ class AutoJacoBin(AutoEncoderHasher):
         available = n if self.tangent_sample is None else min(n, self.tangent_sample)
         return (D + int(self.n_bits) if self.n_neighbors is None else self.n_neighbors), available
 
-    def _tangents(self, X: Any, energy: float, rng: np.random.RandomState) -> Tangents:
+    def _tangents(self, X: Any, energy: float, rng: np.random.RandomState, report: TimeLimit) -> TangentsOnDemand:
         return tangents_for_training(
             X,
             min(self._neighbors(*X.shape)),
@@ -348,31 +406,28 @@ class AutoJacoBin(AutoEncoderHasher):
             energy,
             sample=self.tangent_sample,
             rng=rng,
-            progress=self.progress,
+            progress=report,
         )
 
 
-class _Plan(NamedTuple):
-    """What to train with, for how many epochs, from which network, and with which tangent spaces."""
+class _TangentsWhenNeeded:
+    """Tangent spaces of some points; nothing is prepared before a candidate with the Jacobian term needs them."""
 
-    recipe: Recipe
-    n_epochs: int
-    network: Network
-    tangents: Tangents | None
+    def __init__(self, points: Any, estimate: Callable[[Any], TangentsOnDemand]) -> None:
+        self._points, self._estimate = points, estimate
+        self._spaces: TangentsOnDemand | None = None
 
-
-class _TangentsByEnergy:
-    """Tangent spaces at several energies, estimated once, at the largest energy, and only when they are needed."""
-
-    def __init__(self, estimate: Callable[[float], Tangents], largest: float) -> None:
-        self._estimate, self._largest = estimate, largest
-        self._spaces: Tangents | None = None
-
-    def at(self, energy: float) -> Tangents:
+    def get(self) -> TangentsOnDemand:
         if self._spaces is None:
-            self._spaces = self._estimate(self._largest)
-        return self._spaces if energy == self._largest else self._spaces.at_energy(energy)
+            self._spaces = self._estimate(self._points)
+        return self._spaces
 
-    def clear(self) -> None:
-        """Free the memory."""
+    def finish(self, progress: Progress | None) -> None:
+        """Report that no more spaces are needed, if some were."""
+        if self._spaces is not None and progress is not None:
+            progress("tangent spaces", len(self._points), len(self._points))
+
+    def of_other(self, points: Any) -> _TangentsWhenNeeded:
+        """The same for other points. The spaces of these are freed first, because both may not fit into memory."""
         self._spaces = None
+        return _TangentsWhenNeeded(points, self._estimate)
