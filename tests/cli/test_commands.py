@@ -33,6 +33,25 @@ def test_help_shows_an_example(done):
     assert "autojacobin demo --bits 32" in done("demo", "--help").out
 
 
+@pytest.mark.parametrize(
+    "names", [(), ("train",), ("serve",), ("index", "build"), ("export", "pgvector")], ids=" ".join
+)
+def test_help_shows_flags_without_a_type(done, names):
+    shown = done(*names, "--help").out
+    assert "--debug" in shown
+    assert "bool" not in shown.lower()
+
+
+def test_help_fills_its_lines(done, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line.strip() for line in done("train", "--help").out.splitlines()]
+    start = next(number for number, line in enumerate(lines) if line.startswith("The default method"))
+    paragraph = lines[start : lines.index("", start)]
+    words = [line.split()[0] for line in paragraph[1:]]
+    assert len(paragraph) > 2
+    assert all(len(line) + 1 + len(word) > 78 for line, word in zip(paragraph, words, strict=False))
+
+
 def test_imports_stay_light():
     heavy = {
         "autojacobin": ("numba", "cupy", "matplotlib", "faiss", "torch", "rich", "typer"),

@@ -60,7 +60,9 @@ _Ids = Annotated[
 ]
 _Payload = Annotated[
     Path | None,
-    typer.Option("--payload", metavar="FILE", help="Columns beside the vectors: .parquet, .csv, .jsonl or .arrow."),
+    typer.Option(
+        "--payload", metavar="FILE", help="Columns to keep with the vectors: .parquet, .csv, .jsonl or .arrow."
+    ),
 ]
 _Listed = Annotated[
     str | None,
@@ -80,7 +82,9 @@ _IdKindOption = Annotated[
     _IdKind | None,
     typer.Option(
         "--id-kind",
-        help="Kind of the ids of a new index; by default integer if all ids are whole numbers, and string otherwise.",
+        metavar="KIND",
+        help="Kind of the ids of a new index: integer, string or uuid. By default integer if all ids are whole "
+        "numbers, and otherwise string.",
     ),
 ]
 
@@ -104,7 +108,7 @@ def build(
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:
-    """Make an index of vectors. It appears when it is complete, or not at all.
+    """Make an index of vectors. It is written atomically.
 
     Example: autojacobin index build model.safetensors base.npy my-index
 
@@ -240,9 +244,9 @@ def add(
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:
-    """Add vectors to an index. A vector with an existing id replaces the old one. All are added, or none.
+    """Add vectors to an index. A vector with an existing id replaces the old one. Either all are added or none.
 
-    To an index that `index create` made, packed codes are added in their place.
+    If `index create` made the index, give packed codes instead of vectors.
 
     Example: autojacobin index add my-index more.npy
     """

@@ -91,7 +91,7 @@ NeighboursPath = Annotated[
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists already.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, and no progress.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, without progress.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of all random numbers.")]
 OnDevice = Annotated[Device, typer.Option("--device", help="Where to compute; cuda is for the auto-encoders.")]
 Threads = Annotated[
@@ -120,7 +120,8 @@ Bits = Annotated[int, typer.Option("--bits", "-b", min=1, help="Length of a code
 BitOrderOption = Annotated[
     BitOrder,
     typer.Option(
-        "--bitorder", help="First bit of a byte: the least significant (little) or the most (big), as NumPy's."
+        "--bitorder",
+        help="First bit of a byte: the least significant (little), or the most significant (big), as in NumPy.",
     ),
 ]
 K = Annotated[int, typer.Option("-k", min=1, help="Neighbours of each query.")]
@@ -129,43 +130,49 @@ ByDistance = Annotated[
     typer.Option(
         "--distance",
         "-d",
+        metavar="NAME",
         help=f"Compare codes {', or '.join(f'{entry.summary} ({name})' for name, entry in DISTANCES.items())}; "
         "by default the best for the method.",
     ),
 ]
 Candidates = Annotated[
     int | None,
-    typer.Option("--candidates", "-c", min=1, help="Nearest codes to re-rank; by default what the recall takes."),
+    typer.Option("--candidates", "-c", min=1, help="Nearest codes to re-rank; by default as many as the recall takes."),
 ]
 Recall = Annotated[
     float | None,
     typer.Option(
         "--recall",
         metavar="SHARE",
-        help="Share of the true neighbours to find, by default 0.95, or 1 for an exact search; sets the candidates.",
+        help="Share of the true neighbours to find; 0.95 by default, 1 for an exact search. It sets the candidates.",
     ),
 ]
 Rerank = Annotated[
     bool | None,
     typer.Option(
         "--rerank/--no-rerank",
-        help="Order candidates by the Euclidean distance of their vectors; by default if the index has them.",
+        help="Sort the candidates by the distances of their vectors; the default if the index has vectors.",
     ),
 ]
 MetricOption = Annotated[
-    Metric, typer.Option("--metric", help="What neighbours are near by; train and build with the same one.")
+    Metric,
+    typer.Option(
+        "--metric",
+        metavar="NAME",
+        help=f"How vectors are compared: {', '.join(METRICS)}. Train and build with the same one.",
+    ),
 ]
 Partitions = Annotated[
     str | None,
     typer.Option(
         "--partitions",
         metavar="N",
-        help="Inverted lists for the codes of a BinaryAutoencoder: a number, or auto for about 4 √n of them.",
+        help="Number of inverted lists, for codes of a BinaryAutoencoder; auto makes about 4 √n.",
     ),
 ]
 Probes = Annotated[
     int | None,
-    typer.Option("--probes", min=1, help="Lists to scan in an index with lists; by default what the recall takes."),
+    typer.Option("--probes", min=1, help="Inverted lists to scan; by default as many as the recall takes."),
 ]
 KeepVectors = Annotated[
     bool, typer.Option("--vectors/--no-vectors", help="Keep the vectors too; re-ranking needs them.")
@@ -173,7 +180,7 @@ KeepVectors = Annotated[
 Columns = Annotated[
     str | None, typer.Option("--columns", metavar="NAMES", help="Columns of the payload, separated by commas.")
 ]
-SetName = Annotated[str, typer.Option("--set", help="A set of the catalogue, or the path of your own.")]
+SetName = Annotated[str, typer.Option("--set", help="Name of a data set, or path of your own.")]
 DataFolder = Annotated[
     Path | None,
     typer.Option("--data", metavar="DIR", help="Folder of sets; default: $AUTOJACOBIN_DATA, else the cache."),

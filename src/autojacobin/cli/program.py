@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,7 +23,7 @@ __all__ = ["app", "main"]
 
 _HELP = """Learned binary codes for nearest-neighbour search.
 
-From vectors to neighbours, and the share of the true ones among them:
+Learn codes, build an index, search it, and measure how many true neighbours it finds:
 
   autojacobin train base.npy model.safetensors --bits 64
   autojacobin index build model.safetensors base.npy my-index
@@ -30,9 +31,9 @@ From vectors to neighbours, and the share of the true ones among them:
   autojacobin evaluate my-index queries.npy
 
 Vectors come from fvecs, bvecs, fbin, npy, npz, HDF5, Parquet or text files.
-PATH::PART is one matrix of several, and - the standard input or output.
-Outputs are npz, npy, Parquet, CSV or JSON lines, by their ending.
-They appear when they are complete, with the settings of the run beside them.
+PATH::PART names one matrix of several; - is the standard input or output.
+The ending of an output gives its format: npz, npy, Parquet, CSV or JSON lines.
+Outputs are written atomically. A file that exists is replaced only with --overwrite.
 
 Exit codes: 0 done, 1 failed, 2 wrong use, 130 and 143 stopped by a signal.
 The --help of every command shows an example.
@@ -41,8 +42,27 @@ _LEARN, _SEARCH, _MEASURE, _SERVE = "Learn and encode", "Index and search", "Mea
 _PANELS = {_LEARN: (train, encode), _SEARCH: (search,), _MEASURE: (evaluate, bench, info, demo, reproduce, explore)}
 _GROUPS = {"data": (data, _LEARN), "index": (index, _SEARCH), "cluster": (cluster, _SERVE), "export": (export, _SERVE)}
 
+
+class _Program(Group):
+    """All commands. Their help shows flags without a type, and wraps paragraphs at the width of the terminal."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Parse the arguments of the program."""
+        _format_help(self, typer.Context(self, **self.context_settings))
+        return super().make_context(info_name, args, parent, **extra)
+
+
+def _format_help(command: Any, context: typer.Context) -> None:
+    command.help = re.sub(r"(?<=\S)\n(?=\S)", " ", command.help or "")
+    for parameter in command.get_params(context):
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""  # typer would print <bool>
+    for inner in getattr(command, "commands", {}).values():
+        _format_help(inner, context)
+
+
 app = typer.Typer(
-    cls=Group,
+    cls=_Program,
     help=_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -107,7 +107,9 @@ def reproduce(
     only: Annotated[str | None, typer.Option(help="Some tables and figures, such as table2,fig6.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="About a minute: fewer points, lengths and seeds.")] = False,
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds to average over; 3 by default.")] = None,
-    bits: Annotated[list[int] | None, typer.Option(help="Length of the codes; may be given several times.")] = None,
+    bits: Annotated[
+        list[int] | None, typer.Option(metavar="N", help="Length of the codes; may be given several times.")
+    ] = None,
     depth: Annotated[int | None, typer.Option(min=1, help="Points retrieved, K.")] = None,
     train: Annotated[int | None, typer.Option(min=2, help="Most training points; 10,000 by default.")] = None,
     _threads: Threads = None,

@@ -88,8 +88,8 @@ def search(
 ) -> None:
     """Find the nearest vectors of an index for every query.
 
-    The ending of OUT gives the format. An .npz file holds ids and distances, an .npy file the ids. An index that
-    `index create` made takes packed codes as queries, or with --distance asymmetric one real value for each bit.
+    The ending of OUT gives the format. An .npz file holds ids and distances, an .npy file the ids. If `index create`
+    made the index, queries are packed codes, or with --distance asymmetric one real value for each bit.
 
     Example: autojacobin search my-index queries.npy found.parquet -k 5 --distance asymmetric
 
@@ -139,15 +139,20 @@ def evaluate(
         typer.Option(
             "-k",
             min=1,
-            help="True neighbours that count; may be given several times. 1, 10, 100 of a model, 10 of an index.",
+            metavar="N",
+            help="True neighbours per query; may be given several times. By default 1, 10 and 100 for a model, 10 for "
+            "an index.",
         ),
     ] = None,
     depth: Annotated[
-        int | None, typer.Option("--depth", min=1, help="Points retrieved; one in a hundred, or the largest k.")
+        int | None,
+        typer.Option("--depth", min=1, help="Points to retrieve; by default one in a hundred, or the largest k."),
     ] = None,
     measures: Annotated[
         list[str] | None,
-        typer.Option("--measure", metavar="NAME", help="Such as recall@10, precision@5, m-recall@100, map@100."),
+        typer.Option(
+            "--measure", metavar="NAME", help="Measure to print, such as recall@10, precision@5, m-recall@100, map@100."
+        ),
     ] = None,
     distance: options.ByDistance = None,
     candidates: options.Candidates = None,
@@ -162,9 +167,9 @@ def evaluate(
 ) -> None:
     """Measure how many of the true neighbours a model's codes, or an index, find.
 
-    They are the nearest by Euclidean distance, or by the metric of the index.
-    A model retrieves in the order of its codes alone. An index retrieves as a search for the largest k does, by default
-    with re-ranking. More candidates find more neighbours; the number used is printed.
+    True neighbours are the nearest by Euclidean distance, or by the metric of the index. A model is measured by its
+    codes alone. An index is measured by what a search for the largest k finds, by default with re-ranking. More
+    candidates find more neighbours; the number used is printed.
 
     Example: autojacobin evaluate model.safetensors queries.npy --base base.npy -k 1 -k 10
 

@@ -129,10 +129,10 @@ def _write_token(writable: bool, file: Path | None) -> str | None:
 
 
 def warm(quiet: Quiet = False, _debug: Debug = False) -> None:
-    """Compile now what later commands, and the service above all, would compile when they need it.
+    """Compile everything now, so that later commands and the service start without waiting for the compiler.
 
-    It is kept in a cache, beside the library or where NUMBA_CACHE_DIR says. The cache is for one kind of CPU; set
-    NUMBA_CPU_NAME, here and later, to share it between machines.
+    The compiled code goes to a cache beside the library, or in the folder that NUMBA_CACHE_DIR names. It is for one
+    kind of CPU. To share it between machines, set NUMBA_CPU_NAME for this command and for later ones.
 
     Example: autojacobin warm
     """
@@ -149,7 +149,7 @@ def explore(
         Path | None, typer.Argument(help="Folder of a finished reproduce, to show what it measured.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--set", help="A set of the catalogue, or the path of your own; photos by default.")
+        str | None, typer.Option("--set", help="Name of a data set, or path of your own; photos by default.")
     ] = None,
     data: DataFolder = None,
     static: Annotated[
@@ -159,7 +159,9 @@ def explore(
         str | None,
         typer.Option(help="Methods to compare, separated by commas; by default the paper's and Auto-JacoBin (chosen)."),
     ] = None,
-    bits: Annotated[list[int] | None, typer.Option(help="Length of the codes; may be given several times.")] = None,
+    bits: Annotated[
+        list[int] | None, typer.Option(metavar="N", help="Length of the codes; may be given several times.")
+    ] = None,
     neighbours: Annotated[int | None, typer.Option(min=1, help="Largest k on the page; 50 by default.")] = None,
     wall: Annotated[int, typer.Option(min=1, max=500, help="Queries to choose from.")] = 36,
     train: Annotated[int | None, typer.Option(min=2, help="Most training points; 4,000 by default.")] = None,
