@@ -238,7 +238,7 @@ class Codes:
         return Codes, (to_host(self._packed), self._n_bits)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the codes to ``path`` as an npz archive of plain arrays, completely or not at all.
+        """Write the codes to ``path`` as an npz archive of plain arrays, atomically.
 
         A file that exists is a StorageError, unless ``overwrite`` says that it may be replaced.
         """
@@ -282,7 +282,7 @@ def as_bit_order(bitorder: Any) -> BitOrder:
 
 
 def _in_bit_order(packed: Any, bitorder: BitOrder) -> Any:
-    """Turn packed bytes from the order ``"little"`` into ``bitorder``, or back, which is the same."""
+    """Convert packed bytes from the order ``"little"`` to ``bitorder``, or back; both are the same operation."""
     array = namespace(packed).asarray(packed)
     if as_bit_order(bitorder) == "little":
         return array

@@ -278,9 +278,10 @@ def _low_pass(images: Floats) -> Floats:
 def wavelet_texture(image: Any) -> npt.NDArray[np.float32]:
     """Describe the texture of a whole picture by 128 numbers.
 
-    The largest square in the middle is scaled to 128×128 grey pixels with values from 0 to 255. Of the
-    coefficients w of each band, divided by 8 so that the band LL.LL.LL holds local means of the picture, there are
-    ln(1 + mean |w|) and ln(1 + standard deviation of |w|). Without the logarithm, brightness (the lowest band) would
+    The largest square in the middle is scaled to 128×128 grey pixels with values from 0 to 255. The coefficients w of
+    each band are divided by 8, so that the band LL.LL.LL holds local means of the picture. Each band then gives two
+    numbers, ln(1 + mean |w|) and ln(1 + standard deviation of |w|). Without the logarithm, brightness (the lowest band)
+    would
     dominate the distances.
 
     Parameters

@@ -179,7 +179,7 @@ def _describe_all(
     if progress is not None:
         progress("describing pictures", len(files), len(files))
     if len(taken) < len(PARTS):
-        why = f"; the first trouble was: {skipped[0][0]}: {skipped[0][1]}" if skipped else ""
+        why = f"; the first problem was: {skipped[0][0]}: {skipped[0][1]}" if skipped else ""
         raise DataError(
             f"a set needs at least {len(PARTS)} pictures that can be described, got {len(taken)} "
             f"of {len(files)} in {source}{why}"

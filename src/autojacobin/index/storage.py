@@ -150,7 +150,7 @@ class FolderStore:
         except OSError as error:
             raise StorageError(
                 f"the disk failed when a change of the index {self.path} was almost finished, and again when it was "
-                f"taken back ({error.strerror}); the index is whole, but open it again to see if it has the change"
+                f"taken back ({error.strerror}); the index is intact, but open it again to see if it has the change"
             ) from error
 
     def _write_file(self, name: str, content: bytes) -> None:

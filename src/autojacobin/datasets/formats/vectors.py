@@ -140,7 +140,7 @@ class Vectors:
     an array takes a ``Vectors``. Formats that have to be decoded (chunked HDF5, Parquet, text) are then decoded once
     into an unnamed temporary file, which is mapped.
 
-    Arrays that were given out stay valid after :meth:`close`. No other program may shorten the file while it is open;
+    Arrays that were returned stay valid after :meth:`close`. No other program may shorten the file while it is open;
     ``write_vectors`` replaces files as a whole, which is safe.
 
     Attributes
@@ -209,7 +209,7 @@ class Vectors:
         return np.array(array, dtype=dtype) if copy else np.asarray(array, dtype=dtype)
 
     def close(self) -> None:
-        """Close the file; arrays that were given out stay valid."""
+        """Close the file; arrays that were returned stay valid."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
