@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.core.counts import as_count
 from autojacobin.datasets.formats.source import Source, spooled
 from autojacobin.errors import DataError, DataTypeError, FormatError
 
@@ -194,13 +194,7 @@ class Vectors:
         """Walk over all vectors in blocks of ``rows`` rows, by default of some megabytes; the last may be shorter."""
         if rows is None:
             return self._walk(rows_per_block(self.shape[1], self.dtype))
-        try:
-            step = operator.index(rows)
-        except TypeError:
-            raise DataTypeError(f"rows must be an integer of at least 1, got {rows!r}") from None
-        if step < 1:
-            raise DataError(f"rows must be an integer of at least 1, got {rows!r}")
-        return self._walk(step)
+        return self._walk(as_count("rows", rows))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         array = self._open_reader().whole()
