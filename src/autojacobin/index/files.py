@@ -89,7 +89,7 @@ class Files:
         stream = open(self._at(name), "rb", opener=opener)  # noqa: SIM115
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             stream.close()
-            raise StorageError(f"{self.path / name} is no file, expected one of an index; restore it from a copy")
+            raise StorageError(f"{self.path / name} is not a file, expected a file of an index; restore it from a copy")
         return stream
 
     def read(self, name: str) -> bytes:

@@ -76,13 +76,13 @@ class Index(StateHolder):
     Parameters
     ----------
     hasher : Hasher
-        A fitted hasher. The index keeps it as it is now, whatever is done to it later.
+        A fitted hasher. The index keeps a copy, so later changes of the hasher have no effect.
     keep_vectors : bool
         Whether to keep the vectors themselves, which re-ranking needs.
     partitions : int, "auto" or None, default=None
         Whether to put the codes of a BinaryAutoencoder into inverted lists, of which a search scans a few. ``"auto"``
-        makes about 4 √n lists as soon as there are 65,536 vectors, and more as the index grows: the hasher is then
-        trained anew on a sample of the vectors, and all are encoded again, within :meth:`add`. A number sets the number
+        makes about 4 √n lists as soon as there are 65,536 vectors, and more as the index grows: :meth:`add` then trains
+        the hasher again on a sample of the vectors, and encodes all vectors again. A number sets the number
         of lists; they are made when there are 32 vectors for each list.
     metric : {"euclidean", "cosine"} or Metric, default="euclidean"
         How the distance of vectors is measured. With ``"cosine"``, the index keeps vectors divided by their lengths,
@@ -484,7 +484,7 @@ class Index(StateHolder):
         """Rewrite the index without its dead positions, in as few segments as possible.
 
         If the index makes its own lists, and their number or their codes no longer suit its vectors, they are made
-        anew. Everything is compared with its checksums first, so that damage is not copied.
+        again. Everything is compared with its checksums first, so that damage is not copied.
         """
 
         def change(state: State, store: Store) -> Change | None:
@@ -544,7 +544,7 @@ class Index(StateHolder):
         queries : matrix of shape (n_queries, n_features), or one vector of length n_features
             Query vectors. One vector is a matrix with one row.
         k : int
-            Neighbours a query, from 1 to ``len(index)``.
+            Neighbours per query, from 1 to ``len(index)``.
         candidates : int, optional
             How many of the nearest codes to re-rank, at least k, instead of a ``recall``.
         recall : float, optional
@@ -615,7 +615,7 @@ class Index(StateHolder):
         Parameters
         ----------
         k : int
-            Neighbours a query.
+            Neighbours per query.
         recall : float, optional
             The mean share of the true neighbours to find, above 0 and at most 0.999, or 1. By default what
             :meth:`search` chooses by itself; ``k`` is then rounded up to 10, 20, 50, 100 and so on.

@@ -45,7 +45,7 @@ Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows on their way into segments: ids in any order, codes, and vectors unless they are not kept.
+    """Some rows that will be written to segments: ids in any order, codes, and vectors if these are kept.
 
     ``names`` are the names of the ids where the index has names, and ``payload`` is an Arrow table where it has one.
     """

@@ -162,7 +162,7 @@ class FolderStore:
             os.close(descriptor)
 
     def mark_unfinished(self) -> None:
-        """Leave a mark that what is written here is no index until there is a manifest."""
+        """Write a mark which says that the files here are not an index until there is a manifest."""
         self._write_file(_UNFINISHED, b"")
         self.files.sync_folder()
 

@@ -183,7 +183,7 @@ def read_token(file: str | os.PathLike[str] | None = None, variable: str = TOKEN
     try:
         token = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not a text file"
         raise StorageError(f"the token file {file} cannot be read: {reason}; give a file that holds it") from None
     if not token:
         raise DataError(f"the token file {file} is empty, expected a token; make one with: openssl rand -hex 32")

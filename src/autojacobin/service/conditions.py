@@ -37,7 +37,7 @@ def check_condition(where: str) -> None:
     parsed = _parse(where)
     statements = parsed.get("statements", [])
     if parsed["error"] or len(statements) != 1 or statements[0]["node"]["type"] != "SELECT_NODE":
-        reason = parsed.get("error_message", "it is no condition")
+        reason = parsed.get("error_message", "it is not a condition")
         raise DataError(
             f"where={where!r:.80} cannot be read: {reason}; give for example \"price < 10 and lang = 'de'\""
         )
