@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.arrays import namespace, on_device, to_host
+from autojacobin.core.counts import as_count
 from autojacobin.core.files import write_atomically
 from autojacobin.errors import DataError, DataTypeError, FormatError
 
@@ -61,7 +62,7 @@ class Codes:
     __hash__ = None  # type: ignore[assignment]  # equal by content, and the content may be large
 
     def __init__(self, packed: npt.ArrayLike, n_bits: SupportsIndex) -> None:
-        length = _as_length(n_bits)
+        length = as_count("n_bits", n_bits)
         xp = namespace(packed)
         array = xp.asarray(packed)
         if array.dtype != np.uint8:
@@ -238,7 +239,7 @@ class Codes:
         return Codes, (to_host(self._packed), self._n_bits)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the codes to ``path`` as an npz archive of plain arrays, completely or not at all.
+        """Write the codes to ``path`` as an npz archive of plain arrays, atomically.
 
         A file that exists is a StorageError, unless ``overwrite`` says that it may be replaced.
         """
@@ -282,7 +283,7 @@ def as_bit_order(bitorder: Any) -> BitOrder:
 
 
 def _in_bit_order(packed: Any, bitorder: BitOrder) -> Any:
-    """Turn packed bytes from the order ``"little"`` into ``bitorder``, or back, which is the same."""
+    """Convert packed bytes from the order ``"little"`` to ``bitorder``, or back; both are the same operation."""
     array = namespace(packed).asarray(packed)
     if as_bit_order(bitorder) == "little":
         return array
@@ -306,16 +307,6 @@ def _plain_arrays(content: bytes) -> dict[str, npt.NDArray[Any]]:
 def _first_sentence(error: Exception) -> str:
     text = (str(error).splitlines() or [""])[0] or type(error).__name__
     return text if len(text) <= 200 else text[:197] + "..."
-
-
-def _as_length(n_bits: SupportsIndex) -> int:
-    try:
-        length = operator.index(n_bits)
-    except TypeError:
-        raise DataTypeError(f"n_bits must be an integer of at least 1, got {n_bits!r}") from None
-    if length < 1:
-        raise DataError(f"n_bits must be an integer of at least 1, got {length}")
-    return length
 
 
 def _as_matrix(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:

@@ -88,7 +88,7 @@ def test_a_file_that_changed_in_between_is_refused_by_its_checksum(server, tmp_p
         it.content = CONTENT[::-1]
 
     server.acts = [break_off_and_change]
-    with pytest.raises(FormatError, match="md5 .* what came is deleted"):
+    with pytest.raises(FormatError, match="md5 .* the download was deleted"):
         fetch(server, tmp_path, checksum=MD5)
     assert names(tmp_path) == []
 
@@ -133,7 +133,7 @@ def test_a_part_longer_than_the_file_is_begun_anew(server, tmp_path):
 def test_corrupt_content_is_deleted_and_told(server, tmp_path):
     server.acts = [serve.corrupting]
     with pytest.raises(
-        FormatError, match=r"its md5 is \w{32} where \w{32} is published; what came is deleted"
+        FormatError, match=r"its md5 is \w{32} where \w{32} is published; the download was deleted"
     ) as caught:
         fetch(server, tmp_path, checksum=MD5)
     assert server.url in str(caught.value)

@@ -28,13 +28,13 @@ def _changed(row, column, value):
 @pytest.mark.parametrize(
     ("name", "vectors", "message"),
     [
-        ("a.bvecs", _changed(7, 2, 0.5), "row 7, column 2 holds 0.5, which is not among the numbers of uint8"),
+        ("a.bvecs", _changed(7, 2, 0.5), "row 7, column 2 holds 0.5, which cannot be stored as uint8"),
         ("a.bvecs", _changed(7, 2, 256), "row 7, column 2 holds 256.0"),
         ("a.bvecs", _changed(39, 4, -1).astype(int), "row 39, column 4 holds -1"),
         ("a.ivecs", _changed(0, 0, np.nan), "row 0, column 0 holds nan"),
         ("a.ibin", _changed(0, 1, np.inf), "row 0, column 1 holds inf"),
-        ("a.ivecs", WHOLE + 2**31, "which is not among the numbers of int32"),
-        ("a.fvecs", _changed(3, 1, 1e300), "row 3, column 1 holds 1e+300, which is not among the numbers of float32"),
+        ("a.ivecs", WHOLE + 2**31, "which cannot be stored as int32"),
+        ("a.fvecs", _changed(3, 1, 1e300), "row 3, column 1 holds 1e+300, which cannot be stored as float32"),
         ("a.fbin", np.array([[1, 2**24 + 1]]), "row 0, column 1 holds 16777217"),
         ("a.fvecs.gz", _changed(3, 1, -1e39), "row 3, column 1"),
         ("a.fvecs", iter([WHOLE, WHOLE, _changed(5, 0, 1e39)]), "row 85, column 0 holds 1e+39"),

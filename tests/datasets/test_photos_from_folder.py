@@ -202,7 +202,7 @@ def test_too_few_pictures_are_told_with_the_first_trouble(album, tmp_path):
     (folder / "a.png").write_bytes((album / "picture 00.png").read_bytes())
     (folder / "b.png").write_bytes(b"no picture")
     with pytest.raises(
-        DataError, match=r"at least 3 pictures .*got 1 of 2 .*the first trouble was: b.png: cannot decode"
+        DataError, match=r"at least 3 pictures .*got 1 of 2 .*the first problem was: b.png: cannot decode"
     ):
         build_set(folder, tmp_path / "set", "gist")
     with pytest.raises(StorageError, match="it is not a folder"):

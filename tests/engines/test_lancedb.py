@@ -180,9 +180,9 @@ def test_a_table_with_these_columns_made_by_others_is_taken(tmp_path):
             StorageError,
             r"LanceDB at no://\*\*\*@host/x failed to open the table 'codes'",
         ),
-        ("s3://me:open/sesame@host/x", "codes", DataError, r"uri is no address, got 's3://\*\*\*@host/x'"),
-        ("s3://me:open sesame@host/x", "codes", DataError, r"uri is no address, got 's3://\*\*\*@host/x'"),
-        ("s3://me:open#sesame@host/x", "codes", DataError, r"uri is no address, got 's3://\*\*\*'"),
+        ("s3://me:open/sesame@host/x", "codes", DataError, r"uri is not an address, got 's3://\*\*\*@host/x'"),
+        ("s3://me:open sesame@host/x", "codes", DataError, r"uri is not an address, got 's3://\*\*\*@host/x'"),
+        ("s3://me:open#sesame@host/x", "codes", DataError, r"uri is not an address, got 's3://\*\*\*'"),
         ("no://host/x?sig=sesame", "codes", StorageError, r"LanceDB at no://host/x\?\*\*\* failed to open"),
         ("folder", None, DataError, "got None"),
         ("file", "codes", StorageError, "LanceDB at file failed to open the table 'codes', got: .*File exists"),
@@ -231,7 +231,7 @@ def test_a_damaged_table_is_named(tmp_path):
     with LanceDB(tmp_path, "codes", 64) as engine:
         with pytest.raises(StorageError, match="failed to (read|search) the table 'codes', got: "):
             engine.search(clustered(2, 64, 0), 3)
-        with pytest.raises(StorageError, match="the table is whole"):
+        with pytest.raises(StorageError, match="the table is intact"):
             engine.read([1])
 
 

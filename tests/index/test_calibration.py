@@ -258,7 +258,7 @@ def test_the_default_is_learned_once_for_many_k_and_says_so(index, caplog):
         for k in (1, 2, 9, 10):
             index.search(clusters(3, seed=1), k)
     assert len(caplog.messages) == 1
-    assert "learning once from 500 queries how many candidates a search for 10 of 3000 vectors takes" in caplog.text
+    assert "learning once from 500 queries how many candidates a search for 10 of 3000 vectors needs" in caplog.text
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**7))

@@ -146,7 +146,7 @@ def test_figure_5_counts_what_is_shown_and_the_mean():
             "The cost did not fall monotonically: from one batch to the next it rose in 1 of 20 changes. "
             "After step 20 it fell no further: the last cost is above that of this step.",
         ),
-        ([9], [1], "There was a single step, so how the cost falls cannot be judged."),
+        ([9], [1], "There was only one step, so nothing can be said about how the cost falls."),
     ],
 )
 def test_figure_6_says_how_the_cost_fell(costs, points, expected):

@@ -83,7 +83,7 @@ def test_a_connection_that_was_lost_is_opened_again():
 
 
 def test_what_goes_wrong_is_reported_as_by_the_plain_client():
-    with Scripted(SHAPELESS) as server, pytest.raises(ServiceError, match="no service of autojacobin"):
+    with Scripted(SHAPELESS) as server, pytest.raises(ServiceError, match="is not one of an autojacobin service"):
         listed(server.address)
     with pytest.raises(StorageError, match="cannot be reached.*start it with: autojacobin serve"):
         listed("http://127.0.0.1:1")

@@ -81,7 +81,7 @@ def test_unreadable_responses_are_reported():
         with (
             Scripted(answer) as server,
             Client(server.address) as client,
-            pytest.raises(ServiceError, match="no service of autojacobin"),
+            pytest.raises(ServiceError, match="is not one of an autojacobin service"),
         ):
             ask(client)
 
@@ -122,7 +122,7 @@ def test_another_server_is_reported_as_no_service(answer):
     with (
         Scripted(answer) as server,
         Client(server.address) as client,
-        pytest.raises(ServiceError, match="no service of autojacobin"),
+        pytest.raises(ServiceError, match="is not one of an autojacobin service"),
     ):
         client.search(np.zeros((1, 4)), 1)
 

@@ -181,7 +181,7 @@ def test_a_password_of_a_browser_does_not_write(address):
 
 def test_a_service_only_reads_by_default(index, service, points):
     with serving({"points": index}, access=Access(TOKEN)) as address, Client(address, token=TOKEN) as client:
-        with pytest.raises(ServiceError, match="this service only reads.*--writable") as caught:
+        with pytest.raises(ServiceError, match="this service is read-only.*--writable") as caught:
             client.add(points[:1], index="points")
         assert (caught.value.status, caught.value.kind) == (403, "read-only")
     assert "/v1/{index}/vectors" not in json.loads(service.ask("GET", "/openapi.json")[2])["paths"]

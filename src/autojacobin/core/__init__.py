@@ -1,1 +1,1 @@
-"""What all other packages use: arrays and devices, vectors, linear algebra, compilation, threads, files, addresses."""
+"""Used by all other packages: arrays, devices, vectors, counts, linear algebra, compilation, threads, files, URLs."""

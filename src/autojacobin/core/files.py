@@ -48,7 +48,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite:
 
 @contextmanager
 def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Give a stream whose content is at ``path`` when the block ends, and nowhere if it ends in an error.
+    """Open a stream whose content is at ``path`` when the block ends; if it ends in an error, nothing is written there.
 
     The bytes go to a temporary file in the same folder (its path is the stream's ``name``), reach the disk, and are
     then renamed over the target, which POSIX makes atomic. The folder is synced too, or the rename itself could be
@@ -147,7 +147,7 @@ def patiently(operation: Callable[[], T]) -> T:
 
 
 def sync(descriptor: int) -> None:
-    """Bring the content of a file, or the names in a folder, to the disk."""
+    """Flush the content of a file, or the names in a folder, to disk."""
     if F_FULLFSYNC is not None:  # on macOS, fsync leaves the data in the memory of the disk itself
         with suppress(OSError):  # of a file system that has no such operation
             fcntl.fcntl(descriptor, F_FULLFSYNC)
@@ -156,7 +156,7 @@ def sync(descriptor: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk; Windows does that by itself, but does not say when."""
+    """Flush the names in a folder to disk. Windows does this by itself at an unknown time."""
     if not HAS_FOLDER_DESCRIPTORS:
         return
     descriptor = os.open(folder, os.O_RDONLY)

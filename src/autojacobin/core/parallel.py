@@ -1,4 +1,4 @@
-"""Work over points on all cores, while the BLAS library is held to one thread.
+"""Work over points on all cores, while the BLAS library is limited to one thread.
 
 On thousands of small matrices the threads of a BLAS library cost more than they gain: 15 times as much, with two
 threads and 128×128 eigenproblems. The points themselves are independent and are easily divided among the cores.
@@ -89,7 +89,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Hold BLAS to one thread, unless it is held already.
+    """Limit BLAS to one thread, unless it is limited already.
 
     Used around a whole training, not only around the work over points: after a product on several threads, the threads
     of OpenBLAS keep their cores busy with waiting for some 20 ms, and the points need these cores.

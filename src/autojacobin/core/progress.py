@@ -1,4 +1,4 @@
-"""Lines about long work: one every two seconds at least, and one when kernels are compiled."""
+"""Progress lines for long work: at least one every two seconds, and one when kernels are compiled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _announced = False
 
 
 def compilation_begins() -> None:
-    """Say once in this process that kernels are compiled: to the log, and to those who listen."""
+    """Report once in this process that kernels are compiled: to the log, and to all listeners."""
     global _announced
     if not _announced:
         _announced = True
@@ -43,7 +43,7 @@ def on_compilation(listener: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def printed_progress(work: str, *, verbose: bool) -> Iterator[Progress]:
-    """Give a callback ``progress(stage, done, total)`` whose news are printed to the standard error.
+    """Provide a callback ``progress(stage, done, total)`` whose calls are printed to standard error.
 
     A line is printed at the beginning, at least every two seconds from then on, and at the end. A thread prints them,
     so that they also come while nothing is reported. Without ``verbose`` nothing is printed.

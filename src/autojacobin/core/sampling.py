@@ -1,4 +1,4 @@
-"""What is learned of rows that come in blocks in one pass: a random sample, and their mean and covariance."""
+"""One pass over rows that come in blocks: a random sample of them, and their mean and covariance."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _BYTES_PER_GPU_BLOCK = 2**28  # a GPU waits for each block to be prepared
 def as_matrix(X: Any, name: str, argument: str = "X") -> Any:
     """Convert ``X`` to a two-dimensional numeric array, without a copy if it is one already.
 
-    ``name`` is the class of the estimator that asks, and ``argument`` what it calls ``X``, for the messages.
+    Error messages call the estimator ``name`` and its data ``argument``.
     """
     if scipy.sparse.issparse(X) or isinstance(X, scipy.sparse.sparray):
         raise DataTypeError(

@@ -73,14 +73,14 @@ def fetch_set(name: str, folder: str | os.PathLike[str] | None = None, progress:
         _fetch(entry.files, target, progress)
         if not is_here(name, folder):
             raise FormatError(
-                f"what was fetched for the set {name} does not hold its files, expected {entry.by_hand}; "
+                f"the download of the set {name} lacks some of its files, expected {entry.by_hand}; "
                 f"look into {target}, delete what is wrong there and fetch it again"
             )
     return load_set(name, folder)
 
 
 def is_here(name: str, folder: str | os.PathLike[str] | None = None) -> bool:
-    """Whether all files of a set of the catalogue are on this machine and can be read."""
+    """Whether all files of a set in the catalogue are on this machine and can be read."""
     try:
         return _found(_entry(name), folder) is not None
     except StorageError:
@@ -114,7 +114,7 @@ def _as_text(path: str | os.PathLike[str], what: str) -> str:
 
 
 def _fetch(files: tuple[RemoteFile, ...], folder: Path, progress: Progress | None) -> None:
-    """Bring the files of a set into a folder; those that are there already are checked and not downloaded again."""
+    """Download the files of a set into a folder. Files that exist already are checked and not downloaded again."""
     with clear_os_errors(f"make the folder {folder}", "choose another one with --data or AUTOJACOBIN_DATA"):
         folder.mkdir(parents=True, exist_ok=True)
     for remote in files:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.fft
 
+from autojacobin.core.counts import as_count
 from autojacobin.datasets.images import as_picture, as_square, grey_levels, opencv
 from autojacobin.errors import DataError
 
@@ -120,8 +121,8 @@ def sift(image: Any, *, contrast: float = 0.04, layers: int = 3, limit: int | No
     if not contrast >= 0 or math.isinf(contrast):
         raise DataError(f"contrast must be a number of at least 0, got {contrast!r}; OpenCV's own choice is 0.04")
     for name, count in (("layers", layers), ("limit", limit)):
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1):
-            raise DataError(f"{name} must be an integer of at least 1, got {count!r}")
+        if count is not None:
+            as_count(name, count)
     cv2 = opencv("SIFT")
     detector = cv2.SIFT_create(nOctaveLayers=layers, contrastThreshold=contrast, enable_precise_upscale=True)
     keypoints, vectors = detector.detectAndCompute(_grey(image), None)
@@ -278,9 +279,10 @@ def _low_pass(images: Floats) -> Floats:
 def wavelet_texture(image: Any) -> npt.NDArray[np.float32]:
     """Describe the texture of a whole picture by 128 numbers.
 
-    The largest square in the middle is scaled to 128×128 grey pixels with values from 0 to 255. Of the
-    coefficients w of each band, divided by 8 so that the band LL.LL.LL holds local means of the picture, there are
-    ln(1 + mean |w|) and ln(1 + standard deviation of |w|). Without the logarithm, brightness (the lowest band) would
+    The largest square in the middle is scaled to 128×128 grey pixels with values from 0 to 255. The coefficients w of
+    each band are divided by 8, so that the band LL.LL.LL holds local means of the picture. Each band then gives two
+    numbers, ln(1 + mean |w|) and ln(1 + standard deviation of |w|). Without the logarithm, brightness (the lowest band)
+    would
     dominate the distances.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Download files: interrupted downloads are resumed, and a file takes its name once its checksum is right."""
+"""Download files: interrupted downloads are resumed, and a file gets its final name when its checksum is right."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def verify(remote: RemoteFile, path: Path, target: Path, progress: Progress | No
         return
     got = _digest(path, method, progress)
     if got != expected:
-        advice = f"delete {target} and fetch it again" if path == target else "what came is deleted, fetch it again"
+        advice = f"delete {target} and fetch it again" if path == target else "the download was deleted, fetch it again"
         raise FormatError(
             f"{target.name} is damaged, or not the file at {remote.shown}: its {method} is {got} where {expected} "
             f"{origin}; {advice}{accept}"
@@ -123,7 +123,7 @@ def keep_checksum(remote: RemoteFile, target: Path, progress: Progress | None = 
 
 
 def first_checksum(target: Path) -> str | None:
-    """Read the SHA-256 of a file when it was first fetched; None if it was not, and an error if that is damaged."""
+    """Read the SHA-256 of the first download of a file; None if there is no record. A damaged one is an error."""
     record = _record(target)
     try:
         words = record.read_text(encoding="utf-8", errors="replace").split(maxsplit=1)
@@ -131,7 +131,7 @@ def first_checksum(target: Path) -> str | None:
         return None
     if not words or not re.fullmatch("[0-9a-f]{64}", words[0]):
         raise FormatError(
-            f"{record} is damaged, expected the SHA-256 of {target.name} as it was first fetched; delete it, and the "
+            f"{record} is damaged, expected the SHA-256 of the first download of {target.name}; delete it, and the "
             "next fetch is trusted"
         )
     return words[0]

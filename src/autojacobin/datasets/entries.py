@@ -39,7 +39,7 @@ class RemoteFile:
 
     @property
     def resumable(self) -> bool:
-        """Whether a checksum, its own or those inside an archive, would show that two parts are of different files."""
+        """Whether a download can be resumed: a checksum would show that its parts are of different files."""
         return self.checksum is not None or self.unpacked_bytes is not None
 
     @property
@@ -104,7 +104,7 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """How it comes: ``built in``, ``download`` or ``by hand``."""
+        """How to get it: ``built in``, ``download`` or ``by hand``."""
         if self.files:
             return "download"
         return "by hand" if self.by_hand else "built in"

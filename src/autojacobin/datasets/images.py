@@ -33,7 +33,7 @@ def opencv(purpose: str) -> Any:
 def read_picture(path: Path) -> npt.NDArray[np.uint8]:
     """Read a file as an RGB picture of at most ``MOST_PIXELS`` pixels.
 
-    Larger ones are shrunk by averaging over areas: the pyramid of SIFT takes over 200 bytes a pixel, and a folder may
+    Larger ones are shrunk by averaging over areas: the pyramid of SIFT takes over 200 bytes per pixel, and a folder may
     hold a picture of any size. A file that cannot be read or decoded is a DataError.
     """
     cv2 = opencv("reading pictures")

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
+from autojacobin.core.counts import as_count
 from autojacobin.core.files import clear_os_errors, whole_folder
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets.descriptors import PLACE, check_kind, cut_patches, describe, sift
@@ -82,10 +83,10 @@ def build_set(
     """
     source, target = as_path(images), as_path(out)
     shares = _as_shares(split)
-    _check_count("seed", seed, 0, 2**32 - 1)
-    _check_count("patch", patch, 1, _LARGEST_PATCH)
+    as_count("seed", seed, 2**32 - 1, least=0)
+    as_count("patch", patch, _LARGEST_PATCH)
     if limit is not None:
-        _check_count("limit", limit, 1, 2**32 - 1)
+        as_count("limit", limit, 2**32 - 1)
     describer = _Describer(descriptor, limit, patch)
     opencv("reading pictures")
     files, passed_over = _find_pictures(source)
@@ -179,7 +180,7 @@ def _describe_all(
     if progress is not None:
         progress("describing pictures", len(files), len(files))
     if len(taken) < len(PARTS):
-        why = f"; the first trouble was: {skipped[0][0]}: {skipped[0][1]}" if skipped else ""
+        why = f"; the first problem was: {skipped[0][0]}: {skipped[0][1]}" if skipped else ""
         raise DataError(
             f"a set needs at least {len(PARTS)} pictures that can be described, got {len(taken)} "
             f"of {len(files)} in {source}{why}"
@@ -243,12 +244,6 @@ def _as_shares(split: Sequence[float]) -> tuple[float, ...]:
         raise DataError(f"split must be three numbers above 0, the shares of {', '.join(PARTS)}, got {split!r}")
     total = sum(shares)
     return tuple(share / total for share in shares)
-
-
-def _check_count(name: str, value: Any, least: int, most: int) -> None:
-    wrong = isinstance(value, bool) or not isinstance(value, int | np.integer)
-    if wrong or not least <= value <= most:
-        raise DataError(f"{name} must be an integer from {least} to {most}, got {value!r}")
 
 
 def _check_target(target: Path) -> None:

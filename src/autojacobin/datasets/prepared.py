@@ -89,7 +89,7 @@ def scatter_rows(blocks: Iterable[npt.NDArray[Any]], roles: Mapping[str, npt.NDA
             start += len(block)
     expected = max((int(rows[-1]) + 1 for rows in roles.values() if len(rows)), default=0)
     if start < expected:
-        raise FormatError(f"the rows end at {start:,} where {expected:,} or more were announced; fetch the file again")
+        raise FormatError(f"the file has only {start:,} rows, expected {expected:,} or more; fetch the file again")
 
 
 def draw(n: int, *sizes: int) -> list[npt.NDArray[np.int64]]:
@@ -115,7 +115,7 @@ def _map_arrays(folder: Path) -> dict[str, npt.NDArray[Any]]:
             raise ValueError("an array has another length than it was written with")
     except (AutoJacobinError, OSError, ValueError, KeyError, TypeError) as error:
         raise FormatError(
-            f"the set in {folder} is damaged: files are missing or are not what was written; remove this folder, "
+            f"the set in {folder} is damaged: files are missing or have changed; remove this folder, "
             "and it is built again"
         ) from error
     return arrays

@@ -20,7 +20,7 @@ from autojacobin.errors import FormatError, StorageError
 __all__ = ["unpack"]
 
 _BYTES_PER_READ = 2**20
-_BYTES_PER_MEMBER = 512  # counted for the entry in a folder, so that there cannot be any number of empty members
+_BYTES_PER_MEMBER = 512  # counted for each member, so that the number of empty members is limited too
 _ERRNOS_OF_DAMAGE = (None, errno.EINVAL, errno.ENAMETOOLONG)  # raised for damaged data and impossible names
 _REMEDY = "check that the folder exists and has room, and try again"
 

@@ -149,7 +149,7 @@ def hasher_to_faiss(hasher: Hasher, source: Index | Codes | None = None) -> Any:
 
 
 def write_faiss(index: Any, path: str | os.PathLike[str]) -> None:
-    """Write a FAISS index, binary or not; the path then holds the whole new file, or on an error the old one."""
+    """Write a FAISS index, binary or not, to a file atomically."""
     faiss, target = _faiss_package(), as_path(path)
     if not isinstance(index, faiss.Index | faiss.IndexBinary):
         raise DataTypeError(f"an index of FAISS is needed, got {type(index).__name__}; make one with to_faiss")
@@ -165,8 +165,8 @@ def write_faiss(index: Any, path: str | os.PathLike[str]) -> None:
 class FaissEngine(Engine):
     """Codes in a file of FAISS that holds an ``IndexBinaryIDMap2`` of an ``IndexBinaryFlat``.
 
-    FAISS works in memory: changes reach the file with :meth:`save`, with :meth:`close` and at the end of a ``with``
-    block, whole or not at all. A ``with`` block that ends in an error leaves the file as it was. Two processes that
+    FAISS works in memory. Changes are written to the file atomically by :meth:`save`, by :meth:`close` and at the end
+    of a ``with`` block. A ``with`` block that ends in an error leaves the file as it was. Two processes that
     change one file do not see each other's changes, and the last to save wins.
 
     FAISS stores whole bytes and does not know the length of a code, so ``n_bits`` is given when a file is opened. It
@@ -179,7 +179,7 @@ class FaissEngine(Engine):
     n_bits : int
         Length of the codes.
     bitorder : {"little", "big"}
-        Order of the bits in the bytes of the file, which does not say it: least or most significant first.
+        Order of the bits in the bytes of the file, which does not record it: least or most significant first.
 
     Examples
     --------
@@ -309,7 +309,7 @@ class FaissEngine(Engine):
 
 
 def _faiss_package() -> Any:
-    """Give the package ``faiss``, or say how to install it."""
+    """Import the package ``faiss``, or raise an error that says how to install it."""
     try:
         import faiss
     except ImportError as error:

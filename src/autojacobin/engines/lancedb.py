@@ -263,7 +263,7 @@ def _as_uri(uri: Any) -> str:
     address = as_address(uri, "a folder, or an address such as s3://bucket")
     if "://" in address and not _ADDRESS.match(address):  # LanceDB would make a folder with this name
         raise DataError(
-            f"uri is no address, got {redacted_address(address)!r}; write special characters of a user name and a "
+            f"uri is not an address, got {redacted_address(address)!r}; write special characters of a user name or "
             "password percent-encoded, or pass keys as storage_options"
         )
     return address
@@ -343,4 +343,4 @@ def _remedy(reason: str) -> str:
         return "others write to the table at the same time; try again"
     if "space" in reason:
         return "make room, or give another address"
-    return "check the address, and that the table is whole"
+    return "check the address, and that the table is intact"

@@ -32,9 +32,9 @@ _REMEDIES = (
     (("start milvus-lite failed",), "the file is damaged or not one of Milvus; give another path"),
     (("auth check", "unauthenticated", "permission", "privilege"), "check the token and what its user may do"),
     (("fail connecting", "unavailable", "deadline"), "check that the server runs and that the address is right"),
-    (("invalid dimension",), "Milvus keeps codes and vectors of no more than 32,768; use shorter ones"),
+    (("invalid dimension",), "Milvus stores codes and vectors of at most 32,768 dimensions; use shorter ones"),
     (("multiple vector fields",), "vectors with codes need Milvus 2.4 or newer; leave n_features out"),
-    (("binary", "bin_flat"), "this Milvus may keep no binary vectors: of milvus-lite, 2.5.1 is the last that does"),
+    (("binary", "bin_flat"), "this Milvus may not store binary vectors; the last milvus-lite that does is 2.5.1"),
     (("limit", "resource", "memory", "disk"), "give the server more room, or write and ask for less at once"),
 )
 
@@ -166,7 +166,7 @@ def _as_uri(uri: Any) -> str:
             _ = urlsplit(address).port
         except ValueError:  # its message may quote a part of a password
             raise DataError(
-                f"uri is no address, got {redacted_address(address)!r}, expected a host and a port, with special "
+                f"uri is not an address, got {redacted_address(address)!r}, expected a host and a port, with special "
                 "characters of a password percent-encoded; try http://localhost:19530"
             ) from None
         return address
@@ -215,7 +215,7 @@ def _servers() -> Any:
 
 
 class _Capture(logging.Filter):
-    """Holds back what is logged during one of our calls, since the error that we raise says it all."""
+    """Suppresses log records during our calls, because the error that we raise has the same information."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         logged = _log.get()

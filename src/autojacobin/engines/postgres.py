@@ -28,7 +28,7 @@ _FLOAT4 = 700
 
 
 def psycopg_package() -> Any:
-    """Give the package ``psycopg``, or say how to install it."""
+    """Import the package ``psycopg``, or raise an error that says how to install it."""
     try:
         import psycopg
     except ImportError as error:
@@ -67,7 +67,7 @@ def translated_errors(connection: Any, dsn: str, table: str) -> Iterator[None]:
             message = f"the table {table} at {server} is gone; open it again to make a new one"
         elif isinstance(error, psycopg.errors.InsufficientPrivilege):
             message = (
-                f"PostgreSQL at {server} does not permit that: {reason}; ask its administrator to grant the right, or "
+                f"PostgreSQL at {server} denies permission: {reason}; ask its administrator to grant it, or "
                 "connect as another user"
             )
         elif isinstance(error, psycopg.errors.NotNullViolation):
@@ -79,7 +79,7 @@ def translated_errors(connection: Any, dsn: str, table: str) -> Iterator[None]:
             message = f"the connection to PostgreSQL at {server} is lost: {reason}; open it again and repeat the call"
         else:
             message = (
-                f"PostgreSQL at {server} could not do that with the table {table}: {reason}; fix that and repeat the "
+                f"PostgreSQL at {server} refused the operation on the table {table}: {reason}; fix that and repeat the "
                 "call, of which nothing was kept"
             )
         raise StorageError(message) from safe_cause(error, secrets=_secrets(parts))

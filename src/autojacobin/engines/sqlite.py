@@ -34,8 +34,8 @@ class SQLite(Engine):
     bits of each such table and their order. A write or a delete is one transaction. Several processes may use the file;
     one of them writes at a time.
 
-    Many Pythons are built without the loading of SQLite's extensions. So the file is opened by the package apsw, which
-    brings a SQLite of its own that can.
+    Many builds of Python cannot load extensions of SQLite. So the file is opened by the package apsw, which contains a
+    SQLite that can.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ class SQLite(Engine):
 
 
 def _packages() -> tuple[Any, str]:
-    """Give the package ``apsw`` and the path of the extension, or say how to install them."""
+    """Import the package ``apsw`` and find the extension, or raise an error that says how to install them."""
     try:
         import apsw
         import sqlite_vec
@@ -232,7 +232,7 @@ def _remedy(reason: str) -> str:
     if "locked" in reason or "busy" in reason:
         return "another program is writing to the file; try again when it is done"
     if "not a database" in reason or "malformed" in reason:
-        return "give the path of a SQLite database that is whole"
+        return "give the path of an intact SQLite database"
     if "unable to open" in reason:
         return "check that the folder exists and can be written to"
     if "readonly" in reason or "read-only" in reason:

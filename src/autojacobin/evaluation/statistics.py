@@ -1,4 +1,4 @@
-"""Means with their errors over queries, spreads over seeds, and whether two methods differ on the same queries."""
+"""Means and their errors over queries, spreads over seeds, and tests whether two methods differ on the same queries."""
 
 from __future__ import annotations
 

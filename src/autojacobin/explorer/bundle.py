@@ -319,4 +319,4 @@ def open_run(folder: str | os.PathLike[str], data: str | os.PathLike[str] | None
     except DataError:
         if not Path(source).exists():
             raise
-        return load_set(source, data), settings  # a set of one's own is not known by its name
+        return load_set(source, data), settings  # a user's own set has a path instead of a name

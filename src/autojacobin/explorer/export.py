@@ -33,7 +33,7 @@ _LEFT_OVER = re.compile(r"^(?:import|export)\b.*$", re.MULTILINE)
 
 
 def export_page(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
-    """Write the page and its data into ``folder`` and give the path of ``index.html``, which is written last.
+    """Write the page and its data into ``folder``, and return the path of ``index.html``, which is written last.
 
     Parameters
     ----------

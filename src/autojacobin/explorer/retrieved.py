@@ -53,7 +53,7 @@ class Retrieved:
     measure: Mapping[str, Callable[[int, npt.NDArray[np.int64]], npt.NDArray[Any]]]
 
     def ever_shown(self, queries: Any, base: Any, stops: list[int], k: int) -> list[npt.NDArray[np.int64]]:
-        """Ids that are among the k nearest of the candidates for one of the stops at least, for each query."""
+        """For each query, the ids that are among the k nearest candidates at one or more of the stops."""
         shown: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(len(queries))]
         for ids in self.ids.values():
             _, nearest = rerank(queries, ids, base, ids.shape[1])
@@ -125,7 +125,7 @@ class Sprite:
 def make_sprite(patches: Any) -> Sprite:
     """Lay pictures out in one; each has its brightness stretched from black to white, as in the paper's figures.
 
-    Where OpenCV is installed, tiles that blocks of JPEG do not straddle become a JPEG, a third of the size of a PNG.
+    If OpenCV is installed and no JPEG block spans two tiles, the result is a JPEG, a third of the size of a PNG.
     """
     from autojacobin.reproduction.paper import stretched
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.core.counts import as_count
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.figures.style import legend_order
 
@@ -106,10 +106,4 @@ def as_patches(pictures: Any, name: str, *, single: bool = False) -> npt.NDArray
 
 def as_random_state(seed: Any) -> np.random.RandomState:
     """Give the random number generator for ``seed``."""
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        raise DataTypeError(f"seed must be an integer from 0 to {2**32 - 1}, got {seed!r}") from None
-    if isinstance(seed, bool) or not 0 <= number < 2**32:
-        raise DataError(f"seed must be an integer from 0 to {2**32 - 1}, got {seed!r}")
-    return np.random.RandomState(number)
+    return np.random.RandomState(as_count("seed", seed, 2**32 - 1, least=0))

@@ -1,7 +1,7 @@
 """Arrays in files: a header, the array itself, and a checksum for each block of it.
 
-``docs/storage.md`` describes the format. Blocks are small, so that a search that reads a few vectors checks no more
-than these: a block is compared with its checksum when it is first read, once.
+``docs/storage.md`` describes the format. A block is compared with its checksum once, when it is first read. Blocks are
+small, so a search that reads a few vectors checks little else.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BLOCK_BYTES = 2**14
 _MAGIC = b"\x89AJBin\r\n"
 _HEADER_BYTES = 4096  # a page, so that the array can be memory-mapped
 _FIELDS = struct.Struct("<8sI8s8sI4QQ")  # magic, version, kind, dtype, dimensions, lengths, checksum
-_LABEL = struct.Struct("<8sqQI")  # segment, first id, codes, bits; directly behind the fields
+_LABEL = struct.Struct("<8sqQI")  # segment, first id, codes, bits; directly after the fields
 _SUM = struct.Struct("<Q")  # the last bytes of the page
 _DTYPES = {np.dtype(code).str.encode(): np.dtype(code) for code in "BHIQbhiqefd"}  # little-endian numbers
 READ_AT_ONCE = 2**15
@@ -97,7 +97,7 @@ class CheckedArray:
         cls, array: npt.NDArray[Any], file: ArrayFile, label: SegmentLabel | None, path: Path,
         checksums: npt.NDArray[np.uint64], block_bytes: int, check: bool, problem: Problem | None,
     ) -> CheckedArray:  # fmt: skip
-        """Wrap an array of a file. ``problem`` looks at the whole array once, and says what is wrong with it."""
+        """Wrap an array of a file. ``problem`` checks the whole array once, and returns what is wrong with it."""
         made = cls(array, file, label)
         made._path, made._checksums, made._block_bytes, made._problem = path, checksums, block_bytes, problem
         made._checked = np.full(len(checksums), not check)
@@ -139,9 +139,9 @@ class CheckedArray:
         self._check_problem()
 
     def blocks_of_file(self, files: Files) -> Iterator[tuple[slice, BinaryIO, bool]]:
-        """Give each block of the file: which bytes of the array it is, the stream at its start, whether it is whole.
+        """Yield each block of the file: its bytes in the array, the stream at its start, and whether it is intact.
 
-        The file is read, not mapped: where the disk cannot read a block, a map would end the process.
+        The file is read, not mapped: if the disk could not read a block, a memory map would end the process.
         """
         if self.file is None or not len(self._checksums):
             return
@@ -182,14 +182,14 @@ class ArrayFileWriter:
         self._files, self._kind, self._dtype, self._row_shape = files, kind, dtype, row_shape
         self._name = new_name(kind, "bin")
         self._checksums: list[int] = []
-        self._rest = b""  # the begun block
+        self._rest = b""  # the start of the next block
         self._rows = 0
         self._end = _HEADER_BYTES
         with clear_os_errors(files.path, "write to"):
             self._descriptor = files.create(self._name)
 
     def append(self, rows: npt.NDArray[Any]) -> None:
-        """Write rows behind those that are there."""
+        """Append rows."""
         content = np.ascontiguousarray(rows, dtype=self._dtype).reshape(-1).view(np.uint8).data
         self._hash(content)
         self._write(content, self._end)
@@ -197,7 +197,7 @@ class ArrayFileWriter:
         self._rows += len(rows)
 
     def finish(self, label: SegmentLabel) -> CheckedArray:
-        """Write checksums and header, bring the file to the disk, and map the array."""
+        """Write checksums and header, flush the file to disk, and map the array."""
         shape = (self._rows, *self._row_shape)
         if self._rest:
             self._checksums.append(xxhash.xxh64_intdigest(self._rest))
@@ -245,8 +245,8 @@ def open_array(
 ) -> CheckedArray:  # fmt: skip
     """Memory-map an array (or read a small one) after a check of its header, its size and its table of checksums.
 
-    ``shape`` has None for a length that may be any. What kernels read is mapped as private pages that could be written.
-    NumPy then calls the array writable, as one in memory is, and the kernels need not be compiled twice.
+    ``shape`` has None where any length is allowed. Arrays that kernels read are mapped copy-on-write. NumPy then marks
+    them as writable, like arrays in memory, and the kernels need not be compiled twice.
     """
     path = files.path / file.name
     with files.open(file.name) as stream:
@@ -274,10 +274,10 @@ def open_array(
 def salvage_array(
     files: Files, file: ArrayFile, kind: str, shape: tuple[int, ...], dtype: npt.DTypeLike | None
 ) -> CheckedArray:
-    """Map an array of which the header or the table of checksums is damaged.
+    """Map an array whose header or table of checksums is damaged.
 
-    Each block is still compared with its own entry in the table, so that nothing passes that was not written. A file
-    that is another one, with a header that is whole, is refused, and so is one that lost a part of its array.
+    Each block is still compared with its own entry in the table, so that damaged blocks are found. A file with an
+    intact header that belongs to another array is refused, and so is a file that lost a part of its array.
     """
     path = files.path / file.name
     with files.open(file.name) as stream:
@@ -387,15 +387,15 @@ def new_name(kind: str, suffix: str) -> str:
 
 
 def damaged(path: Path, what: str) -> FormatError:
-    """Error for a file that is not what was written."""
+    """Return the error for a file whose content is not what was written."""
     return FormatError(
         f"{path} is damaged or is not part of this index, got {what}; restore it from a copy, "
-        f"or save what is whole with: autojacobin index repair {path.parent} NEW_FOLDER"
+        f"or save what is intact with: autojacobin index repair {path.parent} NEW_FOLDER"
     )
 
 
 def too_new(path: Path, version: int) -> FormatError:
-    """Error for a file of a later format."""
+    """Return the error for a file of a later format."""
     return FormatError(
         f"{path} needs a newer library, got index format {version}, while this one reads formats up to "
         f"{FORMAT_VERSION}; install a newer version"

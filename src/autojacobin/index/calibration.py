@@ -1,8 +1,8 @@
-"""How many candidates a wanted recall takes.
+"""Find how many candidates a search needs for a wanted recall.
 
-Some queries with known true neighbours are searched for. A true neighbour is found by a search with more candidates
-than there are codes before it. The chosen number does not just reach the wanted recall on the sample: a lower
-confidence bound of the mean over all such queries does.
+A sample of queries with known true neighbours is searched. A search finds a true neighbour if it has more candidates
+than there are codes nearer than that neighbour's code. The number of candidates is chosen so that a lower confidence
+bound of the mean recall, and not just the mean over the sample, reaches the wanted recall.
 
 Where the base is large, the true neighbours are those within a sample of it, with k reduced by the same share.
 
@@ -39,7 +39,7 @@ __all__ = [
 ]  # fmt: skip
 
 DEFAULT_RECALL = 0.95
-"""The recall of a search that asks for none, in an index with vectors; up to 2,000 of them are all compared."""
+"""The default recall of a search in an index with vectors. If there are up to 2,000 vectors, all are compared."""
 NOT_FOUND = np.iinfo(np.int64).max
 _PRODUCTS = 2**33  # about a second of two cores
 _MOST_PRODUCTS = 2**37  # where fewer would leave less than one neighbour for each query
@@ -308,7 +308,7 @@ class Calibrator:
                 self._n, self._changed = n, 0
             given = self._given
             _log.info(
-                "learning once from %s queries how many candidates a search for %s of %s vectors takes",
+                "learning once from %s queries how many candidates a search for %s of %s vectors needs",
                 size if given is None else len(given), k, n,
             )  # fmt: skip
             sample = HeldOut.stored(segments, size, k, metric) if given is None else HeldOut.given(segments, given, k)
@@ -363,7 +363,7 @@ def as_recall(recall: float) -> float:
 
 
 def default_target(k: int, n: int) -> tuple[int, float]:
-    """Give the neighbours and the recall to choose candidates for, in a search for ``k`` of ``n`` that names neither.
+    """Return the k and the recall that a search for ``k`` of ``n`` vectors uses if it names no recall.
 
     What finds 10 neighbours also finds fewer, so k is rounded up to 10, 20, 50, 100, … Each of these is learned once.
 

@@ -1,4 +1,4 @@
-"""The state of an index, and what add, remove and compact make of it.
+"""The state of an index, and how add, remove and compact change it.
 
 Vectors and ids that come in are checked, cut into blocks and encoded, in bounded memory.
 """
@@ -76,9 +76,9 @@ class State:
 
 
 class Change(NamedTuple):
-    """What a change makes of a state: its segments, the next free id, and how many vectors came or went.
+    """The outcome of a change: the new segments, the next free id, and how many vectors were added or removed.
 
-    ``hasher`` is another one if all codes were made anew. ``id_kind`` is given where the first vectors decided it.
+    ``hasher`` is set if all vectors were encoded again by a new hasher, ``id_kind`` if the first vectors decided it.
     """
 
     segments: Segments
@@ -127,7 +127,7 @@ def stored_parts(state: State, numbers: Ids, names: Sequence[bytes] | None, payl
 
 
 def compact_segments(state: State, store: Store) -> Change | None:
-    """Write what lives anew, in as few segments as can be, after a check that it is whole."""
+    """Rewrite all live vectors in as few segments as possible, after a check that they are intact."""
     limit = most_rows(state.hasher)
     by_dtype: dict[Any, list[Segment]] = {}
     for segment in state.segments:
@@ -144,7 +144,7 @@ def compact_segments(state: State, store: Store) -> Change | None:
 def numbers_of(state: State, ids: Any, done: str) -> Ids:
     """Numbers of the vectors with these ids, all of which must be in the state.
 
-    ``done`` says in the message what was to be done with them.
+    ``done`` is the verb for the error message, such as "removed".
     """
     if state.id_kind in (None, "integer"):
         numbers = as_ids(ids)

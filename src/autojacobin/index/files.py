@@ -31,13 +31,13 @@ class Files:
         self.path = path
 
     def hold(self) -> None:
-        """Keep to the folder that is at the path now, wherever it is moved."""
+        """Hold the folder that is at the path now, even if it is moved."""
         self.release()
         if files.HAS_FOLDER_DESCRIPTORS:
             self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
 
     def release(self) -> None:
-        """Go by the path again."""
+        """Release the folder, and use the path again."""
         if self._folder is not None:
             descriptor, self._folder = self._folder, None
             os.close(descriptor)
@@ -45,7 +45,7 @@ class Files:
     def __del__(self) -> None:
         self.release()
 
-    # What crash safety rests on
+    # Operations that crash safety depends on
 
     def create(self, name: str) -> int:
         """Open a new, empty file for writing."""
@@ -59,11 +59,11 @@ class Files:
             content, offset = content[done:], offset + done
 
     def sync(self, descriptor: int) -> None:
-        """Bring a file's content to the disk."""
+        """Flush a file's content to disk."""
         files.sync(descriptor)
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another's name, in one step."""
+        """Rename a file over another one, atomically."""
         folder = self._folder
         files.patiently(lambda: os.replace(self._at(source), self._at(target), src_dir_fd=folder, dst_dir_fd=folder))
 
@@ -72,7 +72,7 @@ class Files:
         os.unlink(self._at(name), dir_fd=self._folder)
 
     def sync_folder(self) -> None:
-        """Bring the names in the folder to the disk."""
+        """Flush the names in the folder to disk."""
         if self._folder is not None:
             files.sync(self._folder)
         else:
@@ -89,7 +89,7 @@ class Files:
         stream = open(self._at(name), "rb", opener=opener)  # noqa: SIM115
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             stream.close()
-            raise StorageError(f"{self.path / name} is no file, expected one of an index; restore it from a copy")
+            raise StorageError(f"{self.path / name} is not a file, expected a file of an index; restore it from a copy")
         return stream
 
     def read(self, name: str) -> bytes:

@@ -1,6 +1,6 @@
-"""Searches among some of the vectors.
+"""Filters: search only some of the vectors.
 
-A filter makes segments in which everything else counts as removed, so that the kernels pass over it. Where few vectors
+A filter makes segments in which all other vectors count as removed, so that the kernels skip them. Where few vectors
 are left, their codes are copied together, which makes a small segment that is searched faster.
 """
 
@@ -45,7 +45,7 @@ def filters_of_queries(among: Any, n_queries: int) -> list[tuple[Any, npt.NDArra
 
 
 def _is_filter(value: Any) -> bool:
-    """Whether this is a filter and no id; None is the filter that allows everything."""
+    """Whether this is a filter rather than an id; None is the filter that allows everything."""
     return (
         value is None
         or isinstance(value, list | tuple | set | range)
@@ -70,7 +70,7 @@ def restricted(state: State, among: Any = None, where: Any = None) -> State:
 
 
 def widened(k: int, state: State, view: State) -> int | None:
-    """How many neighbours among all hold about ``k`` among those that a filter leaves; None if all are compared."""
+    """How many of all neighbours to find so that about ``k`` of them pass the filter; None if all are compared."""
     if view.n_live <= EXACT_UP_TO:
         return None
     share = view.n_live / state.n_live
@@ -100,7 +100,7 @@ def _among(state: State, among: Any, live: list[Positions]) -> list[Positions]:
 
 
 def _ascending(positions: Positions, n: int) -> Positions:
-    """Positions in order, each once. For many of them, a mask is much faster than to sort or to hash."""
+    """Positions in order, each once. For many positions, a mask is much faster than sorting or hashing."""
     mask = np.zeros(n, dtype=bool)
     mask[positions] = True
     return np.flatnonzero(mask)

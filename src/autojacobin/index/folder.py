@@ -29,7 +29,7 @@ T = TypeVar("T")
 class IndexFolder:
     """The folder of an index with its lock.
 
-    ``settled`` is False while the newest state on the disk may be another than the one in memory: from the moment the
+    ``settled`` is False while the newest state on disk may differ from the one in memory: from the moment the
     lock is taken until the state has been read, and from the beginning of a change until its end is known. The next
     change then begins by reading the state.
     """
@@ -64,7 +64,7 @@ class IndexFolder:
                 raise
 
     def check_vacant(self, instead: str) -> None:
-        """Raise if the folder holds an index; ``instead`` says what to do other than to give another path."""
+        """Raise if the folder holds an index; ``instead`` is the advice that comes before "or give another path"."""
         if self.store.read_manifest() is not None:
             raise StorageError(f"{self.path} holds an index already; {instead}, or give another path")
 
@@ -88,7 +88,7 @@ class IndexFolder:
             self.store.files.release()
 
     def settle(self) -> None:
-        """Bring the state in the folder to the disk for good, then delete what it does not name."""
+        """Flush the state in the folder to disk, then delete the files that it does not name."""
         self.store.files.sync_folder()  # a rename that was interrupted reaches the disk now
         self._check_place()  # without the lock, these may be the files that another writer is about to commit
         with suppress(FormatError):  # with a manifest that cannot be read, nothing is known to be superfluous
@@ -165,7 +165,7 @@ class IndexFolder:
             self.commit(manifest)
             self.sweep(manifest)
             with suppress(OSError):
-                self.store.files.sync_folder()  # or a power cut could bring the mark of an unfinished index back
+                self.store.files.sync_folder()  # or the mark of an unfinished index could return after a power cut
             self.settled = True
         except BaseException:
             with suppress(OSError):

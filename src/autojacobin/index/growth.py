@@ -1,9 +1,9 @@
-"""How an index comes to have inverted lists: when it has grown enough, and anew when it has changed too much.
+"""When an index makes its inverted lists: once it is large enough, and again when it has changed too much.
 
-An index begins with a BinaryAutoencoder and is searched exhaustively. When lists pay, a PartitionedAutoencoder of the
-same length is trained on the stored vectors, and all of them are encoded anew. The number of lists grows with the
-square root of the number of vectors, so this happens whenever the index is four times as large: a vector is encoded
-one and a third times more on average.
+An index begins with a BinaryAutoencoder and is searched exhaustively. When lists become faster, a
+PartitionedAutoencoder of the same length is trained on the stored vectors, and all of them are encoded again. The
+number of lists grows with the square root of the number of vectors, so this happens whenever the index is four times as
+large. On average, each vector is then encoded again 1.33 times.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["as_partitions", "encode_again", "grown_hasher", "has_drifted", "retr
 
 _FEWEST_VECTORS = 2**16  # of an index with lists; fewer are searched as fast without
 _LISTS_PER_ROOT = 4
-_MANY_VECTORS = 2**24  # whose lists would be long; twice as many are found as fast, as they are in cells
+_MANY_VECTORS = 2**24  # from here on there are twice as many lists: centres are in cells, so their number costs little
 _VECTORS_PER_LIST = 32  # at least, where the user gives the number of lists
 _SAMPLE_PER_LIST = 128
 _SAMPLE_OF_ERRORS = 2_000
@@ -98,7 +98,7 @@ def retrained(state: State, n_lists: int, incoming: Any = None) -> PartitionedAu
 
 
 def has_drifted(hasher: PartitionedAutoencoder, segments: Sequence[Segment]) -> bool:
-    """Tell whether the codes reconstruct the stored vectors much worse than those that they were learned from."""
+    """Return whether the codes reconstruct the stored vectors much worse than they did the training vectors."""
     n = sum(segment.n_live for segment in segments)
     if not n:
         return False
@@ -110,7 +110,7 @@ def has_drifted(hasher: PartitionedAutoencoder, segments: Sequence[Segment]) -> 
 
 
 def encode_again(state: State, store: Store, hasher: Hasher) -> Change:
-    """Write everything that lives with the codes of another hasher, after a check that it is whole."""
+    """Rewrite all live vectors with the codes of another hasher, after a check that they are intact."""
     by_dtype: dict[str, list[Segment]] = {}
     for segment in state.segments:
         segment.verify()
@@ -120,7 +120,7 @@ def encode_again(state: State, store: Store, hasher: Hasher) -> Change:
 
 
 def training_sample(vectors: Any) -> Any:
-    """Random rows of a matrix to fit a hasher to, as many as most methods gain from."""
+    """Random rows of a matrix to fit a hasher on; more would help few methods."""
     n = len(vectors)
     if n <= _MOST_TRAINING_POINTS:
         return vectors
@@ -138,7 +138,7 @@ def _n_lists(hasher: Hasher) -> int:
 
 
 def _sample(state: State, size: int, incoming: Any) -> npt.NDArray[Any]:
-    """Random vectors, stored and incoming ones by their shares."""
+    """Random vectors, stored and incoming ones in proportion."""
     n_incoming = 0 if incoming is None else len(incoming)
     n = state.n_live + n_incoming
     size = min(size, n)

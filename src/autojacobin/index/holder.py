@@ -1,4 +1,4 @@
-"""What holds the state of an index: who may change it, and how a change reaches the disk."""
+"""The holder of an index's state: it decides who may change the state, and writes each change to disk."""
 
 from __future__ import annotations
 
@@ -39,31 +39,32 @@ class StateHolder:
 
     @property
     def path(self) -> Path | None:
-        """Folder of the index, or nothing if it lives in memory."""
+        """Folder of the index, or None if it is in memory."""
         return self._folder.path if self._folder is not None else None
 
     def verify(self) -> None:
         """Read every byte of the newest state on disk, and raise a FormatError that names the first damaged file.
 
-        Structure is checked too: ids ascend, ids and names live once, rows are within the vectors, and sizes agree.
+        Structure is checked too: ids ascend, live ids and names are unique, rows are within the vectors, and sizes
+        agree.
         """
         self._check_open()
         if self._folder is not None:
-            folder = IndexFolder(self._folder.path)  # another one: another thread may let go of this one meanwhile
+            folder = IndexFolder(self._folder.path)  # a new object: another thread may close self._folder meanwhile
             folder.newest(folder.verify)
 
     def refresh(self) -> None:
-        """Go to the newest state on disk; an index in memory has no other."""
+        """Switch to the newest state on disk. This does nothing for an index in memory."""
         with self._mutex:
             self._check_open()
             if self._folder is not None:
                 self._read_again(self._folder)
 
     def close(self) -> None:
-        """Let go of files and of the right to write; the index cannot be used afterwards."""
+        """Close the files and release the lock; the index cannot be used afterwards."""
         with self._mutex:
             try:
-                self._closed = True  # first: who reads the empty state afterwards learns that it is none
+                self._closed = True  # set first, so that whoever reads the empty state sees that the index is closed
                 self._state = replace(self._state, segments=())
             finally:
                 if self._folder is not None:
@@ -97,7 +98,7 @@ class StateHolder:
     def _placed(
         self: Held, path: str | os.PathLike[str], parts: Iterator[Part], next_id: int, id_kind: str | None = None
     ) -> Held:
-        """Move an empty index into a folder, with parts that are encoded already, which ``repair`` has; or fail."""
+        """Move an empty index into a folder, with parts that are encoded already, as in ``repair``; or fail."""
         folder = IndexFolder(path)
         try:
             folder.prepare()
@@ -120,11 +121,11 @@ class StateHolder:
             raise DataError("this index is closed; open it again with Index.open")
 
     def _change(self, change: Callable[[State, Store], Change | None]) -> None:
-        """Replace the state by what ``change`` makes of it, one change at a time, all of it or nothing.
+        """Replace the state by the outcome of ``change``, atomically and one change at a time.
 
-        The new state is adopted as soon as it is committed, before files of the old one are deleted. Whatever
-        exception comes, from wherever, the state is then read again from the disk: at once, and if that fails too, at
-        the beginning of the next change.
+        The new state is adopted as soon as it is committed, before files of the old one are deleted. After any
+        exception, the state is read from disk again: at once or, if that fails too, at the beginning of the next
+        change.
         """
         with self._mutex:
             self._check_open()
@@ -230,7 +231,7 @@ def _following(state: State, made: Change) -> State:
 
 
 def write_state(state: State, folder: IndexFolder, parts: Iterator[Part]) -> State:
-    """Write a whole state and more parts into a folder of which the lock is held, and give it as it is there."""
+    """Write a whole state and more parts into a folder whose lock is held, and return the state as it is there."""
     segments: tuple[Segment, ...] = ()
 
     def write() -> Manifest:

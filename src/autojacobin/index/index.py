@@ -66,8 +66,8 @@ class Index(StateHolder):
     any instant leaves the state of the last one that did. Many processes may read it while one writes.
 
     Several threads may share an index. Searches run side by side and see the state at their start; calls that change
-    the index wait for each other. After an exception, Ctrl-C included, an index can be used on: it holds what the last
-    finished change left, or what the interrupted one did if it came that far.
+    the index wait for each other. After an exception, even Ctrl-C, you can go on using the index: an interrupted change
+    is in it either as a whole or not at all.
 
     An index in memory can be copied and pickled; one in a folder cannot, because its lock belongs to one object.
 
@@ -76,17 +76,18 @@ class Index(StateHolder):
     Parameters
     ----------
     hasher : Hasher
-        A fitted hasher. The index keeps it as it is now, whatever is done to it later.
+        A fitted hasher. The index keeps a copy, so later changes of the hasher have no effect.
     keep_vectors : bool
         Whether to keep the vectors themselves, which re-ranking needs.
     partitions : int, "auto" or None, default=None
         Whether to put the codes of a BinaryAutoencoder into inverted lists, of which a search scans a few. ``"auto"``
-        makes about 4 √n lists as soon as there are 65,536 vectors, and more as the index grows: the hasher is then
-        trained anew on a sample of the vectors, and all are encoded again, within :meth:`add`. A number gives the
-        lists by hand; they are made when there are 32 vectors for each.
+        makes about 4 √n lists as soon as there are 65,536 vectors, and more as the index grows: :meth:`add` then trains
+        the hasher again on a sample of the vectors, and encodes all vectors again. A number sets the number
+        of lists; they are made when there are 32 vectors for each list.
     metric : {"euclidean", "cosine"} or Metric, default="euclidean"
-        What neighbours are near by. With ``"cosine"``, the index keeps vectors divided by their lengths, and the hasher
-        should be fitted on such; searches give similarities, the largest first. Inner products need a :class:`Metric`.
+        How the distance of vectors is measured. With ``"cosine"``, the index keeps vectors divided by their lengths,
+        and the hasher should be fitted on such vectors; searches return similarities, the largest first. Inner products
+        need a :class:`Metric`.
         :meth:`from_vectors` does all this.
 
     Examples
@@ -217,7 +218,7 @@ class Index(StateHolder):
         ids, payload
             As in :meth:`add`.
         metric : {"euclidean", "cosine", "inner_product"}
-            What neighbours are near by.
+            How the distance of vectors is measured.
         keep_vectors, partitions
             As in the class.
         verbose : bool
@@ -277,7 +278,7 @@ class Index(StateHolder):
         index._folder, index._state, index._check = folder, state, bool(check)
         return index
 
-    # What is in it
+    # Content
 
     @property
     def hasher(self) -> Hasher:
@@ -480,10 +481,10 @@ class Index(StateHolder):
         self._change(lambda state, store: remove_ids(state, store, ids))
 
     def compact(self) -> None:
-        """Rewrite the index without its dead positions, in as few segments as can be.
+        """Rewrite the index without its dead positions, in as few segments as possible.
 
         If the index makes its own lists, and their number or their codes no longer suit its vectors, they are made
-        anew. Everything is compared with its checksums first, so that damage is not copied.
+        again. Everything is compared with its checksums first, so that damage is not copied.
         """
 
         def change(state: State, store: Store) -> Change | None:
@@ -543,7 +544,7 @@ class Index(StateHolder):
         queries : matrix of shape (n_queries, n_features), or one vector of length n_features
             Query vectors. One vector is a matrix with one row.
         k : int
-            Neighbours a query, from 1 to ``len(index)``.
+            Neighbours per query, from 1 to ``len(index)``.
         candidates : int, optional
             How many of the nearest codes to re-rank, at least k, instead of a ``recall``.
         recall : float, optional
@@ -607,14 +608,14 @@ class Index(StateHolder):
     ) -> Calibration:
         """Choose how many candidates a search for ``k`` neighbours needs to find a wanted share of them.
 
-        Some stored vectors are looked for among the others, whose exact distances are taken for the purpose. The
-        choice is the smallest number of candidates with which, at a confidence of 95 %, vectors like these find the
-        wanted share. What was learned is kept until a tenth of the index has changed, and serves other recalls too.
+        Some stored vectors serve as queries, and their true neighbours are found by exact distances. The choice is the
+        smallest number of candidates that finds the wanted share of them, at a confidence of 95 %. What was learned is
+        kept until a tenth of the index has changed, and serves other recalls too.
 
         Parameters
         ----------
         k : int
-            Neighbours a query.
+            Neighbours per query.
         recall : float, optional
             The mean share of the true neighbours to find, above 0 and at most 0.999, or 1. By default what
             :meth:`search` chooses by itself; ``k`` is then rounded up to 10, 20, 50, 100 and so on.
@@ -627,7 +628,7 @@ class Index(StateHolder):
         Returns
         -------
         calibration : Calibration
-            What was chosen, and on which grounds. It passes as ``candidates``.
+            The choice, and how it was found. It can be passed as ``candidates``.
 
         Examples
         --------
@@ -659,7 +660,7 @@ class Index(StateHolder):
 
 
 def _reported(parts: Iterator[Part], progress: Progress, total: int) -> Iterator[Part]:
-    """Pass parts on, and report how many vectors they had."""
+    """Yield the same parts, and report how many vectors have passed."""
     done = 0
     for part in parts:
         done += len(part.ids)

@@ -25,7 +25,7 @@ __all__ = ["LOCK_NAME", "WriterLock"]
 
 LOCK_NAME = "LOCK"
 _FLAGS = os.O_RDWR | os.O_CREAT
-for _name in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK"):  # none of which every system has
+for _name in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK"):  # no system has all of them
     _FLAGS |= getattr(os, _name, 0)
 _LOCKED_BYTE = 2**30  # Windows locks bytes, which others then cannot read; this one is beyond the process number
 _MOST_TRIES = 100
@@ -46,7 +46,7 @@ class WriterLock:
         self._folder = folder
 
     def acquire(self) -> None:
-        """Take the lock, or say at once who has it."""
+        """Take the lock, or raise an error that names its owner."""
         _LOCKS.add(self)  # before there is anything that a fork could inherit
         for _ in range(_MOST_TRIES):
             self.release()  # the rest of an interrupted attempt
@@ -83,7 +83,7 @@ class WriterLock:
             )
 
     def release(self) -> None:
-        """Give the lock back; nothing happens if it is not held."""
+        """Release the lock, if it is held."""
         self.held = False  # first: an exception from outside must not leave it set without the lock
         try:
             if self._descriptor is not None:
@@ -144,7 +144,7 @@ def _lock(descriptor: int) -> None:
 
 
 def _unlock(descriptor: int) -> None:
-    """Give the lock back now: closing would leave it to a fork that is just starting, or on Windows for a while."""
+    """Release the lock at once: after a close, a fork that is just starting would hold it, and Windows for a while."""
     if fcntl is not None:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         return

@@ -128,7 +128,7 @@ def _partitions(value: Any) -> int | str | None:
 
 
 def _id_kind(fields: Any) -> str | None:
-    """The kind of the ids; none is decided before the first vector comes. Older formats had integers alone."""
+    """The kind of the ids, None before the first vector is added. Older formats had only integers."""
     kind = fields.get("id_kind")
     if kind not in (None, *ID_KINDS):
         raise ValueError(f"id_kind is {kind!r:.50}")
@@ -139,7 +139,7 @@ def _id_kind(fields: Any) -> str | None:
 
 def _array_file(record: dict[str, Any], name_is_right: bool) -> ArrayFile:
     name = _field(record, "name", str)
-    if not name_is_right:  # which could lead out of the folder
+    if not name_is_right:  # it could be a path that leads out of the folder
         raise ValueError(f"the file name {name!r}")
     return ArrayFile(name, _whole(record, "size", 0, LARGEST_ID), _field(record, "checksum", str))
 

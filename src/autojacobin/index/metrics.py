@@ -1,10 +1,10 @@
 """What "near" means to the user of an index: Euclidean distance, cosine, or inner product.
 
-The index itself knows Euclidean distances alone. Vectors are changed on their way in, so that these give the wanted
-order:
+The index itself computes only Euclidean distances. Vectors are changed when they are added, so that these distances
+give the wanted order:
 
 - *cosine*: vectors are divided by their lengths, after which cos = 1 − ‖q − x‖² / 2.
-- *inner product*: a vector gets one number more, √(r² − ‖x‖²), and a query gets a zero. With r at least as large as the
+- *inner product*: a vector gets one more number, √(r² − ‖x‖²), and a query gets a zero. With r at least as large as the
   longest vector, q·x = (‖q‖² + r² − ‖q − x‖²) / 2. (S. Bachrach et al., "Speeding up the Xbox recommender system using
   a Euclidean transformation for inner-product spaces", RecSys 2014.)
 """
@@ -107,14 +107,14 @@ class Metric:
         return np.column_stack([floats, np.zeros(len(floats), dtype=floats.dtype)])
 
     def stored_as_queries(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Stored vectors as if they came as queries."""
+        """Stored vectors as the index would compare them as queries."""
         if self.name != "inner_product":
             return stored
         queries: npt.NDArray[Any] = self.queries(stored[:, :-1])
         return queries
 
     def original(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Stored vectors as they came, but for their lengths in an index by cosine."""
+        """Stored vectors as they were added. In an index by cosine, their lengths are lost."""
         return stored[:, :-1] if self.name == "inner_product" else stored
 
     def values(self, queries: Any, distances: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -26,7 +26,7 @@ def id_kind(ids: Any) -> str:
     """Which kind of ids these are: one of ``ID_KINDS``. Only the first one is looked at."""
     if isinstance(ids, str | uuid.UUID):
         return "uuid" if isinstance(ids, uuid.UUID) else "string"
-    if isinstance(ids, Iterator):  # looking at the first one would take it away
+    if isinstance(ids, Iterator):  # reading the first one would consume it
         raise DataTypeError(f"ids must be a list or an array, got an iterator ({type(ids).__name__}); use list(ids)")
     if hasattr(ids, "dtype") and getattr(ids.dtype, "kind", "O") in "iu":
         return "integer"
@@ -59,7 +59,7 @@ def as_names(ids: Any, kind: str) -> list[bytes]:
 
 
 def _listed(ids: Any) -> list[Any]:
-    """Ids as a list; a single one may stand alone."""
+    """Ids as a list; a single id becomes a list of one."""
     single = isinstance(ids, str | uuid.UUID) or not isinstance(ids, Iterable) or getattr(ids, "shape", None) == ()
     return [ids] if single else list(ids)
 
@@ -99,7 +99,7 @@ class NameTable(NamedTuple):
 
     def at(self, positions: npt.NDArray[Any]) -> list[bytes]:
         """Names of some positions."""
-        # bytes are cut faster than a map of a file, but have to be read as a whole
+        # bytes are sliced faster than a memory map, but have to be read as a whole
         text: Any = self.text.tobytes() if len(positions) > len(self.ends) // 16 else self.text.data
         ends = self.ends[positions].tolist()
         starts = np.where(positions > 0, self.ends[positions - 1], 0).tolist()

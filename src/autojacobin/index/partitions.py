@@ -48,7 +48,7 @@ Rows = slice | npt.NDArray[np.int64]
 
 
 def default_probes(n_lists: int) -> int:
-    """How many lists are scanned unless the user says so."""
+    """Default number of lists to scan."""
     return min(n_lists, max(_FEWEST_PROBES, n_lists // _SHARE_PROBED))
 
 
@@ -143,11 +143,11 @@ def _search_blocks(
     *,
     ordered: bool,
 ) -> None:
-    """Find the ``k`` nearest codes of blocks of queries, and call ``use(rows, prepared, whole distances, ids)``.
+    """Find the ``k`` nearest codes of blocks of queries, and call ``use(rows, prepared, integer distances, ids)``.
 
-    All steps but the first are taken for a block at a time and by one thread, so that what they pass on stays in its
-    cache. A block of many queries has those whose nearest lists are near to each other: the lists that one has read are
-    still in the cache for the next.
+    After the first step, one thread does all steps for a block, so that intermediate results stay in its cache. If
+    there are many queries, a block has queries whose nearest lists are close to each other, so that the lists that one
+    query has read are still in the cache for the next.
     """
     usable = _usable(hasher, segments)
 
@@ -221,7 +221,7 @@ def choose_in_lists(
 def nearest_in_segment(
     hasher: PartitionedAutoencoder, prepared: ListQueries, segment: Segment, k: int, *, ordered: bool = True
 ) -> tuple[npt.NDArray[np.int32], Ids]:
-    """Whole distances and ids of the ``k`` nearest codes in the lists of a segment; -1 where there are fewer."""
+    """Integer distances and ids of the ``k`` nearest codes in the lists of a segment; -1 where there are fewer."""
     distances, positions = segment.lists(hasher).nearest(prepared, k, _allowed(segment, hasher), ordered=ordered)
     missing = positions < 0
     if not missing.any():
@@ -234,7 +234,7 @@ def nearest_in_segment(
 def real_distances(
     prepared: ListQueries, distances: npt.NDArray[np.int32], ids: Ids
 ) -> tuple[npt.NDArray[np.float32], Ids]:
-    """Give real distances for whole ones, and infinity where there is no id."""
+    """Convert integer distances to real ones, and to infinity where there is no id."""
     real = prepared.real(distances)
     real[ids < 0] = np.inf
     return real, ids

@@ -1,7 +1,7 @@
-"""Save what is whole of a damaged index.
+"""Save what is intact of a damaged index.
 
-Arrays are checked block by block, so a flipped bit costs the vectors of one block and not the index. Codes are made
-anew from the vectors. A payload is one block: where it is damaged, the vectors are saved without it. Where the manifest
+Arrays are checked block by block, so a flipped bit costs the vectors of one block and not the index. Vectors are
+encoded again. A payload is one block: where it is damaged, the vectors are saved without it. Where the manifest
 is lost, the headers of the files say which of them belong together.
 """
 
@@ -41,7 +41,7 @@ from autojacobin.search.tiles import Tiles, shape_of
 
 __all__ = ["Repair", "repair"]
 
-_IN_ORDER = 0.9  # share of vectors with the codes that stand for them; another machine may round a few differently
+_IN_ORDER = 0.9  # share of vectors that match their codes; another machine may round a few differently
 
 Ids = npt.NDArray[np.int64]
 
@@ -62,7 +62,7 @@ class Repair:
     revived : int
         Vectors that may have been removed: the list of what was removed is damaged.
     problems : list of str
-        What was found, a sentence for each damaged file.
+        What was found, one sentence per damaged file.
     """
 
     saved: int = 0
@@ -73,7 +73,7 @@ class Repair:
 
 
 def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hasher: Hasher | None = None) -> Repair:
-    """Write everything that is whole of the index ``source`` into a new index ``target``; the source stays as it is.
+    """Write everything that is intact in the index ``source`` to a new index ``target``; the source stays as it is.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def _number(segments: list[_Salvage], next_id: int, kind: str | None, report: Re
         report.renumbered = names.count(None)
         names = _renamed(names, str(kind))
         first[list({name: row for row, name in reversed(list(enumerate(names)))}.values())] = True
-        lost = np.setdiff1d(np.arange(len(ids)), np.unique(ids, return_index=True)[1])  # numbers that nobody sees
+        lost = np.setdiff1d(np.arange(len(ids)), np.unique(ids, return_index=True)[1])  # numbers are internal
         lost = np.union1d(lost, np.flatnonzero(ids < 0))
     ids[lost] = np.arange(next_id, next_id + len(lost))
     if kind not in ("string", "uuid"):
@@ -352,12 +352,15 @@ class _Salvage:
         return dead
 
     def _whole_codes(self) -> Any:
-        """Codes that lie in whole blocks."""
+        """Codes in intact blocks."""
         words, n = self._arrays["codes"], self._record.n
         return np.repeat(self._whole["codes"], Tiles(words, n, int(self._hasher.n_bits)).codes_per_tile)[:n]
 
     def _read(self, kind: str, array: CheckedArray) -> tuple[npt.NDArray[Any], Any]:
-        """An array and its rows that lie in whole blocks. All but vectors are in memory, with zeros for the others."""
+        """Return an array, and which of its rows are in intact blocks.
+
+        Vectors stay mapped. Other arrays are read, with zeros in place of damaged blocks.
+        """
         whole, n_wrong = np.ones(len(array.array), dtype=bool), 0
         content = np.zeros(array.array.nbytes if kind != "vectors" else 0, dtype=np.uint8)
         row_bytes = array.array.nbytes // len(array.array)

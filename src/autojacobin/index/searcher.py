@@ -72,7 +72,7 @@ class How(NamedTuple):
 
 @dataclass(frozen=True)
 class Searcher:
-    """Searches a state. What a wanted recall takes is learned by the calibrator and kept there."""
+    """Searches a state. The calibrator learns how many candidates a wanted recall needs, and keeps the numbers."""
 
     state: State
     calibrator: Calibrator
@@ -109,15 +109,15 @@ class Searcher:
         return found if k == how.k else _padded(*found, how.k)
 
     def _chosen_for(self, view: State, how: How, lists: int | None) -> tuple[SupportsIndex | None, int | None]:
-        """Candidates and probes among what a filter leaves.
+        """Candidates and probes for a search with a filter.
 
         The k nearest of a share of the vectors are among the k / share nearest of all, if the filter does not depend on
-        the vectors. So what these take is learned, and of its candidates the share is taken.
+        the vectors. So the candidates for k / share neighbours are learned, and multiplied by the share.
         """
         state = self.state
         everything = view.n_live, as_probes("all", state.hasher) if lists is not None else None
         k = widened(how.learned_k, state, view)
-        if how.recall is None:  # only the lists are to be chosen: as many codes as without the filter
+        if how.recall is None:  # more lists are scanned, so that as many allowed codes are in them
             assert lists is not None
             share = view.n_live / state.n_live
             most = everything[1] or lists
@@ -129,7 +129,7 @@ class Searcher:
         return max(how.k, math.ceil(expected + 3 * math.sqrt(expected))), chosen.probes
 
     def chosen(self, k: int, recall: float, distance: str) -> Calibration:
-        """Candidates, and lists if there are some, that a wanted recall takes."""
+        """Candidates, and lists if the index has any, that a wanted recall needs."""
         state, wanted = self.state, as_recall(recall)
         segments = state.segments
         if wanted == 1:

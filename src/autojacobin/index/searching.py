@@ -103,7 +103,7 @@ def nearest_vectors(
 def _nearest_in_one(
     queries: npt.NDArray[Any], prepared: Queries, segment: Segment, candidates: int, k: int
 ) -> tuple[npt.NDArray[np.float64], Ids]:
-    """The same for one segment: candidates are re-ranked by the thread that found them, while they are in its cache."""
+    """Search and re-rank in one segment. The thread that finds candidates re-ranks them while they are in its cache."""
     distances, ids = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
     measure = measure_of([segment])
 

@@ -1,9 +1,8 @@
 """A segment: some codes with their ids, and the vectors if they are kept, in memory or memory-mapped.
 
-Codes stand in the order of their ids, so that the order of positions, by which the kernels break ties, is the order of
-ids. Vectors stand in the order in which they came, for they pass through in a stream; where the two orders differ, a
-list of row numbers leads from one to the other. A segment never changes but for the bitmap of its dead positions, and
-that makes a new ``Segment``.
+Codes are sorted by id. The kernels break ties by position, so ties are in the order of ids. Vectors are written as a
+stream, in the order in which they were added; where the two orders differ, a list holds the row number of each code's
+vector. Only the bitmap of dead positions can change, and each change of it makes a new ``Segment``.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows on their way into segments: ids in any order, codes, and vectors unless they are not kept.
+    """Some rows that will be written to segments: ids in any order, codes, and vectors if these are kept.
 
     ``names`` are the names of the ids where the index has names, and ``payload`` is an Arrow table where it has one.
     """
@@ -80,7 +79,7 @@ class Segment:
     n_dead: int = 0
     payload: Payload | None = None
     derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What searches have made of the codes and keep, such as lists; the same after removals."""
+    """Data that searches derive from the codes and keep, such as lists. Removals do not change it."""
 
     @property
     def n(self) -> int:
@@ -112,7 +111,7 @@ class Segment:
                 raise FormatError(
                     f"the index has {kept.n_lists} lists of codes of {kept.blocks.shape[1]} bytes, expected "
                     f"{len(hasher.centres_)} lists of codes of {kept.n_bits} bits, so it is damaged; restore it from a "
-                    "copy, or save what is whole with: autojacobin index repair"
+                    "copy, or save what is intact with: autojacobin index repair"
                 )
         elif kept is None:
             kept = hasher.lists(self.tiles.take(np.arange(self.n)))
@@ -234,7 +233,7 @@ class Segment:
             self.payload.verify()
 
     def copied_to(self, store: Store) -> Segment:
-        """Write the same segment somewhere else, block by block, after a check that all of it is whole."""
+        """Copy the segment to another store, block by block, after a check that all of it is intact."""
         self.verify()
         label = SegmentLabel.new(self.first_id, self.n, self.label.n_bits)
         arrays = {kind: copied(kind, array.array, store, label) for kind, array in self.arrays.items()}
@@ -320,7 +319,7 @@ def check_ids(segments: Sequence[Segment], next_id: int, path: Path) -> None:
 
 
 def _problem_of_codes(n_bits: int, words: npt.NDArray[Any]) -> str | None:
-    """The kernels count on it that no bit beyond the code is set: a distance has its place in a table."""
+    """Return what is wrong if a padding bit is set; the kernels index a table by distances, so none may be."""
     if n_bits % 64 and bool((words[:, -1] >> np.uint64(n_bits % 64)).any()):
         return f"codes with bits beyond their {n_bits}"
     return None
@@ -343,12 +342,12 @@ def _problem_of_hashes(hashes: npt.NDArray[Any]) -> str | None:
 
 
 def _problem_of_names(kind: str, arrays: dict[str, CheckedArray], text: npt.NDArray[Any]) -> str | None:
-    """Compare the text with the ends in the file beside it."""
+    """Compare the text with the ends, which are in another file."""
     return NameTable(text, arrays["ends"].check(), *_NO_HASHES).problem(kind)
 
 
 def _problem_of_bounds(n: int, bounds: npt.NDArray[Any]) -> str | None:
-    """The kernels read lists from bound to bound."""
+    """Return what is wrong with the bounds of lists, between which the kernels read."""
     whole = len(bounds) > 1 and bounds[0] == 0 and bounds[-1] == n and bool(np.all(bounds[1:] >= bounds[:-1]))
     return None if whole else f"lists that do not divide {n} codes"
 

@@ -22,7 +22,7 @@ __all__ = ["most_rows", "write_segments"]
 
 _MOST_CODE_BYTES = 2**28
 _MOST_WITHOUT_LISTS = 2**22
-_FEWEST_IN_LISTS = 2**12  # lists of fewer codes are made in no time when they are searched
+_FEWEST_IN_LISTS = 2**12  # lists of fewer codes are made quickly at the first search
 
 
 def most_rows(hasher: Hasher) -> int:
@@ -50,7 +50,7 @@ def write_segments(parts: Iterable[Part], store: Store, hasher: Hasher) -> list[
 
 
 class _Builder:
-    """One segment in the making: vectors go straight to the store, codes and ids wait until they can be sorted."""
+    """A segment that is being written: vectors go straight to the store, codes and ids wait to be sorted."""
 
     def __init__(self, first: Part, store: Store, hasher: Hasher) -> None:
         self._store, self._hasher = store, hasher

@@ -1,8 +1,8 @@
 """Where the arrays of an index are kept: in memory, or in a folder under a manifest.
 
-What crash safety rests on: every file is written under a name that was never used before and reaches the disk before
-the manifest that names it does, and the manifest is replaced by a rename, which is atomic. A file is deleted only when
-no manifest on the disk names it. docs/storage.md describes the files.
+This is why an index survives crashes: every file is written under a new name, and is on disk before the manifest that
+names it; and the manifest is replaced by a rename, which is atomic. A file is deleted only when no manifest on the disk
+names it. docs/storage.md describes the files.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HASHER_NAME = re.compile(r"hasher-[0-9a-f]{16}\.safetensors")
 
 
 class Writer(Protocol):
-    """An array in the making."""
+    """An array that is being written."""
 
     def append(self, rows: npt.NDArray[Any]) -> None:
         """Add rows at the end."""
@@ -78,7 +78,7 @@ class _MemoryWriter:
         self._parts.append(np.array(rows))  # a copy: the caller may reuse a buffer
 
     def finish(self, label: SegmentLabel) -> CheckedArray:  # noqa: ARG002
-        """Put the parts together at a whole cache line, so that a vector of 128 bytes lies on two and not on three."""
+        """Join the parts at the start of a cache line, so that a vector of 128 bytes spans two lines and not three."""
         first = self._parts[0]
         whole = empty_aligned((sum(map(len, self._parts)), *first.shape[1:]), first.dtype)
         return CheckedArray(np.concatenate(self._parts, out=whole))
@@ -104,7 +104,7 @@ class FolderStore:
         return Payload(table, self._added(f"payload-{xxhash.xxh64_hexdigest(content)}.arrow", content), self.files)
 
     def add_file(self, kind: str, suffix: str, content: bytes) -> ArrayFile:
-        """Write a file that has a format of its own."""
+        """Write a file whose format is its own, such as a hasher's."""
         return self._added(new_name(kind, suffix), content)
 
     def _added(self, name: str, content: bytes) -> ArrayFile:
@@ -120,11 +120,11 @@ class FolderStore:
             return None
 
     def commit(self, manifest: bytes, check: Callable[[], None]) -> None:
-        """Make ``manifest`` the state of the index: all of it, or, on an error of the disk, nothing of it.
+        """Make ``manifest`` the state of the index; after a disk error, the old state remains.
 
         The new files' names reach the disk before the manifest can name them. ``check`` is called last before the
-        rename. If the disk fails at the rename or after it, the old manifest is put back, so that an error never goes
-        with a change. Any other exception may come before the change or after it: read the manifest to know.
+        rename. If the disk fails at the rename or after it, the old manifest is put back, so that nothing has changed
+        if there is a disk error. Any other exception may come before the change or after it: read the manifest to know.
         """
         with clear_os_errors(self.path, "write to"):
             before = self.read_manifest()
@@ -150,7 +150,7 @@ class FolderStore:
         except OSError as error:
             raise StorageError(
                 f"the disk failed when a change of the index {self.path} was almost finished, and again when it was "
-                f"taken back ({error.strerror}); the index is whole, but open it again to see if it has the change"
+                f"taken back ({error.strerror}); the index is intact, but open it again to see if it has the change"
             ) from error
 
     def _write_file(self, name: str, content: bytes) -> None:
@@ -162,7 +162,7 @@ class FolderStore:
             os.close(descriptor)
 
     def mark_unfinished(self) -> None:
-        """Leave a mark that what is written here is no index until there is a manifest."""
+        """Write a mark which says that the files here are not an index until there is a manifest."""
         self._write_file(_UNFINISHED, b"")
         self.files.sync_folder()
 

@@ -108,7 +108,7 @@ class AutoJacobinVectorStore(VectorStore):
         ids: Sequence[str | None] | None = None,
         **_kwargs: Any,
     ) -> list[str]:
-        """Add texts, and give their ids; a text whose id is in the store already takes its place."""
+        """Add texts and return their ids; a text replaces the one that has the same id."""
         found = list(texts)
         return self._store.add(found, self._embedding.embed_documents(found), metadatas, ids)
 
@@ -123,7 +123,7 @@ class AutoJacobinVectorStore(VectorStore):
         self._store.save(path, overwrite=overwrite)
 
     def close(self) -> None:
-        """Let go of files and of the right to write; the store cannot be used afterwards."""
+        """Close the files and release the lock; the store cannot be used afterwards."""
         self._store.close()
 
     # Reading

@@ -99,7 +99,7 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
     # Changes
 
     def add(self, nodes: Sequence[BaseNode], **_kwargs: Any) -> list[str]:
-        """Add nodes with their embeddings, and give their ids."""
+        """Add nodes with their embeddings, and return their ids."""
         return self._store.add(
             [node.get_content(MetadataMode.NONE) for node in nodes],
             [node.get_embedding() for node in nodes],

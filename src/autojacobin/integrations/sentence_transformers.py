@@ -28,8 +28,8 @@ class SentenceIndex:
         Folder of the index, which is opened if it holds one. Every change is on the disk before the call returns. By
         default the index lives in memory.
     truncate_dim : int, optional
-        Keep this many of the first numbers of a vector, as suits Matryoshka models. A model that truncates by itself
-        needs no more.
+        Keep this many of the first numbers of a vector, for Matryoshka models. Leave it out for a model that truncates
+        its vectors itself.
     hasher : Hasher, optional
         Makes the codes. One that is not fitted is fitted to the first vectors. By default codes have 256 bits, by ITQ
         if the first vectors are many enough to train it, and otherwise by LSH, which needs no training.
@@ -91,7 +91,7 @@ class SentenceIndex:
         metadatas: Sequence[Mapping[str, Any]] | None = None,
         ids: Sequence[str] | None = None,
     ) -> list[str]:
-        """Encode texts and add them, and give their ids; a text whose id is there already takes its place."""
+        """Encode and add texts, and return their ids; a text replaces the one that has the same id."""
         if isinstance(texts, str):
             raise DataTypeError(f"texts must be a list of strings, got the string {texts!r:.40}; put it into a list")
         return self._store.add(texts, self._encoded(list(texts), "encode_document") if texts else [], metadatas, ids)
@@ -140,7 +140,7 @@ class SentenceIndex:
         self._store.save(path, overwrite=overwrite)
 
     def close(self) -> None:
-        """Let go of files and of the right to write; the index cannot be used afterwards."""
+        """Close the files and release the lock; the index cannot be used afterwards."""
         self._store.close()
 
     def _encoded(self, texts: list[str], method: str) -> Any:

@@ -147,7 +147,7 @@ class TextStore:
         metadatas: Sequence[Mapping[str, Any]] | None = None,
         ids: Sequence[str | None] | None = None,
     ) -> list[str]:
-        """Add texts, and give their ids; a text whose id is in the store already takes its place.
+        """Add texts and return their ids; a text replaces the one that has the same id.
 
         Without ``ids``, or where one is None, a UUID is drawn. Of texts with the same id the last one is kept.
         """
@@ -215,7 +215,7 @@ class TextStore:
         self._index.save(path, overwrite=overwrite)
 
     def close(self) -> None:
-        """Let go of files and of the right to write; the store cannot be used afterwards."""
+        """Close the files and release the lock; the store cannot be used afterwards."""
         if self._index is not None:
             self._index.close()
 
@@ -309,7 +309,7 @@ def _fitted(hasher: Hasher | None, vectors: npt.NDArray[Any]) -> Hasher:
     n, n_features = vectors.shape
     if hasher is None:
         n_bits = min(_DEFAULT_BITS, n_features)
-        # LSH without a centre: the mean of a few vectors says little about those to come
+        # LSH is not centred, because the mean of a few vectors says little about later ones
         few = LSH(_DEFAULT_BITS, center=False, random_state=0)
         hasher = ITQ(n_bits, random_state=0) if n >= 10 * n_bits else few
     if not isinstance(hasher, Hasher):

@@ -222,7 +222,7 @@ class _Layout:
 
 
 def _remote_layout(url: str) -> _Layout | None:
-    """Layout of a file, or None if its format, or damage, requires to read the whole file."""
+    """Layout of a file, or None if the whole file must be read because of its format or damage."""
     with _translated_errors(url):
         system, path = _file_system(url)
         return _layout(url, system.read_block(path, 0, _HEAD_BYTES), int(system.size(path)))

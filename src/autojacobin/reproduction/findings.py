@@ -183,7 +183,7 @@ def cost(results: Results) -> str:
     costs = history["cost"] / history["n_points"]
     n = len(costs)
     if n < 2:
-        return "There was a single step, so how the cost falls cannot be judged."
+        return "There was only one step, so nothing can be said about how the cost falls."
     rises = int(np.count_nonzero(np.diff(costs) > 0))
     steps = count_of(n - 1, "change", "changes")
     found = (

@@ -26,10 +26,10 @@ DEFINITIONS = {
     "Recall@i": "The share of the k true neighbours among the i points whose codes are nearest to the query's code.",
     "m-Recall": "The mean of Recall@i over i = 1 … K, where K is the number of points retrieved. 1 is perfect.",
     "level, ≈": "The difference is not significant: a paired test over the queries finds none at 5 %, or it is within "
-    "the spread of the seeds. Ahead and behind are said only of significant differences.",
+    "the spread of the seeds. “Ahead” and “behind” always mean a significant difference.",
     "Auto-JacoBin": "The method of the paper, with the settings that the paper fixes. With “(chosen)” it has the "
     "settings that it chose on held-out training points, which is the default of the library.",
-    "α": "The weight of the term that spreads the codes evenly. The paper takes 0.1.",
+    "α": "The weight of the term that moves features towards ±1 and keeps bits uncorrelated. The paper takes 0.1.",
     "asymmetric distance": "Compares the real values of a query, before they become bits, with the codes.",
     "decoded distance": "Compares a query with the vectors that the codes decode to.",
 }
@@ -205,7 +205,7 @@ class Report:
     about: dict[str, Any]
 
     def to_html(self) -> str:
-        """Give one HTML page that loads nothing."""
+        """Format as one HTML page that loads no other files."""
         judged = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in self.verdict)
         judged = f'<section id="verdict"><h2>Verdict</h2><ol>{judged}</ol></section>' if judged else ""
         listed = "".join(f'<li><a href="#{s.name}">{html.escape(s.title)}</a></li>' for s in self.sections)

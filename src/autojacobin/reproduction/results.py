@@ -25,7 +25,7 @@ from autojacobin.reproduction.trials import Outcome, Trial
 __all__ = ["ASYMMETRICALLY", "Results", "Store", "count_of", "surely_better"]
 
 ASYMMETRICALLY = ", asymmetric"
-"""Behind the name of a method: its outcomes by the asymmetric distance."""
+"""Suffix of a method's name that selects its outcomes by the asymmetric distance."""
 
 _CHECKSUM_LENGTH = 65
 
@@ -43,7 +43,7 @@ class Results:
 
     @property
     def seeds_in_words(self) -> str:
-        """What the numbers of the compared methods are, for notes."""
+        """What the numbers are means over, for the notes of tables."""
         n = self.settings.seeds
         return "seed 0" if n == 1 else f"mean ± deviation of {n} seeds"
 
@@ -138,7 +138,7 @@ def surely_better(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> boo
 
 
 class Store:
-    """A folder of finished work. Each piece is a file that is written whole or not at all, so runs can be stopped."""
+    """A folder of finished work. Each piece is a file that is written atomically, so runs can be stopped."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)

@@ -45,7 +45,7 @@ class Reproduction:
     folder, report : Path
         The folder of the results, and the page in it.
     verdict : list of str
-        How the claims of the paper fare on this set, in at most five sentences.
+        Which claims of the paper hold on this set, in at most five sentences.
     tables : dict of str to Table
     found : dict of str to str
         What each table or figure shows, compared with what the paper says.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
+from autojacobin.core.counts import as_count
 from autojacobin.errors import DataError, DataTypeError
 
 __all__ = ["as_candidates", "as_count", "as_k", "as_subset", "check_codes", "default_candidates"]
@@ -31,18 +31,6 @@ def as_k(k: SupportsIndex, most: int, among: str) -> int:
     if most < 1:
         raise DataError(f"there is nothing to find: {among} is empty; add to it first")
     return as_count("k", k, most, f"the size of {among}")
-
-
-def as_count(name: str, value: SupportsIndex, most: int | None = None, what: str = "") -> int:
-    """Give ``value`` as an int of at least 1 and, where there is a limit, at most ``most``, which is ``what``."""
-    limits = "an integer of at least 1" if most is None else f"an integer from 1 to {most}, {what}"
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise DataTypeError(f"{name} must be {limits}, got {value!r}") from None
-    if isinstance(value, bool | np.bool_) or number < 1 or (most is not None and number > most):
-        raise DataError(f"{name} must be {limits}, got {value!r}")
-    return number
 
 
 def as_subset(subset: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:

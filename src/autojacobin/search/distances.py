@@ -175,7 +175,7 @@ DISTANCES: Mapping[str, CodeDistance] = MappingProxyType({entry.name: entry for 
 
 
 METRICS = ("euclidean", "cosine", "inner_product")
-"""What the vectors of an index are compared by; the distances are those of codes."""
+"""Names of the metrics by which an index compares vectors. ``DISTANCES`` compare codes."""
 
 
 def distances_of(hasher: Encoder) -> dict[str, CodeDistance]:

@@ -2,7 +2,7 @@
 
 Vectors are read in place, whatever their type, and every sum is taken in float64 from the same float32 or float64
 values, so the distances are those of converted copies. If vectors and queries are whole numbers from 0 to 255, sums are
-taken in whole numbers, which gives the same result. If only the nearest are wanted, estimates in float32 tell which
+taken in whole numbers, which gives the same result. If only the nearest are wanted, estimates in float32 show which
 vectors need not be measured in float64.
 
 *The error of an estimate.* It is a sum of D squares, none below zero. Each difference and each square is rounded once
@@ -196,7 +196,7 @@ def measure_fetched(
 
 
 def is_read_in_place(vectors: Any) -> bool:
-    """Tell whether :func:`squared_distances` takes such vectors; others are converted first."""
+    """Return whether :func:`squared_distances` takes such vectors; others are converted first."""
     return bool(vectors.dtype in _IN_PLACE and vectors.dtype.isnative and vectors.flags.c_contiguous)
 
 
@@ -224,7 +224,7 @@ def _numbers(vectors: Any) -> Any:
 
 
 def _are_estimated(vectors: Any, rows: Any, wanted: int) -> bool:
-    """Tell whether estimates are possible for such vectors, and faster for the ``wanted`` nearest of ``rows``."""
+    """Return whether estimates are possible for such vectors, and faster for the ``wanted`` nearest of ``rows``."""
     width = vectors.shape[1]
     if vectors.dtype not in _ESTIMATED or not vectors.flags.c_contiguous or width > _LONGEST_ESTIMATED:
         return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -10,8 +9,9 @@ import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace
+from autojacobin.core.counts import as_count
 from autojacobin.core.parallel import run_tasks
-from autojacobin.errors import DataError, DataTypeError
+from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_k, as_subset, check_codes
 from autojacobin.search.gpu import gpu_hamming_topk
 from autojacobin.search.kernels.popcount import row_distances
@@ -103,12 +103,7 @@ def hamming_radius(
     (array([0, 2, 3]), array([1, 1, 1], dtype=int32), array([0, 2, 0]))
     """
     check_codes(queries, base)
-    try:
-        most = operator.index(radius)
-    except TypeError:
-        raise DataTypeError(f"radius must be an integer of at least 0, got {radius!r}") from None
-    if most < 0:
-        raise DataError(f"radius must be an integer of at least 0, got {most}")
+    most = as_count("radius", radius, least=0)
     rows = None if subset is None else as_subset(subset, len(base))
     words = code_words(base if rows is None else base[rows])
 

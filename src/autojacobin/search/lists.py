@@ -119,7 +119,7 @@ class ListQueries:
         return len(self.probes)
 
     def real(self, distances: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
-        """Give the real distances for whole ones, a row for each query."""
+        """Convert integer distances to real ones, one row per query."""
         return (self.smallest[:, None] + self.units[:, None] * distances).astype(np.float32)
 
 
@@ -360,7 +360,7 @@ class Lists:
 
 
 def usable_lists(stores: Sequence[tuple[Lists, AllowedCodes | None]]) -> npt.NDArray[np.bool_] | None:
-    """Tell which lists hold a code that counts in any of the stores; None if all do."""
+    """Return which lists hold a code that counts in any of the stores; None if all do."""
     masks = [lists.filled if allowed is None else allowed.counts > 0 for lists, allowed in stores]
     some = [mask for mask in masks if mask is not None]
     if len(some) < len(masks):

@@ -1,4 +1,4 @@
-"""What passes between the distances and what holds the codes: prepared queries in, nearest positions out."""
+"""The interface between distances and stores of codes: prepared queries in, nearest positions out."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Queries:
         )
 
     def real(self, distances: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
-        """Give the real distances for whole ones, a row for each query.
+        """Convert integer distances to real ones, one row per query.
 
         Scale and constant are one number for each query, so the order does not change.
         """
@@ -79,7 +79,7 @@ class Queries:
 
 
 class CodeStore(Protocol):
-    """What holds the codes of a segment and searches them. :class:`~autojacobin.search.tiles.Tiles` is one."""
+    """A store of the codes of a segment that can search them, such as :class:`~autojacobin.search.tiles.Tiles`."""
 
     n: int
     n_bits: int

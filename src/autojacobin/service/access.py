@@ -94,7 +94,7 @@ class Access:
             raise Problem(401, "unauthorized", detail, {"WWW-Authenticate": _CHALLENGE})
         if is_write_path(path):
             if self.write_token is None:
-                detail = "this service only reads, got a request to write; start it with --writable to allow that"
+                detail = "this service is read-only, got a request to write; start it with --writable to allow that"
                 raise Problem(403, "read-only", detail)
             detail = "the token for writing is required, got none or another; send it as Authorization: Bearer TOKEN"
             raise Problem(401, "unauthorized", detail, {"WWW-Authenticate": "Bearer"})
@@ -103,7 +103,7 @@ class Access:
         name = host.lower().rpartition("]")[0] + "]" if host.startswith("[") else host.lower().partition(":")[0]
         if not is_loopback(name.strip("[]")) and name not in self.hosts:
             shown = name[:80]
-            detail = f"this service is not known as {shown!r}; ask it by the name of this machine, or start it with "
+            detail = f"this service has no host name {shown!r}; use the name of this machine, or start it with "
             raise Problem(421, "unknown-host", detail + "--allow-host")
 
 
@@ -162,7 +162,7 @@ class Limits:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     if host == "localhost":
         return True
     try:
@@ -172,7 +172,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_write_path(path: str) -> bool:
-    """Tell whether requests to a path change an index."""
+    """Return whether requests to a path change an index."""
     return _WRITE_PATH.fullmatch(path) is not None
 
 
@@ -183,7 +183,7 @@ def read_token(file: str | os.PathLike[str] | None = None, variable: str = TOKEN
     try:
         token = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not a text file"
         raise StorageError(f"the token file {file} cannot be read: {reason}; give a file that holds it") from None
     if not token:
         raise DataError(f"the token file {file} is empty, expected a token; make one with: openssl rand -hex 32")

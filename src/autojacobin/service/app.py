@@ -99,7 +99,7 @@ class Service:
         self.app = _with_cors(MetricsMiddleware(SecurityMiddleware(queue, access), self._metrics), access)
 
     def stop_waiting(self) -> None:
-        """Give up learning and warming up, so that a shutdown waits for nothing but searches."""
+        """Stop learning and warming up, so that a shutdown waits only for searches."""
         self._ready = False
         self._recalls.close()
         self._watcher.close()
@@ -123,7 +123,7 @@ class Service:
             try:
                 await self._watcher.run(self._registry.refresh if self._ready else self._registry.warm)
                 self._ready = True
-            except Exception:  # what fails once may work the next time, and until then all stays as it is
+            except Exception:  # it may work the next time; until then, the versions in use stay
                 _log.exception("warming the indexes or looking for new versions failed")
             await asyncio.sleep(self._poll_seconds)
 
@@ -187,13 +187,13 @@ class Service:
 
     async def _readyz(self, _: Request) -> Response:
         if not self._ready:
-            raise busy("the service is starting or stopping; ask again after the time in Retry-After")
+            raise busy("the service is starting or stopping; try again after the time in Retry-After")
         return _json({"status": "ready"})
 
     async def _with_candidates(self, operation: Operation, options: Options) -> Operation:
-        """Replace the recall of a search by the candidates that it takes.
+        """Replace the recall of a search by the candidates that it needs.
 
-        A recall that was not asked for keeps within the limits instead of refusing the search.
+        The default recall is limited to what the service allows; only a recall that the client gave is refused.
         """
         limit, k, recall = self._limits.candidates, options.k, options.recall
         if recall is None:
@@ -210,7 +210,7 @@ class Service:
             number = min(number, limit, within)
         if number > limit:
             raise invalid(
-                f"a recall of {recall:g} takes {number} candidates here, expected at most {limit}, the "
+                f"a recall of {recall:g} needs {number} candidates here, expected at most {limit}, the "
                 "limit of this service; ask for a lower recall or a smaller k"
             )
         options = replace(options, candidates=number, probes=chosen.probes, recall=None)
@@ -238,7 +238,7 @@ class Service:
                 return job.future.result()
             if gone.done():
                 raise ClientGone
-            raise busy(f"there was no answer within {seconds:g} s; ask for less, or ask again")
+            raise busy(f"there was no answer within {seconds:g} s; ask for less, or try again")
         except (DataError, MissingExtraError) as error:
             raise invalid(str(error)) from error
         finally:

@@ -1,4 +1,4 @@
-"""Calls of a service: how each request is made and its answer read, for the plain and the async client alike."""
+"""Calls of a service: how each request is made and its answer is read, for both the plain and the async client."""
 
 from __future__ import annotations
 
@@ -191,12 +191,12 @@ def read_answer(call: Call[T], status: int, headers: Any, content: bytes, addres
         return call.read(content, headers)
     except (ValueError, KeyError, TypeError):
         raise ServiceError(
-            f"{redacted_address(address)} answered what no service of autojacobin would; check the address", 200
+            f"the response of {redacted_address(address)} is not one of an autojacobin service; check the address", 200
         ) from None
 
 
 def pause_before_next(status: int, headers: Any, seconds_left: float) -> float | None:
-    """Seconds to wait before a busy service is asked again; None if the answer stands.
+    """Seconds to wait before a request to a busy service is repeated; None if the answer is final.
 
     A proxy may also name a date to come back at, or nothing.
     """
@@ -303,7 +303,7 @@ def _packed(codes: Any, bitorder: BitOrder | None) -> tuple[npt.NDArray[np.uint8
 
 
 def _rows(vectors: Any, packed: npt.NDArray[np.uint8] | None) -> dict[str, Any]:
-    """Give vectors or packed codes as a field of a JSON request."""
+    """Convert vectors or packed codes to a field of a JSON request."""
     if packed is None:
         return {"vectors": _floats(vectors).tolist()}
     return {"codes": [base64.b64encode(code.tobytes()).decode("ascii") for code in packed]}
@@ -318,7 +318,7 @@ def _plain_ids(ids: Any) -> list[Any]:
 
 
 def _plain_id(id: Any) -> Any:
-    """Give an id, or a list of them, as JSON has it."""
+    """Convert an id, or a list of ids, to values for JSON."""
     if isinstance(id, uuid.UUID):
         return str(id)
     if isinstance(id, list | tuple | set | range) or (isinstance(id, np.ndarray) and id.ndim):
@@ -327,7 +327,7 @@ def _plain_id(id: Any) -> Any:
 
 
 def _plain_payload(payload: Any) -> Any:
-    """Give a payload as JSON has it: a list of objects, or an object of lists."""
+    """Convert a payload to values for JSON: a list of objects, or an object of lists."""
     if hasattr(payload, "to_pydict"):  # an Arrow table
         payload = payload.to_pydict()
     elif hasattr(payload, "iloc"):

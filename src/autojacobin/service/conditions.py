@@ -1,7 +1,7 @@
-"""Conditions on the payload that a service accepts: DuckDB's parser reads them, and only cheap ones pass.
+"""Check conditions on the payload: DuckDB parses them, and a service accepts only those that are cheap to compute.
 
-The library computes any condition that DuckDB can. Over the network that would let one request compute for hours, by a
-subquery or a function that makes long lists. So a service allows comparisons and a list of functions whose time grows
+The library computes any condition that DuckDB can. In a service, one request could then run for hours, with a subquery
+or a function that makes long lists. So a service allows comparisons and a list of functions whose time grows
 with the number of vectors alone.
 """
 
@@ -33,11 +33,11 @@ _FUNCTIONS = frozenset(
 
 @lru_cache(maxsize=256)
 def check_condition(where: str) -> None:
-    """Raise a DataError unless a condition is a comparison of columns that every service can afford."""
+    """Raise a DataError unless a condition consists of cheap comparisons of columns."""
     parsed = _parse(where)
     statements = parsed.get("statements", [])
     if parsed["error"] or len(statements) != 1 or statements[0]["node"]["type"] != "SELECT_NODE":
-        reason = parsed.get("error_message", "it is no condition")
+        reason = parsed.get("error_message", "it is not a condition")
         raise DataError(
             f"where={where!r:.80} cannot be read: {reason}; give for example \"price < 10 and lang = 'de'\""
         )

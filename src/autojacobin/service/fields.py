@@ -30,7 +30,7 @@ _ID_WORDS = {"integer": "integers", "string": "non-empty strings", "uuid": "UUID
 
 
 def read_where(where: Any, served: ServedIndex) -> str:
-    """Read a condition on the payload, which the service must be able to afford."""
+    """Read a condition on the payload, which must be cheap to compute."""
     if not isinstance(where, str) or not 1 <= len(where) <= LONGEST_CONDITION:
         raise invalid(f"where must be a condition of 1 to {LONGEST_CONDITION} characters, got {shown_value(where)}")
     _check_payload("where", served)
@@ -194,7 +194,7 @@ def one_of(name: str, value: Any, expected: tuple[str, ...]) -> str:
 
 
 def shown_value(value: Any) -> str:
-    """Give a value as a message shows it, however large it is."""
+    """Format a value for a message, shortened if it is large."""
     if isinstance(value, list | dict):
         return f"a {type(value).__name__} of {len(value)}"
     if (isinstance(value, float) and not math.isfinite(value)) or (isinstance(value, int) and abs(value) >= 2**64):

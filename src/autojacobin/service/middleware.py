@@ -1,7 +1,7 @@
 """Middleware of the search service and of the explorer's server: access, security headers, problems, queue, metrics.
 
-It is plain ASGI around Starlette, so that a refusal costs next to nothing. Under twice the load that a service can
-take, it needs its time for the half that it accepts.
+It is plain ASGI around Starlette, so that refusing a request costs almost no time. An overloaded service needs its time
+for the requests that it accepts.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ class QueueMiddleware:
     def _check_room(self) -> None:
         if self.n_inside >= self._limits.requests:
             raise busy(
-                f"the service is busy, got {self._limits.requests} requests under way, as many as it takes; "
-                "ask again after the time in Retry-After"
+                f"the service is busy, got {self._limits.requests} requests under way, its limit; "
+                "try again after the time in Retry-After"
             )
 
 
@@ -178,7 +178,7 @@ def problem_app(routes: Sequence[BaseRoute], *, hint: str, lifespan: Callable[[A
         path = request.scope["path"][:80]
         if error.status_code == 405:
             allowed = (error.headers or {}).get("Allow", "another method")
-            detail = f"{path} cannot be asked with {request.method[:20]}, expected {allowed}; {hint}"
+            detail = f"{path} does not accept {request.method[:20]}, expected {allowed}; {hint}"
             return await _on_problem(request, Problem(405, "method-not-allowed", detail, error.headers))
         return await _on_problem(request, Problem(404, "not-found", f"there is nothing at {path!r}; {hint}"))
 
@@ -195,7 +195,7 @@ async def _on_problem(_: Request, problem: Any) -> Response:
 
 
 async def _on_error(request: Request, _: Exception) -> Response:
-    detail = "the service failed, and its log says why; ask again, and report it if it happens again"
+    detail = "the service failed, and its log says why; try again, and report it if it happens again"
     return await _on_problem(request, Problem(500, "internal", detail))
 
 

@@ -16,17 +16,17 @@ from autojacobin.service.responses import GENERATION, JSON, RAW, SHAPE
 __all__ = ["openapi_document"]
 
 _REFUSALS = {
-    "400": "The request cannot be understood, or asks for what cannot be.",
+    "400": "The request is malformed, or asks for something impossible.",
     "401": "A token is required.",
-    "403": "The service only reads.",
+    "403": "The service is read-only.",
     "404": "There is no such index or id.",
     "408": "The body came too slowly.",
     "413": "The body is too large.",
     "415": "The body is neither JSON nor raw float32.",
-    "421": "The service is not known under this name.",
+    "421": "The service does not answer to this host name.",
     "423": "Another process is writing to the index.",
     "500": "An error of the service.",
-    "503": "The service is busy; ask again after Retry-After.",
+    "503": "The service is busy; try again after Retry-After.",
 }
 
 
@@ -217,7 +217,7 @@ def _operation(
     name: str, summary: str, options: dict[str, Any], request: dict[str, Any], schema: str, raw: str
 ) -> dict[str, Any]:
     success = {
-        "description": "The response; raw if Accept asks for it and not for JSON.",
+        "description": "The response; raw if Accept names the raw type and not JSON.",
         "headers": {
             SHAPE: {"description": "Rows and columns of a raw response.", "schema": {"type": "string"}},
             GENERATION: {"description": "State of the index, for a raw response.", "schema": {"type": "integer"}},

@@ -231,11 +231,11 @@ class Batcher:
         job = Job(operation, loop.create_future(), loop)
         with self._changed:
             if self._closing:
-                raise busy("the service is stopping and begins nothing new; ask again when it is back")
+                raise busy("the service is stopping and begins nothing new; try again when it is back")
             if self._waiting and self._n_waiting + operation.n_vectors > self._limits.waiting_vectors:
                 raise busy(
                     f"the queue is full, got {self._n_waiting} vectors waiting of at most "
-                    f"{self._limits.waiting_vectors}; ask again after the time in Retry-After, or send fewer at once"
+                    f"{self._limits.waiting_vectors}; try again after the time in Retry-After, or send fewer at once"
                 )
             self._waiting.append(job)
             self._n_waiting += operation.n_vectors

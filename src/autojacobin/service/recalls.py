@@ -57,7 +57,7 @@ class Recalls:
         self._thread = BackgroundThread("autojacobin-recalls")
 
     def close(self) -> None:
-        """Learn nothing more; requests that wait for it are refused as busy."""
+        """Stop learning; requests that wait for it are refused as busy."""
         self._thread.close()
 
     async def candidates(
@@ -79,10 +79,10 @@ class Recalls:
         learning = self._thread.run(self._learn, known, target)
         done, _ = await asyncio.wait((learning,), timeout=seconds)
         if learning.cancelled():
-            raise busy("the service is stopping and learns nothing new; ask again when it is back")
+            raise busy("the service is stopping and learns nothing new; try again when it is back")
         if not done:
             learning.add_done_callback(_forget_error)
-            raise busy(f"how to reach a recall of {recall:g} is still being learned; ask again after Retry-After")
+            raise busy(f"how to reach a recall of {recall:g} is still being learned; try again after Retry-After")
         return learning.result()
 
     async def run_filtered(self, run: Callable[[], T], seconds: float) -> T:
@@ -90,10 +90,10 @@ class Recalls:
         running = self._thread.run(run)
         done, _ = await asyncio.wait((running,), timeout=seconds)
         if running.cancelled():
-            raise busy("the service is stopping and learns nothing new; ask again when it is back")
+            raise busy("the service is stopping and learns nothing new; try again when it is back")
         if not done:
             running.cancel()  # unless it has begun, in which case it learns for the next request
-            raise busy("how to reach this recall with a filter is still being learned; ask again after Retry-After")
+            raise busy("how to reach this recall with a filter is still being learned; try again after Retry-After")
         return running.result()
 
     def _known(self, served: ServedIndex) -> _Learned:
@@ -118,7 +118,7 @@ class Recalls:
 
 
 def _is_similar(known: _Learned, index: Index) -> bool:
-    """Tell whether a new version has the same hasher and about as many vectors."""
+    """Return whether a new version has the same hasher and about as many vectors."""
     before, now = known.hasher, index.hasher
     if abs(len(index) - known.n_vectors) > _CHANGED_SHARE * known.n_vectors:
         return False
@@ -192,7 +192,7 @@ class BackgroundThread:
 
 
 def any_unfinished() -> bool:
-    """Tell whether a background thread of this process is in the middle of a call."""
+    """Return whether a background thread of this process is running a call."""
     return any(thread.busy for thread in _threads)
 
 

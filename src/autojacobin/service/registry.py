@@ -40,7 +40,7 @@ _ROWS_TO_LEARN_FROM, _NUMBERS_TO_LEARN_FROM = 10_000, 2**23  # more than one blo
 
 
 class ServedIndex:
-    """An index with a name. One from a folder goes to new versions; one in memory stays as it is."""
+    """An index with a name. An index in a folder is replaced by its new versions; one in memory stays as it is."""
 
     def __init__(self, name: str, source: Index | str | os.PathLike[str], limits: Limits | None = None) -> None:
         self.name = name
@@ -63,7 +63,7 @@ class ServedIndex:
 
     @property
     def own_codes(self) -> OwnCodes | None:
-        """What stands in for the hasher, if the index holds codes that were made elsewhere."""
+        """The substitute for a hasher, if the index holds codes that were made elsewhere."""
         hasher = self.index.hasher
         return hasher if isinstance(hasher, OwnCodes) else None
 
@@ -109,7 +109,7 @@ class ServedIndex:
             _log.info("%s is warm", self.name)
 
     def refresh(self) -> bool:
-        """Go to the newest version, if there is one that can be opened; otherwise keep the one in use."""
+        """Switch to the newest version if it can be opened; otherwise keep the one in use."""
         if self._warm_again:
             self._warm_again = False
             self.warm()
@@ -122,12 +122,12 @@ class ServedIndex:
         try:
             newest = Index.open(self._path)
             self.warm(newest)
-        except Exception as error:  # of any kind, because the other indexes come next
+        except Exception as error:  # any error: the other indexes must still be refreshed
             if version != self._reported:  # once for each version, though refresh runs every second
                 self.failed_refreshes += 1
                 self._reported = version
                 unexpected = None if isinstance(error, AutoJacobinError) else error
-                text = "the new version of %s cannot be served, the one before stays: %s"
+                text = "the new version of %s cannot be served, so the old one stays in use: %s"
                 _log.warning(text, self.name, error, exc_info=unexpected)
             return False
         with self._writing:
@@ -171,7 +171,7 @@ class IndexRegistry(Mapping[str, Index]):
             served.warm()
 
     def refresh(self) -> None:
-        """Go to the newest version of every index."""
+        """Switch to the newest version of every index."""
         with self._refreshing:
             for served in self.served.values():
                 served.refresh()

@@ -61,7 +61,7 @@ class ClientGone(Exception):  # noqa: N818 (nobody's error)
 async def read_body(receive: Receive, headers: dict[bytes, bytes], limits: Limits) -> bytes:
     """Read a body to its end."""
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        detail = "a body must come as it is, got one with a Content-Encoding; leave the compression out"
+        detail = "a body must not be compressed, got one with a Content-Encoding; send it without"
         raise Problem(415, "unsupported-media-type", detail)
     if int(headers.get(b"content-length", b"0")) > limits.body_bytes:  # h11 has checked that it is a number
         raise _too_large(limits, expects_continue=b"expect" in headers)
@@ -182,9 +182,9 @@ def _read_fields(
             raise invalid(f"{given} is for JSON requests, got it with a raw body; send the vectors as JSON")
     elif media == JSON:
         if query:
-            raise invalid("a JSON request says all in its body, got a query string as well; put it into the body")
+            raise invalid("a JSON request has all fields in its body, got a query string as well; put it into the body")
         if _SHAPE_KEY in headers:
-            raise invalid(f"a JSON request says all in its body, got {SHAPE} as well; leave it out")
+            raise invalid(f"a JSON request takes its shape from the body, got {SHAPE} as well; leave it out")
         fields, expected = _read_json(body), options + contents
     else:
         detail = f"Content-Type must be {JSON} or {RAW}, got {media[:80] or 'none'!r}; name the kind of body you send"
@@ -233,7 +233,7 @@ def _read_json(body: bytes) -> dict[str, Any]:
 
 
 def _check_varies(name: str) -> Any:
-    raise ValueError(f"{name} is no number in JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def _read_query(query: bytes) -> dict[str, Any]:

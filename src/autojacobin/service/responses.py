@@ -46,9 +46,9 @@ def is_missing(ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def as_json_value(value: Any) -> Any:
-    """Give a value of a payload as JSON has it.
+    """Convert a value of a payload to a value for JSON.
 
-    Times are ISO 8601, bytes base64, numbers that JSON does not have null, and what else JSON does not have is text.
+    Times become ISO 8601 text, bytes base64, and NaN and Inf null. Other types that JSON does not have become text.
     """
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -61,22 +61,22 @@ def as_json_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [as_json_value(part) for part in value]
     if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat() if value == value else None  # pandas has a time that is none
+        return value.isoformat() if value == value else None  # NaT of pandas is not equal to itself
     return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else str(value)
 
 
 def neighbours_payload(name: str, result: Result, *, raw: bool) -> Payload:
     """Write distances, ids and the columns of the neighbours.
 
-    Raw, which only integer ids without columns can be: all distances as float64, then all ids as int64, little-endian,
-    row by row.
+    Only integer ids without columns can be raw: all distances as float64, then all ids as int64, little-endian, row by
+    row.
     """
     distances, ids = result.arrays
     if raw and ids.dtype != object and result.payload is None:
         body = distances.astype("<f8", copy=False).tobytes() + ids.astype("<i8", copy=False).tobytes()
         return body, RAW, _headers(result, ids.shape)
     missing = is_missing(ids)
-    # Row by row, so that a large response does not hold the interpreter, and with it every other request, in one piece.
+    # Row by row, so that a large response does not block the interpreter, and with it all other requests.
     fields = {"distances": _rows(distances, missing), "ids": _rows(ids, missing)}
     if result.payload is not None:
         k = ids.shape[1]

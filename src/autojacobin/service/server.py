@@ -217,7 +217,7 @@ def _uvicorn_server(app: Asgi, limits: Limits, what: str, on_stop: Callable[[], 
         http=_connection_class(replace(limits, connections=min(limits.connections, most))),
         ws="none",
         lifespan="on",
-        log_config=None,  # the logs of a program are its own business; the command line sets them up
+        log_config=None,  # logging belongs to the program; the command line configures it
         log_level=logging.ERROR,  # its warnings are about invalid requests, which anybody can send without end
         access_log=False,
         server_header=False,

@@ -53,7 +53,7 @@ def _check_cache() -> None:
 
     if select_smallest._cache.cache_path is None:  # type: ignore[attr-defined]
         raise StorageError(
-            "what is compiled cannot be kept: neither the folder of the library nor the user's cache can be written; "
+            "compiled code cannot be kept: neither the folder of the library nor the user's cache can be written; "
             "set NUMBA_CACHE_DIR to a folder that can"
         )
 

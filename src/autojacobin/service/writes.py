@@ -70,7 +70,7 @@ class Writer:
             try:
                 index = await asyncio.to_thread(served.write, run)
             except IndexLockedError as error:
-                detail = f"another process is writing to {served.name}; ask again when it has finished"
+                detail = f"another process is writing to {served.name}; try again when it has finished"
                 raise Problem(423, "locked", detail) from error
             except (DataError, MissingExtraError, OverflowError) as error:  # the last for integers beyond 64 bits
                 raise invalid(str(error)) from error

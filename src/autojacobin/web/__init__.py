@@ -1,4 +1,4 @@
-"""The old name of :mod:`autojacobin.service` and :mod:`autojacobin.explorer`, for programs that know it."""
+"""The old name of :mod:`autojacobin.service` and :mod:`autojacobin.explorer`, kept for programs that import it."""
 
 import sys
 

@@ -1,1 +1,1 @@
-"""Files of vectors, one family of formats a file; ``autojacobin.datasets.vector_files`` is their public face."""
+"""Files of vectors, with one module per family of formats; ``autojacobin.datasets.vector_files`` is the public API."""

@@ -119,7 +119,7 @@ def by_content(source: Source) -> Flat | Container:
 
 
 def check_packable(path: Path, format: Flat | Container) -> Flat:
-    """Raise an error if the format is a container, which is never packed by gzip; give the format otherwise."""
+    """Raise an error if the format is a container, which is never packed by gzip; otherwise return the format."""
     if isinstance(format, Flat):
         return format
     raise FormatError(f"{path} is {format.name} packed by gzip, which is read only unpacked; run gunzip on it first")

@@ -46,7 +46,7 @@ def open_vecs(source: Source, dtype: np.dtype[Any], name: str) -> Reader:
 
 
 class _VecsReader(Reader):
-    """A strided view of the file without the dimensions; the dimension of a row is checked before it is given out."""
+    """A strided view of the file without the dimensions; the dimension of a row is checked before it is used."""
 
     def __init__(self, source: Source, table: npt.NDArray[np.uint8], dtype: np.dtype[Any], name: str) -> None:
         super().__init__(table[:, _HEAD.itemsize :].view(dtype))
@@ -69,7 +69,7 @@ class _VecsReader(Reader):
         return super().whole()
 
     def check_sample(self) -> None:
-        """Check the first, the last and some rows between; to check all of a large file would take too long."""
+        """Check the first, the last and some rows between; all rows of a large file would take too long."""
         self._check(np.linspace(0, self.shape[0] - 1, _SAMPLE_ROWS).astype(np.int64))
 
     def _check(self, rows: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.core.counts import as_count
 from autojacobin.datasets.formats.source import Source, spooled
 from autojacobin.errors import DataError, DataTypeError, FormatError
 
@@ -140,7 +140,7 @@ class Vectors:
     an array takes a ``Vectors``. Formats that have to be decoded (chunked HDF5, Parquet, text) are then decoded once
     into an unnamed temporary file, which is mapped.
 
-    Arrays that were given out stay valid after :meth:`close`. No other program may shorten the file while it is open;
+    Arrays that were returned stay valid after :meth:`close`. No other program may shorten the file while it is open;
     ``write_vectors`` replaces files as a whole, which is safe.
 
     Attributes
@@ -194,13 +194,7 @@ class Vectors:
         """Walk over all vectors in blocks of ``rows`` rows, by default of some megabytes; the last may be shorter."""
         if rows is None:
             return self._walk(rows_per_block(self.shape[1], self.dtype))
-        try:
-            step = operator.index(rows)
-        except TypeError:
-            raise DataTypeError(f"rows must be an integer of at least 1, got {rows!r}") from None
-        if step < 1:
-            raise DataError(f"rows must be an integer of at least 1, got {rows!r}")
-        return self._walk(step)
+        return self._walk(as_count("rows", rows))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         array = self._open_reader().whole()
@@ -209,7 +203,7 @@ class Vectors:
         return np.array(array, dtype=dtype) if copy else np.asarray(array, dtype=dtype)
 
     def close(self) -> None:
-        """Close the file; arrays that were given out stay valid."""
+        """Close the file; arrays that were returned stay valid."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()

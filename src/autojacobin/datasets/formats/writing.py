@@ -1,4 +1,4 @@
-"""Vectors on their way into a file: checked, and converted to the type of number that the file holds."""
+"""Check vectors before they are written, and convert them to the type of number that the file holds."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _fitted(block: npt.NDArray[Any], target: np.dtype[Any], first_row: int) -> n
     if wrong.any():
         row, column = divmod(int(wrong.argmax()), block.shape[1])
         raise DataError(
-            f"row {first_row + row}, column {column} holds {block[row, column]}, which is not among the numbers of "
+            f"row {first_row + row}, column {column} holds {block[row, column]}, which cannot be stored as "
             f"{target.name}, so nothing was written; {_advice(block.dtype, target)}"
         )
     return converted

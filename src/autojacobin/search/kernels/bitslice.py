@@ -14,7 +14,7 @@ rows are added at the second plane, and then ~|x| is added, which is computed on
 
     R − 1 − d = 2 s + (R − |q|) + ~|x|
 
-The sign of the result tells which codes are near. If the query has more ones than zeros, the rows where it has a zero
+The sign of the result shows which codes are near. If the query has more ones than zeros, the rows where it has a zero
 are added instead. With t ones of the code among these, d = 2 t + |q| − |x|, and the sum is the complement of the above:
 
     d − R = 2 t + (|q| + 1 − R) + ~|x|
@@ -106,7 +106,7 @@ class SlicedQueries(NamedTuple):
 
 
 def can_be_sliced(words: npt.NDArray[np.uint64]) -> bool:
-    """Tell whether tiles, given as their words, hold whole chunks of 512 codes."""
+    """Return whether tiles, given as their words, hold whole chunks of 512 codes."""
     return bool(words.shape[1] <= _MOST_WORDS)
 
 

@@ -56,7 +56,7 @@ Use = Callable[[slice, npt.NDArray[Any]], None]
 
 
 def are_collected(n_queries: int, words: npt.NDArray[np.uint64], n: int, k: int) -> bool:
-    """Tell whether :func:`collect` is the faster search: with many queries, unless very many candidates are wanted."""
+    """Return whether :func:`collect` is faster, as it is with many queries unless very many candidates are wanted."""
     enough = n_queries >= _FEWEST_QUERIES_PER_CORE * usable_cores() and _most_per_task(k) >= _FEWEST_QUERIES_PER_TASK
     return enough and n < _MOST_CODES and can_be_sliced(words)
 
@@ -126,7 +126,7 @@ def _collect(
 ) -> None:  # fmt: skip
     """Write the ``k`` nearest of the codes below the radius of each query to the front of ``positions``.
 
-    ``counts`` tells how many there are if they are fewer. ``memory`` is space for the bitmap of a tile, for the
+    If there are fewer, ``counts`` has their number. ``memory`` is space for the bitmap of a tile, for the
     distances of the positions and for a table of their counts. Distances are computed at once, while the tile is in
     the nearest cache, where it stays for all queries.
     """
@@ -197,7 +197,7 @@ def _radius_estimates(
     n_levels: int,
     k: int,
 ) -> npt.NDArray[np.int64]:
-    """Radius for each query that leaves a few more than ``k`` codes; ``n_levels`` if the base is too small to tell."""
+    """Radius for each query that leaves a few more than ``k`` codes; ``n_levels`` for a base that is too small."""
     radii = np.full(len(sliced.rows), n_levels, dtype=np.int64)
     chunks, rank = _sample_size(n, k, _capacity(k) // 2)
     if chunks:

@@ -60,7 +60,7 @@ def write_tiles(rows: Any, tiles: Any, first: int) -> None:
 
 
 def tile_distances(words: Any, t: int, queries: Any, planes: Any, q: int, sums: Any, lanes: Any, radius: int) -> bool:
-    """Write the distances of query ``q`` to the codes of tile ``t``; tell whether any may be below ``radius``.
+    """Write the distances of query ``q`` to the codes of tile ``t``; report whether any may be below ``radius``.
 
     ``sums`` and ``lanes`` are the same memory, as 64-bit words and as single distances. ``planes`` is None for the
     Hamming distance.
@@ -221,7 +221,7 @@ def _near_bytes(sums: Any, lanes: Any, tile_lanes: int, radius: int, near: Any) 
     use_wide_registers()
     groups = near.shape[0]
     limit = np.uint64(radius) * _BYTES
-    unknown = _ALL if radius > 128 else _ZERO  # the high bits tell nothing
+    unknown = _ALL if radius > 128 else _ZERO  # the high bits show nothing
     for g in range(groups):
         bits = unknown
         for s in range(8):

@@ -48,7 +48,7 @@ _FEATURES = {  # of CPUs that NUMBA_CPU_NAME may name, as far as the kernels ask
 
 
 def machine_has(feature: str) -> bool:
-    """Tell whether the machine that code is compiled for has a CPU feature of LLVM's list, such as ``avx512f``."""
+    """Return whether the machine that code is compiled for has a CPU feature of LLVM's list, such as ``avx512f``."""
     settings: Any = numba.config
     if settings.CPU_NAME or settings.CPU_FEATURES:  # another machine than this one
         given = (settings.CPU_FEATURES or "").split(",")

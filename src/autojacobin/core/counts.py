@@ -1,0 +1,34 @@
+"""Check integers that come from the caller."""
+
+from __future__ import annotations
+
+import operator
+from typing import SupportsIndex
+
+import numpy as np
+
+from autojacobin.errors import DataError, DataTypeError
+
+__all__ = ["as_count"]
+
+
+def as_count(name: str, value: SupportsIndex, most: int | None = None, what: str = "", *, least: int = 1) -> int:
+    """Convert ``value`` to an int from ``least`` to ``most``; booleans are refused.
+
+    Messages call the value ``name``, and explain ``most`` by ``what``.
+
+    Examples
+    --------
+    >>> from autojacobin.core.counts import as_count
+    >>> as_count("k", 12, 10, "the size of the base")
+    Traceback (most recent call last):
+    autojacobin.errors.DataError: k must be an integer from 1 to 10, the size of the base, got 12
+    """
+    limits = f"of at least {least}" if most is None else f"from {least} to {most}" + (f", {what}" if what else "")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise DataTypeError(f"{name} must be an integer {limits}, got {value!r}") from None
+    if isinstance(value, bool | np.bool_) or number < least or (most is not None and number > most):
+        raise DataError(f"{name} must be an integer {limits}, got {value!r}")
+    return number
