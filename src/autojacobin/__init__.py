@@ -16,6 +16,7 @@ from autojacobin.errors import (
 from autojacobin.hashers import (
     ITQ,
     LSH,
+    SGH,
     AutoBin,
     AutoJacoBin,
     BinaryAutoencoder,
@@ -25,8 +26,10 @@ from autojacobin.hashers import (
     NOKMeans,
     OKMeans,
     PartitionedAutoencoder,
+    PCARotation,
     Sign,
     SpectralHashing,
+    SphericalHashing,
     load,
     register,
 )
@@ -39,6 +42,7 @@ __version__ = _version("autojacobin")
 __all__ = [
     "ITQ",
     "LSH",
+    "SGH",
     "AutoBin",
     "AutoJacoBin",
     "AutoJacobinError",
@@ -56,9 +60,11 @@ __all__ = [
     "NOKMeans",
     "NotFittedError",
     "OKMeans",
+    "PCARotation",
     "PartitionedAutoencoder",
     "Sign",
     "SpectralHashing",
+    "SphericalHashing",
     "StorageError",
     "__version__",
     "load",
