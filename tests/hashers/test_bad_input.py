@@ -10,9 +10,7 @@ from autojacobin.errors import DataTypeError
 from tests.hashers.methods import LEARNED, METHODS, ONE_POINT, digits, fitted
 
 methods = pytest.mark.parametrize("name", METHODS)
-few_points = pytest.mark.filterwarnings(
-    "ignore:(tangent spaces were to be estimated|.* learns):UserWarning"
-)
+few_points = pytest.mark.filterwarnings("ignore:(tangent spaces were to be estimated|.* learns):UserWarning")
 
 
 def with_entry(value, row=7, column=3):
