@@ -130,7 +130,7 @@ class PCARotation(ITQ):
     """PCA, then a random rotation: where ITQ starts.
 
     The principal directions carry very different amounts of variance, but each of them gets one bit. A random rotation
-    spreads the variance over all bits, which alone is often worth more than what ITQ learns after it.
+    spreads the variance over all bits.
 
     Parameters
     ----------
