@@ -1,4 +1,4 @@
-"""Quality of the codes: m-Recall of all ten methods and of Sign on every available set, five seeds, mean and spread.
+"""Quality of the codes: m-Recall of all methods of signs on every available set, five seeds, mean and spread.
 
     python benchmarks/quality.py --data DIR --json quality.json     # hours on two cores
     python benchmarks/quality.py --quick                            # minutes: photos, 64 bits, two seeds
@@ -22,13 +22,13 @@ import numpy as np
 from autojacobin import AutoJacoBin
 from autojacobin.datasets import load_set
 from autojacobin.evaluation import ground_truth, m_recall
-from autojacobin.reproduction.settings import COMPARED, VARIANTS, make_hasher
+from autojacobin.reproduction.settings import every_method, make_hasher
 from autojacobin.search.distances import distances_of
 
 KS = (1, 10, 100)
 OURS, PUBLISHED, SEARCHED = "Auto-JacoBin", "Auto-JacoBin as published", "BinaryAutoencoder"
 NAMES = {"hamming": "symmetric"}  # of distances in the results
-METHODS = {name: name for name in (*COMPARED, *VARIANTS, "Sign") if name != "AutoJacoBin"}
+METHODS = {name: name for name in every_method() if not name.startswith("AutoJacoBin")}
 MOST_VALUES = 10_000 * 128  # training points × dimensions: sets of more dimensions take fewer points
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from autojacobin.hashers import (
         ITQ,
         LSH,
+        SGH,
         AutoBin,
         AutoJacoBin,
         BinaryAutoencoder,
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
         NOKMeans,
         OKMeans,
         PartitionedAutoencoder,
+        PCARotation,
         Sign,
         SpectralHashing,
+        SphericalHashing,
         load,
         register,
     )
@@ -40,6 +43,7 @@ __version__ = _version("autojacobin")
 __all__ = [
     "ITQ",
     "LSH",
+    "SGH",
     "AutoBin",
     "AutoJacoBin",
     "AutoJacobinError",
@@ -57,9 +61,11 @@ __all__ = [
     "NOKMeans",
     "NotFittedError",
     "OKMeans",
+    "PCARotation",
     "PartitionedAutoencoder",
     "Sign",
     "SpectralHashing",
+    "SphericalHashing",
     "StorageError",
     "__version__",
     "load",

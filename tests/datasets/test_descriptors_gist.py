@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin.datasets.descriptors import even_out, gabor_magnitudes, gabor_transfer, gist
+from autojacobin import DataError
+from autojacobin.datasets.descriptors import ORDERS, even_out, gabor_magnitudes, gabor_transfer, gist
 
 N_ORIENTATIONS = (8, 8, 4)
 FILTERS = [(scale, j, n) for scale, n in enumerate(N_ORIENTATIONS) for j in range(n)]
@@ -153,3 +154,46 @@ def test_brighter_light_changes_little():
 def test_the_shared_filters_cannot_be_changed():
     with pytest.raises(ValueError, match="read-only"):
         gabor_transfer(192)[0, 0, 0] = 1
+
+
+def in_the_order_of_lmgist(picture):
+    """Filters at t + πj/n, means of blocks as MATLAB stores a matrix, one colour after the other."""
+    side = 128 + 2 * 32
+    f = np.fft.fftfreq(side)
+    fx, fy = np.meshgrid(f, f)
+    directed = (np.hypot(fx, fy) > 0) & (np.abs(fx) < 0.5) & (np.abs(fy) < 0.5)
+    numbers = []
+    for colour in even_out(np.moveaxis(picture.astype(np.float64), 2, 0)):
+        spectrum = np.fft.fft2(np.pad(colour, 32, mode="symmetric"))
+        for scale, j, n in FILTERS:
+            t = np.arctan2(fy, fx) + np.pi / n * j
+            t = np.where(t > np.pi, t - 2 * np.pi, t)
+            radial = (np.hypot(fx, fy) / (0.3 / 1.85**scale) - 1) ** 2
+            transfer = directed * np.exp(-10 * 0.35 * radial - 2 * (16 * n**2 / 32**2) * np.pi * t**2)
+            response = np.abs(np.fft.ifft2(spectrum * transfer))[32:-32, 32:-32]
+            means = np.array(
+                [[response[32 * y : 32 * y + 32, 32 * x : 32 * x + 32].mean() for x in range(4)] for y in range(4)]
+            )
+            numbers.extend(means.ravel(order="F"))
+    return np.array(numbers)
+
+
+@pytest.mark.parametrize("order", ["lear", "lmgist"])
+def test_the_order_of_other_programs(order):
+    picture = smooth_picture()
+    expected = in_the_order_of_lmgist(picture)
+    assert np.allclose(gist(picture, order=order), expected, atol=1e-5 * expected.max())
+    assert not np.allclose(gist(picture), expected, atol=0.1 * expected.max())
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_order_is_a_permutation_that_undoes_itself(order):
+    vector = gist(noise(128))
+    assert np.array_equal(np.sort(ORDERS[order]), np.arange(960))
+    assert np.array_equal(gist(noise(128), order=order)[ORDERS[order]], vector)
+
+
+@pytest.mark.parametrize("order", ["LEAR", "", None, 3])
+def test_another_order_is_refused(order):
+    with pytest.raises(DataError, match="order must be one of rows, lear, lmgist, got "):
+        gist(noise(128), order=order)

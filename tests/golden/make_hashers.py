@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 from autojacobin import (
     ITQ,
     LSH,
+    SGH,
     AutoBin,
     AutoJacoBin,
     BinaryAutoencoder,
@@ -23,8 +24,10 @@ from autojacobin import (
     NOKMeans,
     OKMeans,
     PartitionedAutoencoder,
+    PCARotation,
     Sign,
     SpectralHashing,
+    SphericalHashing,
 )  # fmt: skip
 from autojacobin.hashers.persistence import FORMAT_VERSION
 
@@ -47,6 +50,9 @@ def main() -> None:
         BinaryAutoencoder(12, random_state=0),
         PartitionedAutoencoder(12, n_lists=4, random_state=0),
         Sign(12, centred=True, rotate=True, random_state=18),
+        PCARotation(12, random_state=2),
+        SphericalHashing(12, random_state=10),
+        SGH(12, random_state=0),
     ]
     missing = [hasher.fit(X) for hasher in hashers if not path_of(hasher).exists()]
     if not (FOLDER / "vectors.npy").exists():

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 from sklearn.datasets import load_digits
 
-from autojacobin.hashers import methods
+from autojacobin.hashers import LinearHasher, methods
 
 CHOSEN = "AutoJacoBin (chosen)"  # has tests of its own
 FEWER = {"AutoJacoBin": {"n_neighbors": 40}, "AutoBin2": {"n_epochs": 20}}
@@ -19,7 +19,7 @@ METHODS = {method.name: maker(method) for method in methods() if method.name != 
 ONE_POINT = ["LSH", "Sign"]  # learn at most a mean
 LEARNED = [name for name in METHODS if name not in ONE_POINT]
 AUTO_ENCODERS = ["AutoJacoBin", "AutoBin1", "AutoBin2", "DAutoBin", "CAutoBin"]
-LINEAR = [name for name in METHODS if name not in ("SpectralHashing", "BinaryAutoencoder", "PartitionedAutoencoder")]
+LINEAR = [name for name in METHODS if isinstance(METHODS[name](), LinearHasher)]
 
 
 @cache

@@ -9,7 +9,7 @@ from autojacobin.errors import DataTypeError
 from tests.hashers.methods import AUTO_ENCODERS, METHODS, digits, fitted
 from tests.hashers.test_persistence import GOLDEN
 
-WITHOUT = ["LSH", "SpectralHashing", "Sign"]
+WITHOUT = ["LSH", "SpectralHashing", "Sign", "SphericalHashing", "SGH"]
 DECODERS = [name for name in METHODS if name not in WITHOUT]
 decoders = pytest.mark.parametrize("name", DECODERS)
 auto_encoders = pytest.mark.parametrize("name", AUTO_ENCODERS)

@@ -7,7 +7,7 @@ from autojacobin.hashers import Sign, methods
 
 # The checks use data of one to ten features, fewer than a useful code has bits, and fewer points than
 # Auto-JacoBin would like as neighbours, which it says in a warning.
-BITS = {"LSH": 8, "SpectralHashing": 8, "ITQ": 2, "OKMeans": 2, "Sign": None}
+BITS = {"LSH": 8, "SpectralHashing": 8, "ITQ": 2, "OKMeans": 2, "PCARotation": 2, "Sign": None}
 HASHERS = [method.make(BITS.get(method.name, 3)) for method in methods()]
 HASHERS += [Sign(8, centred=True, rotate=True)]
 

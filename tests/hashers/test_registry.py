@@ -21,6 +21,8 @@ from autojacobin.reproduction.settings import EVERY, every_method, make_hasher
 from tests.hashers.methods import digits
 from tests.reproduction.small import small_set
 
+OTHERS = ("Sign", "PCARotation", "SphericalHashing", "SGH")  # compared by their bits, but not in the paper
+
 
 class Quantiles(LinearHasher):
     """Bit j says whether feature j, modulo the number of features, is above one of its quantiles."""
@@ -55,7 +57,8 @@ def registered():
 
 def test_the_library_registers_its_own_methods():
     names = [method.name for method in methods()]
-    assert sorted(names) == sorted([*EVERY, "BinaryAutoencoder", "PartitionedAutoencoder", "Sign"])
+    beyond = ["BinaryAutoencoder", "PartitionedAutoencoder", *OTHERS]
+    assert sorted(names) == sorted([*EVERY, *beyond])
     assert {method.hasher.__name__ for method in methods()} | {"Hasher", "Index"} <= set(autojacobin.__all__)
     published = find_method("AutoJacoBin").make(16, seed=3).get_params()
     assert published == autojacobin.AutoJacoBin.as_published(16, random_state=3).get_params()
@@ -109,12 +112,12 @@ def test_the_command_line_trains_a_registered_method(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("registered")
 def test_the_reproduction_compares_a_registered_method(tmp_path):
-    assert every_method() == (*EVERY, "Sign", "Quantiles", "Quartiles")
+    assert every_method() == (*EVERY, *OTHERS, "Quantiles", "Quartiles")
     assert make_hasher("Quartiles", 8, 0, {}).get_params() == {"n_bits": 8, "share": 0.25}
     settings = Settings(bits=(8,), ks=(1, 5), depth=50, seeds=1, training_points=200, full_grids=False)
     made = reproduce(small_set(), tmp_path, settings, only=["quality"])
     header, *rows = made.tables["quality"].to_csv().splitlines()
-    assert header.endswith("CAutoBin,Sign,quantiles,Quartiles")
+    assert header.endswith("CAutoBin,Sign,PCA-RR,SpH,SGH,quantiles,Quartiles")
     assert len(rows) == 2
     assert all(0 < float(row.split(",")[-1]) <= 1 for row in rows)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index
+from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index, SphericalHashing
 from autojacobin.search.distances import DISTANCES
 
 
@@ -15,7 +15,7 @@ def test_an_index_re_ranks_many_queries_like_few_and_like_brute_force(distance, 
     rng = np.random.default_rng(1)
     surface = rng.normal(size=(5, 60)) * 30  # so long that distances of many queries are estimated, and of few not
     base, queries = ((rng.normal(size=(n, 5)) @ surface + 128).clip(0, 255).astype(dtype) for n in (12_000, 300))
-    method = BinaryAutoencoder if distance == "decoded" else ITQ
+    method = {"decoded": BinaryAutoencoder, "spherical": SphericalHashing}.get(distance, ITQ)
     hasher = method(24, random_state=0).fit(base[:1000].astype(np.float32))
     index, ids = Index(hasher), rng.permutation(50_000)[:12_000]
     index.add(base, ids)

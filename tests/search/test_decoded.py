@@ -109,3 +109,16 @@ def test_a_subset_and_bad_arguments():
         decoded_topk(terms, Codes.from_bits(np.ones((3, 9))), 1)
     with pytest.raises(DataError, match="LSH has no distance 'decoded'"):
         fitted("LSH").distance_terms(X)
+
+
+@pytest.mark.parametrize("exponent", [-1074, -1070, -1022, -1000, -140, 0, 900])
+def test_the_size_of_weights_does_not_change_the_order(exponent):
+    """Not even of subnormal numbers, of which a fraction has few digits or none."""
+    rng = np.random.default_rng(0)
+    base = Codes.from_bits(rng.integers(0, 2, (300, 40)))
+    whole = rng.integers(-60, 61, (4, 40)).astype(np.float64)
+    found = []
+    for weights in (whole, np.ldexp(whole, exponent)):
+        with np.errstate(over="ignore"):
+            found.append(decoded_topk(DistanceTerms(weights, np.zeros(4), 3), base, 300)[1])
+    assert np.array_equal(found[0], found[1])

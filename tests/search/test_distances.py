@@ -24,7 +24,7 @@ class Signs:
 
 
 def test_every_entry_says_what_it_is():
-    assert tuple(DISTANCES) == ("hamming", "asymmetric", "decoded")
+    assert tuple(DISTANCES) == ("hamming", "asymmetric", "decoded", "spherical")
     assert all(entry.name == name and entry.summary and entry.unit for name, entry in DISTANCES.items())
 
 

@@ -1,4 +1,4 @@
-"""Orthonormal frames: the principal one of a point cloud, random ones, and the nearest one to a matrix."""
+"""Orthonormal frames (the principal one of a point cloud, random ones, the nearest one to a matrix), and distances."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autojacobin.core.arrays import namespace
 
 __all__ = [
     "centre", "coordinates", "corners", "leading_directions", "mean_row", "nearest_frame", "principal_frame",
-    "random_rotation",
+    "random_rotation", "squared_distances",
 ]  # fmt: skip
 
 _ROWS_PER_BLOCK = 2**14
@@ -86,6 +86,16 @@ def nearest_frame(matrix: Any) -> Any:
     xp = namespace(matrix)
     u, _, vt = xp.linalg.svd(matrix, full_matrices=False)
     return u @ vt
+
+
+def squared_distances(X: Any, points: Any) -> Any:
+    """Squared distances ‖x − p‖² of the rows of ``X`` to some points, as a matrix.
+
+    They are differences of squares, so both should be near the origin compared with the distances.
+    """
+    squares = (X * X).sum(axis=1)[:, None] + (points * points).sum(axis=1)
+    squares -= 2 * (X @ points.T)
+    return squares.clip(0)
 
 
 def corners(values: Any) -> Any:

@@ -221,7 +221,7 @@ _ENTRIES = (
     _texmex(
         "gist1m",
         "gist",
-        "ANN_GIST1M: GIST features of photographs",
+        "ANN_GIST1M: GIST features of photographs, by another program than data build --descriptor gist",
         960,
         (500_000, Split(train=10_000, base=1_000_000, queries=1_000)),
         "2.6 GB",

@@ -4,7 +4,7 @@ from autojacobin.hashers.autobin import AutoBin, CAutoBin, DAutoBin
 from autojacobin.hashers.autojacobin import AutoJacoBin
 from autojacobin.hashers.base import Hasher, LinearHasher, check_fitted
 from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
-from autojacobin.hashers.itq import ITQ
+from autojacobin.hashers.itq import ITQ, PCARotation
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
@@ -12,12 +12,15 @@ from autojacobin.hashers.own_codes import OwnCodes
 from autojacobin.hashers.partitioned import PartitionedAutoencoder
 from autojacobin.hashers.persistence import Tensor
 from autojacobin.hashers.registry import Method, find_command, find_method, load, methods, register
+from autojacobin.hashers.sgh import SGH
 from autojacobin.hashers.sign import Sign
 from autojacobin.hashers.spectral import SpectralHashing
+from autojacobin.hashers.spherical import SphericalHashing
 
 __all__ = [
     "ITQ",
     "LSH",
+    "SGH",
     "AutoBin",
     "AutoJacoBin",
     "BinaryAutoencoder",
@@ -29,9 +32,11 @@ __all__ = [
     "NOKMeans",
     "OKMeans",
     "OwnCodes",
+    "PCARotation",
     "PartitionedAutoencoder",
     "Sign",
     "SpectralHashing",
+    "SphericalHashing",
     "Tensor",
     "check_fitted",
     "find_command",

@@ -1,4 +1,4 @@
-"""Iterative quantisation."""
+"""Iterative quantisation, and the random rotation that it starts from."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autojacobin.hashers.base import LinearHasher, warn_caller
 from autojacobin.hashers.parameters import Limit, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 
-__all__ = ["ITQ", "itq_rotation"]
+__all__ = ["ITQ", "PCARotation", "itq_rotation"]
 
 _NUMBERS_PER_TASK = 2**17
 
@@ -96,8 +96,9 @@ class ITQ(LinearHasher):
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         if len(X) <= self.n_bits:
             warn_caller(
-                f"ITQ learns {self.n_bits} directions from {len(X)} training points, which vary in at most "
-                f"{len(X) - 1}, so the other bits carry no information. Pass more training points, or a smaller n_bits"
+                f"{type(self).__name__} learns {self.n_bits} directions from {len(X)} training points, which vary in "
+                f"at most {len(X) - 1}, so the other bits carry no information. Pass more training points, or a "
+                "smaller n_bits"
             )
         mean = mean_row(X)
         self._rotate(X, mean, principal_frame(X, mean, self.n_bits), rng)
@@ -110,15 +111,68 @@ class ITQ(LinearHasher):
         """Learn the rotation of a frame around a mean from the rows of ``X``."""
         self.mean_ = mean
         V = coordinates(X, mean, frame)
-        rotation, self.quantization_error_ = itq_rotation(V, self.n_iter, rng)
+        rotation = self._rotation(V, rng)
         self.weights_ = rotation.T @ frame
         self.scale_ = float(np.abs(V @ rotation).mean())
+
+    def _rotation(self, V: Any, rng: np.random.RandomState) -> Any:
+        rotation, self.quantization_error_ = itq_rotation(V, self.n_iter, rng)
+        return rotation
 
     def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
         return self.weights_, -self.weights_ @ self.mean_
 
     def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         return self.weights_ * self._learned_for_decoding("scale_"), self.mean_
+
+
+class PCARotation(ITQ):
+    """PCA, then a random rotation: where ITQ starts.
+
+    The principal directions carry very different amounts of variance, but each of them gets one bit. A random rotation
+    spreads the variance over all bits.
+
+    Parameters
+    ----------
+    n_bits : int, default=64
+        Length of the codes; at most the number of features.
+    random_state : int, RandomState or None
+        Draws the rotation.
+
+    Attributes
+    ----------
+    weights_ : array of shape (n_bits, n_features)
+        Orthonormal normals of the hyperplanes.
+    mean_ : array of shape (n_features,)
+        Mean of the training data.
+    scale_ : float
+        Half the length of an edge of the cube that codes are decoded to, as in :class:`ITQ`.
+
+    References
+    ----------
+    H. Jégou, M. Douze, C. Schmid and P. Pérez, "Aggregating local descriptors into a compact image representation",
+    CVPR 2010. It is the baseline PCA-RR of Gong and Lazebnik, CVPR 2011.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from autojacobin import PCARotation
+    >>> X = load_digits().data
+    >>> PCARotation(n_bits=32, random_state=0).fit(X).encode(X)
+    Codes(1797 codes of 32 bits)
+    """
+
+    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1), "random_state": Seed()}
+    _tensors: ClassVar[dict[str, Tensor]] = {
+        name: tensor for name, tensor in ITQ._tensors.items() if name != "quantization_error_"
+    }
+
+    def __init__(self, n_bits: int = 64, *, random_state: Any = None) -> None:
+        self.n_bits = n_bits
+        self.random_state = random_state
+
+    def _rotation(self, V: Any, rng: np.random.RandomState) -> Any:
+        return itq_rotation(V, 0, rng)[0]
 
 
 @one_blas_thread()

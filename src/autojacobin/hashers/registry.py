@@ -16,15 +16,17 @@ from autojacobin.hashers.autobin import AutoBin, CAutoBin, DAutoBin
 from autojacobin.hashers.autojacobin import PUBLISHED, AutoJacoBin
 from autojacobin.hashers.base import Hasher
 from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
-from autojacobin.hashers.itq import ITQ
+from autojacobin.hashers.itq import ITQ, PCARotation
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
 from autojacobin.hashers.own_codes import OwnCodes
 from autojacobin.hashers.partitioned import PartitionedAutoencoder
 from autojacobin.hashers.persistence import read_model
+from autojacobin.hashers.sgh import SGH
 from autojacobin.hashers.sign import Sign
 from autojacobin.hashers.spectral import SpectralHashing
+from autojacobin.hashers.spherical import SphericalHashing
 
 __all__ = ["Method", "check_registered", "classes", "find_command", "find_method", "load", "methods", "register"]
 
@@ -239,6 +241,9 @@ register(AutoJacoBin, label="Auto-JacoBin", command="autojacobin-published", par
 register(AutoJacoBin, "AutoJacoBin (chosen)", label="Auto-JacoBin (chosen)", command="autojacobin")
 # Beyond the paper.
 register(Sign)
+register(PCARotation, label="PCA-RR", command="pcarotation")
+register(SphericalHashing, label="SpH", command="spherical")
+register(SGH)
 register(BinaryAutoencoder, label="Binary auto-encoder")
 register(PartitionedAutoencoder, label="Partitioned auto-encoder")
 

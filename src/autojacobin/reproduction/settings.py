@@ -50,7 +50,7 @@ def make_hasher(method: str, bits: int, seed: int, parameters: dict[str, Any]) -
 
 
 def every_method() -> tuple[str, ...]:
-    """Names of all registered methods that are made for the Hamming distance: those of ``EVERY``, then others."""
+    """Names of all registered methods whose bits are signs of projections: those of ``EVERY``, then others."""
     others = (method for method in methods() if method.name not in EVERY)
     return (*EVERY, *(method.name for method in others if method.hasher.codes_are_signs))
 

@@ -8,8 +8,9 @@ if TYPE_CHECKING:
     from autojacobin.search.decoded import decoded_topk
     from autojacobin.search.euclidean import rerank
     from autojacobin.search.hamming import hamming_radius, hamming_topk
+    from autojacobin.search.spherical import spherical_topk
 
-__all__ = ["asymmetric_topk", "decoded_topk", "hamming_radius", "hamming_topk", "rerank"]
+__all__ = ["asymmetric_topk", "decoded_topk", "hamming_radius", "hamming_topk", "rerank", "spherical_topk"]
 
 _MODULES = {
     "asymmetric_topk": "autojacobin.search.asymmetric",
@@ -17,6 +18,7 @@ _MODULES = {
     "hamming_radius": "autojacobin.search.hamming",
     "hamming_topk": "autojacobin.search.hamming",
     "rerank": "autojacobin.search.euclidean",
+    "spherical_topk": "autojacobin.search.spherical",
     "Calibration": "autojacobin.index",  # moved there; programs may know these two by this name
     "Index": "autojacobin.index",
 }

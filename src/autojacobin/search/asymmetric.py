@@ -30,12 +30,12 @@ from autojacobin.search.kernels.selection import smallest
 from autojacobin.search.queries import LARGEST_DISTANCE, Queries
 from autojacobin.search.tiles import code_words, tiles_of
 
-__all__ = ["asymmetric_queries", "asymmetric_topk", "weighted_queries", "weighted_topk"]
+__all__ = ["asymmetric_queries", "asymmetric_topk", "lifted_magnitudes", "weighted_queries", "weighted_topk"]
 
 _LARGEST_WEIGHT = 2**PLANES - 1
 _LONGEST = LARGEST_DISTANCE // _LARGEST_WEIGHT
-_SUBNORMAL_BELOW = 2.0**-1000  # a fifteenth of a smaller number may lose digits, or become zero
-_LIFT = 200  # the power of two that such numbers are multiplied by
+_SUBNORMAL_BELOW = 2.0**-1000  # a fraction of a smaller number may lose digits, or become zero
+_LIFT = 200
 
 
 def asymmetric_queries(projections: Any) -> Queries:
@@ -46,16 +46,25 @@ def asymmetric_queries(projections: Any) -> Queries:
             f"an asymmetric search takes codes of at most {_LONGEST:,} bits, got {values.shape[1]:,}; use shorter "
             "codes, the Hamming distance, or asymmetric_topk with exact=True"
         )
-    magnitudes = np.abs(np.asarray(values, dtype=np.float64))
-    scales = magnitudes.max(axis=1) / _LARGEST_WEIGHT
-    steps = np.where(scales > 0, scales, 1.0)
-    tiny = np.flatnonzero(scales < _SUBNORMAL_BELOW)
-    if len(tiny):
-        magnitudes[tiny] = np.ldexp(magnitudes[tiny], _LIFT)
-        largest = magnitudes[tiny].max(axis=1)
-        steps[tiny] = np.where(largest > 0, largest / _LARGEST_WEIGHT, 1.0)
+    magnitudes, lifts = lifted_magnitudes(values)
+    largest = magnitudes.max(axis=1)
+    steps = np.where(largest > 0, largest / _LARGEST_WEIGHT, 1.0)
+    scales = np.where(largest > 0, np.ldexp(steps, -lifts), 0.0)
     weights = np.rint(magnitudes / steps[:, None]).astype(np.uint8)
     return weighted_queries(values >= 0, weights, PLANES, _LARGEST_WEIGHT * values.shape[1], scales)
+
+
+def lifted_magnitudes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Give |values| in double precision, with rows of subnormal numbers times 2^lift, and the lift of each row.
+
+    A fraction of a subnormal number has few digits or none, and whole weights made with it would be wrong.
+    """
+    magnitudes = np.abs(np.asarray(values, dtype=np.float64))
+    lifts = np.where(magnitudes.max(axis=1) < _SUBNORMAL_BELOW, _LIFT, 0)
+    tiny = np.flatnonzero(lifts)
+    if len(tiny):
+        magnitudes[tiny] = np.ldexp(magnitudes[tiny], _LIFT)
+    return magnitudes, lifts
 
 
 def weighted_queries(

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.search.asymmetric import weighted_queries, weighted_topk
+from autojacobin.search.asymmetric import lifted_magnitudes, weighted_queries, weighted_topk
 from autojacobin.search.distances import DistanceTerms
 from autojacobin.search.queries import LARGEST_DISTANCE, Queries
 
@@ -45,13 +45,14 @@ def decoded_queries(terms: DistanceTerms) -> Queries:
         )
     wanted = _LARGEST_OF_SHORT_CODES if n_bits <= _SHORT else _LARGEST_WEIGHT
     largest = min(wanted, (LARGEST_DISTANCE - _LARGEST_LEVEL_SUM) // n_bits)
-    magnitudes = np.abs(weights.astype(np.float64))
+    magnitudes, lifts = lifted_magnitudes(weights)
     units = np.maximum(
         magnitudes[:, :n_bits].max(axis=1) / largest,
         magnitudes[:, n_bits:].max(axis=1, initial=0.0) / _LARGEST_OF_LEVELS,
     )
     units[units == 0] = 1.0
     whole = np.rint(magnitudes / units[:, None])
+    units = np.ldexp(units, -lifts)
     return weighted_queries(
         weights >= 0,
         whole.astype(np.uint8),

@@ -143,6 +143,18 @@ def _decoded_topk(terms: DistanceTerms, base: Codes, k: int) -> tuple[Any, Any]:
     return decoded_topk(terms, base, k)
 
 
+def _spherical_queries(codes: Codes) -> Queries:
+    from autojacobin.search.spherical import spherical_queries
+
+    return spherical_queries(codes)
+
+
+def _spherical_topk(codes: Codes, base: Codes, k: int) -> tuple[Any, Any]:
+    from autojacobin.search.spherical import spherical_topk
+
+    return spherical_topk(codes, base, k)
+
+
 _TABLE = (
     CodeDistance(
         name="hamming",
@@ -167,6 +179,14 @@ _TABLE = (
         encode=_distance_terms,
         prepare=_decoded_queries,
         topk=_decoded_topk,
+    ),
+    CodeDistance(
+        name="spherical",
+        summary="by the bits that differ and the ones that are shared, for codes of spherical hashing",
+        unit="the number of bits that differ, divided by the number of ones that both codes have",
+        encode=_encode,
+        prepare=_spherical_queries,
+        topk=_spherical_topk,
     ),
 )
 

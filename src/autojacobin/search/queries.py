@@ -9,10 +9,26 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LARGEST_DISTANCE", "CodeStore", "Queries"]
+__all__ = ["LARGEST_DISTANCE", "CodeStore", "Levels", "Queries"]
 
 LARGEST_DISTANCE = 2**15 - 1  # the kernels keep a distance in 15 bits
 _NO_PLANES = np.empty((0, 0, 0), dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Distances that depend on how many bits of two codes differ and how many ones they share, and on nothing else.
+
+    Attributes
+    ----------
+    table : array of float32, shape (n_bits + 1, n_bits + 1)
+        ``table[differing, shared]`` is the rank of a distance among all that codes of this length can have.
+    values : array of float32, shape (n_levels,)
+        The distance of each rank, in ascending order.
+    """
+
+    table: npt.NDArray[np.float32]
+    values: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -20,7 +36,7 @@ class Queries:
     """Queries as the kernels take them: a code each, and a weight for each bit.
 
     The distance of a query to a code is the sum of the weights of the bits in which they differ. Weights are whole
-    numbers; ``scales`` turns the sums into real distances.
+    numbers; ``scales`` turns the sums into real distances. With ``levels``, the whole numbers are ranks of distances.
 
     Attributes
     ----------
@@ -35,6 +51,8 @@ class Queries:
         The real distance that a weight of 1 stands for. If there are none, whole numbers are the distances.
     constants : array of float64, shape (n_queries,), optional
         What is added to the real distances of a query.
+    levels : Levels, optional
+        For a distance that is no weighted sum: its rank by the numbers of bits that differ and that are shared.
     """
 
     words: npt.NDArray[np.uint64]
@@ -42,13 +60,14 @@ class Queries:
     planes: npt.NDArray[np.uint64] = field(default_factory=lambda: _NO_PLANES)
     scales: npt.NDArray[np.float64] | None = None
     constants: npt.NDArray[np.float64] | None = None
+    levels: Levels | None = None
 
     def __len__(self) -> int:
         return len(self.words)
 
     def __getitem__(self, rows: slice) -> Queries:
         scales, constants = (None if part is None else part[rows] for part in (self.scales, self.constants))
-        return Queries(self.words[rows], self.n_levels, self.planes[rows], scales, constants)
+        return Queries(self.words[rows], self.n_levels, self.planes[rows], scales, constants, self.levels)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Queries]) -> Queries:
@@ -63,6 +82,7 @@ class Queries:
             np.concatenate([part.planes for part in parts]),
             np.concatenate(scales) if scales else None,
             np.concatenate(constants) if constants else None,
+            parts[0].levels,
         )
 
     def real(self, distances: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
@@ -70,6 +90,8 @@ class Queries:
 
         Scale and constant are one number for each query, so the order does not change.
         """
+        if self.levels is not None:
+            return self.levels.values[distances]
         if self.scales is None:
             return distances
         real = distances * self.scales[:, np.newaxis]

@@ -23,6 +23,7 @@ from autojacobin.codes import Codes
 from autojacobin.search.kernels.candidates import Use, are_collected, collect
 from autojacobin.search.kernels.popcount import write_tiles
 from autojacobin.search.kernels.scan import ALL_ALLOWED, topk
+from autojacobin.search.kernels.spherical import lowest_levels
 from autojacobin.search.queries import Queries
 
 __all__ = ["Tiles", "code_words", "codes_per_tile", "lanes_for", "n_words", "shape_of", "tiles_of"]
@@ -101,6 +102,8 @@ class Tiles:
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Find the ``k`` nearest codes; see :meth:`autojacobin.search.queries.CodeStore.nearest`."""
         bitmap = ALL_ALLOWED if allowed is None else allowed
+        if queries.levels is not None:
+            return lowest_levels(self.words, self.n, queries.words, queries.levels.table, k, bitmap)
         return topk(self.words, self.n, queries.words, queries.planes, queries.n_levels, k, bitmap)
 
     def collects(self, n_queries: int, k: int) -> bool:
@@ -112,6 +115,9 @@ class Tiles:
 
         ``use`` is called on several threads. At least ``k`` codes must be allowed.
         """
+        if queries.levels is not None:
+            use(slice(0, len(queries)), self.nearest(queries, k, allowed)[1])
+            return
         bitmap = ALL_ALLOWED if allowed is None else allowed
         collect(self.words, self.n, queries.words, queries.planes, queries.n_levels, k, use, bitmap)
 

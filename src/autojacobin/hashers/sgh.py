@@ -1,0 +1,168 @@
+"""Scalable graph hashing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from autojacobin.core.linear_algebra import corners, mean_row, squared_distances
+from autojacobin.core.parallel import one_blas_thread
+from autojacobin.hashers.base import Hasher
+from autojacobin.hashers.parameters import Limit, Seed, Whole
+from autojacobin.hashers.persistence import Tensor
+
+__all__ = ["SGH"]
+
+_RIDGE = 1e-6  # of the mean eigenvalue
+
+
+class SGH(Hasher):
+    """Scalable graph hashing: inner products of codes follow the similarity of all pairs of points.
+
+    With x centred and divided by the largest norm, the similarity of two points is
+
+        S_ij = 2 exp(−‖x_i − x_j‖² / 2) − 1   ≈   p(x_i)·q(x_j),
+
+    where exp(x_i·x_j) is replaced by the line (e − 1/e)/2 x_i·x_j + (e + 1/e)/2, which makes S a product of two thin
+    matrices that never has to be written out. The bits are signs of functions of a kernel,
+
+        k_j(x) = exp(−‖x − a_j‖² / 2δ) − its mean over the training points,     bits = sign(W k(x)),
+
+    with a_j some of the training points and δ the mean of ‖x − a_j‖². With K the kernel of the training points and B
+    their bits, W minimises ‖n_bits S − BB'‖² bit by bit: w solves
+
+        K' R K w = λ (K'K + γ I) w     for the largest λ,
+
+    where R is what the bits so far leave of n_bits S. A second round learns each bit once more, given all others, in
+    random order.
+
+    Parameters
+    ----------
+    n_bits : int, default=64
+        Length of the codes; may exceed the number of features.
+    n_anchors : int, default=300
+        Number of points a_j, or all training points where they are fewer.
+    random_state : int, RandomState or None
+        Draws the points a_j and the order of the second round.
+
+    Attributes
+    ----------
+    mean_ : array of shape (n_features,)
+        Mean of the training data.
+    anchors_ : array of shape (n_anchors, n_features)
+        The points a_j, centred and divided by ``scale_``.
+    scale_ : float
+        Largest norm of a centred training point.
+    width_ : float
+        δ.
+    kernel_mean_ : array of shape (n_anchors,)
+        Mean of the kernel over the training points.
+    weights_ : array of shape (n_bits, n_anchors)
+        W.
+
+    References
+    ----------
+    Q.-Y. Jiang and W.-J. Li, "Scalable graph hashing with feature transformation", IJCAI 2015.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from autojacobin import SGH
+    >>> X = load_digits().data
+    >>> SGH(n_bits=32, random_state=0).fit(X).encode(X)
+    Codes(1797 codes of 32 bits)
+    """
+
+    mean_: npt.NDArray[Any]
+    anchors_: npt.NDArray[Any]
+    scale_: float
+    width_: float
+    kernel_mean_: npt.NDArray[Any]
+    weights_: npt.NDArray[Any]
+
+    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1), "n_anchors": Whole(1), "random_state": Seed()}
+    _tensors: ClassVar[dict[str, Tensor]] = {
+        "mean_": Tensor("f", ("n_features",)),
+        "anchors_": Tensor("f", ("anchors", "n_features")),
+        "scale_": Tensor("f"),
+        "width_": Tensor("f"),
+        "kernel_mean_": Tensor("f", ("anchors",)),
+        "weights_": Tensor("f", ("n_bits", "anchors")),
+    }
+
+    def __init__(self, n_bits: int = 64, *, n_anchors: int = 300, random_state: Any = None) -> None:
+        self.n_bits = n_bits
+        self.n_anchors = n_anchors
+        self.random_state = random_state
+
+    @one_blas_thread()
+    def _fit(self, X: Any, rng: np.random.RandomState) -> None:
+        self.mean_ = mean_row(X)
+        points = X.astype(np.float64) - self.mean_
+        self.scale_ = float(np.linalg.norm(points, axis=1).max())
+        points /= self.scale_
+        anchors = points[rng.permutation(len(points))[: self.n_anchors]]
+        squares = squared_distances(points, anchors)
+        self.width_ = float(squares.mean())
+        K = np.exp(squares / (-2 * self.width_))
+        kernel_mean = K.mean(axis=0)
+        K -= kernel_mean
+        W = _learn_bits(K, *similarity_factors(points), self.n_bits, rng)
+        self.anchors_, self.kernel_mean_, self.weights_ = (part.astype(X.dtype) for part in (anchors, kernel_mean, W))
+
+    def _check_learned(self) -> None:
+        parts = (self.mean_, self.anchors_, self.kernel_mean_, self.weights_)
+        if len({part.dtype for part in parts}) > 1 or not all(np.isfinite(part).all() for part in parts):
+            raise ValueError("anchors and weights that are not finite, or not of one type")
+        if not (math.isfinite(1 / self.scale_) and self.scale_ > 0 and self.width_ > 0):
+            raise ValueError(f"a scale of {self.scale_} and a width of {self.width_}, expected numbers above 0")
+
+    def _projector(self, xp: Any) -> Callable[[Any], Any]:
+        parts = (self.mean_, self.anchors_, self.kernel_mean_, self.weights_)
+        mean, anchors, kernel_mean, weights = (xp.asarray(part, dtype=xp.float64) for part in parts)
+
+        def project(X: Any) -> Any:
+            # in double precision: the weights are large, and their products with the kernel cancel
+            squares = squared_distances((X - mean) / self.scale_, anchors)
+            kernel = xp.exp(squares / (-2 * self.width_)) - kernel_mean
+            # the kernel of an infinite vector is zero; this term makes NaN of it, so that it is noticed
+            return (kernel @ weights.T + 0 * squares[:, :1]).astype(xp.result_type(X, self.weights_))
+
+        return project
+
+
+def similarity_factors(points: Any) -> tuple[Any, Any]:
+    """Give P and Q, shape (n, D + 2), such that P Q' approximates 2 exp(−‖x − y‖² / 2) − 1 for norms of at most 1."""
+    heights = np.exp(-(points * points).sum(axis=1, keepdims=True) / 2)
+    slope, middle = math.sqrt(math.e - 1 / math.e), math.sqrt(math.e + 1 / math.e)
+    common = [slope * heights * points, middle * heights]
+    ones = np.ones_like(heights)
+    return np.hstack([*common, ones]), np.hstack([*common, -ones])
+
+
+def _learn_bits(K: Any, P: Any, Q: Any, n_bits: int, rng: np.random.RandomState) -> Any:
+    """Give W, shape (n_bits, m), one bit after the other, and then each once more.
+
+    With K'K + γ I = L L' the generalised problem is an ordinary one in v = L'w, for L⁻¹ K' R K L⁻ᵀ. A bit b of the
+    training points changes R by −bb', and so this matrix by −uu' with u = L⁻¹ K'b.
+    """
+    Z = K.T @ K
+    ridge = _RIDGE * np.trace(Z) / len(Z)
+    L = np.linalg.cholesky(Z + ridge * np.eye(len(Z)))
+    whitened = scipy.linalg.solve_triangular(L, K.T, lower=True)  # L⁻¹ K'
+    rest = n_bits * (whitened @ P) @ (whitened @ Q).T
+    rest = (rest + rest.T) / 2
+    V, changes = np.zeros((n_bits, len(Z))), np.zeros((n_bits, len(Z)))
+    for bit in (*range(n_bits), *rng.permutation(n_bits)):
+        rest += np.outer(changes[bit], changes[bit])  # zero in the first round
+        last = len(Z) - 1
+        v = scipy.linalg.eigh(rest, subset_by_index=[last, last])[1][:, 0]
+        V[bit] = v if v[np.abs(v).argmax()] > 0 else -v
+        changes[bit] = whitened @ corners(V[bit] @ whitened)
+        rest -= np.outer(changes[bit], changes[bit])
+    return scipy.linalg.solve_triangular(L, V.T, lower=True, trans="T").T
