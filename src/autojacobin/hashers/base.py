@@ -108,8 +108,8 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     @property
     def score_distance(self) -> str:
-        """The distance by which :meth:`score` and the paper's measures order codes: Hamming, if the bits are signs."""
-        return "hamming" if self.codes_are_signs else self.distances[0]
+        """The distance by which :meth:`score` and the paper's measures order codes: the best that is not asymmetric."""
+        return next(name for name in self.distances if name != "asymmetric")
 
     def fit(
         self,
