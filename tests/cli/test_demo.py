@@ -101,7 +101,7 @@ def test_the_searches_that_are_printed_are_in_the_report_too(made):
 def test_the_printed_m_recalls_are_those_of_the_report(made):
     printed, folder = made
     trials = json.loads((folder / "results.json").read_text(encoding="utf-8"))["trials"]
-    assert len(trials) == 13
+    assert len(trials) == 16
     for label, method, kind in (
         ("ITQ", "ITQ", "m_recall"),
         ("Auto-JacoBin (chosen)", "AutoJacoBin (chosen)", "m_recall"),

@@ -43,7 +43,8 @@ def test_every_method_is_trained_by_its_name(done, method, folder):
     options = [part for setting in given for part in ("--set", setting)]
     done("train", "few.npy", "m.safetensors", "-m", method, "-b", 4, "--seed", 3, "-q", *options)
     learned = autojacobin.load("m.safetensors")
-    names = {"autojacobin-published": "autojacobin", "autobin2": "autobin", "spectral": "spectralhashing"}
+    names = {"autojacobin-published": "autojacobin", "autobin2": "autobin"}
+    names |= {"spectral": "spectralhashing", "spherical": "sphericalhashing"}
     assert type(learned).__name__.lower() == names.get(method, method)
     assert learned.n_bits == 4
     assert getattr(learned, "random_state", 3) == 3

@@ -141,7 +141,7 @@ def test_columns_longer_than_sqlite_vec_has_them(tmp_path, n_bits, n_features, n
 
 def test_files_that_are_no_database(tmp_path):
     (tmp_path / "text.db").write_text("no database, but a text of some length " * 50)
-    with pytest.raises(StorageError, match=r"failed to open .*not a database; give the path of a SQLite database"):
+    with pytest.raises(StorageError, match=r"failed to open .*not a database; give the path of an intact SQLite"):
         SQLite(tmp_path / "text.db", "codes", 64)
     with pytest.raises(StorageError, match="failed to open .*check that the folder exists"):
         SQLite(tmp_path / "nowhere" / "my.db", "codes", 64)

@@ -61,9 +61,11 @@ def test_the_table_is_what_the_index_finds(address, index, vectors):
         assert page.locator("#index option").all_inner_texts() == ["digits", "two"]
         page.wait_for_selector("#found[aria-busy=false] tbody tr")  # one is answered from the start
         assert page.inner_text("#found-title") == "The 10 neighbours of vector 0 that the index finds"
+        page.check("#distance-hamming")
         page.fill("#id", str(ID))
         page.press("#id", "Enter")
         page.wait_for_selector(f"#found-title:has-text('vector {ID}')")
+        page.wait_for_selector("#found[aria-busy=false]")
         assert page.locator("#found thead th").all_inner_texts()[3:5] == ["Euclidean distance", "Hamming distance"]
         page.focus("#candidates")
         page.keyboard.press("Home")  # 10

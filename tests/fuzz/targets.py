@@ -135,7 +135,7 @@ def _read_model(content: bytes, folder: Path) -> None:
         assert np.isfinite(model.project(X)).all()
     except DataError as error:  # finite weights that are large may take any vector out of the range of float32
         assert "too large to project" in str(error)
-    model.save(folder / "again.safetensors")
+    model.save(folder / "again.safetensors", overwrite=True)
     assert autojacobin.load(folder / "again.safetensors").get_params() == model.get_params()
     assert getattr(model, "chosen_", {}) is not None
 

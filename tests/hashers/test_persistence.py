@@ -24,7 +24,7 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 
 def saved(name, folder):
     path = folder / "model.safetensors"
-    fitted(name).save(path)
+    fitted(name).save(path, overwrite=True)
     return path
 
 
@@ -386,7 +386,7 @@ def test_a_failed_save_leaves_the_old_model(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.replace", torn)
     with pytest.raises(OSError, match="Input/output"):
-        fitted("LSH").save(path)
+        fitted("LSH").save(path, overwrite=True)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 

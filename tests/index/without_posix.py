@@ -124,7 +124,7 @@ def work(folder):
     rows = rng.normal(size=(3_000, 32)).astype(np.float32)
     hasher = LSH(64, random_state=0).fit(rows)
     for _ in range(2):  # the second replaces the first
-        hasher.save(folder / "model.safetensors")
+        hasher.save(folder / "model.safetensors", overwrite=True)
     hasher = load(folder / "model.safetensors")
     path = folder / "index"
     with Index.create(path, hasher) as index, Index.open(path) as reader:

@@ -240,9 +240,11 @@ def _about(
 
 
 def _common_distances(retrieved: dict[str, dict[int, Retrieved]]) -> dict[str, str]:
-    """Give the distances that all methods know, and their summaries; the default of the first method comes first."""
+    """Give the distances that all methods know, and their summaries; the best that compares codes comes first."""
     results = [result for lengths in retrieved.values() for result in lengths.values()]
-    return {name: DISTANCES[name].summary for name in results[0].ids if all(name in one.ids for one in results)}
+    common = [name for name in results[0].ids if all(name in one.ids for one in results)]
+    first = next((name for name in common if name != "asymmetric"), None)
+    return {name: DISTANCES[name].summary for name in sorted(common, key=lambda name: name != first)}
 
 
 def _history(name: str, bits: int, hasher: Any) -> list[dict[str, Any]]:

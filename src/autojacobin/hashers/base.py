@@ -526,6 +526,9 @@ def _product(transposed: Any, X: Any) -> Any:
 
 
 def _n_rows(X: Any) -> int:
+    shape = getattr(X, "shape", None)  # a sparse matrix has no length
+    if shape is not None:
+        return int(shape[0]) if shape else 0
     return len(X) if hasattr(X, "__len__") else 0
 
 
