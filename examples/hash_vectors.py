@@ -35,6 +35,6 @@ codes.save(arguments.vectors.with_suffix(".codes.npz"), overwrite=True)
 
 # Later, or elsewhere: the same codes again, and the five nearest to the first vector, itself among them.
 again = autojacobin.load(model)
-kept = Codes.load(arguments.vectors.with_suffix(".codes.npz"), overwrite=True)
+kept = Codes.load(arguments.vectors.with_suffix(".codes.npz"))
 distances, ids = hamming_topk(again.encode(vectors[:1]), kept, k=5)
 print("nearest to vector 0:", *(f"{i} ({d} bits differ)" for i, d in zip(ids[0], distances[0], strict=True)))

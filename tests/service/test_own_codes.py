@@ -125,7 +125,10 @@ def test_what_is_served_shows_the_bit_order(client):
         ({"codes": ["////"]}, "the 3 padding bits of each code must be zero"),
         ({"codes": ["AAAA"], "bitorder": "middle"}, "bitorder must be 'little' or 'big', got 'middle'"),
         ({"codes": ["AAAA"], "rerank": True}, "holds codes alone, and no vectors to re-rank by"),
-        ({"codes": ["AAAA"], "recall": 0.9}, "recall chooses the candidates to re-rank"),
+        (
+            {"codes": ["AAAA"], "recall": 0.9},
+            "holds codes alone, and no vectors to re-rank by; leave out rerank, candidates and",
+        ),
         ({"codes": ["AAAA"], "distance": "asymmetric"}, "compares codes with real values, got codes"),
         ({"vectors": [[0.0] * N_BITS]}, "holds codes that were made elsewhere, got vectors; send codes"),
         ({"vectors": [[0.0]], "distance": "asymmetric"}, "must be a list of 21 numbers"),

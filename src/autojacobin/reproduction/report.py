@@ -18,6 +18,7 @@ _LARGEST_DRAWING = 2_000_000  # bytes; a larger SVG is replaced by the PNG, whic
 _DOTS_PER_PIXEL = 300 / 96 / 1.35
 _PHONE = 640  # pixels; a phone scrolls what is wider, since it would be too small to read
 _FITTING = 4  # columns of a table that fit a phone
+_FITTING_A_SCREEN = 13  # columns
 _COMFORTABLE = 8  # columns that fit a wide screen in letters of the usual size
 
 DEFINITIONS = {
@@ -46,7 +47,8 @@ body { margin: 0 auto; max-width: 62rem; padding: 1.5rem 1rem 4rem; background: 
   font: 16px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.7rem; margin: 0 0 .3rem; } h2 { font-size: 1.2rem; margin: 2.8rem 0 .5rem; }
 p { margin: .4rem 0; } .lead, .note, .hint, figcaption, footer { color: var(--faint); }
-.note, .hint, figcaption { font-size: .9rem; max-width: 48rem; } .hint { display: none; }
+.note, .hint, figcaption { font-size: .9rem; max-width: 48rem; }
+.hint { display: none; } .hint.always { display: block; }
 #verdict h2, #definitions h2 { margin-top: 1.6rem; }
 #verdict ol { margin: .4rem 0; padding: .7rem 1rem .7rem 2.2rem; background: var(--panel);
   border-left: 3px solid var(--accent); } #verdict li { margin: .25rem 0; }
@@ -171,6 +173,8 @@ class Table:
             for first, *others in self._marked("<b>{}</b>", "<i>≈ </i>{}", _html_cell)
         )
         hint = _HINT if len(self.header) > _FITTING else ""
+        if len(self.header) > _FITTING_A_SCREEN:
+            hint = _HINT.replace("hint", "hint always", 1)
         many = ' class="many"' if len(self.header) > _COMFORTABLE else ""
         note = f'<p class="note">{html.escape(self.note)}</p>' if self.note else ""
         return (

@@ -280,7 +280,9 @@ def _read_options(fields: Mapping[str, Any], served: ServedIndex, limits: Limits
     if not isinstance(rerank, bool):
         raise invalid(f"rerank must be true or false, got {shown_value(rerank)}")
     if rerank and served.own_codes is not None:
-        raise invalid(f"{served.name} holds codes alone, and no vectors to re-rank by; leave rerank out")
+        raise invalid(
+            f"{served.name} holds codes alone, and no vectors to re-rank by; leave out rerank, candidates and recall"
+        )
     recall = fields.get("recall")
     if recall is not None and (isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 < recall < 1):
         raise invalid(f"recall must be a number above 0 and below 1, got {shown_value(recall)}")
