@@ -79,7 +79,9 @@ def test_a_verbose_fit_still_calls_the_callers_progress_and_gives_it_back(capsys
     assert "fitting AutoBin" in capsys.readouterr().err
 
 
-def test_compilation_is_announced_once_in_a_process(monkeypatch, capsys):
+def test_compilation_is_announced_once_in_a_process(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))  # nothing was compiled before
+
     def double(number):
         return 2 * number
 
