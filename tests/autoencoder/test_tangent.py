@@ -271,22 +271,22 @@ def test_all_ranks_are_known_in_the_end(monkeypatch):
 
 
 def test_a_space_is_estimated_once_and_only_if_somebody_asks():
-    X, told = cloud(), []
+    X, reported = cloud(), []
     spaces = tangents_for_training(
-        X, *SETTINGS, sample=None, rng=np.random.RandomState(0), progress=lambda *words: told.append(words)
+        X, *SETTINGS, sample=None, rng=np.random.RandomState(0), progress=lambda *words: reported.append(words)
     )
     assert np.all(spaces.known_ranks(0.9) == -1)
     exact = tangent_spaces(X, *SETTINGS)
     first, second = np.array([7, 250, 3]), np.array([3, 8, 7])
     assert np.array_equal(spaces[first].bases, exact[first].bases)
-    assert told == [("tangent spaces", 3, 300)]
+    assert reported == [("tangent spaces", 3, 300)]
     assert np.array_equal(spaces.view(second, 0.9)[np.array([0, 1])].bases, exact[second[:2]].bases)
-    assert told[1:] == [("tangent spaces", 4, 300)]  # of the three rows of the view, one was new and was asked for
+    assert reported[1:] == [("tangent spaces", 4, 300)]  # of the three rows of the view, one was new and was asked for
     known = spaces.known_ranks(0.9)
     assert np.array_equal(np.flatnonzero(known >= 0), [3, 7, 8, 250])
     assert np.all(spaces.known_ranks(0.5) == -1)
     assert np.array_equal(spaces.estimate_all().bases, exact.bases)
-    assert told[-1] == ("tangent spaces", 300, 300)
+    assert reported[-1] == ("tangent spaces", 300, 300)
 
 
 def test_training_is_the_same_with_spaces_on_demand(monkeypatch):

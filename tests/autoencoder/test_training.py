@@ -1,4 +1,4 @@
-"""Algorithm 1: which points go into a step, with which targets and tangent spaces, and how it is told."""
+"""Algorithm 1: which points go into a step, with which targets and tangent spaces, and how it is reported."""
 
 import numpy as np
 import pytest
@@ -167,12 +167,12 @@ def test_a_training_that_is_out_of_time_ends_with_the_steps_so_far(monkeypatch, 
     options = {"tangents": tangents, "batch_size": 20, "n_epochs": 3}
     whole, history = train(network, X, Objective(), rng=np.random.RandomState(0), **options)
     monkeypatch.setattr(training, "time", Clock())
-    told = []
-    limit = TimeLimit(seconds, lambda *words: told.append(words))
+    reported = []
+    limit = TimeLimit(seconds, lambda *words: reported.append(words))
     ended, its_history = train(network, X, Objective(), rng=np.random.RandomState(0), progress=limit, **options)
     n_steps = min(seconds, 9)
     assert np.array_equal(its_history["cost"], history["cost"][:n_steps])
-    assert told[:n_steps] == [("training", step + 1, 9) for step in range(n_steps)]
+    assert reported[:n_steps] == [("training", step + 1, 9) for step in range(n_steps)]
     assert np.array_equal(ended.to_vector(), whole.to_vector()) == (n_steps == 9)
     assert limit.expired == (n_steps < 9)
 

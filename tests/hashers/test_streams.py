@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autojacobin import ITQ, LSH, DataError, PartitionedAutoencoder, Sign, SpectralHashing
 from autojacobin.core.sampling import Moments, sample_of_blocks, sampled_rows
-from autojacobin.hashers.base import TRAINING_POINTS
+from autojacobin.hashers.learning import TRAINING_POINTS
 from tests.hashers.methods import METHODS, ONE_POINT, digits
 
 DRAWING = [name for name in METHODS if name not in ONE_POINT]

@@ -58,7 +58,7 @@ def demo(
     from autojacobin.index.index import Index
     from autojacobin.reproduction import Settings, reproduce
     from autojacobin.reproduction.searches import search_table
-    from autojacobin.reproduction.settings import cut
+    from autojacobin.reproduction.settings import cut, every_method
 
     started = time.perf_counter()
     typer.echo(f"1. The set {name}")
@@ -72,7 +72,8 @@ def demo(
     settings = Settings.for_set(chosen, seeds=seeds, bits=(bits,), training_points=train)
     with stoppable(kept_in(folder)):
         learned_from = min(train, len(chosen.train))
-        typer.echo(f"\n2. Twelve ways to learn {bits} bits from {learned_from:,} vectors, and what their codes find")
+        ways = len(every_method()) + 1  # and the binary auto-encoder
+        typer.echo(f"\n2. {ways} ways to learn {bits} bits from {learned_from:,} vectors, and what their codes find")
         with single_bar() as progress:
             made = reproduce(chosen, folder, settings, only=_SHOWN, progress=progress)
         _print_m_recalls(made, settings.depth, seeds)
@@ -170,7 +171,7 @@ def _index_on_disk(hasher: Hasher, data: VectorSet, folder: Path, progress: Prog
 
 
 def _print_m_recalls(made: Reproduction, depth: int, seeds: int) -> None:
-    from autojacobin.reproduction.settings import AUTOENCODER, EVERY
+    from autojacobin.reproduction.settings import AUTOENCODER, every_method
 
     quality, distances = made.tables["quality"], made.tables["distances"]
     trials = json.loads((made.folder / "results.json").read_text(encoding="utf-8"))["trials"]
@@ -183,7 +184,7 @@ def _print_m_recalls(made: Reproduction, depth: int, seeds: int) -> None:
     for row in quality.rows:
         table.add_column(f"k = {row[0].strip('()').partition(',')[0]}", justify="right", no_wrap=True)
     table.add_column("training", justify="right", no_wrap=True)
-    for column, method in enumerate(EVERY, 1):
+    for column, method in enumerate(every_method(), 1):
         table.add_row(f"   {quality.header[column]}", *_marked(quality, column), training(method))
     table.add_row()
     for column, name in enumerate(distances.header[1:], 1):
@@ -194,7 +195,7 @@ def _print_m_recalls(made: Reproduction, depth: int, seeds: int) -> None:
     _print(
         f"The share of a query's k true neighbours among the first i codes, averaged over i = 1 … {depth:,}. "
         f"{averaged}. * best, ≈ level with it. Auto-JacoBin has the paper's settings, (chosen) the library's. The "
-        "upper rows compare codes by the Hamming distance, the lower ones keep the real values of the query."
+        "upper rows compare codes with codes, the lower ones keep the real values of the query."
     )
     _print(made.found["quality"])
     _print(made.found["distances"])

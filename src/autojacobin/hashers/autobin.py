@@ -14,8 +14,9 @@ from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace, on_device, to_host
 from autojacobin.core.linear_algebra import coordinates, mean_row, principal_frame, random_rotation
 from autojacobin.core.vectors import as_floats
-from autojacobin.hashers.base import LinearHasher, warn_caller
+from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.itq import itq_rotation
+from autojacobin.hashers.learning import warn_caller
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
 from autojacobin.hashers.parameters import Callback, Choice, Limit, Number, OrNone, Seed, Whole

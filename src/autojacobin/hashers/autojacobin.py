@@ -26,7 +26,7 @@ from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.parallel import Progress, one_blas_thread
 from autojacobin.errors import DataError
 from autojacobin.hashers.autobin import AutoEncoderHasher, initial_network, possible_inits
-from autojacobin.hashers.base import warn_caller
+from autojacobin.hashers.learning import warn_caller
 from autojacobin.hashers.model_selection import (
     Options,
     Recipe,

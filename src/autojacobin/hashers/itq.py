@@ -19,7 +19,8 @@ from autojacobin.core.linear_algebra import (
 )
 from autojacobin.core.parallel import map_points, one_blas_thread
 from autojacobin.core.sampling import Moments
-from autojacobin.hashers.base import LinearHasher, warn_caller
+from autojacobin.hashers.base import LinearHasher
+from autojacobin.hashers.learning import warn_caller
 from autojacobin.hashers.parameters import Limit, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 

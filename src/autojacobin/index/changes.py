@@ -19,7 +19,8 @@ from autojacobin.core.parallel import map_points
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import Hasher
-from autojacobin.hashers.base import as_vectors, non_empty
+from autojacobin.hashers.base import as_vectors
+from autojacobin.hashers.learning import non_empty
 from autojacobin.index.manifest import LARGEST_ID, Manifest
 from autojacobin.index.metrics import EUCLIDEAN, Metric
 from autojacobin.index.names import as_names, from_names, id_kind

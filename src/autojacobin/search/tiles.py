@@ -107,7 +107,7 @@ class Tiles:
         return topk(self.words, self.n, queries.words, queries.planes, queries.n_levels, k, bitmap)
 
     def collects(self, n_queries: int, k: int) -> bool:
-        """Return whether :meth:`collect` is faster than :meth:`nearest` for so many queries and candidates."""
+        """Return whether :meth:`collect` is faster than :meth:`nearest` for this number of queries and candidates."""
         return are_collected(n_queries, self.words, self.n, k)
 
     def collect(self, queries: Queries, k: int, use: Use, allowed: npt.NDArray[np.uint8] | None = None) -> None:

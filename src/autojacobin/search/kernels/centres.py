@@ -91,27 +91,13 @@ def write_groups(centres: Any, step: float, largest: int, groups: Any) -> None:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _multiply_one(
-    typing_context: Any,  # noqa: ARG001
-    asked: Any,
-    groups: Any,
-    group: Any,
-    products: Any,
-    place: Any,
-) -> Any:
+def _multiply_one(_typing_context: Any, asked: Any, groups: Any, group: Any, products: Any, place: Any) -> Any:
     """Write the products of a query of int8 with the 64 centres of a group, from ``place`` on."""
     return types.void(asked, groups, group, products, place), partial(_generate_products, 1)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _multiply_some(
-    typing_context: Any,  # noqa: ARG001
-    asked: Any,
-    groups: Any,
-    group: Any,
-    products: Any,
-    place: Any,
-) -> Any:
+def _multiply_some(_typing_context: Any, asked: Any, groups: Any, group: Any, products: Any, place: Any) -> Any:
     """Write the products of four queries of int8 with the 64 centres of a group, from ``place`` on."""
     return types.void(asked, groups, group, products, place), partial(_generate_products, _QUERIES_AT_ONCE)
 

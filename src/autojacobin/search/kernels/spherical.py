@@ -55,7 +55,7 @@ def lowest_levels(
 def _tile_levels(words: Any, n: int, queries: Any, q: int, table: Any, levels: Any) -> None:
     """Write the levels of query ``q`` to all ``n`` codes of the tiles, in the order of their positions.
 
-    ``table[differing, shared]`` is the level of codes that differ in so many bits and share so many ones.
+    ``table[differing, shared]`` is the level of codes that differ in ``differing`` bits and share ``shared`` ones.
     """
     use_wide_registers()
     n_words, lanes, columns = words.shape[1], words.shape[2], words.shape[3]

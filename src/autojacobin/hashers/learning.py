@@ -1,0 +1,302 @@
+"""How every method learns: from a matrix, or from a sample of a stream, or from its mean and covariance."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from autojacobin.core.arrays import namespace, to_host
+from autojacobin.core.progress import printed_progress
+from autojacobin.core.sampling import Moments, sample_of_blocks, sampled_rows
+from autojacobin.core.vectors import as_floats, as_matrix, float_blocks
+from autojacobin.errors import DataError
+from autojacobin.hashers.parameters import Limit, Whole, check_parameters
+from autojacobin.search.arguments import as_count
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # typing has it from Python 3.11 on
+
+__all__ = ["NO_BLOCK", "TRAINING_POINTS", "Learner", "non_empty", "warn_caller"]
+
+TRAINING_POINTS = 10_000
+"""Rows that ``fit`` draws by default."""
+
+# The squares of numbers between these limits neither overflow nor underflow.
+_LARGEST = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e145}
+_SMALLEST = {np.dtype(np.float32): 1e-15, np.dtype(np.float64): 1e-145}
+NO_BLOCK = "X is an iterator without a block, expected at least one matrix; pass some vectors"
+_BETWEEN = ("autojacobin", "sklearn", "joblib")  # packages that can lie between the caller and a warning
+
+
+class Learner(BaseEstimator):
+    """The part of a method that learns. A method defines ``_fit``, and what it can do with less in the next two."""
+
+    n_bits: int
+    random_state: Any
+    n_features_in_: int
+
+    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1)}
+    _fewest_points: ClassVar[int] = 2
+    _more_bits_than_features: ClassVar[bool] = True
+    _needs_only_mean: ClassVar[bool] = False
+    _uses_moments: ClassVar[bool] = False
+
+    def _fit(self, X: Any, rng: np.random.RandomState) -> None:
+        """Learn from finite floats, shape (n, D), and set the attributes named in ``_tensors``."""
+        raise NotImplementedError
+
+    def _fit_mean(self, mean: npt.NDArray[np.float64], dtype: Any, rng: np.random.RandomState) -> None:
+        """Learn from the mean of floats of this type, where the method needs nothing else (``_needs_only_mean``)."""
+        raise NotImplementedError
+
+    def _fit_moments(self, X: Any, moments: Moments, rng: np.random.RandomState) -> None:
+        """Learn from a sample of rows, and the mean and covariance of all (``_uses_moments``)."""
+        raise NotImplementedError
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,  # noqa: ARG002
+        *,
+        training_points: SupportsIndex | str | None = "auto",
+        verbose: bool = False,
+    ) -> Self:
+        """Learn to hash from the rows of ``X``.
+
+        Parameters
+        ----------
+        X : matrix of shape (n_samples, n_features), memory map, or iterator of matrices
+            Training vectors. Methods that need only a mean take it over all rows. The others learn from a random
+            sample, drawn in one pass, so that a memory map or an iterator may be larger than memory. ITQ and
+            SpectralHashing take mean and covariance over all rows in the same pass.
+        y : ignored
+        training_points : int, "auto" or None
+            Size of that sample. ``"auto"`` is 10,000, or what the method needs; if an array in memory has more rows, a
+            warning says so. None takes all rows, which then have to fit into memory. Where there are no more rows than
+            the size, all of them are used, in their order, and an iterator gives the same model as the whole matrix.
+        verbose : bool
+            Whether to print what is done to the standard error, a line at least every two seconds.
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self, self._limits)
+        wanted = self._sample_size(X, training_points)
+        rng = check_random_state(getattr(self, "random_state", 0))  # without one, a sample is always the same
+        with self._printed(verbose), self._all_or_nothing():
+            if isinstance(X, Iterator) or (wanted is not None and _n_rows(X) > wanted):
+                self._fit_stream(X, wanted, rng)
+            else:
+                floats = self._training_floats(self._checked(X, fitting=True))
+                self._remember_features(X, floats)
+                self._fit_floats(floats, rng)
+        return self
+
+    def default_training_points(self) -> int | None:
+        """How many rows ``fit`` draws from a matrix by default; None for all of them."""
+        return None if self._needs_only_mean else TRAINING_POINTS
+
+    # How it is done
+
+    def _sample_size(self, X: Any, training_points: SupportsIndex | str | None) -> int | None:
+        """How many rows to learn from, None for all; warn if rows of an array in memory are left out unasked."""
+        if training_points is None:
+            return None
+        streamed = isinstance(X, Iterator) or _is_memory_map(X)
+        if training_points != "auto":
+            wanted = as_count("training_points", training_points)  # type: ignore[arg-type]
+            return wanted if streamed or not self._needs_only_mean else None
+        usual = self.default_training_points()
+        if streamed:
+            return usual or TRAINING_POINTS
+        if usual is not None and _n_rows(X) > usual:
+            warn_caller(
+                f"{type(self).__name__} learns from {usual:,} of {_n_rows(X):,} rows, drawn at random; pass "
+                f"training_points=None to learn from all, or training_points={usual} if this is what you want"
+            )
+        return usual
+
+    @contextmanager
+    def _printed(self, verbose: bool) -> Iterator[None]:
+        """Print the progress of a fit, which also goes to the caller's callback."""
+        with printed_progress(f"fitting {type(self).__name__}", verbose=verbose) as printed:
+            given = getattr(self, "progress", None)
+            if not verbose or "progress" not in self.get_params(deep=False):
+                yield
+                return
+
+            def progress(stage: str, done: int, total: int) -> None:
+                printed(stage, done, total)
+                if given is not None:
+                    given(stage, done, total)
+
+            try:
+                self.__dict__["progress"] = progress
+                yield
+            finally:
+                self.__dict__["progress"] = given
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Restore the hasher if a fit fails or is interrupted."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _fit_floats(self, floats: Any, rng: np.random.RandomState, moments: Moments | None = None) -> None:
+        self._check_training_data(floats)
+        if moments is not None and moments.n > len(floats):
+            self._fit_moments(floats, moments, rng)
+        else:
+            self._fit(floats, rng)
+
+    def _fit_stream(self, X: Any, training_points: int | None, rng: np.random.RandomState) -> None:
+        """Learn from an iterator of matrices, or from a memory map that is not read whole."""
+        if self._needs_only_mean:
+            self._fit_mean(*self._mean_and_dtype(self._training_blocks(X)), rng)
+            return
+        moments = Moments() if self._uses_moments and training_points is not None else None
+        if moments is not None:
+            sample = sample_of_blocks(moments.watch(self._training_blocks(X)), training_points, rng)
+        elif isinstance(X, Iterator):
+            sample = sample_of_blocks(self._training_blocks(X), training_points, rng)
+        else:
+            array = self._checked(X, fitting=True)
+            self._remember_features(X, array)
+            rows = sampled_rows(len(array), training_points or len(array), rng)
+            sample = as_floats(array[namespace(array).asarray(rows)], rows)
+        self._fit_floats(self._training_floats(self._checked(sample, fitting=True)), rng, moments)
+
+    def _training_blocks(self, X: Any) -> Iterator[Any]:
+        """Floats of a matrix or of an iterator of matrices in blocks; a DataError names the row of a bad block."""
+        row = 0
+        for block in non_empty(X) if isinstance(X, Iterator) else (X,):
+            if row == 0:
+                array = self._checked(block, fitting=True, fewest=1)
+            else:
+                array = as_matrix(block, type(self).__name__)
+                if array.shape[1] != self.n_features_in_:
+                    raise DataError(
+                        f"the block of vectors from row {row} on has {array.shape[1]} features, expected "
+                        f"{self.n_features_in_}, as in the blocks before it; pass blocks of one width"
+                    )
+            self._remember_features(block, array, reset=row == 0)
+            for floats in float_blocks(to_host(array)):
+                yield as_floats(floats, row)
+                row += len(floats)
+        if row == 0:
+            raise DataError(NO_BLOCK)
+
+    def _mean_and_dtype(self, blocks: Iterator[Any]) -> tuple[npt.NDArray[np.float64], Any]:
+        total, n, dtype = np.zeros(1), 0, np.dtype(np.float32)
+        for floats in blocks:
+            self._check_training_data(floats)
+            total = total + floats.sum(axis=0, dtype=np.float64)
+            n, dtype = n + len(floats), np.result_type(dtype, floats)
+        return total / n, dtype
+
+    def _checked(self, X: Any, *, fitting: bool = False, fewest: int | None = None) -> Any:
+        """Return ``X`` as an array; raise a DataError if its shape cannot be fitted, or is not that of the fit.
+
+        ``fewest`` is how many rows there must be: 1 in a block, and by default what a fit needs.
+        """
+        name = type(self).__name__
+        array = as_matrix(X, name)
+        n, D = array.shape
+        if fewest is None:
+            fewest = self._fewest_points if fitting else 1
+        if n < fewest:
+            raise DataError(
+                f"Found array with {n} sample(s) (shape=({n}, {D})) while a minimum of {fewest} is required by {name}; "
+                "pass more vectors"
+            )
+        if D < 1:
+            raise DataError(
+                f"Found array with {D} feature(s) (shape=({n}, {D})) while a minimum of 1 is required by {name}; "
+                "pass vectors with at least one number each"
+            )
+        if fitting and not self._more_bits_than_features and self.n_bits > D:
+            raise DataError(
+                f"{name} is undefined for more bits than features, got n_bits={self.n_bits} for {D} feature(s) "
+                f"(n_features = {D}); use n_bits={D} or fewer, or a method without that limit such as LSH"
+            )
+        if not fitting:
+            if self.n_features_in_ != D:
+                raise DataError(
+                    f"X has {D} features, but {name} is expecting {self.n_features_in_} features as input; "
+                    "pass vectors with as many features as it was fitted on"
+                )
+            self._remember_features(X, array, reset=False)
+        return array
+
+    def _remember_features(self, X: Any, array: Any, *, reset: bool = True) -> None:
+        """Set the number and names of the features, as scikit-learn does, or compare them (``reset=False``)."""
+        if not reset and not hasattr(X, "columns") and not hasattr(self, "feature_names_in_"):
+            return  # there are no names to compare, and scikit-learn takes longer than a search
+        validate_data(self, X if hasattr(X, "columns") else array, reset=reset, skip_check_array=True)
+
+    def _training_floats(self, array: Any) -> Any:
+        return as_floats(to_host(array))
+
+    def _check_training_data(self, X: Any) -> None:
+        """Raise a DataError if nothing can be learned from ``X``."""
+        name, xp = type(self).__name__, namespace(X)
+        low, high = X.min(axis=0), X.max(axis=0)
+        largest = max(-float(low.min()), float(high.max()))
+        if largest > _LARGEST[X.dtype]:
+            raise DataError(
+                f"the numbers in X are too large for {X.dtype}, got {largest:.3g} in absolute value, expected at most "
+                f"{_LARGEST[X.dtype]:g}; divide X by {largest:.3g}"
+            )
+        if self._fewest_points > 1 and bool(xp.all(low == high)):
+            raise DataError(
+                f"all {len(X)} training points of {name} are equal, so there is nothing to learn from; "
+                "pass points that differ"
+            )
+        spread = float((high - low).max())
+        if self._fewest_points > 1 and spread < _SMALLEST[X.dtype]:
+            raise DataError(
+                f"the training points of {name} are too close together for {X.dtype}, got {spread:.3g} between them in "
+                f"any coordinate, expected at least {_SMALLEST[X.dtype]:g}; multiply X by {1 / spread:.3g}"
+            )
+
+
+def _n_rows(X: Any) -> int:
+    shape = getattr(X, "shape", None)  # a sparse matrix has no length
+    if shape is not None:
+        return int(shape[0]) if shape else 0
+    return len(X) if hasattr(X, "__len__") else 0
+
+
+def _is_memory_map(X: Any) -> bool:
+    return isinstance(X, np.memmap) and X.filename is not None  # what was copied out of a map has no file
+
+
+def non_empty(blocks: Iterator[Any]) -> Iterator[Any]:
+    """Leave out blocks without rows, which a filtered stream may contain."""
+    return (block for block in blocks if not hasattr(block, "__len__") or len(block))
+
+
+def warn_caller(message: str) -> None:
+    """Warn at the nearest line outside this library and outside scikit-learn, whose pipelines and searches call fit.
+
+    A fixed ``stacklevel`` would be right only for direct calls of ``fit``.
+    """
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
