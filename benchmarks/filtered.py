@@ -52,7 +52,8 @@ Ways = Callable[[Any], list[Search]]  # from what is allowed to searches, each w
 
 def ours(base: Any, queries: Any) -> Ways:
     index = Index(
-        BinaryAutoencoder(arguments.bits, random_state=0).fit(base[::20][:20_000]), partitions=arguments.lists
+        BinaryAutoencoder(arguments.bits, random_state=0).fit(base[::20][:20_000], training_points=None),
+        partitions=arguments.lists,
     )
     index.add(base)
 
