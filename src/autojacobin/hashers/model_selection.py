@@ -337,18 +337,26 @@ def split(n: int, rng: np.random.RandomState) -> tuple[npt.NDArray[np.intp], npt
 
 
 def held_out_score(
-    queries: Any, base: Any, k: int, depth: int | None, bits: Callable[[Network, Any], Any]
+    queries: Any,
+    base: Any,
+    k: int,
+    depth: int | None,
+    bits: Callable[[Network, Any], Any],
+    originals: tuple[Any, Any] | None = None,
 ) -> Callable[[Network], Found]:
     """Return the function that rates a network: the m-Recall of each of ``queries`` in ``base``.
 
-    ``depth`` points are retrieved; by default one in a hundred of the base, and at least twice ``k``.
+    ``depth`` points are retrieved; by default one in a hundred of the base, and at least twice ``k``. If the points are
+    coordinates in fewer dimensions, ``originals`` are the queries and the base in all dimensions, where the true
+    neighbours are.
     """
     from autojacobin.evaluation import ground_truth, measure  # only here: loading numba takes a second
     from autojacobin.search import hamming_topk
 
     n = len(base)
     depth = min(n, max(2 * k, n // 100) if depth is None else depth)
-    truth = ground_truth(to_host(base), to_host(queries), k)
+    all_queries, all_base = originals or (queries, base)
+    truth = ground_truth(to_host(all_base), to_host(all_queries), k)
 
     def score(network: Network) -> Found:
         query_codes, base_codes = (Codes.from_bits(to_host(bits(network, points))) for points in (queries, base))
