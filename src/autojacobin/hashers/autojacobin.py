@@ -121,10 +121,10 @@ class AutoJacoBin(AutoEncoderHasher):
     selection_depth : int, optional
         Points retrieved per query in that m-Recall; by default one in a hundred of those searched, and at least twice
         ``selection_k``. The default suits a search with re-ranking.
-    pca_energy : float or None, default=0.99
+    pca_energy : float or None, default=0.95
         With more than 256 features, train in the principal directions that keep this share of the variance, at least
-        ``n_bits`` of them. The network that results takes all features. None trains on all features, as in the paper;
-        so does ``threshold="origin"``.
+        twice ``n_bits`` of them. The network that results takes all features. None trains on all features, as in the
+        paper; so does ``threshold="origin"``.
     tol : float, default=0.0
         Stop after an epoch that reduces the cost by less than this share; 0 runs all epochs.
     max_seconds : float, optional
@@ -190,7 +190,7 @@ class AutoJacoBin(AutoEncoderHasher):
     init: str = "auto"
     selection_k: int = 10
     selection_depth: int | None = None
-    pca_energy: float | None = 0.99
+    pca_energy: float | None = 0.95
 
     _limits: ClassVar[dict[str, Limit]] = {
         **AutoEncoderHasher._limits,
@@ -266,7 +266,7 @@ class AutoJacoBin(AutoEncoderHasher):
         """The coordinates to train in; None for those of the data."""
         if self.pca_energy is None or X.shape[1] < _FEWEST_FEATURES_TO_REDUCE or self.threshold == "origin":
             return None
-        return PrincipalCoordinates.of(X, self.pca_energy, self.n_bits)
+        return PrincipalCoordinates.of(X, self.pca_energy, 2 * self.n_bits)
 
     def _report_time(self, X: Any, options: Options | None) -> None:
         """Report how long the fit will take. On a GPU a few points are no measure of its speed, so nothing is said."""
