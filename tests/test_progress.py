@@ -38,6 +38,14 @@ def test_a_line_comes_while_the_work_says_nothing(monkeypatch):
     assert lines[-1].startswith("sorting: done in ")
 
 
+def test_a_stage_without_a_total_is_printed_at_once_and_once(capsys):
+    with progress.printed_progress("sorting", verbose=True) as report:
+        for _ in range(3):
+            report("about 40 s", 0, 0)
+        report("pages", 3, 1000)
+    assert capsys.readouterr().err.splitlines()[:-1] == ["sorting …", "sorting: about 40 s"]
+
+
 def test_lines_come_at_least_every_two_seconds():
     assert progress._SECONDS_BETWEEN_LINES <= 2
 

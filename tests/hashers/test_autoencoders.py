@@ -1,5 +1,7 @@
 """The auto-encoder methods: what they leave behind, their options, and the toy example of the paper."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -229,7 +231,8 @@ def test_progress_is_told_stage_by_stage():
     AutoJacoBin.as_published(8, n_neighbors=30, batch_size=100, progress=lambda *args: seen.append(args)).fit(
         digits()[:300]
     )
-    assert [stage for stage, done, total in seen if done == total] == ["tangent spaces", "training", "training"]
+    assert re.fullmatch(r"fitting, about \d+ s", seen[0][0])
+    assert [stage for stage, done, total in seen[1:] if done == total] == ["tangent spaces", "training", "training"]
     assert ("training", 15, 15) in seen
 
 
@@ -266,14 +269,57 @@ def test_as_published_has_the_papers_settings():
         "init": "random", "tol": 0.0, "max_seconds": None, "random_state": None, "device": "cpu", "progress": None,
     }  # fmt: skip
     own = {"alpha": 0.1, "energy": 0.98, "n_neighbors": None, "tangent_sample": 100_000, "jacobian_weight": 1.0}
-    own |= {"selection_k": 10, "selection_depth": None}
+    own |= {"selection_k": 10, "selection_depth": None, "pca_energy": None}
     assert AutoJacoBin.as_published().get_params() == {**common, **own}
     assert AutoJacoBin.as_published(16, alpha=1.0).get_params() == {**common, **own, "n_bits": 16, "alpha": 1.0}
     open_ones = dict.fromkeys(("alpha", "energy", "init", "jacobian_weight"), "auto")
-    assert AutoJacoBin().get_params() == {**common, **own, **open_ones}
+    assert AutoJacoBin().get_params() == {**common, **own, **open_ones, "pca_energy": 0.95}
     assert AutoBin().get_params() == {**common, "alpha": 0.1}
     assert DAutoBin().get_params() == {**common, "alpha": 0.1, "corruption": 0.1}
     assert CAutoBin().get_params() == {**common, "alpha": 0.01, "contraction": 0.01}
+
+
+def wide_digits(n=700, D=300):
+    """Digits turned into more dimensions than they vary in, with a little noise in all of them."""
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.normal(size=(D, 64)))[0].T
+    return (digits()[:n] @ turn + 0.05 * rng.normal(size=(n, D))).astype(np.float32)
+
+
+def test_many_features_are_reduced_while_training_and_the_network_takes_all_of_them(tmp_path):
+    X = wide_digits()
+    common = {"n_neighbors": 40, "batch_size": 200, "n_epochs": 2, "random_state": 0}
+    reduced, whole = (AutoJacoBin.as_published(16, pca_energy=energy, **common).fit(X) for energy in (0.99, None))
+    assert reduced.W1_.shape == whole.W1_.shape == (16, 300)
+    assert not np.array_equal(reduced.W1_, whole.W1_)
+    scores = [hasher.score(wide_digits(1400)[700:]) for hasher in (reduced, whole)]
+    assert scores[0] > scores[1] - 0.03
+    errors = [float(((hasher.decode(hasher.encode(X)) - X) ** 2).sum()) for hasher in (reduced, whole)]
+    assert errors[0] < 1.1 * errors[1]
+    reduced.save(tmp_path / "model.safetensors")
+    assert load(tmp_path / "model.safetensors").encode(X) == reduced.encode(X)
+
+
+def test_training_in_principal_directions_leaves_no_weight_in_the_others():
+    X = wide_digits()
+    hasher = AutoJacoBin(16, pca_energy=0.9, jacobian_weight=0, n_epochs=1, random_state=0).fit(X)
+    _, values, directions = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+    share = np.cumsum(values**2) / (values**2).sum()
+    others = directions[max(int((share < 0.9).sum()) + 1, 2 * 16) :]
+    assert np.abs(hasher.W1_ @ others.T).max() < 1e-4 * np.abs(hasher.W1_).max()
+
+
+@pytest.mark.parametrize("parameters", [{"threshold": "origin"}, {"pca_energy": None}])
+def test_features_are_not_reduced_unasked(parameters):
+    X = wide_digits(400)
+    common = {"n_neighbors": 40, "n_epochs": 1, "random_state": 0}
+    given = AutoJacoBin(16, **common, **parameters).fit(X)
+    published = AutoJacoBin.as_published(16, **common, **{**parameters, "pca_energy": None}).fit(X)
+    assert np.array_equal(given.W1_, published.W1_)
+    few = X[:, :256]
+    assert np.array_equal(
+        AutoJacoBin(16, **common).fit(few).W1_, AutoJacoBin(16, pca_energy=None, **common).fit(few).W1_
+    )
 
 
 def test_data_far_from_the_origin_are_warned_of():

@@ -1,5 +1,7 @@
 """How candidates are compared: which are tried, which are dropped, and that the best of all is selected."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -251,3 +253,17 @@ def test_the_depth_of_the_comparison_is_the_one_that_was_asked_for():
     truth = ground_truth(X[40:], X[:40], 5)
     found = np.mean([nearest[query] in truth[query] for query in range(40)]) / 5
     assert held_out_score(X[:40], X[40:], 5, 1, bits)(network).mean() == pytest.approx(found)
+
+
+def test_reduced_points_are_scored_by_their_neighbours_in_all_dimensions():
+    rng = np.random.default_rng(0)
+    queries, base = rng.normal(size=(20, 6)), rng.normal(size=(80, 6))
+    sides = SimpleNamespace(W1=np.eye(6)[:3])
+
+    def bits(network, X):
+        return X @ network.W1[:, : X.shape[1]].T >= 0
+
+    whole = held_out_score(queries, base, 3, 10, bits)(sides)
+    reduced = held_out_score(queries[:, :3], base[:, :3], 3, 10, bits, (queries, base))(sides)
+    assert np.array_equal(whole, reduced)
+    assert not np.array_equal(whole, held_out_score(queries[:, :3], base[:, :3], 3, 10, bits)(sides))

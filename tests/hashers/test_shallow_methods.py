@@ -4,9 +4,17 @@ import numpy as np
 import pytest
 
 from autojacobin import ITQ, LSH, NOKMeans, OKMeans, SpectralHashing
-from autojacobin.core.linear_algebra import coordinates, corners, mean_row, principal_frame, random_rotation
+from autojacobin.core.linear_algebra import (
+    coordinates,
+    corners,
+    mean_row,
+    nearest_frame,
+    principal_frame,
+    random_rotation,
+)
 from autojacobin.hashers.itq import itq_rotation
 from autojacobin.hashers.nokmeans import _Hyperplanes
+from autojacobin.hashers.okmeans import _Signs
 from tests.hashers.methods import digits
 
 
@@ -35,6 +43,22 @@ def test_corners_count_zero_of_either_sign_as_one(dtype):
     assert np.array_equal(corners(values), np.where(before >= 0, 1, -1))
     assert corners(values).dtype == dtype
     assert np.array_equal(np.signbit(values), np.signbit(before))  # the values themselves stay as they are
+
+
+@pytest.mark.parametrize("condition", [1, 1e3, 1e6, 1e12])
+def test_the_nearest_frame_is_the_polar_factor_however_ill_conditioned(condition):
+    rng = np.random.default_rng(0)
+    left, right = np.linalg.qr(rng.normal(size=(40, 12)))[0], random_rotation(12, np.random.RandomState(1))
+    frame = nearest_frame((left * np.geomspace(1, 1 / condition, 12)) @ right)
+    assert np.allclose(frame.T @ frame, np.eye(12), atol=1e-9)
+    assert np.allclose(frame, left @ right, atol=1e-15 * condition + 1e-9)
+
+
+def test_the_nearest_frame_of_a_singular_matrix_is_orthonormal():
+    matrix = np.outer(np.arange(1.0, 10), [1.0, 2.0, 3.0])
+    frame = nearest_frame(matrix)
+    assert np.allclose(frame.T @ frame, np.eye(3), atol=1e-12)
+    assert float((frame * matrix).sum()) == pytest.approx(np.linalg.norm(matrix))
 
 
 @pytest.mark.parametrize("method", ["itq", "okmeans"])
@@ -153,6 +177,19 @@ class TestOKMeans:
         hasher = OKMeans(10, random_state=0).fit(blob())
         assert np.allclose(hasher.weights_ @ hasher.weights_.T, np.eye(10), atol=1e-10)
         assert np.all(hasher.scales_ > 0)
+
+    @pytest.mark.parametrize("share", [0.0, 1.0])
+    def test_sums_and_products_follow_few_and_many_changed_signs(self, monkeypatch, share):
+        monkeypatch.setattr("autojacobin.hashers.okmeans._FEW_CHANGES", share)
+        X, rng = blob(), np.random.default_rng(0)
+        signs = _Signs(X, 8)
+        frame, offsets = rng.normal(size=(20, 8)), rng.normal(size=8)
+        for _ in range(3):
+            signs.update(frame, offsets)
+            expected = corners(X @ frame - offsets)
+            assert np.array_equal(signs.sums, expected.sum(axis=0))
+            assert np.allclose(signs.products, X.T @ expected, rtol=1e-12, atol=1e-8)
+            frame = frame + 0.01 * rng.normal(size=frame.shape)
 
     def test_a_box_of_unequal_edges_is_found(self):
         rng = np.random.default_rng(0)

@@ -5,7 +5,7 @@ Everything here runs on NumPy and on CuPy arrays; the library follows the input.
 
 from autojacobin.autoencoder.jacobian import LineBuffer
 from autojacobin.autoencoder.line_search import LinePoint, LineSearchResult, strong_wolfe
-from autojacobin.autoencoder.network import Network
+from autojacobin.autoencoder.network import Network, PrincipalCoordinates
 from autojacobin.autoencoder.objective import Batch, Objective
 from autojacobin.autoencoder.tangent import (
     Tangents,
@@ -27,6 +27,7 @@ from autojacobin.autoencoder.training import (
 
 __all__ = [
     "Batch", "History", "LineBuffer", "LinePoint", "LineSearchResult", "Network", "Objective", "OutOfTimeError",
+    "PrincipalCoordinates",
     "Step", "TangentSpaces", "Tangents", "TangentsOnDemand", "TimeLimit", "batches_per_epoch", "history", "steps",
     "strong_wolfe", "tangent_spaces", "tangents_for_training", "train",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The three-layer tanh network: its forward pass, its Jacobian, and the chain rule back to its weights."""
+"""The three-layer tanh network: its forward pass, its Jacobian, the chain rule, and training in fewer dimensions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from autojacobin.core.arrays import namespace
+from autojacobin.core.linear_algebra import coordinates, mean_row, principal_frame
 
-__all__ = ["Activations", "Network", "Partials"]
+__all__ = ["Activations", "Network", "Partials", "PrincipalCoordinates"]
 
 
 @dataclass(frozen=True)
@@ -120,3 +121,51 @@ class Partials:
         """Zeros, to which the terms of a cost add their derivatives."""
         xp = namespace(state.Y)
         return cls(*(xp.zeros_like(part) for part in (state.Y, state.Z, network.W1, network.W2)))
+
+
+@dataclass(frozen=True)
+class PrincipalCoordinates:
+    """Coordinates u = F (x − μ) in the leading principal directions of a set of points.
+
+    A network that was trained on u can be expanded to one that takes x.
+
+    Attributes
+    ----------
+    mean : array of shape (D,)
+        μ, the mean of the set.
+    directions : array of shape (m, D)
+        F, with orthonormal rows.
+    """
+
+    mean: Any
+    directions: Any
+
+    @classmethod
+    def of(cls, X: Any, energy: float, fewest: int) -> PrincipalCoordinates:
+        """Keep a share ``energy`` of the variance of the rows of ``X``, and at least ``fewest`` directions."""
+        xp = namespace(X)
+        mean = mean_row(X)
+        directions = principal_frame(X, mean, X.shape[1])
+        kept = xp.cumsum(coordinates(X, mean, directions).var(axis=0, dtype="float64"))
+        n_directions = 1 + int((kept < energy * kept[-1]).sum())
+        return cls(mean, directions[: min(max(n_directions, fewest), len(directions))].copy())
+
+    def reduce(self, X: Any) -> Any:
+        """Coordinates of the rows of ``X``, shape (n, m)."""
+        return coordinates(X, self.mean, self.directions)
+
+    def expand(self, network: Network) -> Network:
+        """Give the network on x that corresponds to a network on u.
+
+        The hidden layer is the same: W1 F x + b1 − W1 F μ. The output should be μ + F' tanh(v) where the given network
+        has tanh(v). A tanh layer has that to first order around the mean: tanh(artanh μ + (F' v) / (1 − μ²)).
+        """
+        xp = namespace(network.W1)
+        W1 = network.W1 @ self.directions
+        slopes = 1 / (1 - self.mean * self.mean)
+        return Network(
+            W1=W1,
+            b1=network.b1 - W1 @ self.mean,
+            W2=slopes[:, None] * (self.directions.T @ network.W2),
+            b2=xp.arctanh(self.mean) + slopes * (self.directions.T @ network.b2),
+        )

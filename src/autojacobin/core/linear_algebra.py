@@ -15,6 +15,7 @@ __all__ = [
 ]  # fmt: skip
 
 _ROWS_PER_BLOCK = 2**14
+_SMALLEST_EIGENVALUE = 1e-8  # of M'M, as a share of the largest, for which a polar factor is computed from M'M
 
 
 def centre(X: Any) -> tuple[Any, Any]:
@@ -82,8 +83,15 @@ def random_rotation(size: int, rng: np.random.RandomState) -> Any:
 
 
 def nearest_frame(matrix: Any) -> Any:
-    """Orthonormal-columned matrix R that maximises tr(R' matrix): the polar factor, U V' of the thin SVD."""
+    """Orthonormal-columned matrix R that maximises tr(R' matrix): the polar factor, U V' of the thin SVD M = U S V'.
+
+    If M is well conditioned, it is computed as M (M'M)^(−1/2), in half the time of an SVD or less. The error of that,
+    about 1e-16 cond(M)², is below the rounding of float32.
+    """
     xp = namespace(matrix)
+    values, vectors = xp.linalg.eigh(matrix.T @ matrix)
+    if float(values[0]) > _SMALLEST_EIGENVALUE * float(values[-1]):
+        return matrix @ ((vectors / xp.sqrt(values)) @ vectors.T)
     u, _, vt = xp.linalg.svd(matrix, full_matrices=False)
     return u @ vt
 

@@ -46,7 +46,8 @@ def printed_progress(work: str, *, verbose: bool) -> Iterator[Progress]:
     """Provide a callback ``progress(stage, done, total)`` whose calls are printed to standard error.
 
     A line is printed at the beginning, at least every two seconds from then on, and at the end. A thread prints them,
-    so that they also come while nothing is reported. Without ``verbose`` nothing is printed.
+    so that they also come while nothing is reported. A stage without a total is printed at once. Without ``verbose``
+    nothing is printed.
     """
     if not verbose:
         yield _ignore
@@ -54,6 +55,8 @@ def printed_progress(work: str, *, verbose: bool) -> Iterator[Progress]:
     start, finished, news = time.perf_counter(), threading.Event(), [""]
 
     def progress(stage: str, done: int, total: int) -> None:
+        if not total and not news[0].startswith(f": {stage}"):  # the next stage may replace it before a line is due
+            show(f"{work}: {stage}")
         news[0] = f": {stage}" + (f" {done:,} of {total:,}" if total else "")
 
     def show(line: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from autojacobin.autoencoder import (
     LineBuffer,
     Network,
     Objective,
+    PrincipalCoordinates,
     Step,
     TangentsOnDemand,
     TimeLimit,
@@ -32,6 +34,8 @@ from autojacobin.hashers.model_selection import (
     Recipe,
     Selected,
     held_out_score,
+    most_with_jacobian,
+    n_queries,
     recipe_name,
     select_recipe,
     settings_text,
@@ -39,10 +43,12 @@ from autojacobin.hashers.model_selection import (
 )
 from autojacobin.hashers.parameters import Limit, Number, OrAuto, OrNone, Whole
 from autojacobin.hashers.persistence import Tensor
+from autojacobin.hashers.time_estimate import Work, estimated_seconds, measured_speed, rounded_time
 
-__all__ = ["PUBLISHED", "AutoJacoBin"]
+__all__ = ["PUBLISHED_PARAMETERS", "AutoJacoBin"]
 
 PUBLISHED = Recipe(init="random", alpha=0.1, jacobian_weight=1.0, energy=0.98)
+PUBLISHED_PARAMETERS: dict[str, Any] = {**vars(PUBLISHED), "pca_energy": None}
 _ALPHAS = (0.01, 0.1, 1.0)
 _ALPHAS_WITHOUT_JACOBIAN = (0.003, 0.03, 0.3)
 _EPOCHS_WITHOUT_JACOBIAN = 3  # times as many epochs, because they take a fraction of the time
@@ -50,6 +56,7 @@ _ENERGIES = (0.98, 0.8)
 _RESULTS = {"init": "U", "n_epochs": "i", "chosen": "i"} | dict.fromkeys(
     ("alpha", "jacobian_weight", "energy", "m_recall"), "f"
 )
+_FEWEST_FEATURES_TO_REDUCE = 257  # fewer train fast as they are
 _FEWEST_TO_CHOOSE = 500  # fewer points leave too few queries to compare candidates
 _MOST_TO_CHOOSE = 10_000
 _ENOUGH_TO_DELIVER = 0.9  # share of the points from which on more points do not make a better network
@@ -88,7 +95,8 @@ class AutoJacoBin(AutoEncoderHasher):
         Share of the local variance that a tangent space keeps, with at most ``n_bits`` dimensions; 0.98 in the paper.
     n_neighbors : int, optional
         Nearest training points, including the point itself, from which a tangent space is estimated; by default
-        n_features + n_bits. If there are fewer training points, all are used, with a warning.
+        ``n_bits`` more than there are features, or directions that ``pca_energy`` keeps. If there are fewer training
+        points, all are used, with a warning.
     tangent_sample : int or None, default=100_000
         Search for the neighbours among this many training points, drawn at random. None searches all of them, which
         takes a time quadratic in their number.
@@ -113,6 +121,10 @@ class AutoJacoBin(AutoEncoderHasher):
     selection_depth : int, optional
         Points retrieved per query in that m-Recall; by default one in a hundred of those searched, and at least twice
         ``selection_k``. The default suits a search with re-ranking.
+    pca_energy : float or None, default=0.95
+        With more than 256 features, train in the principal directions that keep this share of the variance, at least
+        twice ``n_bits`` of them. The network that results takes all features. None trains on all features, as in the
+        paper; so does ``threshold="origin"``.
     tol : float, default=0.0
         Stop after an epoch that reduces the cost by less than this share; 0 runs all epochs.
     max_seconds : float, optional
@@ -123,7 +135,8 @@ class AutoJacoBin(AutoEncoderHasher):
     device : {"cpu", "cuda"}, default="cpu"
         Where to compute; ``"cuda"`` needs CuPy. Data on a GPU stay there.
     progress : callable, optional
-        Called as ``progress(stage, done, total)`` during ``fit``; it is not saved with the model.
+        Called as ``progress(stage, done, total)`` during ``fit``; it is not saved with the model. The first stage is a
+        text such as "fitting, about 40 s", an estimate for a machine that does nothing else; on a GPU there is none.
 
     Attributes
     ----------
@@ -177,6 +190,7 @@ class AutoJacoBin(AutoEncoderHasher):
     init: str = "auto"
     selection_k: int = 10
     selection_depth: int | None = None
+    pca_energy: float | None = 0.95
 
     _limits: ClassVar[dict[str, Limit]] = {
         **AutoEncoderHasher._limits,
@@ -188,6 +202,7 @@ class AutoJacoBin(AutoEncoderHasher):
         "jacobian_weight": OrAuto(Number(0)),
         "selection_k": Whole(1),
         "selection_depth": OrNone(Whole(1)),
+        "pca_energy": OrNone(Number(0, 1, above_low=True)),
     }
     _tensors: ClassVar[dict[str, Tensor]] = {
         **AutoEncoderHasher._tensors,
@@ -199,9 +214,9 @@ class AutoJacoBin(AutoEncoderHasher):
     def as_published(cls, n_bits: int = 64, **parameters: Any) -> AutoJacoBin:
         """Make a hasher with the paper's settings: α = 0.1, w = 1, 98 % of the energy, a random rotation, 5 epochs.
 
-        ``parameters`` are those of the class, and take precedence.
+        It trains on all features. ``parameters`` are those of the class, and take precedence.
         """
-        return cls(n_bits, **{**vars(PUBLISHED), **parameters})
+        return cls(n_bits, **{**PUBLISHED_PARAMETERS, **parameters})
 
     @property
     def chosen_(self) -> dict[str, Any]:
@@ -234,12 +249,40 @@ class AutoJacoBin(AutoEncoderHasher):
         for name in ("search_results_", "tangent_rank_"):
             self.__dict__.pop(name, None)
         report = TimeLimit(self.max_seconds, self.progress)
-        X = self._scaled(X)
+        originals = self._scaled(X)
+        principal = self._principal_coordinates(originals)
+        X = originals if principal is None else principal.reduce(originals)
         options = self._options(X.shape[1])
         if self.jacobian_weight and (self.n_epochs or options is None):
             self._warn_of_few_neighbors(X)
-        if options is None or len(X) < _FEWEST_TO_CHOOSE or not self._fit_chosen(X, options, rng, report):
+            self._report_time(X, options)
+        if options is None or len(X) < _FEWEST_TO_CHOOSE or not self._fit_chosen(X, originals, options, rng, report):
             self._fit_given(X, rng, report)
+        if principal is not None:
+            network = principal.expand(Network(self.W1_, self.b1_, self.W2_, self.b2_))
+            self.W1_, self.b1_, self.W2_, self.b2_ = network.W1, network.b1, network.W2, network.b2
+
+    def _principal_coordinates(self, X: Any) -> PrincipalCoordinates | None:
+        """The coordinates to train in; None for those of the data."""
+        if self.pca_energy is None or X.shape[1] < _FEWEST_FEATURES_TO_REDUCE or self.threshold == "origin":
+            return None
+        return PrincipalCoordinates.of(X, self.pca_energy, 2 * self.n_bits)
+
+    def _report_time(self, X: Any, options: Options | None) -> None:
+        """Report how long the fit will take. On a GPU a few points are no measure of its speed, so nothing is said."""
+        if self.progress is None or namespace(X) is not np:
+            return
+        if options is None or len(X) < _FEWEST_TO_CHOOSE:
+            work = Work.of_training(len(X), self.n_epochs)
+        else:
+            n = min(len(X), _MOST_TO_CHOOSE)
+            n -= n_queries(n)
+            n_repeated = 0 if n >= _ENOUGH_TO_DELIVER * len(X) else len(X)
+            candidates = most_with_jacobian(options, n, self.batch_size)
+            work = Work.of_choice(n, X.shape[1], self.n_bits, *candidates, n_repeated)
+        speed = measured_speed(X, self.n_bits, min(self._neighbors(*X.shape)), self.tangent_sample)
+        seconds = min(estimated_seconds(work, speed), self.max_seconds or math.inf)
+        self.progress(f"fitting, about {rounded_time(seconds)}", 0, 0)
 
     def _fit_given(self, X: Any, rng: np.random.RandomState, report: TimeLimit) -> None:
         recipe = self._given()
@@ -275,8 +318,13 @@ class AutoJacoBin(AutoEncoderHasher):
         )
 
     @one_blas_thread()  # otherwise the number of threads, through rounding, could decide between near equals
-    def _fit_chosen(self, X: Any, options: Options, rng: np.random.RandomState, report: TimeLimit) -> bool:
-        """Choose the settings that suit the data best, and fit with them; False if the points hardly differ."""
+    def _fit_chosen(
+        self, X: Any, originals: Any, options: Options, rng: np.random.RandomState, report: TimeLimit
+    ) -> bool:
+        """Choose the settings that suit the data best, and fit with them; False if the points hardly differ.
+
+        ``originals`` are the points in all dimensions, where their true neighbours are.
+        """
         init_seed, batch_seed = (int(seed) for seed in rng.randint(2**31 - 1, size=2))
         all_points = len(X) <= _MOST_TO_CHOOSE
         rows = np.arange(len(X)) if all_points else np.sort(rng.choice(len(X), _MOST_TO_CHOOSE, replace=False))
@@ -288,7 +336,14 @@ class AutoJacoBin(AutoEncoderHasher):
         self._check_selection_k(len(base))
         estimate = partial(self._tangents, energy=options.energies[0], rng=rng, report=report)
         spaces = _TangentsWhenNeeded(points, estimate)
-        score = held_out_score(points[query_rows], base, self.selection_k, self.selection_depth, self._bits_of)
+        score = held_out_score(
+            points[query_rows],
+            base,
+            self.selection_k,
+            self.selection_depth,
+            self._bits_of,
+            (originals[rows[query_rows]], originals[rows[base_rows]]),
+        )
         selected = select_recipe(
             options,
             partial(self._initial_network, base, init_seed),

@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.autoencoder import Network, OutOfTimeError, Step
+from autojacobin.autoencoder import Network, OutOfTimeError, Step, batches_per_epoch
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
 
 __all__ = [
-    "Options", "Recipe", "Selected", "behind", "held_out_score", "recipe_name", "select_recipe", "settings_text",
-    "split",
+    "Options", "Recipe", "Selected", "behind", "held_out_score", "most_with_jacobian", "n_queries", "recipe_name",
+    "select_recipe", "settings_text", "split",
 ]  # fmt: skip
 
 Found = npt.NDArray[np.float64]  # m-Recall of each query
@@ -332,23 +332,35 @@ def split(n: int, rng: np.random.RandomState) -> tuple[npt.NDArray[np.intp], npt
     can hardly distinguish candidates that differ by 0.01.
     """
     order = rng.permutation(n)
-    n_queries = min(max(n // _POINTS_PER_QUERY, min(_ENOUGH_QUERIES, n // _FEWEST_POINTS_PER_QUERY)), _MOST_QUERIES)
-    return np.sort(order[:n_queries]), np.sort(order[n_queries:])
+    return np.sort(order[: n_queries(n)]), np.sort(order[n_queries(n) :])
+
+
+def n_queries(n: int) -> int:
+    """How many of ``n`` points are queries."""
+    return min(max(n // _POINTS_PER_QUERY, min(_ENOUGH_QUERIES, n // _FEWEST_POINTS_PER_QUERY)), _MOST_QUERIES)
 
 
 def held_out_score(
-    queries: Any, base: Any, k: int, depth: int | None, bits: Callable[[Network, Any], Any]
+    queries: Any,
+    base: Any,
+    k: int,
+    depth: int | None,
+    bits: Callable[[Network, Any], Any],
+    originals: tuple[Any, Any] | None = None,
 ) -> Callable[[Network], Found]:
     """Return the function that rates a network: the m-Recall of each of ``queries`` in ``base``.
 
-    ``depth`` points are retrieved; by default one in a hundred of the base, and at least twice ``k``.
+    ``depth`` points are retrieved; by default one in a hundred of the base, and at least twice ``k``. If the points are
+    coordinates in fewer dimensions, ``originals`` are the queries and the base in all dimensions, where the true
+    neighbours are.
     """
     from autojacobin.evaluation import ground_truth, measure  # only here: loading numba takes a second
     from autojacobin.search import hamming_topk
 
     n = len(base)
     depth = min(n, max(2 * k, n // 100) if depth is None else depth)
-    truth = ground_truth(to_host(base), to_host(queries), k)
+    all_queries, all_base = originals or (queries, base)
+    truth = ground_truth(to_host(all_base), to_host(all_queries), k)
 
     def score(network: Network) -> Found:
         query_codes, base_codes = (Codes.from_bits(to_host(bits(network, points))) for points in (queries, base))
@@ -380,12 +392,25 @@ def _most_work(options: Options, steps_per_epoch: int) -> int:
     n_light = len(options.inits) * len(options.light_alphas)
     total = _COST * _work_of_stages(n_light, options.n_epochs_without_jacobian, steps_per_epoch)
     if options.positive_weights:
-        n_inits = min(_INITS_WITH_JACOBIAN, len(options.inits))
-        n_heavy = n_inits * len(options.alphas) * len(options.positive_weights) + (options.baseline is not None)
+        n_heavy = _most_candidates_with_jacobian(options)
         other_energies = (len(options.energies) - 1) * options.n_epochs * steps_per_epoch
         heavy = _work_of_stages(n_heavy, options.n_epochs, steps_per_epoch)
         total += _COST_WITH_JACOBIAN * (heavy + other_energies)
     return total
+
+
+def _most_candidates_with_jacobian(options: Options) -> int:
+    if not (options.n_epochs and options.positive_weights):
+        return 0
+    n_inits = min(_INITS_WITH_JACOBIAN, len(options.inits))
+    return n_inits * len(options.alphas) * len(options.positive_weights) + (options.baseline is not None)
+
+
+def most_with_jacobian(options: Options, n: int, batch_size: int | None) -> tuple[int, int]:
+    """Largest number of candidates with the Jacobian term, and the points in the first stage of each."""
+    n_batches = batches_per_epoch(n, batch_size)
+    steps = next(_stages(options.n_epochs, n_batches)) if options.n_epochs else 0
+    return _most_candidates_with_jacobian(options), steps * n // n_batches
 
 
 def _work_of_stages(n_candidates: int, n_epochs: int, steps_per_epoch: int) -> int:

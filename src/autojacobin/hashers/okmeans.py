@@ -6,9 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
-from autojacobin.core.linear_algebra import centre, corners, nearest_frame, principal_frame, random_rotation
-from autojacobin.core.parallel import map_points, one_blas_thread
+from autojacobin.core.linear_algebra import centre, nearest_frame, principal_frame, random_rotation
+from autojacobin.core.parallel import one_blas_thread, run_tasks
 from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.parameters import Limit, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
@@ -16,6 +17,7 @@ from autojacobin.hashers.persistence import Tensor
 __all__ = ["OKMeans"]
 
 _NUMBERS_PER_TASK = 2**19
+_FEW_CHANGES = 0.03  # share of changed signs up to which a sparse product is faster than a dense one
 
 
 class OKMeans(LinearHasher):
@@ -88,12 +90,15 @@ class OKMeans(LinearHasher):
         frame = principal_frame(X, middle, self.n_bits).T @ rotation
         energy = float(np.einsum("ij,ij->i", X, X).sum(dtype=np.float64))
         n = len(X)
+        signs = _Signs(X, self.n_bits)
         errors = []
         for _ in range(self.n_iter):
-            heights, sums, products = _products_with_signs(X, frame, middle @ frame)
-            scales = heights / n
-            column_sums = scales * sums
-            products *= scales
+            offsets = middle @ frame
+            signs.update(frame, offsets)
+            # Σ |P| = Σ B ∘ P for the projections P = X frame − offsets and their signs B
+            scales = ((signs.products * frame).sum(axis=0) - offsets * signs.sums) / n
+            column_sums = scales * signs.sums
+            products = signs.products * scales
             frame = nearest_frame(products - np.outer(middle, column_sums)).astype(X.dtype)
             middle = (-(frame @ column_sums) / n).astype(X.dtype)  # the mean of X is zero
             # E = ‖X‖² − 2 tr(frame' X' corners) + ‖corners‖² − n ‖middle‖², and all parts are known
@@ -112,17 +117,34 @@ class OKMeans(LinearHasher):
         return self.scales_[:, None] * self.weights_, self.mean_
 
 
-def _products_with_signs(X: Any, frame: Any, offsets: Any) -> tuple[Any, Any, Any]:
-    """Σ |P|, Σ B and X'B for the projections P = X frame − offsets and their signs B, in slices that fit the cache."""
+class _Signs:
+    """The signs B of the projections of the points, the sums of the columns of B, and the products X'B.
 
-    def work(points: slice) -> tuple[Any, Any, Any]:
-        projected = X[points] @ frame
-        projected -= offsets
-        signs = corners(projected)
-        products = X[points].T @ signs
-        np.abs(projected, out=projected)
-        return projected.sum(axis=0), signs.sum(axis=0), products
+    After the first turns few signs change, so sums and products are updated by the changes alone.
+    """
 
-    parts = list(map_points(work, X, max(1, _NUMBERS_PER_TASK // X.shape[1])))
-    heights, sums, products = (sum(part.astype(np.float64) for part in column) for column in zip(*parts, strict=True))
-    return heights, sums, products
+    def __init__(self, X: Any, n_bits: int) -> None:
+        self._X = X
+        self._positive = np.zeros((len(X), n_bits), dtype=bool)  # all signs are −1
+        self.sums = np.full(n_bits, -float(len(X)))
+        self.products = np.repeat(-X.sum(axis=0, dtype=np.float64)[:, None], n_bits, axis=1)
+
+    def update(self, frame: Any, offsets: Any) -> None:
+        """Set the signs to those of X frame − offsets."""
+        X, positive = self._X, self._positive
+
+        def work(first: int) -> tuple[Any, Any]:
+            points = slice(first, first + per_task)
+            new = X[points] @ frame >= offsets
+            changed = np.flatnonzero(new != positive[points])
+            positive[points] = new
+            return first * new.shape[1] + changed, new.ravel()[changed]
+
+        per_task = max(1, _NUMBERS_PER_TASK // X.shape[1])
+        parts = run_tasks(work, [(first,) for first in range(0, len(X), per_task)])
+        places, now_positive = (np.concatenate(part) for part in zip(*parts, strict=True))
+        values = 4 * now_positive.astype(X.dtype) - 2  # from −1 to 1 or back
+        changes = csr_array((values, np.divmod(places, positive.shape[1])), positive.shape)
+        self.sums += changes.sum(axis=0, dtype=np.float64)
+        few = changes.nnz <= _FEW_CHANGES * positive.size
+        self.products += ((changes.T @ X) if few else (changes.toarray().T @ X)).T

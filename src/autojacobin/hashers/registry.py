@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from autojacobin.core.files import clear_os_errors
 from autojacobin.errors import DataError
 from autojacobin.hashers.autobin import AutoBin, CAutoBin, DAutoBin
-from autojacobin.hashers.autojacobin import PUBLISHED, AutoJacoBin
+from autojacobin.hashers.autojacobin import PUBLISHED_PARAMETERS, AutoJacoBin
 from autojacobin.hashers.base import Hasher
 from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.itq import ITQ, PCARotation
@@ -237,7 +237,7 @@ register(AutoBin, "AutoBin1", command="autobin")
 register(AutoBin, "AutoBin2", parameters={"batch_size": None, "n_epochs": 50})
 register(DAutoBin)
 register(CAutoBin)
-register(AutoJacoBin, label="Auto-JacoBin", command="autojacobin-published", parameters=vars(PUBLISHED))
+register(AutoJacoBin, label="Auto-JacoBin", command="autojacobin-published", parameters=PUBLISHED_PARAMETERS)
 register(AutoJacoBin, "AutoJacoBin (chosen)", label="Auto-JacoBin (chosen)", command="autojacobin")
 # Beyond the paper.
 register(Sign)
