@@ -87,6 +87,15 @@ def test_a_gpu_gives_what_the_cpu_gives(name):
     assert np.allclose(single.history_["cost"][0], cpu.history_["cost"][0], rtol=1e-3)
 
 
+def test_training_in_principal_directions_gives_a_network_on_the_host():
+    cupy_with_a_gpu()
+    X = np.random.default_rng(0).normal(size=(600, 8)) @ np.random.default_rng(1).normal(size=(8, 300))
+    hasher = AutoJacoBin.as_published(8, n_neighbors=40, pca_energy=0.95, random_state=0)
+    cpu, gpu = (hasher.set_params(device=device).fit(X).transform(X) for device in ("cpu", "cuda"))
+    assert isinstance(hasher.W1_, np.ndarray)
+    assert np.mean(cpu == gpu) > 0.99
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_cupy_arrays_stay_on_the_gpu(name):
     cupy = cupy_with_a_gpu()

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from autojacobin.core.arrays import namespace
+import numpy as np
+
+from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.linear_algebra import coordinates, mean_row, principal_frame
 
 __all__ = ["Activations", "Network", "Partials", "PrincipalCoordinates"]
@@ -158,14 +160,15 @@ class PrincipalCoordinates:
         """Give the network on x that corresponds to a network on u.
 
         The hidden layer is the same: W1 F x + b1 − W1 F μ. The output should be μ + F' tanh(v) where the given network
-        has tanh(v). A tanh layer has that to first order around the mean: tanh(artanh μ + (F' v) / (1 − μ²)).
+        has tanh(v). A tanh layer has that to first order around the mean: tanh(artanh μ + (F' v) / (1 − μ²)). The
+        network is on the host, wherever the points were.
         """
-        xp = namespace(network.W1)
-        W1 = network.W1 @ self.directions
-        slopes = 1 / (1 - self.mean * self.mean)
+        mean, directions = to_host(self.mean), to_host(self.directions)
+        W1 = network.W1 @ directions
+        slopes = 1 / (1 - mean * mean)
         return Network(
             W1=W1,
-            b1=network.b1 - W1 @ self.mean,
-            W2=slopes[:, None] * (self.directions.T @ network.W2),
-            b2=xp.arctanh(self.mean) + slopes * (self.directions.T @ network.b2),
+            b1=network.b1 - W1 @ mean,
+            W2=slopes[:, None] * (directions.T @ network.W2),
+            b2=np.arctanh(mean) + slopes * (directions.T @ network.b2),
         )
