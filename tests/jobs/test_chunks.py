@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import ITQ, LSH, Codes, Index, PartitionedAutoencoder
+from autojacobin import ITQ, LSH, Codes, Index, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth
 from autojacobin.jobs.chunks import cut_into_chunks, encode_chunk
@@ -92,8 +92,18 @@ def test_search_of_an_index_with_removals_chosen_ids_and_several_types(tmp_path,
     "options",
     [{}, {"probes": 1}, {"probes": 2, "rerank": False}, {"probes": "all", "candidates": 300}, {"candidates": 40}],
 )
-def test_search_of_an_index_with_lists_and_names(tmp_path, X, options):
-    hasher = PartitionedAutoencoder(16, n_lists=16, n_iterations=2, random_state=0).fit(X[:600])
+@pytest.mark.parametrize(
+    ("hasher", "distance"),
+    [
+        (PartitionedAutoencoder(16, n_lists=16, n_iterations=2, random_state=0), "decoded"),
+        (PartitionedHasher(ITQ(8, random_state=0), n_lists=16, random_state=0), "asymmetric"),
+        (PartitionedHasher(LSH(24, random_state=0), n_lists=16, random_state=0), "hamming"),
+    ],
+    ids=["auto-encoder", "ITQ", "LSH"],
+)
+def test_search_of_an_index_with_lists_and_names(tmp_path, X, hasher, distance, options):
+    options = options | {"distance": distance}
+    hasher.fit(X[:600])
     path = tmp_path / "index"
     with Index.create(path, hasher) as index:
         index.add(X[:400], ids=[f"first {row}" for row in range(400)])

@@ -5,6 +5,7 @@ from autojacobin.hashers.autojacobin import AutoJacoBin
 from autojacobin.hashers.base import Hasher, LinearHasher, check_fitted
 from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.itq import ITQ, PCARotation
+from autojacobin.hashers.lists import ListHasher, PartitionedHasher, check_can_have_lists
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
@@ -28,16 +29,19 @@ __all__ = [
     "DAutoBin",
     "Hasher",
     "LinearHasher",
+    "ListHasher",
     "Method",
     "NOKMeans",
     "OKMeans",
     "OwnCodes",
     "PCARotation",
     "PartitionedAutoencoder",
+    "PartitionedHasher",
     "Sign",
     "SpectralHashing",
     "SphericalHashing",
     "Tensor",
+    "check_can_have_lists",
     "check_fitted",
     "find_command",
     "find_method",

@@ -18,7 +18,7 @@ from autojacobin.core.parallel import Progress
 from autojacobin.core.progress import printed_progress
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.hashers import Hasher, OwnCodes, PartitionedAutoencoder
+from autojacobin.hashers import Hasher, ListHasher, OwnCodes
 from autojacobin.hashers.base import as_vectors, check_fitted
 from autojacobin.hashers.parameters import check_parameters
 from autojacobin.index.calibration import Calibration, as_recall, default_target
@@ -80,10 +80,12 @@ class Index(StateHolder):
     keep_vectors : bool
         Whether to keep the vectors themselves, which re-ranking needs.
     partitions : int, "auto" or None, default=None
-        Whether to put the codes of a BinaryAutoencoder into inverted lists, of which a search scans a few. ``"auto"``
-        makes about 4 √n lists as soon as there are 65,536 vectors, and more as the index grows: :meth:`add` then trains
-        the hasher again on a sample of the vectors, and encodes all vectors again. A number sets the number
-        of lists; they are made when there are 32 vectors for each list.
+        Whether to put the codes into inverted lists, of which a search scans a few. ``"auto"`` makes about 4 √n lists
+        as soon as there are 65,536 vectors, and more as the index grows: :meth:`add` then learns centres from a sample
+        of the vectors, and rewrites the index. A BinaryAutoencoder is trained again, for what is left of a vector
+        beside its centre; codes of other methods stay as they are. A number sets the number of lists; they are made
+        when there are 32 vectors for each list. Needs ``keep_vectors``, and codes that are best compared by the
+        asymmetric, the Hamming or the decoded distance: those of all methods but SphericalHashing.
     metric : {"euclidean", "cosine"} or Metric, default="euclidean"
         How the distance of vectors is measured. With ``"cosine"``, the index keeps vectors divided by their lengths,
         and the hasher should be fitted on such vectors; searches return similarities, the largest first. Inner products
@@ -376,7 +378,7 @@ class Index(StateHolder):
             "metric": state.metric.name,
             "ids": state.id_kind or "integer",
             "columns": [] if state.schema is None else list(state.schema.names),
-            "lists": len(state.hasher.centres_) if isinstance(state.hasher, PartitionedAutoencoder) else None,
+            "lists": len(state.hasher.centres_) if isinstance(state.hasher, ListHasher) else None,
             "segments": len(state.segments),
             "dead": sum(segment.n_dead for segment in state.segments),
             "files": len(files),
@@ -489,7 +491,7 @@ class Index(StateHolder):
 
         def change(state: State, store: Store) -> Change | None:
             hasher = grown_hasher(state, shrink=True)
-            lists = state.hasher if isinstance(state.hasher, PartitionedAutoencoder) else None
+            lists = state.hasher if isinstance(state.hasher, ListHasher) else None
             if hasher is None and lists and state.partitions is not None and has_drifted(lists, state.segments):
                 hasher = retrained(state, len(lists.centres_))
             return compact_segments(state, store) if hasher is None else encode_again(state, store, hasher)
@@ -559,7 +561,7 @@ class Index(StateHolder):
             Whether to order the candidates by the distance of the vectors. If not, the distances are those of the
             codes. By default they are ordered if the index keeps vectors.
         probes : int or "all", optional
-            For codes of a PartitionedAutoencoder, how many lists to scan, instead of what the ``recall`` takes. Then
+            For an index with inverted lists, how many of them to scan, instead of what the ``recall`` takes. Then
             ten times k candidates are re-ranked, at least 100, unless ``candidates`` says otherwise.
         among : ids, mask, or a list of these, optional
             Search among these vectors alone. Ids that are not in the index do not matter. A mask has an entry for each
