@@ -125,7 +125,7 @@ def test_golden_files_of_every_format_stay_readable(path):
 
 @pytest.mark.parametrize("version", range(1, FORMAT_VERSION + 1))
 def test_there_is_a_golden_file_for_every_class(version):
-    classes = {type(make()).__name__ for make in METHODS.values()}
+    classes = {type(make()).__name__ for make in METHODS.values()} | {"PartitionedHasher"}
     if version < 3:
         classes &= {path.stem for path in (GOLDEN / "hashers-1").glob("*.safetensors")}  # the others came with format 3
     assert {path.stem for path in (GOLDEN / f"hashers-{version}").glob("*.safetensors")} == classes

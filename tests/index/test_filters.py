@@ -261,11 +261,8 @@ def test_an_index_that_made_its_lists_is_filtered(hasher, monkeypatch):
 def test_a_wanted_recall_is_kept_within_a_random_filter(monkeypatch, lists, share):
     monkeypatch.setattr(filters, "EXACT_UP_TO", 50)  # so that the choice matters for a small index
     base, queries = clusters(12_000), clusters(300, 3)
-    if lists:
-        hasher = hasher_with_lists(lists, 32).fit(base[:4000])
-    else:
-        hasher = LSH(32, random_state=0).fit(base)
-    index = Index(hasher)
+    hasher = hasher_with_lists(lists, 32) if lists else LSH(32, random_state=0)
+    index = Index(hasher.fit(base[:4000]))
     index.add(base)
     allowed = np.flatnonzero(np.random.default_rng(5).random(len(base)) < share)
     _, ids = index.search(queries, 10, among=allowed, recall=0.95)

@@ -9,6 +9,7 @@ import pytest
 from autojacobin import ITQ, LSH, DataError, Index, PartitionedAutoencoder, PartitionedHasher, Sign
 from autojacobin.evaluation import ground_truth
 from autojacobin.index.partitions import QueriesInLists, default_probes, nearest_in_lists, probe_counts
+from autojacobin.index.searching import codes_at
 
 K = 10
 
@@ -41,6 +42,12 @@ def index(hasher):
     return made
 
 
+def labels_of(index):
+    """The list of each of 3,000 codes."""
+    state = index._state
+    return state.hasher.split(codes_at(state.segments, np.arange(3000), int(state.hasher.n_bits)))[1]
+
+
 def real_distances(hasher, codes, queries, base):
     """‖q − decoded‖² + 0.6 ‖x − decoded‖² of every query and code."""
     decoded = hasher.decode(codes).astype(np.float64)
@@ -69,7 +76,7 @@ def test_codes_alone_are_ordered_by_the_distance_to_what_they_decode_to(autoenco
 
 def test_only_the_codes_of_the_probed_lists_are_found(index, hasher):
     queries = points(30, 2)
-    _, labels = hasher.split(index.codes(np.arange(3000)))
+    labels = labels_of(index)
     squared = ((queries[:, None, :] - hasher.search_centres().points) ** 2).sum(axis=2)
     nearest = np.argsort(squared, axis=1)[:, :3]
     asked = QueriesInLists.of(hasher, queries, hasher.distances[0])
@@ -83,7 +90,7 @@ def test_only_the_codes_of_the_probed_lists_are_found(index, hasher):
 
 def test_lists_whose_codes_were_removed_are_not_probed(index, hasher):
     queries = points(30, 2)
-    _, labels = hasher.split(index.codes(np.arange(3000)))
+    labels = labels_of(index)
     squared = ((queries[:, None, :] - hasher.search_centres().points) ** 2).sum(axis=2)
     emptied = np.unique(np.argmin(squared, axis=1))[:8]
     index.remove(np.flatnonzero(np.isin(labels, emptied)))
@@ -121,7 +128,10 @@ def test_all_lists_are_the_exhaustive_search_to_the_last_bit(plain, distance):
         index.add(base[:2000])
         index.add(base[2000:], np.arange(5000, 6000))
         index.remove(np.arange(0, 2000, 7))
-    assert within.codes([1]).n_bits == fitted.n_bits + 5
+    assert within.info()["lists"] == 20
+    assert within.codes(within.ids) == without.codes(without.ids)
+    assert all(one.codes == two.codes for one, two in zip(within.parts(), without.parts(), strict=True))
+    assert within.hasher.encode(base) == fitted.encode(base)
     some = np.arange(0, 6000, 3)
     for options in ({"rerank": False}, {"candidates": 60}, {"rerank": False, "among": some}):
         expected = without.search(queries, K, distance=distance, **options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any, SupportsIndex
 
@@ -18,7 +19,7 @@ from autojacobin.core.parallel import Progress
 from autojacobin.core.progress import printed_progress
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.hashers import Hasher, ListHasher, OwnCodes
+from autojacobin.hashers import Hasher, ListHasher, OwnCodes, PartitionedHasher
 from autojacobin.hashers.base import as_vectors, check_fitted
 from autojacobin.hashers.parameters import check_parameters
 from autojacobin.index.calibration import Calibration, as_recall, default_target
@@ -284,8 +285,9 @@ class Index(StateHolder):
 
     @property
     def hasher(self) -> Hasher:
-        """The hasher that makes the codes."""
-        return self._state.hasher
+        """The hasher that makes the codes, without the lists that a PartitionedHasher adds to it."""
+        hasher = self._state.hasher
+        return hasher.hasher_ if isinstance(hasher, PartitionedHasher) else hasher
 
     @property
     def ids(self) -> npt.NDArray[Any]:
@@ -297,7 +299,7 @@ class Index(StateHolder):
     def codes(self, ids: Any) -> Codes:
         """Codes of some vectors, all of which must be in the index, in the order of ``ids``."""
         state, wanted = self._present(ids)
-        return codes_at(state.segments, wanted, int(state.hasher.n_bits))
+        return _without_lists(codes_at(state.segments, wanted, int(state.hasher.n_bits)), state.hasher)
 
     def vectors(self, ids: Any) -> npt.NDArray[Any]:
         """Vectors with these ids, all of which must be in the index, in the order of ``ids``."""
@@ -334,8 +336,9 @@ class Index(StateHolder):
         index keeps none. If ids are names, ``ids`` are numbers in the order in which they were added, and ``names``
         has the names as UTF-8, or the 16 bytes of UUIDs. ``payload`` is an Arrow table or None.
         """
-        segments = self._open_state().segments
-        return in_id_order(segments) if segments else iter(())
+        state = self._open_state()
+        parts = in_id_order(state.segments) if state.segments else iter(())
+        return (replace(part, codes=_without_lists(part.codes, state.hasher)) for part in parts)
 
     def __len__(self) -> int:
         return self._open_state().n_live
@@ -371,8 +374,8 @@ class Index(StateHolder):
             files.append(state.manifest.hasher)
         return {
             "vectors": state.n_live,
-            "hasher": type(state.hasher).__name__,
-            "bits": int(state.hasher.n_bits),
+            "hasher": type(self.hasher).__name__,
+            "bits": int(self.hasher.n_bits),
             "features": state.metric.width(int(state.hasher.n_features_in_)),
             "vectors_kept": state.keep_vectors,
             "metric": state.metric.name,
@@ -659,6 +662,11 @@ class Index(StateHolder):
         """The state, and the ids as an array, all of which live in it."""
         state = self._open_state()
         return state, numbers_of(state, ids, "read")
+
+
+def _without_lists(codes: Codes, hasher: Hasher) -> Codes:
+    """Codes as ``Index.hasher`` makes them."""
+    return hasher.split(codes)[0] if isinstance(hasher, PartitionedHasher) else codes
 
 
 def _reported(parts: Iterator[Part], progress: Progress, total: int) -> Iterator[Part]:
