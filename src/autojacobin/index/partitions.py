@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.core.arrays import to_host
 from autojacobin.core.parallel import run_tasks, usable_cores
-from autojacobin.core.vectors import as_floats
+from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import Hasher, ListHasher
 from autojacobin.index.calibration import Calibration, Calibrator
@@ -57,9 +58,10 @@ class QueriesInLists(NamedTuple):
     dtype: Any
 
     @classmethod
-    def of(cls, hasher: ListHasher, vectors: npt.NDArray[Any], distance: str) -> QueriesInLists:
-        """Prepare floats as queries."""
-        return cls(vectors, hasher.prepare(vectors, distance), DISTANCES[distance].dtype)
+    def of(cls, hasher: ListHasher, queries: Any, distance: str) -> QueriesInLists:
+        """Prepare a matrix of vectors as queries."""
+        floats = as_floats(to_host(as_matrix(queries, "an index", "queries")), argument="queries")
+        return cls(floats, hasher.prepare(queries, distance), DISTANCES[distance].dtype)
 
     def take(self, rows: Rows) -> QueriesInLists:
         """Some of the queries."""
@@ -226,7 +228,7 @@ def choose_in_lists(
     for probes in probe_counts(len(hasher.centres_)):
 
         def nearest_codes(queries: Any, number: int, probes: int = probes) -> tuple[Any, Any]:
-            asked = QueriesInLists.of(hasher, as_floats(queries), distance)
+            asked = QueriesInLists.of(hasher, queries, distance)
             return nearest_in_lists(hasher, asked, segments, number, probes)
 
         deepest = None if probes == len(hasher.centres_) else _DEEPEST

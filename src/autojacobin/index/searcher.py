@@ -98,11 +98,11 @@ class Searcher:
         elif how.recall is not None or (view is not state and probes is None and lists is not None):
             candidates, lists = self._chosen_for(view, how, lists)
         number = min(as_candidates(candidates, k), view.n_live) if how.rerank else k
-        floats = as_floats(to_host(as_matrix(queries, "an index", "queries")), argument="queries")
         if isinstance(state.hasher, ListHasher) and lists is not None:
-            asked = QueriesInLists(floats, state.hasher.prepare(queries, how.distance), DISTANCES[how.distance].dtype)
+            asked = QueriesInLists.of(state.hasher, queries, how.distance)
             found = search_lists(state.hasher, asked, view.segments, k, number if how.rerank else None, lists)
         else:
+            floats = as_floats(to_host(as_matrix(queries, "an index", "queries")), argument="queries")
             prepared = DISTANCES[how.distance].queries(state.hasher, queries)
             if how.rerank:
                 found = nearest_vectors(floats, prepared, view.segments, number, k)

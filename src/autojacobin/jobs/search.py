@@ -101,7 +101,7 @@ def search_index(
     def search(block: npt.NDArray[Any], probed: int | None) -> Neighbours:
         prepared: Any = DISTANCES[how.distance].queries(hasher, block) if probed is None else None
         if isinstance(hasher, ListHasher) and probed is not None:
-            asked = QueriesInLists.of(hasher, as_floats(block), how.distance)
+            asked = QueriesInLists.of(hasher, block, how.distance)
             prepared = prepared_for_lists(hasher, asked, segments, probed)
         shared, work = executor.share(prepared), search_chunk if probed is None else search_lists_chunk
         tasks = [Task(work, (file, shared, depth), where) for file in files]
