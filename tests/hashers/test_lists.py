@@ -122,6 +122,8 @@ def test_names_of_features_are_those_of_the_hasher(tmp_path):
         (lambda: Spherical(8, random_state=0), "asymmetric or the Hamming distance, got codes of SphericalHashing"),
         (lambda: OwnCodes(8), "lists are learned from vectors.* got codes of OwnCodes"),
         (lambda: partitioned(LSH(8)), "a PartitionedHasher has inverted lists already; pass the hasher that is in it"),
+        (lambda: METHODS["BinaryAutoencoder"](), "got codes of BinaryAutoencoder"),
+        (lambda: METHODS["PartitionedAutoencoder"](), "a PartitionedAutoencoder has inverted lists already"),
         (lambda: None, "hasher of PartitionedHasher must be a hasher, got None"),
         (lambda: LSH(0), "n_bits of LSH must be an integer of at least 1"),
         (lambda: LSH(8).fit(digits()[:50, :7]), "the LSH was fitted on 7 features, got 64 for its lists"),
@@ -191,6 +193,14 @@ def test_a_file_whose_hasher_is_not_what_it_should_be_is_refused(taken, change, 
     change(header)
     with pytest.raises(FormatError, match=message):
         read(entries, header, data)
+
+
+def test_a_file_whose_hasher_cannot_have_lists_is_refused(tmp_path):
+    hasher = partitioned(LSH(8, random_state=0))
+    hasher.hasher_ = OwnCodes(512)  # of 64 bytes, as many as there are features
+    hasher.save(tmp_path / "model")
+    with pytest.raises(FormatError, match="model is damaged.* got codes of OwnCodes"):
+        autojacobin.load(tmp_path / "model")
 
 
 def test_the_arrays_of_the_hasher_belong_to_a_class_that_wraps_one(taken):

@@ -1,5 +1,6 @@
 """An index that makes its own inverted lists as it grows: what it finds, what it stores, and what a crash leaves."""
 
+import copy
 import json
 import shutil
 from pathlib import Path
@@ -18,6 +19,7 @@ from autojacobin import (
     PartitionedHasher,
     SphericalHashing,
 )
+from autojacobin.cli.index import _reporting
 from autojacobin.cli.program import app
 from autojacobin.errors import FormatError, StorageError
 from autojacobin.evaluation import ground_truth
@@ -346,6 +348,13 @@ def test_another_process_that_reads_sees_the_lists_after_refresh(hasher, tmp_pat
             reader.refresh()
             assert reader.info()["lists"] == 4
             assert len(reader) == 400
+
+
+def test_the_command_line_hears_of_the_lists_while_they_are_made(hasher):
+    stages = []
+    index = Index(_reporting(copy.copy(hasher), lambda stage, *_: stages.append(stage)), partitions=4)
+    index.add(points(400))
+    assert "partitioning" in stages
 
 
 def test_the_command_line_makes_lists(hasher, tmp_path):

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.parallel import Progress
-from autojacobin.errors import DataError, DataTypeError, FormatError
+from autojacobin.errors import DataError, FormatError
 from autojacobin.hashers.base import Hasher, check_fitted
 from autojacobin.hashers.learning import NO_BLOCK, TRAINING_POINTS, non_empty
 from autojacobin.hashers.own_codes import OwnCodes
@@ -380,6 +380,7 @@ class PartitionedHasher(ListHasher):
             self.hasher_._check_unchanged()
 
     def _check_learned(self) -> None:
+        check_can_have_lists(self.hasher_)
         if self.hasher_.n_features_in_ != self.n_features_in_:
             raise ValueError(f"a hasher of {self.hasher_.n_features_in_} features in lists of {self.n_features_in_}")
         if not self.spread_ >= 0:
@@ -389,10 +390,10 @@ class PartitionedHasher(ListHasher):
 def check_can_have_lists(hasher: Hasher) -> None:
     """Raise a DataError if codes of a hasher cannot be put into lists as they are."""
     if isinstance(hasher, ListHasher):
-        raise DataTypeError(f"a {type(hasher).__name__} has inverted lists already; pass the hasher that is in it")
+        raise DataError(f"a {type(hasher).__name__} has inverted lists already; pass the hasher that is in it")
     if isinstance(hasher, OwnCodes) or hasher.distances[0] not in _IN_LISTS:
         raise DataError(
-            f"inverted lists are learned from vectors, and hold codes that are best compared by the asymmetric or the "
+            "inverted lists are learned from vectors, and hold codes that are best compared by the asymmetric or the "
             f"Hamming distance, got codes of {type(hasher).__name__}; leave out the lists, or use a method such as ITQ"
         )
 
