@@ -31,8 +31,8 @@ def main(ahead):
     with tempfile.TemporaryDirectory() as home:
         indexes = dict(made(Path(home), rng))
         if ahead:
-            indexes["lists of residuals"] = lists(BinaryAutoencoder(48, random_state=0), rng)
-            indexes["lists of signs"] = lists(LSH(48, random_state=0), rng)
+            indexes["residuals"] = lists(BinaryAutoencoder(48, random_state=0), rng)
+            indexes["signs"] = lists(LSH(48, random_state=0), rng)
         with serving(indexes) as address, Client(address, timeout=None, patience=10**6) as client:
             assert eventually(lambda: asked(client, "/readyz"))
             before = before if ahead else compiled()

@@ -5,7 +5,7 @@ from autojacobin.hashers.autojacobin import AutoJacoBin
 from autojacobin.hashers.base import Hasher, LinearHasher, check_fitted
 from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.itq import ITQ, PCARotation
-from autojacobin.hashers.lists import ListHasher, PartitionedHasher, check_can_have_lists
+from autojacobin.hashers.lists import PartitionedHasher
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
@@ -29,7 +29,6 @@ __all__ = [
     "DAutoBin",
     "Hasher",
     "LinearHasher",
-    "ListHasher",
     "Method",
     "NOKMeans",
     "OKMeans",
@@ -41,7 +40,6 @@ __all__ = [
     "SpectralHashing",
     "SphericalHashing",
     "Tensor",
-    "check_can_have_lists",
     "check_fitted",
     "find_command",
     "find_method",

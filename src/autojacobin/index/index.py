@@ -19,8 +19,9 @@ from autojacobin.core.parallel import Progress
 from autojacobin.core.progress import printed_progress
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.hashers import Hasher, ListHasher, OwnCodes, PartitionedHasher
+from autojacobin.hashers import Hasher, OwnCodes, PartitionedHasher
 from autojacobin.hashers.base import as_vectors, check_fitted
+from autojacobin.hashers.lists import ListHasher
 from autojacobin.hashers.parameters import check_parameters
 from autojacobin.index.calibration import Calibration, as_recall, default_target
 from autojacobin.index.changes import (

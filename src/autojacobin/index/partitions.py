@@ -12,7 +12,8 @@ from autojacobin.core.arrays import to_host
 from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.hashers import Hasher, ListHasher
+from autojacobin.hashers import Hasher
+from autojacobin.hashers.lists import ListHasher
 from autojacobin.index.calibration import Calibration, Calibrator
 from autojacobin.index.metrics import EUCLIDEAN, Metric
 from autojacobin.index.searching import measure_of

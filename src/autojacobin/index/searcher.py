@@ -12,7 +12,7 @@ import numpy.typing as npt
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
-from autojacobin.hashers import ListHasher
+from autojacobin.hashers.lists import ListHasher
 from autojacobin.index.calibration import Calibration, Calibrator, as_recall, default_target
 from autojacobin.index.changes import State
 from autojacobin.index.filters import restricted, widened

@@ -9,7 +9,8 @@ import numpy as np
 
 from autojacobin.codes import Codes
 from autojacobin.core.parallel import run_tasks, usable_cores
-from autojacobin.hashers import Hasher, ListHasher
+from autojacobin.hashers import Hasher
+from autojacobin.hashers.lists import ListHasher
 from autojacobin.index.array_files import CheckedArray, SegmentLabel
 from autojacobin.index.manifest import MOST_CODES
 from autojacobin.index.names import NameTable

@@ -20,7 +20,8 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError, StorageError
-from autojacobin.hashers import Hasher, ListHasher, load
+from autojacobin.hashers import Hasher, load
+from autojacobin.hashers.lists import ListHasher
 from autojacobin.index.changes import encoded_parts
 from autojacobin.index.files import Files
 from autojacobin.index.manifest import SegmentRecord
