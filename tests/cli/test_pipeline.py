@@ -280,6 +280,14 @@ def test_an_index_with_lists_is_trained_built_searched_and_evaluated(done, comma
     shown = json.loads(done("evaluate", "lists", "queries.npy", "-k", "3", "--recall", "0.9", "--json").out)
     assert shown["probes"] >= 1
     assert shown["k"]["3"]["recall@3"]["mean"] > 0.8
+    done("index", "build", "model.safetensors", "base.npy", "grouped", "--partitions", "16")
+    made = json.loads(done("info", "grouped", "--json").out)
+    plain = json.loads(done("info", "model.safetensors", "--json").out)
+    assert (made["lists"], made["hasher"], made["bits"]) == (16, plain["method"], plain["bits"])
+    done("search", "grouped", "queries.npy", "all.npz", "-k", "3", "--recall", "1", "--distance", "hamming")
+    done("search", "grouped", "queries.npy", "some.npz", "-k", "3", "--probes", "16", "--candidates", "1000")
+    with np.load("all.npz") as everything, np.load("some.npz") as found:
+        assert np.array_equal(everything["ids"], found["ids"])
     result = command("search", "lists", "queries.npy", "other.npz", "--probes", "2", "--recall", "0.9")
     assert result.code == 2
     assert "it chooses the lists to scan" in result.err

@@ -183,6 +183,21 @@ def test_an_index_keeps_its_codes_and_ids(tmp_path, kind, options):
     assert reported[-1] == ("adding codes", 396, 396)
 
 
+def test_an_index_with_lists_is_exported_as_one_without():
+    vectors = np.random.default_rng(0).normal(size=(400, 32)).astype(np.float32)
+    hasher = ITQ(16, random_state=0).fit(vectors)
+    within, without = Index(hasher, partitions=8), Index(hasher)
+    for index in (within, without):
+        index.add(vectors)
+    assert within.info()["lists"] == 8
+    queries = hasher.encode(vectors[:30]).packed
+    found, expected = (to_faiss(index).search(queries, 10) for index in (within, without))
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
+    hashing = hasher_to_faiss(within.hasher, within).search(vectors[:30], 10)
+    np.testing.assert_array_equal(hashing[0], expected[0])
+
+
 @pytest.mark.parametrize("n_bits", [5, 64, 100])
 def test_codes_get_their_row_numbers(n_bits):
     codes = clustered(60, n_bits, 0)

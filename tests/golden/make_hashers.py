@@ -24,6 +24,7 @@ from autojacobin import (
     NOKMeans,
     OKMeans,
     PartitionedAutoencoder,
+    PartitionedHasher,
     PCARotation,
     Sign,
     SpectralHashing,
@@ -53,6 +54,7 @@ def main() -> None:
         PCARotation(12, random_state=2),
         SphericalHashing(12, random_state=10),
         SGH(12, random_state=0),
+        PartitionedHasher(LSH(12, random_state=0), n_lists=4, random_state=0),
     ]
     missing = [hasher.fit(X) for hasher in hashers if not path_of(hasher).exists()]
     if not (FOLDER / "vectors.npy").exists():
@@ -71,7 +73,7 @@ def path_of(hasher: Hasher) -> Path:
 
 
 def is_clear(hasher: Hasher, vectors: np.ndarray) -> np.ndarray:
-    projections = np.abs(hasher.project(vectors))
+    projections = np.abs(getattr(hasher, "hasher_", hasher).project(vectors))
     return (projections > 1e-3 * projections.max()).all(axis=1)
 
 

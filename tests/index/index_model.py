@@ -24,7 +24,7 @@ def contents(index):
     found = {}
     for segment in index._state.segments:
         for part in in_id_order([segment]):
-            assert part.codes == index.hasher.encode(part.vectors)
+            assert part.codes == index._state.hasher.encode(part.vectors)
             assert not found.keys() & set(part.ids.tolist()), "an id lives twice"
             found |= {i: vector.tobytes() for i, vector in zip(part.ids.tolist(), part.vectors, strict=True)}
     assert len(index) == len(found)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import LSH, BinaryAutoencoder, Index, PartitionedAutoencoder
+from autojacobin import LSH, BinaryAutoencoder, Index, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth
 from autojacobin.index import filters, growth, segment_writer
@@ -198,12 +198,18 @@ def clusters(n, seed=0):
     return (centres[rng.integers(0, 40, n)] + rng.normal(size=(n, 16))).astype(np.float32)
 
 
-@pytest.fixture(scope="module")
-def with_lists():
+def hasher_with_lists(kind, n_lists):
+    if kind == "signs":
+        return PartitionedHasher(LSH(32, random_state=0), n_lists=n_lists, random_state=0)
+    return PartitionedAutoencoder(24, n_lists=n_lists, n_iterations=3, random_state=0)
+
+
+@pytest.fixture(scope="module", params=["auto-encoder", "signs"])
+def with_lists(request):
     base = clusters(6_000)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segment_writer, "_FEWEST_IN_LISTS", 1)
-        index = Index(PartitionedAutoencoder(24, n_lists=16, n_iterations=3, random_state=0).fit(base[:3000]))
+        index = Index(hasher_with_lists(request.param, 16).fit(base[:3000]))
         index.add(base[:4_000])
         index.add(base[4_000:])
         index.remove(np.arange(0, 6_000, 11))
@@ -235,10 +241,13 @@ def test_few_probes_find_what_is_allowed_even_if_it_is_far_away(with_lists):
         assert np.isfinite(distances[:, :3]).all()
 
 
-def test_an_index_that_made_its_lists_is_filtered(monkeypatch):
+@pytest.mark.parametrize(
+    "hasher", [BinaryAutoencoder(16, n_iterations=2, random_state=0), LSH(32, random_state=0)], ids=lambda one: str(one)
+)
+def test_an_index_that_made_its_lists_is_filtered(hasher, monkeypatch):
     monkeypatch.setattr(growth, "_FEWEST_VECTORS", 200)
     base = clusters(1_000)
-    index = Index(BinaryAutoencoder(16, n_iterations=2, random_state=0).fit(base), partitions="auto")
+    index = Index(hasher.fit(base), partitions="auto")
     index.add(base, ids=[f"n{row}" for row in range(1_000)], payload={"row": np.arange(1_000)})
     assert index.info()["lists"]
     allowed = np.arange(0, 1_000, 3)
@@ -247,16 +256,13 @@ def test_an_index_that_made_its_lists_is_filtered(monkeypatch):
     assert ids.tolist() == [[f"n{row}" for row in rows] for rows in expected.tolist()]
 
 
-@pytest.mark.parametrize("lists", [False, True])
+@pytest.mark.parametrize("lists", [None, "auto-encoder", "signs"])
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
 def test_a_wanted_recall_is_kept_within_a_random_filter(monkeypatch, lists, share):
     monkeypatch.setattr(filters, "EXACT_UP_TO", 50)  # so that the choice matters for a small index
     base, queries = clusters(12_000), clusters(300, 3)
-    if lists:
-        hasher = PartitionedAutoencoder(24, n_lists=32, n_iterations=3, random_state=0).fit(base[:4000])
-    else:
-        hasher = LSH(32, random_state=0).fit(base)
-    index = Index(hasher)
+    hasher = hasher_with_lists(lists, 32) if lists else LSH(32, random_state=0)
+    index = Index(hasher.fit(base[:4000]))
     index.add(base)
     allowed = np.flatnonzero(np.random.default_rng(5).random(len(base)) < share)
     _, ids = index.search(queries, 10, among=allowed, recall=0.95)

@@ -1,17 +1,29 @@
 """An index that makes its own inverted lists as it grows: what it finds, what it stores, and what a crash leaves."""
 
+import copy
 import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from typer.testing import CliRunner
 
-from autojacobin import ITQ, BinaryAutoencoder, DataError, Index, PartitionedAutoencoder
+from autojacobin import (
+    ITQ,
+    BinaryAutoencoder,
+    DataError,
+    Index,
+    PartitionedAutoencoder,
+    PartitionedHasher,
+    SphericalHashing,
+)
+from autojacobin.cli.index import _reporting
 from autojacobin.cli.program import app
 from autojacobin.errors import FormatError, StorageError
 from autojacobin.evaluation import ground_truth
+from autojacobin.hashers import OwnCodes
 from autojacobin.index import growth, segment_writer
 from autojacobin.index.repair import repair
 from tests.index.faults import Crash, Faults
@@ -27,8 +39,13 @@ def points(n, seed=0, shift=0.0):
     return (rng.normal(size=(n, 3)) @ surface + 0.1 * rng.normal(size=(n, 8)) + shift).astype(np.float32)
 
 
-@pytest.fixture(scope="module")
-def hasher():
+WITH_LISTS = {BinaryAutoencoder: PartitionedAutoencoder, ITQ: PartitionedHasher}
+
+
+@pytest.fixture(scope="module", params=["auto-encoder", "signs"])
+def hasher(request):
+    if request.param == "signs":
+        return ITQ(8, random_state=0).fit(points(300, 1))
     return BinaryAutoencoder(12, n_iterations=3, random_state=0).fit(points(300, 1))
 
 
@@ -54,9 +71,10 @@ def test_a_small_index_has_no_lists_and_a_growing_one_gets_more(hasher, tmp_path
             lists.append(index.info()["lists"])
             assert is_exact(index, base[:end])
         assert lists == [None, 64, 128, 128, 256]
-        assert isinstance(index.hasher, PartitionedAutoencoder)
-        assert index.hasher.n_residual_bits == 12
-        assert index.hasher.n_bits == 12 + 8
+        made = index._state.hasher
+        assert isinstance(made, WITH_LISTS[type(hasher)])
+        assert made.n_code_bits == hasher.n_bits
+        assert made.n_bits == hasher.n_bits + 8
         index.verify()
     with Index.open(tmp_path / "index") as index:
         assert index._state.partitions == "auto"
@@ -73,6 +91,36 @@ def test_a_stream_makes_lists_when_it_ends(hasher):
     index.add(iter([base[400:]]))
     assert index.info()["lists"] == 16
     assert is_exact(index, base)
+
+
+def test_codes_that_are_not_of_residuals_stay_as_they_are():
+    plain = ITQ(8, random_state=0).fit(points(300, 1))
+    without, within = Index(plain), Index(plain, partitions="auto")
+    for start, end in ((0, 150), (150, 300), (300, 1500)):
+        for index in (without, within):
+            index.add(points(1500)[start:end])
+    assert within.info()["lists"] == 128
+    assert within.codes(within.ids) == without.codes(without.ids)
+    for distance in ("asymmetric", "hamming"):
+        found, expected = (
+            index.search(points(20, 2), 30, distance=distance, rerank=False, **options)
+            for index, options in ((within, {"probes": "all"}), (without, {}))
+        )
+        assert all(map(np.array_equal, found, expected))
+
+
+def test_names_of_features_are_still_compared_when_there_are_lists(hasher):
+    pandas = pytest.importorskip("pandas")
+    names = [f"column {number}" for number in range(8)]
+    named = clone(hasher).fit(pandas.DataFrame(points(300, 1), columns=names))
+    index = Index(named, partitions=4)
+    for start, end in ((0, 50), (50, 400)):
+        index.add(pandas.DataFrame(points(400)[start:end], columns=names))
+    assert index.info()["lists"] == 4
+    asked = pandas.DataFrame(points(3, 2), columns=names)
+    assert np.array_equal(index.search(asked, K, recall=1)[1], ground_truth(points(400), points(3, 2), K))
+    with pytest.raises(ValueError, match="feature names"):
+        index.search(asked[names[::-1]], K)
 
 
 def test_ids_and_removals_survive_the_lists(hasher):
@@ -114,12 +162,12 @@ def test_lists_in_files_answer_as_lists_made_at_the_search(hasher, tmp_path, mon
 def test_compact_makes_lists_anew_where_the_vectors_have_drifted(hasher):
     index = Index(hasher, partitions=8)
     index.add(points(300))
-    learned = index.hasher
+    learned = index._state.hasher
     index.compact()
-    assert index.hasher is learned  # nothing has drifted
+    assert index._state.hasher is learned  # nothing has drifted
     index.add(points(900, 3, shift=40.0))
     index.compact()
-    assert index.hasher is not learned
+    assert index._state.hasher is not learned
     assert len(index._state.segments) == 1
     everything = np.concatenate([points(300), points(900, 3, shift=40.0)])
     assert is_exact(index, everything)
@@ -135,13 +183,17 @@ def test_compact_makes_far_fewer_lists_of_what_is_left(hasher):
     assert is_exact(index, points(20_000)[:700])
 
 
-def test_lists_of_the_user_stay_as_they_are(tmp_path):
-    fitted = PartitionedAutoencoder(16, n_lists=8, n_iterations=3, random_state=0).fit(points(300))
+@pytest.mark.parametrize("with_lists", WITH_LISTS.values())
+def test_lists_of_the_user_stay_as_they_are(with_lists, tmp_path):
+    if with_lists is PartitionedHasher:
+        fitted = PartitionedHasher(ITQ(8, random_state=0), n_lists=8, random_state=0).fit(points(300))
+    else:
+        fitted = PartitionedAutoencoder(16, n_lists=8, n_iterations=3, random_state=0).fit(points(300))
     with Index.create(tmp_path / "index", fitted) as index:
         index.add(points(3000))
         index.add(points(3000, 3, shift=40.0))
         index.compact()
-        assert np.array_equal(index.hasher.centres_, fitted.centres_)
+        assert np.array_equal(index._state.hasher.centres_, fitted.centres_)
 
 
 @pytest.mark.parametrize(
@@ -151,9 +203,11 @@ def test_lists_of_the_user_stay_as_they_are(tmp_path):
         (lambda hasher: Index(hasher, partitions=0), "partitions must be an integer from 1"),
         (lambda hasher: Index(hasher, partitions=4, keep_vectors=False), "got partitions=4 with keep_vectors=False"),
         (
-            lambda hasher: Index(ITQ(4, random_state=0).fit(points(100)), partitions="auto"),
-            "got partitions='auto' for codes of ITQ",
+            lambda _: Index(SphericalHashing(4, random_state=0).fit(points(100)), partitions="auto"),
+            "asymmetric or the Hamming distance, got codes of SphericalHashing",
         ),
+        (lambda _: Index(OwnCodes(16), partitions=4), "lists are learned from vectors, .* got codes of OwnCodes"),
+        (lambda _: Index.create("new", n_bits=16, partitions=4), "got codes of OwnCodes"),
     ],
 )
 def test_an_index_that_cannot_have_lists_is_refused(hasher, make, message):
@@ -294,6 +348,13 @@ def test_another_process_that_reads_sees_the_lists_after_refresh(hasher, tmp_pat
             reader.refresh()
             assert reader.info()["lists"] == 4
             assert len(reader) == 400
+
+
+def test_the_command_line_hears_of_the_lists_while_they_are_made(hasher):
+    stages = []
+    index = Index(_reporting(copy.copy(hasher), lambda stage, *_: stages.append(stage)), partitions=4)
+    index.add(points(400))
+    assert "partitioning" in stages
 
 
 def test_the_command_line_makes_lists(hasher, tmp_path):

@@ -228,9 +228,10 @@ def test_a_large_store_finds_the_wanted_share_with_fewer_candidates():
     assert np.mean([len(row & set(true)) / 10 for row, true in zip(found, truth, strict=True)]) > 0.9
 
 
-def test_inverted_lists_are_made_if_wanted():
+@pytest.mark.parametrize("hasher", [BinaryAutoencoder(16, random_state=0), LSH(16, random_state=0)])
+def test_inverted_lists_are_made_if_wanted(hasher):
     vectors = np.random.default_rng(0).normal(size=(400, 16)).astype(np.float32)
-    store = TextStore(hasher=BinaryAutoencoder(16, random_state=0), partitions=4)
+    store = TextStore(hasher=hasher, partitions=4)
     store.add([""] * 400, vectors, ids=[str(number) for number in range(400)])
     assert store.index.info()["lists"] == 4
     assert [row[0].id for row in store.search(vectors[:20], 1)] == [str(number) for number in range(20)]

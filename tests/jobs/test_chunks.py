@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import ITQ, LSH, Codes, Index, PartitionedAutoencoder
+from autojacobin import ITQ, LSH, Codes, Index, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth
+from autojacobin.index.searching import codes_at
 from autojacobin.jobs.chunks import cut_into_chunks, encode_chunk
 from autojacobin.jobs.cluster import build_index, search_index, true_neighbours
 from autojacobin.jobs.inputs import survey
@@ -34,14 +35,21 @@ def test_chunks_cover_all_rows_once_and_begin_where_blocks_do(pattern, X):
     assert len(pickle.dumps(chunks)) < 2000  # paths, not vectors
 
 
-@pytest.mark.parametrize("method", [LSH, ITQ])
-def test_codes_are_those_of_one_machine_however_files_are_cut(tmp_path, method):
+@pytest.mark.parametrize(
+    "model",
+    [
+        LSH(12, random_state=0),
+        ITQ(12, random_state=0),
+        PartitionedHasher(ITQ(12, random_state=0), n_lists=16, random_state=0),
+    ],
+    ids=["LSH", "ITQ", "lists"],
+)
+def test_codes_are_those_of_one_machine_however_files_are_cut(tmp_path, model):
     X = np.random.default_rng(1).normal(size=(2 * BLOCK + 500, 12)).astype(np.float32)
-    model = method(12, random_state=0).fit(X[:2000])
-    model.save(tmp_path / "model")
+    model.fit(X[:2000]).save(tmp_path / "model")
     whole = Index(model, keep_vectors=False)
     whole.add(X)
-    expected = whole.codes(np.arange(len(X)))
+    expected = codes_at(whole._state.segments, np.arange(len(X)), model.n_bits)
     for cuts, rows in (([], 1), ([5, 70_001], 1), ([5, 70_001], 2 * BLOCK)):
         files = cut_into_files(tmp_path / str(next(numbers)), X, cuts, ("npy", "fvecs"))
         chunks = cut_into_chunks(survey(files), rows)
@@ -62,6 +70,21 @@ def test_the_index_is_the_one_that_a_single_machine_builds(built, single, X):
         index.remove(np.arange(N, N + 5))
     assert named <= set(os.listdir(built))
     assert not os.path.exists(f"{built}.building")
+
+
+def test_an_index_with_lists_is_the_one_that_a_single_machine_builds(tmp_path, pattern, X):
+    hasher = PartitionedHasher(LSH(12, random_state=0), n_lists=32, random_state=0).fit(X[:2000])
+    build_index(pattern, hasher, tmp_path / "index", here, rows_per_chunk=1)
+    alone = Index(hasher)
+    alone.add(X)
+    with Index.open(tmp_path / "index") as index:
+        index.verify()
+        assert index.info()["lists"] == 32
+        assert index.codes(np.arange(N)) == alone.codes(np.arange(N))
+        for options in ({"probes": 3, "rerank": False}, {"probes": "all", "distance": "hamming"}):
+            expected = alone.search(X[5:25], 7, **options)
+            assert all(map(np.array_equal, index.search(X[5:25], 7, **options), expected))
+            assert all(map(np.array_equal, search_index(tmp_path / "index", X[5:25], 7, here, **options), expected))
 
 
 @pytest.mark.parametrize("distance", ["hamming", "asymmetric"])
@@ -92,8 +115,18 @@ def test_search_of_an_index_with_removals_chosen_ids_and_several_types(tmp_path,
     "options",
     [{}, {"probes": 1}, {"probes": 2, "rerank": False}, {"probes": "all", "candidates": 300}, {"candidates": 40}],
 )
-def test_search_of_an_index_with_lists_and_names(tmp_path, X, options):
-    hasher = PartitionedAutoencoder(16, n_lists=16, n_iterations=2, random_state=0).fit(X[:600])
+@pytest.mark.parametrize(
+    ("hasher", "distance"),
+    [
+        (PartitionedAutoencoder(16, n_lists=16, n_iterations=2, random_state=0), "decoded"),
+        (PartitionedHasher(ITQ(8, random_state=0), n_lists=16, random_state=0), "asymmetric"),
+        (PartitionedHasher(LSH(24, random_state=0), n_lists=16, random_state=0), "hamming"),
+    ],
+    ids=["auto-encoder", "ITQ", "LSH"],
+)
+def test_search_of_an_index_with_lists_and_names(tmp_path, X, hasher, distance, options):
+    options = options | {"distance": distance}
+    hasher.fit(X[:600])
     path = tmp_path / "index"
     with Index.create(path, hasher) as index:
         index.add(X[:400], ids=[f"first {row}" for row in range(400)])

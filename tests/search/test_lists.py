@@ -14,10 +14,23 @@ from numba import types
 from autojacobin import BinaryAutoencoder, Codes, DataError
 from autojacobin.core.compilation import intrinsic
 from autojacobin.search import lists as module
+from autojacobin.search.asymmetric import asymmetric_queries
+from autojacobin.search.decoded import decoded_queries
+from autojacobin.search.distances import DistanceTerms
+from autojacobin.search.hamming import hamming_queries
 from autojacobin.search.kernels import lookup
 from autojacobin.search.kernels.simd import load
 from autojacobin.search.kmeans import kmeans
-from autojacobin.search.lists import Lists, OffsetGrid, code_offsets, list_queries, query_weights, usable_lists
+from autojacobin.search.lists import (
+    Lists,
+    OffsetGrid,
+    code_offsets,
+    list_queries,
+    query_weights,
+    usable_lists,
+    weighted_list_queries,
+)
+from autojacobin.search.tiles import Tiles
 from tests.hashers.methods import digits
 
 MISSING = 2**31 - 1
@@ -71,6 +84,47 @@ def test_the_search_equals_sorting_whole_distances(seed, n, n_bits, n_lists, dat
     codes, labels, lists, queries = problem(seed, n, n_bits, n_lists, n_probes, spread=spread, n_scanned=n_scanned)
     queries.probes[0, 0] = -1
     assert_nearest(whole_distances(codes, labels, lists, queries), *lists.nearest(queries, k))
+
+
+def weighted(projections, distance):
+    if distance == "asymmetric":
+        return asymmetric_queries(projections)
+    return hamming_queries(Codes.from_bits(projections >= 0))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 300), st.integers(1, 200), st.integers(1, 9), st.data())
+@settings(deadline=None)
+def test_weights_of_bits_give_the_distances_of_the_exhaustive_search(seed, n, n_bits, n_lists, data):
+    rng = np.random.default_rng(seed)
+    k, distance = data.draw(st.integers(1, n)), data.draw(st.sampled_from(["asymmetric", "hamming"]))
+    codes = Codes.from_bits(rng.integers(0, 2, (n, n_bits)))
+    lists = Lists.build(codes, rng.integers(0, n_lists, n).astype(np.int32), n_lists)
+    queries = weighted(rng.normal(size=(3, n_bits)) * data.draw(st.sampled_from([1.0, 1e-30, 1e30, 0.0])), distance)
+    prepared = weighted_list_queries(queries, n_bits, np.tile(np.arange(n_lists, dtype=np.int32), (3, 1)))
+    expected, found = Tiles.from_codes(codes).nearest(queries, k), lists.nearest(prepared, k)
+    assert all(map(np.array_equal, found, expected))
+    real = queries.real(expected[0])
+    assert np.array_equal(prepared.real(found[0]), real)
+    assert prepared.real(found[0]).dtype == real.dtype
+
+
+@pytest.mark.parametrize(("n_bits", "distance"), [(2184, "asymmetric"), (32_767, "hamming")])
+def test_the_longest_codes_have_exact_distances_in_lists(n_bits, distance):
+    """The farthest code of each query is as far away as a code can be."""
+    projections = np.random.default_rng(3).choice([-1.0, 1.0], size=(2, n_bits))
+    codes = Codes.from_bits(np.concatenate([projections >= 0, projections < 0]))
+    lists = Lists.build(codes, np.zeros(4, dtype=np.int32), 1)
+    queries = weighted(projections, distance)
+    expected = Tiles.from_codes(codes).nearest(queries, 4)
+    found = lists.nearest(weighted_list_queries(queries, n_bits, np.zeros((2, 1), dtype=np.int32)), 4)
+    assert all(map(np.array_equal, found, expected))
+    assert found[0].max() == queries.n_levels - 1
+
+
+def test_queries_whose_weights_are_too_large_for_lists_are_refused():
+    terms = DistanceTerms(np.ones((2, 16)), np.zeros(2), 4)
+    with pytest.raises(DataError, match="weights of up to 15 for each bit"):
+        weighted_list_queries(decoded_queries(terms), 16, np.zeros((2, 1), dtype=np.int32))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 300), st.integers(1, 9), st.floats(0, 1), st.integers(1, 40))

@@ -31,7 +31,8 @@ def main(ahead):
     with tempfile.TemporaryDirectory() as home:
         indexes = dict(made(Path(home), rng))
         if ahead:
-            indexes["lists"] = lists(rng)
+            indexes["residuals"] = lists(BinaryAutoencoder(48, random_state=0), rng)
+            indexes["signs"] = lists(LSH(48, random_state=0), rng)
         with serving(indexes) as address, Client(address, timeout=None, patience=10**6) as client:
             assert eventually(lambda: asked(client, "/readyz"))
             before = before if ahead else compiled()
@@ -55,9 +56,9 @@ def made(home, rng):
     yield "codes", codes
 
 
-def lists(rng):
+def lists(hasher, rng):
     floats = rng.normal(size=(3_000, 24)).astype(np.float32)
-    index = Index(BinaryAutoencoder(48, random_state=0).fit(floats), partitions=16)
+    index = Index(hasher.fit(floats), partitions=16)
     index.add(floats)
     return index
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autojacobin import Index, PartitionedAutoencoder
+from autojacobin import LSH, Index, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.search.distances import distances_of
 from autojacobin.service import Client, ServiceError
 from tests.service.conftest import WIDTH, N
@@ -203,9 +203,16 @@ def test_a_recall_takes_the_candidates_that_the_library_chooses(service, client,
         np.testing.assert_array_equal(found[1], expected[1])
 
 
-def test_an_index_with_lists_takes_probes_and_a_recall(start, points, tmp_path):
-    hasher = PartitionedAutoencoder(24, n_lists=8, random_state=0).fit(points)
-    with Index.create(tmp_path / "lists", hasher) as index:
+@pytest.mark.parametrize(
+    "hasher",
+    [
+        PartitionedAutoencoder(24, n_lists=8, random_state=0),
+        PartitionedHasher(LSH(24, random_state=0), n_lists=8, random_state=0),
+    ],
+    ids=["auto-encoder", "signs"],
+)
+def test_an_index_with_lists_takes_probes_and_a_recall(start, points, hasher, tmp_path):
+    with Index.create(tmp_path / "lists", hasher.fit(points)) as index:
         index.add(points)
         running = start(tmp_path / "lists", "--port", 0)
         assert running.wait_until_ready()

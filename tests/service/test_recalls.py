@@ -38,6 +38,25 @@ def test_an_index_that_grows_in_place_is_learned_again(points):
     assert asyncio.run(scenario()) == [1, 1, 2, 2]
 
 
+def test_an_index_that_makes_lists_is_learned_again(points):
+    index = Index(LSH(16, random_state=0).fit(points), partitions=16)
+    index.add(points[:500])
+    served = ServedIndex("points", index)
+
+    async def scenario():
+        recalls, probes = Recalls(), []
+        for rows in (points[:0], points[:12]):  # lists are made of 512 vectors
+            if len(rows):
+                index.add(rows)
+            probes.append((await recalls.candidates(served, 3, 0.8, None, 600)).probes)
+        recalls.close()
+        return probes
+
+    without, within = asyncio.run(scenario())
+    assert without is None
+    assert 1 <= within <= 16
+
+
 def test_a_call_that_nobody_waits_for_is_not_begun():
     async def scenario():
         thread, let_go, called = BackgroundThread("test"), threading.Event(), []

@@ -95,8 +95,9 @@ def test_kinds_differ_where_kernels_do(points):
         made(points[:200].astype(np.float64)),
         made(points[:200], keep_vectors=False),
         made(points),
+        made(points[:200], partitions=4),
     ]
-    assert len({base, *map(kind_of, others)}) == 5
+    assert len({base, *map(kind_of, others)}) == 6
 
 
 def test_compiling_ahead_needs_a_cache_that_can_be_written(monkeypatch):

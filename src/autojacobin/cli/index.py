@@ -225,9 +225,11 @@ def _read_new_ids(ids: str | None, kind: _IdKind | None, known: str | None = Non
 
 
 def _reporting(hasher: Hasher, progress: Progress) -> Hasher:
-    """Give a hasher that reports the progress of a training, which an index with lists begins by itself."""
-    if hasattr(hasher, "progress"):
-        hasher.progress = progress
+    """Give a hasher that reports the progress of a training, which an index with lists begins by itself.
+
+    If the hasher takes no callback of its own, the centres of the lists still report to it.
+    """
+    hasher.__dict__["progress"] = progress
     return hasher
 
 

@@ -24,6 +24,7 @@ from autojacobin.cli.models import settable
 from autojacobin.cli.options import AsJson, Bits, Config, Debug, K, Quiet, Seed, Threads
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError, StorageError
+from autojacobin.hashers import Hasher
 
 __all__ = ["bench", "info"]
 
@@ -89,9 +90,16 @@ def _model(path: Path) -> dict[str, Any]:
         "bits": int(hasher.n_bits),
         "features": int(hasher.n_features_in_),
         "seed": getattr(hasher, "random_state", None),
-        "parameters": settable(hasher),
+        "parameters": _parameters(hasher),
         "bytes": path.stat().st_size,
     }
+
+
+def _parameters(hasher: Hasher) -> dict[str, Any]:
+    """Parameters of a hasher, and of the one that it wraps."""
+    own = settable(hasher)
+    inner = own.pop("hasher", None)
+    return own if inner is None else own | {name: value for name, value in settable(inner).items() if name not in own}
 
 
 def _is_codes(path: Path) -> bool:

@@ -167,7 +167,7 @@ Partitions = Annotated[
     typer.Option(
         "--partitions",
         metavar="N",
-        help="Number of inverted lists, for codes of a BinaryAutoencoder; auto makes about 4 √n.",
+        help="Number of inverted lists; auto makes about 4 √n, from 65,536 vectors on.",
     ),
 ]
 Probes = Annotated[

@@ -5,6 +5,7 @@ from autojacobin.hashers.autojacobin import AutoJacoBin
 from autojacobin.hashers.base import Hasher, LinearHasher, check_fitted
 from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.itq import ITQ, PCARotation
+from autojacobin.hashers.lists import PartitionedHasher
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
@@ -34,6 +35,7 @@ __all__ = [
     "OwnCodes",
     "PCARotation",
     "PartitionedAutoencoder",
+    "PartitionedHasher",
     "Sign",
     "SpectralHashing",
     "SphericalHashing",

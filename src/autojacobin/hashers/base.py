@@ -42,6 +42,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     distances: ClassVar[tuple[str, ...]] = ("asymmetric", "hamming")
     """The distances by which codes of this method can be compared, the best first, which is the default of searches."""
     _tensors: ClassVar[dict[str, Tensor]] = {}
+    _wraps_hasher: ClassVar[bool] = False  # as the parameter ``hasher``, fitted as ``hasher_``
 
     # What a method has to define
 
@@ -156,7 +157,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         check_is_fitted(self)
         check_registered(type(self))
         self._check_unchanged()
-        return model_bytes(self, self._tensors)
+        return model_bytes(self)
 
     # How it is done
 

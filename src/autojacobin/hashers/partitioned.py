@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -11,26 +12,26 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.parallel import Progress
-from autojacobin.errors import DataError, FormatError
+from autojacobin.core.vectors import as_matrix
+from autojacobin.errors import DataError
 from autojacobin.hashers.base import check_fitted
 from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
+from autojacobin.hashers.lists import ListHasher
 from autojacobin.hashers.parameters import Limit, OrNone, Whole
 from autojacobin.hashers.persistence import Tensor
 from autojacobin.search.distances import DistanceTerms
 
 if TYPE_CHECKING:
-    from autojacobin.search.lists import Lists, OffsetGrid
+    from autojacobin.search.lists import ListQueries, OffsetGrid
 
 __all__ = ["PartitionedAutoencoder"]
 
-_POINTS_PER_LIST = 64
 _MOST_TRAINING_POINTS = 20_000  # of the auto-encoder; the centres take all
 _SHARE_BEYOND_THE_GRID = 0.0005
 _ROWS_PER_BLOCK = 2**12
-_PRODUCTS_AT_ONCE = 2**27
 
 
-class PartitionedAutoencoder(BinaryAutoencoder):
+class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
     """Centres of k-means, and a binary auto-encoder of what is left of a vector beside the nearest centre.
 
     A vector is reconstructed as
@@ -74,8 +75,6 @@ class PartitionedAutoencoder(BinaryAutoencoder):
     array([0, 1, 2])
     """
 
-    centres_: npt.NDArray[np.float32]
-    origin_: npt.NDArray[np.float32]
     grid_: npt.NDArray[np.float64]
 
     distances: ClassVar[tuple[str, ...]] = ("decoded",)
@@ -114,18 +113,6 @@ class PartitionedAutoencoder(BinaryAutoencoder):
         )
         self.n_lists = n_lists
 
-    def split(self, codes: Codes) -> tuple[Codes, npt.NDArray[np.int32]]:
-        """Codes without the bits of the list, and the number of the list of each."""
-        n_coded = self.n_residual_bits
-        first = n_coded // 8
-        bits = np.unpackbits(codes.packed[:, first:], axis=1, bitorder="little")
-        numbers = bits[:, n_coded % 8 : codes.n_bits - 8 * first]
-        labels = (numbers @ (1 << np.arange(numbers.shape[1]))).astype(np.int32)
-        packed = np.array(codes.packed[:, : -(-n_coded // 8)])
-        if n_coded % 8:
-            packed[:, -1] &= np.uint8((1 << n_coded % 8) - 1)
-        return Codes(packed, n_coded), labels
-
     def decode(self, codes: Codes) -> npt.NDArray[Any]:
         """Reconstruct vectors from their codes: c_l + m + C's, shape (n, n_features)."""
         decoded = super().decode(codes)
@@ -158,8 +145,8 @@ class PartitionedAutoencoder(BinaryAutoencoder):
     # What an index needs
 
     @property
-    def n_residual_bits(self) -> int:
-        """Bits of a code without those of the list."""
+    def n_code_bits(self) -> int:
+        """Bits of a residual and of its level."""
         return self._n_coded()
 
     @property
@@ -169,23 +156,24 @@ class PartitionedAutoencoder(BinaryAutoencoder):
 
         return OffsetGrid(*self.grid_)
 
-    def lists(self, codes: Codes) -> Lists:
-        """Group codes by their lists, as the kernels read them."""
-        from autojacobin.search.lists import Lists, code_offsets
+    def prepare(self, queries: Any, distance: str) -> Any:  # noqa: D102, ARG002
+        return to_host(as_matrix(queries, type(self).__name__))
 
-        weights, n_lists = self.list_weights(), len(self.centres_)
-        parts = []
-        for start in range(0, len(codes), _ROWS_PER_BLOCK):
-            residuals, labels = self.split(codes[start : start + _ROWS_PER_BLOCK])
-            if int(labels.max()) >= n_lists:
-                raise FormatError(
-                    f"there are codes in list {labels.max()} of {n_lists}, so they are damaged; make them anew with "
-                    "encode, or save what is whole of an index with: autojacobin index repair"
-                )
-            parts.append((residuals, labels, code_offsets(residuals, labels, weights)))
-        residuals = Codes.concatenate([part[0] for part in parts])
-        labels, offsets = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
-        return Lists.build(residuals, labels, n_lists, offsets, self.offset_grid)
+    def list_queries(  # noqa: D102
+        self, prepared: Any, numbers: npt.NDArray[np.int32], squared: npt.NDArray[np.float32]
+    ) -> ListQueries:
+        from autojacobin.search.lists import OffsetGrid, list_queries, query_weights
+
+        low, step = self.grid_
+        weights = query_weights(prepared.astype(np.float32, copy=False), self.origin_, self.decoder_)
+        return list_queries(weights, numbers, squared, OffsetGrid(low + self.offset_, step))
+
+    def drift(self, vectors: npt.NDArray[Any], codes: Codes) -> float:
+        """Share of the residuals that codes do not reconstruct, as a multiple of that of the training vectors."""
+        residuals = vectors - self.centres_[self.split(codes)[1]] - self.mean_
+        error, energy = ((part**2).sum(dtype=np.float64) for part in (vectors - self.decode(codes), residuals))
+        trained = float(self.reconstruction_error_[-1]) * energy
+        return float(error / max(trained, float(np.finfo(np.float32).tiny)))
 
     def list_weights(self) -> npt.NDArray[Any]:
         """Weights of the bits that depend on the list alone, shape (lists, coded bits).
@@ -200,30 +188,19 @@ class PartitionedAutoencoder(BinaryAutoencoder):
     # How it is done
 
     def _n_coded(self) -> int:
-        return int(self.n_bits) - (len(self.centres_) - 1).bit_length()
-
-    def default_training_points(self) -> int | None:
-        """How many rows ``fit`` draws from a matrix by default: enough for the lists, whose number all rows decide."""
-        return None if self.n_lists is None else max(_MOST_TRAINING_POINTS, _POINTS_PER_LIST * self.n_lists)
+        return int(self.n_bits) - self._n_list_bits()
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
-        from autojacobin.search.kmeans import kmeans
         from autojacobin.search.lists import OffsetGrid, code_offsets
 
         host = to_host(X)
-        wanted = self.n_lists or 1 << max(0, (len(host) // _POINTS_PER_LIST).bit_length() - 1)
-        if wanted > len(host):
-            raise DataError(
-                f"there must be at least as many training vectors as lists, got {len(host)} for n_lists={wanted}; pass "
-                "more vectors, or ask for fewer lists"
-            )
+        wanted = self._wanted_lists(len(host))
         if self.n_bits - (wanted - 1).bit_length() < 1:
             raise DataError(
                 f"{wanted} lists leave no bit for the residuals, got n_bits={self.n_bits}; ask for more bits, or fewer "
                 "lists"
             )
-        centres = kmeans(host, wanted, random_state=rng, device=self.device, progress=self.progress)
-        self.centres_, self.origin_ = centres.points, centres.origin
+        centres = self._learn_centres(host, rng, self.progress)
         chosen = host
         if len(host) > _MOST_TRAINING_POINTS:
             chosen = host[np.sort(rng.choice(len(host), _MOST_TRAINING_POINTS, replace=False))]
@@ -243,19 +220,21 @@ class PartitionedAutoencoder(BinaryAutoencoder):
             raise ValueError(f"a grid of {self.grid_}")
         super()._check_learned()
 
+    def _offsetter(self) -> Callable[[Codes, npt.NDArray[np.int32]], npt.NDArray[np.float32]]:
+        from autojacobin.search.lists import code_offsets
+
+        return partial(code_offsets, list_weights=self.list_weights())
+
+    def _points_of_lists(self) -> npt.NDArray[np.float32]:
+        points: npt.NDArray[np.float32] = (self.centres_ + self.mean_).astype(np.float32)
+        return points
+
     def _partitioner(self, xp: Any) -> Callable[[Any], tuple[Any, Any]]:
         """Give the function from vectors to the numbers of their lists and to their residuals."""
-        origin, centres = xp.asarray(self.origin_), xp.asarray(self.centres_)
-        columns = xp.ascontiguousarray((centres - origin).T)
-        norms = xp.einsum("ij,ij->j", columns, columns)
-
-        step = max(1, _PRODUCTS_AT_ONCE // len(centres))
+        assign, centres = self._assigner(xp), xp.asarray(self.centres_)
 
         def partition(X: Any) -> tuple[Any, Any]:
-            labels = xp.empty(len(X), dtype=xp.int32)
-            for start in range(0, len(X), step):
-                rows = slice(start, start + step)
-                labels[rows] = (norms - 2 * ((X[rows] - origin) @ columns)).argmin(axis=1)
+            labels = assign(X)
             return labels, X - centres[labels].astype(X.dtype)
 
         return partition
@@ -266,11 +245,10 @@ class PartitionedAutoencoder(BinaryAutoencoder):
 
     def _encoder(self, xp: Any) -> Callable[[Any], Any]:
         partition, encode = self._partitioner(xp), super()._encoder(xp)
-        powers = xp.asarray(1 << np.arange(self.n_bits - self._n_coded(), dtype=np.int32))
 
         def encode_with_list(X: Any) -> Any:
             labels, residuals = partition(X)
             bits = encode(residuals)
-            return xp.concatenate([bits, ((labels[:, None] & powers) > 0).astype(bits.dtype)], axis=1)
+            return xp.concatenate([bits, self._list_bits(xp, labels).astype(bits.dtype)], axis=1)
 
         return encode_with_list

@@ -31,6 +31,7 @@ _KINDS = {"F32": ("f", "<f4"), "F64": ("f", "<f8"), "I32": ("i", "<i4"), "I64": 
 _IF_DAMAGED = "restore it from a copy, or fit and save the model again"
 _IF_FOREIGN = "look at the order of the arguments, or restore it from a copy if it was a model"
 _LONGEST_REASON, _LONGEST_NAME = 200, 100
+_OF_WRAPPED = "hasher_."  # begins the names of the arrays of a hasher that another one wraps
 _deserialize: Any = safetensors.deserialize  # has no types
 
 
@@ -52,29 +53,46 @@ class Tensor:
     required: Mapping[str, str] = field(default_factory=dict)
 
 
-def model_bytes(model: Any, tensors: Mapping[str, Tensor]) -> bytes:
-    """Give the content of a model file: the class of ``model``, its parameters, the attributes named in ``tensors``."""
+def model_bytes(model: Any) -> bytes:
+    """Give the content of a model file: the class of ``model``, its parameters, the attributes that it declares."""
+    described, arrays = _described(model)
     header = {
         "checksum": _NO_DIGEST,  # stays the first key, so that nothing else in the file can be mistaken for it
         "format_version": FORMAT_VERSION,
         "library_version": version("autojacobin"),
+        **described,
+    }
+    content = safetensors.numpy.save(arrays, metadata={"autojacobin": json.dumps(header)})
+    digest = hashlib.sha256(content).hexdigest()
+    return content.replace(_NO_DIGEST.encode(), digest.encode(), 1)
+
+
+def _described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Give what the header says about a model, and its arrays; with those of the hasher that it wraps, if any."""
+    given = model.get_params(deep=False)
+    header: dict[str, Any] = {
         "class": type(model).__name__,
-        "parameters": {
-            name: _plain(value) for name, value in model.get_params(deep=False).items() if name not in _NOT_SAVED
-        },
+        "parameters": {name: _plain(given[name]) for name in _saved_parameters(type(model))},
         "n_features_in": int(model.n_features_in_),
         "feature_names_in": [str(name) for name in getattr(model, "feature_names_in_", ())],
     }
     arrays: dict[str, Any] = {}
-    for name, tensor in tensors.items():
+    for name, tensor in model._tensors.items():
         if tensor.optional and not hasattr(model, name):
             continue
         value = getattr(model, name)
         columns = {f"{name}.{key}": column for key, column in value.items()} if tensor.columns else {name: value}
         arrays.update({key: _as_bytes(np.asarray(column, order="C")) for key, column in columns.items()})
-    content = safetensors.numpy.save(arrays, metadata={"autojacobin": json.dumps(header)})
-    digest = hashlib.sha256(content).hexdigest()
-    return content.replace(_NO_DIGEST.encode(), digest.encode(), 1)
+    if model._wraps_hasher:
+        header["hasher"], inner = _described(model.hasher_)
+        arrays.update({_OF_WRAPPED + name: array for name, array in inner.items()})
+    return header, arrays
+
+
+def _saved_parameters(hasher: Any) -> list[str]:
+    """Names of the parameters in a header."""
+    left_out = {*_NOT_SAVED, *(("hasher",) if hasher._wraps_hasher else ())}
+    return [name for name in hasher._get_param_names() if name not in left_out]
 
 
 def read_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:
@@ -92,15 +110,34 @@ def read_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:
     try:
         entries = dict(_deserialize(content))
         header = _header(content)
-        format_version, name = _field(header, "format_version", int), _field(header, "class", str)
-        is_name = name.isidentifier() and len(name) <= _LONGEST_NAME
-        if is_name and 1 <= format_version < 2**31 and (format_version > FORMAT_VERSION or name not in classes):
-            raise _too_new(path, format_version, name)
-        model = _unfitted(classes, header)
-        _attach(model, entries)
-        model._check_learned()
+        format_version = _field(header, "format_version", int)
+        for described in (header, header.get("hasher")):
+            name = described.get("class") if isinstance(described, dict) else None
+            is_name = isinstance(name, str) and name.isidentifier() and len(name) <= _LONGEST_NAME
+            if is_name and 1 <= format_version < 2**31 and (format_version > FORMAT_VERSION or name not in classes):
+                raise _too_new(path, format_version, str(name))
+        if not 1 <= format_version <= FORMAT_VERSION:
+            raise ValueError(f"format {format_version}")
+        return _read(classes, header, entries)
     except (ValueError, safetensors.SafetensorError) as error:
         raise _damaged(path, str(error)) from error
+
+
+def _read(classes: Mapping[str, Any], header: dict[str, Any], entries: dict[str, Any]) -> Any:
+    """Make a model of what its header says, and of its arrays."""
+    name = _field(header, "class", str)
+    if name not in classes:
+        raise ValueError(f"class {name!r}")
+    wrapped: dict[str, Any] = {}
+    if classes[name]._wraps_hasher:
+        inner = {key[len(_OF_WRAPPED) :]: entries.pop(key) for key in sorted(entries) if key.startswith(_OF_WRAPPED)}
+        others = {name: one for name, one in classes.items() if not one._wraps_hasher}
+        wrapped["hasher"] = _read(others, _field(header, "hasher", dict), inner)
+    model = _unfitted(classes[name], header, wrapped)
+    if wrapped:
+        model.hasher_ = wrapped["hasher"]
+    _attach(model, entries)
+    model._check_learned()
     return model
 
 
@@ -128,19 +165,16 @@ def _field(header: dict[str, Any], name: str, kind: type) -> Any:
     return value
 
 
-def _unfitted(classes: Mapping[str, Any], header: dict[str, Any]) -> Any:
-    """Give a hasher of the class and with the parameters of a header, and with the features that it expects."""
-    name, parameters = header["class"], _field(header, "parameters", dict)
-    if not 1 <= header["format_version"] <= FORMAT_VERSION or name not in classes:
-        raise ValueError(f"format {header['format_version']}, class {name!r}")
-    saved = classes[name]().get_params(deep=False).keys() - _NOT_SAVED
-    limits = classes[name]._limits
+def _unfitted(hasher: Any, header: dict[str, Any], wrapped: dict[str, Any]) -> Any:
+    """Give a hasher of a class, with the parameters of a header and with the features that it expects."""
+    parameters, saved, limits = _field(header, "parameters", dict), _saved_parameters(hasher), hasher._limits
     for key, value in parameters.items():
         if key not in saved or not isinstance(value, str | int | float | None):
-            raise ValueError(f"a parameter {key!r} of type {type(value).__name__}, which {name} does not have")
+            kind = type(value).__name__
+            raise ValueError(f"a parameter {key!r} of type {kind}, which {hasher.__name__} does not have")
         if key in limits and not limits[key].allows(value):
             raise ValueError(f"{key} = {value!r}, expected {limits[key]}")
-    model = classes[name](**parameters)
+    model = hasher(**parameters, **wrapped)
     model.n_features_in_ = _field(header, "n_features_in", int)
     names = _field(header, "feature_names_in", list)
     if names:

@@ -17,6 +17,7 @@ from autojacobin.hashers.autojacobin import PUBLISHED_PARAMETERS, AutoJacoBin
 from autojacobin.hashers.base import Hasher
 from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.itq import ITQ, PCARotation
+from autojacobin.hashers.lists import PartitionedHasher
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
@@ -169,8 +170,9 @@ def _letters(name: str) -> str:
 
 
 def classes() -> dict[str, type[Hasher]]:
-    """All classes by the names that files of models and indexes call them by: registered ones, and ``OwnCodes``."""
-    return {method.hasher.__name__: method.hasher for method in methods()} | {OwnCodes.__name__: OwnCodes}
+    """All classes by the names that files call them by: registered ones, and those that are no methods."""
+    registered = {method.hasher.__name__: method.hasher for method in methods()}
+    return registered | {hasher.__name__: hasher for hasher in (OwnCodes, PartitionedHasher)}
 
 
 def check_registered(hasher: type[Hasher]) -> None:

@@ -18,7 +18,7 @@ from autojacobin.core.arrays import to_host
 from autojacobin.core.parallel import map_points
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.hashers import Hasher
+from autojacobin.hashers import Hasher, PartitionedHasher
 from autojacobin.hashers.base import as_vectors
 from autojacobin.hashers.learning import non_empty
 from autojacobin.index.manifest import LARGEST_ID, Manifest
@@ -328,11 +328,20 @@ def _encoded(hasher: Hasher, blocks: Iterator[Any]) -> Iterator[tuple[Any, Codes
         raise DataError("there are no vectors to add, got an iterator without a block; expected at least one matrix")
 
 
-def encoded_block(hasher: Hasher, block: Any) -> Codes:
-    """Encode a block of vectors on all cores, or where the hasher computes."""
+def encoded_block(hasher: Hasher, block: Any, kept: Codes | None = None) -> Codes:
+    """Encode a block of vectors on all cores, or where the hasher computes.
+
+    ``kept`` are codes of the hasher that a PartitionedHasher wraps, so that it only has to find the lists.
+    """
+
+    def encode(rows: slice) -> Codes:
+        if kept is not None and isinstance(hasher, PartitionedHasher):
+            return hasher.with_lists(kept[rows], block[rows])
+        return hasher.encode(block[rows])
+
     if getattr(hasher, "device", "cpu") != "cpu":
-        return hasher.encode(block)
-    return Codes.concatenate(map_points(lambda rows: hasher.encode(block[rows]), block, _ROWS_PER_TASK))
+        return encode(slice(None))
+    return Codes.concatenate(map_points(encode, block, _ROWS_PER_TASK))
 
 
 def _storable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -1,13 +1,15 @@
 """When an index makes its inverted lists: once it is large enough, and again when it has changed too much.
 
-An index begins with a BinaryAutoencoder and is searched exhaustively. When lists become faster, a
-PartitionedAutoencoder of the same length is trained on the stored vectors, and all of them are encoded again. The
-number of lists grows with the square root of the number of vectors, so this happens whenever the index is four times as
-large. On average, each vector is then encoded again 1.33 times.
+An index begins without lists and is searched exhaustively. When lists become faster, centres are learned from the
+stored vectors, and all codes are written again, list by list. Instead of a BinaryAutoencoder, a PartitionedAutoencoder
+of the same length is trained, and all vectors are encoded again; any other hasher stays as it is, in a
+PartitionedHasher. The number of lists grows with the square root of the number of vectors, so this happens whenever the
+index is four times as large. On average, each vector is then written again 1.33 times.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +21,8 @@ import numpy.typing as npt
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.hashers import BinaryAutoencoder, Hasher, PartitionedAutoencoder
+from autojacobin.hashers import BinaryAutoencoder, Hasher, PartitionedAutoencoder, PartitionedHasher
+from autojacobin.hashers.lists import ListHasher, check_can_have_lists
 from autojacobin.index.calibration import drawn
 from autojacobin.index.changes import Change, State, encoded_block
 from autojacobin.index.manifest import MOST_CODES
@@ -45,15 +48,12 @@ def as_partitions(partitions: SupportsIndex | str | None, hasher: Hasher, keep_v
     """Give a number of lists, "auto" or None, after a check that the index can have lists."""
     if partitions is None:
         return None
-    if not isinstance(hasher, BinaryAutoencoder):
-        raise DataError(
-            f"lists hold codes of residuals by a BinaryAutoencoder, got partitions={partitions!r} for codes of "
-            f"{type(hasher).__name__}; pass a fitted BinaryAutoencoder, or leave partitions out"
-        )
+    if not isinstance(hasher, BinaryAutoencoder | ListHasher):
+        check_can_have_lists(hasher)
     if not keep_vectors:
         raise DataError(
             f"lists are learned from the stored vectors, got partitions={partitions!r} with keep_vectors=False; keep "
-            "the vectors, or pass a PartitionedAutoencoder that is fitted already"
+            "the vectors, or pass a PartitionedHasher that is fitted already"
         )
     if isinstance(partitions, str):
         if partitions != "auto":
@@ -74,7 +74,7 @@ def wanted_lists(partitions: int | str | None, n: int) -> int:
     return 1 << round(math.log2(per_root * math.sqrt(n)))
 
 
-def grown_hasher(state: State, incoming: Any = None, *, shrink: bool = False) -> PartitionedAutoencoder | None:
+def grown_hasher(state: State, incoming: Any = None, *, shrink: bool = False) -> ListHasher | None:
     """Train the hasher of an index that needs more lists than it has, or far fewer if ``shrink``; else None.
 
     ``incoming`` is a matrix that is about to be added. The training takes a sample of all.
@@ -86,36 +86,42 @@ def grown_hasher(state: State, incoming: Any = None, *, shrink: bool = False) ->
     return retrained(state, wanted, incoming)
 
 
-def retrained(state: State, n_lists: int, incoming: Any = None) -> PartitionedAutoencoder:
+def retrained(state: State, n_lists: int, incoming: Any = None) -> ListHasher:
     """Train a hasher with lists on a sample of the stored vectors and of those that are about to be added."""
     hasher = state.hasher
-    assert isinstance(hasher, BinaryAutoencoder)
-    n_bits = hasher.n_residual_bits if isinstance(hasher, PartitionedAutoencoder) else int(hasher.n_bits)
-    names = ("effort", "n_iterations", "ridge", "random_state", "device", "progress")
-    same = {name: getattr(hasher, name) for name in names}
-    new = PartitionedAutoencoder(n_bits + (n_lists - 1).bit_length(), n_lists=n_lists, **same)
-    return new.fit(_sample(state, _SAMPLE_PER_LIST * n_lists, incoming), training_points=None)
+    new: ListHasher
+    if isinstance(hasher, BinaryAutoencoder):
+        n_bits = hasher.n_code_bits if isinstance(hasher, ListHasher) else int(hasher.n_bits)
+        names = ("effort", "n_iterations", "ridge", "random_state", "device", "progress")
+        same = {name: getattr(hasher, name) for name in names}
+        new = PartitionedAutoencoder(n_bits + (n_lists - 1).bit_length(), n_lists=n_lists, **same)
+    else:
+        inner = hasher.hasher_ if isinstance(hasher, PartitionedHasher) else hasher
+        progress = getattr(hasher, "progress", None)
+        new = PartitionedHasher(inner, n_lists=n_lists, random_state=0, progress=progress)
+    new.fit(_sample(state, _SAMPLE_PER_LIST * n_lists, incoming), training_points=None)
+    if hasattr(hasher, "feature_names_in_"):
+        new.feature_names_in_ = hasher.feature_names_in_
+    return new
 
 
-def has_drifted(hasher: PartitionedAutoencoder, segments: Sequence[Segment]) -> bool:
-    """Return whether the codes reconstruct the stored vectors much worse than they did the training vectors."""
+def has_drifted(hasher: ListHasher, segments: Sequence[Segment]) -> bool:
+    """Return whether the lists suit the stored vectors much worse than they did the training vectors."""
     n = sum(segment.n_live for segment in segments)
     if not n:
         return False
     ids = drawn(segments, min(n, _SAMPLE_OF_ERRORS), seed=2)
     vectors, codes = as_floats(fetch(segments, ids)), codes_at(segments, ids, int(hasher.n_bits))
-    residuals = vectors - hasher.centres_[hasher.split(codes)[1]] - hasher.mean_
-    error, energy = ((part**2).sum(dtype=np.float64) for part in (vectors - hasher.decode(codes), residuals))
-    return bool(error > _LARGEST_DRIFT * float(hasher.reconstruction_error_[-1]) * energy)
+    return hasher.drift(vectors, codes) > _LARGEST_DRIFT
 
 
-def encode_again(state: State, store: Store, hasher: Hasher) -> Change:
-    """Rewrite all live vectors with the codes of another hasher, after a check that they are intact."""
+def encode_again(state: State, store: Store, hasher: ListHasher) -> Change:
+    """Rewrite all live vectors with the codes of a new hasher with lists, after a check that they are intact."""
     by_dtype: dict[str, list[Segment]] = {}
     for segment in state.segments:
         segment.verify()
         by_dtype.setdefault(segment.vectors.dtype.str, []).append(segment)
-    groups = [write_segments(_encoded(hasher, group), store, hasher) for group in by_dtype.values()]
+    groups = [write_segments(_encoded(state.hasher, hasher, group), store, hasher) for group in by_dtype.values()]
     return Change(tuple(segment for group in groups for segment in group), state.next_id, state.n_live, hasher)
 
 
@@ -128,13 +134,19 @@ def training_sample(vectors: Any) -> Any:
     return vectors.iloc[rows] if hasattr(vectors, "iloc") else as_matrix(vectors, "Index")[rows]
 
 
-def _encoded(hasher: Hasher, segments: Sequence[Segment]) -> Iterator[Part]:
+def _encoded(old: Hasher, new: ListHasher, segments: Sequence[Segment]) -> Iterator[Part]:
+    """Everything in the segments with the codes of the new hasher. One that wraps the old one keeps its codes."""
+    unnamed = copy.copy(new)  # stored vectors have no names of features, which the hasher would miss
+    unnamed.__dict__.pop("feature_names_in_", None)
     for part in in_id_order(segments):
-        yield replace(part, codes=encoded_block(hasher, part.vectors))
+        kept = None
+        if isinstance(new, PartitionedHasher):
+            kept = old.split(part.codes)[0] if isinstance(old, ListHasher) else part.codes
+        yield replace(part, codes=encoded_block(unnamed, part.vectors, kept))
 
 
 def _n_lists(hasher: Hasher) -> int:
-    return len(hasher.centres_) if isinstance(hasher, PartitionedAutoencoder) else 0
+    return len(hasher.centres_) if isinstance(hasher, ListHasher) else 0
 
 
 def _sample(state: State, size: int, incoming: Any) -> npt.NDArray[Any]:

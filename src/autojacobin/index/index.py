@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any, SupportsIndex
 
@@ -18,8 +19,9 @@ from autojacobin.core.parallel import Progress
 from autojacobin.core.progress import printed_progress
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.hashers import Hasher, OwnCodes, PartitionedAutoencoder
+from autojacobin.hashers import Hasher, OwnCodes, PartitionedHasher
 from autojacobin.hashers.base import as_vectors, check_fitted
+from autojacobin.hashers.lists import ListHasher
 from autojacobin.hashers.parameters import check_parameters
 from autojacobin.index.calibration import Calibration, as_recall, default_target
 from autojacobin.index.changes import (
@@ -80,10 +82,12 @@ class Index(StateHolder):
     keep_vectors : bool
         Whether to keep the vectors themselves, which re-ranking needs.
     partitions : int, "auto" or None, default=None
-        Whether to put the codes of a BinaryAutoencoder into inverted lists, of which a search scans a few. ``"auto"``
-        makes about 4 √n lists as soon as there are 65,536 vectors, and more as the index grows: :meth:`add` then trains
-        the hasher again on a sample of the vectors, and encodes all vectors again. A number sets the number
-        of lists; they are made when there are 32 vectors for each list.
+        Whether to put the codes into inverted lists, of which a search scans a few. ``"auto"`` makes about 4 √n lists
+        as soon as there are 65,536 vectors, and more as the index grows: :meth:`add` then learns centres from a sample
+        of the vectors, and rewrites the index. A BinaryAutoencoder is trained again, for what is left of a vector
+        beside its centre; codes of other methods stay as they are. A number sets the number of lists; they are made
+        when there are 32 vectors for each list. Needs ``keep_vectors``, and codes that are best compared by the
+        asymmetric, the Hamming or the decoded distance: those of all methods but SphericalHashing.
     metric : {"euclidean", "cosine"} or Metric, default="euclidean"
         How the distance of vectors is measured. With ``"cosine"``, the index keeps vectors divided by their lengths,
         and the hasher should be fitted on such vectors; searches return similarities, the largest first. Inner products
@@ -282,8 +286,9 @@ class Index(StateHolder):
 
     @property
     def hasher(self) -> Hasher:
-        """The hasher that makes the codes."""
-        return self._state.hasher
+        """The hasher that makes the codes, without the lists that a PartitionedHasher adds to it."""
+        hasher = self._state.hasher
+        return hasher.hasher_ if isinstance(hasher, PartitionedHasher) else hasher
 
     @property
     def ids(self) -> npt.NDArray[Any]:
@@ -295,7 +300,7 @@ class Index(StateHolder):
     def codes(self, ids: Any) -> Codes:
         """Codes of some vectors, all of which must be in the index, in the order of ``ids``."""
         state, wanted = self._present(ids)
-        return codes_at(state.segments, wanted, int(state.hasher.n_bits))
+        return _without_lists(codes_at(state.segments, wanted, int(state.hasher.n_bits)), state.hasher)
 
     def vectors(self, ids: Any) -> npt.NDArray[Any]:
         """Vectors with these ids, all of which must be in the index, in the order of ``ids``."""
@@ -332,8 +337,9 @@ class Index(StateHolder):
         index keeps none. If ids are names, ``ids`` are numbers in the order in which they were added, and ``names``
         has the names as UTF-8, or the 16 bytes of UUIDs. ``payload`` is an Arrow table or None.
         """
-        segments = self._open_state().segments
-        return in_id_order(segments) if segments else iter(())
+        state = self._open_state()
+        parts = in_id_order(state.segments) if state.segments else iter(())
+        return (replace(part, codes=_without_lists(part.codes, state.hasher)) for part in parts)
 
     def __len__(self) -> int:
         return self._open_state().n_live
@@ -369,14 +375,14 @@ class Index(StateHolder):
             files.append(state.manifest.hasher)
         return {
             "vectors": state.n_live,
-            "hasher": type(state.hasher).__name__,
-            "bits": int(state.hasher.n_bits),
+            "hasher": type(self.hasher).__name__,
+            "bits": int(self.hasher.n_bits),
             "features": state.metric.width(int(state.hasher.n_features_in_)),
             "vectors_kept": state.keep_vectors,
             "metric": state.metric.name,
             "ids": state.id_kind or "integer",
             "columns": [] if state.schema is None else list(state.schema.names),
-            "lists": len(state.hasher.centres_) if isinstance(state.hasher, PartitionedAutoencoder) else None,
+            "lists": len(state.hasher.centres_) if isinstance(state.hasher, ListHasher) else None,
             "segments": len(state.segments),
             "dead": sum(segment.n_dead for segment in state.segments),
             "files": len(files),
@@ -489,7 +495,7 @@ class Index(StateHolder):
 
         def change(state: State, store: Store) -> Change | None:
             hasher = grown_hasher(state, shrink=True)
-            lists = state.hasher if isinstance(state.hasher, PartitionedAutoencoder) else None
+            lists = state.hasher if isinstance(state.hasher, ListHasher) else None
             if hasher is None and lists and state.partitions is not None and has_drifted(lists, state.segments):
                 hasher = retrained(state, len(lists.centres_))
             return compact_segments(state, store) if hasher is None else encode_again(state, store, hasher)
@@ -559,7 +565,7 @@ class Index(StateHolder):
             Whether to order the candidates by the distance of the vectors. If not, the distances are those of the
             codes. By default they are ordered if the index keeps vectors.
         probes : int or "all", optional
-            For codes of a PartitionedAutoencoder, how many lists to scan, instead of what the ``recall`` takes. Then
+            For an index with inverted lists, how many of them to scan, instead of what the ``recall`` takes. Then
             ten times k candidates are re-ranked, at least 100, unless ``candidates`` says otherwise.
         among : ids, mask, or a list of these, optional
             Search among these vectors alone. Ids that are not in the index do not matter. A mask has an entry for each
@@ -657,6 +663,11 @@ class Index(StateHolder):
         """The state, and the ids as an array, all of which live in it."""
         state = self._open_state()
         return state, numbers_of(state, ids, "read")
+
+
+def _without_lists(codes: Codes, hasher: Hasher) -> Codes:
+    """Codes as ``Index.hasher`` makes them."""
+    return hasher.split(codes)[0] if isinstance(hasher, PartitionedHasher) else codes
 
 
 def _reported(parts: Iterator[Part], progress: Progress, total: int) -> Iterator[Part]:

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.core.arrays import to_host
 from autojacobin.core.parallel import run_tasks, usable_cores
-from autojacobin.core.vectors import as_floats
+from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.hashers import Hasher, PartitionedAutoencoder
+from autojacobin.hashers import Hasher
+from autojacobin.hashers.lists import ListHasher
 from autojacobin.index.calibration import Calibration, Calibrator
 from autojacobin.index.metrics import EUCLIDEAN, Metric
 from autojacobin.index.searching import measure_of
 from autojacobin.index.segment import Segment
 from autojacobin.search.arguments import as_count
-from autojacobin.search.centres import Centres
+from autojacobin.search.distances import DISTANCES
 from autojacobin.search.euclidean import order_block
 from autojacobin.search.kernels.selection import merge_topk
-from autojacobin.search.lists import (
-    AllowedCodes,
-    ListQueries,
-    OffsetGrid,
-    list_queries,
-    query_weights,
-    usable_lists,
-)
+from autojacobin.search.lists import AllowedCodes, ListQueries, usable_lists
 
 __all__ = [
-    "as_probes", "choose_in_lists", "default_probes", "nearest_in_lists", "nearest_in_segment",
-    "prepared_for_lists", "probe_counts", "real_distances", "search_lists",
+    "QueriesInLists", "as_probes", "choose_in_lists", "default_probes", "nearest_in_lists", "nearest_in_segment",
+    "prepared_for_lists", "probe_counts", "search_lists",
 ]  # fmt: skip
 
 _SHARE_PROBED = 32
@@ -47,6 +42,33 @@ Ids = npt.NDArray[np.int64]
 Rows = slice | npt.NDArray[np.int64]
 
 
+class QueriesInLists(NamedTuple):
+    """Queries of a search in lists.
+
+    Attributes
+    ----------
+    vectors : array of floats, shape (n_queries, n_features)
+    prepared : Any
+        What the hasher prepared for them, by rows.
+    dtype : type
+        Type of the distances of codes.
+    """
+
+    vectors: npt.NDArray[Any]
+    prepared: Any
+    dtype: Any
+
+    @classmethod
+    def of(cls, hasher: ListHasher, queries: Any, distance: str) -> QueriesInLists:
+        """Prepare a matrix of vectors as queries."""
+        floats = as_floats(to_host(as_matrix(queries, "an index", "queries")), argument="queries")
+        return cls(floats, hasher.prepare(queries, distance), DISTANCES[distance].dtype)
+
+    def take(self, rows: Rows) -> QueriesInLists:
+        """Some of the queries."""
+        return QueriesInLists(self.vectors[rows], self.prepared[rows], self.dtype)
+
+
 def default_probes(n_lists: int) -> int:
     """Default number of lists to scan."""
     return min(n_lists, max(_FEWEST_PROBES, n_lists // _SHARE_PROBED))
@@ -54,7 +76,7 @@ def default_probes(n_lists: int) -> int:
 
 def as_probes(probes: SupportsIndex | str | None, hasher: Hasher) -> int | None:
     """Give the number of lists to scan; None if the codes are in no lists."""
-    if not isinstance(hasher, PartitionedAutoencoder):
+    if not isinstance(hasher, ListHasher):
         if probes is not None:
             raise DataError(
                 f"probes are for an index with lists, got probes={probes!r} for codes of {type(hasher).__name__}; "
@@ -78,7 +100,7 @@ def probe_counts(n_lists: int) -> list[int]:
     return [*(count for count in counts if count != 3), n_lists]
 
 
-def _cost(hasher: PartitionedAutoencoder, n: int, probes: int, candidates: int, bytes_per_vector: int) -> float:
+def _cost(hasher: ListHasher, n: int, probes: int, candidates: int, bytes_per_vector: int) -> float:
     """Estimate the time of a query, of which only the order matters."""
     scanned = n * probes / len(hasher.centres_)
     scan = scanned * hasher.n_bits / 8 * _PER_CODE_BYTE + probes * _PER_LIST
@@ -86,23 +108,25 @@ def _cost(hasher: PartitionedAutoencoder, n: int, probes: int, candidates: int, 
 
 
 def nearest_in_lists(
-    hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], segments: Sequence[Segment], k: int, probes: int
-) -> tuple[npt.NDArray[np.float32], Ids]:
-    """Distances and ids of the ``k`` nearest codes in the probed lists; infinity and -1 where there are fewer."""
-    distances = np.empty((len(queries), k), dtype=np.float32)
-    ids = np.empty((len(queries), k), dtype=np.int64)
+    hasher: ListHasher, queries: QueriesInLists, segments: Sequence[Segment], k: int, probes: int
+) -> tuple[npt.NDArray[Any], Ids]:
+    """Distances and ids of the ``k`` nearest codes in the probed lists.
+
+    Where there are fewer, ids are -1, and distances are infinite, or the largest of their type.
+    """
+    shape = len(queries.vectors), k
+    distances, ids = np.empty(shape, dtype=queries.dtype), np.empty(shape, dtype=np.int64)
 
     def keep(rows: Rows, prepared: ListQueries, whole: npt.NDArray[np.int32], found: Ids) -> None:
         distances[rows], ids[rows] = prepared.real(whole), found
 
     _search_blocks(hasher, queries, segments, k, probes, keep, ordered=True)
-    distances[ids < 0] = np.inf
     return distances, ids
 
 
 def search_lists(
-    hasher: PartitionedAutoencoder,
-    queries: npt.NDArray[Any],
+    hasher: ListHasher,
+    queries: QueriesInLists,
     segments: Sequence[Segment],
     k: int,
     candidates: int | None,
@@ -117,25 +141,26 @@ def search_lists(
     if candidates is None:
         distances, ids = nearest_in_lists(hasher, queries, segments, k, probes)
     else:
-        distances, ids = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
+        shape = len(queries.vectors), k
+        distances, ids = np.empty(shape), np.empty(shape, dtype=np.int64)
         measure = measure_of(segments)
 
         def rerank(rows: Rows, _: ListQueries, __: npt.NDArray[np.int32], found: Ids) -> None:
             nearest = np.empty((len(found), k)), np.empty((len(found), k), dtype=np.int64)
-            order_block(queries[rows], found, measure, *nearest)
+            order_block(queries.vectors[rows], found, measure, *nearest)
             distances[rows], ids[rows] = nearest
 
         _search_blocks(hasher, queries, segments, candidates, probes, rerank, ordered=False)
     short = np.flatnonzero(ids[:, -1] < 0)
     n_lists = len(hasher.centres_)
     if len(short) and probes < n_lists:
-        distances[short], ids[short] = search_lists(hasher, queries[short], segments, k, candidates, n_lists)
+        distances[short], ids[short] = search_lists(hasher, queries.take(short), segments, k, candidates, n_lists)
     return distances, ids
 
 
 def _search_blocks(
-    hasher: PartitionedAutoencoder,
-    queries: npt.NDArray[Any],
+    hasher: ListHasher,
+    queries: QueriesInLists,
     segments: Sequence[Segment],
     k: int,
     probes: int,
@@ -149,22 +174,22 @@ def _search_blocks(
     there are many queries, a block has queries whose nearest lists are close to each other, so that the lists that one
     query has read are still in the cache for the next.
     """
-    usable = _usable(hasher, segments)
+    usable, vectors = _usable(hasher, segments), queries.vectors
 
     def search(rows: Rows, numbers: npt.NDArray[np.int32], squared: npt.NDArray[np.float32]) -> None:
-        prepared = _prepared(hasher, queries[rows], numbers, squared)
+        prepared = hasher.list_queries(queries.prepared[rows], numbers, squared)
         results = [nearest_in_segment(hasher, prepared, segment, k, ordered=ordered) for segment in segments]
         use(rows, prepared, *merge_topk(results, k))
 
     def search_alone(rows: slice) -> None:
-        search(rows, *_nearest_lists(hasher, queries[rows], probes, usable))
+        search(rows, *_nearest_lists(hasher, vectors[rows], probes, usable))
 
-    if len(queries) <= _FEWEST_PER_BLOCK:
-        search_alone(slice(0, len(queries)))
+    if len(vectors) <= _FEWEST_PER_BLOCK:
+        search_alone(slice(0, len(vectors)))
         return
     per_turn = min(max(_MOST_PROBES // probes, _FEWEST_SORTED), _MOST_SORTED)
-    for start in range(0, len(queries), per_turn):
-        some = slice(start, min(start + per_turn, len(queries)))
+    for start in range(0, len(vectors), per_turn):
+        some = slice(start, min(start + per_turn, len(vectors)))
         blocks = _blocks(some.start, some.stop)
         if some.stop - start < _FEWEST_SORTED:
             run_tasks(search_alone, [(block,) for block in blocks])
@@ -174,10 +199,10 @@ def _search_blocks(
 
         def find_lists(block: slice, start: int = start, out: Any = (numbers, squared)) -> None:
             rows = slice(block.start - start, block.stop - start)
-            out[0][rows], out[1][rows] = _nearest_lists(hasher, queries[block], probes, usable)
+            out[0][rows], out[1][rows] = _nearest_lists(hasher, vectors[block], probes, usable)
 
         run_tasks(find_lists, [(block,) for block in blocks])
-        order = np.argsort(_centres_of(hasher).places[numbers[:, 0]], kind="stable")
+        order = np.argsort(hasher.search_centres().places[numbers[:, 0]], kind="stable")
         tasks = [order[block] for block in _blocks(0, len(order))]
         run_tasks(search, [(start + rows, numbers[rows], squared[rows]) for rows in tasks])
 
@@ -190,7 +215,7 @@ def _blocks(start: int, end: int) -> list[slice]:
 
 def choose_in_lists(
     calibrator: Calibrator,
-    hasher: PartitionedAutoencoder,
+    hasher: ListHasher,
     segments: Sequence[Segment],
     k: int,
     recall: float,
@@ -204,7 +229,8 @@ def choose_in_lists(
     for probes in probe_counts(len(hasher.centres_)):
 
         def nearest_codes(queries: Any, number: int, probes: int = probes) -> tuple[Any, Any]:
-            return nearest_in_lists(hasher, as_floats(queries), segments, number, probes)
+            asked = QueriesInLists.of(hasher, queries, distance)
+            return nearest_in_lists(hasher, asked, segments, number, probes)
 
         deepest = None if probes == len(hasher.centres_) else _DEEPEST
         found = calibrator.choose(segments, k, recall, distance, nearest_codes, probes, deepest, metric)
@@ -219,7 +245,7 @@ def choose_in_lists(
 
 
 def nearest_in_segment(
-    hasher: PartitionedAutoencoder, prepared: ListQueries, segment: Segment, k: int, *, ordered: bool = True
+    hasher: ListHasher, prepared: ListQueries, segment: Segment, k: int, *, ordered: bool = True
 ) -> tuple[npt.NDArray[np.int32], Ids]:
     """Integer distances and ids of the ``k`` nearest codes in the lists of a segment; -1 where there are fewer."""
     distances, positions = segment.lists(hasher).nearest(prepared, k, _allowed(segment, hasher), ordered=ordered)
@@ -231,60 +257,30 @@ def nearest_in_segment(
     return distances, ids
 
 
-def real_distances(
-    prepared: ListQueries, distances: npt.NDArray[np.int32], ids: Ids
-) -> tuple[npt.NDArray[np.float32], Ids]:
-    """Convert integer distances to real ones, and to infinity where there is no id."""
-    real = prepared.real(distances)
-    real[ids < 0] = np.inf
-    return real, ids
-
-
 def prepared_for_lists(
-    hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], segments: Sequence[Segment], probes: int
+    hasher: ListHasher, queries: QueriesInLists, segments: Sequence[Segment], probes: int
 ) -> ListQueries:
-    """Prepare queries, which are floats, for a search in the nearest of their lists that have codes."""
-    return _prepared(hasher, queries, *_nearest_lists(hasher, queries, probes, _usable(hasher, segments)))
+    """Prepare queries for a search in the nearest of their lists that have codes."""
+    nearest = _nearest_lists(hasher, queries.vectors, probes, _usable(hasher, segments))
+    return hasher.list_queries(queries.prepared, *nearest)
 
 
-def _usable(hasher: PartitionedAutoencoder, segments: Sequence[Segment]) -> npt.NDArray[np.bool_] | None:
+def _usable(hasher: ListHasher, segments: Sequence[Segment]) -> npt.NDArray[np.bool_] | None:
     return usable_lists([(segment.lists(hasher), _allowed(segment, hasher)) for segment in segments])
 
 
 def _nearest_lists(
-    hasher: PartitionedAutoencoder, queries: npt.NDArray[Any], probes: int, usable: npt.NDArray[np.bool_] | None
+    hasher: ListHasher, queries: npt.NDArray[Any], probes: int, usable: npt.NDArray[np.bool_] | None
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
     """Numbers of the nearest lists of a few queries and the squared distances, found in the calling thread."""
     numbers = np.empty((len(queries), probes), dtype=np.int32)
     squared = np.empty((len(queries), probes), dtype=np.float32)
     floats = queries.astype(np.float32, copy=False)
-    _centres_of(hasher).write_nearest(floats, numbers, squared, usable, exact=False)
+    hasher.search_centres().write_nearest(floats, numbers, squared, usable, exact=False)
     return numbers, squared
 
 
-def _prepared(
-    hasher: PartitionedAutoencoder,
-    queries: npt.NDArray[Any],
-    numbers: npt.NDArray[np.int32],
-    squared: npt.NDArray[np.float32],
-) -> ListQueries:
-    """Prepare a block of queries in the calling thread."""
-    low, step = hasher.grid_
-    weights = query_weights(queries.astype(np.float32, copy=False), hasher.origin_, hasher.decoder_)
-    return list_queries(weights, numbers, squared, OffsetGrid(low + hasher.offset_, step))
-
-
-def _centres_of(hasher: PartitionedAutoencoder) -> Centres:
-    """The centres moved by the mean of the residuals, as the search needs them, kept with the hasher."""
-    kept = hasher.__dict__.get("_centres")
-    if kept is None or kept[0] is not hasher.centres_:
-        points = (hasher.centres_ + hasher.mean_).astype(np.float32)
-        kept = hasher.__dict__["_centres"] = hasher.centres_, Centres(points)
-    centres: Centres = kept[1]
-    return centres
-
-
-def _allowed(segment: Segment, hasher: PartitionedAutoencoder) -> AllowedCodes | None:
+def _allowed(segment: Segment, hasher: ListHasher) -> AllowedCodes | None:
     """The codes of a segment that were not removed, kept until more are."""
     if not segment.n_dead:
         return None

@@ -12,14 +12,14 @@ import numpy.typing as npt
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
-from autojacobin.hashers import PartitionedAutoencoder
+from autojacobin.hashers.lists import ListHasher
 from autojacobin.index.calibration import Calibration, Calibrator, as_recall, default_target
 from autojacobin.index.changes import State
 from autojacobin.index.filters import restricted, widened
-from autojacobin.index.partitions import as_probes, choose_in_lists, search_lists
-from autojacobin.index.searching import nearest, nearest_vectors, prepared_queries
+from autojacobin.index.partitions import QueriesInLists, as_probes, choose_in_lists, search_lists
+from autojacobin.index.searching import nearest, nearest_vectors
 from autojacobin.search.arguments import as_candidates, as_k
-from autojacobin.search.distances import as_distance
+from autojacobin.search.distances import DISTANCES, as_distance
 
 __all__ = ["How", "Searcher", "check_vectors_kept"]
 
@@ -84,7 +84,7 @@ class Searcher:
         state = self.state
         view, k, candidates, probes = state, how.k, how.candidates, how.probes
         if among is not None or where is not None:
-            if isinstance(state.hasher, PartitionedAutoencoder):
+            if isinstance(state.hasher, ListHasher):
                 for segment in state.segments:
                     segment.lists(state.hasher)  # kept with the whole segment
             view = restricted(state, among, where)
@@ -98,14 +98,16 @@ class Searcher:
         elif how.recall is not None or (view is not state and probes is None and lists is not None):
             candidates, lists = self._chosen_for(view, how, lists)
         number = min(as_candidates(candidates, k), view.n_live) if how.rerank else k
-        floats = as_floats(to_host(as_matrix(queries, "an index", "queries")), argument="queries")
-        if isinstance(state.hasher, PartitionedAutoencoder) and lists is not None:
-            found = search_lists(state.hasher, floats, view.segments, k, number if how.rerank else None, lists)
-        elif how.rerank:
-            prepared = prepared_queries(state.hasher, queries, how.distance)
-            found = nearest_vectors(floats, prepared, view.segments, number, k)
+        if isinstance(state.hasher, ListHasher) and lists is not None:
+            asked = QueriesInLists.of(state.hasher, queries, how.distance)
+            found = search_lists(state.hasher, asked, view.segments, k, number if how.rerank else None, lists)
         else:
-            found = nearest(prepared_queries(state.hasher, queries, how.distance), view.segments, number)
+            floats = as_floats(to_host(as_matrix(queries, "an index", "queries")), argument="queries")
+            prepared = DISTANCES[how.distance].queries(state.hasher, queries)
+            if how.rerank:
+                found = nearest_vectors(floats, prepared, view.segments, number, k)
+            else:
+                found = nearest(prepared, view.segments, number)
         return found if k == how.k else _padded(*found, how.k)
 
     def _chosen_for(self, view: State, how: How, lists: int | None) -> tuple[SupportsIndex | None, int | None]:
@@ -133,13 +135,13 @@ class Searcher:
         state, wanted = self.state, as_recall(recall)
         segments = state.segments
         if wanted == 1:
-            n_lists = as_probes("all", state.hasher) if isinstance(state.hasher, PartitionedAutoencoder) else None
+            n_lists = as_probes("all", state.hasher) if isinstance(state.hasher, ListHasher) else None
             return Calibration(k, 1.0, distance, state.n_live, 1.0, 1.0, 0, n_lists)
-        if isinstance(state.hasher, PartitionedAutoencoder):
+        if isinstance(state.hasher, ListHasher):
             return choose_in_lists(self.calibrator, state.hasher, segments, k, wanted, distance, state.metric)
 
         def nearest_codes(queries: Any, number: int) -> tuple[Any, Any]:
-            return nearest(prepared_queries(state.hasher, queries, distance), segments, number)
+            return nearest(DISTANCES[distance].queries(state.hasher, queries), segments, number)
 
         chosen = self.calibrator.choose(segments, k, wanted, distance, nearest_codes, metric=state.metric)
         assert chosen is not None  # all candidates are enough

@@ -10,12 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.core.parallel import one_blas_thread, run_tasks
-from autojacobin.core.vectors import as_matrix
-from autojacobin.hashers import Hasher
 from autojacobin.index.payload import concatenate, empty_like
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment
-from autojacobin.search.distances import DISTANCES
 from autojacobin.search.euclidean import (
     Measure,
     is_read_in_place,
@@ -29,30 +25,13 @@ from autojacobin.search.queries import Queries
 
 __all__ = [
     "codes_at", "fetch", "in_id_order", "measure_of", "names_of", "nearest", "nearest_vectors", "payload_of",
-    "prepared_queries",
 ]  # fmt: skip
 
 _RESULTS_AT_ONCE = 8
 _CANDIDATES_AT_ONCE = 2**24
 _QUERIES_TO_RERANK = 32
-_QUERIES_PER_SLICE, _FEWEST_TO_SLICE = 512, 64
 
 Ids = npt.NDArray[np.int64]
-
-
-def prepared_queries(hasher: Hasher, vectors: Any, distance: str) -> Queries:
-    """Prepare vectors as queries by a distance; many of them in slices on all cores, each with one thread of BLAS.
-
-    After a product on several threads, the threads of OpenBLAS keep spinning on the cores that the search needs.
-    """
-    prepare = partial(DISTANCES[distance].queries, hasher)
-    if len(vectors) < _FEWEST_TO_SLICE or getattr(hasher, "device", "cpu") != "cpu":
-        return prepare(vectors)
-    # a data frame stays one, so that the hasher can compare the names of its columns
-    rows = vectors.iloc if hasattr(vectors, "iloc") else as_matrix(vectors, type(hasher).__name__)
-    starts = [(start,) for start in range(0, len(vectors), _QUERIES_PER_SLICE)]
-    with one_blas_thread():
-        return Queries.concatenate(run_tasks(lambda start: prepare(rows[start : start + _QUERIES_PER_SLICE]), starts))
 
 
 def nearest(queries: Queries, segments: Sequence[Segment], k: int) -> tuple[npt.NDArray[Any], Ids]:

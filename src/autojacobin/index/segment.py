@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.errors import FormatError
-from autojacobin.hashers import PartitionedAutoencoder
+from autojacobin.hashers.lists import ListHasher
 from autojacobin.index.array_files import ArrayFile, CheckedArray, SegmentLabel, damaged, open_array
 from autojacobin.index.files import Files
 from autojacobin.index.manifest import SegmentRecord
@@ -101,12 +101,12 @@ class Segment:
         """The codes."""
         return Tiles(self.arrays["codes"].check(), self.label.n, self.label.n_bits)
 
-    def lists(self, hasher: PartitionedAutoencoder) -> Lists:
+    def lists(self, hasher: ListHasher) -> Lists:
         """The codes in lists: those of the files, or lists that are made at the first search and kept."""
         kept = self.derived.get("lists")
         if kept is None and "blocks" in self.arrays:
             fields: dict[str, Any] = {name: self.arrays[kind].check() for kind, name in OF_LISTS.items()}
-            kept = Lists(**fields, n_bits=hasher.n_residual_bits, grid=hasher.offset_grid)
+            kept = Lists(**fields, n_bits=hasher.n_code_bits, grid=hasher.offset_grid)
             if kept.n_lists != len(hasher.centres_) or kept.blocks.shape[1] != -(-kept.n_bits // 8):
                 raise FormatError(
                     f"the index has {kept.n_lists} lists of codes of {kept.blocks.shape[1]} bytes, expected "

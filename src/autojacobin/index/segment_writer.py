@@ -9,7 +9,8 @@ import numpy as np
 
 from autojacobin.codes import Codes
 from autojacobin.core.parallel import run_tasks, usable_cores
-from autojacobin.hashers import Hasher, PartitionedAutoencoder
+from autojacobin.hashers import Hasher
+from autojacobin.hashers.lists import ListHasher
 from autojacobin.index.array_files import CheckedArray, SegmentLabel
 from autojacobin.index.manifest import MOST_CODES
 from autojacobin.index.names import NameTable
@@ -28,7 +29,7 @@ _FEWEST_IN_LISTS = 2**12  # lists of fewer codes are made quickly at the first s
 def most_rows(hasher: Hasher) -> int:
     """Largest segment: its codes are held in memory while it is written. With lists, few large ones are faster."""
     affordable: int = _MOST_CODE_BYTES // (8 * n_words(int(hasher.n_bits)))
-    most = MOST_CODES if isinstance(hasher, PartitionedAutoencoder) else _MOST_WITHOUT_LISTS
+    most = MOST_CODES if isinstance(hasher, ListHasher) else _MOST_WITHOUT_LISTS
     return min(most, max(ROWS_PER_BLOCK, affordable))
 
 
@@ -88,7 +89,7 @@ class _Builder:
         label = SegmentLabel.new(first_id, self._n, self._codes[0].n_bits)
         codes = Codes.concatenate(self._codes)
         arrays = {"codes": self._store_codes(codes, order, label)}
-        if isinstance(self._hasher, PartitionedAutoencoder) and self._n >= _FEWEST_IN_LISTS:
+        if isinstance(self._hasher, ListHasher) and self._n >= _FEWEST_IN_LISTS:
             lists = self._hasher.lists(codes if order is None else codes[order])
             for kind, name in OF_LISTS.items():
                 arrays[kind] = copied(kind, getattr(lists, name), self._store, label)

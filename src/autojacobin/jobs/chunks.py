@@ -20,7 +20,8 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError, StorageError
-from autojacobin.hashers import Hasher, PartitionedAutoencoder, load
+from autojacobin.hashers import Hasher, load
+from autojacobin.hashers.lists import ListHasher
 from autojacobin.index.changes import encoded_parts
 from autojacobin.index.files import Files
 from autojacobin.index.manifest import SegmentRecord
@@ -133,7 +134,7 @@ def search_chunk(segment: SegmentFiles, queries: Queries, k: int) -> Neighbours:
 def search_lists_chunk(segment: SegmentFiles, queries: ListQueries, k: int) -> Neighbours:
     """The ``k`` nearest codes in the lists of one segment, with whole distances; -1 where there are fewer."""
     hasher = _hasher(str(Path(segment.folder) / segment.hasher))
-    assert isinstance(hasher, PartitionedAutoencoder)
+    assert isinstance(hasher, ListHasher)
     return nearest_in_segment(hasher, queries, segment.open(), k)
 
 

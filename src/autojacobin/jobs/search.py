@@ -17,11 +17,11 @@ from autojacobin.core.parallel import Progress
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import DataError
-from autojacobin.hashers import PartitionedAutoencoder
+from autojacobin.hashers.lists import ListHasher
 from autojacobin.index.calibration import Calibrator
 from autojacobin.index.changes import State, shown_ids
 from autojacobin.index.folder import read_index
-from autojacobin.index.partitions import as_probes, prepared_for_lists, real_distances
+from autojacobin.index.partitions import QueriesInLists, as_probes, prepared_for_lists
 from autojacobin.index.searcher import How, Searcher
 from autojacobin.index.segment import Segment
 from autojacobin.jobs.chunks import (
@@ -100,13 +100,14 @@ def search_index(
 
     def search(block: npt.NDArray[Any], probed: int | None) -> Neighbours:
         prepared: Any = DISTANCES[how.distance].queries(hasher, block) if probed is None else None
-        if isinstance(hasher, PartitionedAutoencoder) and probed is not None:
-            prepared = prepared_for_lists(hasher, as_floats(block), segments, probed)
+        if isinstance(hasher, ListHasher) and probed is not None:
+            asked = QueriesInLists.of(hasher, block, how.distance)
+            prepared = prepared_for_lists(hasher, asked, segments, probed)
         shared, work = executor.share(prepared), search_chunk if probed is None else search_lists_chunk
         tasks = [Task(work, (file, shared, depth), where) for file in files]
         found: Neighbours = executor.merged("searching", tasks, merge_topk, depth, progress)
         if probed is not None:
-            found = real_distances(prepared, *found)
+            found = prepared.real(found[0]), found[1]
         if how.rerank:
             found = _reranked(block, found[1], segments, files, how.k, executor, progress)
         short = np.flatnonzero(found[1][:, -1] < 0)  # their lists hold fewer than k codes

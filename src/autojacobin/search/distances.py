@@ -19,12 +19,16 @@ import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import adopt, to_host
+from autojacobin.core.parallel import one_blas_thread, run_tasks
+from autojacobin.core.vectors import as_matrix
 from autojacobin.errors import DataError
 
 if TYPE_CHECKING:
     from autojacobin.search.queries import Queries
 
 __all__ = ["DISTANCES", "METRICS", "CodeDistance", "DistanceTerms", "Encoder", "as_distance", "distances_of"]
+
+_QUERIES_PER_SLICE, _FEWEST_TO_SLICE = 512, 64
 
 
 class DistanceTerms(NamedTuple):
@@ -74,6 +78,8 @@ class CodeDistance:
         How codes are compared, for help texts.
     unit : str
         What the reported distances are.
+    dtype : type
+        Their type: whole numbers if they are counts.
     encode : callable
         ``encode(hasher, vectors)`` gives what the distance needs to know of the queries, such as their codes.
     prepare : callable
@@ -86,13 +92,25 @@ class CodeDistance:
     name: str
     summary: str
     unit: str
+    dtype: type[np.int32] | type[np.float32]
     encode: Callable[[Encoder, Any], Any]
     prepare: Callable[[Any], Queries]
     topk: Callable[[Any, Codes, int], tuple[Any, Any]]
 
     def queries(self, hasher: Encoder, vectors: Any) -> Queries:
-        """Prepare vectors as queries."""
-        return self.prepare(self.encode(hasher, vectors))
+        """Prepare vectors as queries; many of them in slices on all cores, each with one thread of BLAS.
+
+        After a product on several threads, the threads of OpenBLAS keep spinning on the cores that the search needs.
+        """
+        if len(vectors) < _FEWEST_TO_SLICE or getattr(hasher, "device", "cpu") != "cpu":
+            return self.prepare(self.encode(hasher, vectors))
+        from autojacobin.search.queries import Queries
+
+        # a data frame stays one, so that the hasher can compare the names of its columns
+        rows = vectors.iloc if hasattr(vectors, "iloc") else as_matrix(vectors, type(hasher).__name__)
+        slices = [(slice(start, start + _QUERIES_PER_SLICE),) for start in range(0, len(vectors), _QUERIES_PER_SLICE)]
+        with one_blas_thread():
+            return Queries.concatenate(run_tasks(lambda some: self.prepare(self.encode(hasher, rows[some])), slices))
 
 
 def _encode(hasher: Encoder, vectors: Any) -> Codes:
@@ -160,6 +178,7 @@ _TABLE = (
         name="hamming",
         summary="bit by bit",
         unit="the number of bits that differ",
+        dtype=np.int32,
         encode=_encode,
         prepare=_hamming_queries,
         topk=_hamming_topk,
@@ -168,6 +187,7 @@ _TABLE = (
         name="asymmetric",
         summary="with the real values of the query's projection",
         unit="the sum of |projection| over the bits that differ",
+        dtype=np.float32,
         encode=_project,
         prepare=_asymmetric_queries,
         topk=_asymmetric_topk,
@@ -176,6 +196,7 @@ _TABLE = (
         name="decoded",
         summary="with what the code decodes to, for codes of a binary auto-encoder",
         unit="the squared Euclidean distance to the decoded vector, plus a share of its error",
+        dtype=np.float32,
         encode=_distance_terms,
         prepare=_decoded_queries,
         topk=_decoded_topk,
@@ -184,6 +205,7 @@ _TABLE = (
         name="spherical",
         summary="by the bits that differ and the ones that are shared, for codes of spherical hashing",
         unit="the number of bits that differ, divided by the number of ones that both codes have",
+        dtype=np.float32,
         encode=_encode,
         prepare=_spherical_queries,
         topk=_spherical_topk,

@@ -1,6 +1,8 @@
 """Inverted lists: codes grouped by the centre that their vectors are nearest to, of which a query scans a few.
 
-*The distance.* Codes are those of residuals x − centre. The distance of a query to a code s ∈ {−1, 1}^n_bits is
+*The distance.* There are two kinds. Codes of vectors are compared as without lists, and which list a code is in makes
+no difference: :func:`weighted_list_queries`. Codes of residuals x − centre are compared as follows
+(:func:`list_queries`). The distance of a query to a code s ∈ {−1, 1}^n_bits is
 
     constant − weights·s,
 
@@ -39,6 +41,7 @@ from autojacobin.search.kernels.centres import group_rows
 from autojacobin.search.kernels.lists import map_allowed, scan_lists, sort_found
 from autojacobin.search.kernels.lookup import (
     CODES_PER_BLOCK,
+    make_bit_tables,
     make_tables,
     read_blocks,
     sum_weights,
@@ -47,10 +50,11 @@ from autojacobin.search.kernels.lookup import (
 )
 from autojacobin.search.kernels.selection import merge_topk
 from autojacobin.search.kernels.simd import empty_aligned
+from autojacobin.search.queries import Queries
 
 __all__ = [
     "AllowedCodes", "ListQueries", "Lists", "OffsetGrid", "code_offsets", "list_queries", "query_weights",
-    "usable_lists",
+    "usable_lists", "weighted_list_queries",
 ]  # fmt: skip
 
 _MOST_CODES = 2**31 - 1  # positions are stored in 32 bits
@@ -58,6 +62,8 @@ _MOST_BITS = 2**16
 _QUERIES_PER_TASK, _PREPARED_PER_TASK = 64, 256
 _FEWEST_CODES_PER_PART = 2**17  # of a query whose probes are divided among the cores
 _LEVELS = 255
+_MISSING = 2**31 - 1  # distance where there is no code
+_MOST_PLANES = 4  # of weights; four of them may add up to 127, the largest entry of a table
 
 
 class OffsetGrid(NamedTuple):
@@ -104,23 +110,27 @@ class ListQueries:
         What each value of the lower and the upper four bits of a byte of a code adds.
     factors : array of int64, shape (n_queries,)
         An offset adds ``offset * factor // 256``.
-    units, smallest : arrays of float64, shape (n_queries,)
-        The real distance is ``smallest + units * distance``.
+    units, smallest : arrays of float64, shape (n_queries,), optional
+        The real distance is ``smallest + units * distance``. If there are none, whole numbers are the distances.
     """
 
     probes: npt.NDArray[np.int32]
     starts: npt.NDArray[np.int32]
     tables: npt.NDArray[np.uint8]
     factors: npt.NDArray[np.int64]
-    units: npt.NDArray[np.float64]
-    smallest: npt.NDArray[np.float64]
+    units: npt.NDArray[np.float64] | None
+    smallest: npt.NDArray[np.float64] | None
 
     def __len__(self) -> int:
         return len(self.probes)
 
-    def real(self, distances: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
-        """Convert integer distances to real ones, one row per query."""
-        return (self.smallest[:, None] + self.units[:, None] * distances).astype(np.float32)
+    def real(self, distances: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+        """Convert integer distances to real ones, one row per query, and to infinity where there is no code."""
+        if self.units is None or self.smallest is None:
+            return distances
+        real = (self.smallest[:, None] + self.units[:, None] * distances).astype(np.float32)
+        real[distances == _MISSING] = np.inf
+        return real
 
 
 def list_queries(
@@ -147,13 +157,14 @@ def list_queries(
             f"probes and constants must have one shape, with a row for each of the {n} queries, got {probes.shape} and "
             f"{constants.shape}"
         )
+    units, smallest = np.empty(n), np.empty(n)
     queries = ListQueries(
         np.ascontiguousarray(probes, dtype=np.int32),
         np.empty(probes.shape, dtype=np.int32),
         np.empty((n, -(-n_bits // 8), 2, 16), dtype=np.uint8),
         np.empty(n, dtype=np.int64),
-        np.empty(n),
-        np.empty(n),
+        units,
+        smallest,
     )
     floats, added = (np.ascontiguousarray(array, dtype=np.float32) for array in (weights, constants))
 
@@ -161,11 +172,46 @@ def list_queries(
         rows = slice(start, start + _PREPARED_PER_TASK)
         make_tables(
             floats[rows], added[rows], queries.probes[rows], grid.low, grid.step, queries.tables[rows],
-            queries.factors[rows], queries.starts[rows], queries.units[rows], queries.smallest[rows],
+            queries.factors[rows], queries.starts[rows], units[rows], smallest[rows],
         )  # fmt: skip
 
     _run(prepare, [(start,) for start in range(0, n, _PREPARED_PER_TASK)])
     return queries
+
+
+def weighted_list_queries(queries: Queries, n_bits: int, probes: npt.NDArray[np.int32]) -> ListQueries:
+    """Prepare queries for codes that are compared as without lists, such as those of vectors, in the calling thread.
+
+    Whole distances are those of the exhaustive search, to the last bit, and so are the real ones.
+
+    Parameters
+    ----------
+    queries : Queries
+        Queries that are prepared for codes of ``n_bits`` bits. Weights may be up to 15.
+    n_bits : int
+        Bits of a code.
+    probes : array of int32, shape (n_queries, n_probes)
+        The lists to scan.
+    """
+    n, n_planes = len(queries), queries.planes.shape[1] if len(queries.planes) else 0
+    if queries.levels is not None or n_planes > _MOST_PLANES or len(probes) != n:
+        raise DataError(
+            f"lists are scanned by weights of up to {2**_MOST_PLANES - 1} for each bit, with a row of probes for each "
+            f"query, got queries of {n_planes} planes and {len(probes)} rows for {n}; use the distance 'asymmetric' or "
+            "'hamming'"
+        )
+    tables = np.empty((n, -(-n_bits // 8), 2, 16), dtype=np.uint8)
+    make_bit_tables(queries.words, queries.planes, tables)
+    scales = queries.scales
+    smallest = np.zeros(n) if scales is not None and queries.constants is None else queries.constants
+    return ListQueries(
+        np.ascontiguousarray(probes, dtype=np.int32),
+        np.zeros(probes.shape, dtype=np.int32),
+        tables,
+        np.zeros(n, dtype=np.int64),
+        scales,
+        smallest,
+    )
 
 
 def query_weights(

@@ -65,9 +65,10 @@ class Queries:
     def __len__(self) -> int:
         return len(self.words)
 
-    def __getitem__(self, rows: slice) -> Queries:
+    def __getitem__(self, rows: slice | npt.NDArray[np.int64]) -> Queries:
         scales, constants = (None if part is None else part[rows] for part in (self.scales, self.constants))
-        return Queries(self.words[rows], self.n_levels, self.planes[rows], scales, constants, self.levels)
+        planes = self.planes[rows] if len(self.planes) else self.planes
+        return Queries(self.words[rows], self.n_levels, planes, scales, constants, self.levels)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Queries]) -> Queries:

@@ -192,7 +192,7 @@ def _options(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
         "probes": {
             "type": "integer",
             "minimum": 1,
-            "description": "How many lists to scan, for an index of a PartitionedAutoencoder.",
+            "description": "How many lists to scan, for an index with inverted lists.",
         },
         "bitorder": _BIT_ORDER,
     }

@@ -45,6 +45,7 @@ class _Learned:
     index: Index
     hasher: Hasher
     n_vectors: int
+    n_lists: int | None
     candidates: dict[_Target, Calibration] = field(default_factory=dict)
     ks: set[int] = field(default_factory=set)
 
@@ -100,7 +101,7 @@ class Recalls:
         index = served.index
         known = self._learned.get(served.name)
         if known is None or not _is_similar(known, index):
-            known = _Learned(index, index.hasher, len(index))
+            known = _Learned(index, index.hasher, len(index), index.info()["lists"])
             self._learned[served.name] = known
         known.index, known.hasher = index, index.hasher
         return known
@@ -118,9 +119,9 @@ class Recalls:
 
 
 def _is_similar(known: _Learned, index: Index) -> bool:
-    """Return whether a new version has the same hasher and about as many vectors."""
+    """Return whether a new version has the same hasher, as many lists and about as many vectors."""
     before, now = known.hasher, index.hasher
-    if abs(len(index) - known.n_vectors) > _CHANGED_SHARE * known.n_vectors:
+    if known.n_lists != index.info()["lists"] or abs(len(index) - known.n_vectors) > _CHANGED_SHARE * known.n_vectors:
         return False
     if before is now:
         return True

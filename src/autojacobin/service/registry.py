@@ -222,7 +222,7 @@ def kind_of(index: Index) -> Hashable:
     ]
     dtype = index.vectors(found[0][0]).dtype.str if figures["vectors_kept"] else None
     sizes = figures["bits"], figures["features"], figures["segments"] > 1, figures["vectors"].bit_length()
-    return *sizes, dtype, index.hasher.distances
+    return *sizes, figures["lists"] is not None, dtype, index.hasher.distances
 
 
 def warm_up(index: Index, *, max_queries: int) -> None:

@@ -64,10 +64,9 @@ def _tasks() -> Iterator[tuple[str, _Task]]:
     for bits in _BITS:
         yield f"compiling searches among codes of {bits} bits", partial(_search_codes, bits)
     for dtype in _DTYPES:
-        learned = BinaryAutoencoder(64, random_state=0)
-        yield f"compiling searches among {dtype} vectors", partial(_search, LSH(64, random_state=0), None, dtype)
-        yield f"compiling searches among {dtype} vectors", partial(_search, learned, None, dtype)
-        yield f"compiling inverted lists of {dtype} vectors", partial(_search, learned, _LISTS, dtype)
+        for hasher in (LSH(64, random_state=0), BinaryAutoencoder(64, random_state=0)):
+            yield f"compiling searches among {dtype} vectors", partial(_search, hasher, None, dtype)
+            yield f"compiling inverted lists of {dtype} vectors", partial(_search, hasher, _LISTS, dtype)
 
 
 def _fit(method: Method, _: Path) -> None:
