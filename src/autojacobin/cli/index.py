@@ -277,7 +277,8 @@ def remove(
     Example: autojacobin index remove my-index 3 14 15
     """
     _check_either(ids, listed)
-    with open_index(index) as opened:
+    with open_index(index) as opened, progress_bar(quiet=quiet or as_json) as progress:
+        progress("removing vectors", 0, 0)
         before = len(opened)
         opened.remove(_ids_in(opened, ids, listed))
         left = len(opened)
@@ -337,7 +338,8 @@ def compact(
 
     Example: autojacobin index compact my-index
     """
-    with open_index(index) as opened:
+    with open_index(index) as opened, progress_bar(quiet=quiet or as_json) as progress:
+        progress("compacting", 0, 0)
         before = opened.info()
         opened.compact()
         after = opened.info()
@@ -351,11 +353,13 @@ def verify(path: IndexPath, quiet: Quiet = False, as_json: AsJson = False, _debu
 
     Example: autojacobin index verify my-index
     """
-    with open_index(path) as index:
+    with open_index(path) as index, progress_bar(quiet=quiet or as_json) as progress:
+        progress("reading all files", 0, 0)
         index.verify()
         figures = index.info()
     sizes = f"{figures['vectors']:,} vectors, {figures['files']} files, {figures['bytes']:,} bytes"
-    print_sentence(f"{path} is whole: {sizes}", {"index": path, "whole": True, **figures}, quiet=quiet, as_json=as_json)
+    facts = {"index": path, "intact": True, **figures}
+    print_sentence(f"{path} is intact: {sizes}.", facts, quiet=quiet, as_json=as_json)
 
 
 @app.command()
@@ -376,7 +380,9 @@ def repair(
     """
     from autojacobin.index.repair import repair as repair_index
 
-    report = repair_index(source, target, None if model is None else load_model(model))
+    with progress_bar(quiet=quiet or as_json) as progress:
+        progress("reading what is undamaged", 0, 0)
+        report = repair_index(source, target, None if model is None else load_model(model))
     sentence = f"Saved {report.saved:,} vectors of {source} to {target}; {report.lost:,} were lost."
     if report.renumbered:
         sentence += f" {report.renumbered:,} lost their ids and got new ones."
