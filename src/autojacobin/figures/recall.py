@@ -102,9 +102,16 @@ def _write_recalls(axes: Axes, curve: npt.NDArray[np.float64]) -> None:
     for place in places.tolist():
         align, moved = ("left", 2) if place == 1 else ("right", -2) if place == len(curve) else ("center", 0)
         axes.annotate(
-            f"{curve[place - 1]:.2f}".removeprefix("0"), (place, 0.97), (moved, 0),
-            xycoords=axes.get_xaxis_transform(), textcoords="offset points", ha=align, va="top", fontsize=_DIGITS, color="#707070",
-        )  # fmt: skip
+            f"{curve[place - 1]:.2f}".removeprefix("0"),
+            (place, 0.97),
+            (moved, 0),
+            xycoords=axes.get_xaxis_transform(),
+            textcoords="offset points",
+            ha=align,
+            va="top",
+            fontsize=_DIGITS,
+            color="#707070",
+        )
 
 
 def _check_reference(reference: str | None, curves: Mapping[str, Any]) -> None:
