@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from autojacobin.cli.console import progress_bar, single_bar
+from autojacobin.core.progress import compilation_begins
 
 
 def test_progress_is_a_line_for_each_stage_where_there_is_no_terminal():
@@ -51,13 +52,16 @@ def test_a_line_comes_from_time_to_time_where_there_is_no_terminal(monkeypatch, 
 
 
 @pytest.mark.parametrize("bar", [progress_bar, single_bar])
-def test_quiet_progress_prints_nothing(monkeypatch, bar):
+def test_quiet_progress_prints_nothing(monkeypatch, capfd, bar):
+    monkeypatch.setattr("autojacobin.core.progress._announced", False)
     monkeypatch.setattr("autojacobin.core.progress._SECONDS_BETWEEN_LINES", 0.001)
     console = Console(file=io.StringIO(), width=80)
     with bar(console, quiet=True) as progress:
         progress("learning", 1, 2)
+        compilation_begins()
         assert "autojacobin-progress" not in [thread.name for thread in threading.enumerate()]
     assert console.file.getvalue() == ""
+    assert capfd.readouterr() == ("", "")
 
 
 def test_progress_is_a_bar_in_a_terminal():

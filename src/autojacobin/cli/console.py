@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -60,8 +60,14 @@ def _progress(
     console: Console, quiet: bool, bar: Callable[[Console], AbstractContextManager[Progress]], line: str
 ) -> AbstractContextManager[Progress]:
     if quiet:
-        return nullcontext(lambda *_: None)
+        return _silence()
     return bar(console) if console.is_terminal else _lines(console, line)
+
+
+@contextmanager
+def _silence() -> Iterator[Progress]:
+    with on_compilation(lambda *_: None):
+        yield lambda *_: None
 
 
 @contextmanager

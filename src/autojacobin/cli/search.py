@@ -246,6 +246,7 @@ def _true_neighbours(
     from autojacobin.evaluation import ground_truth
     from autojacobin.index.metrics import Metric
 
+    progress("ground truth", 0, 0)
     vectors = index.vectors(ids)
     metric = Metric.of(index.info()["metric"], vectors)
     return ground_truth(metric.prepare(vectors), metric.queries(asked), k, progress=progress)

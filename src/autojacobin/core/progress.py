@@ -22,13 +22,17 @@ _announced = False
 
 
 def compilation_begins() -> None:
-    """Report once in this process that kernels are compiled: to the log, and to all listeners."""
+    """Report once in this process that kernels are compiled: to all listeners, or without any to the log.
+
+    It is a warning, which Python prints to standard error unless logging is set up otherwise: the first call would
+    wait for the compiler without a word.
+    """
     global _announced
     if not _announced:
         _announced = True
-        _log.info(COMPILING)
         for listener in list(_listeners):
             listener(COMPILING)
+        _log.log(logging.INFO if _listeners else logging.WARNING, "autojacobin is %s", COMPILING)
 
 
 @contextmanager
