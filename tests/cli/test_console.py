@@ -7,7 +7,7 @@ import threading
 import pytest
 from rich.console import Console
 
-from autojacobin.cli.console import progress_bar, single_bar
+from autojacobin.cli.console import count_of, progress_bar, single_bar
 from autojacobin.core.progress import compilation_begins
 
 
@@ -80,3 +80,8 @@ def test_the_bar_takes_an_unknown_total_and_names_in_brackets(capsys):
         progress("[a] set", 0, 0)
         progress("[b] set", 1, 2)
     assert capsys.readouterr().err == "[a] set …\n 50 %  [b] set\n"
+
+
+def test_one_thing_is_not_counted_in_the_plural():
+    assert [count_of(n, "query", "queries") for n in (0, 1, 2000)] == ["0 queries", "1 query", "2,000 queries"]
+    assert count_of(1, "vector") == "1 vector"

@@ -19,8 +19,8 @@ from autojacobin.core.parallel import Progress
 from autojacobin.core.progress import every_two_seconds, on_compilation
 
 __all__ = [
-    "as_text", "print_facts", "print_json", "print_sentence", "print_table", "progress_bar", "report_blocks",
-    "single_bar",
+    "as_text", "count_of", "print_facts", "print_json", "print_sentence", "print_table", "progress_bar",
+    "report_blocks", "single_bar",
 ]  # fmt: skip
 
 _WIDTH_OF_FILES = 120  # of tables in a file or a pipe
@@ -132,6 +132,11 @@ def _say(console: Console, line: str) -> None:
 
 def _description() -> bars.TextColumn:
     return bars.TextColumn("{task.description}", markup=False)
+
+
+def count_of(n: int, one: str, many: str = "") -> str:
+    """Give "1 vector", "1,000 vectors", "1 query", "2 queries"."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 def report_blocks(blocks: Iterable[Any], total: int, progress: Progress, stage: str) -> Iterator[Any]:

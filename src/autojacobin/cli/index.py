@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from autojacobin.cli.columns import as_ids, read_ids, read_payload
-from autojacobin.cli.console import print_facts, print_sentence, progress_bar
+from autojacobin.cli.console import count_of, print_facts, print_sentence, progress_bar
 from autojacobin.cli.files import STREAM, all_opened, chained, load_model, names_in, open_index, saved_bits
 from autojacobin.cli.options import (
     AsJson,
@@ -259,7 +259,7 @@ def add(
             count, blocks = sum(map(len, files)), chained(files, opened.hasher, progress, "adding vectors")
             opened.add(blocks, chosen, None if payload is None else read_payload(payload, count))
         figures = opened.info()
-    sentence = f"Added {count:,} vectors to {index}, which now holds {figures['vectors']:,}."
+    sentence = f"Added {count_of(count, 'vector')} to {index}, which now holds {figures['vectors']:,}."
     print_sentence(sentence, {"index": index, "added": count, **figures}, quiet=quiet, as_json=as_json)
 
 
@@ -282,7 +282,7 @@ def remove(
         before = len(opened)
         opened.remove(_ids_in(opened, ids, listed))
         left = len(opened)
-    sentence = f"Removed {before - left:,} vectors from {index}, which now holds {left:,}."
+    sentence = f"Removed {count_of(before - left, 'vector')} from {index}, which now holds {left:,}."
     facts = {"index": index, "removed": before - left, "vectors": left}
     print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
 

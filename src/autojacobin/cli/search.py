@@ -16,6 +16,7 @@ from autojacobin.cli import options
 from autojacobin.cli.columns import read_ids
 from autojacobin.cli.console import (
     as_text,
+    count_of,
     print_json,
     print_sentence,
     print_table,
@@ -118,7 +119,10 @@ def search(
         return
     write_settings(context, out)
     facts = {"out": out, "queries": len(ids), "k": k, "vectors": n, **how.facts(k, n), "seconds": round(seconds, 3)}
-    sentence = f"Wrote {out}: {k} neighbours of each of {len(ids):,} queries among {n:,} vectors in {seconds:.2f} s."
+    asked_for = "the query" if len(ids) == 1 else f"each of {len(ids):,} queries"
+    sentence = (
+        f"Wrote {out}: {count_of(k, 'neighbour')} of {asked_for} among {count_of(n, 'vector')} in {seconds:.2f} s."
+    )
     print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
 
 
@@ -205,7 +209,7 @@ def evaluate(
         print_json({**about, "depth": retrieved, "queries": n, "k": means})
         return
     described = ", ".join(f"{name} {as_text(value)}" for name, value in about.items() if value is not None)
-    typer.echo(f"{n:,} queries, {retrieved:,} retrieved; {described}")
+    typer.echo(f"{count_of(n, 'query', 'queries')}, {retrieved:,} retrieved; {described}")
     table = Table(box=None, pad_edge=False)
     table.add_column("k", justify="right")
     at_depth = [f"recall@{retrieved}"] if min(ks) < retrieved else []
