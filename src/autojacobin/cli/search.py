@@ -106,13 +106,16 @@ def search(
     if [queries, among].count(STREAM) > 1:
         raise typer.BadParameter("the standard input can be read once; give - once at most", param_hint="'--among'")
     how = SearchOptions(distance, candidates, recall, rerank, probes, where, options.split_columns(columns))
-    with open_index(index) as opened_index, opened(queries, format) as asked:
+    with (
+        progress_bar(quiet=quiet or as_json) as progress,
+        open_index(index) as opened_index,
+        opened(queries, format) as asked,
+    ):
         if among is not None:
             how.among = read_ids(among, opened_index.info()["ids"])
-        with progress_bar(quiet=quiet or as_json) as progress:
-            start = time.perf_counter()
-            distances, ids, payload = how.run(opened_index, asked, k, progress)
-            seconds = time.perf_counter() - start
+        start = time.perf_counter()
+        distances, ids, payload = how.run(opened_index, asked, k, progress)
+        seconds = time.perf_counter() - start
         n = len(opened_index)
     write_neighbours(out, distances, ids, payload)
     if is_stream(out):  # its reader expects only neighbours
@@ -179,12 +182,12 @@ def evaluate(
 
     Example: autojacobin evaluate my-index queries.npy -k 10 --candidates 50 --json
     """
-    from autojacobin.evaluation import evaluate as measured
-
     if [queries, base, truth].count(STREAM) > 1:
         raise typer.BadParameter("the standard input can be read once; give - once at most", param_hint="'QUERIES'")
     wanted = _Wanted(truth, counted, depth, measures)
-    with opened(queries) as asked, progress_bar(quiet=quiet or as_json) as progress:
+    with progress_bar(quiet=quiet or as_json) as progress, opened(queries) as asked:
+        from autojacobin.evaluation import evaluate as measured
+
         if path.is_dir():
             if base is not None:
                 raise typer.BadParameter("an index has its own vectors; leave --base out", param_hint="'--base'")
