@@ -90,6 +90,18 @@ def test_pages_fit_a_phone_and_hide_the_search_when_opened_from_disk(site):
             assert not page.locator("label[for=__search]").first.is_visible()
 
 
+def test_a_table_that_is_too_wide_scrolls_in_the_frame_that_shows_it(site):
+    """The frame has a shade at its edge; a table that scrolls by itself would cover it."""
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        page.goto((site / "quality.html").as_uri())
+        frames = page.locator(".md-typeset__table").all()
+        widths = [frame.evaluate("frame => [frame.clientWidth, frame.scrollWidth]") for frame in frames]
+        inner = [frame.evaluate("frame => getComputedStyle(frame.firstElementChild).overflowX") for frame in frames]
+    assert any(whole > seen for seen, whole in widths)
+    assert set(inner) == {"visible"}
+
+
 def test_what_is_said_of_table_2_is_what_the_table_shows():
     """The tables that a run wrote are the one source; each sentence about them has their numbers."""
     text = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
@@ -107,6 +119,76 @@ def test_what_is_said_of_table_2_is_what_the_table_shows():
             rf"{ahead}\b",
             flat,
         )
+
+
+def quality_table():
+    """Means by set, bits, k and method of the large table, with the methods that are marked as first or level."""
+    text = (ROOT / "docs" / "quality.md").read_text(encoding="utf-8")
+    header, rows = re.search(r"^\| set, bits, k \|(.*)\|\n\|[-|: ]+\n((?:\|.*\n)+)", text, flags=re.MULTILINE).groups()
+    methods = [name.strip() for name in header.split("|")]
+    means, marked = {}, {}
+    for row in rows.splitlines():
+        cell, *values = row.strip("| ").split(" | ")
+        name, bits, k = cell.split(", ")
+        at = (name, int(bits), int(k))
+        means[at] = {
+            method: float(value.strip("*").split(" ")[0]) for method, value in zip(methods, values, strict=True)
+        }
+        marked[at] = {method for method, value in zip(methods, values, strict=True) if "**" in value or "≈" in value}
+    return means, marked
+
+
+def test_what_is_said_of_the_quality_of_codes_is_what_its_table_shows():
+    """The table is the one source of the count of cells and of the gains over ITQ, wherever they are stated."""
+    means, marked = quality_table()
+    ours = "Auto-JacoBin, chosen"
+    assert len(set(next(iter(means.values()))) - {ours, "Sign"}) == 10
+    lost = {at for at, methods in marked.items() if ours not in methods}
+    assert lost == {("sift", 128, 1), ("text", 128, 100)}
+    pages = {
+        name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/choosing.md", "docs/quality.md")
+    }
+    for name, text in pages.items():
+        counts = set(re.findall(r"(\d+) of (\d+) cells", text))
+        assert counts == {(str(len(marked) - len(lost)), str(len(marked)))}, name
+        assert not re.search(r"all ten|of ten methods", text), name
+    gains = {}
+    for (name, _, k), row in means.items():
+        if k == 10:
+            gains.setdefault(name, []).append(round(row[ours] - row["ITQ"], 3))
+    for name, stated in (("gist", "GIST, 960 numbers"), ("sift", "SIFT, 128 numbers")):
+        low, high = (f"{gain:.3f}".lstrip("0") for gain in (min(gains[name]), max(gains[name])))
+        assert f"| {stated} | {low} to {high}" in pages["docs/choosing.md"]
+    best = re.findall(r"^\| (\w+), k = (\d+) \| [\d.]+ \| ([\d.]+) \(", pages["docs/quality.md"], flags=re.MULTILINE)
+    assert len(best) == 12
+    for name, k, stated in best:
+        assert float(stated) == max(means[name, 128, int(k)].values())
+
+
+def test_the_candidates_in_the_readme_are_those_of_the_tables():
+    readme, quality, choosing = (
+        (ROOT / name).read_text(encoding="utf-8").replace("*", "")
+        for name in ("README.md", "docs/quality.md", "docs/choosing.md")
+    )
+    sift = [re.search(rf"\| SIFT, [^|]*, {size} bytes \|(.*)\|", quality)[1].split("|") for size in (8, 16)]
+    ours, _, exact, fast = ([cell.split("/")[0].strip() for cell in cells] for cells in zip(*sift, strict=True))
+    assert f"| {' / '.join(fast)}; slower, exact tables: {' / '.join(exact)} | {' / '.join(ours)} |" in readme
+    rows = {
+        name: cells.split("|") for name, cells in re.findall(r"^\| `([^`|]+)`[^|]*\|(.*)\|$", choosing, re.MULTILINE)
+    }
+    hamming = [rows["ITQ"][column].split(";")[1].split("/")[0].strip() for column in (0, 1)]
+    decoded = [rows["BinaryAutoencoder"][column].strip() for column in (0, 1)]
+    assert f"| {' / '.join(hamming)} | {' / '.join(decoded)} |" in readme
+    signs = [rows["Sign()"][column].split(";")[1].split("/") for column in (3, 4)]
+    by_hamming, by_values = (" / ".join(part.strip() for part in parts) for parts in zip(*signs, strict=True))
+    assert f"| {by_hamming} by Hamming, {by_values} by real-valued queries |" in readme
+
+
+def test_the_figures_of_the_paper_are_the_same_in_the_readme_and_the_reproduction():
+    readme, reproduction = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/reproduction.md"))
+    for stated in ("11.5 to 12.6 s", "20 of 49", "2.3 %", "13 of 15 rows", "10 of 10 rows", "6 of 15"):
+        assert stated in readme, stated
+        assert stated in reproduction, stated
 
 
 def test_make_quick_runs_tests_that_exist():

@@ -87,6 +87,18 @@ def test_a_verbose_fit_still_calls_the_callers_progress_and_gives_it_back(capsys
     assert "fitting AutoBin" in capsys.readouterr().err
 
 
+def test_compilation_is_a_warning_in_the_log_where_nobody_listens(monkeypatch, caplog):
+    caplog.set_level("INFO", logger="autojacobin")
+    for listeners, level in (([], "WARNING"), ([lambda line: None], "INFO")):
+        caplog.clear()
+        monkeypatch.setattr(progress, "_announced", False)
+        monkeypatch.setattr(progress, "_listeners", listeners)
+        progress.compilation_begins()
+        progress.compilation_begins()
+        said = [(record.levelname, record.getMessage()) for record in caplog.records]
+        assert said == [(level, f"autojacobin is {progress.COMPILING}")]
+
+
 def test_compilation_is_announced_once_in_a_process(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))  # nothing was compiled before
 

@@ -36,6 +36,12 @@ def made_once(tmp_path_factory, digits, fitted):
     return path
 
 
+@pytest.fixture(autouse=True)
+def no_regular_lines(monkeypatch):
+    """Let no line about progress come between those that a test expects, however busy the machine is."""
+    monkeypatch.setattr("autojacobin.core.progress._SECONDS_BETWEEN_LINES", 3600)
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch, made_once):
     """Vectors, a model and an index, in the folder that commands run in."""

@@ -1,11 +1,14 @@
 """The command line as a user runs it: in a process of its own."""
 
+import re
 import subprocess
 import sys
 
 import pytest
+import typer
 
 import autojacobin
+from autojacobin.cli import app
 
 
 def run(*arguments):
@@ -33,13 +36,31 @@ def test_help_shows_an_example(done):
     assert "autojacobin demo --bits 32" in done("demo", "--help").out
 
 
-@pytest.mark.parametrize(
-    "names", [(), ("train",), ("serve",), ("index", "build"), ("export", "pgvector")], ids=" ".join
-)
-def test_help_shows_flags_without_a_type(done, names):
+def every_command():
+    """Names of all commands and groups, as they are typed."""
+    root = typer.main.get_command(app)
+
+    def below(command, names):
+        yield names
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from below(inner, (*names, name))
+
+    return list(below(root, ()))
+
+
+@pytest.mark.parametrize("names", every_command(), ids=" ".join)
+def test_help_names_values_by_words_and_not_by_types(done, monkeypatch, names):
+    monkeypatch.setenv("COLUMNS", "80")
     shown = done(*names, "--help").out
-    assert "--debug" in shown
-    assert "bool" not in shown.lower()
+    assert "--help" in shown
+    assert not re.search(r"<|bool|list\[|t range|\[x|=x|\{", shown.replace("< base.npy", "").replace("price < 10", ""))
+    assert max(map(len, shown.splitlines())) <= 80
+    assert not [line for line in shown.splitlines() if "…" in line and "s3://…" not in line]  # nothing is cut off
+
+
+def test_usage_shows_which_arguments_may_be_repeated_or_left_out(done):
+    assert "train [OPTIONS] VECTORS... MODEL" in done("train", "--help").out
+    assert "remove [OPTIONS] INDEX [ID...]" in done("index", "remove", "--help").out
 
 
 def test_help_fills_its_lines(done, monkeypatch):

@@ -1,6 +1,5 @@
 """``autojacobin data`` as a user runs it, from the arguments to the exit code."""
 
-import io
 import re
 import shlex
 import sys
@@ -9,10 +8,8 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
-from rich.console import Console
 
 from autojacobin.cli import main
-from autojacobin.cli.console import progress_bar
 from autojacobin.datasets import CATALOGUE, write_vectors
 
 
@@ -148,25 +145,6 @@ def test_help_shows_an_example_that_is_a_command(run, command):
     example = re.search(rf"Example: autojacobin (data {command}.*?) ╭", text)
     assert example is not None, text
     assert command in example[1]
-
-
-def test_progress_is_a_line_a_stage_where_there_is_no_terminal():
-    console = Console(file=io.StringIO(), width=80)
-    with progress_bar(console) as progress:
-        for stage, done, total in (("fetching a", 0, 0), ("fetching a", 5, 0), ("unpacking", 1, 9)):
-            progress(stage, done, total)
-    assert console.file.getvalue() == "fetching a …\nunpacking …\n"
-
-
-def test_progress_is_a_bar_in_a_terminal():
-    console = Console(file=io.StringIO(), width=80, force_terminal=True)
-    with progress_bar(console) as progress:
-        progress("fetching [a]", 1, 2)
-        progress("fetching [a]", 2, 2)
-    shown = console.file.getvalue()
-    assert "fetching [a]" in shown
-    assert "100%" in shown
-    assert "…\n" not in shown
 
 
 def test_a_set_that_is_not_here_is_reported_in_one_sentence(command, monkeypatch, tmp_path):

@@ -79,11 +79,11 @@ def test_a_stopped_training_leaves_the_folder_as_it_was(folder):
     before = contents(folder)
     arguments = ["train", "wide.npy", "new.safetensors", "-m", "okmeans", "--set", "n_iter=100000"]
     with subprocess.Popen([*PROGRAM, *arguments], stderr=subprocess.PIPE, text=True, cwd=folder) as process:
-        assert process.stderr.readline() == "training okmeans …\n"
+        assert "training okmeans …\n" in process.stderr  # reads until this line
         process.send_signal(signal.SIGINT)
         _, told = process.communicate()
     assert process.returncode == 130
-    assert told == "autojacobin: stopped; nothing is left half-written\n"
+    assert told.splitlines()[-1] == "autojacobin: stopped; nothing is left half-written"
     assert contents(folder) == before
 
 

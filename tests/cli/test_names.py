@@ -83,7 +83,7 @@ def test_remove_and_get_take_names(done, command, named):
     one = done("index", "get", named, NAMES[3], "--columns", "lang").out
     assert json.loads(one) == {"id": NAMES[3], "lang": "en"}
     assert "Removed 2 vectors" in done("index", "remove", named, NAMES[3], NAMES[0]).out
-    assert "Removed 1 vectors" in done("index", "remove", named, "--ids", "-", stdin=f"{NAMES[9]}\n".encode()).out
+    assert "Removed 1 vector from" in done("index", "remove", named, "--ids", "-", stdin=f"{NAMES[9]}\n".encode()).out
     failed = command("index", "get", named, NAMES[3])
     assert failed.code == 1
     assert f"got {NAMES[3]!r}, which is not; leave it out" in failed.err

@@ -117,9 +117,9 @@ def test_an_index_is_built_changed_and_looked_after(done, digits, fitted, folder
         in done("index", "add", "new", "more.npy", "--ids", "more-ids.txt").out
     )
     assert "Removed 2 vectors from new, which now holds 599." in done("index", "remove", "new", 5, 1599).out
-    assert "Removed 1 vectors" in done("index", "remove", "new", "--ids", "-", stdin=b"1598\n").out
+    assert "Removed 1 vector from" in done("index", "remove", "new", "--ids", "-", stdin=b"1598\n").out
     assert "2 → 1 segments" in done("index", "compact", "new").out
-    assert "new is whole: 598 vectors" in done("index", "verify", "new").out
+    assert "new is intact: 598 vectors" in done("index", "verify", "new").out
     assert json.loads(done("index", "info", "new", "--json").out)["vectors"] == 598
     with Index.open("new") as index:
         assert list(index.ids) == list(range(1000, 1598))

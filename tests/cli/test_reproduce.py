@@ -8,7 +8,6 @@ import pytest
 import typer
 
 from autojacobin.cli import main
-from autojacobin.cli.console import single_bar
 from autojacobin.cli.failures import stoppable
 
 
@@ -76,10 +75,3 @@ def test_a_killed_run_leaves_complete_files_and_continues(tmp_path, monkeypatch,
     code, _, _ = run(monkeypatch, capsys, *arguments)
     assert code == 0
     assert {name: (tmp_path / "work" / name).stat().st_mtime_ns for name in kept} == kept
-
-
-def test_the_bar_takes_an_unknown_total_and_names_in_brackets(capsys):
-    with single_bar() as progress:
-        progress("[a] set", 0, 0)
-        progress("[b] set", 1, 2)
-    assert capsys.readouterr().err == "[a] set\n 50 %  [b] set\n"

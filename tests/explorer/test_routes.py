@@ -60,6 +60,10 @@ def test_the_table_is_what_the_index_finds(address, index, vectors):
         page.wait_for_selector(".some-ids .tile")
         assert page.locator("#index option").all_inner_texts() == ["digits", "two"]
         page.wait_for_selector("#found[aria-busy=false] tbody tr")  # one is answered from the start
+        assert page.inner_text("#subtitle").endswith(f"bits by {index.hasher.trained_as}")
+        page.set_viewport_size({"width": 390, "height": 800})  # the table fits a phone
+        assert page.locator("#found .scroll").evaluate("frame => frame.scrollWidth <= frame.clientWidth")
+        page.set_viewport_size({"width": 1440, "height": 900})
         assert page.inner_text("#found-title") == "The 10 neighbours of vector 0 that the index finds"
         page.check("#distance-hamming")
         page.fill("#id", str(ID))
@@ -79,7 +83,7 @@ def test_the_table_is_what_the_index_finds(address, index, vectors):
         assert [int(row[5]) for row in rows] == [order.index(id) + 1 for id in expected]
         assert [row[0] != "" for row in rows] == [id in truth for id in expected]
         assert page.locator("#found tr.true").count() == len(truth & set(expected))
-        assert "nearest of all vectors" in page.inner_text("#found")
+        assert "nearest by exact search" in page.inner_text("#found")
         page.locator("#found tbody tr").nth(1).locator("td").last.click()  # anywhere in the row
         page.wait_for_selector("#service-detail .code-strip")
         assert page.locator("#service-detail .mark").count() == apart[expected[1]]
@@ -160,7 +164,7 @@ def test_the_page_searches_by_name(named):
         page.locator("#found .row-button").first.click()
         page.wait_for_selector("#service-detail .code-strip")
         page.select_option("#index", "uuids")
-        page.wait_for_function("document.querySelector('.some-ids .tile').innerText.startsWith('0000')")
+        page.wait_for_selector(".some-ids .tile:first-child:has-text('0000')")
         page.fill("#id", str(uuid.UUID(int=2)))
         page.press("#id", "Enter")
         page.wait_for_selector("#found[aria-busy=false] tbody tr")

@@ -211,10 +211,20 @@ def test_the_verdict_counts_a_claim_as_confirmed_only_where_the_lead_is_signific
         )
         ahead, level, behind = numbers
         assert findings.verdict(results, ["table2"]) == [
-            f"The paper's claim that Auto-JacoBin has the highest m-Recall is confirmed on small in {ahead} of 4 rows, "
-            "where it is significantly ahead of the five other methods; it is level with the best in "
-            f"{level} and behind in {behind}."
+            "The paper claims that Auto-JacoBin has the highest m-Recall; on small it is significantly ahead of the "
+            f"five other methods in {ahead} of 4 rows, level with the best in {level}, and behind in {behind}."
         ]
+
+
+def test_the_verdict_says_where_the_chosen_settings_leave_the_jacobian_term_out():
+    settings = Settings(bits=(8, 16), ks=(1,), depth=DEPTH, seeds=1)
+    results = Results(small_set(), settings, np.zeros((QUERIES, 99), dtype=np.int64), chosen=CHOSEN)
+    names = {8: "AutoBin from ITQ (chosen: init itq)", 16: "Auto-JacoBin from ITQ (chosen: init itq)"}
+    for trial in every_trial(settings):
+        results.outcomes[trial] = outcome(5, trained_as=names[trial.bits])
+    assert findings.verdict(results, ["quality"])[-1].endswith(
+        "in 2 of 2 rows; by its choice it is AutoBin from ITQ at 8 bits."
+    )
 
 
 def test_the_verdict_has_five_sentences_at_most_and_none_about_what_was_not_made():

@@ -301,9 +301,11 @@ def test_a_set_without_pictures_says_so(tmp_path):
     assert "Not made: the set has no pictures." in made.report.read_text()
 
 
-def test_the_query_that_is_pictured_is_in_the_middle_over_all_methods():
+def test_the_query_that_is_pictured_is_closest_to_the_averages_of_all_methods():
     assert typical([np.array([0, 5, 9]), np.array([1, 6, 9])]) == 1
-    assert typical([np.array([7, 1, 3, 2, 0])]) == 3
+    assert typical([np.array([7, 1, 3, 2, 0])]) == 2
+    # all queries have 8 hits in sum, but in the first two one method leads by chance
+    assert typical([np.array([8, 0, 4]), np.array([0, 8, 4])]) == 2
 
 
 def test_a_stretched_patch_runs_from_black_to_white_and_a_flat_one_stays_flat():

@@ -143,6 +143,7 @@ def test_what_is_served(client, service, index):
     assert listed["points"] == {
         "name": "points",
         **{key: figures[key] for key in KEYS},
+        "trained_as": index.hasher.trained_as,
         "bitorder": None,
         "distances": {name: distance.summary for name, distance in distances_of(index.hasher).items()},
     }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,11 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from autojacobin.core.parallel import Progress
-from autojacobin.core.progress import on_compilation
+from autojacobin.core.progress import every_two_seconds, on_compilation
 
 __all__ = [
-    "as_text", "print_facts", "print_json", "print_sentence", "print_table", "progress_bar", "report_blocks",
-    "single_bar",
+    "as_text", "count_of", "print_facts", "print_json", "print_sentence", "print_table", "progress_bar",
+    "report_blocks", "single_bar",
 ]  # fmt: skip
 
 _WIDTH_OF_FILES = 120  # of tables in a file or a pipe
@@ -40,49 +41,89 @@ def _shorten(number: float) -> str:
     return f"{number:.1f}"
 
 
-@contextmanager
-def progress_bar(console: Console | None = None, *, quiet: bool = False) -> Iterator[Progress]:
+def progress_bar(console: Console | None = None, *, quiet: bool = False) -> AbstractContextManager[Progress]:
     """Give a callback ``progress(stage, done, total)`` as the library takes it. Each stage has a bar of its own.
 
-    The bars go to the standard error, so that the output of a command can be piped. If that is not a terminal, each
-    stage prints one plain line when it begins. A ``total`` of 0 means that it is unknown. With ``quiet`` nothing is
-    shown.
+    The bars go to the standard error, so that the output of a command can be piped. If that is not a terminal, plain
+    lines are printed instead: one when a stage begins, and at least one every two seconds. A ``total`` of 0 means that
+    it is unknown. With ``quiet`` nothing is shown.
     """
-    console = console or Console(stderr=True, quiet=quiet)
+    return _progress(console or Console(stderr=True), quiet, _bar_per_stage, "{stage}: {percent} %")
+
+
+def single_bar(console: Console | None = None, *, quiet: bool = False) -> AbstractContextManager[Progress]:
+    """Give a callback as :func:`progress_bar` does, with one bar for all stages, which names the current one."""
+    return _progress(console or Console(stderr=True), quiet, _one_bar, "{percent:3d} %  {stage}")
+
+
+def _progress(
+    console: Console, quiet: bool, bar: Callable[[Console], AbstractContextManager[Progress]], line: str
+) -> AbstractContextManager[Progress]:
+    if quiet:
+        return _silence()
+    return bar(console) if console.is_terminal else _lines(console, line)
+
+
+@contextmanager
+def _silence() -> Iterator[Progress]:
+    with on_compilation(lambda *_: None):
+        yield lambda *_: None
+
+
+@contextmanager
+def _lines(console: Console, layout: str) -> Iterator[Progress]:
+    start, stages = time.perf_counter(), {"working"}
+    line = "working"
+
+    def progress(stage: str, done: int, total: int) -> None:
+        nonlocal line
+        line = layout.format(stage=stage, percent=100 * done // total) if total else stage
+        if stage not in stages:
+            stages.add(stage)
+            _say(console, line if done else f"{stage} …")
+
+    with (
+        on_compilation(lambda line: _say(console, line)),
+        every_two_seconds(lambda: _say(console, f"{line}, {time.perf_counter() - start:.0f} s")),
+    ):
+        yield progress
+
+
+@contextmanager
+def _bar_per_stage(console: Console) -> Iterator[Progress]:
     bar, share, left = bars.BarColumn(), bars.TaskProgressColumn(), bars.TimeRemainingColumn()
-    with _bars(console, quiet, _description(), bar, share, _RateColumn(), left) as shown:
+    with _bars(console, _description(), bar, share, _RateColumn(), left) as shown:
+        before = shown.add_task("working", total=None)
         tasks: dict[str, bars.TaskID] = {}
 
         def progress(stage: str, done: int, total: int) -> None:
+            shown.update(before, visible=False)
             if stage not in tasks:
                 tasks[stage] = shown.add_task(stage, total=total or None)
-                if not console.is_terminal:
-                    _say(console, f"{stage} …")
             shown.update(tasks[stage], completed=done, total=total or None)
 
-        with on_compilation(lambda line: _say(console, line)):
-            yield progress
+        yield progress
 
 
 @contextmanager
-def single_bar(console: Console | None = None, *, quiet: bool = False) -> Iterator[Progress]:
-    """Give a callback as :func:`progress_bar` does, with one bar for all stages, which names the current one."""
-    console = console or Console(stderr=True, quiet=quiet)
+def _one_bar(console: Console) -> Iterator[Progress]:
     bar, share, left = bars.BarColumn(), bars.TaskProgressColumn(), bars.TimeRemainingColumn()
-    with _bars(console, quiet, bar, share, left, _description()) as shown:
-        task = shown.add_task("", total=None)
-        last = ""
+    with _bars(console, bar, share, left, _description()) as shown:
+        task = shown.add_task("working", total=None)
 
         def progress(stage: str, done: int, total: int) -> None:
-            nonlocal last
             shown.update(task, description=stage, completed=done, total=total or None)
-            if stage != last and not console.is_terminal:
-                percent = f"{100 * done // total:3d} %  " if total else ""
-                _say(console, f"{percent}{stage}")
-            last = stage
 
-        with on_compilation(lambda line: _say(console, line)):
-            yield progress
+        yield progress
+
+
+@contextmanager
+def _bars(console: Console, *columns: bars.ProgressColumn) -> Iterator[bars.Progress]:
+    with (
+        bars.Progress(*columns, console=console, transient=True) as shown,
+        on_compilation(lambda line: _say(console, line)),
+    ):
+        yield shown
 
 
 def _say(console: Console, line: str) -> None:
@@ -93,9 +134,9 @@ def _description() -> bars.TextColumn:
     return bars.TextColumn("{task.description}", markup=False)
 
 
-def _bars(console: Console, quiet: bool, *columns: bars.ProgressColumn) -> bars.Progress:
-    hidden = quiet or not console.is_terminal
-    return bars.Progress(*columns, console=console, transient=True, disable=hidden)
+def count_of(n: int, one: str, many: str = "") -> str:
+    """Give "1 vector", "1,000 vectors", "1 query", "2 queries"."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 def report_blocks(blocks: Iterable[Any], total: int, progress: Progress, stage: str) -> Iterator[Any]:

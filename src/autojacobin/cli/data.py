@@ -58,7 +58,7 @@ def list_sets(data: DataFolder = None, as_json: AsJson = False, _debug: Debug = 
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="A name that `autojacobin data list` shows.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name that `autojacobin data list` shows.")],
     data: DataFolder = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -101,8 +101,10 @@ def info(
 
 @app.command()
 def build(
-    images: Annotated[Path, typer.Argument(help="Folder of pictures; those in subfolders count too.")],
-    out: Annotated[Path, typer.Argument(help="Folder for the set; it must not exist, or be empty.")],
+    images: Annotated[
+        Path, typer.Argument(metavar="IMAGES", help="Folder of pictures; those in subfolders count too.")
+    ],
+    out: Annotated[Path, typer.Argument(metavar="SET", help="Folder for the set; it must not exist, or be empty.")],
     descriptor: Annotated[Descriptor, typer.Option(help="What is computed from each picture.")] = Descriptor.sift,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Most vectors per picture.")] = None,

@@ -122,11 +122,16 @@ def milvus(
     vectors: _Vectors = True,
     index: Annotated[
         BinaryIndex | None,
-        typer.Option(help="Kind of index; BIN_FLAT for a new collection, otherwise that of the collection."),
+        typer.Option(
+            metavar="KIND",
+            help="Kind of index, BIN_FLAT or BIN_IVF_FLAT; BIN_FLAT for a new collection, otherwise what it has.",
+        ),
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option(envvar="MILVUS_TOKEN", show_envvar=True, help="Token of the server, such as user:password."),
+        typer.Option(
+            metavar="TOKEN", envvar="MILVUS_TOKEN", show_envvar=True, help="Token of the server, such as user:password."
+        ),
     ] = None,
     bitorder: BitOrderOption = BitOrder.little,
     quiet: Quiet = False,

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from autojacobin.cli.columns import as_ids, read_ids, read_payload
-from autojacobin.cli.console import print_facts, print_sentence, progress_bar
+from autojacobin.cli.console import count_of, print_facts, print_sentence, progress_bar
 from autojacobin.cli.files import STREAM, all_opened, chained, load_model, names_in, open_index, saved_bits
 from autojacobin.cli.options import (
     AsJson,
@@ -261,7 +261,7 @@ def add(
             count, blocks = sum(map(len, files)), chained(files, opened.hasher, progress, "adding vectors")
             opened.add(blocks, chosen, None if payload is None else read_payload(payload, count))
         figures = opened.info()
-    sentence = f"Added {count:,} vectors to {index}, which now holds {figures['vectors']:,}."
+    sentence = f"Added {count_of(count, 'vector')} to {index}, which now holds {figures['vectors']:,}."
     print_sentence(sentence, {"index": index, "added": count, **figures}, quiet=quiet, as_json=as_json)
 
 
@@ -279,11 +279,12 @@ def remove(
     Example: autojacobin index remove my-index 3 14 15
     """
     _check_either(ids, listed)
-    with open_index(index) as opened:
+    with open_index(index) as opened, progress_bar(quiet=quiet or as_json) as progress:
+        progress("removing vectors", 0, 0)
         before = len(opened)
         opened.remove(_ids_in(opened, ids, listed))
         left = len(opened)
-    sentence = f"Removed {before - left:,} vectors from {index}, which now holds {left:,}."
+    sentence = f"Removed {count_of(before - left, 'vector')} from {index}, which now holds {left:,}."
     facts = {"index": index, "removed": before - left, "vectors": left}
     print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
 
@@ -339,7 +340,8 @@ def compact(
 
     Example: autojacobin index compact my-index
     """
-    with open_index(index) as opened:
+    with open_index(index) as opened, progress_bar(quiet=quiet or as_json) as progress:
+        progress("compacting", 0, 0)
         before = opened.info()
         opened.compact()
         after = opened.info()
@@ -353,11 +355,13 @@ def verify(path: IndexPath, quiet: Quiet = False, as_json: AsJson = False, _debu
 
     Example: autojacobin index verify my-index
     """
-    with open_index(path) as index:
+    with open_index(path) as index, progress_bar(quiet=quiet or as_json) as progress:
+        progress("reading all files", 0, 0)
         index.verify()
         figures = index.info()
     sizes = f"{figures['vectors']:,} vectors, {figures['files']} files, {figures['bytes']:,} bytes"
-    print_sentence(f"{path} is whole: {sizes}", {"index": path, "whole": True, **figures}, quiet=quiet, as_json=as_json)
+    facts = {"index": path, "intact": True, **figures}
+    print_sentence(f"{path} is intact: {sizes}.", facts, quiet=quiet, as_json=as_json)
 
 
 @app.command()
@@ -378,7 +382,9 @@ def repair(
     """
     from autojacobin.index.repair import repair as repair_index
 
-    report = repair_index(source, target, None if model is None else load_model(model))
+    with progress_bar(quiet=quiet or as_json) as progress:
+        progress("reading what is undamaged", 0, 0)
+        report = repair_index(source, target, None if model is None else load_model(model))
     sentence = f"Saved {report.saved:,} vectors of {source} to {target}; {report.lost:,} were lost."
     if report.renumbered:
         sentence += f" {report.renumbered:,} lost their ids and got new ones."

@@ -162,7 +162,7 @@ def encode(
         )
     hasher = load_model(model)
     _move_to(hasher, device.value)
-    with opened(vectors, format) as matrix, progress_bar(quiet=quiet or as_json) as progress:
+    with progress_bar(quiet=quiet or as_json) as progress, opened(vectors, format) as matrix:
         start = time.perf_counter()
         made = hasher.encode(report_blocks(matrix.blocks(), len(matrix), progress, "encoding"))
         seconds = time.perf_counter() - start

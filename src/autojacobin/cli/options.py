@@ -131,8 +131,7 @@ ByDistance = Annotated[
         "--distance",
         "-d",
         metavar="NAME",
-        help=f"Compare codes {', or '.join(f'{entry.summary} ({name})' for name, entry in DISTANCES.items())}; "
-        "by default the best for the method.",
+        help=f"How codes are compared: {', '.join(DISTANCES)}; by default the best way for the method.",
     ),
 ]
 Candidates = Annotated[

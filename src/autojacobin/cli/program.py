@@ -43,8 +43,11 @@ _PANELS = {_LEARN: (train, encode), _SEARCH: (search,), _MEASURE: (evaluate, ben
 _GROUPS = {"data": (data, _LEARN), "index": (index, _SEARCH), "cluster": (cluster, _SERVE), "export": (export, _SERVE)}
 
 
+_METAVARS = {"int range": "N", "int": "N", "float range": "NUMBER", "str": "NAME", "path": "PATH"}
+
+
 class _Program(Group):
-    """All commands. Their help shows flags without a type, and wraps paragraphs at the width of the terminal."""
+    """All commands. Their help names values by words and not by types, and wraps paragraphs at the terminal's width."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Parse the arguments of the program."""
@@ -55,10 +58,25 @@ class _Program(Group):
 def _format_help(command: Any, context: typer.Context) -> None:
     command.help = re.sub(r"(?<=\S)\n(?=\S)", " ", command.help or "")
     for parameter in command.get_params(context):
-        if getattr(parameter, "is_flag", False):
-            parameter.metavar = ""  # typer would print <bool>
+        _name_value(parameter, context)
     for inner in getattr(command, "commands", {}).values():
         _format_help(inner, context)
+
+
+def _name_value(parameter: Any, context: typer.Context) -> None:
+    """Replace what typer would print, such as <bool>, <list[str]>, <int range> [x>=1] and {VECTORS}..."""
+    if getattr(parameter, "is_flag", False):
+        parameter.metavar = ""
+    if not hasattr(parameter, "display_type_rich"):  # of an older typer, which prints types as INTEGER and TEXT
+        return
+    parameter._get_number_range_help_str = lambda: None
+    if parameter.param_type_name == "argument":
+        parameter.display_type_rich = lambda **_: None
+        name = parameter.display_name_raw + ("..." if parameter.nargs != 1 else "")
+        parameter._usage_display_name = lambda: name if parameter.required else f"[{name}]"
+    elif parameter.metavar is None:
+        kind = parameter.display_type_rich(ctx=context).strip("<>")
+        parameter.metavar = _METAVARS.get(kind, kind)
 
 
 app = typer.Typer(

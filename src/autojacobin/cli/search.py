@@ -16,6 +16,7 @@ from autojacobin.cli import options
 from autojacobin.cli.columns import read_ids
 from autojacobin.cli.console import (
     as_text,
+    count_of,
     print_json,
     print_sentence,
     print_table,
@@ -105,20 +106,26 @@ def search(
     if [queries, among].count(STREAM) > 1:
         raise typer.BadParameter("the standard input can be read once; give - once at most", param_hint="'--among'")
     how = SearchOptions(distance, candidates, recall, rerank, probes, where, options.split_columns(columns))
-    with open_index(index) as opened_index, opened(queries, format) as asked:
+    with (
+        progress_bar(quiet=quiet or as_json) as progress,
+        open_index(index) as opened_index,
+        opened(queries, format) as asked,
+    ):
         if among is not None:
             how.among = read_ids(among, opened_index.info()["ids"])
-        with progress_bar(quiet=quiet or as_json) as progress:
-            start = time.perf_counter()
-            distances, ids, payload = how.run(opened_index, asked, k, progress)
-            seconds = time.perf_counter() - start
+        start = time.perf_counter()
+        distances, ids, payload = how.run(opened_index, asked, k, progress)
+        seconds = time.perf_counter() - start
         n = len(opened_index)
     write_neighbours(out, distances, ids, payload)
     if is_stream(out):  # its reader expects only neighbours
         return
     write_settings(context, out)
     facts = {"out": out, "queries": len(ids), "k": k, "vectors": n, **how.facts(k, n), "seconds": round(seconds, 3)}
-    sentence = f"Wrote {out}: {k} neighbours of each of {len(ids):,} queries among {n:,} vectors in {seconds:.2f} s."
+    asked_for = "the query" if len(ids) == 1 else f"each of {len(ids):,} queries"
+    sentence = (
+        f"Wrote {out}: {count_of(k, 'neighbour')} of {asked_for} among {count_of(n, 'vector')} in {seconds:.2f} s."
+    )
     print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
 
 
@@ -175,12 +182,12 @@ def evaluate(
 
     Example: autojacobin evaluate my-index queries.npy -k 10 --candidates 50 --json
     """
-    from autojacobin.evaluation import evaluate as measured
-
     if [queries, base, truth].count(STREAM) > 1:
         raise typer.BadParameter("the standard input can be read once; give - once at most", param_hint="'QUERIES'")
     wanted = _Wanted(truth, counted, depth, measures)
-    with opened(queries) as asked, progress_bar(quiet=quiet or as_json) as progress:
+    with progress_bar(quiet=quiet or as_json) as progress, opened(queries) as asked:
+        from autojacobin.evaluation import evaluate as measured
+
         if path.is_dir():
             if base is not None:
                 raise typer.BadParameter("an index has its own vectors; leave --base out", param_hint="'--base'")
@@ -205,7 +212,7 @@ def evaluate(
         print_json({**about, "depth": retrieved, "queries": n, "k": means})
         return
     described = ", ".join(f"{name} {as_text(value)}" for name, value in about.items() if value is not None)
-    typer.echo(f"{n:,} queries, {retrieved:,} retrieved; {described}")
+    typer.echo(f"{count_of(n, 'query', 'queries')}, {retrieved:,} retrieved; {described}")
     table = Table(box=None, pad_edge=False)
     table.add_column("k", justify="right")
     at_depth = [f"recall@{retrieved}"] if min(ks) < retrieved else []
@@ -246,6 +253,7 @@ def _true_neighbours(
     from autojacobin.evaluation import ground_truth
     from autojacobin.index.metrics import Metric
 
+    progress("ground truth", 0, 0)
     vectors = index.vectors(ids)
     metric = Metric.of(index.info()["metric"], vectors)
     return ground_truth(metric.prepare(vectors), metric.queries(asked), k, progress=progress)

@@ -29,9 +29,9 @@ _DEFAULTS = Limits()
 
 def serve(
     indexes: Annotated[list[str], typer.Argument(metavar="INDEX", help="Folders of indexes, as PATH or NAME=PATH.")],
-    host: Annotated[str, typer.Option(help="Address to listen on; beyond this machine, a token is required.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; beyond this machine, a token is required.")
+    ] = ("127.0.0.1"),
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = DEFAULT_PORT,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help=f"File with the token; default: ${TOKEN_VARIABLE}.")
@@ -59,11 +59,15 @@ def serve(
     max_work: Annotated[int, typer.Option(min=1, help="Most vectors times candidates per request.")] = _DEFAULTS.work,
     max_body: Annotated[int, typer.Option(min=1, help="Most bytes per request.")] = _DEFAULTS.body_bytes,
     max_connections: Annotated[int, typer.Option(min=1, help="Most open connections.")] = _DEFAULTS.connections,
-    request_seconds: Annotated[float, typer.Option(min=0.01, help="Limit for a response.")] = _DEFAULTS.request_seconds,
+    request_seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.01, help="Limit for a response.")
+    ] = _DEFAULTS.request_seconds,
     body_seconds: Annotated[
-        float, typer.Option(min=0.01, help="Limit for the arrival of a request.")
+        float, typer.Option(metavar="SECONDS", min=0.01, help="Limit for the arrival of a request.")
     ] = _DEFAULTS.body_seconds,
-    poll_seconds: Annotated[float, typer.Option(min=0.01, help="How often to look for new versions.")] = 1.0,
+    poll_seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.01, help="How often to look for new versions.")
+    ] = 1.0,
     _threads: Threads = None,
     _config: Config = None,
     _debug: Debug = False,
@@ -146,7 +150,7 @@ def warm(quiet: Quiet = False, _debug: Debug = False) -> None:
 
 def explore(
     run: Annotated[
-        Path | None, typer.Argument(help="Folder of a finished reproduce, to show what it measured.")
+        Path | None, typer.Argument(metavar="RUN", help="Folder of a finished reproduce, to show what it measured.")
     ] = None,
     name: Annotated[
         str | None, typer.Option("--set", help="Name of a data set, or path of your own; photos by default.")
@@ -157,7 +161,10 @@ def explore(
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option(help="Methods to compare, separated by commas; by default the paper's and Auto-JacoBin (chosen)."),
+        typer.Option(
+            metavar="NAMES",
+            help="Methods to compare, separated by commas; by default the paper's and Auto-JacoBin (chosen).",
+        ),
     ] = None,
     bits: Annotated[
         list[int] | None, typer.Option(metavar="N", help="Length of the codes; may be given several times.")

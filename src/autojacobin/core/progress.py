@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from autojacobin.core.parallel import Progress
 
-__all__ = ["compilation_begins", "on_compilation", "printed_progress"]
+__all__ = ["compilation_begins", "every_two_seconds", "on_compilation", "printed_progress"]
 
 COMPILING = "compiling, once per machine, about 8 s for each kind of search or training"
 
@@ -22,13 +22,17 @@ _announced = False
 
 
 def compilation_begins() -> None:
-    """Report once in this process that kernels are compiled: to the log, and to all listeners."""
+    """Report once in this process that kernels are compiled: to all listeners, or without any to the log.
+
+    It is a warning, which Python prints to standard error unless logging is set up otherwise: the first call would
+    wait for the compiler without a word.
+    """
     global _announced
     if not _announced:
         _announced = True
-        _log.info(COMPILING)
         for listener in list(_listeners):
             listener(COMPILING)
+        _log.log(logging.INFO if _listeners else logging.WARNING, "autojacobin is %s", COMPILING)
 
 
 @contextmanager
@@ -42,42 +46,47 @@ def on_compilation(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
+def every_two_seconds(show: Callable[[], None]) -> Iterator[None]:
+    """Call ``show`` from a thread until the block ends, at least every two seconds."""
+    finished = threading.Event()
+
+    def keep_showing() -> None:
+        while not finished.wait(_SECONDS_BETWEEN_LINES):
+            show()
+
+    thread = threading.Thread(target=keep_showing, name="autojacobin-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()
+
+
+@contextmanager
 def printed_progress(work: str, *, verbose: bool) -> Iterator[Progress]:
     """Provide a callback ``progress(stage, done, total)`` whose calls are printed to standard error.
 
-    A line is printed at the beginning, at least every two seconds from then on, and at the end. A thread prints them,
-    so that they also come while nothing is reported. A stage without a total is printed at once. Without ``verbose``
-    nothing is printed.
+    A line is printed at the beginning, at least every two seconds from then on, and at the end. A stage without a total
+    is printed at once. Without ``verbose`` nothing is printed.
     """
     if not verbose:
         yield _ignore
         return
-    start, finished, news = time.perf_counter(), threading.Event(), [""]
+    start, news = time.perf_counter(), ""
 
     def progress(stage: str, done: int, total: int) -> None:
-        if not total and not news[0].startswith(f": {stage}"):  # the next stage may replace it before a line is due
+        nonlocal news
+        if not total and not news.startswith(f": {stage}"):  # the next stage may replace it before a line is due
             show(f"{work}: {stage}")
-        news[0] = f": {stage}" + (f" {done:,} of {total:,}" if total else "")
+        news = f": {stage}" + (f" {done:,} of {total:,}" if total else "")
 
     def show(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    def keep_showing() -> None:
-        while not finished.wait(_SECONDS_BETWEEN_LINES):
-            show(f"{work}{news[0]}, {time.perf_counter() - start:.0f} s")
-
-    thread = threading.Thread(target=keep_showing, name="autojacobin-progress", daemon=True)
     show(f"{work} …")
-    with on_compilation(show):
-        thread.start()
-        try:
-            yield progress
-        except BaseException:
-            finished.set()
-            thread.join()
-            raise
-        finished.set()
-        thread.join()
+    with on_compilation(show), every_two_seconds(lambda: show(f"{work}{news}, {time.perf_counter() - start:.0f} s")):
+        yield progress
     show(f"{work}: done in {time.perf_counter() - start:.1f} s")
 
 

@@ -100,11 +100,18 @@ def _write_recalls(axes: Axes, curve: npt.NDArray[np.float64]) -> None:
     """Write the recalls of the reference at i = 1, 10, 100, … below the top of a panel."""
     places = 10 ** np.arange(int(np.log10(len(curve))) + 1)
     for place in places.tolist():
-        align = "left" if place == 1 else "right" if place == len(curve) else "center"
+        align, moved = ("left", 2) if place == 1 else ("right", -2) if place == len(curve) else ("center", 0)
         axes.annotate(
-            f"{curve[place - 1]:.2f}".removeprefix("0"), (place, 0.97), xycoords=axes.get_xaxis_transform(),
-            ha=align, va="top", fontsize=_DIGITS, color="#707070",
-        )  # fmt: skip
+            f"{curve[place - 1]:.2f}".removeprefix("0"),
+            (place, 0.97),
+            (moved, 0),
+            xycoords=axes.get_xaxis_transform(),
+            textcoords="offset points",
+            ha=align,
+            va="top",
+            fontsize=_DIGITS,
+            color="#707070",
+        )
 
 
 def _check_reference(reference: str | None, curves: Mapping[str, Any]) -> None:

@@ -202,7 +202,8 @@ def as_ids(ids: Any) -> npt.NDArray[np.int64]:
     if array.size and (array.min() < 0 or array.max() > LARGEST_ID):
         wrong = array.min() if array.min() < 0 else array.max()
         raise DataError(
-            f"ids must be integers from 0 to 2^63 - 1, got {wrong}; give other numbers, or strings such as '{wrong}'"
+            f"ids must be integers from 0 to 2^63 - 1, got {wrong}; give other numbers, or make a new index with "
+            f"strings such as '{wrong}' as ids"
         )
     return array.astype(np.int64)
 

@@ -165,8 +165,8 @@ class Table:
         csv.writer(stream, lineterminator="\n").writerows([self.header, *self.rows])
         return stream.getvalue()
 
-    def to_html(self) -> str:
-        """Format as an HTML table with a caption. The spread of a number is below it."""
+    def to_html(self, heading: str = "") -> str:
+        """Format as an HTML table with a caption, unless the heading above says the same. Spreads are below numbers."""
         head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in self.header)
         body = "".join(
             f'<tr><th scope="row">{first}</th>{"".join(f"<td>{text}</td>" for text in others)}</tr>'
@@ -177,8 +177,9 @@ class Table:
             hint = _HINT.replace("hint", "hint always", 1)
         many = ' class="many"' if len(self.header) > _COMFORTABLE else ""
         note = f'<p class="note">{html.escape(self.note)}</p>' if self.note else ""
+        caption = "" if self.title == heading else f"<caption>{html.escape(self.title)}</caption>"
         return (
-            f'{hint}<div class="table"><table{many}><caption>{html.escape(self.title)}</caption>'
+            f'{hint}<div class="table"><table{many}>{caption}'
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{note}"
         )
 
@@ -245,7 +246,7 @@ def _section(section: Section) -> str:
     )
     said = f'<dl class="said">{said}</dl>' if said else ""
     if isinstance(section.content, Table):
-        inside = section.content.to_html()
+        inside = section.content.to_html(section.title)
     elif isinstance(section.content, str):
         inside = f'<p class="note">Not made: {html.escape(section.content)}.</p>'
     else:

@@ -251,7 +251,7 @@ def _figures(index: Index) -> dict[str, Any]:
     shown = {key: figures[key] for key in _FIGURES}
     distances = {name: distance.summary for name, distance in distances_of(index.hasher).items()}
     bitorder = index.hasher.bitorder if isinstance(index.hasher, OwnCodes) else None
-    return {**shown, "bitorder": bitorder, "distances": distances}
+    return {**shown, "trained_as": index.hasher.trained_as, "bitorder": bitorder, "distances": distances}
 
 
 async def _response(write: Callable[[], Payload], result: Result) -> Response:

@@ -277,7 +277,8 @@ def _schemas() -> dict[str, Any]:
         "name": text, "vectors": whole, "hasher": text, "bits": whole, "features": whole,
         "vectors_kept": {"type": "boolean"}, "metric": text, "generation": {"type": ["integer", "null"]},
         "ids": {"enum": ["integer", "string", "uuid"]}, "columns": _list(text), "lists": {"type": ["integer", "null"]},
-        "bitorder": {"enum": ["little", "big", None]}, "distances": {"type": "object", "additionalProperties": text},
+        "trained_as": text, "bitorder": {"enum": ["little", "big", None]},
+        "distances": {"type": "object", "additionalProperties": text},
     }  # fmt: skip
     limits = dict.fromkeys(("vectors", "k", "candidates", "work", "body_bytes"), whole)
     neighbours = {

@@ -83,7 +83,7 @@ class Recalls:
             raise busy("the service is stopping and learns nothing new; try again when it is back")
         if not done:
             learning.add_done_callback(_forget_error)
-            raise busy(f"how to reach a recall of {recall:g} is still being learned; try again after Retry-After")
+            raise busy(f"how to reach a recall of {recall:g} is still being learned; ask again in some seconds")
         return learning.result()
 
     async def run_filtered(self, run: Callable[[], T], seconds: float) -> T:
@@ -94,7 +94,7 @@ class Recalls:
             raise busy("the service is stopping and learns nothing new; try again when it is back")
         if not done:
             running.cancel()  # unless it has begun, in which case it learns for the next request
-            raise busy("how to reach this recall with a filter is still being learned; try again after Retry-After")
+            raise busy("how to reach this recall with a filter is still being learned; ask again in some seconds")
         return running.result()
 
     def _known(self, served: ServedIndex) -> _Learned:

@@ -67,15 +67,15 @@ function panel(about, method) {
     { class: `card panel${method.note ? " recommended" : ""}`, "aria-labelledby": id, "data-method": method.name },
     element("h3", { id }, element("span", { class: "name" }, method.label), hits),
     share,
-    trained,
     method.note ? element("p", { class: "hint note" }, method.note) : null,
+    trained,
     group.node,
     less,
   );
   const show = (data) => {
     const { k, candidates } = state;
     const made = about.trained_as?.[method.name]?.[state.bits] ?? "";
-    trained.textContent = made.includes("chosen") ? `It is ${made}.` : "";
+    trained.textContent = made.includes("chosen") ? `Here it is ${made}.` : "";
     const ranks = ranksOf(data, method);
     const found = countTrue(ranks, candidates, k);
     const places = retrieved(ranks, candidates, k);

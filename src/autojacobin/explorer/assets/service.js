@@ -72,7 +72,7 @@ async function drawForm(usable, index, limits) {
   const distance = state.distance in index.distances ? state.distance : Object.keys(index.distances)[0];
   change({ k: nearest(ks, state.k), candidates: nearest(stops, state.candidates), distance });
   const kept = `${counted(index.vectors, "vector")} of ${counted(index.features, "dimension")}`;
-  byId("subtitle").textContent = `${kept} as codes of ${index.bits} bits by ${index.hasher}`;
+  byId("subtitle").textContent = `${kept} as codes of ${index.bits} bits by ${index.trained_as}`;
   if (state.id === "" && ids.length) change({ id: String(ids[0]) }); // a first answer without a question
   const number = { type: "number", min: 0, step: 1, inputmode: "numeric" };
   const kind = index.ids === "integer" ? number : { type: "text" };
@@ -185,8 +185,8 @@ function others({ ids: [ids], distances: [distances] }, itself, n) {
 
 function drawFound({ rows, reference }) {
   const hits = rows.filter((row) => row.isTrue).length;
-  const among = reference.exact ? "all vectors" : counted(reference.among, "candidate");
-  const marked = `In orange the ${hits} that are among the ${rows.length} nearest of ${among}.`;
+  const among = reference.exact ? "by exact search" : `of ${counted(reference.among, "candidate")}, the most that are allowed`;
+  const marked = `Orange marks the ${hits} that are also among the ${rows.length} nearest ${among}.`;
   const what = counted(rows.length, "neighbour");
   byId("found-title").textContent = `The ${what} of vector ${state.id} that the index finds`;
   const heads = ["", "", "id", "Euclidean distance", distanceName(state.distance), "rank by code"];
