@@ -127,7 +127,9 @@ def _leading_from_tridiagonal(
         found[i] = leading_of_tridiagonal(diagonals[i], off_diagonals[i, : n - 1], values[i], vectors)
         if found[i]:
             _apply_reflectors(reflectors[i], taus[i, : n - 1], vectors)
-            rows[i] = vectors.T
+            for j in range(r):  # an assignment of arrays would take seconds to compile, for the text of its error
+                for k in range(n):
+                    rows[i, j, k] = vectors[k, j]
 
 
 @kernel(divides_by_zero=True)
@@ -137,7 +139,12 @@ def leading_of_tridiagonal(diagonal: Any, off_diagonal: Any, values: Any, vector
     Returns False if eigenvalues are so close together that their eigenvectors would not be orthogonal.
     """
     n, r = vectors.shape
-    d, e = diagonal.astype(np.float64), off_diagonal.astype(np.float64)
+    d, e, squares = np.empty(n), np.empty(n - 1), np.empty(n - 1)
+    for i in range(n):
+        d[i] = diagonal[i]
+    for i in range(n - 1):
+        e[i] = off_diagonal[i]
+        squares[i] = e[i] * e[i]
     bound = 0.0  # on the absolute value of every eigenvalue, by Gershgorin's theorem
     for i in range(n):
         row_sum = abs(d[i]) + (abs(e[i - 1]) if i > 0 else 0.0) + (abs(e[i]) if i < n - 1 else 0.0)
@@ -149,7 +156,7 @@ def leading_of_tridiagonal(diagonal: Any, off_diagonal: Any, values: Any, vector
     rounding = bound * np.finfo(np.float64).eps
     tiny = rounding * np.finfo(np.float64).eps
     found, residuals = np.empty(r), np.empty(r)
-    _bisect(d, e * e, bound, tiny, found)
+    _bisect(d, squares, bound, tiny, found)
     down, up, pivots = np.empty((n, r)), np.empty((n, r)), np.empty((n, r))
     for _ in range(_MOST_REFINEMENTS):
         _twisted_eigenvectors(d, e, tiny, found, residuals, vectors, down, up, pivots)
@@ -166,7 +173,7 @@ def leading_of_tridiagonal(diagonal: Any, off_diagonal: Any, values: Any, vector
     return False
 
 
-@kernel(divides_by_zero=True)
+@kernel(divides_by_zero=True, inner=True)
 def _bisect(d: Any, squares: Any, bound: float, tiny: float, values: Any) -> None:
     """Write the largest eigenvalues, descending, with an error of at most 3e-8 ``bound``.
 
@@ -174,8 +181,10 @@ def _bisect(d: Any, squares: Any, bound: float, tiny: float, values: Any) -> Non
     """
     use_wide_registers()
     n, r = d.shape[0], values.shape[0]
-    low, high, x, pivots = np.full(r, -bound), np.full(r, bound), np.empty(r), np.empty(r)
+    low, high, x, pivots = np.empty(r), np.empty(r), np.empty(r), np.empty(r)
     below = np.empty(r, dtype=np.int64)
+    for j in range(r):
+        low[j], high[j] = -bound, bound
     for step in range(_BISECTIONS):
         for j in range(r):
             # The first step puts all x on one grid, which is denser near zero, where most eigenvalues are.
@@ -203,7 +212,7 @@ def _bisect(d: Any, squares: Any, bound: float, tiny: float, values: Any) -> Non
         values[j] = 0.5 * (low[j] + high[j])
 
 
-@kernel(divides_by_zero=True)
+@kernel(divides_by_zero=True, inner=True)
 def _twisted_eigenvectors(
     d: Any, e: Any, tiny: float, values: Any, residuals: Any, vectors: Any, down: Any, up: Any, pivots: Any
 ) -> None:
@@ -268,7 +277,7 @@ def _twisted_eigenvectors(
             vectors[i, j] *= squared[j]
 
 
-@kernel
+@kernel(inner=True)
 def _apply_reflectors(reflectors: Any, taus: Any, vectors: Any) -> None:
     """Multiply ``vectors`` by LAPACK's reflectors I − τ v v', last to first, in blocks of the form I − V' S⁻¹ V.
 
@@ -282,17 +291,23 @@ def _apply_reflectors(reflectors: Any, taus: Any, vectors: Any) -> None:
         first = block * _REFLECTORS_PER_BLOCK
         last = min(first + _REFLECTORS_PER_BLOCK, n_reflectors)
         changed = vectors[first + 1 :]
-        V = np.zeros((last - first, changed.shape[0]), vectors.dtype)
+        n_changed, n_vectors = changed.shape
+        V = np.zeros((last - first, n_changed), vectors.dtype)
+        transposed = np.zeros((n_changed, last - first), vectors.dtype)  # np.dot is compiled for each layout anew
         for k in range(last - first):
             if taus[first + k] != 0:  # τ = 0 is the identity
-                V[k, k] = 1
-                V[k, k + 1 :] = reflectors[first + k, first + k + 2 :]
+                V[k, k] = transposed[k, k] = 1
+                for i in range(k + 1, n_changed):
+                    V[k, i] = transposed[i, k] = reflectors[first + k, first + 1 + i]
         products = np.dot(V, changed)
-        _solve_triangular(np.dot(V, V.T), taus[first:last], products)
-        changed -= np.dot(V.T, products)
+        _solve_triangular(np.dot(V, transposed), taus[first:last], products)
+        change = np.dot(transposed, products)
+        for i in range(n_changed):
+            for j in range(n_vectors):
+                changed[i, j] -= change[i, j]
 
 
-@kernel
+@kernel(inner=True)
 def _solve_triangular(S: Any, taus: Any, right: Any) -> None:
     """Solve in place with the upper triangle of ``S``, where 1/τ takes the place of the diagonal."""
     for i in range(S.shape[0] - 1, -1, -1):
