@@ -50,3 +50,41 @@ def test_a_kernel_is_compiled_again_when_one_that_it_calls_has_changed(folder):
 def test_a_kernel_is_loaded_from_the_cache_when_nothing_has_changed(folder):
     assert run(folder, "number * 10") == "11\n"
     assert run(folder, "number * 10") == "11 1\n"
+
+
+COMPILED = """
+import numpy as np
+from numba.core import event
+
+class Names(event.Listener):
+    names = []
+
+    def on_start(self, event):
+        self.names.append(event.data["dispatcher"].__module__)
+
+    def on_end(self, event):
+        pass
+
+event.register("numba:compile", Names())
+from autojacobin.autoencoder.eigen_cpu import leading_eigh
+from autojacobin.evaluation import ground_truth
+from autojacobin.hashers import BinaryAutoencoder
+
+rows = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+leading_eigh((rows @ rows.T)[None], 8)
+ground_truth(rows, rows[:2], 5)
+BinaryAutoencoder(8, random_state=0).fit(rows).encode(rows)
+print(*sorted(set(Names.names)))
+"""
+
+
+def test_no_time_is_spent_on_compiling_texts_and_sorts(tmp_path):
+    """Numba compiles the text of an error for an assignment between arrays, and a quicksort for np.partition."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run(
+        [sys.executable, "-c", COMPILED], env=environment, capture_output=True, text=True, check=True
+    )
+    modules = result.stdout.split()
+    assert {"autojacobin.autoencoder.eigen_cpu", "autojacobin.hashers.tabu_kernels"} <= set(modules)
+    assert "autojacobin.search.kernels.euclidean" in modules
+    assert not {"numba.cpython.unicode", "numba.misc.quicksort"} & set(modules)

@@ -53,12 +53,11 @@ def demo(
 
     Example: autojacobin demo --bits 32 --train 2000 --out first-look
     """
-    from autojacobin import AutoJacoBin, BinaryAutoencoder
     from autojacobin.datasets import load_set
     from autojacobin.index.index import Index
     from autojacobin.reproduction import Settings, reproduce
     from autojacobin.reproduction.searches import search_table
-    from autojacobin.reproduction.settings import cut, every_method
+    from autojacobin.reproduction.settings import AUTOENCODER, CHOSEN, every_method
 
     started = time.perf_counter()
     typer.echo(f"1. The set {name}")
@@ -75,17 +74,15 @@ def demo(
         ways = len(every_method()) + 1  # and the binary auto-encoder
         typer.echo(f"\n2. {ways} ways to learn {bits} bits from {learned_from:,} vectors, and what their codes find")
         with single_bar() as progress:
-            made = reproduce(chosen, folder, settings, only=_SHOWN, progress=progress)
+            made = reproduce(chosen, folder, settings, only=_SHOWN, models=(CHOSEN, AUTOENCODER), progress=progress)
         _print_m_recalls(made, settings.depth, seeds)
         typer.echo(
             "\n3. An index on disk with codes of Auto-JacoBin, one in memory with codes of the binary auto-encoder"
         )
         with single_bar() as progress:
-            sample = cut(chosen, settings).train
-            own = AutoJacoBin(bits, random_state=0, progress=progress).fit(sample, training_points=None)
-            other = Index(BinaryAutoencoder(bits, random_state=0, progress=progress).fit(sample, training_points=None))
-            other.add(chosen.base)
+            own, other = made.models[CHOSEN], Index(made.models[AUTOENCODER])
             index = _index_on_disk(own, chosen, folder, progress)
+            other.add(chosen.base)
         with single_bar() as progress, index:
             figures = index.info()
             bytes_per_vector = chosen.base.shape[1] * chosen.base.dtype.itemsize
