@@ -72,7 +72,9 @@ def leading_eigh(matrices: Any, r: int) -> tuple[Any, Any]:
         for i in range(s):  # LAPACK reads columns where NumPy stores rows; in a symmetric matrix they are the same
             arrays = (diagonals[i], off_diagonals[i], taus[i])
             _call_lapack(ssytrd, "ssytrd", b"L", n, reflectors[i], n, *arrays, work, len(work))
-        _leading_from_tridiagonal(reflectors, diagonals, off_diagonals, taus, values, rows, found)
+        vectors = np.empty((s, n, r), dtype=np.float32)
+        _leading_of_each(diagonals, off_diagonals, values, vectors, found)
+        _apply_reflectors(reflectors, taus, found, vectors, rows)
     for i in map(int, np.flatnonzero(~found)):
         ascending, vectors = eigh(matrices[i].copy())
         values[i], rows[i] = ascending[::-1][:r], vectors.T[::-1][:r]
@@ -118,18 +120,10 @@ def _as_pointer(value: Any) -> Any:
 
 
 @kernel
-def _leading_from_tridiagonal(
-    reflectors: Any, diagonals: Any, off_diagonals: Any, taus: Any, values: Any, rows: Any, found: Any
-) -> None:
-    s, r, n = rows.shape
-    vectors = np.empty((n, r), rows.dtype)
+def _leading_of_each(diagonals: Any, off_diagonals: Any, values: Any, vectors: Any, found: Any) -> None:
+    s, n, _ = vectors.shape
     for i in range(s):
-        found[i] = leading_of_tridiagonal(diagonals[i], off_diagonals[i, : n - 1], values[i], vectors)
-        if found[i]:
-            _apply_reflectors(reflectors[i], taus[i, : n - 1], vectors)
-            for j in range(r):  # an assignment of arrays would take seconds to compile, for the text of its error
-                for k in range(n):
-                    rows[i, j, k] = vectors[k, j]
+        found[i] = leading_of_tridiagonal(diagonals[i], off_diagonals[i, : n - 1], values[i], vectors[i])
 
 
 @kernel(divides_by_zero=True)
@@ -277,8 +271,20 @@ def _twisted_eigenvectors(
             vectors[i, j] *= squared[j]
 
 
+@kernel
+def _apply_reflectors(reflectors: Any, taus: Any, found: Any, vectors: Any, rows: Any) -> None:
+    """Multiply the vectors of each matrix by its reflectors, and write them to ``rows``, where they were found."""
+    s, n, r = vectors.shape
+    for i in range(s):
+        if found[i]:
+            _reflect(reflectors[i], taus[i, : n - 1], vectors[i])
+            for j in range(r):  # an assignment of arrays would take seconds to compile, for the text of its error
+                for k in range(n):
+                    rows[i, j, k] = vectors[i, k, j]
+
+
 @kernel(inner=True)
-def _apply_reflectors(reflectors: Any, taus: Any, vectors: Any) -> None:
+def _reflect(reflectors: Any, taus: Any, vectors: Any) -> None:
     """Multiply ``vectors`` by LAPACK's reflectors I − τ v v', last to first, in blocks of the form I − V' S⁻¹ V.
 
     The rows of V are the vectors v of a block. S is upper triangular: its entries above the diagonal are the inner
