@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from autojacobin.core import compilation
+
 CALLER = """
 from autojacobin.core.compilation import kernel
 from callee import inner
@@ -50,6 +52,42 @@ def test_a_kernel_is_compiled_again_when_one_that_it_calls_has_changed(folder):
 def test_a_kernel_is_loaded_from_the_cache_when_nothing_has_changed(folder):
     assert run(folder, "number * 10") == "11\n"
     assert run(folder, "number * 10") == "11 1\n"
+
+
+def test_another_process_compiles_meanwhile(folder, monkeypatch):
+    monkeypatch.setattr(compilation, "usable_cores", lambda: 2)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(folder / "cache"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    monkeypatch.chdir(folder)
+    (folder / "callee.py").write_text(CALLEE.format(result="number * 10"))
+    with compilation.compile_meanwhile("import caller; caller.main()") as process:
+        assert process.wait() == 0
+    assert run(folder, "number * 10") == "11 1\n"
+
+
+def test_the_other_process_ends_with_the_block(monkeypatch):
+    monkeypatch.setattr(compilation, "usable_cores", lambda: 2)
+    with pytest.raises(KeyboardInterrupt), compilation.compile_meanwhile("while True: pass") as process:
+        raise KeyboardInterrupt
+    assert process.returncode is not None
+
+
+def test_nothing_is_compiled_meanwhile_on_a_single_core(monkeypatch):
+    monkeypatch.setattr(compilation, "usable_cores", lambda: 1)
+    with compilation.compile_meanwhile("while True: pass") as process:
+        assert process is None
+
+
+def test_a_kernel_is_in_the_cache_once_it_was_called(monkeypatch, tmp_path):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+
+    def double(number):
+        return 2 * number
+
+    compiled = compilation.kernel(double)
+    assert not compilation.is_cached(compiled)
+    assert compiled(2) == 4
+    assert compilation.is_cached(compiled)
 
 
 COMPILED = """

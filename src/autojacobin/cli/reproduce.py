@@ -9,6 +9,7 @@ import statistics
 import sys
 import textwrap
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,6 +36,18 @@ __all__ = ["demo", "reproduce"]
 # m-Recall of all methods and by several distances, recall curves, and retrieved patches.
 _SHOWN = ("quality", "distances", "fig9", "fig5")
 _WIDEST = 110
+
+# calls the kernels that take longest to compile, in the order in which the demo needs them
+_CALLS_KERNELS = """
+import numpy as np
+from autojacobin import AutoJacoBin, BinaryAutoencoder, Index
+vectors = np.random.default_rng(0).normal(size=(40_000, 64)).astype(np.float32)
+AutoJacoBin.as_published(32, n_epochs=1, random_state=0).fit(vectors[:500])
+index = Index(BinaryAutoencoder(64, random_state=0).fit(vectors[:500]))
+index.add(vectors)
+index.search(vectors[:1_000], 10, rerank=False)
+index.search(vectors[:1_000], 10, candidates=100)
+"""
 
 
 def demo(
@@ -69,7 +82,7 @@ def demo(
     )
     _check_demo_folder(folder)
     settings = Settings.for_set(chosen, seeds=seeds, bits=(bits,), training_points=train)
-    with stoppable(kept_in(folder)):
+    with stoppable(kept_in(folder)), _kernels_compiled_meanwhile():
         learned_from = min(train, len(chosen.train))
         ways = len(every_method()) + 1  # and the binary auto-encoder
         typer.echo(f"\n2. {ways} ways to learn {bits} bits from {learned_from:,} vectors, and what their codes find")
@@ -142,6 +155,14 @@ def reproduce(
     lines += [f"{name} was not made: {reason}." for name, reason in made.left_out.items()]
     for line in (*lines, f"The report is {made.report}; tables and figures are beside it."):
         Console().print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _kernels_compiled_meanwhile() -> AbstractContextManager[object]:
+    """Compile kernels in another process during a with block, unless an earlier demo has compiled them."""
+    from autojacobin.core.compilation import compile_meanwhile, is_cached
+    from autojacobin.hashers.tabu_kernels import search
+
+    return nullcontext() if is_cached(search) else compile_meanwhile(_CALLS_KERNELS)
 
 
 def _check_demo_folder(folder: Path) -> None:
