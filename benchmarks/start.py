@@ -12,12 +12,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,14 +82,17 @@ def prepare(folder: Path) -> None:
 
 
 def run(program: str, cache: Path) -> Seconds:
-    """Run a program until it prints its first line, and to its end; a service is stopped."""
+    """Run a program until it prints its first line, and to its end; a service until it is ready, and then stop it."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
     start = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE)
     assert process.stdout is not None
-    process.stdout.readline()
+    line = process.stdout.readline().decode()
+    served = re.search(r"serving .* at (\S+)", line)
+    if served:
+        wait_until_ready(served[1])
     clock = time.perf_counter() - start
-    if "serve" in program:
+    if served:
         process.send_signal(signal.SIGINT)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -94,6 +100,17 @@ def run(program: str, cache: Path) -> Seconds:
     if process.returncode:
         sys.exit(f"a program ended with the exit code {process.returncode}:\n{program}")
     return Seconds(clock, usage.ru_utime + usage.ru_stime)
+
+
+def wait_until_ready(address: str) -> None:
+    while True:
+        try:
+            with urllib.request.urlopen(f"{address}/readyz"):
+                return
+        except urllib.error.HTTPError as error:
+            if error.code != 503:
+                raise
+        time.sleep(0.05)
 
 
 def best(parts: list[Seconds]) -> Seconds:

@@ -1,14 +1,17 @@
 """Lines about long work come while it runs, and compilation is announced once."""
 
+import gc
 import sys
 import threading
 
 import numpy as np
 import pytest
+from numba import types
+from numba.core.errors import TypingError
 
 from autojacobin import ITQ, LSH, AutoBin, Index
 from autojacobin.core import progress
-from autojacobin.core.compilation import kernel
+from autojacobin.core.compilation import intrinsic, kernel
 
 
 class Lines:
@@ -117,3 +120,47 @@ def test_compilation_is_announced_once_in_a_process(monkeypatch, capsys, tmp_pat
     assert heard == [progress.COMPILING]
     assert capsys.readouterr().err.count(progress.COMPILING) == 1
     assert not progress._listeners
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_no_garbage_is_collected_while_a_kernel_is_compiled(monkeypatch, tmp_path, collects):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    seen = []
+
+    @intrinsic
+    def look(typing_context):
+        def generate(context, builder, signature, arguments):
+            seen.append(gc.isenabled())
+            return context.get_dummy_value()
+
+        return types.void(), generate
+
+    def inner():
+        look()
+
+    def outer():
+        kernel_inside()
+        look()
+
+    for function in (inner, outer):
+        function.__module__ = "autojacobin.of_this_test"
+    kernel_inside = kernel(inner)
+    try:
+        gc.enable() if collects else gc.disable()
+        kernel(outer)()
+        assert gc.isenabled() == collects
+    finally:
+        gc.enable()
+    assert seen == [False, False]
+
+
+def test_a_compilation_that_fails_leaves_the_collection_of_garbage_on(monkeypatch, tmp_path):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+
+    def wrong(number):
+        return number.nothing_of_this_name
+
+    wrong.__module__ = "autojacobin.of_this_test"
+    with pytest.raises(TypingError):
+        kernel(wrong)(1)
+    assert gc.isenabled()

@@ -55,6 +55,20 @@ def test_enumeration_agrees_with_scipy():
     assert paired_test(a, b).p_value == pytest.approx(slow.pvalue)
 
 
+@pytest.mark.parametrize("n", [17, 24, 31])
+def test_random_signs_agree_with_all_signs(n):
+    a, b = np.random.default_rng(n).random((2, n))
+    gaps = a - b
+    half = n // 2
+    parts = [np.array(list(product((1, -1), repeat=len(part)))) @ part for part in (gaps[:half], gaps[half:])]
+    ordered = np.sort(parts[1])
+    reach = abs(gaps.sum()) - 1e-12  # counted are sums of both parts that are at least as far from 0
+    above = len(ordered) - np.searchsorted(ordered, reach - parts[0], side="left")
+    below = np.searchsorted(ordered, -reach - parts[0], side="right")
+    expected = (above.sum() + below.sum()) / 2.0**n
+    assert paired_test(a, b, n_resamples=40_000).p_value == pytest.approx(expected, abs=0.012)
+
+
 def test_many_queries_agree_with_the_t_test():
     rng = np.random.default_rng(0)
     a = rng.random(200)

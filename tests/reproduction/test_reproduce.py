@@ -15,6 +15,7 @@ from autojacobin.reproduction import ARTEFACTS, Settings, Table, reproduce
 from autojacobin.reproduction.paper import stretched, typical
 from autojacobin.reproduction.report import DEFINITIONS
 from autojacobin.reproduction.run import grid
+from autojacobin.reproduction.settings import cut, make_hasher
 from autojacobin.reproduction.trials import run_trial
 from tests.reproduction.small import SETTINGS, small_set
 
@@ -212,6 +213,33 @@ def test_an_interrupted_run_continues_where_it_stopped(tmp_path, monkeypatch):
     assert not set(first) & set(ran)
     fresh = reproduce(small_set(), tmp_path / "fresh", settings, only=["table2"])
     assert resumed.tables == fresh.tables
+
+
+def test_models_that_are_asked_for_are_kept_and_not_trained_again(tmp_path, monkeypatch):
+    settings = Settings(bits=(8, 16), ks=(1,), depth=50, seeds=2, training_points=200, queries=20)
+    ran = []
+    monkeypatch.setattr(f"{run_module}.run_trial", lambda trial, *rest: ran.append(trial) or run_trial(trial, *rest))
+
+    def models():
+        made = reproduce(data, tmp_path, settings, only=["table2"], models=["ITQ", "LSH"])
+        return {method: hasher.encode(data.base) for method, hasher in made.models.items()}
+
+    data = small_set()
+    assert reproduce(data, tmp_path, settings, only=["table2"]).models == {}
+    ran.clear()
+    expected = {
+        method: make_hasher(method, 16, 0, {}).fit(cut(data, settings).train, training_points=None).encode(data.base)
+        for method in ("LSH", "ITQ")
+    }
+    assert models() == expected
+    assert [(trial.method, trial.bits, trial.seed) for trial in ran] == [("LSH", 16, 0), ("ITQ", 16, 0)]
+    ran.clear()
+    assert models() == expected
+    assert ran == []
+    [damaged] = tmp_path.glob("work/ITQ-16-0-*.safetensors")
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert models() == expected
+    assert [trial.method for trial in ran] == ["ITQ"]
 
 
 def test_only_the_needed_trials_are_run(tmp_path, monkeypatch):

@@ -72,7 +72,9 @@ def leading_eigh(matrices: Any, r: int) -> tuple[Any, Any]:
         for i in range(s):  # LAPACK reads columns where NumPy stores rows; in a symmetric matrix they are the same
             arrays = (diagonals[i], off_diagonals[i], taus[i])
             _call_lapack(ssytrd, "ssytrd", b"L", n, reflectors[i], n, *arrays, work, len(work))
-        _leading_from_tridiagonal(reflectors, diagonals, off_diagonals, taus, values, rows, found)
+        vectors = np.empty((s, n, r), dtype=np.float32)
+        _leading_of_each(diagonals, off_diagonals, values, vectors, found)
+        _apply_reflectors(reflectors, taus, found, vectors, rows)
     for i in map(int, np.flatnonzero(~found)):
         ascending, vectors = eigh(matrices[i].copy())
         values[i], rows[i] = ascending[::-1][:r], vectors.T[::-1][:r]
@@ -118,16 +120,10 @@ def _as_pointer(value: Any) -> Any:
 
 
 @kernel
-def _leading_from_tridiagonal(
-    reflectors: Any, diagonals: Any, off_diagonals: Any, taus: Any, values: Any, rows: Any, found: Any
-) -> None:
-    s, r, n = rows.shape
-    vectors = np.empty((n, r), rows.dtype)
+def _leading_of_each(diagonals: Any, off_diagonals: Any, values: Any, vectors: Any, found: Any) -> None:
+    s, n, _ = vectors.shape
     for i in range(s):
-        found[i] = leading_of_tridiagonal(diagonals[i], off_diagonals[i, : n - 1], values[i], vectors)
-        if found[i]:
-            _apply_reflectors(reflectors[i], taus[i, : n - 1], vectors)
-            rows[i] = vectors.T
+        found[i] = leading_of_tridiagonal(diagonals[i], off_diagonals[i, : n - 1], values[i], vectors[i])
 
 
 @kernel(divides_by_zero=True)
@@ -137,7 +133,12 @@ def leading_of_tridiagonal(diagonal: Any, off_diagonal: Any, values: Any, vector
     Returns False if eigenvalues are so close together that their eigenvectors would not be orthogonal.
     """
     n, r = vectors.shape
-    d, e = diagonal.astype(np.float64), off_diagonal.astype(np.float64)
+    d, e, squares = np.empty(n), np.empty(n - 1), np.empty(n - 1)
+    for i in range(n):
+        d[i] = diagonal[i]
+    for i in range(n - 1):
+        e[i] = off_diagonal[i]
+        squares[i] = e[i] * e[i]
     bound = 0.0  # on the absolute value of every eigenvalue, by Gershgorin's theorem
     for i in range(n):
         row_sum = abs(d[i]) + (abs(e[i - 1]) if i > 0 else 0.0) + (abs(e[i]) if i < n - 1 else 0.0)
@@ -149,7 +150,7 @@ def leading_of_tridiagonal(diagonal: Any, off_diagonal: Any, values: Any, vector
     rounding = bound * np.finfo(np.float64).eps
     tiny = rounding * np.finfo(np.float64).eps
     found, residuals = np.empty(r), np.empty(r)
-    _bisect(d, e * e, bound, tiny, found)
+    _bisect(d, squares, bound, tiny, found)
     down, up, pivots = np.empty((n, r)), np.empty((n, r)), np.empty((n, r))
     for _ in range(_MOST_REFINEMENTS):
         _twisted_eigenvectors(d, e, tiny, found, residuals, vectors, down, up, pivots)
@@ -166,7 +167,7 @@ def leading_of_tridiagonal(diagonal: Any, off_diagonal: Any, values: Any, vector
     return False
 
 
-@kernel(divides_by_zero=True)
+@kernel(divides_by_zero=True, inner=True)
 def _bisect(d: Any, squares: Any, bound: float, tiny: float, values: Any) -> None:
     """Write the largest eigenvalues, descending, with an error of at most 3e-8 ``bound``.
 
@@ -174,8 +175,10 @@ def _bisect(d: Any, squares: Any, bound: float, tiny: float, values: Any) -> Non
     """
     use_wide_registers()
     n, r = d.shape[0], values.shape[0]
-    low, high, x, pivots = np.full(r, -bound), np.full(r, bound), np.empty(r), np.empty(r)
+    low, high, x, pivots = np.empty(r), np.empty(r), np.empty(r), np.empty(r)
     below = np.empty(r, dtype=np.int64)
+    for j in range(r):
+        low[j], high[j] = -bound, bound
     for step in range(_BISECTIONS):
         for j in range(r):
             # The first step puts all x on one grid, which is denser near zero, where most eigenvalues are.
@@ -203,7 +206,7 @@ def _bisect(d: Any, squares: Any, bound: float, tiny: float, values: Any) -> Non
         values[j] = 0.5 * (low[j] + high[j])
 
 
-@kernel(divides_by_zero=True)
+@kernel(divides_by_zero=True, inner=True)
 def _twisted_eigenvectors(
     d: Any, e: Any, tiny: float, values: Any, residuals: Any, vectors: Any, down: Any, up: Any, pivots: Any
 ) -> None:
@@ -269,7 +272,19 @@ def _twisted_eigenvectors(
 
 
 @kernel
-def _apply_reflectors(reflectors: Any, taus: Any, vectors: Any) -> None:
+def _apply_reflectors(reflectors: Any, taus: Any, found: Any, vectors: Any, rows: Any) -> None:
+    """Multiply the vectors of each matrix by its reflectors, and write them to ``rows``, where they were found."""
+    s, n, r = vectors.shape
+    for i in range(s):
+        if found[i]:
+            _reflect(reflectors[i], taus[i, : n - 1], vectors[i])
+            for j in range(r):  # an assignment of arrays would take seconds to compile, for the text of its error
+                for k in range(n):
+                    rows[i, j, k] = vectors[i, k, j]
+
+
+@kernel(inner=True)
+def _reflect(reflectors: Any, taus: Any, vectors: Any) -> None:
     """Multiply ``vectors`` by LAPACK's reflectors I − τ v v', last to first, in blocks of the form I − V' S⁻¹ V.
 
     The rows of V are the vectors v of a block. S is upper triangular: its entries above the diagonal are the inner
@@ -282,17 +297,23 @@ def _apply_reflectors(reflectors: Any, taus: Any, vectors: Any) -> None:
         first = block * _REFLECTORS_PER_BLOCK
         last = min(first + _REFLECTORS_PER_BLOCK, n_reflectors)
         changed = vectors[first + 1 :]
-        V = np.zeros((last - first, changed.shape[0]), vectors.dtype)
+        n_changed, n_vectors = changed.shape
+        V = np.zeros((last - first, n_changed), vectors.dtype)
+        transposed = np.zeros((n_changed, last - first), vectors.dtype)  # np.dot is compiled for each layout anew
         for k in range(last - first):
             if taus[first + k] != 0:  # τ = 0 is the identity
-                V[k, k] = 1
-                V[k, k + 1 :] = reflectors[first + k, first + k + 2 :]
+                V[k, k] = transposed[k, k] = 1
+                for i in range(k + 1, n_changed):
+                    V[k, i] = transposed[i, k] = reflectors[first + k, first + 1 + i]
         products = np.dot(V, changed)
-        _solve_triangular(np.dot(V, V.T), taus[first:last], products)
-        changed -= np.dot(V.T, products)
+        _solve_triangular(np.dot(V, transposed), taus[first:last], products)
+        change = np.dot(transposed, products)
+        for i in range(n_changed):
+            for j in range(n_vectors):
+                changed[i, j] -= change[i, j]
 
 
-@kernel
+@kernel(inner=True)
 def _solve_triangular(S: Any, taus: Any, right: Any) -> None:
     """Solve in place with the upper triangle of ``S``, where 1/τ takes the place of the diagonal."""
     for i in range(S.shape[0] - 1, -1, -1):

@@ -9,6 +9,7 @@ import statistics
 import sys
 import textwrap
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,6 +37,18 @@ __all__ = ["demo", "reproduce"]
 _SHOWN = ("quality", "distances", "fig9", "fig5")
 _WIDEST = 110
 
+# calls the kernels that take longest to compile, in the order in which the demo needs them
+_CALLS_KERNELS = """
+import numpy as np
+from autojacobin import AutoJacoBin, BinaryAutoencoder, Index
+vectors = np.random.default_rng(0).normal(size=(40_000, 64)).astype(np.float32)
+AutoJacoBin.as_published(32, n_epochs=1, random_state=0).fit(vectors[:500])
+index = Index(BinaryAutoencoder(64, random_state=0).fit(vectors[:500]))
+index.add(vectors)
+index.search(vectors[:1_000], 10, rerank=False)
+index.search(vectors[:1_000], 10, candidates=100)
+"""
+
 
 def demo(
     name: SetName = "photos",
@@ -53,12 +66,11 @@ def demo(
 
     Example: autojacobin demo --bits 32 --train 2000 --out first-look
     """
-    from autojacobin import AutoJacoBin, BinaryAutoencoder
     from autojacobin.datasets import load_set
     from autojacobin.index.index import Index
     from autojacobin.reproduction import Settings, reproduce
     from autojacobin.reproduction.searches import search_table
-    from autojacobin.reproduction.settings import cut, every_method
+    from autojacobin.reproduction.settings import AUTOENCODER, CHOSEN, every_method
 
     started = time.perf_counter()
     typer.echo(f"1. The set {name}")
@@ -70,22 +82,20 @@ def demo(
     )
     _check_demo_folder(folder)
     settings = Settings.for_set(chosen, seeds=seeds, bits=(bits,), training_points=train)
-    with stoppable(kept_in(folder)):
+    with stoppable(kept_in(folder)), _kernels_compiled_meanwhile():
         learned_from = min(train, len(chosen.train))
         ways = len(every_method()) + 1  # and the binary auto-encoder
         typer.echo(f"\n2. {ways} ways to learn {bits} bits from {learned_from:,} vectors, and what their codes find")
         with single_bar() as progress:
-            made = reproduce(chosen, folder, settings, only=_SHOWN, progress=progress)
+            made = reproduce(chosen, folder, settings, only=_SHOWN, models=(CHOSEN, AUTOENCODER), progress=progress)
         _print_m_recalls(made, settings.depth, seeds)
         typer.echo(
             "\n3. An index on disk with codes of Auto-JacoBin, one in memory with codes of the binary auto-encoder"
         )
         with single_bar() as progress:
-            sample = cut(chosen, settings).train
-            own = AutoJacoBin(bits, random_state=0, progress=progress).fit(sample, training_points=None)
-            other = Index(BinaryAutoencoder(bits, random_state=0, progress=progress).fit(sample, training_points=None))
-            other.add(chosen.base)
+            own, other = made.models[CHOSEN], Index(made.models[AUTOENCODER])
             index = _index_on_disk(own, chosen, folder, progress)
+            other.add(chosen.base)
         with single_bar() as progress, index:
             figures = index.info()
             bytes_per_vector = chosen.base.shape[1] * chosen.base.dtype.itemsize
@@ -145,6 +155,14 @@ def reproduce(
     lines += [f"{name} was not made: {reason}." for name, reason in made.left_out.items()]
     for line in (*lines, f"The report is {made.report}; tables and figures are beside it."):
         Console().print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _kernels_compiled_meanwhile() -> AbstractContextManager[object]:
+    """Compile kernels in another process during a with block, unless an earlier demo has compiled them."""
+    from autojacobin.core.compilation import compile_meanwhile, is_cached
+    from autojacobin.hashers.tabu_kernels import search
+
+    return nullcontext() if is_cached(search) else compile_meanwhile(_CALLS_KERNELS)
 
 
 def _check_demo_folder(folder: Path) -> None:

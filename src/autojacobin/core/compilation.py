@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -14,24 +18,42 @@ from numba.core import event
 from numba.extending import intrinsic as _intrinsic
 from numba.extending import register_jitable
 
+from autojacobin.core.parallel import usable_cores
 from autojacobin.core.progress import compilation_begins
 
-__all__ = ["intrinsic", "kernel", "popcount", "trailing_zeros", "use_wide_registers"]
+__all__ = [
+    "compile_meanwhile", "intrinsic", "is_cached", "kernel", "popcount", "trailing_zeros", "use_wide_registers",
+]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
 intrinsic: Any = _intrinsic  # typed as if the caller passed the typing context, which numba does
 
 
 class _CompilationListener(event.Listener):
-    """Announces the first compilation of this process; numba sends no event for what its cache holds."""
+    """Announces the first compilation of this process, and collects no garbage during any of them.
+
+    Numba makes millions of small objects that it keeps, and a fifth of the time of a compilation went into looking for
+    garbage among them. It sends no event for what its cache holds, and compiles on one thread at a time.
+    """
+
+    _depth = 0  # a kernel is compiled with the functions that it calls
+    _collected = False
 
     def on_start(self, event: Any) -> None:
         name = getattr(event.data.get("dispatcher"), "__module__", None) or ""
-        if name.startswith("autojacobin"):
+        if self._depth == 0:
+            if not name.startswith("autojacobin"):
+                return
             compilation_begins()
+            self._collected = gc.isenabled()
+            gc.disable()
+        self._depth += 1
 
-    def on_end(self, event: Any) -> None:
-        pass
+    def on_end(self, event: Any) -> None:  # noqa: ARG002
+        self._depth = max(0, self._depth - 1)
+        if self._depth == 0 and self._collected:
+            self._collected = False
+            gc.enable()
 
 
 event.register("numba:compile", _CompilationListener())  # type: ignore[no-untyped-call]
@@ -98,6 +120,30 @@ def _digest(folder: Path) -> str:
     for path in [Path(__file__), *sorted(folder.glob("*.py"))]:
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+def is_cached(compiled: Any) -> bool:
+    """Return whether some version of a kernel is in numba's cache."""
+    cache_file = getattr(compiled._cache, "_cache_file", None)
+    return cache_file is not None and Path(cache_file._index_path).exists()
+
+
+@contextmanager
+def compile_meanwhile(program: str) -> Iterator[subprocess.Popen[bytes] | None]:
+    """Run a program that calls kernels in a process of its own, to the end of a with block at most.
+
+    What it compiles on another core goes to numba's cache, where this process finds it. Two threads could not compile
+    at the same time. With a single core, nothing is run.
+    """
+    if usable_cores() < 2:
+        yield None
+        return
+    nothing = subprocess.DEVNULL
+    with subprocess.Popen([sys.executable, "-c", program], stdin=nothing, stdout=nothing, stderr=nothing) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @intrinsic  # type: ignore[untyped-decorator]

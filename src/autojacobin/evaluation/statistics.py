@@ -18,7 +18,7 @@ from autojacobin.search.arguments import as_count
 __all__ = ["Measured", "OverSeeds", "PairedTest", "mean_and_error", "over_seeds", "paired_test"]
 
 _MOST_ENUMERATED = 16
-_SIGNS_PER_BLOCK = 2**22
+_BYTES_PER_BLOCK = 2**19
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,13 +169,17 @@ def _sign_flip_p_value(differences: npt.NDArray[np.float64], n_resamples: int, r
     if len(differences) <= _MOST_ENUMERATED:
         numbers = np.arange(2 ** len(differences))[:, None] >> np.arange(len(differences))
         return float(np.mean(np.abs((1.0 - 2.0 * (numbers & 1)) @ differences) >= observed))
+    # A byte flips eight signs. Its sum is looked up, which takes an eighth of the time of adding the eight differences.
+    eights = np.append(differences, np.zeros(-len(differences) % 8)).reshape(-1, 8)
+    sums = (eights @ np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).T).ravel()
+    first = 256 * np.arange(len(eights))
     reached = 0
-    per_block = max(1, _SIGNS_PER_BLOCK // len(differences))
+    per_block = max(1, _BYTES_PER_BLOCK // len(eights))
     for start in range(0, n_resamples, per_block):
         rows = min(per_block, n_resamples - start)
-        drawn = np.frombuffer(random.bytes(rows * -(-len(differences) // 8)), dtype=np.uint8).reshape(rows, -1)
-        flips = np.unpackbits(drawn, axis=1, count=len(differences)).astype(np.float64)
-        reached += int(np.count_nonzero(np.abs(differences.sum() - 2.0 * (flips @ differences)) >= observed))
+        drawn = np.frombuffer(random.bytes(rows * len(eights)), dtype=np.uint8).reshape(rows, -1)
+        flipped = sums[first + drawn].sum(axis=1)
+        reached += int(np.count_nonzero(np.abs(differences.sum() - 2.0 * flipped) >= observed))
     return (1 + reached) / (1 + n_resamples)
 
 

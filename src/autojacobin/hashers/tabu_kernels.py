@@ -101,7 +101,8 @@ def search(
                 linear += s[r, i] * slope[i]
                 b[r, i] -= slope[i]  # from here on, all that is needed of b
             if not total + energy < np.float32(np.inf):
-                out[begin + r] = np.nan
+                for i in range(d):
+                    out[begin + r, i] = np.float32(np.nan)
                 continue
             norm = quadratic + trace
             offset = norm + share * (energy - np.float32(2) * agreement + norm) - np.float32(2) * linear
@@ -110,17 +111,20 @@ def search(
                 v[r], b[r], s[r], gram, ready, best, n_steps, waits, slack * total,
                 (level, share, per_step, top, stiffness),
             )  # fmt: skip
-            out[begin + r] = best
+            _copy(best, out[begin + r])
 
 
-@kernel(reassociate=True, inline=True)
+@kernel(reassociate=True, inner=True)
 def _multiply(values: Any, matrix: Any, out: Any, rows: int) -> None:
     """Out = values @ matrix for the first ``rows`` rows, which share each pass over the matrix.
 
     The order of the sums is always the same, whatever rows a row comes with.
     """
+    use_wide_registers()
     n, width = matrix.shape
-    out[:rows] = 0
+    for r in range(rows):
+        for i in range(width):
+            out[r, i] = 0
     whole = n - n % 4
     for k in range(0, whole, 4):
         r0, r1, r2, r3 = matrix[k], matrix[k + 1], matrix[k + 2], matrix[k + 3]
@@ -148,8 +152,9 @@ def _tabu(
     while power < d:
         power *= 2
     place = np.int32(power - 1)  # the bits that hold a place
-    ready[:] = 0
-    best[:] = s
+    for i in range(d):
+        ready[i] = 0
+    _copy(s, best)
     change = lowest = np.float32(0)
     flipped, sign = np.int64(0), np.float32(0)  # the first pass changes nothing
     shortest, longest = np.int32(waits[0]), np.int32(waits[1])
@@ -179,9 +184,16 @@ def _tabu(
         wait = shortest if wait == longest else wait + np.int32(1)
         if change < lowest - slack:
             lowest = change
-            best[:] = s
+            _copy(s, best)
             best_level = level
     return best_level
+
+
+@kernel(inline=True)
+def _copy(values: Any, out: Any) -> None:
+    """Copy numbers one by one: an assignment of arrays takes 3 s to compile, for the text of its error."""
+    for i in range(len(values)):
+        out[i] = values[i]
 
 
 @kernel(reassociate=True, inline=True)

@@ -183,6 +183,7 @@ def search_codes(X: Any, decoder: Decoder, n_steps: int, *, start: Any = None, s
         return _search_on_gpu(X, decoder, n_steps, matrix, first, given)
     from autojacobin.hashers.tabu_kernels import search  # not before a fit: loading numba takes a second
 
+    first = np.ascontiguousarray(first)  # for any other layout the kernel would be compiled again
     out, levels = np.empty((len(X), d), dtype=np.float32), np.zeros(len(X), dtype=np.float32)
     rows = max(1, _STEPS_PER_TASK // ((n_steps + 16) * (16 + d // 16)))
     layout = (

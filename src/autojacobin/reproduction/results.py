@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from autojacobin.core.files import write_atomically
 from autojacobin.datasets import VectorSet
-from autojacobin.errors import StorageError
+from autojacobin.errors import AutoJacobinError, StorageError
 from autojacobin.evaluation import OverSeeds, mean_and_error, over_seeds, paired_test
+from autojacobin.hashers import Hasher, load
 from autojacobin.reproduction.settings import Settings
 from autojacobin.reproduction.trials import Outcome, Trial
 
@@ -165,10 +166,10 @@ class Store:
             ) from error
         return path
 
-    def outcome(self, key: str) -> Outcome | None:
+    def outcome(self, key: str, with_model: bool = False) -> Outcome | None:
         """Read the outcome of a trial; None if it is missing or damaged, and the trial must be run."""
-        arrays = self._arrays(key)
-        if arrays is None:
+        arrays, hasher = self._arrays(key), self._model(key) if with_model else None
+        if arrays is None or (with_model and hasher is None):
             return None
         about = json.loads(str(arrays["about"]))
         return Outcome(
@@ -180,10 +181,13 @@ class Store:
             warned=tuple(about["warned"]),
             trained_as=about.get("trained_as", ""),
             asymmetric=arrays.get("asymmetric"),
+            hasher=hasher,
         )
 
-    def keep_outcome(self, key: str, outcome: Outcome) -> None:
+    def keep_outcome(self, key: str, outcome: Outcome, with_model: bool = False) -> None:
         """Write the outcome of a trial."""
+        if with_model and outcome.hasher is not None:
+            outcome.hasher.save(self._model_path(key), overwrite=True)
         about = {"depth": outcome.depth, "seconds": outcome.seconds, "warned": outcome.warned}
         about["trained_as"] = outcome.trained_as
         arrays = {
@@ -227,6 +231,15 @@ class Store:
             return None
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
+
+    def _model(self, key: str) -> Hasher | None:
+        try:
+            return load(self._model_path(key))
+        except AutoJacobinError:  # missing or damaged
+            return None
+
+    def _model_path(self, key: str) -> Path:
+        return self.work / f"{key}.safetensors"
 
     def _keep(self, name: str, content: bytes) -> None:
         self.write(f"work/{name}", content + _checksum(content))

@@ -23,6 +23,7 @@ from autojacobin.core.parallel import Progress, usable_cores
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth, m_recall
+from autojacobin.hashers import Hasher
 from autojacobin.reproduction import findings
 from autojacobin.reproduction.artefacts import ARTEFACTS, SAME, Artefact
 from autojacobin.reproduction.report import Report, Section, Table
@@ -51,6 +52,8 @@ class Reproduction:
         What each table or figure shows, compared with what the paper says.
     left_out : dict of str to str
         Why tables or figures were not made.
+    models : dict of str to Hasher
+        By method, the models that were asked for.
     """
 
     folder: Path
@@ -59,6 +62,7 @@ class Reproduction:
     tables: dict[str, Table]
     found: dict[str, str]
     left_out: dict[str, str]
+    models: dict[str, Hasher]
     _page: Report = field(repr=False)
 
     def add_table(self, table: Table) -> Reproduction:
@@ -83,6 +87,7 @@ def reproduce(
     settings: Settings | None = None,
     *,
     only: Iterable[str] | None = None,
+    models: Iterable[str] = (),
     progress: Progress | None = None,
 ) -> Reproduction:
     """Regenerate the paper's tables and figures on ``data`` into ``folder``.
@@ -101,6 +106,9 @@ def reproduce(
         Names of tables and figures to make, keys of ``ARTEFACTS``; all by default. The report contains only these.
         ``fig10`` is another name of ``fig9``: they show the same for two data sets of the paper.
         Files of others stay as an earlier run left them; ``results.json`` lists the files of the last run.
+    models : iterable of str
+        Methods whose models are kept as well, those with seed 0 and the code length of figure 5, so that they need not
+        be trained again. The tables and figures must need these methods.
     progress : callable, optional
         Called as ``progress(stage, done, total)``.
     """
@@ -111,7 +119,7 @@ def reproduce(
     if any(artefact.is_figure for artefact in wanted.values()):
         figures.require_matplotlib()  # before the work, not after it
     started = time.perf_counter()
-    run = _Run(cut(data, settings), settings, Store(folder), progress or (lambda *_: None))
+    run = _Run(cut(data, settings), settings, Store(folder), tuple(models), progress or (lambda *_: None))
     results = run.everything(wanted)
     sections = [run.section(name, artefact, results) for name, artefact in wanted.items()]
     tables = {section.name: section.content for section in sections if isinstance(section.content, Table)}
@@ -135,7 +143,7 @@ def reproduce(
     lead = " ".join([f"{data.description.removesuffix('.')}."] * bool(data.description) + [_sizes(results)])
     page = Report(f"Auto-JacoBin on {data.name}", lead, verdict, sections, about)
     report = run.store.write("report.html", page.to_html())
-    return Reproduction(Path(folder), report, verdict, tables, found, left_out, page)
+    return Reproduction(Path(folder), report, verdict, tables, found, left_out, run.trained(results), page)
 
 
 def _check_folder(folder: Path, name: str) -> None:
@@ -165,8 +173,11 @@ def _wanted(only: Iterable[str] | None) -> dict[str, Artefact]:
 class _Run:
     """A run in progress, with one progress bar for all of it."""
 
-    def __init__(self, data: VectorSet, settings: Settings, store: Store, progress: Progress) -> None:
+    def __init__(
+        self, data: VectorSet, settings: Settings, store: Store, models: tuple[str, ...], progress: Progress
+    ) -> None:
         self.data, self.settings, self.store, self.progress = data, settings, store, progress
+        self.models = models
         self.print = fingerprint(data)
         self.done, self.total = 0, 1
         self.files: dict[str, list[str]] = {}
@@ -234,12 +245,23 @@ class _Run:
     def _try(self, trial: Trial, results: Results) -> None:
         self.progress(str(trial), self.done, self.total)
         key = trial.key(self.print, self.settings.depth, results.truth.shape[1])
-        outcome = self.store.outcome(key)
+        has_model = self._has_model(trial)
+        outcome = self.store.outcome(key, has_model)
         if outcome is None:
             outcome = run_trial(trial, self.data, results.truth, self.settings.depth)
-            self.store.keep_outcome(key, outcome)
+            self.store.keep_outcome(key, outcome, has_model)
         results.outcomes[trial] = outcome
         self._advance(trial.cost, str(trial))
+
+    def _has_model(self, trial: Trial) -> bool:
+        """Whether the caller asked for the model of this trial."""
+        usual = (trial.bits, trial.seed, trial.parameters) == (longest_bits(self.settings), 0, ())
+        return usual and trial.method in self.models
+
+    def trained(self, results: Results) -> dict[str, Hasher]:
+        """The models that the caller asked for, by method."""
+        found = {trial.method: outcome.hasher for trial, outcome in results.outcomes.items() if self._has_model(trial)}
+        return {method: hasher for method, hasher in found.items() if hasher is not None}
 
     def _advance(self, steps: int, stage: str) -> None:
         self.done += steps

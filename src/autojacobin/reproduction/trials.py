@@ -19,6 +19,7 @@ import numpy.typing as npt
 from autojacobin import __version__
 from autojacobin.datasets import VectorSet
 from autojacobin.evaluation.ranks import ranks_in_list
+from autojacobin.hashers import Hasher
 from autojacobin.reproduction.settings import (
     ASYMMETRIC,
     AUTOENCODER,
@@ -108,6 +109,8 @@ class Outcome:
         The same as ``before``, by the asymmetric distance.
     trained_as : str
         What was trained, with the settings that the method chose for itself.
+    hasher : Hasher or None
+        What was trained. Outcomes are kept without it, unless the run was asked for this model.
     """
 
     before: npt.NDArray[np.int32]
@@ -118,6 +121,7 @@ class Outcome:
     warned: tuple[str, ...] = ()
     asymmetric: npt.NDArray[np.int32] | None = None
     trained_as: str = ""
+    hasher: Hasher | None = field(default=None, repr=False)
 
     def by_asymmetric(self) -> Outcome | None:
         """Give the outcome by the asymmetric distance, if that was searched as well."""
@@ -172,6 +176,7 @@ def run_trial(trial: Trial, data: VectorSet, truth: npt.NDArray[np.int64], depth
         warned=tuple(dict.fromkeys(str(warning.message) for warning in caught)),
         asymmetric=np.concatenate(asymmetric) if asymmetric else None,
         trained_as=hasher.trained_as,
+        hasher=hasher,
     )
 
 

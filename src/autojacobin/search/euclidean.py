@@ -154,6 +154,7 @@ def order_block(
 
     A candidate of -1 stands for none: its distance is infinite.
     """
+    ids = np.ascontiguousarray(ids, dtype=np.int64)  # for any other layout or type, kernels would be compiled again
     k, squared = nearest.shape[1], np.empty(ids.shape)
     missing = ids < 0
     if missing.any():
@@ -208,7 +209,7 @@ def squared_distances(queries: Any, vectors: Any, rows: Any, squared: Any, wante
     """
     whole = np.empty(queries.shape, dtype=np.int16)
     if vectors.dtype == np.uint8 and queries.shape[1] <= LONGEST_UINT8 and write_bytes(queries, whole):
-        l2_uint8_rows(whole, vectors, rows, squared)
+        l2_uint8_rows(whole, _numbers(vectors), rows, squared)
     elif wanted is not None and _are_estimated(vectors, rows, wanted):
         chosen, columns = _estimate(queries, vectors, rows, wanted, squared)
         measured = np.empty(chosen.shape)
@@ -219,8 +220,14 @@ def squared_distances(queries: Any, vectors: Any, rows: Any, squared: Any, wante
 
 
 def _numbers(vectors: Any) -> Any:
-    """Vectors as the kernels take them. numba does not know float16, so its bits are passed."""
-    return vectors.view(np.uint16) if vectors.dtype == np.float16 else vectors
+    """Vectors as the kernels take them.
+
+    Numba does not know float16, so its bits are passed. All are read-only, as a memory map is: what can be written is
+    another type, for which the kernels would be compiled again.
+    """
+    numbers = np.asarray(vectors).view(np.uint16 if vectors.dtype == np.float16 else vectors.dtype)
+    numbers.flags.writeable = False
+    return numbers
 
 
 def _are_estimated(vectors: Any, rows: Any, wanted: int) -> bool:

@@ -263,11 +263,13 @@ class _Search:
         """Search all blocks of the base, and report after each how many of how many are done."""
         width = max(1, int(self.base.shape[1]))
         per_block = max(1, min(_DISTANCES_PER_BLOCK // len(self.queries), _NUMBERS_PER_BLOCK // width))
-        products = np.empty((len(self.queries), min(per_block, len(self.base))), dtype=np.float32)
+        products = np.empty(len(self.queries) * min(per_block, len(self.base)), dtype=np.float32)
         starts = range(0, len(self.base), per_block)
         for number, start in enumerate(starts, 1):
             placed, norms = self.frame.place(self.base[start : start + per_block])
-            dots = np.matmul(self.found.queries, placed.T, out=products[:, : len(placed)])
+            # contiguous in the last block as well: for any other layout the kernel would be compiled again
+            out = products[: len(self.queries) * len(placed)].reshape(len(self.queries), len(placed))
+            dots = np.matmul(self.found.queries, placed.T, out=out)
             self._add(dots, norms, start)
             yield number, len(starts)
 
