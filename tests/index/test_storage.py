@@ -167,7 +167,7 @@ def test_the_command_line_verifies_and_tells_figures(copied):
     runner = CliRunner()
     result = runner.invoke(app, ["verify", str(copied)])
     assert result.exit_code == 0
-    assert "is whole: 38 vectors, 8 files," in result.output
+    assert "is intact: 38 vectors, 8 files," in result.output
     result = runner.invoke(app, ["info", str(copied)])
     assert result.exit_code == 0
     assert "segments      2\n" in result.output
