@@ -132,13 +132,15 @@ def kills(rng: np.random.Generator, folder: Path, report: Report, number: int) -
             journal.killed()
             waiting.append(start(write))
     finally:
-        for writer in waiting:
-            writer.end(kill=True)  # one of them may just have begun
+        last = [writer.end(kill=True) for writer in waiting]
         seen = [line for reader in readers for line in reader.end(kill=False)]
+    for lines in filter(None, last):  # of a writer that had begun by then, and of the next one after its end
+        journal.take(lines)
+        journal.killed()
     journal.look(seen)
-    journal.known.add(State(content_on_disk(path)).digest)  # of a writer of which nothing was heard
-    if State(content_on_disk(folder / "saved")).digest not in journal.known:
-        raise LostError("kills: a saved copy in a state that never was")
+    for left in (path, folder / "saved"):
+        if State(content_on_disk(left)).digest not in journal.known:
+            raise LostError(f"kills: {left.name} was left in a state that never was")
 
 
 class Journal:
