@@ -62,7 +62,7 @@ def demo(
 ) -> None:
     """Learn codes of real vectors with all methods, build indexes, search them, and write a report.
 
-    Takes up to two minutes on two idle cores. A second run reuses what the first has computed.
+    Takes about a minute on two idle cores. A second run reuses what the first has computed.
 
     Example: autojacobin demo --bits 32 --train 2000 --out first-look
     """
