@@ -21,9 +21,8 @@ from autojacobin.core.parallel import one_blas_thread, usable_cores
 __all__ = ["Speed", "Work", "estimated_seconds", "measured_speed", "rounded_time"]
 
 _POINTS_SEARCHED, _POINTS_DECOMPOSED, _POINTS_EVALUATED = 32, 2, 64
-_TIME_OF_A_STEP = (
-    1.25  # of that of its first two evaluations; a step takes 2.5 on average, and the later ones are cheap
-)
+# Of that of its first two evaluations. A step takes 2.5 of them on average, and the later ones are cheap.
+_TIME_OF_A_STEP = 1.25
 _SHARE_OF_A_PRODUCT = 0.2  # speed of the starts, most of which is NOKMeans, as a share of that of a matrix product
 _ITERATIONS_OF_NOKMEANS = 50
 
