@@ -50,15 +50,19 @@ def test_a_second_writer_is_told_who_writes_and_may_write_afterwards(hasher, tmp
 def test_a_fork_does_not_share_the_right_to_write_and_does_not_keep_it(hasher, tmp_path):
     index = Index.create(tmp_path / "index", hasher)
     reading, writing = os.pipe()
+    hearing, saying = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             index.add(vectors(1))
         except IndexLockedError:
+            os.write(saying, b"!")
             os.read(reading, 1)  # stays until it is told to go
             os._exit(0)
         os._exit(1)
+    os.close(saying)
     index.add(vectors(2))
+    os.read(hearing, 1)  # the lock is held until the child was refused, or has ended
     index.close()
     with Index.open(tmp_path / "index") as other:
         other.add(vectors(1))
