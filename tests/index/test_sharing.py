@@ -69,8 +69,8 @@ def test_a_fork_does_not_share_the_right_to_write_and_does_not_keep_it(hasher, t
         assert len(other) == 3
     os.write(writing, b"!")
     assert os.waitpid(pid, 0)[1] == 0
-    os.close(reading)
-    os.close(writing)
+    for end in (reading, writing, hearing):
+        os.close(end)
 
 
 def test_an_index_that_is_forgotten_gives_the_right_to_write_back(hasher, tmp_path):
