@@ -81,9 +81,9 @@ def test_a_stopped_training_leaves_the_folder_as_it_was(folder):
     with subprocess.Popen([*PROGRAM, *arguments], stderr=subprocess.PIPE, text=True, cwd=folder) as process:
         assert "training okmeans …\n" in process.stderr  # reads until this line
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate()
+        _, printed = process.communicate()
     assert process.returncode == 130
-    assert told.splitlines()[-1] == "autojacobin: stopped; nothing is left half-written"
+    assert printed.splitlines()[-1] == "autojacobin: stopped; nothing is left half-written"
     assert contents(folder) == before
 
 

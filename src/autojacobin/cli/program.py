@@ -11,12 +11,13 @@ import typer
 
 from autojacobin import __version__
 from autojacobin.cli import cluster, data, export, index
+from autojacobin.cli.evaluate import evaluate
 from autojacobin.cli.failures import Group, report_failures
 from autojacobin.cli.info import bench, info
 from autojacobin.cli.models import encode, train
 from autojacobin.cli.options import Debug
 from autojacobin.cli.reproduce import demo, reproduce
-from autojacobin.cli.search import evaluate, search
+from autojacobin.cli.search import search
 from autojacobin.cli.serve import explore, serve, warm
 
 __all__ = ["app", "main"]

@@ -1,25 +1,20 @@
-"""``autojacobin search`` and ``evaluate``: neighbours of queries, and how many of the true ones are found."""
+"""``autojacobin search``: neighbours of queries."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import typer
-from rich.table import Table
 
 from autojacobin.cli import options
 from autojacobin.cli.columns import read_ids
 from autojacobin.cli.console import (
-    as_text,
     count_of,
-    print_json,
     print_sentence,
-    print_table,
     progress_bar,
     report_blocks,
 )
@@ -28,7 +23,6 @@ from autojacobin.cli.files import (
     blocks_for,
     check_output,
     is_stream,
-    load_model,
     open_index,
     opened,
     write_neighbours,
@@ -41,15 +35,9 @@ if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
     from autojacobin.index.index import Index
 
-__all__ = ["SearchOptions", "evaluate", "search"]
-
-# ids found, true ids, numbers of true neighbours that count, facts about the search
-_Found = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[int], dict[str, Any]]
+__all__ = ["SearchOptions", "search"]
 
 _QUERIES_PER_BLOCK = 1024
-_USUAL_KS = (1, 10, 100)
-_K_OF_SEARCH = 10
-_SHARE_RETRIEVED = 100  # the paper retrieves one in a hundred of the base
 
 _Where = Annotated[
     str | None,
@@ -127,160 +115,6 @@ def search(
         f"Wrote {out}: {count_of(k, 'neighbour')} of {asked_for} among {count_of(n, 'vector')} in {seconds:.2f} s."
     )
     print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
-
-
-def evaluate(
-    path: Annotated[
-        Path, typer.Argument(metavar="MODEL_OR_INDEX", help="Model that `train` wrote, or folder of an index.")
-    ],
-    queries: options.QueriesPath,
-    base: Annotated[
-        str | None, typer.Option("--base", metavar="VECTORS", help="Vectors to search among; an index has its own.")
-    ] = None,
-    truth: Annotated[
-        str | None,
-        typer.Option("--truth", metavar="FILE", help="True neighbours, one row of ids per query; computed by default."),
-    ] = None,
-    counted: Annotated[
-        list[int] | None,
-        typer.Option(
-            "-k",
-            min=1,
-            metavar="N",
-            help="True neighbours per query; may be given several times. By default 1, 10 and 100 for a model, 10 for "
-            "an index.",
-        ),
-    ] = None,
-    depth: Annotated[
-        int | None,
-        typer.Option("--depth", min=1, help="Points to retrieve; by default one in a hundred, or the largest k."),
-    ] = None,
-    measures: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--measure", metavar="NAME", help="Measure to print, such as recall@10, precision@5, m-recall@100, map@100."
-        ),
-    ] = None,
-    distance: options.ByDistance = None,
-    candidates: options.Candidates = None,
-    recall: options.Recall = None,
-    rerank: options.Rerank = None,
-    probes: options.Probes = None,
-    _threads: options.Threads = None,
-    _config: options.Config = None,
-    quiet: options.Quiet = False,
-    as_json: options.AsJson = False,
-    _debug: options.Debug = False,
-) -> None:
-    """Measure how many of the true neighbours a model's codes, or an index, find.
-
-    True neighbours are the nearest by Euclidean distance, or by the metric of the index. A model is measured by its
-    codes alone. An index is measured by what a search for the largest k finds, by default with re-ranking. More
-    candidates find more neighbours; the number used is printed.
-
-    Example: autojacobin evaluate model.safetensors queries.npy --base base.npy -k 1 -k 10
-
-    Example: autojacobin evaluate my-index queries.npy -k 10 --candidates 50 --json
-    """
-    if [queries, base, truth].count(STREAM) > 1:
-        raise typer.BadParameter("the standard input can be read once; give - once at most", param_hint="'QUERIES'")
-    wanted = _Wanted(truth, counted, depth, measures)
-    with progress_bar(quiet=quiet or as_json) as progress, opened(queries) as asked:
-        from autojacobin.evaluation import evaluate as measured
-
-        if path.is_dir():
-            if base is not None:
-                raise typer.BadParameter("an index has its own vectors; leave --base out", param_hint="'--base'")
-            how = SearchOptions(distance, candidates, recall, rerank, probes)
-            ids, true, ks, about = _from_index(path, asked, wanted, how, progress)
-        else:
-            if candidates is not None or recall is not None:
-                name = "--candidates" if recall is None else "--recall"
-                raise typer.BadParameter("a model has no vectors to re-rank by", param_hint=f"'{name}'")
-            if base is None:
-                raise typer.BadParameter("a model needs --base, the vectors to search among", param_hint="'--base'")
-            ids, true, ks, about = _from_model(path, asked, base, wanted, distance, progress)
-    n, retrieved = ids.shape
-    # An index retrieves few points, and m-recall, an average over their numbers, could then not come near 1.
-    averaged = [] if path.is_dir() else [f"m-recall@{retrieved}"]
-    results = {k: measured(ids, true, measures or _usual_measures(k, retrieved, averaged), k) for k in ks}
-    if as_json:
-        means = {
-            k: {name: {"mean": value.mean, "standard_error": value.standard_error} for name, value in row.items()}
-            for k, row in results.items()
-        }
-        print_json({**about, "depth": retrieved, "queries": n, "k": means})
-        return
-    described = ", ".join(f"{name} {as_text(value)}" for name, value in about.items() if value is not None)
-    typer.echo(f"{count_of(n, 'query', 'queries')}, {retrieved:,} retrieved; {described}")
-    table = Table(box=None, pad_edge=False)
-    table.add_column("k", justify="right")
-    at_depth = [f"recall@{retrieved}"] if min(ks) < retrieved else []
-    titles = measures or ["recall@k", *at_depth, *averaged]
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
-    for k, row in results.items():
-        names = measures or [f"recall@{min(k, retrieved)}", *titles[1:]]
-        table.add_row(str(k), *(str(row[name]) for name in names))
-    print_table(table)
-
-
-def _from_model(
-    path: Path, asked: Vectors, base: str, wanted: _Wanted, distance: options.Distance | None, progress: Progress
-) -> _Found:
-    from autojacobin.evaluation import ground_truth
-    from autojacobin.search.distances import DISTANCES, as_distance
-
-    hasher = load_model(path)
-    comparison = DISTANCES[as_distance(distance and distance.value, hasher.distances)]
-    with opened(base) as vectors:
-        ks = wanted.ks(len(vectors), _USUAL_KS)
-        retrieved = wanted.retrieved(len(vectors), max(len(vectors) // _SHARE_RETRIEVED, 10 * ks[-1]))
-        true = wanted.read_truth(asked)
-        if true is None:
-            true = ground_truth(vectors, asked, ks[-1], progress=progress)
-        codes = hasher.encode(report_blocks(vectors.blocks(), len(vectors), progress, "encoding"))
-        progress("searching", 0, 0)
-        _, ids = comparison.topk(comparison.encode(hasher, asked), codes, retrieved)
-    about = {"model": path, "method": hasher.trained_as, "bits": hasher.n_bits, "vectors": len(codes)}
-    return ids, true, ks, {**about, "distance": comparison.name}
-
-
-def _true_neighbours(
-    index: Index, ids: npt.NDArray[Any], asked: Vectors, k: int, progress: Progress
-) -> npt.NDArray[np.int64]:
-    """Places in ``ids`` of the nearest vectors of each query by the metric of the index."""
-    from autojacobin.evaluation import ground_truth
-    from autojacobin.index.metrics import Metric
-
-    progress("ground truth", 0, 0)
-    vectors = index.vectors(ids)
-    metric = Metric.of(index.info()["metric"], vectors)
-    return ground_truth(metric.prepare(vectors), metric.queries(asked), k, progress=progress)
-
-
-def _from_index(path: Path, asked: Vectors, wanted: _Wanted, how: SearchOptions, progress: Progress) -> _Found:
-    with open_index(path) as index:
-        method = index.hasher.trained_as
-        if wanted.truth is not None and index.info()["ids"] != "integer":
-            raise typer.BadParameter("it holds whole numbers, but this index has names", param_hint="'--truth'")
-        ks = wanted.ks(len(index), (_K_OF_SEARCH,))  # a larger k would re-rank more candidates
-        retrieved = wanted.retrieved(len(index), ks[-1])
-        _, ids, _ = how.run(index, asked, retrieved, progress)
-        true, names = wanted.read_truth(asked), index.ids
-        if names.dtype == object:  # measures compare whole numbers
-            numbers = {name: number for number, name in enumerate(names)}
-            ids = np.array([[numbers[name] for name in row] for row in ids])
-            true = _true_neighbours(index, names, asked, ks[-1], progress)
-        elif true is None:
-            true = names[_true_neighbours(index, names, asked, ks[-1], progress)]
-        figures = index.info()
-    about = {"index": path, "method": method, "bits": figures["bits"], "vectors": figures["vectors"]}
-    return ids, true, ks, about | how.facts(retrieved, figures["vectors"])
-
-
-def _usual_measures(k: int, depth: int, averaged: list[str]) -> list[str]:
-    return list(dict.fromkeys([f"recall@{min(k, depth)}", f"recall@{depth}", *averaged]))
 
 
 @dataclass
@@ -373,46 +207,3 @@ class SearchOptions:
             "among": None if self.among is None else len(self.among),
         }
         return {name: value for name, value in facts.items() if value is not None}
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """What to measure, and against which truth."""
-
-    truth: str | None
-    k: list[int] | None
-    depth: int | None
-    measures: list[str] | None
-
-    def ks(self, n: int, usual: tuple[int, ...]) -> list[int]:
-        """Numbers of true neighbours that count, for ``n`` vectors."""
-        if not n:
-            raise DataError("there are no vectors to search among; add some first")
-        return sorted(set(self.k)) if self.k else [number for number in usual if number <= n] or [n]
-
-    def retrieved(self, n: int, usual: int) -> int:
-        """How many points to retrieve. Wrong measures raise BadParameter here, before any work."""
-        from autojacobin.evaluation import evaluate as measured
-
-        numbers = [int(number) for name in self.measures or [] if (number := name.rpartition("@")[2]).isdigit()]
-        depth = self.depth or max([min(n, usual), *numbers])
-        if depth > n:
-            raise DataError(f"no more than the {n} vectors there are can be retrieved, got {depth}; ask for fewer")
-        try:
-            measured(np.arange(depth)[None], [[0]], self.measures or [], 1)
-        except DataError as error:
-            raise typer.BadParameter(str(error), param_hint="'--measure'") from None
-        return depth
-
-    def read_truth(self, asked: Vectors) -> npt.NDArray[np.int64] | None:
-        """Read the true neighbours, one row of ids per query; None if no file was given."""
-        if self.truth is None:
-            return None
-        with opened(self.truth) as truth:
-            ids: npt.NDArray[Any] = np.asarray(truth)
-        if len(ids) != len(asked):
-            wrong = f"{self.truth} must have a row for each of the {len(asked)} queries, got {len(ids)}"
-            raise DataError(f"{wrong}; give another")
-        if ids.dtype.kind == "f" and (ids == np.trunc(ids)).all():
-            return ids.astype(np.int64)  # text is read as floats
-        return ids

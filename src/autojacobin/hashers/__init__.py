@@ -5,12 +5,12 @@ from autojacobin.hashers.autojacobin import AutoJacoBin
 from autojacobin.hashers.base import Hasher, LinearHasher, check_fitted
 from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.itq import ITQ, PCARotation
-from autojacobin.hashers.lists import PartitionedHasher
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
 from autojacobin.hashers.own_codes import OwnCodes
-from autojacobin.hashers.partitioned import PartitionedAutoencoder
+from autojacobin.hashers.partitioned_autoencoder import PartitionedAutoencoder
+from autojacobin.hashers.partitioned_hasher import PartitionedHasher
 from autojacobin.hashers.persistence import Tensor
 from autojacobin.hashers.registry import Method, find_command, find_method, load, methods, register
 from autojacobin.hashers.sgh import SGH

@@ -17,12 +17,12 @@ from autojacobin.hashers.autojacobin import PUBLISHED_PARAMETERS, AutoJacoBin
 from autojacobin.hashers.base import Hasher
 from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.itq import ITQ, PCARotation
-from autojacobin.hashers.lists import PartitionedHasher
 from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
 from autojacobin.hashers.own_codes import OwnCodes
-from autojacobin.hashers.partitioned import PartitionedAutoencoder
+from autojacobin.hashers.partitioned_autoencoder import PartitionedAutoencoder
+from autojacobin.hashers.partitioned_hasher import PartitionedHasher
 from autojacobin.hashers.persistence import read_model
 from autojacobin.hashers.sgh import SGH
 from autojacobin.hashers.sign import Sign

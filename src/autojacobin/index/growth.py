@@ -22,7 +22,8 @@ from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import BinaryAutoencoder, Hasher, PartitionedAutoencoder, PartitionedHasher
-from autojacobin.hashers.lists import ListHasher, check_can_have_lists
+from autojacobin.hashers.lists import ListHasher
+from autojacobin.hashers.partitioned_hasher import check_can_have_lists
 from autojacobin.index.calibration import drawn
 from autojacobin.index.changes import Change, State, encoded_block
 from autojacobin.index.manifest import MOST_CODES
