@@ -32,7 +32,8 @@ def test_packed_codes_are_indexed_and_searched(done, folder, bitorder):
     facts = json.loads(done("search", "own", "queries.npy", "found.npz", "-k", 5, "--json").out)
     assert (facts["distance"], facts["rerank"]) == ("hamming", False)
     base = np.concatenate([bits(100), bits(50, 1), bits(30, 2)])
-    assert np.array_equal(np.load("found.npz")["ids"], nearest(base, bits(9, 3), 5))
+    with np.load("found.npz") as found:
+        assert np.array_equal(found["ids"], nearest(base, bits(9, 3), 5))
 
 
 def test_a_file_of_codes_has_its_own_length_and_bit_order(done, command, folder):
@@ -65,8 +66,8 @@ def test_real_values_are_compared_asymmetrically(done, folder):
     np.save("values.npy", values)
     done("index", "create", "own", "--codes", "codes.npz")
     done("search", "own", "values.npy", "found.npz", "-k", 3, "--distance", "asymmetric")
-    with Index.open("own") as index:
-        assert np.array_equal(np.load("found.npz")["ids"], index.search(values, 3, distance="asymmetric")[1])
+    with Index.open("own") as index, np.load("found.npz") as found:
+        assert np.array_equal(found["ids"], index.search(values, 3, distance="asymmetric")[1])
 
 
 def test_what_encode_writes_becomes_an_index_of_the_same_codes(done, folder, fitted, digits):

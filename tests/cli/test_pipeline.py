@@ -355,8 +355,8 @@ def test_a_model_and_an_index_by_another_metric(done, digits, folder, metric):
     products = digits.queries.astype(np.float64) @ scaled.astype(np.float64).T
     if metric == "cosine":
         products /= np.outer(np.linalg.norm(digits.queries, axis=1), np.linalg.norm(scaled, axis=1))
-    found = np.load("found.npz")
-    np.testing.assert_allclose(found["distances"], -np.sort(-products, axis=1)[:, :5], rtol=1e-4)
+    with np.load("found.npz") as found:
+        np.testing.assert_allclose(found["distances"], -np.sort(-products, axis=1)[:, :5], rtol=1e-4)
     measured = json.loads(done("evaluate", "other", "queries.npy", "-k", 5, "--recall", 1, "--json").out)
     assert measured["k"]["5"]["recall@5"]["mean"] == 1
 
@@ -395,9 +395,8 @@ def test_an_index_is_evaluated_without_m_recall(done, folder):
 def test_search_has_the_defaults_of_the_library(done, folder, digits):
     facts = json.loads(done("search", "my-index", "queries.npy", "found.npz", "--json").out)
     assert (facts["distance"], facts["recall"], facts["candidates"]) == ("asymmetric", 1.0, 600)
-    with Index.open("my-index") as index:
-        expected = index.search(digits.queries, 10)[1]
-    assert np.array_equal(np.load("found.npz")["ids"], expected)
+    with Index.open("my-index") as index, np.load("found.npz") as found:
+        assert np.array_equal(found["ids"], index.search(digits.queries, 10)[1])
 
 
 def test_an_index_without_vectors_is_searched_by_its_codes(done, folder):

@@ -86,7 +86,8 @@ def test_other_programs_read_what_is_written(tmp_path, ending):
     elif ending == "npy":
         assert np.load(path, allow_pickle=False).tolist() == WHOLE.tolist()
     elif ending == "npz":
-        assert np.load(path, allow_pickle=False)["vectors"].tolist() == WHOLE.tolist()
+        with np.load(path, allow_pickle=False) as arrays:
+            assert arrays["vectors"].tolist() == WHOLE.tolist()
     elif ending == "hdf5":
         with h5py.File(path) as file:
             assert file["train"][()].tolist() == WHOLE.tolist()

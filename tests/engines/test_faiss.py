@@ -289,11 +289,12 @@ def test_a_saved_index_encodes_and_searches_with_no_code_of_ours(tmp_path):
         "assert not [name for name in sys.modules if name.startswith('autojacobin')]\n"
     )
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
-    found = np.load(tmp_path / "found.npz")
+    with np.load(tmp_path / "found.npz") as found:
+        distances, ids = found["distances"], found["ids"]
     queries = index.hasher.encode(vectors[:25])
-    np.testing.assert_array_equal(found["distances"], nearest(queries, index.codes(index.ids), index.ids, 10)[0])
-    chosen = index.codes(found["ids"].ravel()).to_bits().reshape(25, 10, -1)
-    np.testing.assert_array_equal((chosen != queries.to_bits()[:, None]).sum(axis=2), found["distances"])
+    np.testing.assert_array_equal(distances, nearest(queries, index.codes(index.ids), index.ids, 10)[0])
+    chosen = index.codes(ids.ravel()).to_bits().reshape(25, 10, -1)
+    np.testing.assert_array_equal((chosen != queries.to_bits()[:, None]).sum(axis=2), distances)
 
 
 def test_codes_fill_a_hashing_index_in_their_order():

@@ -383,6 +383,6 @@ def test_the_command_line_builds_an_index_by_cosine_and_a_cluster_searches_its_l
             assert result.exit_code == 0, result.output
     base, queries = (X / np.linalg.norm(X, axis=1, keepdims=True) for X in (points(400), points(5, 2)))
     expected = np.argsort(-(queries @ base.T), axis=1)[:, :3]
-    found = np.load(tmp_path / "found.npz")
-    assert np.array_equal(found["ids"], expected)
-    assert np.allclose(found["distances"], np.take_along_axis(queries @ base.T, expected, axis=1), atol=1e-5)
+    with np.load(tmp_path / "found.npz") as found:
+        assert np.array_equal(found["ids"], expected)
+        assert np.allclose(found["distances"], np.take_along_axis(queries @ base.T, expected, axis=1), atol=1e-5)

@@ -254,8 +254,8 @@ def test_an_index_without_vectors_searches_codes_alone(hasher, tmp_path):
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_the_golden_index_of_each_format_stays_readable(version):
-    expected = np.load(GOLDEN / f"index-{version}" / "expected.npz")
-    with Index.open(GOLDEN / f"index-{version}" / "index") as index:
+    folder = GOLDEN / f"index-{version}"
+    with np.load(folder / "expected.npz") as expected, Index.open(folder / "index") as index:
         index.verify()
         assert np.array_equal(index.ids, expected["ids"])
         kinds = {"hamming": ("hamming", False), "asymmetric": ("asymmetric", False), "reranked": ("hamming", True)}
@@ -266,8 +266,7 @@ def test_the_golden_index_of_each_format_stays_readable(version):
 
 
 def test_the_golden_index_with_lists_stays_readable():
-    expected = np.load(GOLDEN / "index-3" / "expected.npz")
-    with Index.open(GOLDEN / "index-3" / "lists") as index:
+    with np.load(GOLDEN / "index-3" / "expected.npz") as expected, Index.open(GOLDEN / "index-3" / "lists") as index:
         index.verify()
         assert np.array_equal(index.codes(index.ids).packed, expected["lists_codes"])
         distances, ids = index.search(expected["queries"], 10, probes="all", rerank=False)
