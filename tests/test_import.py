@@ -39,6 +39,25 @@ sys.exit("sklearn" in sys.modules)
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
+def test_an_index_is_searched_without_scikit_learn_scipy_and_pandas(tmp_path):
+    program = """
+import sys
+import numpy as np
+from autojacobin import ITQ, Index
+points = np.random.default_rng(0).normal(size=(3000, 8)).astype(np.float32)
+if len(sys.argv) > 2:
+    Index.create(sys.argv[1], ITQ(8, random_state=0).fit(points)).add(points)
+with Index.open(sys.argv[1]) as index:
+    index.search(points[:2], 3)
+    index.calibrated(3)
+    index.search(points[:2], 3)
+print(*sorted({"sklearn", "scipy.sparse", "scipy.stats", "pandas", "joblib"} & set(sys.modules)))
+"""
+    for arguments in ([tmp_path / "index", "make"], [tmp_path / "index"]):
+        result = subprocess.run([sys.executable, "-c", program, *arguments], check=True, capture_output=True, text=True)
+        assert result.stdout.strip() == ""
+
+
 def test_an_unknown_name_is_an_attribute_error():
     program = "import autojacobin; autojacobin.nothing_of_this_name"
     result = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)

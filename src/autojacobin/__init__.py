@@ -79,7 +79,7 @@ _MODULES = {"Index": "index", "Metric": "index", "NotFittedError": "errors"}  # 
 
 
 def __getattr__(name: str) -> Any:
-    # scikit-learn and numba take a second to load, which only those who use a method or an index should wait for
+    # numba takes half a second to load, and only those who use an index should wait for it
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(_import_module(f"{__name__}.{_MODULES.get(name, 'hashers')}"), name)

@@ -46,7 +46,7 @@ class MissingExtraError(AutoJacobinError, ImportError):
 
 
 def __getattr__(name: str) -> Any:
-    if name == "NotFittedError":  # scikit-learn takes a second to load, and only hashers need it
+    if name == "NotFittedError":  # scikit-learn takes a second to load
         from sklearn.exceptions import NotFittedError
 
         return NotFittedError

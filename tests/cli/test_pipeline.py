@@ -143,7 +143,14 @@ def test_search_finds_what_brute_force_finds(done, digits, folder):
         assert np.allclose(found["distances"], distances)
 
 
-def test_a_wanted_recall_chooses_candidates_that_find_it(done, digits, folder):
+def test_few_queries_are_compared_with_all_vectors(done, digits, folder):
+    told = json.loads(done("search", "my-index", "queries.npy", "f.npy", "-k", 5, "--recall", 0.5, "--json").out)
+    assert (told["recall"], told["candidates"]) == (1, 600)
+    assert np.array_equal(np.load("f.npy"), nearest(digits.base, digits.queries, 5)[1])
+
+
+def test_a_wanted_recall_chooses_candidates_that_find_it(done, digits, folder, monkeypatch):
+    monkeypatch.setattr("autojacobin.index.calibration._PRODUCTS_BEFORE_LEARNING", 0)
     told = json.loads(
         done("search", "my-index", "queries.npy", "found.npy", "-k", 5, "--recall", 0.9, "-d", "hamming", "--json").out
     )

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import ITQ, LSH, DataError, PartitionedAutoencoder
+from autojacobin import ITQ, LSH, DataError, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.index import Index, calibration
 from autojacobin.index.calibration import recall_bound
 
@@ -23,6 +23,11 @@ def exact_neighbours(base, queries, k):
     """Row numbers of the nearest, by all distances written out."""
     gaps = ((queries[:, None, :].astype(np.float64) - base[None].astype(np.float64)) ** 2).sum(axis=2)
     return np.argsort(gaps, axis=1, kind="stable")[:, :k]
+
+
+def learned(caplog):
+    """What the index reported; the compiler may have reported something, too."""
+    return [record.message for record in caplog.records if record.name == "autojacobin.index"]
 
 
 def recall_of(ids, truth):
@@ -138,6 +143,7 @@ def test_what_was_learned_is_kept_until_a_tenth_has_changed(index, tmp_path, mon
     stored = calibration.HeldOut.stored.__func__
     counted = classmethod(lambda cls, *arguments: learned.append(arguments[1:3]) or stored(cls, *arguments))
     monkeypatch.setattr(calibration.HeldOut, "stored", counted)
+    monkeypatch.setattr(calibration, "_PRODUCTS_BEFORE_LEARNING", 0)
     index.search(clusters(3, seed=5), K, recall=0.9)
     index.search(clusters(3, seed=5), K, recall=0.95, distance="asymmetric")
     assert learned == [(500, K)]
@@ -226,8 +232,8 @@ def test_bad_queries_and_missing_vectors_are_named(index, X):
 
 def test_a_search_that_asks_for_nothing_finds_95_in_100_by_the_best_distance(index, X):
     queries = clusters(400, seed=1)
-    _, ids = index.search(queries, K)
     chosen = index.calibrated(K)
+    _, ids = index.search(queries, K)
     assert (chosen.recall, chosen.distance, chosen.k) == (0.95, "asymmetric", 10)
     assert chosen.at_least >= 0.95
     assert np.array_equal(ids, index.search(queries, K, candidates=chosen, distance="asymmetric")[1])
@@ -250,14 +256,38 @@ def test_a_small_index_compares_all_vectors_by_default_and_learns_nothing(X, cap
     with caplog.at_level("INFO", logger="autojacobin.index"):
         _, ids = index.search(clusters(30, seed=1), K)
     assert np.array_equal(ids, exact_neighbours(X[:2000], clusters(30, seed=1), K))
-    assert not caplog.messages
+    assert not learned(caplog)
 
 
-def test_the_default_is_learned_once_for_many_k_and_says_so(index, caplog):
+@pytest.mark.parametrize("lists", [None, 8])
+@pytest.mark.parametrize("options", [{}, {"recall": 0.5}, {"where": "row < 2500"}])
+def test_the_first_queries_are_compared_with_all_vectors_until_learning_pays(X, lists, options, monkeypatch, caplog):
+    monkeypatch.setattr(calibration, "_PRODUCTS_BEFORE_LEARNING", 50 * 3000 * 12)
+    hasher = LSH(12, random_state=0)
+    index = Index((PartitionedHasher(hasher, n_lists=lists) if lists else hasher).fit(X))
+    index.add(X, payload={"row": np.arange(3000)})
+    queries, allowed = clusters(50, seed=1), 2500 if "where" in options else 3000
+    exact = exact_neighbours(X[:allowed], queries, K)
+    with caplog.at_level("INFO", logger="autojacobin.index"):
+        for rows in (slice(0, 1), slice(1, 50)):
+            assert np.array_equal(index.search(queries[rows], K, **options)[1], exact[rows])
+        assert not learned(caplog)
+        later = [index.search(queries, K, **options)[1] for _ in range(2)]
+    assert len(learned(caplog)) == 1
+    assert np.array_equal(*later)
+    assert 0.4 < recall_of(later[0], exact) < 1
+    index.add(clusters(400, seed=2), payload={"row": np.full(400, 9999)})  # a tenth has changed: the same once more
+    caplog.clear()
+    index.search(queries[:3], K, **options)
+    assert not learned(caplog)
+
+
+def test_the_default_is_learned_once_for_many_k_and_says_so(index, caplog, monkeypatch):
+    monkeypatch.setattr(calibration, "_PRODUCTS_BEFORE_LEARNING", 0)
     with caplog.at_level("INFO", logger="autojacobin.index"):
         for k in (1, 2, 9, 10):
             index.search(clusters(3, seed=1), k)
-    assert len(caplog.messages) == 1
+    assert len(learned(caplog)) == 1
     assert "learning once from 500 queries how many candidates a search for 10 of 3000 vectors needs" in caplog.text
 
 

@@ -106,7 +106,7 @@ def evaluate(
         if path.is_dir():
             if base is not None:
                 raise typer.BadParameter("an index has its own vectors; leave --base out", param_hint="'--base'")
-            how = SearchOptions(distance, candidates, recall, rerank, probes)
+            how = SearchOptions(distance, candidates, recall, rerank, probes, measured=True)
             ids, true, ks, about = _from_index(path, asked, wanted, how, progress)
         else:
             if candidates is not None or recall is not None:

@@ -129,6 +129,7 @@ class SearchOptions:
     where: str | None = None
     columns: list[str] | None = None
     among: Any = None
+    measured: bool = False
 
     def __post_init__(self) -> None:
         if self.recall is not None:
@@ -163,26 +164,31 @@ class SearchOptions:
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
         """Search for all queries, block by block; give distances, ids, and the columns if there are any.
 
-        Without a filter, ``recall`` sets ``candidates``, and by default both are what the index chooses.
+        Without a filter, ``recall`` sets ``candidates``, and by default both are what the index chooses. If the result
+        is to be ``measured``, it chooses them as for many queries.
         """
         from autojacobin.core.vectors import as_floats
         from autojacobin.search.distances import as_distance
 
         self.distance = as_distance(self._name, index.hasher.distances)
-        extra: dict[str, Any] = {"among": self.among, "where": self.where, "columns": self.columns}
         if self.rerank is None:
             self.rerank = self.candidates is not None or self.recall is not None or index.info()["vectors_kept"]
+        how: dict[str, Any] = {"among": self.among, "where": self.where, "columns": self.columns}
+        how |= {"probes": self.probes, **self.arguments()}
         if self.recall is not None and self._is_filtered:
-            extra["recall"] = self.recall
+            how["recall"] = self.recall
         elif self.rerank and self.candidates is None and self.probes is None and not self._is_filtered:
             progress("choosing candidates", 0, 0)
-            chosen = index.calibrated(k, self.recall, distance=self.distance)
+            n_queries = None if self.measured else len(queries)
+            chosen = index._chosen(k, self.recall, self.distance, n_queries)
             self.recall, self.candidates, self.probes = chosen.recall, chosen.candidates, chosen.probes
+            # with a recall of 1, all vectors are compared without a look at codes
+            how |= {"recall": 1} if chosen.recall == 1 else {"candidates": chosen.candidates, "probes": chosen.probes}
         found, row = [], 0
         blocks = blocks_for(index.hasher, queries, _QUERIES_PER_BLOCK)
         for block in report_blocks(blocks, len(queries), progress, "searching"):
             as_floats(block, row, "queries")  # reports a NaN with its row in the file
-            found.append(index.search(block, k, probes=self.probes, **extra, **self.arguments()))
+            found.append(index.search(block, k, **how))
             row += len(block)
         distances, ids = (np.concatenate([part[place] for part in found]) for place in (0, 1))
         if self.columns is None:

@@ -1,4 +1,4 @@
-"""One pass over rows that come in blocks: a random sample of them, and their mean and covariance."""
+"""Random numbers, and one pass over rows that come in blocks: a sample of them, their mean and covariance."""
 
 from __future__ import annotations
 
@@ -8,10 +8,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Moments", "Reservoir", "sample_of_blocks", "sampled_rows"]
+from autojacobin.errors import DataError
+
+__all__ = ["Moments", "Reservoir", "as_random_state", "sample_of_blocks", "sampled_rows"]
 
 _ROWS_AT_ONCE = 2**16
 _ROWS_PER_STEP = 2**11  # of the covariance
+
+
+def as_random_state(seed: Any) -> np.random.RandomState:
+    """Give the random numbers that a ``random_state`` stands for; None is NumPy's global ones, as in scikit-learn."""
+    if isinstance(seed, np.random.RandomState):
+        return seed
+    try:
+        return np.random.mtrand._rand if seed is None else np.random.RandomState(seed)
+    except (TypeError, ValueError):
+        raise DataError(
+            "random_state must be None, an integer from 0 to 2**32 - 1 or a numpy.random.RandomState, got "
+            f"{seed!r}; give for example 0"
+        ) from None
 
 
 class Reservoir:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from autojacobin.core.arrays import adopt, namespace
 from autojacobin.errors import DataError, DataTypeError
@@ -23,7 +23,8 @@ def as_matrix(X: Any, name: str, argument: str = "X") -> Any:
 
     Error messages call the estimator ``name`` and its data ``argument``.
     """
-    if scipy.sparse.issparse(X) or isinstance(X, scipy.sparse.sparray):
+    sparse = sys.modules.get("scipy.sparse")  # a caller with a sparse matrix has loaded it
+    if sparse is not None and (sparse.issparse(X) or isinstance(X, sparse.sparray)):
         raise DataTypeError(
             f"{name} takes dense vectors, got a sparse {type(X).__name__}; pass {argument}.toarray(), "
             "or reduce it first with sklearn.decomposition.TruncatedSVD"

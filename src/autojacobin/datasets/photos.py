@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils import check_random_state
 
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets.descriptors import SiftFeatures, cut_patches, sift
@@ -158,7 +157,7 @@ def _gather(recipe: Recipe, progress: Progress | None) -> dict[str, _Part]:
         for part, pieces in found.items()
     }
     # so that those who learn from the first rows only do not learn from the first photographs only
-    shuffled = check_random_state(0).permutation(len(parts["train"].vectors))
+    shuffled = np.random.RandomState(0).permutation(len(parts["train"].vectors))
     return {**parts, "train": parts["train"][shuffled]}
 
 

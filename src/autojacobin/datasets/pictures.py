@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils import check_random_state
 
 from autojacobin.core.counts import as_count
 from autojacobin.core.files import clear_os_errors, whole_folder
@@ -90,7 +89,7 @@ def build_set(
     describer = _Describer(descriptor, limit, patch)
     opencv("reading pictures")
     files, passed_over = _find_pictures(source)
-    order = check_random_state(seed).permutation(len(files))
+    order = np.random.RandomState(seed).permutation(len(files))
     _check_target(target)
     try:
         with whole_folder(target, "give another folder, or free some space") as folder:

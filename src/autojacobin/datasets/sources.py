@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils import check_random_state
 
 from autojacobin.datasets.entries import Entry
 from autojacobin.datasets.formats.source import open_source, unpacked
@@ -79,7 +78,7 @@ def _digits(entry: Entry, _files: dict[str, Path]) -> VectorSet:
     from sklearn.datasets import load_digits
 
     vectors = load_digits().data.astype(np.uint8)
-    order = check_random_state(0).permutation(len(vectors))
+    order = np.random.RandomState(0).permutation(len(vectors))
     base = vectors[order[entry.split.queries :]]
     return _named(entry, train=base, base=base, queries=vectors[order[: entry.split.queries]])
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.special
-from sklearn.utils import check_random_state
+import scipy  # which loads its parts when they are used
 
+from autojacobin.core.sampling import as_random_state
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search.arguments import as_count
 
@@ -150,10 +150,7 @@ def paired_test(a: Any, b: Any, *, n_resamples: int = 9999, random_state: Any = 
             "measure both methods on the same queries"
         )
     n_resamples = as_count("n_resamples", n_resamples)
-    try:
-        random = check_random_state(random_state)
-    except ValueError:
-        raise DataError(f"random_state must be an integer, a RandomState or None, got {random_state!r}") from None
+    random = as_random_state(random_state)
     differences = first - second
     mean, error = mean_and_error(differences)
     nonzero = differences[differences != 0]

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from autojacobin.autoencoder import (
     LineBuffer,
@@ -221,7 +220,7 @@ class AutoJacoBin(AutoEncoderHasher):
     @property
     def chosen_(self) -> dict[str, Any]:
         """Settings that the network was trained with: the best of ``search_results_``, or else the parameters."""
-        check_is_fitted(self)
+        self._check_fitted()
         if not hasattr(self, "search_results_"):
             return {**vars(self._given()), "n_epochs": self.n_epochs}
         row = int(self.search_results_["chosen"].argmax())
@@ -239,8 +238,8 @@ class AutoJacoBin(AutoEncoderHasher):
         chosen = f" (chosen: {settings_text(self.chosen_)})" if hasattr(self, "search_results_") else ""
         return self.trained_name + chosen
 
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        shown = super().__repr__(N_CHAR_MAX)
+    def __repr__(self) -> str:
+        shown = super().__repr__()
         return f"{shown}, trained as {self.trained_as}" if hasattr(self, "search_results_") else shown
 
     # How it works

@@ -10,8 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import give_back, namespace, on_device, to_host
@@ -28,7 +26,7 @@ __all__ = ["Hasher", "LinearHasher", "as_vectors", "check_fitted"]
 _CODES_PER_BLOCK = 2**11  # unpacked at once
 
 
-class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
+class Hasher(Learner):
     """Base of all methods: turns vectors into binary codes of ``n_bits`` bits.
 
     A method defines ``_fit`` and ``_projector``, declares the limits of its parameters in ``_limits`` and the shapes of
@@ -82,18 +80,21 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
         A PyTorch tensor or CuPy array gives an array of the same kind.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         parts = list(self._projections(X))
         return give_back(parts[0] if len(parts) == 1 else namespace(parts[0]).concatenate(parts), X)
 
     def encode(self, X: Any) -> Codes:
         """Binary codes of the rows of ``X``: bit j is 1 where ``project(X)[:, j] >= 0``."""
-        check_is_fitted(self)
+        self._check_fitted()
         return Codes.concatenate(Codes.from_bits(to_host(block)) for block in self._bits(X))
 
-    def transform(self, X: Any) -> npt.NDArray[np.uint8]:
-        """The codes of ``encode`` as a matrix of 0 and 1, shape (n, n_bits), for scikit-learn's pipelines."""
-        return self.encode(X).to_bits()
+    def transform(self, X: Any) -> Any:
+        """The codes of ``encode`` as a matrix of 0 and 1, shape (n, n_bits), for scikit-learn's pipelines.
+
+        It is an array of uint8, or a data frame if :meth:`set_output` asks for one.
+        """
+        return self._as_configured(self.encode(X).to_bits(), X)
 
     def decode(self, codes: Codes) -> npt.NDArray[Any]:
         """Reconstruct vectors from their codes, shape (n, n_features), where the method has a decoder."""
@@ -106,7 +107,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
     def distance_terms(self, X: Any) -> DistanceTerms:  # noqa: ARG002
         """Give what the distance ``"decoded"`` to codes is made of, where the method has this distance."""
-        check_is_fitted(self)
+        self._check_fitted()
         raise DataError(
             f"{type(self).__name__} has no distance 'decoded', which is made for codes of BinaryAutoencoder; "
             "use 'asymmetric'"
@@ -131,7 +132,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         """
         from autojacobin.evaluation import leave_one_out_m_recall  # only here: loading numba takes a second
 
-        check_is_fitted(self)
+        self._check_fitted()
         vectors = to_host(self._checked(X))
         codes, distance = self.encode(vectors), DISTANCES[self.score_distance]
         return leave_one_out_m_recall(
@@ -154,7 +155,7 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         """Give the content of the file that :meth:`save` writes."""
         from autojacobin.hashers.registry import check_registered  # the registry imports every method, and so this file
 
-        check_is_fitted(self)
+        self._check_fitted()
         check_registered(type(self))
         self._check_unchanged()
         return model_bytes(self)
@@ -237,12 +238,6 @@ class Hasher(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         if project is None:
             raise DataError(NO_BLOCK)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
-        tags.transformer_tags.preserves_dtype = []
-        return tags
-
 
 class LinearHasher(Hasher):
     """A method whose bits say on which side of a hyperplane a vector lies: project(x) = A x + c."""
@@ -283,7 +278,7 @@ def _product(transposed: Any, X: Any) -> Any:
 
 def check_fitted(hasher: Hasher) -> None:
     """Raise a NotFittedError if the hasher is not fitted, or a DataError if a parameter was set after the fit."""
-    check_is_fitted(hasher)
+    hasher._check_fitted()
     hasher._check_unchanged()
 
 

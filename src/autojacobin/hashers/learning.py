@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
 
 from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.progress import printed_progress
-from autojacobin.core.sampling import Moments, sample_of_blocks, sampled_rows
+from autojacobin.core.sampling import Moments, as_random_state, sample_of_blocks, sampled_rows
 from autojacobin.core.vectors import as_floats, as_matrix, float_blocks
 from autojacobin.errors import DataError
+from autojacobin.hashers.estimator import Estimator
 from autojacobin.hashers.parameters import Limit, Whole, check_parameters
 from autojacobin.search.arguments import as_count
 
@@ -37,12 +35,11 @@ NO_BLOCK = "X is an iterator without a block, expected at least one matrix; pass
 _BETWEEN = ("autojacobin", "sklearn", "joblib")  # packages that can lie between the caller and a warning
 
 
-class Learner(BaseEstimator):
+class Learner(Estimator):
     """The part of a method that learns. A method defines ``_fit``, and what it can do with less in the next two."""
 
     n_bits: int
     random_state: Any
-    n_features_in_: int
 
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1)}
     _fewest_points: ClassVar[int] = 2
@@ -92,7 +89,7 @@ class Learner(BaseEstimator):
         """
         check_parameters(self, self._limits)
         wanted = self._sample_size(X, training_points)
-        rng = check_random_state(getattr(self, "random_state", 0))  # without one, a sample is always the same
+        rng = as_random_state(getattr(self, "random_state", 0))  # without one, a sample is always the same
         with self._printed(verbose), self._all_or_nothing():
             if isinstance(X, Iterator) or (wanted is not None and _n_rows(X) > wanted):
                 self._fit_stream(X, wanted, rng)
@@ -242,12 +239,6 @@ class Learner(BaseEstimator):
                 )
             self._remember_features(X, array, reset=False)
         return array
-
-    def _remember_features(self, X: Any, array: Any, *, reset: bool = True) -> None:
-        """Set the number and names of the features, as scikit-learn does, or compare them (``reset=False``)."""
-        if not reset and not hasattr(X, "columns") and not hasattr(self, "feature_names_in_"):
-            return  # there are no names to compare, and scikit-learn takes longer than a search
-        validate_data(self, X if hasattr(X, "columns") else array, reset=reset, skip_check_array=True)
 
     def _training_floats(self, array: Any) -> Any:
         return as_floats(to_host(array))

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+import scipy  # which loads its parts when they are used
 
 from autojacobin.core.linear_algebra import centre, nearest_frame, principal_frame, random_rotation
 from autojacobin.core.parallel import one_blas_thread, run_tasks
@@ -144,7 +144,7 @@ class _Signs:
         parts = run_tasks(work, [(first,) for first in range(0, len(X), per_task)])
         places, now_positive = (np.concatenate(part) for part in zip(*parts, strict=True))
         values = 4 * now_positive.astype(X.dtype) - 2  # from −1 to 1 or back
-        changes = csr_array((values, np.divmod(places, positive.shape[1])), positive.shape)
+        changes = scipy.sparse.csr_array((values, np.divmod(places, positive.shape[1])), positive.shape)
         self.sums += changes.sum(axis=0, dtype=np.float64)
         few = changes.nnz <= _FEW_CHANGES * positive.size
         self.products += ((changes.T @ X) if few else (changes.toarray().T @ X)).T

@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
@@ -207,7 +204,7 @@ class PartitionedHasher(ListHasher):
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         check_can_have_lists(self.hasher)
-        if _is_fitted(self.hasher):
+        if self.hasher.__sklearn_is_fitted__():
             self.hasher_ = copy.copy(self.hasher)
             if self.hasher_.n_features_in_ != X.shape[1]:
                 raise DataError(
@@ -218,7 +215,7 @@ class PartitionedHasher(ListHasher):
                 self.feature_names_in_ = self.hasher_.feature_names_in_
         else:
             rows = self.hasher.default_training_points() or TRAINING_POINTS
-            self.hasher_ = clone(self.hasher).fit(X, training_points=min(rows, len(X)))
+            self.hasher_ = self.hasher.unfitted().fit(X, training_points=min(rows, len(X)))
             if hasattr(self, "feature_names_in_"):
                 self.hasher_.feature_names_in_ = self.feature_names_in_
         centres = self._learn_centres(X, rng, self.progress)
@@ -253,11 +250,3 @@ def check_can_have_lists(hasher: Hasher) -> None:
             "inverted lists are learned from vectors, and hold codes that are best compared by the asymmetric or the "
             f"Hamming distance, got codes of {type(hasher).__name__}; leave out the lists, or use a method such as ITQ"
         )
-
-
-def _is_fitted(hasher: Hasher) -> bool:
-    try:
-        check_is_fitted(hasher)
-    except NotFittedError:
-        return False
-    return True

@@ -92,7 +92,7 @@ def _described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 def _saved_parameters(hasher: Any) -> list[str]:
     """Names of the parameters in a header."""
     left_out = {*_NOT_SAVED, *(("hasher",) if hasher._wraps_hasher else ())}
-    return [name for name in hasher._get_param_names() if name not in left_out]
+    return [name for name in hasher._parameters() if name not in left_out]
 
 
 def read_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:

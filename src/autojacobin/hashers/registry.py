@@ -65,7 +65,7 @@ class Method:
         has one.
         """
         given: dict[str, Any] = {**self.parameters, **(parameters or {})}
-        if "random_state" in self.hasher._get_param_names():
+        if "random_state" in self.hasher._parameters():
             given.setdefault("random_state", seed)
         if n_bits is not None:
             given["n_bits"] = n_bits
@@ -109,7 +109,7 @@ def register(
     """
     if not (isinstance(hasher, type) and issubclass(hasher, Hasher)):
         raise DataError(f"register takes a subclass of autojacobin.Hasher, got {hasher!r}; derive the class from it")
-    unknown = sorted(set(parameters or {}) - set(hasher._get_param_names()))
+    unknown = sorted(set(parameters or {}) - set(hasher._parameters()))
     if unknown:
         raise DataError(f"{hasher.__name__} has no parameter {unknown[0]!r}; register it with those of its constructor")
     name = name or hasher.__name__

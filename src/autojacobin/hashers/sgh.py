@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
+import scipy  # which loads its parts when they are used
 
 from autojacobin.core.linear_algebra import corners, mean_row, squared_distances
 from autojacobin.core.parallel import one_blas_thread

@@ -6,6 +6,8 @@ bound of the mean recall, and not just the mean over the sample, reaches the wan
 
 Where the base is large, the true neighbours are those within a sample of it, with k reduced by the same share.
 
+The first few queries are compared with all vectors instead, because learning takes longer.
+
 A search that names neither a recall nor candidates has the target that :func:`default_target` gives.
 """
 
@@ -43,6 +45,7 @@ DEFAULT_RECALL = 0.95
 NOT_FOUND = np.iinfo(np.int64).max
 _PRODUCTS = 2**33  # about a second of two cores
 _MOST_PRODUCTS = 2**37  # where fewer would leave less than one neighbour for each query
+_PRODUCTS_BEFORE_LEARNING = 2**29  # about a tenth of a second
 _FEWEST_ROWS = 1_000
 _SMALLEST_DEFAULT_K = 10
 _ROWS_PER_BLOCK = 2**17
@@ -199,6 +202,7 @@ class Calibrator:
         self._given: npt.NDArray[Any] | None = None
         self._n = 0
         self._changed = 0
+        self._compared = 0
         self._samples: dict[int, HeldOut] = {}
         self._ranks: dict[tuple[int, tuple[str, int | None]], tuple[npt.NDArray[np.int64], int]] = {}
         self._chosen: dict[tuple[Any, ...], Calibration | None] = {}
@@ -210,7 +214,7 @@ class Calibrator:
     def forget(self) -> None:
         """Forget everything that was learned."""
         with self._lock:
-            self._samples, self._ranks, self._chosen, self._changed = {}, {}, {}, 0
+            self._samples, self._ranks, self._chosen, self._changed, self._compared = {}, {}, {}, 0, 0
 
     def count_changes(self, changed: int) -> None:
         """Record that this number of vectors was added or removed."""
@@ -218,6 +222,18 @@ class Calibrator:
             self._changed += changed
             if self._changed > _CHANGED_SHARE * self._n:
                 self.forget()
+
+    def compares_all(self, k: int, products: int) -> bool:
+        """Return whether to compare queries with all vectors, and count the products of numbers that this takes.
+
+        The first queries are answered sooner this way, and exactly. It ends when something was learned for ``k``, or
+        when more time would have been spent than a fraction of what learning takes.
+        """
+        with self._lock:
+            if k in self._samples or self._compared + products > _PRODUCTS_BEFORE_LEARNING:
+                return False
+            self._compared += products
+            return True
 
     def ask_with(self, queries: npt.NDArray[Any], recall: float) -> None:
         """Learn from these queries from now on, instead of from stored vectors, if they are enough."""

@@ -11,7 +11,6 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.arrays import adopt, to_host
@@ -241,7 +240,7 @@ class Index(StateHolder):
         vectors, ids, payload = from_frame(vectors, ids, payload)
         sample = training_sample(vectors)
         measure = Metric.of(metric, vectors)
-        fitted = clone(hasher).fit(measure.prepare(sample), training_points=None, verbose=verbose)
+        fitted = hasher.unfitted().fit(measure.prepare(sample), training_points=None, verbose=verbose)
         index = cls(fitted, keep_vectors=keep_vectors, partitions=partitions, metric=measure)
         if path is not None:
             index._placed(path, iter(()), 0)
@@ -555,8 +554,9 @@ class Index(StateHolder):
             How many of the nearest codes to re-rank, at least k, instead of a ``recall``.
         recall : float, optional
             The mean share of the true neighbours to find, at most 0.999; by default 0.95. A lower one is faster. The
-            index chooses the candidates for it at the first such search, in about a second, and keeps the choice: see
-            :meth:`calibrated`. With 1, all vectors are compared; in an index of up to 2,000 they are by default.
+            index chooses the candidates for it once, in about a second, and keeps the choice: see :meth:`calibrated`.
+            The first few queries are compared with all vectors, which takes less time than choosing. With 1, all
+            vectors are compared; in an index of up to 2,000 they are by default.
         distance : str, optional
             How codes are compared, one of ``index.hasher.distances``, the first of which is the default:
             ``"asymmetric"``, with the real values of the query's projection; ``"hamming"``, bit by bit, which needs
@@ -648,16 +648,27 @@ class Index(StateHolder):
         >>> chosen.at_least >= 0.9, 100 < chosen.candidates < 1000
         (True, True)
         """
+        return self._chosen(k, recall, distance, None, queries)
+
+    def _chosen(
+        self,
+        k: SupportsIndex,
+        recall: float | None,
+        distance: str | None,
+        n_queries: int | None,
+        learn_from: Any = None,
+    ) -> Calibration:
+        """Choose candidates for a number of queries, for which it may be all vectors; None stands for many queries."""
         state = self._open_state()
         wanted = as_k(k, state.n_live, "the index")
         distance = as_distance(distance, state.hasher.distances)
         check_vectors_kept(state)
         wanted, share = default_target(wanted, state.n_live) if recall is None else (wanted, as_recall(recall))
-        if queries is not None:
-            matrix = to_host(as_matrix(_checked_queries(state, queries), "an index", "queries"))
+        if learn_from is not None:
+            matrix = to_host(as_matrix(_checked_queries(state, learn_from), "an index", "queries"))
             as_floats(matrix, argument="queries")  # refuses what is not finite
             self._calibrator.ask_with(matrix, share)
-        return Searcher(state, self._calibrator).chosen(wanted, share, distance)
+        return Searcher(state, self._calibrator).chosen(wanted, share, distance, n_queries)
 
     def _present(self, ids: Any) -> tuple[State, npt.NDArray[np.int64]]:
         """The state, and the ids as an array, all of which live in it."""

@@ -17,7 +17,7 @@ from autojacobin.index.calibration import Calibration, Calibrator, as_recall, de
 from autojacobin.index.changes import State
 from autojacobin.index.filters import restricted, widened
 from autojacobin.index.partitions import QueriesInLists, as_probes, choose_in_lists, search_lists
-from autojacobin.index.searching import nearest, nearest_vectors
+from autojacobin.index.searching import nearest, nearest_vectors, nearest_without_codes
 from autojacobin.search.arguments import as_candidates, as_k
 from autojacobin.search.distances import DISTANCES, as_distance
 
@@ -64,6 +64,7 @@ class How(NamedTuple):
             raise DataError(f"recall chooses how many candidates to re-rank, got {other} besides; leave out either")
         if recall is not None and probes is not None:
             raise DataError(f"recall chooses how many lists to scan, got probes={probes!r} besides; leave out either")
+        recall = None if recall is None else as_recall(recall)
         learned_k = wanted
         if rerank and candidates is None and recall is None and probes is None:
             learned_k, recall = default_target(wanted, state.n_live)
@@ -92,7 +93,10 @@ class Searcher:
         if not k:
             return _padded(np.empty((len(queries), 0)), np.empty((len(queries), 0), dtype=np.int64), how.k)
         lists = as_probes(probes, state.hasher)
-        if how.recall is not None and view is state:
+        compares_all = how.recall is not None and self.compares_all(view, how.learned_k, how.recall, len(queries))
+        if compares_all:
+            candidates, lists = view.n_live, self._all_lists()
+        elif how.recall is not None and view is state:
             chosen = self.chosen(how.learned_k, how.recall, how.distance)
             candidates, lists = chosen.candidates, chosen.probes
         elif how.recall is not None or (view is not state and probes is None and lists is not None):
@@ -100,11 +104,16 @@ class Searcher:
         number = min(as_candidates(candidates, k), view.n_live) if how.rerank else k
         if isinstance(state.hasher, ListHasher) and lists is not None:
             asked = QueriesInLists.of(state.hasher, queries, how.distance)
-            found = search_lists(state.hasher, asked, view.segments, k, number if how.rerank else None, lists)
+            if compares_all:
+                found = nearest_without_codes(asked.vectors, view.segments, k)
+            else:
+                found = search_lists(state.hasher, asked, view.segments, k, number if how.rerank else None, lists)
         else:
             floats = as_floats(to_host(as_matrix(queries, "an index", "queries")), argument="queries")
             prepared = DISTANCES[how.distance].queries(state.hasher, queries)
-            if how.rerank:
+            if compares_all:
+                found = nearest_without_codes(floats, view.segments, k)
+            elif how.rerank:
                 found = nearest_vectors(floats, prepared, view.segments, number, k)
             else:
                 found = nearest(prepared, view.segments, number)
@@ -117,7 +126,7 @@ class Searcher:
         the vectors. So the candidates for k / share neighbours are learned, and multiplied by the share.
         """
         state = self.state
-        everything = view.n_live, as_probes("all", state.hasher) if lists is not None else None
+        everything = view.n_live, self._all_lists()
         k = widened(how.learned_k, state, view)
         if how.recall is None:  # more lists are scanned, so that as many allowed codes are in them
             assert lists is not None
@@ -130,20 +139,29 @@ class Searcher:
         expected = chosen.candidates * view.n_live / state.n_live
         return max(how.k, math.ceil(expected + 3 * math.sqrt(expected))), chosen.probes
 
-    def chosen(self, k: int, recall: float, distance: str) -> Calibration:
-        """Candidates, and lists if the index has any, that a wanted recall needs."""
-        state, wanted = self.state, as_recall(recall)
-        segments = state.segments
-        if wanted == 1:
-            n_lists = as_probes("all", state.hasher) if isinstance(state.hasher, ListHasher) else None
-            return Calibration(k, 1.0, distance, state.n_live, 1.0, 1.0, 0, n_lists)
+    def _all_lists(self) -> int | None:
+        return as_probes("all", self.state.hasher) if isinstance(self.state.hasher, ListHasher) else None
+
+    def compares_all(self, view: State, k: int, recall: float, n_queries: int) -> bool:
+        """Return whether queries are compared with all vectors of a view."""
+        products = n_queries * view.n_live * self.state.hasher.n_features_in_
+        return recall == 1 or self.calibrator.compares_all(k, products)
+
+    def chosen(self, k: int, recall: float, distance: str, n_queries: int | None = None) -> Calibration:
+        """Candidates, and lists if the index has any, that a wanted recall needs.
+
+        If the number of queries is given, these may be all, as in :meth:`nearest`.
+        """
+        state, segments = self.state, self.state.segments
+        if recall == 1 or (n_queries is not None and self.compares_all(state, k, recall, n_queries)):
+            return Calibration(k, 1.0, distance, state.n_live, 1.0, 1.0, 0, self._all_lists())
         if isinstance(state.hasher, ListHasher):
-            return choose_in_lists(self.calibrator, state.hasher, segments, k, wanted, distance, state.metric)
+            return choose_in_lists(self.calibrator, state.hasher, segments, k, recall, distance, state.metric)
 
         def nearest_codes(queries: Any, number: int) -> tuple[Any, Any]:
             return nearest(DISTANCES[distance].queries(state.hasher, queries), segments, number)
 
-        chosen = self.calibrator.choose(segments, k, wanted, distance, nearest_codes, metric=state.metric)
+        chosen = self.calibrator.choose(segments, k, recall, distance, nearest_codes, metric=state.metric)
         assert chosen is not None  # all candidates are enough
         return chosen
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
+from autojacobin.core.vectors import as_floats
 from autojacobin.index.payload import concatenate, empty_like
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment
 from autojacobin.search.euclidean import (
@@ -18,18 +19,22 @@ from autojacobin.search.euclidean import (
     measure_fetched,
     measure_in_place,
     nearest_candidates,
+    nearest_of_all,
     order_block,
 )
-from autojacobin.search.kernels.selection import merge_topk
+from autojacobin.search.kernels.selection import merge_topk, smallest
 from autojacobin.search.queries import Queries
 
 __all__ = [
-    "codes_at", "fetch", "in_id_order", "measure_of", "names_of", "nearest", "nearest_vectors", "payload_of",
+    "codes_at", "fetch", "in_id_order", "measure_of", "names_of", "nearest", "nearest_vectors",
+    "nearest_without_codes", "payload_of",
 ]  # fmt: skip
 
 _RESULTS_AT_ONCE = 8
 _CANDIDATES_AT_ONCE = 2**24
 _QUERIES_TO_RERANK = 32
+_PRODUCTS_BY_NUMPY = 2**25  # about a tenth of a second
+_ROWS_BY_NUMPY = 2**12
 
 Ids = npt.NDArray[np.int64]
 
@@ -77,6 +82,27 @@ def nearest_vectors(
     blocks = [slice(start, start + step) for start in range(0, len(queries), step)]
     results = [nearest_vectors(queries[block], prepared[block], segments, candidates, k) for block in blocks]
     return np.concatenate([part[0] for part in results]), np.concatenate([part[1] for part in results])
+
+
+def nearest_without_codes(
+    queries: npt.NDArray[Any], segments: Sequence[Segment], k: int
+) -> tuple[npt.NDArray[np.float64], Ids]:
+    """Distances and ids of the ``k`` nearest of all vectors; ``queries`` are floats.
+
+    A little work is done by NumPy: compiled kernels take longer to load, and much longer to compile.
+    """
+    ids = np.sort(np.concatenate([segment.ids_at(segment.live_positions()) for segment in segments]))
+    if len(ids) * queries.size > _PRODUCTS_BY_NUMPY:
+        return nearest_of_all(queries, ids, measure_of(segments), k)
+    parts = []
+    for start in range(0, len(ids), _ROWS_BY_NUMPY):
+        block = ids[start : start + _ROWS_BY_NUMPY]
+        vectors, wanted = as_floats(fetch(segments, block)), min(k, len(block))
+        gaps = (np.subtract(vectors, query, dtype=np.float64) for query in queries)
+        found = [smallest(np.einsum("ij,ij->i", gap, gap), wanted) for gap in gaps]
+        parts.append((np.array([part[0] for part in found]), block[np.array([part[1] for part in found])]))
+    squared, ids = merge_topk(parts, k)
+    return np.sqrt(squared), ids
 
 
 def _nearest_in_one(

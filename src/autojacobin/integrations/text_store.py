@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
@@ -314,10 +312,9 @@ def _fitted(hasher: Hasher | None, vectors: npt.NDArray[Any]) -> Hasher:
         hasher = ITQ(n_bits, random_state=0) if n >= 10 * n_bits else few
     if not isinstance(hasher, Hasher):
         raise DataTypeError(f"hasher must be a hasher, got {type(hasher).__name__}; pass for example ITQ(128)")
-    try:
-        check_fitted(hasher)
-    except NotFittedError:
-        return clone(hasher).fit(vectors[:: -(-n // _TRAINING_VECTORS)], training_points=None)  # type: ignore[no-any-return]
+    if not hasher.__sklearn_is_fitted__():
+        return hasher.unfitted().fit(vectors[:: -(-n // _TRAINING_VECTORS)], training_points=None)
+    check_fitted(hasher)
     return hasher
 
 

@@ -6,12 +6,10 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils import check_random_state
-from sklearn.utils.random import sample_without_replacement
 
 from autojacobin.core.parallel import Progress
+from autojacobin.core.sampling import as_random_state
 from autojacobin.core.vectors import as_floats
-from autojacobin.errors import DataError
 from autojacobin.jobs.inputs import Patterns, Piece, naming_file, open_piece, survey
 from autojacobin.search.arguments import as_count
 
@@ -60,13 +58,9 @@ def draw_sample(
     """
     inputs = survey(patterns)
     wanted = as_count("n", n, inputs.rows, "the number of vectors in the files")
-    try:
-        rng = check_random_state(random_state)
-    except ValueError:
-        raise DataError(
-            f"random_state must be None, an integer from 0 to 2**32 - 1 or a numpy.random.RandomState, got "
-            f"{random_state!r}; give for example 0"
-        ) from None
+    rng = as_random_state(random_state)
+    from sklearn.utils.random import sample_without_replacement  # only here: scikit-learn takes a second to load
+
     drawn = np.sort(sample_without_replacement(inputs.rows, wanted, random_state=rng).astype(np.int64))
     wide = inputs.dtype.kind == "f" and inputs.dtype.itemsize >= 8
     sample = np.empty((wanted, inputs.width), dtype=np.float64 if wide else np.float32)

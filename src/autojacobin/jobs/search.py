@@ -59,7 +59,7 @@ def search_index(
     probes: SupportsIndex | str | None = None,
     progress: Progress | None = None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Search an index with one task per segment; the result is that of ``Index.search``.
+    """Search an index with one task per segment; the result is that of ``Index.search`` in a new process.
 
     Parameters
     ----------
@@ -68,7 +68,8 @@ def search_index(
     executor : Executor
         What runs the tasks.
     queries, k, candidates, recall, distance, rerank, probes
-        As in :meth:`autojacobin.Index.search`. The candidates for a recall are chosen by the calling process.
+        As in :meth:`autojacobin.Index.search`. The candidates for a recall are chosen by the calling process, which
+        compares a few queries with all vectors itself.
     progress : callable, optional
         Called as ``progress("choosing candidates", 0, 0)``, ``progress("searching", done, total)`` and
         ``progress("re-ranking", done, total)``.
@@ -82,11 +83,16 @@ def search_index(
     hasher, manifest, segments = read_index(where)
     state = State(hasher, manifest.keep_vectors, segments, id_kind=manifest.id_kind, metric=manifest.metric)
     how = How.checked(state, k, distance, rerank, candidates, recall, probes)
+    matrix = to_host(as_matrix(manifest.metric.queries(queries), type(hasher).__name__))
     chosen, lists = how.candidates, as_probes(probes, hasher)
     if how.recall is not None:
         if progress is not None:
             progress("choosing candidates", 0, 0)
-        calibration = Searcher(state, Calibrator()).chosen(how.learned_k, how.recall, how.distance)
+        searcher = Searcher(state, Calibrator())
+        if how.recall < 1 and searcher.compares_all(state, how.learned_k, how.recall, len(matrix)):
+            distances, numbers = searcher.nearest(matrix, how._replace(recall=1.0))
+            return manifest.metric.values(matrix, distances), shown_ids(state, numbers)
+        calibration = searcher.chosen(how.learned_k, how.recall, how.distance)
         chosen, lists = calibration.candidates, calibration.probes
     depth = min(as_candidates(chosen, how.k), state.n_live) if how.rerank else how.k
     files = [
@@ -96,7 +102,6 @@ def search_index(
         )
         for segment in segments
     ]  # fmt: skip
-    matrix = to_host(as_matrix(manifest.metric.queries(queries), type(hasher).__name__))
 
     def search(block: npt.NDArray[Any], probed: int | None) -> Neighbours:
         prepared: Any = DISTANCES[how.distance].queries(hasher, block) if probed is None else None

@@ -37,14 +37,16 @@ from autojacobin.search.kernels.euclidean import (
     write_bytes,
     write_measured,
 )
-from autojacobin.search.kernels.selection import select_smallest
+from autojacobin.search.kernels.selection import merge_topk, select_smallest
 
 __all__ = [
-    "Measure", "is_read_in_place", "measure_fetched", "measure_in_place", "nearest_candidates", "order_block", "rerank",
-    "squared_distances",
+    "Measure", "is_read_in_place", "measure_fetched", "measure_in_place", "nearest_candidates", "nearest_of_all",
+    "order_block", "rerank", "squared_distances",
 ]  # fmt: skip
 
 _NUMBERS_PER_BLOCK = 2**23
+_QUERIES_AT_ONCE = 32
+_PAIRS_PER_BLOCK = 2**17  # of a query and a vector
 
 _IN_PLACE = frozenset(np.dtype(name) for name in ("uint8", "float16", "float32", "float64"))
 _ESTIMATED = frozenset(np.dtype(name) for name in ("uint8", "float16", "float32"))
@@ -141,6 +143,28 @@ def nearest_candidates(
 
     run_tasks(order, [(start,) for start in range(0, len(queries), per_block)])
     return distances, nearest
+
+
+def nearest_of_all(
+    queries: npt.NDArray[Any], ids: npt.NDArray[np.int64], measure: Measure, k: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Distances and ids of the ``k`` nearest, where every query, which are floats, has all ``ids`` as candidates."""
+    squared, nearest = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
+    for start in range(0, len(queries), _QUERIES_AT_ONCE):
+        some = queries[start : start + _QUERIES_AT_ONCE]
+        per_block = max(k, _PAIRS_PER_BLOCK // len(some))
+
+        def compare(first: int, some: Any = some, per_block: int = per_block) -> tuple[Any, Any]:
+            block = np.repeat(ids[np.newaxis, first : first + per_block], len(some), axis=0)
+            wanted, measured = min(k, block.shape[1]), np.empty(block.shape)
+            measure(some, block, measured, wanted)
+            found = np.empty((len(some), wanted)), np.empty((len(some), wanted), dtype=np.int64)
+            select_smallest(measured, block, wanted, *found)
+            return found
+
+        parts = run_tasks(compare, [(first,) for first in range(0, len(ids), per_block)])
+        squared[start : start + len(some)], nearest[start : start + len(some)] = merge_topk(parts, k)
+    return np.sqrt(squared), nearest
 
 
 def order_block(

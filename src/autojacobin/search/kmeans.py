@@ -9,9 +9,9 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils import check_random_state
 
 from autojacobin.core.parallel import Progress, one_blas_thread, run_tasks
+from autojacobin.core.sampling import as_random_state
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.search.arguments import as_count
 from autojacobin.search.centres import Centres
@@ -71,7 +71,7 @@ def kmeans(
     wanted = as_count("n_lists", n_lists, len(vectors), "the number of vectors")
     iterations = as_count("n_iterations", n_iterations)
     size = _SAMPLE_PER_LIST * wanted if sample is None else as_count("sample", sample)
-    rng = check_random_state(random_state)
+    rng = as_random_state(random_state)
     if max(size, wanted) < len(vectors):
         vectors = vectors[np.sort(rng.choice(len(vectors), max(size, wanted), replace=False))]
     if vectors.dtype not in (np.uint8, np.float32):
