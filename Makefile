@@ -38,7 +38,7 @@ pytest: $(VENV)/.installed
 
 # What finds most mistakes soonest: codes, distances, models, the index, the service's requests, the command line.
 QUICK := tests/test_codes.py tests/search/test_distances.py tests/hashers/test_persistence.py \
-    tests/hashers/test_shallow_methods.py tests/index/test_bad_input.py tests/index/test_metrics.py \
+    tests/hashers/test_estimator.py tests/hashers/test_shallow_methods.py tests/index/test_bad_input.py tests/index/test_metrics.py \
     tests/index/test_own_codes.py tests/service/test_requests.py tests/cli/test_wrong_use.py
 quick: $(VENV)/.installed
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses auto $(QUICK)
