@@ -1,5 +1,8 @@
 """Work over points: BLAS gets its threads back, whoever held them to one, and tasks keep their order."""
 
+import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -34,6 +37,34 @@ def test_blas_is_held_to_one_thread_and_has_its_threads_back(monkeypatch):
             for _ in range(5):
                 list(pool.map(lambda _: list(map_points(work, X, 3)), range(8)))
         assert blas_threads() == before
+
+
+def test_a_blas_library_that_is_loaded_later_is_held_to_one_thread_too():
+    program = """
+from threadpoolctl import threadpool_info, threadpool_limits
+import numpy as np
+from autojacobin.core.parallel import one_blas_thread, scipy_linalg
+
+def threads():
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+before = threads()
+with one_blas_thread():
+    numpys = threads()
+    scipy_linalg().eigh(np.eye(3))
+    inside = threads()
+    with one_blas_thread():
+        pass
+    assert threads() == inside
+after = threads()
+with one_blas_thread():
+    assert set(threads()) == {1}
+assert threads() == after
+print(set(numpys) == set(inside) == {1}, set(after) == set(before))
+"""
+    environment = {**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, env=environment)
+    assert done.stdout.split() == ["True", "True"]
 
 
 def test_results_come_in_the_order_of_the_tasks(monkeypatch):

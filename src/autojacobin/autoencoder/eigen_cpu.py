@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from autojacobin.core.compilation import kernel, use_wide_registers
+from autojacobin.core.parallel import scipy_linalg
 
 __all__ = ["eigh", "lapack_routine", "leading_eigh", "leading_of_tridiagonal"]
 
@@ -88,9 +89,7 @@ def leading_eigh(matrices: Any, r: int) -> tuple[Any, Any]:
 @cache
 def lapack_routine(name: str) -> Callable[..., None] | None:
     """Return a single-precision LAPACK routine with 32-bit integers, or None if SciPy does not export one."""
-    from scipy.linalg import cython_lapack
-
-    capsule = cython_lapack.__pyx_capi__.get(name)
+    capsule = scipy_linalg().cython_lapack.__pyx_capi__.get(name)
     if capsule is None:
         return None
     api = ctypes.pythonapi

@@ -20,13 +20,13 @@ from threadpoolctl import ThreadpoolController
 
 from autojacobin.core.arrays import namespace
 
-__all__ = ["Progress", "map_points", "one_blas_thread", "run_tasks", "usable_cores"]
+__all__ = ["Progress", "map_points", "one_blas_thread", "run_tasks", "scipy_linalg", "usable_cores"]
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int], None]  # called as progress(stage, done, total)
 
 _blas_lock = threading.Lock()
-_blas_held = False
+_limits: list[Any] = []  # of BLAS libraries, while they are limited to one thread
 
 
 def map_points(work: Callable[[slice], T], array: Any, per_task: int) -> Iterator[T]:
@@ -97,17 +97,29 @@ def one_blas_thread() -> Iterator[None]:
     The number of threads belongs to the process. If several threads each set and restored it, they could restore each
     other's limit and leave BLAS on one thread. So only the first one sets it, and the same thread restores it.
     """
-    global _blas_held
     with _blas_lock:
-        first, _blas_held = not _blas_held, True
-        limit = _controller().limit(limits=1, user_api="blas") if first else None
+        first = not _limits
+        if first:
+            _limits.append(_controller().limit(limits=1, user_api="blas"))
     try:
         yield
     finally:
-        if limit is not None:
+        if first:
             with _blas_lock:
-                limit.restore_original_limits()
-                _blas_held = False
+                while _limits:
+                    _limits.pop().restore_original_limits()
+
+
+@cache
+def scipy_linalg() -> Any:
+    """Load SciPy's linear algebra. It has a BLAS library of its own, to which a limit that is set applies as well."""
+    import scipy.linalg
+
+    with _blas_lock:
+        _controller.cache_clear()  # which does not know this library
+        if _limits:
+            _limits.append(_controller().limit(limits=1, user_api="blas"))
+    return scipy.linalg
 
 
 @cache

@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # which loads its parts when they are used
 
 from autojacobin.core.linear_algebra import corners, mean_row, squared_distances
-from autojacobin.core.parallel import one_blas_thread
+from autojacobin.core.parallel import one_blas_thread, scipy_linalg
 from autojacobin.hashers.base import Hasher
 from autojacobin.hashers.parameters import Limit, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
@@ -151,18 +150,19 @@ def _learn_bits(K: Any, P: Any, Q: Any, n_bits: int, rng: np.random.RandomState)
     With K'K + γ I = L L' the generalised problem is an ordinary one in v = L'w, for L⁻¹ K' R K L⁻ᵀ. A bit b of the
     training points changes R by −bb', and so this matrix by −uu' with u = L⁻¹ K'b.
     """
+    linalg = scipy_linalg()
     Z = K.T @ K
     ridge = _RIDGE * np.trace(Z) / len(Z)
     L = np.linalg.cholesky(Z + ridge * np.eye(len(Z)))
-    whitened = scipy.linalg.solve_triangular(L, K.T, lower=True)  # L⁻¹ K'
+    whitened = linalg.solve_triangular(L, K.T, lower=True)  # L⁻¹ K'
     rest = n_bits * (whitened @ P) @ (whitened @ Q).T
     rest = (rest + rest.T) / 2
     V, changes = np.zeros((n_bits, len(Z))), np.zeros((n_bits, len(Z)))
     for bit in (*range(n_bits), *rng.permutation(n_bits)):
         rest += np.outer(changes[bit], changes[bit])  # zero in the first round
         last = len(Z) - 1
-        v = scipy.linalg.eigh(rest, subset_by_index=[last, last])[1][:, 0]
+        v = linalg.eigh(rest, subset_by_index=[last, last])[1][:, 0]
         V[bit] = v if v[np.abs(v).argmax()] > 0 else -v
         changes[bit] = whitened @ corners(V[bit] @ whitened)
         rest -= np.outer(changes[bit], changes[bit])
-    return scipy.linalg.solve_triangular(L, V.T, lower=True, trans="T").T
+    return linalg.solve_triangular(L, V.T, lower=True, trans="T").T
