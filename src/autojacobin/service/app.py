@@ -191,7 +191,7 @@ class Service:
         return _json({"status": "ready"})
 
     async def _with_candidates(self, operation: Operation, options: Options) -> Operation:
-        """Replace the recall of a search by the candidates that it needs.
+        """Replace the recall of a search by the candidates that it needs, unless that is 1.
 
         The default recall is limited to what the service allows; only a recall that the client gave is refused.
         """
@@ -213,7 +213,10 @@ class Service:
                 f"a recall of {recall:g} needs {number} candidates here, expected at most {limit}, the "
                 "limit of this service; ask for a lower recall or a smaller k"
             )
-        options = replace(options, candidates=number, probes=chosen.probes, recall=None)
+        if chosen.recall == 1 and number == chosen.candidates:  # all are compared, without a look at codes
+            options = replace(options, recall=1.0)
+        else:
+            options = replace(options, candidates=number, probes=chosen.probes, recall=None)
         return check_cost(replace(operation, options=options), self._limits)
 
     async def _run_filtered(self, operation: Operation) -> Result:

@@ -104,6 +104,8 @@ class Operation:
         k, candidates = self.options.k, self.options.candidates
         if not self.options.rerank:
             return self.n_vectors * k
+        if self.options.recall == 1 and not self.is_filtered:  # all are compared
+            return self.n_vectors * len(self.served.index)
         return self.n_vectors * (default_candidates(k) if candidates is None else candidates)
 
     def rows(self, index: Index) -> npt.NDArray[Any]:
