@@ -282,6 +282,16 @@ def test_the_first_queries_are_compared_with_all_vectors_until_learning_pays(X, 
     assert not learned(caplog)
 
 
+def test_the_choice_for_a_few_queries_is_all_vectors_until_something_was_learned(index):
+    few = index.calibrated(K, 0.5, n_queries=3)
+    assert (few.recall, few.candidates, few.n_queries) == (1.0, 3000, 0)
+    many = index.calibrated(K, 0.5)
+    assert many.candidates < 3000
+    assert index.calibrated(K, 0.5, n_queries=3) == many
+    with pytest.raises(DataError, match="n_queries must be an integer of at least 0, got -1"):
+        index.calibrated(K, n_queries=-1)
+
+
 def test_the_default_is_learned_once_for_many_k_and_says_so(index, caplog, monkeypatch):
     monkeypatch.setattr(calibration, "_PRODUCTS_BEFORE_LEARNING", 0)
     with caplog.at_level("INFO", logger="autojacobin.index"):

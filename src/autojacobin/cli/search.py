@@ -180,7 +180,7 @@ class SearchOptions:
         elif self.rerank and self.candidates is None and self.probes is None and not self._is_filtered:
             progress("choosing candidates", 0, 0)
             n_queries = None if self.measured else len(queries)
-            chosen = index._chosen(k, self.recall, self.distance, n_queries)
+            chosen = index.calibrated(k, self.recall, distance=self.distance, n_queries=n_queries)
             self.recall, self.candidates, self.probes = chosen.recall, chosen.candidates, chosen.probes
             # with a recall of 1, all vectors are compared without a look at codes
             how |= {"recall": 1} if chosen.recall == 1 else {"candidates": chosen.candidates, "probes": chosen.probes}

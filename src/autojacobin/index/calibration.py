@@ -223,11 +223,11 @@ class Calibrator:
             if self._changed > _CHANGED_SHARE * self._n:
                 self.forget()
 
-    def compares_all(self, k: int, products: int) -> bool:
-        """Return whether to compare queries with all vectors, and count the products of numbers that this takes.
+    def affords(self, k: int, products: int) -> bool:
+        """Return whether to compare queries with all vectors, which takes this number of products of numbers.
 
-        The first queries are answered sooner this way, and exactly. It ends when something was learned for ``k``, or
-        when more time would have been spent than a fraction of what learning takes.
+        The first queries are answered sooner than if the index learned first. The products are counted, and when they
+        would take a good part of the time of learning, it is time to learn. What was learned for ``k`` is used.
         """
         with self._lock:
             if k in self._samples or self._compared + products > _PRODUCTS_BEFORE_LEARNING:

@@ -610,7 +610,13 @@ class Index(StateHolder):
         return (distances, ids) if columns is None else (distances, ids, table)
 
     def calibrated(
-        self, k: SupportsIndex, recall: float | None = None, *, distance: str | None = None, queries: Any = None
+        self,
+        k: SupportsIndex,
+        recall: float | None = None,
+        *,
+        distance: str | None = None,
+        queries: Any = None,
+        n_queries: SupportsIndex | None = None,
     ) -> Calibration:
         """Choose how many candidates a search for ``k`` neighbours needs to find a wanted share of them.
 
@@ -630,6 +636,9 @@ class Index(StateHolder):
         queries : matrix of shape (n_queries, n_features), optional
             Queries of your own to learn from, now and in later searches with ``recall``: some hundreds, and none of
             them in the index. Give them if your queries are not like the stored vectors.
+        n_queries : int, optional
+            How many queries the choice is for; by default many. If they are few, the choice may be all vectors, as in
+            :meth:`search`.
 
         Returns
         -------
@@ -648,24 +657,15 @@ class Index(StateHolder):
         >>> chosen.at_least >= 0.9, 100 < chosen.candidates < 1000
         (True, True)
         """
-        return self._chosen(k, recall, distance, None, queries)
-
-    def _chosen(
-        self,
-        k: SupportsIndex,
-        recall: float | None,
-        distance: str | None,
-        n_queries: int | None,
-        learn_from: Any = None,
-    ) -> Calibration:
-        """Choose candidates for a number of queries, for which it may be all vectors; None stands for many queries."""
         state = self._open_state()
         wanted = as_k(k, state.n_live, "the index")
         distance = as_distance(distance, state.hasher.distances)
         check_vectors_kept(state)
         wanted, share = default_target(wanted, state.n_live) if recall is None else (wanted, as_recall(recall))
-        if learn_from is not None:
-            matrix = to_host(as_matrix(_checked_queries(state, learn_from), "an index", "queries"))
+        if n_queries is not None:
+            n_queries = as_count("n_queries", n_queries, least=0)
+        if queries is not None:
+            matrix = to_host(as_matrix(_checked_queries(state, queries), "an index", "queries"))
             as_floats(matrix, argument="queries")  # refuses what is not finite
             self._calibrator.ask_with(matrix, share)
         return Searcher(state, self._calibrator).chosen(wanted, share, distance, n_queries)

@@ -93,10 +93,10 @@ class Searcher:
         if not k:
             return _padded(np.empty((len(queries), 0)), np.empty((len(queries), 0), dtype=np.int64), how.k)
         lists = as_probes(probes, state.hasher)
-        compares_all = how.recall is not None and self.compares_all(view, how.learned_k, how.recall, len(queries))
-        if compares_all:
-            candidates, lists = view.n_live, self._all_lists()
-        elif how.recall is not None and view is state:
+        if how.recall is not None and self.compares_all(view, how.learned_k, how.recall, len(queries)):
+            distances, numbers = self._nearest_of_all(queries, view, how.distance, k)
+            return (distances, numbers) if k == how.k else _padded(distances, numbers, how.k)
+        if how.recall is not None and view is state:
             chosen = self.chosen(how.learned_k, how.recall, how.distance)
             candidates, lists = chosen.candidates, chosen.probes
         elif how.recall is not None or (view is not state and probes is None and lists is not None):
@@ -104,20 +104,26 @@ class Searcher:
         number = min(as_candidates(candidates, k), view.n_live) if how.rerank else k
         if isinstance(state.hasher, ListHasher) and lists is not None:
             asked = QueriesInLists.of(state.hasher, queries, how.distance)
-            if compares_all:
-                found = nearest_without_codes(asked.vectors, view.segments, k)
-            else:
-                found = search_lists(state.hasher, asked, view.segments, k, number if how.rerank else None, lists)
+            found = search_lists(state.hasher, asked, view.segments, k, number if how.rerank else None, lists)
         else:
             floats = as_floats(to_host(as_matrix(queries, "an index", "queries")), argument="queries")
             prepared = DISTANCES[how.distance].queries(state.hasher, queries)
-            if compares_all:
-                found = nearest_without_codes(floats, view.segments, k)
-            elif how.rerank:
+            if how.rerank:
                 found = nearest_vectors(floats, prepared, view.segments, number, k)
             else:
                 found = nearest(prepared, view.segments, number)
         return found if k == how.k else _padded(*found, how.k)
+
+    def _nearest_of_all(
+        self, queries: Any, view: State, distance: str, k: int
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Compare queries with all vectors. They are prepared as for codes, so that the same queries are refused."""
+        floats = as_floats(to_host(as_matrix(queries, "an index", "queries")), argument="queries")
+        if isinstance(self.state.hasher, ListHasher):
+            self.state.hasher.prepare(queries, distance)
+        else:
+            DISTANCES[distance].queries(self.state.hasher, queries)
+        return nearest_without_codes(floats, view.segments, k)
 
     def _chosen_for(self, view: State, how: How, lists: int | None) -> tuple[SupportsIndex | None, int | None]:
         """Candidates and probes for a search with a filter.
@@ -143,9 +149,9 @@ class Searcher:
         return as_probes("all", self.state.hasher) if isinstance(self.state.hasher, ListHasher) else None
 
     def compares_all(self, view: State, k: int, recall: float, n_queries: int) -> bool:
-        """Return whether queries are compared with all vectors of a view."""
+        """Return whether queries are to be compared with all vectors of a view, and count them as such."""
         products = n_queries * view.n_live * self.state.hasher.n_features_in_
-        return recall == 1 or self.calibrator.compares_all(k, products)
+        return recall == 1 or self.calibrator.affords(k, products)
 
     def chosen(self, k: int, recall: float, distance: str, n_queries: int | None = None) -> Calibration:
         """Candidates, and lists if the index has any, that a wanted recall needs.
