@@ -246,18 +246,51 @@ class TestNOKMeans:
 
     def test_a_step_that_would_make_twins_is_refused(self):
         X = np.random.default_rng(0).normal(size=(500, 4))
-        cut = _Hyperplanes(X, np.eye(4))
-        cut._replace(0, np.eye(4)[1], 0.0, X[:, 1])  # bit 0 is asked to become bit 1
-        assert np.array_equal(cut.directions, np.eye(4))
+        planes = _Hyperplanes(X, np.eye(4), np.eye(4))
+
+        def replace(direction):
+            signs = np.where(X @ direction >= 0, 1.0, -1.0)
+            moved = np.flatnonzero(signs != planes.signs[0])
+            return planes._replace(0, direction, 0.0, moved, 2 * signs[moved])
+
+        assert not replace(np.eye(4)[1])  # bit 0 would become bit 1
+        assert np.array_equal(planes.directions, np.eye(4))
         slanted = np.array([0.8, 0.6, 0, 0])
-        cut._replace(0, slanted, 0.0, X @ slanted)
-        assert np.array_equal(cut.directions[0], slanted)
+        assert replace(slanted)
+        assert np.array_equal(planes.directions[0], slanted)
 
     def test_a_step_into_a_flat_direction_is_refused(self):
         X = np.random.default_rng(0).normal(size=(500, 3)) * np.array([1, 1, 1e-3])
-        cut = _Hyperplanes(X, np.eye(3)[:2])
-        cut._replace(0, np.eye(3)[2], 0.0, X[:, 2])
-        assert np.array_equal(cut.directions, np.eye(3)[:2])
+        planes = _Hyperplanes(X, np.eye(3), np.eye(3)[:2])
+        for axis, n_better in ((1, 1), (2, 0)):
+            wanted = X[None, :, axis]
+            assert len(list(planes._better(slice(0, 1), wanted, wanted @ X / len(X)))) == n_better
+
+    def test_a_round_does_what_its_definition_says(self):
+        X = digits()[:500] - digits()[:500].mean(axis=0)
+        frame = np.linalg.svd(X, full_matrices=False)[2][:24]
+        planes = _Hyperplanes(X, frame, np.eye(24))
+        for _ in range(3):
+            middle, edges, error = planes.centres((X * X).sum())
+            B = planes.signs.T.copy()
+            assert error == pytest.approx(((X - middle - B @ edges) ** 2).sum() / len(X))
+            planes.improve(edges @ (X - middle).T, edges @ edges.T)
+            n_replaced = 0
+            for j in range(24):  # one hyperplane at a time, with all others as they are then
+                B[:, :j] = planes.signs.T[:, :j]
+                others = np.delete(np.arange(24), j)
+                wanted = (X - middle - B[:, others] @ edges[others]) @ edges[j]
+                coordinates = np.column_stack([X @ frame.T, np.ones(len(X))])
+                fit = coordinates @ np.linalg.lstsq(coordinates, wanted, rcond=None)[0]
+                signs = np.where(fit >= 0, 1.0, -1.0)
+                if not np.array_equal(planes.signs[j], B[:, j]):
+                    n_replaced += 1
+                    assert np.array_equal(planes.signs[j], signs)
+                    assert signs @ wanted > B[:, j] @ wanted
+            assert n_replaced > 0
+        assert np.array_equal(planes.products, planes.signs @ planes.signs.T)
+        assert np.array_equal(planes.sums, planes.signs.sum(axis=1))
+        assert np.allclose(planes.products_with_X, planes.signs @ X)
 
     def test_the_hyperplanes_are_not_orthogonal(self):
         W = NOKMeans(16, random_state=0).fit(digits()).weights_

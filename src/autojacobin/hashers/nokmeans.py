@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ __all__ = ["NOKMeans"]
 _LARGEST_SIMILARITY = 0.95
 # or if the variance along its normal is below this share of the mean variance over the initial frame.
 _LEAST_VARIANCE = 1e-2
+_MOST_FITTED_AT_ONCE = 16
 # Multiples of this, modulo one, are never close to each other.
 _GOLDEN = 0.6180339887498949
 
@@ -104,13 +106,13 @@ class NOKMeans(LinearHasher):
         unit = np.abs(X).max()  # keeps products of four coordinates near 1
         X /= unit
         frame = principal_frame(X, np.zeros_like(origin), min(self.n_bits, X.shape[1]))
-        planes = _Hyperplanes(X @ frame.T, _initial_directions(self.n_bits, len(frame), rng).astype(X.dtype))
+        planes = _Hyperplanes(X, frame, _initial_directions(self.n_bits, len(frame), rng).astype(X.dtype))
         energy = float(np.einsum("ij,ij->i", X, X).sum(dtype=np.float64))
-        middle, edges, error = _centres(X, planes.signs, energy)
+        middle, edges, error = planes.centres(energy)
         errors = [error]
         for _ in range(self.n_iter):
             planes.improve(edges @ X.T - (edges @ middle)[:, None], edges @ edges.T)
-            middle, edges, error = _centres(X, planes.signs, energy)
+            middle, edges, error = planes.centres(energy)
             errors.append(error)
         self.weights_ = planes.directions @ frame
         self.offsets_ = -planes.thresholds * unit - self.weights_ @ origin
@@ -126,64 +128,109 @@ class NOKMeans(LinearHasher):
 
 
 class _Hyperplanes:
-    """The hyperplanes, and on which side of them the points lie.
+    """The hyperplanes, and on which side of them the points ``X`` lie.
 
-    ``points`` are coordinates in the principal frame. They span the same functions as the distances to the hyperplanes,
-    so a least-squares fit is the same in both, and in the principal frame it needs no matrix inverse.
+    ``points`` are the coordinates of X in the principal frame. They span the same functions as the distances to the
+    hyperplanes, so a least-squares fit is the same in both, and in the principal frame it needs no matrix inverse.
+
+    When a hyperplane is replaced, few points move to its other side. So everything that depends on the signs is kept,
+    and is updated by these points alone: the products of the signs with each other, with 1, and with X.
     """
 
-    def __init__(self, points: Any, directions: Any) -> None:
-        self.points = points
-        self.directions = directions
-        self.thresholds = np.zeros(len(directions), dtype=points.dtype)
-        self.signs = corners(directions @ points.T)  # one row per hyperplane
+    def __init__(self, X: Any, frame: Any, directions: Any) -> None:
+        self.X, self.points, self.directions = X, X @ frame.T, directions
+        self.thresholds = np.zeros(len(directions), dtype=X.dtype)
+        self.signs = corners(directions @ self.points.T)  # one row per hyperplane
         self._separate_duplicates()
-        variances = points.var(axis=0)
+        self.products = (self.signs @ self.signs.T).astype(np.float64)
+        self.sums = self.signs.sum(axis=1, dtype=np.float64)
+        self.products_with_X = (self.signs @ X).astype(np.float64)
+        self.sum_of_X = X.sum(axis=0, dtype=np.float64)
+        variances = self.points.var(axis=0)
         self.least_variance = _LEAST_VARIANCE * float(variances.mean())
         # axes without variance are excluded from the fits
         self.inverse_variances = np.where(
-            variances > 1e-6 * variances.max(), 1 / np.maximum(variances, np.finfo(points.dtype).tiny), 0
+            variances > 1e-6 * variances.max(), 1 / np.maximum(variances, np.finfo(X.dtype).tiny), 0
         )
         self.variances = variances
 
     def _separate_duplicates(self) -> None:
         """Shift every hyperplane that nearly equals an earlier one, as some must in few dimensions."""
         for j in range(1, len(self.directions)):
-            if _similarity(self.signs[:j], self.signs[j]) > _LARGEST_SIMILARITY * len(self.points):
+            if np.abs(self.signs[:j] @ self.signs[j]).max() > _LARGEST_SIMILARITY * len(self.points):
                 distances = self.points @ self.directions[j]
                 share = 0.1 + 0.8 * ((0.5 + j * _GOLDEN) % 1)
                 self.thresholds[j] = np.quantile(distances, share)
                 self.signs[j] = corners(distances - self.thresholds[j])
+
+    def centres(self, energy: float) -> tuple[Any, Any, float]:
+        """Centre, edges and quantisation error E / n that fit the codes best; ``energy`` is Σ ‖x‖²."""
+        n, d, sums = len(self.X), len(self.signs), self.sums[:, None]
+        normal = np.block([[self.products, sums], [sums.T, np.full((1, 1), n)]])
+        products = np.concatenate([self.products_with_X, self.sum_of_X[None]])
+        solution = np.linalg.pinv(normal, rcond=1e-10, hermitian=True) @ products
+        solved = solution.astype(self.X.dtype)
+        return solved[d], solved[:d], (energy - float((products * solution).sum())) / n
 
     def improve(self, along_edges: Any, gram: Any) -> None:
         """Visit all hyperplanes, and replace each if that lowers the error.
 
         ``along_edges`` holds (x − m)·c_l for every edge and point, ``gram`` the inner products of the edges.
         """
-        for j in range(len(self.directions)):
-            wanted = along_edges[j] - gram[j] @ self.signs + self.signs[j] * gram[j, j]
-            mean = wanted.mean()
-            # the principal coordinates are uncorrelated and have mean zero, so the fit needs no matrix inverse
-            direction = (self.points.T @ (wanted - mean)) / len(wanted) * self.inverse_variances
-            length = float(np.sqrt(direction @ direction))
-            if length > 0:
-                self._replace(j, direction / length, -mean / length, wanted)
+        n, d = len(self.points), len(self.directions)
+        wanted = along_edges - gram @ self.signs
+        wanted += np.diagonal(gram)[:, None] * self.signs
+        covariances = wanted @ self.points / n
+        first, at_once = 0, 1
+        while first < d:  # several at once, by a matrix product; those after one that is replaced are fitted again
+            few = slice(first, min(first + at_once, d))
+            first, at_once = few.stop, min(4 * at_once, _MOST_FITTED_AT_ONCE)
+            for j, direction, threshold, signs in self._better(few, wanted[few], covariances[few]):
+                moved = np.flatnonzero(signs != self.signs[j])
+                change = 2 * signs[moved]
+                if self._replace(j, direction, threshold, moved, change):
+                    effects = gram[j + 1 :, j, None]
+                    wanted[j + 1 :, moved] -= effects * change
+                    covariances[j + 1 :] -= effects * (change @ self.points[moved] / n)
+                    first, at_once = j + 1, 1
+                    break
 
-    def _replace(self, j: int, direction: Any, threshold: Any, wanted: Any) -> None:
-        signs = corners(self.points @ direction - threshold)
-        if float(signs @ wanted) <= float(self.signs[j] @ wanted):
-            return
-        if float(self.variances @ (direction * direction)) < self.least_variance:
-            return
-        for rows, new, most in (
-            (self.directions, direction, _LARGEST_SIMILARITY),
-            (self.signs, signs, _LARGEST_SIMILARITY * len(signs)),
+    def _better(self, few: slice, wanted: Any, covariances: Any) -> Iterator[tuple[int, Any, Any, Any]]:
+        """Fitted hyperplanes that lower the error: their numbers, directions, thresholds and signs."""
+        # the principal coordinates are uncorrelated and have mean zero, so the fits need no matrix inverse
+        directions = covariances * self.inverse_variances
+        lengths = np.sqrt((directions * directions).sum(axis=1, keepdims=True))
+        lengths[lengths == 0] = np.inf
+        directions /= lengths
+        thresholds = -wanted.mean(axis=1, keepdims=True) / lengths
+        signs = corners(directions @ self.points.T - thresholds)
+        gains = np.einsum("ij,ij->i", signs - self.signs[few], wanted)
+        enough = directions * directions @ self.variances >= self.least_variance
+        for i in np.flatnonzero((gains > 0) & enough & np.isfinite(lengths[:, 0])):
+            yield few.start + i, directions[i], thresholds[i, 0], signs[i]
+
+    def _replace(self, j: int, direction: Any, threshold: Any, moved: Any, change: Any) -> bool:
+        """Replace hyperplane ``j`` unless the new one nearly equals another; False if so.
+
+        ``moved`` points change sides; their signs grow by ``change``.
+        """
+        n = len(self.points)
+        products = self.products[j] + self.signs[:, moved] @ change
+        products[j] = n
+        for new, old, most in (
+            (self.directions @ direction, self.directions @ self.directions[j], _LARGEST_SIMILARITY),
+            (products, self.products[j], _LARGEST_SIMILARITY * n),
         ):
-            similarity = _similarity(rows, new, apart_from=j)
+            similarity = _largest_but(j, new)
             # In one dimension all directions are equal. There, a step is rejected only if it makes things worse.
-            if similarity > most and similarity > _similarity(rows, rows[j], apart_from=j):
-                return
-        self.directions[j], self.thresholds[j], self.signs[j] = direction, threshold, signs
+            if similarity > most and similarity > _largest_but(j, old):
+                return False
+        self.directions[j], self.thresholds[j] = direction, threshold
+        self.signs[j, moved] += change
+        self.products[j] = self.products[:, j] = products
+        self.sums[j] += change.sum()
+        self.products_with_X[j] += change @ self.X[moved]
+        return True
 
 
 def _initial_directions(n_bits: int, rank: int, rng: np.random.RandomState) -> Any:
@@ -192,20 +239,8 @@ def _initial_directions(n_bits: int, rank: int, rng: np.random.RandomState) -> A
     return np.concatenate(frames)[:n_bits]
 
 
-def _centres(X: Any, signs: Any, energy: float) -> tuple[Any, Any, float]:
-    """Centre, edges and quantisation error E / n that fit the codes best; ``energy`` is Σ ‖x‖²."""
-    d, n = signs.shape
-    design = np.concatenate([signs, np.ones((1, n), dtype=signs.dtype)])
-    normal = (design @ design.T).astype(np.float64)
-    products = (design @ X).astype(np.float64)
-    solution = np.linalg.pinv(normal, rcond=1e-10, hermitian=True) @ products
-    solved = solution.astype(X.dtype)
-    return solved[d], solved[:d], (energy - float((products * solution).sum())) / n
-
-
-def _similarity(rows: Any, row: Any, apart_from: int | None = None) -> float:
-    """Largest absolute product of ``row`` with one of ``rows``, except row number ``apart_from``."""
-    products = np.abs(rows @ row)
-    if apart_from is not None:
-        products[apart_from] = 0
-    return float(products.max(initial=0.0))
+def _largest_but(j: int, similarities: Any) -> float:
+    """Largest absolute value, except that of number ``j``."""
+    others = np.abs(similarities)
+    others[j] = 0
+    return float(others.max())
