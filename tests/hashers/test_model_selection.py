@@ -6,10 +6,20 @@ import numpy as np
 import pytest
 
 from autojacobin.autoencoder import OutOfTimeError
-from autojacobin.evaluation import ground_truth
+from autojacobin.codes import Codes
+from autojacobin.evaluation import ground_truth, measure
 from autojacobin.hashers import model_selection
 from autojacobin.hashers.autobin import initial_network
-from autojacobin.hashers.model_selection import Options, Recipe, behind, held_out_score, select_recipe, split
+from autojacobin.hashers.model_selection import (
+    Options,
+    Recipe,
+    behind,
+    held_out_score,
+    m_recall_of_bits,
+    select_recipe,
+    split,
+)
+from autojacobin.search import hamming_topk
 from tests.hashers.methods import digits
 
 PUBLISHED = {"init": "random", "alpha": 0.1, "jacobian_weight": 1.0, "energy": 0.98}
@@ -267,3 +277,14 @@ def test_reduced_points_are_scored_by_their_neighbours_in_all_dimensions():
     reduced = held_out_score(queries[:, :3], base[:, :3], 3, 10, bits, (queries, base))(sides)
     assert np.array_equal(whole, reduced)
     assert not np.array_equal(whole, held_out_score(queries[:, :3], base[:, :3], 3, 10, bits)(sides))
+
+
+@pytest.mark.parametrize("depth", [1, 7, 50])
+def test_the_score_for_a_gpu_is_that_of_a_search(depth):
+    rng = np.random.default_rng(0)
+    query_bits, base_bits = rng.random((30, 9)) < 0.5, rng.random((200, 9)) < 0.5  # few bits, so that many are equal
+    truth = np.array([rng.choice(200, 6, replace=False) for _ in range(30)])
+    _, ids = hamming_topk(Codes.from_bits(query_bits), Codes.from_bits(base_bits), depth)
+    expected = measure(f"m-recall@{depth}", ids, truth, 6).values
+    assert expected.max() > 0
+    assert m_recall_of_bits(query_bits, base_bits, truth, depth) == pytest.approx(expected)
