@@ -282,6 +282,17 @@ def test_the_first_queries_are_compared_with_all_vectors_until_learning_pays(X, 
     assert not learned(caplog)
 
 
+def test_many_queries_at_once_are_compared_sooner_than_single_ones(X, index, monkeypatch, caplog):
+    monkeypatch.setattr(calibration, "_PRODUCTS_BEFORE_LEARNING", 0)
+    monkeypatch.setattr(calibration, "_PRODUCTS_OF_MANY", 100 * 3000 * 12)
+    queries = clusters(100, seed=1)
+    with caplog.at_level("INFO", logger="autojacobin.index"):
+        assert np.array_equal(index.search(queries, K)[1], exact_neighbours(X, queries, K))
+        assert not learned(caplog)
+        index.search(queries, K)
+    assert len(learned(caplog)) == 1
+
+
 def test_the_choice_for_a_few_queries_is_all_vectors_until_something_was_learned(index):
     few = index.calibrated(K, 0.5, n_queries=3)
     assert (few.recall, few.candidates, few.n_queries) == (1.0, 3000, 0)

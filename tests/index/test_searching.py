@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index, SphericalHashing
+from autojacobin.index import searching
 from autojacobin.search.distances import DISTANCES
 
 
@@ -79,3 +80,26 @@ def test_vectors_in_memory_begin_at_a_cache_line(n, dtype):
     assert np.array_equal(segment.vectors, np.concatenate(blocks))
     assert segment.vectors.ctypes.data % 64 == 0
     assert segment.vectors.flags.c_contiguous
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("n_queries", [3, 200])
+def test_all_vectors_are_compared_as_by_brute_force_in_any_blocks(dtype, n_queries, monkeypatch):
+    monkeypatch.setattr(searching, "_PRODUCTS_BY_NUMPY", 0)
+    monkeypatch.setattr(searching, "_NUMBERS_AT_ONCE", 6 * 40)  # many blocks, so that results are merged on the way
+    rng = np.random.default_rng(2)
+    base = rng.integers(0, 4, (1500, 6)).astype(dtype)  # many distances are equal
+    index, ids = Index(LSH(8, random_state=0).fit(base)), rng.permutation(9000)[:1500]
+    for part in range(3):  # three segments
+        rows = slice(500 * part, 500 * part + 500)
+        index.add(base[rows], ids[rows])
+    gone = rng.random(1500) < 0.3
+    index.remove(ids[gone])
+    queries = rng.integers(0, 4, (n_queries, 6)).astype(dtype)
+    assert (n_queries >= searching.MANY_QUERIES) == (n_queries == 200)
+    distances, found = index.search(queries, 7, recall=1)
+    left, left_ids = base[~gone].astype(float), ids[~gone]
+    gaps = np.sqrt(((queries[:, None].astype(float) - left) ** 2).sum(axis=2))
+    first = np.lexsort((np.broadcast_to(left_ids, gaps.shape), gaps), axis=1)[:, :7]
+    assert np.array_equal(found, left_ids[first])
+    assert np.array_equal(distances, np.take_along_axis(gaps, first, axis=1))

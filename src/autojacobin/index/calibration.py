@@ -25,15 +25,12 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.compilation import kernel
-from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.index.filters import EXACT_UP_TO
 from autojacobin.index.metrics import EUCLIDEAN, Metric
-from autojacobin.index.searching import fetch, measure_of
+from autojacobin.index.searching import MANY_QUERIES, fetch, nearest_by_products
 from autojacobin.index.segment import Segment
 from autojacobin.search.arguments import default_candidates
-from autojacobin.search.euclidean import nearest_candidates
-from autojacobin.search.truth import ground_truth
 
 __all__ = [
     "DEFAULT_RECALL", "NOT_FOUND", "Calibration", "Calibrator", "HeldOut", "as_recall", "default_target", "drawn",
@@ -46,9 +43,9 @@ NOT_FOUND = np.iinfo(np.int64).max
 _PRODUCTS = 2**33  # about a second of two cores
 _MOST_PRODUCTS = 2**37  # where fewer would leave less than one neighbour for each query
 _PRODUCTS_BEFORE_LEARNING = 2**29  # about a tenth of a second
+_PRODUCTS_OF_MANY = 2**34  # about a second, by matrix products
 _FEWEST_ROWS = 1_000
 _SMALLEST_DEFAULT_K = 10
-_ROWS_PER_BLOCK = 2**17
 _IDS_PER_BLOCK = 2**23
 
 _log = logging.getLogger("autojacobin.index")
@@ -116,12 +113,7 @@ def _true_neighbours(segments: Sequence[Segment], queries: npt.NDArray[Any], mos
     enough = max(_PRODUCTS // size, min(-(-n // k), _MOST_PRODUCTS // size))
     rows = min(n, max(_FEWEST_ROWS, enough))
     wanted = min(math.ceil(k * rows / n) + most - k, rows)
-    ids = drawn(segments, rows, seed=1)
-    near: list[Ids] = []
-    for start in range(0, rows, _ROWS_PER_BLOCK):
-        block = ids[start : start + _ROWS_PER_BLOCK]
-        near.append(block[ground_truth(fetch(segments, block), queries, min(wanted, len(block)))])
-    return nearest_candidates(as_floats(queries), np.concatenate(near, axis=1), measure_of(segments), wanted)[1]
+    return nearest_by_products(queries, segments, drawn(segments, rows, seed=1), wanted)[1]
 
 
 @kernel
@@ -223,14 +215,15 @@ class Calibrator:
             if self._changed > _CHANGED_SHARE * self._n:
                 self.forget()
 
-    def affords(self, k: int, products: int) -> bool:
+    def affords(self, k: int, n_queries: int, products: int) -> bool:
         """Return whether to compare queries with all vectors, which takes this number of products of numbers.
 
         The first queries are answered sooner than if the index learned first. The products are counted, and when they
         would take a good part of the time of learning, it is time to learn. What was learned for ``k`` is used.
         """
+        most = _PRODUCTS_BEFORE_LEARNING if n_queries < MANY_QUERIES else _PRODUCTS_OF_MANY
         with self._lock:
-            if k in self._samples or self._compared + products > _PRODUCTS_BEFORE_LEARNING:
+            if k in self._samples or self._compared + products > most:
                 return False
             self._compared += products
             return True

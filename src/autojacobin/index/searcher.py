@@ -151,7 +151,7 @@ class Searcher:
     def compares_all(self, view: State, k: int, recall: float, n_queries: int) -> bool:
         """Return whether queries are to be compared with all vectors of a view, and count them as such."""
         products = n_queries * view.n_live * self.state.hasher.n_features_in_
-        return recall == 1 or self.calibrator.affords(k, products)
+        return recall == 1 or self.calibrator.affords(k, n_queries, products)
 
     def chosen(self, k: int, recall: float, distance: str, n_queries: int | None = None) -> Calibration:
         """Candidates, and lists if the index has any, that a wanted recall needs.
