@@ -92,3 +92,46 @@ def test_tasks_that_share_out_their_own_work_do_not_wait_for_one_another(monkeyp
     caller.join(timeout=60)
     assert answer == [[[10, 11, 12], [20, 21, 22]]]
     pool.shutdown()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_has_a_lock_and_threads_of_its_own():
+    program = """
+import os, threading, time
+import numpy as np
+from threadpoolctl import threadpool_info
+from autojacobin.core import parallel
+
+def threads():
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+np.eye(3) @ np.eye(3)
+before, held, done = threads(), threading.Event(), threading.Event()
+
+def hold():
+    with parallel.one_blas_thread(), parallel._blas_lock:  # at the moment of the fork, another thread has both
+        held.set()
+        done.wait()
+
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    with parallel.one_blas_thread():
+        pass
+    os._exit(0 if threads() == before else 3)
+for _ in range(600):
+    ended, status = os.waitpid(child, os.WNOHANG)
+    if ended:
+        break
+    time.sleep(0.1)
+else:
+    os.kill(child, 9)
+    status = 1
+done.set()
+print("status", status)
+"""
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, encoding="utf-8", check=False
+    )
+    assert result.stdout == "status 0\n", result.stderr

@@ -64,8 +64,9 @@ def test_train_from_a_sample_of_several_files(done, digits, folder):
     np.save("part-1.npy", digits.base[300:])
     facts = json.loads(done("train", "part-*.npy", "m.safetensors", "-m", "lsh", "--sample", 100, "--json").out)
     assert (facts["vectors"], facts["features"], facts["method"], facts["bits"]) == (100, 64, "lsh", 64)
-    done("train", "part-0.npy", "part-1.npy", "all.safetensors", "-m", "lsh", "--sample", 600)
-    assert np.allclose(autojacobin.load("all.safetensors").mean_, digits.base.mean(axis=0), atol=1e-4)
+    for number, options in enumerate((["--sample", 10**6], ["--all"], [])):  # each of which takes all rows
+        done("train", "part-0.npy", "part-1.npy", f"{number}.safetensors", "-m", "lsh", *options)
+        assert np.allclose(autojacobin.load(f"{number}.safetensors").mean_, digits.base.mean(axis=0), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["codes.npz", "codes.npy", "codes.parquet", "codes.csv", "codes.jsonl"])

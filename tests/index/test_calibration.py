@@ -163,10 +163,11 @@ def test_what_was_learned_is_kept_until_a_tenth_has_changed(index, tmp_path, mon
         one.refresh()
         one.calibrated(K, 0.9)
         assert len(learned) == 4
-        other.remove(other.ids[:5])
-        one.refresh()  # how much another process changed is not known
-        one.calibrated(K, 0.9)
-        assert len(learned) == 5
+        for removed, times in ((5, 4), (400, 5)):
+            other.remove(other.ids[:removed])
+            one.refresh()
+            one.calibrated(K, 0.9)
+            assert len(learned) == times
 
 
 def test_a_small_index_ranks_all_it_has(X):
@@ -262,7 +263,7 @@ def test_a_small_index_compares_all_vectors_by_default_and_learns_nothing(X, cap
 @pytest.mark.parametrize("lists", [None, 8])
 @pytest.mark.parametrize("options", [{}, {"recall": 0.5}, {"where": "row < 2500"}])
 def test_the_first_queries_are_compared_with_all_vectors_until_learning_pays(X, lists, options, monkeypatch, caplog):
-    monkeypatch.setattr(calibration, "_PRODUCTS_BEFORE_LEARNING", 50 * 3000 * 12)
+    monkeypatch.setattr(calibration, "_PRODUCTS_BEFORE_LEARNING", 8 * 50 * 3000 * 12)  # NumPy counts eightfold
     hasher = LSH(12, random_state=0)
     index = Index((PartitionedHasher(hasher, n_lists=lists) if lists else hasher).fit(X))
     index.add(X, payload={"row": np.arange(3000)})
@@ -284,7 +285,7 @@ def test_the_first_queries_are_compared_with_all_vectors_until_learning_pays(X, 
 
 def test_many_queries_at_once_are_compared_sooner_than_single_ones(X, index, monkeypatch, caplog):
     monkeypatch.setattr(calibration, "_PRODUCTS_BEFORE_LEARNING", 0)
-    monkeypatch.setattr(calibration, "_PRODUCTS_OF_MANY", 100 * 3000 * 12)
+    monkeypatch.setattr(calibration, "_PRODUCTS_OF_MANY", 8 * 100 * 3000 * 12)
     queries = clusters(100, seed=1)
     with caplog.at_level("INFO", logger="autojacobin.index"):
         assert np.array_equal(index.search(queries, K)[1], exact_neighbours(X, queries, K))
@@ -337,3 +338,42 @@ def test_with_probes_the_candidates_are_ten_times_k(X):
     assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))
     ids = index.search(clusters(300, seed=1), K)[1]
     assert recall_of(ids, exact_neighbours(X, clusters(300, seed=1), K)) >= 0.93
+
+
+def test_single_changes_do_not_keep_an_index_from_learning(X, index, monkeypatch, caplog):
+    monkeypatch.setattr(calibration, "_PRODUCTS_BEFORE_LEARNING", 3 * 8 * 3000 * 12)
+    with caplog.at_level("INFO", logger="autojacobin.index"):
+        for row in range(9):
+            index.add(X[row : row + 1])
+            index.search(X[:1], K)
+    assert len(learned(caplog)) == 1
+
+
+def test_what_another_process_changes_counts_as_what_this_one_does(X, tmp_path, caplog):
+    index = Index(LSH(24, random_state=0).fit(X))
+    index.add(X)
+    index.save(tmp_path / "index")
+    with caplog.at_level("INFO", logger="autojacobin.index"):
+        reader = Index.open(tmp_path / "index")
+        for n, times in ((5, 1), (600, 2)):
+            reader.calibrated(K, 0.9)
+            with Index.open(tmp_path / "index") as writer:
+                writer.add(clusters(n, seed=n))
+            reader.refresh()
+            reader.calibrated(K, 0.9)
+            assert len(learned(caplog)) == times
+    reader.close()
+
+
+def test_after_some_were_removed_another_recall_is_learned_from_what_is_left(index):
+    index.calibrated(K, 0.5)
+    index.remove(np.arange(0, 3000, 20))
+    fresh = Index(index.hasher)
+    fresh.add(index.vectors(index.ids), index.ids)
+    for options in ({"recall": 0.97}, {"recall": 0.9, "distance": "hamming"}):
+        assert index.calibrated(K, **options) == fresh.calibrated(K, **options)
+        assert index.calibrated(K, **options).candidates < 1500
+
+
+def test_an_exact_search_needs_no_queries_to_learn_from(index, X):
+    assert index.calibrated(K, 1, queries=X[:2]).candidates == len(index)

@@ -124,16 +124,6 @@ def test_a_condition_is_a_filter_as_text_and_as_an_expression(number):
         assert is_the_same(both, brute_force(model, {id for id in some.tolist() if holds(id)}, QUERIES, K))
 
 
-def test_vectors_without_a_payload_meet_no_condition():
-    index = Index(small_hasher())
-    index.add(vectors(5), payload={"n": [1, None, 3, 4, 5]})
-    index.add(vectors(5, 1))
-    _, ids = index.search(QUERIES, 8, where="n > 0 or n is null")
-    assert set(ids[0]) == {0, 1, 2, 3, 4, -1}
-    _, ids = index.search(QUERIES, 8, where="n > 0")
-    assert set(ids[0]) == {0, 2, 3, 4, -1}
-
-
 @pytest.mark.parametrize("make", [str, lambda number: uuid.UUID(int=number)])
 def test_names_are_filters_too(make):
     index = Index(small_hasher())
@@ -308,3 +298,45 @@ def test_threads_search_with_filters_while_another_changes_the_index(tmp_path):
         in_threads(search(where="n % 2 == 0"), search(among=evens), change)
         assert len(index) == 60
         index.verify()
+
+
+def test_vectors_without_a_payload_have_nulls_before_and_after_compaction():
+    X = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
+    index = Index(LSH(8, random_state=0).fit(X))
+    index.add(X[:2], payload={"x": [1, 2]})
+    index.add(X[2:4])
+    for _ in range(2):
+        for where, expected in (("x is null", [2, 3]), ("1 = 1", [0, 1, 2, 3]), ("x > 1", [1])):
+            found = index.search(X[:1], 4, where=where)[1]
+            assert sorted(found[found >= 0].tolist()) == expected
+        index.compact()
+
+
+def test_nan_is_null_however_it_comes():
+    pandas = pytest.importorskip("pandas")
+    arrow = pytest.importorskip("pyarrow")
+    X = np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32)
+    price = [5.0, np.nan] * 3
+    for payload in (
+        {"price": price},
+        {"price": np.array(price, dtype=np.float32)},
+        [{"price": value} for value in price],
+        pandas.DataFrame({"price": price}),
+        arrow.table({"price": arrow.array(price)}),
+    ):
+        index = Index(LSH(8, random_state=0).fit(X))
+        index.add(X, payload=payload)
+        for where in ("price > 3", arrow.compute.field("price") > 3):
+            found = index.search(X[:1], 6, where=where)[1]
+            assert sorted(found[found >= 0].tolist()) == [0, 2, 4]
+        assert index.get([1]).column("price").to_pylist() == [None]
+
+
+def test_a_condition_must_be_true_or_false():
+    X = np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32)
+    index = Index(LSH(8, random_state=0).fit(X))
+    index.add(X, payload={"floors": np.arange(6), "city": list("abcabc")})
+    with pytest.raises(DataError, match=r"where='floors \+ 1' must be a condition, .* got a value of type"):
+        index.search(X[:1], 2, where="floors + 1")
+    with pytest.raises(DataError, match="and text is put into single quotes"):
+        index.search(X[:1], 2, where='city = "a"')

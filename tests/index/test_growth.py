@@ -386,3 +386,30 @@ def test_the_command_line_builds_an_index_by_cosine_and_a_cluster_searches_its_l
     with np.load(tmp_path / "found.npz") as found:
         assert np.array_equal(found["ids"], expected)
         assert np.allclose(found["distances"], np.take_along_axis(queries @ base.T, expected, axis=1), atol=1e-5)
+
+
+def test_a_stream_that_was_added_is_not_refused_because_no_lists_can_be_made(tmp_path, monkeypatch, caplog):
+    X = np.random.default_rng(0).normal(size=(3000, 8)).astype(np.float32)
+    with Index.create(tmp_path / "index", ITQ(8, random_state=0).fit(X), partitions=20) as index:
+
+        def fail(*_, **__):
+            raise StorageError("the disk is full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("autojacobin.index.index.grown_hasher", fail)
+            index.add(iter([X[:2000]]))
+        assert "no lists could be made of them yet: the disk is full" in caplog.text
+        assert len(index) == 2000
+        index.add(iter([X[2000:]]))
+        assert index.info()["lists"] == 20
+        assert len(index) == 3000
+
+
+@pytest.mark.parametrize("wrong", [{"ids": [1, 2]}, {"ids": list("ab")}, {"payload": {"other": np.zeros(3000)}}])
+def test_vectors_that_are_refused_make_no_lists(wrong):
+    X = np.random.default_rng(0).normal(size=(3000, 8)).astype(np.float32)
+    index = Index(ITQ(8, random_state=0).fit(X), partitions=20)
+    index.add(X[:3], payload={"row": np.arange(3)})
+    with pytest.raises(DataError):
+        index.add(X, **wrong)
+    assert index.info()["lists"] is None

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, LSH, Codes, DataError
+from autojacobin.errors import DataTypeError, StorageError
 from autojacobin.index import changes as changes_module
 from autojacobin.index import segment_writer
 from autojacobin.index.array_files import FORMAT_VERSION
@@ -324,3 +325,32 @@ def test_a_notebook_shows_the_figures_and_escapes_names(hasher, tmp_path):
         assert "<th>vectors</th><td>1,234</td>" in html
         assert "&lt;b&gt;" in html
     assert "closed" in index._repr_html_()
+
+
+def test_the_largest_id_does_not_end_what_can_be_added():
+    X = np.random.default_rng(0).normal(size=(9, 8)).astype(np.float32)
+    index = Index(LSH(8, random_state=0).fit(X))
+    index.add(X[:1], ids=[2**63 - 1])
+    index.add(X[1:3], ids=[5, 6])
+    assert index.ids.tolist() == [5, 6, 2**63 - 1]
+    with pytest.raises(DataError, match="there are no ids after 9223372036854775807"):
+        index.add(X[3:])
+
+
+def test_an_index_from_vectors_is_whole_or_nothing(tmp_path):
+    X = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
+    for wrong in ({"ids": ["a"]}, {"payload": {"x": [1]}}):
+        with pytest.raises(DataError):
+            Index.from_vectors(X, LSH(8, random_state=0), path=tmp_path / "index", **wrong)
+        assert list(tmp_path.iterdir()) == []
+    with Index.from_vectors(X, LSH(8, random_state=0), path=tmp_path / "index") as index:
+        index.add(X[:2])
+        assert len(index) == 302
+    with pytest.raises(StorageError, match="holds an index already; open it with Index.open, or give another path"):
+        Index.from_vectors(X, LSH(8), path=tmp_path / "index")
+    for wrong in ("itq", LSH):
+        with pytest.raises(DataTypeError, match=r"hasher must be a hasher, got .*; pass one such as ITQ\(64\)"):
+            Index.from_vectors(X, wrong)
+    labelled = Index.from_vectors(X, LSH(8, random_state=0), payload={"x": np.arange(300)})
+    with pytest.raises(DataTypeError, match=r"columns must be a list of names, got 'x'; pass \['x'\]"):
+        labelled.get([1], columns="x")

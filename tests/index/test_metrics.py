@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import ITQ, BinaryAutoencoder, DataError, Index, Metric
+from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index, Metric
 
 N_FEATURES = 12
 
@@ -128,3 +128,12 @@ def test_codes_alone_are_compared_by_their_own_distance():
     index = Index.from_vectors(points(100), ITQ(8, random_state=0), metric="cosine", keep_vectors=False)
     distances, _ = index.search(points(3, 1), 5, distance="hamming")
     assert distances.dtype.kind in "iu"
+
+
+def test_the_cosine_of_very_long_and_very_short_vectors_is_that_of_their_directions():
+    X = np.random.default_rng(0).normal(size=(50, 8))
+    expected = Index.from_vectors(X, LSH(8, random_state=0), metric="cosine").search(X[:5], 3)
+    for factor in (1e200, 1e-200):
+        found = Index.from_vectors(factor * X, LSH(8, random_state=0), metric="cosine").search(factor * X[:5], 3)
+        assert np.array_equal(found[1], expected[1])
+        assert np.allclose(found[0], expected[0])

@@ -85,7 +85,7 @@ def test_vectors_in_memory_begin_at_a_cache_line(n, dtype):
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("n_queries", [3, 200])
 def test_all_vectors_are_compared_as_by_brute_force_in_any_blocks(dtype, n_queries, monkeypatch):
-    monkeypatch.setattr(searching, "_PRODUCTS_BY_NUMPY", 0)
+    monkeypatch.setattr(searching, "PRODUCTS_BY_NUMPY", 0)
     monkeypatch.setattr(searching, "_NUMBERS_AT_ONCE", 6 * 40)  # many blocks, so that results are merged on the way
     rng = np.random.default_rng(2)
     base = rng.integers(0, 4, (1500, 6)).astype(dtype)  # many distances are equal

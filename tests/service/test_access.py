@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from autojacobin.cli import app
 from autojacobin.errors import DataError, StorageError
+from autojacobin.index import Index
 from autojacobin.service import Access, Client, ServiceError, serving
 from autojacobin.service.access import is_loopback, read_token
 
@@ -141,3 +142,20 @@ def test_the_page_comes_with_the_service(service):
     assert headers["Content-Type"].startswith("text/html")
     assert b"<html" in body
     assert json.loads(service.ask("GET", "/healthz")[2]) == {"status": "ok"}
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/points/vectors%0A", "/v1/search%0A", "/v1/points/vectors%0D", "/v1/points%00/vectors"]
+)
+def test_a_control_character_at_the_end_of_a_path_opens_no_door(path, tmp_path, points, index):
+    index.save(tmp_path / "points")
+    with serving({"points": tmp_path / "points"}) as address:
+        body = json.dumps({"vectors": points[:1].tolist(), "ids": [777_777]}).encode()
+        request = urllib.request.Request(address + path, body, {"Content-Type": "application/json"}, method="POST")
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(request, timeout=30)
+        with caught.value as error:
+            assert error.code == 404
+            assert json.load(error)["type"].endswith("not-found")
+    with Index.open(tmp_path / "points") as unchanged:
+        assert len(unchanged) == len(index)

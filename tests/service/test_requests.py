@@ -59,7 +59,7 @@ def refused(answer, status, words):
         ({"vectors": 5}, 400, "vectors must be a list of 1 to 64 vectors, got 5"),
         ({"vectors": [[0.0] * 8] * 65}, 400, "got a list of 65"),
         ({"vectors": [[0.0] * 8] * 60, "candidates": 500}, 400, "may be 20000, got 30000"),
-        ({"recall": 1}, 400, "recall must be a number above 0 and below 1, got 1"),
+        ({"recall": 1.5}, 400, "recall must be a number above 0 and at most 1, got 1.5"),
         ({"recall": 0.9995}, 400, "recall must be a number above 0 and at most 0.999"),
         ({"recall": 0.9, "candidates": 20}, 400, "recall chooses the candidates"),
         ({"recall": 0.9, "index": "bare", "vectors": [[0.0] * 5]}, 400, "keeps no vectors"),

@@ -31,10 +31,11 @@ Ids = npt.NDArray[np.int64] | list[Any]
 def as_ids(words: Sequence[str], kind: str | None) -> Ids:
     """Give ids, as they are typed, in the kind that an index has.
 
-    Of a new index, whose kind is None, they are integers if all of them are whole numbers, and names otherwise.
+    Of a new index, whose kind is None, they are integers if all of them are whole numbers as they are usually written,
+    and names otherwise, such as 007.
     """
     if kind is None:
-        kind = "integer" if all(word.isascii() and word.isdigit() for word in words) else "string"
+        kind = "integer" if all(_is_usual_number(word) for word in words) else "string"
     if kind == "string":
         return list(words)
     read, expected = (uuid.UUID, "UUIDs") if kind == "uuid" else (_whole_number, "whole numbers from 0 to 2^63 - 1")
@@ -45,6 +46,10 @@ def as_ids(words: Sequence[str], kind: str | None) -> Ids:
         except ValueError:
             raise DataError(f"the ids of this index are {expected}, got {word!r:.60}; give ids of this kind") from None
     return found if kind == "uuid" else np.array(found, dtype=np.int64)
+
+
+def _is_usual_number(word: str) -> bool:
+    return word.isascii() and word.isdigit() and (word == "0" or word[0] != "0")
 
 
 def _whole_number(word: str) -> int:
@@ -59,7 +64,10 @@ def read_ids(path: str, kind: str | None = None) -> Ids:
     shown = redacted_address(path)
     try:
         words = _words(path, kind)
-        return as_ids(words, kind) if isinstance(words, list) else words
+        if not isinstance(words, list):
+            return words
+        has_types = split_part(path)[0].lower().endswith((".npy", *_PARQUET))  # there, text stays text
+        return as_ids(words, "string" if kind is None and has_types else kind)
     except DataError:
         raise
     except OSError as error:
@@ -82,10 +90,17 @@ def _words(path: str, kind: str | None) -> list[str] | npt.NDArray[np.int64]:
             )
         found = found.reshape(-1)
     else:
-        text = sys.stdin.read() if path == STREAM else Path(path).read_text(encoding="utf-8")
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        text = sys.stdin.read() if path == STREAM else Path(path).read_text(encoding="utf-8-sig")
         words = text.split()  # several whole numbers may be on a line
-        return words if kind != "string" and all(word.isdigit() for word in words) else lines
+        if kind != "string" and all(_is_usual_number(word) for word in words):
+            return words
+        lines = [line.strip() for line in text.rstrip().split("\n")] if words else []
+        if "" in lines:
+            raise DataError(
+                f"the ids in {redacted_address(path)} have an empty line, number {lines.index('') + 1}, expected an id "
+                "on each; remove the line, or fill it in"
+            )
+        return lines
     if found.dtype.kind in "iu" and kind in (None, "integer"):
         return found
     return [str(uuid.UUID(bytes=id) if kind == "uuid" and isinstance(id, bytes) else id) for id in found.tolist()]
@@ -138,6 +153,8 @@ def read_payload(path: Path, n: int) -> Any:
         raise FormatError(
             f"the payload {path} cannot be read: {reason}; give a file of the format that its ending names"
         ) from None
+    # pandas writes its row numbers as a column of this name, or of none
+    table = table.drop_columns([name for name in table.column_names if name == "" or name.startswith("__index_level_")])
     if table.num_rows != n:
         raise DataError(f"the payload in {path} must have one row for each of the {n} vectors, got {table.num_rows}")
     return table

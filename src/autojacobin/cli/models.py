@@ -60,7 +60,8 @@ def train(
         typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the method; may be given several times."),
     ] = None,
     sample: Annotated[
-        int | None, typer.Option("--sample", min=1, help="Learn from this many rows, drawn evenly from all files.")
+        int | None,
+        typer.Option("--sample", min=1, help="Learn from at most this many rows, drawn from all files."),
     ] = None,
     metric: options.MetricOption = options.Metric.EUCLIDEAN,
     all_rows: Annotated[
@@ -90,18 +91,16 @@ def train(
     method = _method(method).command
     hasher = make_hasher(method, bits, [*from_file, *(parameters or [])], seed, device.value)
     check_output(model, "MODEL", overwrite, inputs=vectors, endings=(".safetensors",))
-    if sample is None and len(vectors) > 1:
-        raise typer.BadParameter(f"got {len(vectors)} files to draw from; give --sample N", param_hint="'VECTORS'")
     if sample is not None and all_rows:
         raise typer.BadParameter("it takes all rows, and --sample some of them; leave out either", param_hint="'--all'")
     rows = None if all_rows or sample is not None else hasher.default_training_points()
     with progress_bar(quiet=quiet or as_json) as progress:
         start = time.perf_counter()
-        if sample is None:
+        if sample is None and len(vectors) == 1:
             with opened(vectors[0], format) as matrix:
                 shape = _fit(hasher, matrix, metric, method, rows, progress)
         else:
-            drawn = _sample(vectors, sample, seed, format, progress)
+            drawn = _sample(vectors, sample or rows, seed, format, progress)
             shape = _fit(hasher, drawn, metric, method, rows, progress)
         seconds = time.perf_counter() - start
         hasher.save(model, overwrite=overwrite)
@@ -255,7 +254,9 @@ def _chosen(hasher: Any) -> dict[str, Any]:
     return {name: value for name, value in hasher.chosen_.items() if value == value}  # without NaN: not used
 
 
-def _sample(names: list[str], sample: int, seed: int, format: str | None, progress: Progress) -> Any:
+def _sample(names: list[str], most: int | None, seed: int, format: str | None, progress: Progress) -> Any:
+    """Draw ``most`` rows of some files, or all if there are fewer or it is None."""
+    from autojacobin.jobs.inputs import survey
     from autojacobin.jobs.sampling import draw_sample
 
     if format is not None or any(name == STREAM or split_part(name)[1] is not None for name in names):
@@ -263,4 +264,5 @@ def _sample(names: list[str], sample: int, seed: int, format: str | None, progre
             "rows are drawn from whole files whose names show their format; leave out -, ::PART and --format",
             param_hint="'--sample'",
         )
-    return draw_sample(names, sample, random_state=seed, progress=progress)
+    n = survey(names).rows
+    return draw_sample(names, n if most is None else min(most, n), random_state=seed, progress=progress)

@@ -101,6 +101,8 @@ def search(
     ):
         if among is not None:
             how.among = read_ids(among, opened_index.info()["ids"])
+        if getattr(context.get_parameter_source("k"), "name", "") == "DEFAULT":
+            k = min(k, max(1, len(opened_index)))
         start = time.perf_counter()
         distances, ids, payload = how.run(opened_index, asked, k, progress)
         seconds = time.perf_counter() - start

@@ -83,8 +83,17 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(usable_cores(), thread_name_prefix="autojacobin")
 
 
+def _renew_after_fork() -> None:
+    """Forget threads, which do not survive a fork, and a lock and a limit that another of them may have held."""
+    global _blas_lock
+    _blas_lock = threading.Lock()
+    _pool.cache_clear()
+    while _limits:
+        _limits.pop().restore_original_limits()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
+    os.register_at_fork(after_in_child=_renew_after_fork)
 
 
 @contextmanager

@@ -94,10 +94,20 @@ def _converted(array: Any) -> Any:
 
 def _as_numpy(X: Any, name: str, argument: str) -> Any:
     advice = f"{name} takes a matrix of numbers with one vector per row"
+    if isinstance(X, np.ma.MaskedArray) and np.any(X.mask):
+        raise DataTypeError(
+            f"the argument {argument} is an array with {int(np.sum(X.mask))} masked values, which have no number; "
+            f"pass {argument}.filled(value), or leave out these rows"
+        )
     try:
         array = np.asarray(X)
     except (ValueError, TypeError) as error:
         raise DataTypeError(f"the argument {argument} cannot be read as an array: {error}; {advice}") from error
+    if array.dtype.kind == "O" and array.ndim == 1 and len(array) and np.ndim(array[0]) == 1:
+        raise DataTypeError(
+            f"the argument {argument} is a column of {len(array)} arrays, where a matrix is expected; "
+            f"pass np.stack({argument})"
+        )
     if array.dtype.kind == "O" and array.ndim:
         try:
             array = array.astype(np.float64)

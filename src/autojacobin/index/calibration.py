@@ -28,7 +28,7 @@ from autojacobin.core.compilation import kernel
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.index.filters import EXACT_UP_TO
 from autojacobin.index.metrics import EUCLIDEAN, Metric
-from autojacobin.index.searching import MANY_QUERIES, fetch, nearest_by_products
+from autojacobin.index.searching import MANY_QUERIES, PRODUCTS_BY_NUMPY, fetch, nearest_by_products
 from autojacobin.index.segment import Segment
 from autojacobin.search.arguments import default_candidates
 
@@ -44,6 +44,7 @@ _PRODUCTS = 2**33  # about a second of two cores
 _MOST_PRODUCTS = 2**37  # where fewer would leave less than one neighbour for each query
 _PRODUCTS_BEFORE_LEARNING = 2**29  # about a tenth of a second
 _PRODUCTS_OF_MANY = 2**34  # about a second, by matrix products
+_TIMES_BY_NUMPY = 8  # as long as a compiled kernel takes
 _FEWEST_ROWS = 1_000
 _SMALLEST_DEFAULT_K = 10
 _IDS_PER_BLOCK = 2**23
@@ -212,7 +213,7 @@ class Calibrator:
         """Record that this number of vectors was added or removed."""
         with self._lock:
             self._changed += changed
-            if self._changed > _CHANGED_SHARE * self._n:
+            if self._samples and self._changed > _CHANGED_SHARE * self._n:
                 self.forget()
 
     def affords(self, k: int, n_queries: int, products: int) -> bool:
@@ -222,6 +223,8 @@ class Calibrator:
         would take a good part of the time of learning, it is time to learn. What was learned for ``k`` is used.
         """
         most = _PRODUCTS_BEFORE_LEARNING if n_queries < MANY_QUERIES else _PRODUCTS_OF_MANY
+        if products <= PRODUCTS_BY_NUMPY:
+            products *= _TIMES_BY_NUMPY
         with self._lock:
             if k in self._samples or self._compared + products > most:
                 return False
@@ -272,8 +275,7 @@ class Calibrator:
         nearest: Nearest,
         metric: Metric,
     ) -> Calibration | None:
-        sample = self._sample(segments, n, k, recall, metric)
-        ranks, candidates = self._ranks_for(sample, n, k, recall, (distance, probes), nearest, deepest)
+        ranks, candidates = self._ranks_for(segments, n, k, recall, (distance, probes), nearest, deepest, metric)
         if candidates is None:
             return None
         candidates = max(k, candidates)
@@ -284,19 +286,23 @@ class Calibrator:
 
     def _ranks_for(
         self,
-        sample: HeldOut,
+        segments: Sequence[Segment],
         n: int,
         k: int,
         recall: float,
         how: tuple[str, int | None],
         nearest: Nearest,
         deepest: int | None,
+        metric: Metric,
     ) -> tuple[npt.NDArray[np.int64], int | None]:
         """Ranks to a depth that shows the recall, and the number of candidates that it needs."""
+        self._sample(segments, n, k, recall, metric)
         ranks, depth = self._ranks.get((k, how), (None, default_candidates(k)))
         while True:
             if ranks is None:
-                ranks = sample.ranks(nearest, min(depth, n))
+                if self._changed:  # true neighbours may have been removed, and would not be found at any depth
+                    self.forget()
+                ranks = self._sample(segments, n, k, recall, metric).ranks(nearest, min(depth, n))
                 self._ranks[k, how] = ranks, depth
             candidates = _fewest(ranks, recall)
             if candidates is not None:
@@ -342,7 +348,7 @@ def _enough_queries(recall: float) -> int:
 
 
 def _check_enough(queries: npt.NDArray[Any], recall: float) -> None:
-    fewest = -(-_enough_queries(recall) // 2)
+    fewest = 1 if recall == 1 else -(-_enough_queries(recall) // 2)  # for an exact search nothing is learned
     if len(queries) < fewest:
         raise DataError(
             f"a recall of {recall} needs at least {fewest} queries to learn from, got {len(queries)}; "

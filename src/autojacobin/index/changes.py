@@ -89,6 +89,16 @@ class Change(NamedTuple):
     id_kind: str | None = None
 
 
+def live_numbers(segments: Segments) -> dict[Any, int]:
+    """Number of vectors in each segment, by what tells it from all others."""
+    return {segment.label: segment.n_live for segment in segments}
+
+
+def n_changed(before: dict[Any, int], after: dict[Any, int]) -> int:
+    """Number of vectors that were added or removed between two states; vectors in new files count as both."""
+    return sum(abs(before.get(label, 0) - after.get(label, 0)) for label in before.keys() | after.keys())
+
+
 def add_parts(state: State, store: Store, parts: Iterator[Part], new_ids: NewIds) -> Change:
     """Write parts as new segments; vectors of the same ids or names in old segments become dead."""
     new = tuple(write_segments(parts, store, state.hasher))
@@ -233,6 +243,11 @@ class NewIds(NamedTuple):
         given = self.numbers if self.names is None else self.names
         return None if given is None else len(given)
 
+    def check_number(self, n: int) -> None:
+        """Check that there is an id for each of ``n`` vectors, unless the index counts."""
+        if self.number not in (None, n):
+            raise _wrong_length("an id", self.number, str(n))
+
     def check_kind(self, state: State) -> None:
         """Check that the index has ids of this kind, or none yet."""
         if state.id_kind in (None, self.kind):
@@ -280,7 +295,7 @@ def encoded_parts(
         end = row + len(codes)
         if n_given is not None and end > n_given:
             raise _wrong_length(what, n_given, f"{end} or more")
-        if first_id + end - 1 > LARGEST_ID:
+        if ids is None and first_id + end - 1 > LARGEST_ID:
             raise DataError(f"there are no ids after {LARGEST_ID}, the largest in use; give ids of your own")
         chosen = np.arange(first_id + row, first_id + end) if ids is None else ids[row:end]
         yield Part(

@@ -17,7 +17,7 @@ from autojacobin.errors import DataError
 from autojacobin.index.array_files import CheckedArray, SegmentLabel
 from autojacobin.index.changes import State, as_ids
 from autojacobin.index.names import as_names
-from autojacobin.index.payload import rows_where
+from autojacobin.index.payload import empty_like, rows_where
 from autojacobin.index.segment import Segment
 from autojacobin.search.tiles import Tiles
 
@@ -122,9 +122,9 @@ def _is_mask(among: Any) -> bool:
 def _where(state: State, where: Any) -> list[Positions]:
     if state.schema is None:
         raise DataError(f"this index has no payload for where={where!r:.60}; give one with index.add(…, payload=…)")
-    tables = [one.payload.table if one.payload is not None else None for one in state.segments]
-    edges = np.cumsum([0, *(0 if table is None else table.num_rows for table in tables)])
-    rows = rows_where([table for table in tables if table is not None], where)
+    tables = [empty_like(state.schema, one.n) if one.payload is None else one.payload.table for one in state.segments]
+    edges = np.cumsum([0, *(table.num_rows for table in tables)])
+    rows = rows_where(tables, where)
     places = np.searchsorted(rows, edges)
     return [rows[a:b] - edge for a, b, edge in zip(places[:-1], places[1:], edges[:-1], strict=True)]
 

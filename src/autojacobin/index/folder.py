@@ -68,6 +68,14 @@ class IndexFolder:
         if self.store.read_manifest() is not None:
             raise StorageError(f"{self.path} holds an index already; {instead}, or give another path")
 
+    def check_new(self, instead: str) -> None:
+        """Raise if an index cannot be made here, because of what is here already; as :meth:`check_vacant`."""
+        with clear_os_errors(self.path, "write to"):
+            self._check_file()
+            if self.path.is_dir():
+                self.check_vacant(instead)
+                self._check_content()
+
     def take_lock(self) -> None:
         """Become the writer. The state in the folder may be a new one, so it is not settled."""
         with clear_os_errors(self.path, "write to"):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
 from autojacobin.index.calibration import Calibrator
-from autojacobin.index.changes import Change, State
+from autojacobin.index.changes import Change, State, live_numbers, n_changed
 from autojacobin.index.files import clear_os_errors
 from autojacobin.index.folder import IndexFolder
 from autojacobin.index.manifest import Manifest
@@ -202,9 +202,11 @@ class StateHolder:
                 manifest.id_kind, manifest.metric,
             )  # fmt: skip
 
-        state = folder.newest(read)
-        if state is not self._state:
+        state, before = folder.newest(read), self._state
+        if state.hasher is not before.hasher:
             self._calibrator.forget()
+        elif state is not before:
+            self._calibrator.count_changes(n_changed(live_numbers(before.segments), live_numbers(state.segments)))
         self._state = state
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,10 +15,11 @@ import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.arrays import adopt, to_host
+from autojacobin.core.files import whole_folder
 from autojacobin.core.parallel import Progress
 from autojacobin.core.progress import printed_progress
 from autojacobin.core.vectors import as_floats, as_matrix
-from autojacobin.errors import DataError, DataTypeError
+from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
 from autojacobin.hashers import Hasher, OwnCodes, PartitionedHasher
 from autojacobin.hashers.base import as_vectors, check_fitted
 from autojacobin.hashers.lists import ListHasher
@@ -55,6 +57,8 @@ from autojacobin.search.arguments import as_count, as_k
 from autojacobin.search.distances import as_distance
 
 __all__ = ["Index"]
+
+_log = logging.getLogger("autojacobin.index")
 
 Segments = tuple[Segment, ...]
 
@@ -237,19 +241,26 @@ class Index(StateHolder):
         >>> ids[:, 0], similarities[:, 0].round(3)
         (array([0, 1]), array([1., 1.]))
         """
+        if not isinstance(hasher, Hasher):
+            raise DataTypeError(f"hasher must be a hasher, got {hasher!r:.60}; pass one such as ITQ(64)")
+        home = None if path is None else IndexFolder(path)
+        if home is not None:
+            home.check_new("open it with Index.open")
         vectors, ids, payload = from_frame(vectors, ids, payload)
         sample = training_sample(vectors)
         measure = Metric.of(metric, vectors)
         fitted = hasher.unfitted().fit(measure.prepare(sample), training_points=None, verbose=verbose)
-        index = cls(fitted, keep_vectors=keep_vectors, partitions=partitions, metric=measure)
-        if path is not None:
-            index._placed(path, iter(()), 0)
-        try:
+        options: dict[str, Any] = {"keep_vectors": keep_vectors, "partitions": partitions, "metric": measure}
+        if home is None:
+            index = cls(fitted, **options)
             index.add(vectors, ids, payload, verbose=verbose)
-        except BaseException:
-            index.close()
-            raise
-        return index
+            return index
+        with (
+            whole_folder(home.path, "free some space, or give another path") as folder,
+            cls.create(folder, fitted, **options) as index,
+        ):
+            index.add(vectors, ids, payload, verbose=verbose)
+        return cls.open(home.path)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, check: bool = True) -> Index:
@@ -322,6 +333,8 @@ class Index(StateHolder):
         table = payload_of(state.segments, numbers)
         if table is None:
             raise DataError("this index has no payload; give one with index.add(vectors, payload=...)")
+        if isinstance(columns, str):
+            raise DataTypeError(f"columns must be a list of names, got {columns!r}; pass [{columns!r}]")
         unknown = [name for name in columns or () if name not in table.column_names]
         if unknown:
             raise DataError(
@@ -380,7 +393,7 @@ class Index(StateHolder):
             "vectors_kept": state.keep_vectors,
             "metric": state.metric.name,
             "ids": state.id_kind or "integer",
-            "columns": [] if state.schema is None else list(state.schema.names),
+            "columns": _column_names(state),
             "lists": len(state.hasher.centres_) if isinstance(state.hasher, ListHasher) else None,
             "segments": len(state.segments),
             "dead": sum(segment.n_dead for segment in state.segments),
@@ -422,6 +435,10 @@ class Index(StateHolder):
             check_vectors(before.hasher, vectors, before.metric)  # before lists are made for them
         columns = None if payload is None else as_payload(payload, chosen.number if streamed else len(vectors))
         if not streamed:
+            chosen.check_number(len(vectors))
+            chosen.check_kind(before)
+            if columns is not None:
+                matching(columns, before.schema)
             self._grow(vectors)
 
         def change(state: State, store: Store) -> Change:
@@ -441,7 +458,13 @@ class Index(StateHolder):
 
         self._change(change)
         if streamed:
-            self._grow()
+            try:
+                self._grow()
+            except (
+                AutoJacobinError,
+                OSError,
+            ) as error:  # the vectors are in the index: to add them again would be wrong
+                _log.warning("the vectors were added, but no lists could be made of them yet: %s", error)
 
     def update(self, ids: Any, vectors: Any = None, payload: Any = None) -> None:
         """Replace the vectors with some ids, columns of their payload, or both; all ids must be in the index.
@@ -726,3 +749,11 @@ def own_codes(n_bits: SupportsIndex, bitorder: BitOrder) -> OwnCodes:
     hasher = OwnCodes(as_count("n_bits", n_bits), bitorder=bitorder)
     check_parameters(hasher, hasher._limits)
     return hasher
+
+
+def _column_names(state: State) -> list[str] | None:
+    """Names of the columns of the payload; None if it is damaged, which does not concern searches without columns."""
+    try:
+        return [] if state.schema is None else list(state.schema.names)
+    except AutoJacobinError:
+        return None

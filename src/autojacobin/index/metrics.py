@@ -83,6 +83,9 @@ class Metric:
         if self.name == "euclidean":
             return vectors
         floats = as_floats(to_host(as_matrix(vectors, "Metric")), first_row)
+        if self.name == "cosine" and floats.dtype == np.float64:  # whose squares may be too large or too small
+            largest = np.abs(floats).max(axis=1, initial=0.0, keepdims=True)
+            floats = floats / np.where(largest > 0, largest, 1)
         norms = np.sqrt(np.einsum("ij,ij->i", floats, floats, dtype=np.float64))
         if self.name == "cosine":
             self._check_lengths(norms, first_row)

@@ -130,7 +130,20 @@ def as_payload(payload: Any, n: int | None) -> pyarrow.Table:
         raise DataError(f"the payload must have a row for each of the {n} vectors, got {table.num_rows} rows")
     if len(set(table.column_names)) != table.num_columns:
         raise DataError(f"the columns of a payload must have different names, got {', '.join(table.column_names)}")
-    return table.replace_schema_metadata(None)
+    return _without_nan(table.replace_schema_metadata(None))
+
+
+def _without_nan(table: pyarrow.Table) -> pyarrow.Table:
+    """Make NaN null, as pandas means it. Otherwise a condition in words would find NaN above every number."""
+    arrow = _arrow()
+    for number, field in enumerate(table.schema):
+        if arrow.types.is_floating(field.type):
+            column = table.column(number)
+            missing = arrow.compute.is_nan(column)
+            if arrow.compute.any(missing).as_py():
+                without = arrow.compute.if_else(missing, arrow.scalar(None, field.type), column)
+                table = table.set_column(number, field, without)
+    return table
 
 
 def _as_column(name: Any, column: Any) -> Any:
@@ -311,10 +324,18 @@ def rows_where(tables: Sequence[pyarrow.Table], where: Any) -> npt.NDArray[np.in
         raise MissingExtraError("duckdb", "payload", "a condition in words") from error
     with duckdb.connect(config={"enable_external_access": "false", "lock_configuration": "true"}) as connection:
         try:
-            found = connection.from_arrow(numbered).filter(where).project(f'"{row}"').to_arrow_table()
+            relation = connection.from_arrow(numbered)
+            types = relation.filter(where).project(where).types
+            found = relation.filter(where).project(f'"{row}"').to_arrow_table()
         except duckdb.Error as error:
             problem = f"where={where!r:.80} cannot be computed: {_first_line(error)}"
-            raise DataError(f"{problem}; {_columns(table)}") from error
+            hint = ", and text is put into single quotes" if '"' in where else ""
+            raise DataError(f"{problem}; {_columns(table)}{hint}") from error
+        if types != ["BOOLEAN"]:
+            raise DataError(
+                f"where={where!r:.80} must be a condition, which is true or false, got a value of type {types[0]}; "
+                'compare it, as in "price < 10"'
+            )
     return np.sort(found.column(row).to_numpy()).astype(np.int64)
 
 

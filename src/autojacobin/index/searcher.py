@@ -149,9 +149,12 @@ class Searcher:
         return as_probes("all", self.state.hasher) if isinstance(self.state.hasher, ListHasher) else None
 
     def compares_all(self, view: State, k: int, recall: float, n_queries: int) -> bool:
-        """Return whether queries are to be compared with all vectors of a view, and count them as such."""
-        products = n_queries * view.n_live * self.state.hasher.n_features_in_
-        return recall == 1 or self.calibrator.affords(k, n_queries, products)
+        """Return whether queries are to be compared with all vectors of a view."""
+        return recall == 1 or self.affords_all(view, k, n_queries)
+
+    def affords_all(self, view: State, k: int, n_queries: int) -> bool:
+        """Return whether to compare queries with all vectors of a view takes little time, and count them as such."""
+        return self.calibrator.affords(k, n_queries, n_queries * view.n_live * self.state.hasher.n_features_in_)
 
     def chosen(self, k: int, recall: float, distance: str, n_queries: int | None = None) -> Calibration:
         """Candidates, and lists if the index has any, that a wanted recall needs.

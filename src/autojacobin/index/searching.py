@@ -27,14 +27,15 @@ from autojacobin.search.queries import Queries
 from autojacobin.search.truth import ground_truth
 
 __all__ = [
-    "MANY_QUERIES", "codes_at", "fetch", "in_id_order", "measure_of", "names_of", "nearest", "nearest_by_products",
-    "nearest_vectors", "nearest_without_codes", "payload_of",
+    "MANY_QUERIES", "PRODUCTS_BY_NUMPY", "codes_at", "fetch", "in_id_order", "measure_of", "names_of", "nearest",
+    "nearest_by_products", "nearest_vectors", "nearest_without_codes", "payload_of",
 ]  # fmt: skip
 
 _RESULTS_AT_ONCE = 8
 _CANDIDATES_AT_ONCE = 2**24
 _QUERIES_TO_RERANK = 32
-_PRODUCTS_BY_NUMPY = 2**25  # about a tenth of a second
+PRODUCTS_BY_NUMPY = 2**24
+"""Up to this many products, NumPy compares all vectors, in about a tenth of a second."""
 _ROWS_BY_NUMPY = 2**12
 _NUMBERS_AT_ONCE = 2**24
 MANY_QUERIES = 64
@@ -96,7 +97,7 @@ def nearest_without_codes(
     A little work is done by NumPy: compiled kernels take longer to load, and much longer to compile.
     """
     ids = np.sort(np.concatenate([segment.ids_at(segment.live_positions()) for segment in segments]))
-    if len(ids) * queries.size > _PRODUCTS_BY_NUMPY:
+    if len(ids) * queries.size > PRODUCTS_BY_NUMPY:
         if len(queries) >= MANY_QUERIES:
             return nearest_by_products(queries, segments, ids, k)
         return nearest_of_all(queries, ids, measure_of(segments), k)

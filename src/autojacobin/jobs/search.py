@@ -89,7 +89,7 @@ def search_index(
         if progress is not None:
             progress("choosing candidates", 0, 0)
         searcher = Searcher(state, Calibrator())
-        if how.recall < 1 and searcher.compares_all(state, how.learned_k, how.recall, len(matrix)):
+        if searcher.affords_all(state, how.learned_k, len(matrix)):
             distances, numbers = searcher.nearest(matrix, how._replace(recall=1.0))
             return manifest.metric.values(matrix, distances), shown_ids(state, numbers)
         calibration = searcher.chosen(how.learned_k, how.recall, how.distance)

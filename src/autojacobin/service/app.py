@@ -22,14 +22,13 @@ from autojacobin.hashers import OwnCodes
 from autojacobin.index.calibration import default_target
 from autojacobin.index.filters import EXACT_UP_TO
 from autojacobin.index.index import Index
-from autojacobin.search.arguments import default_candidates
 from autojacobin.search.distances import distances_of
-from autojacobin.service.access import Access, Limits
+from autojacobin.service.access import Access, Limits, is_write_path
 from autojacobin.service.metrics import MEDIA_TYPE, Metrics
 from autojacobin.service.middleware import Asgi, MetricsMiddleware, QueueMiddleware, SecurityMiddleware, problem_app
 from autojacobin.service.openapi import openapi_document
 from autojacobin.service.operations import Batcher, Operation, Options, Result, run_batch
-from autojacobin.service.problems import busy, invalid
+from autojacobin.service.problems import Problem, busy, invalid
 from autojacobin.service.recalls import BackgroundThread, Recalls
 from autojacobin.service.registry import IndexRegistry
 from autojacobin.service.requests import (
@@ -160,6 +159,8 @@ class Service:
         return await _response(write, result)
 
     async def _write(self, request: Request) -> Response:
+        if not is_write_path(request.scope["path"]):  # or nobody has checked the right to write
+            raise Problem(404, "not-found", "there is nothing at this address; see /v1/openapi.json")
         served = find_index(request.path_params["index"], self._registry)
         headers, query = dict(request.scope["headers"]), request.scope["query_string"]
         try:
@@ -197,7 +198,7 @@ class Service:
         """
         limit, k, recall = self._limits.candidates, options.k, options.recall
         if recall is None:
-            within = max(default_candidates(k), self._limits.work // max(1, operation.n_vectors))
+            within = max(k, self._limits.work // max(1, operation.n_vectors))
             k, recall = default_target(k, len(operation.served.index))
         try:
             chosen = await self._recalls.candidates(

@@ -58,7 +58,11 @@ def _parse(where: str) -> Any:
         raise MissingExtraError("duckdb", "payload", "a condition in words") from error
     with duckdb.connect(config={"enable_external_access": "false", "lock_configuration": "true"}) as connection:
         # on a line of its own, so that a comment ends before the bracket does
-        found = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT 1 FROM t WHERE ({where}\n)"]).fetchone()
+        condition = f"SELECT 1 FROM t WHERE ({where}\n)"
+        try:
+            found = connection.execute("SELECT json_serialize_sql(?)", [condition]).fetchone()
+        except (duckdb.Error, UnicodeError) as error:
+            raise DataError(f"where={where!r:.80} cannot be read: {type(error).__name__}; give plain text") from error
     assert found is not None
     return json.loads(found[0])
 

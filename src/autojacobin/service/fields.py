@@ -56,7 +56,7 @@ def read_columns(columns: Any, served: ServedIndex) -> tuple[str, ...]:
 
 def _check_payload(field: str, served: ServedIndex) -> list[str]:
     """Give the columns of an index, which must have some."""
-    known: list[str] = served.index.info()["columns"]
+    known: list[str] = served.index.info()["columns"] or []
     if not known:
         raise invalid(f"{field} needs a payload, got a search of {served.name}, which has none; leave it out")
     return known

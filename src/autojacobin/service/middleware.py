@@ -76,6 +76,8 @@ class SecurityMiddleware:
             await send(message)
 
         try:
+            if not scope["path"].isprintable():  # a route would match "/v1/search\n", where checks of the path do not
+                raise Problem(404, "not-found", f"there is nothing at {scope['path'][:80]!r}; look at the address")
             self._access.check(scope["path"], dict(scope["headers"]))
             await self._app(scope, receive, send_safely)
         except Problem as problem:

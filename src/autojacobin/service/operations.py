@@ -106,7 +106,9 @@ class Operation:
             return self.n_vectors * k
         if self.options.recall == 1 and not self.is_filtered:  # all are compared
             return self.n_vectors * len(self.served.index)
-        return self.n_vectors * (default_candidates(k) if candidates is None else candidates)
+        if candidates is None:  # without a filter they are chosen later, and then counted again
+            candidates = default_candidates(k) if self.is_filtered else k
+        return self.n_vectors * candidates
 
     def rows(self, index: Index) -> npt.NDArray[Any]:
         """Give the vectors or codes, which are read from the index if the operation has ids."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from autojacobin.hashers import Hasher
 from autojacobin.index.calibration import Calibration, default_target
+from autojacobin.index.changes import live_numbers, n_changed
 from autojacobin.index.index import Index
 from autojacobin.service.problems import busy, invalid
 from autojacobin.service.registry import ServedIndex
@@ -44,10 +45,15 @@ class _Learned:
 
     index: Index
     hasher: Hasher
-    n_vectors: int
+    live_numbers: dict[Any, int]
     n_lists: int | None
     candidates: dict[_Target, Calibration] = field(default_factory=dict)
     ks: set[int] = field(default_factory=set)
+
+    @property
+    def n_vectors(self) -> int:
+        """Number of vectors in that version."""
+        return sum(self.live_numbers.values())
 
 
 class Recalls:
@@ -101,7 +107,7 @@ class Recalls:
         index = served.index
         known = self._learned.get(served.name)
         if known is None or not _is_similar(known, index):
-            known = _Learned(index, index.hasher, len(index), index.info()["lists"])
+            known = _Learned(index, index.hasher, live_numbers(index._state.segments), index.info()["lists"])
             self._learned[served.name] = known
         known.index, known.hasher = index, index.hasher
         return known
@@ -119,9 +125,10 @@ class Recalls:
 
 
 def _is_similar(known: _Learned, index: Index) -> bool:
-    """Return whether a new version has the same hasher, as many lists and about as many vectors."""
+    """Return whether a new version has the same hasher, as many lists and nearly the same vectors."""
     before, now = known.hasher, index.hasher
-    if known.n_lists != index.info()["lists"] or abs(len(index) - known.n_vectors) > _CHANGED_SHARE * known.n_vectors:
+    changed = n_changed(known.live_numbers, live_numbers(index._state.segments))
+    if known.n_lists != index.info()["lists"] or changed > _CHANGED_SHARE * known.n_vectors:
         return False
     if before is now:
         return True

@@ -48,6 +48,7 @@ _SHAPE_KEY = SHAPE.lower().encode()
 _SHAPE_FORM = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
 _ENCODINGS = ("base64", "hex")
 _MOST_PROBES = 2**20
+_USUAL_K = 10
 _BIT_ORDERS = ("little", "big")
 _SEARCH_OPTIONS = ("index", "k", "candidates", "distance", "rerank", "recall", "probes", "bitorder")
 _ROWS = ("vectors", "codes", "id", "ids")
@@ -272,7 +273,8 @@ def find_index(name: str, registry: IndexRegistry) -> ServedIndex:
 
 
 def _read_options(fields: Mapping[str, Any], served: ServedIndex, limits: Limits) -> Options:
-    k = as_int("k", fields.get("k", 10), 1, limits.k, "the limit of this service")
+    usual = max(1, min(_USUAL_K, limits.k, len(served.index)))
+    k = as_int("k", fields.get("k", usual), 1, limits.k, "the limit of this service")
     candidates = fields.get("candidates")
     if candidates is not None:
         candidates = as_int("candidates", candidates, 1, limits.candidates, "the limit of this service")
@@ -284,8 +286,8 @@ def _read_options(fields: Mapping[str, Any], served: ServedIndex, limits: Limits
             f"{served.name} holds codes alone, and no vectors to re-rank by; leave out rerank, candidates and recall"
         )
     recall = fields.get("recall")
-    if recall is not None and (isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 < recall < 1):
-        raise invalid(f"recall must be a number above 0 and below 1, got {shown_value(recall)}")
+    if recall is not None and (isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 < recall <= 1):
+        raise invalid(f"recall must be a number above 0 and at most 1, got {shown_value(recall)}")
     if recall is not None and (candidates is not None or not rerank):
         raise invalid("recall chooses the candidates to re-rank, got it with candidates or without re-ranking")
     distance = fields.get("distance")
