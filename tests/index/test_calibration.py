@@ -1,5 +1,8 @@
 """Candidates for a wanted recall, against recalls counted by brute force, and the bound against what it promises."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -373,6 +376,28 @@ def test_after_some_were_removed_another_recall_is_learned_from_what_is_left(ind
     for options in ({"recall": 0.97}, {"recall": 0.9, "distance": "hamming"}):
         assert index.calibrated(K, **options) == fresh.calibrated(K, **options)
         assert index.calibrated(K, **options).candidates < 1500
+
+
+def test_what_is_known_does_not_wait_for_what_is_being_learned(index, X, monkeypatch):
+    known = index.calibrated(K, 0.5)
+    begun, go_on = threading.Event(), threading.Event()
+    ranks = calibration.HeldOut.ranks
+
+    def slowly(*arguments):
+        begun.set()
+        assert go_on.wait(60)
+        return ranks(*arguments)
+
+    monkeypatch.setattr(calibration.HeldOut, "ranks", slowly)
+    with ThreadPoolExecutor(1) as pool:
+        learning = pool.submit(index.calibrated, K, 0.9, distance="hamming")
+        assert begun.wait(60)
+        assert index.calibrated(K, 0.5) == known
+        index.search(X[:2], K, recall=0.5)
+        index.add(clusters(400, seed=3))  # more than a tenth, so that what was learned is forgotten
+        go_on.set()
+        assert learning.result(60).candidates > 0
+    assert index.calibrated(K, 0.9, distance="hamming").n_queries >= 500
 
 
 def test_an_exact_search_needs_no_queries_to_learn_from(index, X):

@@ -188,10 +188,15 @@ class Calibration:
 
 
 class Calibrator:
-    """Finds numbers of candidates for an index, and keeps what it learned until a tenth of the index has changed."""
+    """Finds numbers of candidates for an index, and keeps what it learned until a tenth of the index has changed.
+
+    Several threads may search and change the index. One of them learns at a time, and the others do not wait for it
+    unless they need what it learns.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # several threads may search
+        self.renew_lock()
+        self._n_forgotten = 0  # how often everything was forgotten
         self._given: npt.NDArray[Any] | None = None
         self._n = 0
         self._changed = 0
@@ -201,11 +206,17 @@ class Calibrator:
         self._chosen: dict[tuple[Any, ...], Calibration | None] = {}
 
     def renew_lock(self) -> None:
-        """Make a new lock in a forked child; another thread of the parent may have held the old one."""
-        self._lock = threading.RLock()
+        """Make new locks in a forked child; another thread of the parent may have held the old ones."""
+        self._lock = threading.RLock()  # is held for a moment
+        self._learning = threading.RLock()  # is held for as long as learning takes
 
     def forget(self) -> None:
         """Forget everything that was learned."""
+        with self._lock:
+            self._n_forgotten += 1
+            self._clear()
+
+    def _clear(self) -> None:
         with self._lock:
             self._samples, self._ranks, self._chosen, self._changed, self._compared = {}, {}, {}, 0, 0
 
@@ -257,11 +268,22 @@ class Calibrator:
         n = sum(segment.n_live for segment in segments)
         wanted = (n, k, recall, distance, probes, deepest)
         with self._lock:
-            if wanted not in self._chosen:
-                if len(self._chosen) >= _MOST_KEPT:
-                    self._chosen.clear()
-                self._chosen[wanted] = self._choose(segments, *wanted, nearest, metric)
-            return self._chosen[wanted]
+            if wanted in self._chosen:
+                return self._chosen[wanted]
+        with self._learning:
+            with self._lock:
+                if wanted in self._chosen:  # another thread has learned it meanwhile
+                    return self._chosen[wanted]
+                n_forgotten = self._n_forgotten
+            chosen = self._choose(segments, *wanted, nearest, metric)
+            with self._lock:
+                if self._n_forgotten != n_forgotten:  # the index has changed meanwhile: this is used once
+                    self._clear()
+                else:
+                    if len(self._chosen) >= _MOST_KEPT:
+                        self._chosen.clear()
+                    self._chosen[wanted] = chosen
+            return chosen
 
     def _choose(
         self,
@@ -301,7 +323,7 @@ class Calibrator:
         while True:
             if ranks is None:
                 if self._changed:  # true neighbours may have been removed, and would not be found at any depth
-                    self.forget()
+                    self._clear()
                 ranks = self._sample(segments, n, k, recall, metric).ranks(nearest, min(depth, n))
                 self._ranks[k, how] = ranks, depth
             candidates = _fewest(ranks, recall)

@@ -123,7 +123,7 @@ def as_payload(payload: Any, n: int | None) -> pyarrow.Table:
             )
     except DataError:
         raise
-    except (arrow.ArrowException, TypeError, ValueError) as error:
+    except (arrow.ArrowException, TypeError, ValueError, OverflowError) as error:
         problem = f"the payload cannot be made a table: {_first_line(error)}"
         raise DataError(f"{problem}; give columns of one type and one length") from error
     if n is not None and table.num_rows != n:
