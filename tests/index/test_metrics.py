@@ -137,3 +137,16 @@ def test_the_cosine_of_very_long_and_very_short_vectors_is_that_of_their_directi
         found = Index.from_vectors(factor * X, LSH(8, random_state=0), metric="cosine").search(factor * X[:5], 3)
         assert np.array_equal(found[1], expected[1])
         assert np.allclose(found[0], expected[0])
+
+
+@pytest.mark.parametrize("longest", [10.0, 1e3, 1e5])
+def test_one_long_vector_does_not_blur_the_products_of_the_others(longest, tmp_path):
+    rng = np.random.default_rng(0)
+    X, queries = rng.normal(size=(3000, 16)).astype(np.float32), rng.normal(size=(20, 16)).astype(np.float32)
+    X[0] *= longest / np.linalg.norm(X[0])
+    products = queries.astype(np.float64) @ X.T.astype(np.float64)
+    order = np.argsort(-products, axis=1, kind="stable")[:, :10]
+    with Index.from_vectors(X, LSH(16, random_state=0), path=tmp_path / "index", metric="inner_product") as index:
+        found, ids = index.search(queries, 10, recall=1)
+    assert np.array_equal(ids, order)
+    assert np.allclose(found, np.take_along_axis(products, order, axis=1), rtol=0, atol=1e-4)

@@ -26,6 +26,7 @@ from autojacobin.search.distances import METRICS
 __all__ = ["EUCLIDEAN", "METRICS", "Metric"]
 
 _ROOM = 2.0  # for vectors that are longer than those that the radius was taken from
+_LONGEST_IN_FLOAT32 = 32.0  # radius, in lengths of the vector in the middle
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,11 @@ class Metric:
                 f"the vector in row {first_row + row} has the length {norms[row]:.4g}, but this index by inner product "
                 f"takes vectors of up to {self.radius:.4g}; build a new index with longer vectors among its first ones"
             )
-        rest = np.sqrt(self.radius**2 - norms**2).astype(floats.dtype)
+        rest = np.sqrt(self.radius**2 - norms**2)
+        # Distances are about as long as the radius, and products are what is left of them. Where most vectors are much
+        # shorter, float32 would leave nothing.
+        if len(norms) and self.radius <= _LONGEST_IN_FLOAT32 * float(np.median(norms)):
+            rest = rest.astype(floats.dtype)
         return np.column_stack([floats, rest])
 
     def queries(self, vectors: Any) -> Any:
