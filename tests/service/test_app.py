@@ -2,6 +2,7 @@
 
 import base64
 import json
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from autojacobin import LSH, Index, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.search.distances import distances_of
-from autojacobin.service import Client, ServiceError
+from autojacobin.service import Client, Limits, ServiceError, serving
 from tests.service.conftest import WIDTH, N
 
 RAW = "application/octet-stream"
@@ -241,3 +242,20 @@ def test_codes_come_in_either_bit_order(service, index, points):
         status, found = service.post("/v1/encode", document)
         assert status == 200
         assert found["codes"] == [row.tobytes().hex() for row in expected.to_packed(order)]
+
+
+def test_a_small_index_gives_what_it_has_and_a_recall_of_1_is_exact(points):
+    few = Index(LSH(20, random_state=0).fit(points))
+    few.add(points[:3])
+    many = Index(few.hasher)
+    many.add(points)
+    limits = Limits(candidates=5, work=40)
+    with serving({"few": few, "many": many}, limits=limits) as address:
+        body = json.dumps({"index": "few", "vectors": points[:1].tolist()}).encode()
+        request = urllib.request.Request(f"{address}/v1/search", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as response:
+            assert len(json.load(response)["ids"][0]) == 3
+        with Client(address) as client:
+            exact = np.argsort(((points[:1] - points[:3]) ** 2).sum(axis=1), kind="stable")
+            assert client.search(points[:1], 3, index="few", recall=1)[1].tolist() == [exact.tolist()]
+            assert client.search(points[:3], 8, index="many")[1].shape == (3, 8)  # more than the limit of candidates

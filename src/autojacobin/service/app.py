@@ -208,8 +208,8 @@ class Service:
             raise invalid(str(error)) from error
         number = chosen.candidates
         if options.recall is None:
-            number = min(number, limit, within)
-        if number > limit:
+            number = max(options.k, min(number, limit, within))
+        elif number > limit:
             raise invalid(
                 f"a recall of {recall:g} needs {number} candidates here, expected at most {limit}, the "
                 "limit of this service; ask for a lower recall or a smaller k"
