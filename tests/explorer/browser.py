@@ -87,5 +87,5 @@ def watched(browser, start, **options):
         yield page
     finally:
         page.close()
-    assert wrong == []
+    assert wrong == [], wrong  # this file is not rewritten by pytest, so the list has to be named
     assert [url for url in asked if not url.startswith((start, "data:"))] == []

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import time
 import uuid
 from urllib.parse import urlencode
 
@@ -36,11 +37,13 @@ def address(index, vectors):
     two = Index(index.hasher)
     two.add(vectors[:2], ids=[5, 9])
     with serving({"digits": index, "codes": codes_only, "two": two}, pages=explorer_routes) as found:
+        while get(found, "/readyz")[0] != 200:  # a page that asks while kernels are compiled may be told to wait
+            time.sleep(0.1)
         yield found
 
 
 def get(address, path):
-    connection = http.client.HTTPConnection(address.removeprefix("http://").rstrip("/"), timeout=10)
+    connection = http.client.HTTPConnection(address.removeprefix("http://").rstrip("/"), timeout=120)
     connection.request("GET", path)
     answer = connection.getresponse()
     content = answer.read()
