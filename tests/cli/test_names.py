@@ -12,7 +12,8 @@ import pyarrow.json
 import pyarrow.parquet
 import pytest
 
-from autojacobin import Index
+from autojacobin import DataError, Index
+from autojacobin.cli.columns import read_ids, read_payload
 
 NAMES = [f"digit, {number} ü" for number in range(600)]
 TABLE = pa.table({"size": list(range(600)), "lang": ["de", "en"] * 300})
@@ -275,3 +276,28 @@ def test_the_words_of_a_text_file_are_the_ids(done, folder, digits):
         np.testing.assert_array_equal(index.vectors(["word3"]), digits.base[3:4])
     with open("found.csv", newline="") as file:
         assert [row["id"] for row in csv.DictReader(file)][:2] == ["other0", "other1"]
+
+
+def test_ids_of_files_are_what_is_written_there(tmp_path):
+    words = ["007", "0815", "42"]
+    pyarrow.parquet.write_table(pa.table({"sku": words}), tmp_path / "sku.parquet")
+    np.save(tmp_path / "sku.npy", np.array(words))
+    (tmp_path / "sku.txt").write_text("\ufeff007\n0815\n42\n", encoding="utf-8")
+    for name in ("sku.parquet::sku", "sku.npy", "sku.txt"):
+        assert read_ids(str(tmp_path / name)) == words
+    (tmp_path / "names.txt").write_text("a\u2028b\nc\n", encoding="utf-8")
+    assert read_ids(str(tmp_path / "names.txt")) == ["a\u2028b", "c"]
+    (tmp_path / "numbers.txt").write_text("7 8\n\n0\n", encoding="utf-8")
+    assert read_ids(str(tmp_path / "numbers.txt")).tolist() == [7, 8, 0]
+    (tmp_path / "names.txt").write_text("a\n\nc\n", encoding="utf-8")
+    with pytest.raises(DataError, match="have an empty line, number 2, expected an id on each"):
+        read_ids(str(tmp_path / "names.txt"))
+
+
+def test_row_numbers_that_pandas_wrote_are_no_columns(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1, 2, 3]})
+    frame.to_csv(tmp_path / "all.csv")
+    frame[frame.x > 1].to_parquet(tmp_path / "some.parquet")
+    assert read_payload(tmp_path / "all.csv", 3).column_names == ["x"]
+    assert read_payload(tmp_path / "some.parquet", 2).column_names == ["x"]

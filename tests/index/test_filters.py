@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import LSH, BinaryAutoencoder, Index, PartitionedAutoencoder, PartitionedHasher
-from autojacobin.errors import DataError
+from autojacobin.errors import DataError, FormatError
 from autojacobin.evaluation import ground_truth
 from autojacobin.index import filters, growth, segment_writer
+from autojacobin.index.changes import live_numbers, n_changed
 from tests.index.index_model import by_hamming, by_reranking, small_hasher, vectors
 from tests.index.test_threads import in_threads
 
@@ -340,3 +341,29 @@ def test_a_condition_must_be_true_or_false():
         index.search(X[:1], 2, where="floors + 1")
     with pytest.raises(DataError, match="and text is put into single quotes"):
         index.search(X[:1], 2, where='city = "a"')
+
+
+def test_a_damaged_payload_does_not_stop_searches_without_columns(tmp_path):
+    X = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
+    with Index.create(tmp_path / "index", LSH(8, random_state=0).fit(X)) as index:
+        index.add(X, payload={"x": np.arange(40)})
+        expected = index.search(X[:3], 4)[1]
+    (file,) = (tmp_path / "index").glob("payload-*.arrow")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with Index.open(tmp_path / "index") as index:
+        assert index.info()["columns"] is None
+        assert np.array_equal(index.search(X[:3], 4)[1], expected)
+        with pytest.raises(FormatError, match="checksum"):
+            index.search(X[:3], 4, where="x > 3")
+
+
+def test_vectors_that_take_the_place_of_others_count_as_changes():
+    X = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
+    index = Index(LSH(8, random_state=0).fit(X))
+    index.add(X)
+    before = live_numbers(index._state.segments)
+    assert n_changed(before, live_numbers(index._state.segments)) == 0
+    index.add(X[:30] + 1, ids=np.arange(30))
+    assert n_changed(before, live_numbers(index._state.segments)) == 60

@@ -264,3 +264,13 @@ def test_a_search_has_the_defaults_and_the_recall_of_the_index(tmp_path, wish):
     )
     assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))
     assert stages[0] == "choosing candidates"
+
+
+def test_a_search_by_default_gives_what_the_index_gives_to_the_last_bit(tmp_path):
+    rng = np.random.default_rng(0)
+    X = (rng.integers(0, 4, (1500, 8)) * 0.1).astype(np.float32)
+    with Index.create(tmp_path / "index", LSH(16, random_state=0).fit(X)) as index:
+        index.add(X)
+        expected = index.search(X[:50] + np.float32(0.01), 10)
+    found = search_index(tmp_path / "index", X[:50] + np.float32(0.01), 10, InProcess())
+    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
