@@ -37,7 +37,7 @@ def address(index, vectors):
     two = Index(index.hasher)
     two.add(vectors[:2], ids=[5, 9])
     with serving({"digits": index, "codes": codes_only, "two": two}, pages=explorer_routes) as found:
-        while get(found, "/readyz")[0] != 200:  # a page that asks while kernels are compiled may be told to wait
+        while get(found, "/readyz")[0] != 200:  # until then, a request of the page may be refused
             time.sleep(0.1)
         yield found
 

@@ -16,7 +16,8 @@ from threadpoolctl import threadpool_limits
 from autojacobin import ITQ, AutoJacoBin, DataError, load
 from autojacobin.autoencoder import Network, tangent, training
 from autojacobin.evaluation import ground_truth, m_recall
-from autojacobin.hashers.model_selection import recipe_name, settings_text, split
+from autojacobin.hashers.held_out import split
+from autojacobin.hashers.model_selection import recipe_name, settings_text
 from autojacobin.search import hamming_topk
 from tests.hashers.methods import METHODS, digits
 
@@ -107,7 +108,7 @@ def test_a_last_fit_that_goes_wrong_is_not_delivered(monkeypatch, batch_size):
 
 
 def test_nine_tenths_of_the_points_are_enough_to_deliver_what_was_compared(monkeypatch):
-    monkeypatch.setattr("autojacobin.hashers.model_selection._ENOUGH_QUERIES", 10)
+    monkeypatch.setattr("autojacobin.hashers.held_out._ENOUGH_QUERIES", 10)
     monkeypatch.setattr(AutoJacoBin, "_trained", None)  # no fit after the choice
     X = digits()[:900]
     hasher = quick(jacobian_weight=1.0, init="random", alpha=0.1).fit(X)

@@ -10,15 +10,8 @@ from autojacobin.codes import Codes
 from autojacobin.evaluation import ground_truth, measure
 from autojacobin.hashers import model_selection
 from autojacobin.hashers.autobin import initial_network
-from autojacobin.hashers.model_selection import (
-    Options,
-    Recipe,
-    behind,
-    held_out_score,
-    m_recall_of_bits,
-    select_recipe,
-    split,
-)
+from autojacobin.hashers.held_out import held_out_score, m_recall_of_bits, split
+from autojacobin.hashers.model_selection import Options, Recipe, behind, select_recipe
 from autojacobin.search import hamming_topk
 from tests.hashers.methods import digits
 

@@ -63,11 +63,7 @@ def read_ids(path: str, kind: str | None = None) -> Ids:
     """Read ids for an index whose ids are of this kind; None if it is a new one."""
     shown = redacted_address(path)
     try:
-        words = _words(path, kind)
-        if not isinstance(words, list):
-            return words
-        has_types = split_part(path)[0].lower().endswith((".npy", *_PARQUET))  # there, text stays text
-        return as_ids(words, "string" if kind is None and has_types else kind)
+        return _read_ids(path, kind)
     except DataError:
         raise
     except OSError as error:
@@ -77,7 +73,7 @@ def read_ids(path: str, kind: str | None = None) -> Ids:
         raise FormatError(f"the ids in {shown} cannot be read: {error}; expected {expected}") from None
 
 
-def _words(path: str, kind: str | None) -> list[str] | npt.NDArray[np.int64]:
+def _read_ids(path: str, kind: str | None) -> Ids:
     file, column = split_part(path)
     if file.lower().endswith(_PARQUET):
         found = _parquet_column(file, column)
@@ -91,19 +87,25 @@ def _words(path: str, kind: str | None) -> list[str] | npt.NDArray[np.int64]:
         found = found.reshape(-1)
     else:
         text = sys.stdin.read() if path == STREAM else Path(path).read_text(encoding="utf-8-sig")
-        words = text.split()  # several whole numbers may be on a line
-        if kind != "string" and all(_is_usual_number(word) for word in words):
-            return words
-        lines = [line.strip() for line in text.rstrip().split("\n")] if words else []
-        if "" in lines:
-            raise DataError(
-                f"the ids in {redacted_address(path)} have an empty line, number {lines.index('') + 1}, expected an id "
-                "on each; remove the line, or fill it in"
-            )
-        return lines
+        return as_ids(_words(text, kind, redacted_address(path)), kind)
     if found.dtype.kind in "iu" and kind in (None, "integer"):
         return found
-    return [str(uuid.UUID(bytes=id) if kind == "uuid" and isinstance(id, bytes) else id) for id in found.tolist()]
+    words = [str(uuid.UUID(bytes=id) if kind == "uuid" and isinstance(id, bytes) else id) for id in found.tolist()]
+    return as_ids(words, kind or "string")  # in a file with types, text is text, also if it consists of digits
+
+
+def _words(text: str, kind: str | None, shown: str) -> list[str]:
+    """Ids in a text: whole numbers, of which several may be on a line, or else lines."""
+    words = text.split()
+    if kind != "string" and all(word.isdigit() if kind == "integer" else _is_usual_number(word) for word in words):
+        return words
+    lines = [line.strip() for line in text.rstrip().split("\n")] if words else []
+    if "" in lines:
+        raise DataError(
+            f"the ids in {shown} have an empty line, number {lines.index('') + 1}, expected an id on each; remove the "
+            "line, or fill it in"
+        )
+    return lines
 
 
 def _parquet_column(path: str, column: str | None) -> npt.NDArray[Any]:

@@ -101,7 +101,7 @@ def search(
     ):
         if among is not None:
             how.among = read_ids(among, opened_index.info()["ids"])
-        if getattr(context.get_parameter_source("k"), "name", "") == "DEFAULT":
+        if getattr(context.get_parameter_source("k"), "name", "") == "DEFAULT":  # not given, so fewer are fine
             k = min(k, max(1, len(opened_index)))
         start = time.perf_counter()
         distances, ids, payload = how.run(opened_index, asked, k, progress)

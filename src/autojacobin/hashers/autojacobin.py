@@ -27,18 +27,16 @@ from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.parallel import Progress, one_blas_thread
 from autojacobin.errors import DataError
 from autojacobin.hashers.autobin import AutoEncoderHasher, initial_network, possible_inits
+from autojacobin.hashers.held_out import held_out_score, n_queries, split
 from autojacobin.hashers.learning import warn_caller
 from autojacobin.hashers.model_selection import (
     Options,
     Recipe,
     Selected,
-    held_out_score,
     most_with_jacobian,
-    n_queries,
     recipe_name,
     select_recipe,
     settings_text,
-    split,
 )
 from autojacobin.hashers.parameters import Limit, Number, OrAuto, OrNone, Whole
 from autojacobin.hashers.persistence import Tensor

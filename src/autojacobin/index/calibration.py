@@ -230,8 +230,8 @@ class Calibrator:
     def affords(self, k: int, n_queries: int, products: int) -> bool:
         """Return whether to compare queries with all vectors, which takes this number of products of numbers.
 
-        The first queries are answered sooner than if the index learned first. The products are counted, and when they
-        would take a good part of the time of learning, it is time to learn. What was learned for ``k`` is used.
+        A first query is answered sooner in this way, because learning takes a second or more. The products are counted.
+        When they have taken about as long as learning does, or when ``k`` was learned, the answer is no.
         """
         most = _PRODUCTS_BEFORE_LEARNING if n_queries < MANY_QUERIES else _PRODUCTS_OF_MANY
         if products <= PRODUCTS_BY_NUMPY:

@@ -138,11 +138,9 @@ def _without_nan(table: pyarrow.Table) -> pyarrow.Table:
     arrow = _arrow()
     for number, field in enumerate(table.schema):
         if arrow.types.is_floating(field.type):
-            column = table.column(number)
-            missing = arrow.compute.is_nan(column)
-            if arrow.compute.any(missing).as_py():
-                without = arrow.compute.if_else(missing, arrow.scalar(None, field.type), column)
-                table = table.set_column(number, field, without)
+            values = table.column(number).to_numpy()
+            if np.isnan(values).any():
+                table = table.set_column(number, field, arrow.array(values, field.type, from_pandas=True))
     return table
 
 

@@ -56,7 +56,9 @@ def read_columns(columns: Any, served: ServedIndex) -> tuple[str, ...]:
 
 def _check_payload(field: str, served: ServedIndex) -> list[str]:
     """Give the columns of an index, which must have some."""
-    known: list[str] = served.index.info()["columns"] or []
+    known: list[str] | None = served.index.info()["columns"]
+    if known is None:
+        raise invalid(f"{field} needs the payload of {served.name}, which is damaged; leave it out")
     if not known:
         raise invalid(f"{field} needs a payload, got a search of {served.name}, which has none; leave it out")
     return known
