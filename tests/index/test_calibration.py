@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, LSH, DataError, PartitionedAutoencoder, PartitionedHasher
-from autojacobin.index import Index, calibration
+from autojacobin.index import Index, calibration, held_out
 from autojacobin.index.calibration import recall_bound
 
 K = 5
@@ -64,7 +64,7 @@ def test_the_promise_is_kept_on_new_queries(index, X, distance, recall):
 
 def test_the_recall_seen_is_that_of_searching_for_the_held_out_points(index, X):
     chosen = index.calibrated(K, 0.9)
-    own = calibration.drawn(index._state.segments, chosen.n_queries, seed=0)
+    own = held_out.drawn(index._state.segments, chosen.n_queries, seed=0)
     # one more of each: the query itself is always found, and is no neighbour of its own
     _, ids = index.search(X[own], K + 1, candidates=chosen.candidates + 1)
     truth = exact_neighbours(X, X[own], K + 1)
@@ -85,7 +85,7 @@ def test_ranks_are_those_in_the_list_of_all_codes(seed, k, depth):
     index.add(X[70:])
     index.remove(rng.permutation(index.ids)[:20])
     ids, size = index.ids, int(rng.integers(1, 100))
-    sample = calibration.HeldOut.stored(index._state.segments, size, k)
+    sample = held_out.HeldOut.stored(index._state.segments, size, k)
     vectors = index.vectors(ids)
     assert np.all(np.isin(sample.own_ids, ids))
     for row, own in enumerate(sample.own_ids):
@@ -102,7 +102,7 @@ def test_ranks_are_those_in_the_list_of_all_codes(seed, k, depth):
         distances = (codes != codes[ids == own]).sum(axis=1)
         listed = [i for _, i in sorted(zip(distances, ids, strict=True)) if i != own]
         expected = sorted(listed.index(i) for i in sample.truth[row])
-        assert ranks[row].tolist() == [rank if rank < depth else calibration.NOT_FOUND for rank in expected]
+        assert ranks[row].tolist() == [rank if rank < depth else held_out.NOT_FOUND for rank in expected]
 
 
 @pytest.mark.parametrize("chance", [0.8, 0.95, 0.99])
@@ -122,7 +122,7 @@ def test_a_sample_without_a_miss_promises_no_certainty():
 def test_a_sample_of_a_large_base_asks_for_no_fewer(index, X, monkeypatch):
     whole = {k: index.calibrated(k, 0.9).candidates for k in (1, 20)}
     for limit in ("_PRODUCTS", "_MOST_PRODUCTS"):
-        monkeypatch.setattr(calibration, limit, 500 * 12 * 1500)  # half of the base
+        monkeypatch.setattr(held_out, limit, 500 * 12 * 1500)  # half of the base
     index._calibrator.forget()
     sampled = index.calibrated(20, 0.9)
     assert index._calibrator._samples[20].truth.shape == (500, 10)
@@ -143,9 +143,9 @@ def test_own_queries_are_learned_from(index, X):
 
 def test_what_was_learned_is_kept_until_a_tenth_has_changed(index, tmp_path, monkeypatch):
     learned = []
-    stored = calibration.HeldOut.stored.__func__
+    stored = held_out.HeldOut.stored.__func__
     counted = classmethod(lambda cls, *arguments: learned.append(arguments[1:3]) or stored(cls, *arguments))
-    monkeypatch.setattr(calibration.HeldOut, "stored", counted)
+    monkeypatch.setattr(held_out.HeldOut, "stored", counted)
     monkeypatch.setattr(calibration, "_PRODUCTS_BEFORE_LEARNING", 0)
     index.search(clusters(3, seed=5), K, recall=0.9)
     index.search(clusters(3, seed=5), K, recall=0.95, distance="asymmetric")
@@ -381,14 +381,14 @@ def test_after_some_were_removed_another_recall_is_learned_from_what_is_left(ind
 def test_what_is_known_does_not_wait_for_what_is_being_learned(index, X, monkeypatch):
     known = index.calibrated(K, 0.5)
     begun, go_on = threading.Event(), threading.Event()
-    ranks = calibration.HeldOut.ranks
+    ranks = held_out.HeldOut.ranks
 
     def slowly(*arguments):
         begun.set()
         assert go_on.wait(60)
         return ranks(*arguments)
 
-    monkeypatch.setattr(calibration.HeldOut, "ranks", slowly)
+    monkeypatch.setattr(held_out.HeldOut, "ranks", slowly)
     with ThreadPoolExecutor(1) as pool:
         learning = pool.submit(index.calibrated, K, 0.9, distance="hamming")
         assert begun.wait(60)

@@ -321,6 +321,7 @@ def test_nan_is_null_however_it_comes():
     for payload in (
         {"price": price},
         {"price": np.array(price, dtype=np.float32)},
+        {"price": arrow.chunked_array([[5.0, None, 5.0], [np.nan, 5.0, None]])},
         [{"price": value} for value in price],
         pandas.DataFrame({"price": price}),
         arrow.table({"price": arrow.array(price)}),

@@ -24,8 +24,8 @@ from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import BinaryAutoencoder, Hasher, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.hashers.lists import ListHasher
 from autojacobin.hashers.partitioned_hasher import check_can_have_lists
-from autojacobin.index.calibration import drawn
 from autojacobin.index.changes import Change, State, encoded_block
+from autojacobin.index.held_out import drawn
 from autojacobin.index.manifest import MOST_CODES
 from autojacobin.index.searching import codes_at, fetch, in_id_order
 from autojacobin.index.segment import Part, Segment
