@@ -1,5 +1,5 @@
-# The search service: docker build -t autojacobin . && docker run --rm -p 127.0.0.1:8571:8571 \
-#     -v ./my-index:/index:ro -e AUTOJACOBIN_TOKEN="$(openssl rand -hex 32)" autojacobin
+# The search service: docker build -t autojacobin . && export AUTOJACOBIN_TOKEN="$(openssl rand -hex 32)" && \
+#     docker run --rm -p 127.0.0.1:8571:8571 -v ./my-index:/index:ro -e AUTOJACOBIN_TOKEN autojacobin
 # docs/service.md says more; deploy/compose.yml puts it behind nginx.
 ARG PYTHON=3.13
 FROM python:${PYTHON}-slim AS build

@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-.PHONY: test quick lowest pythons release browser demo docs lint types pytest bounds fuzz stress format clean
+.PHONY: test quick lowest pythons release browser demo docs lint types pytest bounds avx2 fuzz stress format clean
 
 test: lint types pytest
 
@@ -67,6 +67,11 @@ bounds: $(VENV)/.installed
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/bounds OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 	    $(BIN)/pytest --numprocesses auto tests/search tests/index --ignore tests/index/test_crash.py \
 	    --ignore tests/index/test_interrupted.py
+
+# All tests as on an x86 CPU without AVX-512: numba and OpenBLAS use nothing beyond AVX2.
+avx2: $(VENV)/.installed
+	NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES= OPENBLAS_CORETYPE=Haswell NUMBA_CACHE_DIR=$(CURDIR)/build/avx2 \
+	    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
 
 # RUNS inputs for each reader of files, or for each of TARGETS.
 RUNS ?= 2000

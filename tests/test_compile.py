@@ -107,7 +107,9 @@ event.register("numba:compile", Names())
 from autojacobin.autoencoder.eigen_cpu import leading_eigh
 from autojacobin.evaluation import ground_truth
 from autojacobin.hashers import BinaryAutoencoder
+from autojacobin.search import truth
 
+truth._FEW_NUMBERS = 0  # with kernels
 rows = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
 leading_eigh((rows @ rows.T)[None], 8)
 ground_truth(rows, rows[:2], 5)

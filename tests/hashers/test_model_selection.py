@@ -8,7 +8,7 @@ import pytest
 from autojacobin.autoencoder import OutOfTimeError
 from autojacobin.codes import Codes
 from autojacobin.evaluation import ground_truth, measure
-from autojacobin.hashers import model_selection
+from autojacobin.hashers import held_out, model_selection
 from autojacobin.hashers.autobin import initial_network
 from autojacobin.hashers.held_out import held_out_score, m_recall_of_bits, split
 from autojacobin.hashers.model_selection import Options, Recipe, behind, select_recipe
@@ -273,11 +273,22 @@ def test_reduced_points_are_scored_by_their_neighbours_in_all_dimensions():
 
 
 @pytest.mark.parametrize("depth", [1, 7, 50])
-def test_the_score_for_a_gpu_is_that_of_a_search(depth):
+def test_the_score_by_arrays_is_that_of_a_search(depth):
     rng = np.random.default_rng(0)
     query_bits, base_bits = rng.random((30, 9)) < 0.5, rng.random((200, 9)) < 0.5  # few bits, so that many are equal
     truth = np.array([rng.choice(200, 6, replace=False) for _ in range(30)])
     _, ids = hamming_topk(Codes.from_bits(query_bits), Codes.from_bits(base_bits), depth)
     expected = measure(f"m-recall@{depth}", ids, truth, 6).values
     assert expected.max() > 0
-    assert m_recall_of_bits(query_bits, base_bits, truth, depth) == pytest.approx(expected)
+    assert np.array_equal(m_recall_of_bits(query_bits, base_bits, truth, depth), expected)
+
+
+def test_many_points_are_scored_by_a_search_and_few_by_arrays(monkeypatch):
+    rng = np.random.default_rng(0)
+    queries, base = rng.normal(size=(20, 6)), rng.normal(size=(80, 6))
+    signs = SimpleNamespace()
+    score = held_out_score(queries, base, 3, 10, lambda _, X: X >= 0)(signs)
+    monkeypatch.setattr(held_out, "_FEW_DISTANCES", 0)
+    searched = held_out_score(queries, base, 3, 10, lambda _, X: X >= 0)
+    monkeypatch.setattr(held_out, "m_recall_of_bits", None)
+    assert np.array_equal(searched(signs), score)

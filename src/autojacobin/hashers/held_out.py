@@ -19,6 +19,7 @@ Found = npt.NDArray[np.float64]  # m-Recall of each query
 # One point in ten is a query, within the limits below. In small sets up to one in four is.
 _POINTS_PER_QUERY, _FEWEST_POINTS_PER_QUERY = 10, 4
 _ENOUGH_QUERIES, _MOST_QUERIES = 1000, 2000
+_FEW_DISTANCES = 2**20  # takes as long as with kernels, which would have to be compiled first
 
 
 def split(n: int, rng: np.random.RandomState) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
@@ -54,13 +55,14 @@ def held_out_score(
     from autojacobin.search import hamming_topk
 
     n = len(base)
+    by_arrays = namespace(base) is not np or n * len(queries) <= _FEW_DISTANCES
     depth = min(n, max(2 * k, n // 100) if depth is None else depth)
     all_queries, all_base = originals or (queries, base)
     truth = ground_truth(to_host(all_base), to_host(all_queries), k)
 
     def score(network: Network) -> Found:
         query_bits, base_bits = (bits(network, points) for points in (queries, base))
-        if namespace(base) is not np:
+        if by_arrays:
             return m_recall_of_bits(query_bits, base_bits, truth, depth)
         _, ids = hamming_topk(Codes.from_bits(query_bits), Codes.from_bits(base_bits), depth)
         return measure(f"m-recall@{depth}", ids, truth, k).values
@@ -69,16 +71,17 @@ def held_out_score(
 
 
 def m_recall_of_bits(query_bits: Any, base_bits: Any, truth: npt.NDArray[np.int64], depth: int) -> Found:
-    """m-Recall of each query from bits, in few large array operations, for a GPU.
+    """m-Recall of each query from bits, in few large array operations, for a GPU or for few points.
 
     A point is found at the rank that counts the points that are nearer, or as near and have a lower number.
     """
     xp = namespace(base_bits)
     (n, d), rows = base_bits.shape, xp.arange(len(query_bits))
     products = (2 * query_bits - xp.float32(1)) @ (2 * base_bits - xp.float32(1)).T  # d − 2 × Hamming distance
-    order = (d - products).astype(xp.int64) * n + xp.arange(n)
+    number = xp.int32 if 2 * (d + 1) * n < 2**31 else xp.int64
+    order = (d - products).astype(number) * n + xp.arange(n, dtype=number)
     found = xp.zeros(len(rows), dtype=xp.int64)
     for neighbour in xp.asarray(truth).T:
-        ranks = (order < order[rows, neighbour][:, None]).sum(axis=1)
+        ranks = xp.count_nonzero(order < order[rows, neighbour][:, None], axis=1)
         found += xp.maximum(depth - ranks, 0)
-    return np.asarray(to_host(found) / (depth * truth.shape[1]))
+    return np.asarray(to_host(found) / truth.shape[1] / depth)

@@ -147,22 +147,26 @@ def similarity_factors(points: Any) -> tuple[Any, Any]:
 def _learn_bits(K: Any, P: Any, Q: Any, n_bits: int, rng: np.random.RandomState) -> Any:
     """Give W, shape (n_bits, m), one bit after the other, and then each once more.
 
-    With K'K + γ I = L L' the generalised problem is an ordinary one in v = L'w, for L⁻¹ K' R K L⁻ᵀ. A bit b of the
-    training points changes R by −bb', and so this matrix by −uu' with u = L⁻¹ K'b.
+    With K'K = U diag(s) U' and T = U diag(s + γ)^(-1/2) the generalised problem is an ordinary one in v, for w = Tv and
+    the matrix T' K' R K T. A bit b of the training points changes R by −bb', and so this matrix by −uu' with u = T'K'b.
+    Directions in which the kernel of all training points is zero are left out: the bits there would be signs of
+    rounding errors.
     """
     linalg = scipy_linalg()
-    Z = K.T @ K
-    ridge = _RIDGE * np.trace(Z) / len(Z)
-    L = np.linalg.cholesky(Z + ridge * np.eye(len(Z)))
-    whitened = linalg.solve_triangular(L, K.T, lower=True)  # L⁻¹ K'
+    squares, U = linalg.eigh(K.T @ K)
+    ridge = _RIDGE * squares.mean()
+    kept = squares > len(squares) * np.finfo(np.float64).eps * squares[-1]
+    T = U[:, kept] / np.sqrt(squares[kept] + ridge)
+    whitened = T.T @ K.T
     rest = n_bits * (whitened @ P) @ (whitened @ Q).T
     rest = (rest + rest.T) / 2
-    V, changes = np.zeros((n_bits, len(Z))), np.zeros((n_bits, len(Z)))
+    W, changes = np.zeros((n_bits, len(T))), np.zeros((n_bits, len(rest)))
     for bit in (*range(n_bits), *rng.permutation(n_bits)):
         rest += np.outer(changes[bit], changes[bit])  # zero in the first round
-        last = len(Z) - 1
+        last = len(rest) - 1
         v = linalg.eigh(rest, subset_by_index=[last, last])[1][:, 0]
-        V[bit] = v if v[np.abs(v).argmax()] > 0 else -v
-        changes[bit] = whitened @ corners(V[bit] @ whitened)
+        changes[bit] = whitened @ corners(v @ whitened)
         rest -= np.outer(changes[bit], changes[bit])
-    return linalg.solve_triangular(L, V.T, lower=True, trans="T").T
+        w = T @ v
+        W[bit] = w if w[np.abs(w).argmax()] > 0 else -w
+    return W

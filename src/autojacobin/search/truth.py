@@ -44,6 +44,7 @@ LARGEST_EXPONENT = 400  # squares of numbers up to 2^±400 neither overflow nor 
 _DISTANCES_PER_BLOCK = 2**22
 _NUMBERS_PER_BLOCK = 2**22
 _MOST_QUERIES = 1024
+_FEW_NUMBERS = 2**24  # measuring every point takes less time than compiling what finds the near ones
 _BYTES_OF_CANDIDATES = 2**27
 _ROWS_PER_TASK = 64
 _ROWS_SAMPLED = 2048
@@ -93,8 +94,14 @@ def ground_truth(
     for matrix in (base, queries):
         for start in range(0, len(matrix), rows := max(1, _NUMBERS_PER_BLOCK // max(1, matrix.shape[1]))):
             _check_numbers(matrix[start : start + rows], start)
-    frame = Frame.around(base, queries)
     ids = np.empty((len(queries), k), dtype=np.int64)
+    if base.size * len(queries) <= _FEW_NUMBERS:
+        for row, query in enumerate(queries):
+            ids[row] = smallest(exact_squared_distances(base, query), k)[1]
+        if progress is not None:
+            progress("ground truth", 1, 1)
+        return ids
+    frame = Frame.around(base, queries)
     most = max(1, min(_MOST_QUERIES, _BYTES_OF_CANDIDATES // (16 * Candidates.capacity_for(k))))
     blocks = [slice(start, start + most) for start in range(0, len(queries), most)]
     for number, block in enumerate(blocks):
