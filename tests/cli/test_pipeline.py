@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 import autojacobin
-from autojacobin import AutoBin, AutoJacoBin, Codes, Index
+from autojacobin import AutoBin, AutoJacoBin, Codes, Index, Metric
 from autojacobin.cli.models import method_names
 from autojacobin.datasets import open_vectors, write_vectors
 from autojacobin.hashers import find_command
@@ -367,12 +367,43 @@ def test_a_model_and_an_index_by_another_metric(done, digits, folder, metric):
         np.testing.assert_allclose(found["distances"], -np.sort(-products, axis=1)[:, :5], rtol=1e-4)
     measured = json.loads(done("evaluate", "other", "queries.npy", "-k", 5, "--recall", 1, "--json").out)
     assert measured["k"]["5"]["recall@5"]["mean"] == 1
+    # By codes alone: as many of the best products as there are among the nearest codes, counted by hand.
+    how = ("--base", "scaled.npy", "--metric", metric, "-k", 5, "--depth", 50, "--distance", "hamming", "--json")
+    measured = json.loads(done("evaluate", "other.safetensors", "queries.npy", *how).out)
+    model, compared = autojacobin.load("other.safetensors"), Metric.of(metric, scaled)
+    bits, asked = (model.transform(side) for side in (compared.prepare(scaled), compared.queries(digits.queries)))
+    nearest = np.argsort((asked[:, np.newaxis] != bits).sum(axis=2), axis=1, kind="stable")[:, :50]
+    best = np.argsort(-products, axis=1)[:, :5]
+    found = np.mean([len(set(a) & set(b)) / 5 for a, b in zip(nearest, best, strict=True)])
+    assert measured["k"]["5"]["recall@50"]["mean"] == pytest.approx(found)
+    assert measured["metric"] == metric
+
+
+def test_an_error_in_one_of_several_files_names_it(command, digits, folder):
+    wrong = digits.base[:30].copy()
+    wrong[4, 2] = np.nan
+    np.save("wrong.npy", wrong)
+    result = command("index", "build", "model.safetensors", "base.npy", "wrong.npy", "base.npy", "new")
+    n = len(digits.base)
+    assert result.code == 1
+    assert f"NaN in row {n + 4}, column 2" in result.err
+    assert f"(row {n} is the first of wrong.npy)" in result.err
+    assert not (folder / "new").exists()
+    np.save("narrow.npy", digits.base[:5, :10])
+    assert "is the first of narrow.npy" in command("index", "add", "my-index", "base.npy", "narrow.npy").err
+    assert "is the first of" not in command("index", "build", "model.safetensors", "wrong.npy", "new").err
+
+
+def test_an_index_is_evaluated_by_its_own_metric(command, folder):
+    result = command("evaluate", "my-index", "queries.npy", "--metric", "cosine")
+    assert result.code == 2
+    assert "an index has its own metric" in result.err
 
 
 def test_a_model_for_other_vectors_is_refused_for_inner_products(command, folder):
     result = command("index", "build", "model.safetensors", "base.npy", "new", "--metric", "inner_product")
     assert result.code == 1
-    assert "needs a model that takes one more, got a model for 64; train it with: autojacobin train" in result.err
+    assert "need a model that takes one number more, got a model for 64; train it with: autojacobin train" in result.err
     assert not (folder / "new").exists()
 
 

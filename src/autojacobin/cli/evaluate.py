@@ -23,6 +23,7 @@ from autojacobin.cli.console import (
 from autojacobin.cli.files import (
     STREAM,
     load_model,
+    metric_for,
     open_index,
     opened,
 )
@@ -76,6 +77,14 @@ def evaluate(
             "--measure", metavar="NAME", help="Measure to print, such as recall@10, precision@5, m-recall@100, map@100."
         ),
     ] = None,
+    metric: Annotated[
+        options.Metric | None,
+        typer.Option(
+            "--metric",
+            metavar="NAME",
+            help=f"How a model's true neighbours are compared: {', '.join(options.METRICS)}; as it was trained.",
+        ),
+    ] = None,
     distance: options.ByDistance = None,
     candidates: options.Candidates = None,
     recall: options.Recall = None,
@@ -89,7 +98,7 @@ def evaluate(
 ) -> None:
     """Measure how many of the true neighbours a model's codes, or an index, find.
 
-    True neighbours are the nearest by Euclidean distance, or by the metric of the index. A model is measured by its
+    True neighbours are the nearest by --metric, or by the metric of the index. A model is measured by its
     codes alone. An index is measured by what a search for the largest k finds, by default with re-ranking. More
     candidates find more neighbours; the number used is printed.
 
@@ -106,6 +115,8 @@ def evaluate(
         if path.is_dir():
             if base is not None:
                 raise typer.BadParameter("an index has its own vectors; leave --base out", param_hint="'--base'")
+            if metric is not None:
+                raise typer.BadParameter("an index has its own metric; leave --metric out", param_hint="'--metric'")
             how = SearchOptions(distance, candidates, recall, rerank, probes, measured=True)
             ids, true, ks, about = _from_index(path, asked, wanted, how, progress)
         else:
@@ -114,7 +125,7 @@ def evaluate(
                 raise typer.BadParameter("a model has no vectors to re-rank by", param_hint=f"'{name}'")
             if base is None:
                 raise typer.BadParameter("a model needs --base, the vectors to search among", param_hint="'--base'")
-            ids, true, ks, about = _from_model(path, asked, base, wanted, distance, progress)
+            ids, true, ks, about = _from_model(path, asked, base, wanted, (metric, distance), progress)
     n, retrieved = ids.shape
     # An index retrieves few points, and m-recall, an average over their numbers, could then not come near 1.
     averaged = [] if path.is_dir() else [f"m-recall@{retrieved}"]
@@ -141,24 +152,35 @@ def evaluate(
 
 
 def _from_model(
-    path: Path, asked: Vectors, base: str, wanted: _Wanted, distance: options.Distance | None, progress: Progress
+    path: Path,
+    asked: Vectors,
+    base: str,
+    wanted: _Wanted,
+    compared: tuple[options.Metric | None, options.Distance | None],
+    progress: Progress,
 ) -> _Found:
     from autojacobin.evaluation import ground_truth
     from autojacobin.search.distances import DISTANCES, as_distance
 
     hasher = load_model(path)
-    comparison = DISTANCES[as_distance(distance and distance.value, hasher.distances)]
+    metric, distance = (None if option is None else option.value for option in compared)
+    comparison = DISTANCES[as_distance(distance, hasher.distances)]
     with opened(base) as vectors:
         ks = wanted.ks(len(vectors), _USUAL_KS)
         retrieved = wanted.retrieved(len(vectors), max(len(vectors) // _SHARE_RETRIEVED, 10 * ks[-1]))
         true = wanted.read_truth(asked)
+        searched: Any = vectors
+        if metric not in (None, "euclidean"):
+            measure = metric_for(str(metric), [vectors], hasher)
+            searched, asked = measure.prepare(np.asarray(vectors)), measure.queries(asked)
         if true is None:
-            true = ground_truth(vectors, asked, ks[-1], progress=progress)
-        codes = hasher.encode(report_blocks(vectors.blocks(), len(vectors), progress, "encoding"))
+            true = ground_truth(searched, asked, ks[-1], progress=progress)
+        blocks = vectors.blocks() if searched is vectors else iter((searched,))
+        codes = hasher.encode(report_blocks(blocks, len(vectors), progress, "encoding"))
         progress("searching", 0, 0)
         _, ids = comparison.topk(comparison.encode(hasher, asked), codes, retrieved)
     about = {"model": path, "method": hasher.trained_as, "bits": hasher.n_bits, "vectors": len(codes)}
-    return ids, true, ks, {**about, "distance": comparison.name}
+    return ids, true, ks, {**about, "metric": metric, "distance": comparison.name}
 
 
 def _true_neighbours(

@@ -46,10 +46,11 @@ if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
     from autojacobin.hashers import Hasher
     from autojacobin.index.index import Index
+    from autojacobin.index.metrics import Metric
 
 __all__ = [
-    "STREAM", "all_opened", "blocks_for", "chained", "check_output", "is_stream", "load_model", "names_in",
-    "open_index", "opened", "saved_bits", "split_part", "write_codes", "write_neighbours",
+    "STREAM", "add_files", "all_opened", "blocks_for", "check_output", "is_stream", "load_model", "metric_for",
+    "names_in", "open_index", "opened", "saved_bits", "split_part", "write_codes", "write_neighbours",
 ]  # fmt: skip
 
 STREAM = "-"
@@ -108,10 +109,27 @@ def all_opened(names: list[str], format: str | None) -> Iterator[list[Vectors]]:
         yield [stack.enter_context(opened(name, format)) for name in names]
 
 
-def chained(files: list[Vectors], hasher: Hasher, progress: Progress, stage: str) -> Iterator[npt.NDArray[Any]]:
-    """Give the rows of several files as one stream of blocks for an index with this hasher, and report progress."""
-    streams = [blocks_for(hasher, file) for file in files]
-    return report_blocks(itertools.chain.from_iterable(streams), sum(map(len, files)), progress, stage)
+def add_files(
+    index: Index, files: list[Vectors], ids: Any, payload: Any, progress: Progress, stage: str = "adding vectors"
+) -> None:
+    """Add the rows of several files to an index. An error in one of their rows names the file."""
+    began = 0, files[0]  # the row at which the file that is being read begins
+
+    def blocks() -> Iterator[npt.NDArray[Any]]:
+        nonlocal began
+        row = 0
+        for file in files:
+            began = row, file
+            yield from blocks_for(index.hasher, file)
+            row += len(file)
+
+    try:
+        index.add(report_blocks(blocks(), sum(map(len, files)), progress, stage), ids, payload)
+    except DataError as error:
+        if len(files) == 1 or not {"row", "features"} & set(str(error).split()):
+            raise
+        row, file = began
+        raise type(error)(f"{error} (row {row} is the first of {file.path})") from error
 
 
 def blocks_for(hasher: Hasher, file: Vectors, rows: int | None = None) -> Iterator[npt.NDArray[Any]]:
@@ -160,6 +178,19 @@ def open_index(path: Path) -> Index:
             f"{path} is a file, expected the folder of an index; give the index first, then vectors or queries"
         )
     return Index.open(path)
+
+
+def metric_for(name: str, files: list[Vectors], hasher: Hasher) -> Metric:
+    """Give the metric for the vectors in some files, after a check that the model was trained for inner products."""
+    from autojacobin.index.metrics import Metric
+
+    expected = int(hasher.n_features_in_) - 1
+    if name == "inner_product" and files[0].shape[1] != expected:
+        raise DataError(
+            f"inner products of vectors with {files[0].shape[1]} numbers need a model that takes one number more, "
+            f"got a model for {expected + 1}; train it with: autojacobin train --metric inner_product"
+        )
+    return Metric.of(name, (block for file in files for block in file.blocks()))
 
 
 def is_stream(output: Path) -> bool:

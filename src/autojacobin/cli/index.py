@@ -14,7 +14,16 @@ import typer
 
 from autojacobin.cli.columns import as_ids, read_ids, read_payload
 from autojacobin.cli.console import count_of, print_facts, print_sentence, progress_bar
-from autojacobin.cli.files import STREAM, all_opened, chained, load_model, names_in, open_index, saved_bits
+from autojacobin.cli.files import (
+    STREAM,
+    add_files,
+    all_opened,
+    load_model,
+    metric_for,
+    names_in,
+    open_index,
+    saved_bits,
+)
 from autojacobin.cli.options import (
     AsJson,
     BitOrder,
@@ -36,7 +45,7 @@ from autojacobin.cli.options import (
 from autojacobin.cli.settings import settings_path, write_settings
 from autojacobin.core.files import whole_folder
 from autojacobin.core.parallel import Progress
-from autojacobin.errors import DataError, StorageError
+from autojacobin.errors import StorageError
 from autojacobin.hashers import Hasher
 
 if TYPE_CHECKING:
@@ -130,11 +139,10 @@ def build(
             _reporting(hasher, progress),
             keep_vectors=keep_vectors,
             partitions=lists,
-            metric=_metric_of(metric.value, files, hasher),
+            metric=metric_for(metric.value, files, hasher),
         ) as made,
     ):
-        blocks = chained(files, hasher, progress, "adding vectors")
-        made.add(blocks, chosen, None if payload is None else read_payload(payload, sum(map(len, files))))
+        add_files(made, files, chosen, _payload_of(files, payload), progress)
         figures = made.info()
     write_settings(context, index)
     sentence = f"Made {index}: {figures['vectors']:,} vectors, {figures['bits']} bits each, {figures['bytes']:,} bytes."
@@ -188,8 +196,7 @@ def create(
         Index.create(folder, n_bits=bits or _length_of_codes(files[0]), bitorder=bitorder.value) as made,
     ):
         if files:
-            blocks = chained(files, made.hasher, progress, "adding codes")
-            made.add(blocks, chosen, None if payload is None else read_payload(payload, sum(map(len, files))))
+            add_files(made, files, chosen, _payload_of(files, payload), progress, "adding codes")
         figures = made.info()
     write_settings(context, index)
     sentence = f"Made {index}: {figures['vectors']:,} codes of {figures['bits']} bits, {figures['bytes']:,} bytes."
@@ -200,17 +207,9 @@ def _length_of_codes(file: Vectors) -> int:
     return saved_bits(file) or 8 * file.shape[1]
 
 
-def _metric_of(name: str, files: list[Vectors], hasher: Hasher) -> Any:
-    """Give the metric for the vectors in some files, after a check that the model was trained for inner products."""
-    from autojacobin.index.metrics import Metric
-
-    expected = int(hasher.n_features_in_) - 1
-    if name == "inner_product" and files[0].shape[1] != expected:
-        raise DataError(
-            f"an index by inner product of vectors with {files[0].shape[1]} numbers needs a model that takes one more, "
-            f"got a model for {expected + 1}; train it with: autojacobin train --metric inner_product"
-        )
-    return Metric.of(name, (block for file in files for block in file.blocks()))
+def _payload_of(files: list[Vectors], name: Path | None) -> Any:
+    """Read the payload of the rows of some files, if there is one."""
+    return None if name is None else read_payload(name, sum(map(len, files)))
 
 
 def _read_new_ids(ids: str | None, kind: _IdKind | None, known: str | None = None) -> Any:
@@ -258,8 +257,8 @@ def add(
         named = names_in(vectors, format) if ids is None and kind != "integer" else None
         chosen = named if ids is None else _read_new_ids(ids, id_kind, kind)
         with all_opened(vectors, format) as files:
-            count, blocks = sum(map(len, files)), chained(files, opened.hasher, progress, "adding vectors")
-            opened.add(blocks, chosen, None if payload is None else read_payload(payload, count))
+            count = sum(map(len, files))
+            add_files(opened, files, chosen, _payload_of(files, payload), progress)
         figures = opened.info()
     sentence = f"Added {count_of(count, 'vector')} to {index}, which now holds {figures['vectors']:,}."
     print_sentence(sentence, {"index": index, "added": count, **figures}, quiet=quiet, as_json=as_json)
