@@ -10,7 +10,7 @@ from numba import types
 from numba.core.errors import TypingError
 
 from autojacobin import ITQ, LSH, AutoBin, Index
-from autojacobin.core import progress
+from autojacobin.core import compilation, progress
 from autojacobin.core.compilation import intrinsic, kernel
 
 
@@ -120,6 +120,26 @@ def test_compilation_is_announced_once_in_a_process(monkeypatch, capsys, tmp_pat
     assert heard == [progress.COMPILING]
     assert capsys.readouterr().err.count(progress.COMPILING) == 1
     assert not progress._listeners
+
+
+def test_without_a_cache_the_announcement_says_so(monkeypatch):
+    def double(number):
+        return 2 * number
+
+    double.__module__ = "autojacobin.of_this_test"
+
+    def no_folder(*_, **options):
+        if options.pop("cache", False):
+            raise RuntimeError("no locator available")
+        return njit(**options)
+
+    njit = compilation.numba.njit
+    monkeypatch.setattr(compilation.numba, "njit", no_folder)
+    monkeypatch.setattr(progress, "_announced", False)
+    heard = []
+    with progress.on_compilation(heard.append):
+        assert kernel(double)(2) == 4
+    assert heard == [progress.NOT_KEPT]
 
 
 @pytest.mark.parametrize("collects", [True, False])

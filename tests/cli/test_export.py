@@ -6,7 +6,7 @@ import faiss
 import numpy as np
 import pytest
 
-from autojacobin import ITQ, Codes, Index
+from autojacobin import ITQ, BinaryAutoencoder, Codes, Index
 from autojacobin.engines import FaissEngine
 from autojacobin.engines.lancedb import LanceDB
 from autojacobin.engines.milvus import Milvus
@@ -22,10 +22,17 @@ def test_an_index_becomes_a_file_of_faiss(done, folder):
         assert engine.read(index.ids) == index.codes(index.ids)
 
 
+def test_codes_that_hamming_distances_rank_badly_are_exported_with_a_warning(done, folder, digits):
+    with Index.create("decoded", BinaryAutoencoder(16, random_state=0).fit(digits.base)) as index:
+        index.add(digits.base)
+    said = done("export", "faiss", "decoded", "codes.faiss").out
+    assert "They rank best by the distance decoded, but engines compare codes by their Hamming distance" in said
+
+
 @pytest.mark.parametrize("kind", ["ivf", "hnsw"])
 def test_other_kinds_of_faiss(done, folder, kind):
     assert json.loads(done("export", "faiss", "my-index", "codes.faiss", "--kind", kind, "--json").out) == {
-        "destination": "codes.faiss", "codes": 600, "bits": 16, "vectors": False,
+        "destination": "codes.faiss", "codes": 600, "bits": 16, "vectors": False, "best_distance": "asymmetric",
     }  # fmt: skip
     assert faiss.read_index_binary("codes.faiss").ntotal == 600
 

@@ -114,3 +114,21 @@ def test_a_folder_is_there_as_a_whole_or_not_at_all(tmp_path):
     nowhere = tmp_path / "nowhere" / "made"
     with pytest.raises(StorageError, match=r"cannot write .*nowhere.*; try again"), whole_folder(nowhere, "try again"):
         pass
+
+
+INTERRUPTED_IMPORT = """
+import sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "autojacobin.cli.program":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+from autojacobin.cli import main
+"""
+
+
+def test_an_interruption_while_the_commands_are_loaded_prints_nothing():
+    process = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "")

@@ -126,6 +126,15 @@ def test_routes_give_codes_and_ids_and_refuse_the_rest(address, index):
         assert part in json.loads(content)["detail"]
 
 
+def test_the_ids_are_read_again_when_others_took_their_place(index, vectors):
+    changing, some_ids = Index(index.hasher), routes._SomeIds()
+    changing.add(vectors[:4], ids=[1, 2, 3, 4])
+    assert some_ids(changing, {"index": "digits"}) == {"ids": [1, 2, 3, 4]}
+    changing.remove([3, 4])
+    changing.add(vectors[:2], ids=[8, 9])
+    assert some_ids(changing, {"index": "digits"}) == {"ids": [1, 2, 8, 9]}
+
+
 NAMES = ["a, b & c", "ü/1", "7", "d=e"]
 
 

@@ -15,5 +15,7 @@ except ModuleNotFoundError as error:
         """End with the command that installs what is missing."""
         sys.exit(f"autojacobin: {_missing}")
 
+except KeyboardInterrupt:  # while the commands are loaded, which takes a third of a second
+    sys.exit(130)
 
 __all__ = ["app", "main"]

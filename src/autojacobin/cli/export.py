@@ -81,7 +81,7 @@ def faiss(
         else:
             made = to_faiss(origin, kind.value, bitorder=bitorder.value, progress=progress)
         write_faiss(made, destination)
-        figures = {"codes": len(origin), "bits": _n_bits(origin), "vectors": False}
+        figures = {"codes": len(origin), "bits": _n_bits(origin), "vectors": False, **_ranking(origin)}
     _report({"destination": str(destination), **figures}, quiet, as_json)
 
 
@@ -248,7 +248,12 @@ def _write(origin: Index | Codes, engine: Engine, progress: Progress) -> dict[st
             engine.write(codes, ids, vectors if engine.n_features is not None else None)
             done += len(codes)
             progress("writing codes", done, total)
-    return {"codes": done, "bits": engine.n_bits, "vectors": engine.n_features is not None}
+    return {"codes": done, "bits": engine.n_bits, "vectors": engine.n_features is not None, **_ranking(origin)}
+
+
+def _ranking(origin: Index | Codes) -> dict[str, Any]:
+    """Name the distance by which the codes rank best, if their hasher is known."""
+    return {} if isinstance(origin, Codes) else {"best_distance": origin.hasher.distances[0]}
 
 
 def _blocks(origin: Index | Codes) -> Iterator[tuple[Any, Codes, Any]]:
@@ -263,4 +268,9 @@ def _blocks(origin: Index | Codes) -> Iterator[tuple[Any, Codes, Any]]:
 def _report(facts: dict[str, Any], quiet: bool, as_json: bool) -> None:
     kept = " with their vectors" if facts["vectors"] else ""
     sentence = f"Wrote {facts['codes']:,} codes of {facts['bits']} bits{kept} to {facts['destination']}."
+    if facts.get("best_distance", "hamming") not in ("hamming", "asymmetric"):
+        sentence += (
+            f" They rank best by the distance {facts['best_distance']}, but engines compare codes by their Hamming "
+            "distance, which finds fewer neighbours; re-rank by the vectors, or train with --method autojacobin."
+        )
     print_sentence(sentence, facts, quiet=quiet, as_json=as_json)

@@ -40,11 +40,12 @@ class _CompilationListener(event.Listener):
     _collected = False
 
     def on_start(self, event: Any) -> None:
-        name = getattr(event.data.get("dispatcher"), "__module__", None) or ""
+        dispatcher = event.data.get("dispatcher")
+        name = getattr(dispatcher, "__module__", None) or ""
         if self._depth == 0:
             if not name.startswith("autojacobin"):
                 return
-            compilation_begins()
+            compilation_begins(kept=dispatcher._cache.cache_path is not None)
             self._collected = gc.isenabled()
             gc.disable()
         self._depth += 1

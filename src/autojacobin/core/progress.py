@@ -14,6 +14,10 @@ from autojacobin.core.parallel import Progress
 __all__ = ["compilation_begins", "every_two_seconds", "on_compilation", "printed_progress"]
 
 COMPILING = "compiling, once per machine, about 8 s for each kind of search or training"
+NOT_KEPT = (
+    "compiling, about 8 s for each kind of search or training, in each process again, because no cache can be written; "
+    "set NUMBA_CACHE_DIR to a folder that can be written"
+)
 
 _SECONDS_BETWEEN_LINES = 1.5
 _log = logging.getLogger("autojacobin")
@@ -21,8 +25,10 @@ _listeners: list[Callable[[str], None]] = []
 _announced = False
 
 
-def compilation_begins() -> None:
+def compilation_begins(kept: bool = True) -> None:
     """Report once in this process that kernels are compiled: to all listeners, or without any to the log.
+
+    ``kept`` says whether later processes will find them in a cache.
 
     It is a warning, which Python prints to standard error unless logging is set up otherwise: the first call would
     wait for the compiler without a word.
@@ -30,9 +36,10 @@ def compilation_begins() -> None:
     global _announced
     if not _announced:
         _announced = True
+        line = COMPILING if kept else NOT_KEPT
         for listener in list(_listeners):
-            listener(COMPILING)
-        _log.log(logging.INFO if _listeners else logging.WARNING, "autojacobin is %s", COMPILING)
+            listener(line)
+        _log.log(logging.INFO if _listeners else logging.WARNING, "autojacobin is %s", line)
 
 
 @contextmanager
