@@ -77,9 +77,15 @@ def test_an_error_of_the_callers_own_stream_is_passed_on(index, tmp_path):
 
 
 def test_only_ids_in_the_index_can_be_removed(index):
-    for ids, message in [([3, 20], "got 20, which is not"), ([-1], "got -1"), ([1.5], "list of integers")]:
+    for ids, message in [
+        ([3, 20], "got 20, which is not"),
+        ([-1], "got -1"),
+        ([1.5], "list of integers"),
+        ([1, [2]], "without lists"),
+    ]:
         with pytest.raises(DataError, match=message):
             index.remove(ids)
+    assert [1, [2]] not in index
     assert len(index) == 20
     index.remove([])
     index.remove([3, 3])

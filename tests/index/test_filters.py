@@ -152,6 +152,7 @@ def test_names_are_filters_too(make):
         ({"among": [[1], [2]]}, "one filter for each of the 7 queries, got 2"),
         ({"where": "nothing < 3"}, "where='nothing < 3' cannot be computed.*the columns are price"),
         ({"where": "price <"}, "cannot be computed"),
+        ({"where": "lang = '\ud800'"}, "cannot be computed"),
         ({"where": "price < 3; drop table x"}, "cannot be computed"),
         ({"where": "price in (select 1 from read_csv('/etc/passwd'))"}, "cannot be computed"),
         ({"where": ""}, "cannot be computed"),

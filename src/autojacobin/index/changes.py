@@ -199,7 +199,12 @@ def _without(segments: Segments, found: list[tuple[Any, Any]], store: Store) -> 
 
 def as_ids(ids: Any) -> npt.NDArray[np.int64]:
     """Give ids as an array of int64, none negative."""
-    array = np.atleast_1d(np.asarray(ids))
+    try:
+        array = np.atleast_1d(np.asarray(ids))
+    except ValueError:
+        raise DataTypeError(
+            f"ids must be a list of integers, got {ids!r:.60}; give a list without lists in it"
+        ) from None
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
         text = array.dtype.kind in "OUS" and array.size
         shown = f"{array.flat[0]!r:.60}" if text else f"{array.dtype} of shape {array.shape}"
