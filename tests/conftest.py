@@ -3,5 +3,7 @@
 from hypothesis import HealthCheck, settings
 
 # A machine that is busy with other work is slow, which says nothing of the code.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A fixture holds what all examples of a test may share.
+allowed = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+settings.register_profile("busy", deadline=None, suppress_health_check=allowed)
 settings.load_profile("busy")

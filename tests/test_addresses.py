@@ -4,7 +4,7 @@ import traceback
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from autojacobin.core.addresses import redacted_address, redacted_message, safe_cause
@@ -15,7 +15,6 @@ odd = st.text(st.sampled_from("/@:?#&=%;,'\"\\ []{}ab1.*$\n") | st.characters(),
 secrets = odd | st.from_regex(r"[A-Za-z0-9+/]{8,40}={0,2}", fullmatch=True)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(SCHEMES), st.sampled_from(["me", "", "a.b"]), secrets)
 @example("https", "me", "sesame/open@home:1#x?y=z")
 @example("https", "me", "x://a@b:1/")
@@ -24,14 +23,12 @@ def test_a_password_before_a_host_leaves_nothing_behind(scheme, user, secret):
     assert shown in (f"{scheme}://***@host:1/base.npy", f"{scheme}://***")
 
 
-@settings(deadline=None)
 @given(st.sampled_from(SCHEMES), secrets)
 def test_a_token_in_the_place_of_a_user_leaves_nothing_behind(scheme, secret):
     shown = redacted_address(f"{scheme}://{secret}@host/base.npy")
     assert shown in (f"{scheme}://***@host/base.npy", f"{scheme}://***")
 
 
-@settings(deadline=None)
 @given(st.sampled_from(SCHEMES), st.sampled_from(QUERIES), secrets)
 @example("https", "?sig=", "a@b")
 @example("https", ";password=", "a@b")
@@ -44,7 +41,6 @@ def test_a_signature_after_the_path_leaves_nothing_behind(scheme, query, secret)
     )
 
 
-@settings(deadline=None)
 @given(st.sampled_from(["password", "PASSWORD", "pass", "sslpassword", "AccountKey", "secret_access_key"]), secrets)
 @example("password", "a:b@c")
 @example("password", "'x://u:p@h y'")
@@ -54,7 +50,6 @@ def test_a_password_of_a_connection_string_leaves_nothing_behind(name, secret):
         assert " ".join(shown.split()) in (f"host=h user=u {name}{between}***", f"host=h user=u {name}{between} ***")
 
 
-@settings(deadline=None)
 @given(secrets)
 @example("a://b")
 def test_a_password_without_a_scheme_leaves_nothing_behind(secret):
@@ -62,7 +57,6 @@ def test_a_password_without_a_scheme_leaves_nothing_behind(secret):
     assert redacted_address(f"me:{secret}@host:1/x") in ("***@host:1/x", "***")
 
 
-@settings(deadline=None)
 @given(secrets.filter(lambda secret: not set(secret) & set("@?#:,") and "=" not in secret))
 def test_a_password_without_a_host_leaves_nothing_behind(secret):
     assume(not secret.partition("/")[0].isdigit() and secret[0] != "/")  # or else it is a port and a path
@@ -118,7 +112,6 @@ def test_paths_and_bytes_are_addresses_too():
     assert redacted_address(b"https://me:sesame@host/x") == "https://***@host/x"
 
 
-@settings(deadline=None)
 @given(st.sampled_from(SCHEMES), secrets, st.sampled_from(["{}", "{!r}", "bad port {}", "<{!r}>", "'{!s}', line 1"]))
 @example("https", "two words", "{!r}")
 def test_a_message_that_quotes_an_address_or_its_password_has_no_password(scheme, secret, template):
@@ -132,7 +125,6 @@ def test_a_message_that_quotes_an_address_or_its_password_has_no_password(scheme
         assert repr(secret)[1:-1] not in told
 
 
-@settings(deadline=None)
 @given(secrets)
 def test_a_message_has_no_token(secret):
     assume(len(secret) >= 4 and "*" not in secret and secret not in "the token  is refused")

@@ -78,7 +78,7 @@ def test_matrices_of_low_rank_and_of_zeros():
 
 
 @given(st.integers(0, 2**32), st.integers(1, 90))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_cholesky_by_halves_is_that_of_numpy(seed, n):
     rng = np.random.default_rng(seed)
     half = rng.normal(size=(2, n, n + 3))

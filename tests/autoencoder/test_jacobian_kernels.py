@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin.autoencoder import jacobian_kernels
@@ -21,12 +21,8 @@ def arrays(seed, *shapes):
     return [rng.normal(size=shape) for shape in shapes]
 
 
-def any_sizes(*, at_most=30):
-    return settings(max_examples=at_most, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
 @given(SIZES, SIZES, SIZES, st.integers(0, 2**32), st.data())
-@any_sizes()
+@settings(max_examples=30)
 def test_products_of_pairs_and_their_derivatives(s, height, more, seed, data):
     d = height + more
     first = data.draw(st.integers(0, more))
@@ -49,7 +45,7 @@ def test_products_of_pairs_and_their_derivatives(s, height, more, seed, data):
 
 
 @given(SIZES, SIZES, SIZES, SIZES, st.integers(0, 2**32))
-@any_sizes()
+@settings(max_examples=30)
 def test_derivatives_of_the_trace(s, r, D, d, seed):
     U, V, g, Q, a, W2, per_W2 = arrays(seed, (s, r, d), (s, r, d), (s, d), (s, D, d), (s, D), (D, d), (D, d))
     per_g, per_a = np.full((s, d), np.nan), np.full((s, D), np.nan)
@@ -64,7 +60,7 @@ def test_derivatives_of_the_trace(s, r, D, d, seed):
 
 
 @given(SIZES, SIZES, SIZES, st.integers(0, 2**32))
-@any_sizes()
+@settings(max_examples=30)
 def test_coefficients_and_products_along_a_line(s, D, d, seed):
     Q, R, W2, S2, g, powers = arrays(seed, (s, D, d), (s, D, d), (D, d), (D, d), (s, d), (s, 3, D))
     E = np.full((s, 3, D, d), np.nan)

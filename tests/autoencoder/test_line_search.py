@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import scipy.optimize
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin.autoencoder import Batch, LinePoint, Objective, strong_wolfe
@@ -33,7 +33,6 @@ def assert_strong_wolfe(result, start):
 
 
 @given(st.integers(0, 2**31), st.floats(1e-8, 1e8))
-@settings(deadline=None)
 def test_quadratic(seed, first_step):
     rng = np.random.default_rng(seed)
     A = rng.normal(size=(5, 5))
@@ -46,7 +45,6 @@ def test_quadratic(seed, first_step):
 
 
 @given(st.integers(0, 2**31), st.floats(1e-6, 1e2))
-@settings(deadline=None)
 def test_rosenbrock(seed, first_step):
     x = np.random.default_rng(seed).uniform(-2, 2, 4)
     gradient = scipy.optimize.rosen_der
@@ -98,7 +96,6 @@ odd_numbers = st.floats(allow_nan=True, allow_infinity=True)
     st.floats(1e-12, 1e12),
     st.lists(st.tuples(odd_numbers, odd_numbers), max_size=30),
 )
-@settings(deadline=None)
 def test_survives_any_line_and_never_goes_up(value, slope, first_step, answers):
     """A line that answers with arbitrary numbers, NaN and Inf among them."""
     script = iter(answers)
@@ -118,7 +115,6 @@ def test_survives_any_line_and_never_goes_up(value, slope, first_step, answers):
 
 
 @given(st.floats(1e-3, 1e3), st.sampled_from([math.nan, math.inf, -math.inf]))
-@settings(deadline=None)
 def test_a_wall_of_nan_or_inf_is_backed_away_from(wall, beyond):
     """φ falls up to a wall, behind which the cost cannot be evaluated."""
 

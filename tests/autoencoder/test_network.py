@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin.autoencoder import Network, PrincipalCoordinates
@@ -15,7 +15,6 @@ def random_network(D, d, seed):
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 2**31))
-@settings(deadline=None)
 def test_jacobian_is_the_derivative_of_the_forward_pass(D, d, seed):
     network = random_network(D, d, seed)
     X = np.random.default_rng(seed + 1).normal(size=(3, D))
@@ -29,7 +28,6 @@ def test_jacobian_is_the_derivative_of_the_forward_pass(D, d, seed):
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 2**31))
-@settings(deadline=None)
 def test_the_vector_of_weights_goes_both_ways(D, d, seed):
     network = random_network(D, d, seed)
     theta = network.to_vector()
@@ -62,7 +60,6 @@ def test_points_without_variance_keep_one_direction():
 
 
 @given(st.integers(0, 2**31))
-@settings(deadline=None)
 def test_an_expanded_network_has_the_same_hidden_layer_and_to_first_order_the_same_output(seed):
     X = flat_points(seed=seed)
     principal = PrincipalCoordinates.of(X, 0.9, 1)

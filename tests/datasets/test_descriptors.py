@@ -138,7 +138,7 @@ def test_rows_are_vectors_and_transparency_does_not_count(kind, photograph):
     assert np.array_equal(describe(one_channel, kind), describe(one_channel[:, :, 0], kind))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.data())
 def test_small_pictures_of_any_kind_give_finite_vectors(data):
     height, width = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 40))
@@ -181,7 +181,7 @@ def test_without_opencv_the_pip_line_is_given(photograph, monkeypatch):
     assert describe(photograph, "gist").shape == (1, 960)  # which needs none
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(0, 2**32 - 1))
 def test_squares_are_resized_as_pillow_does(whole, side, seed):
     picture = np.random.default_rng(seed).integers(0, 256, (whole, whole), dtype=np.uint8)

@@ -88,7 +88,7 @@ def test_it_is_what_the_sums_say(picture):
     np.testing.assert_allclose(vector, Sums.gist(picture), rtol=1e-5, atol=1e-7)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.tuples(*[st.integers(0, 255)] * 3), st.integers(1, 200), st.integers(1, 200))
 def test_a_picture_of_one_colour_has_nothing(colour, height, width):
     assert np.abs(gist(np.full((height, width, 3), colour, np.uint8))).max() < 1e-9
@@ -101,7 +101,7 @@ def test_a_grey_picture_is_one_with_three_equal_colours():
     assert np.array_equal(by_blocks(vector)[0], by_blocks(vector)[2])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.tuples(st.integers(-31, 31), st.integers(-31, 31)).filter(any), st.floats(0.1, 10.0), st.floats(0, 2 * np.pi))
 def test_the_answer_to_a_wave_is_flat_and_has_the_height_of_the_filter(cycles, amplitude, phase):
     side = 64

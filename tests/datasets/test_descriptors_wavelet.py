@@ -45,7 +45,7 @@ def band_by_frequencies(picture, path):
     return picture
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.integers(0, 2**32 - 1))
 def test_every_band_is_what_the_frequencies_say(seed):
     picture = noise(128, seed)
@@ -55,7 +55,7 @@ def test_every_band_is_what_the_frequencies_say(seed):
         np.testing.assert_allclose(band, band_by_frequencies(picture, path), atol=1e-12)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([(16, 1), (32, 1), (32, 2), (64, 3)]))
 def test_energy_and_angles_are_kept(seed, size):
     side, levels = size
@@ -78,7 +78,7 @@ def test_the_vector_holds_mean_and_deviation_of_each_band():
     np.testing.assert_allclose(vector, expected, rtol=1e-5, atol=1e-6)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 255), st.integers(1, 200), st.integers(1, 200))
 def test_a_picture_of_one_grey_has_nothing_but_its_brightness(level, height, width):
     vector = wavelet_texture(np.full((height, width), level, np.uint8))

@@ -63,7 +63,7 @@ def test_a_download_that_broke_off_is_resumed(server, tmp_path):
     assert names(tmp_path) == ["file.bin"]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(cuts=st.lists(st.integers(1, len(CONTENT) - 1), max_size=6))
 def test_any_series_of_breaks_gives_the_same_bytes(cuts, tmp_path_factory):
     with serve.serving(CONTENT) as server:

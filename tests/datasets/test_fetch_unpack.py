@@ -194,7 +194,7 @@ def test_a_name_that_is_no_text_is_told(tmp_path):
     refused(archive, r"a\.zip is damaged: 'utf-8' codec")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data(), kind=st.sampled_from(["a.tar.gz", "a.zip"]))
 def test_damaged_archives_are_told_or_come_out_bounded(data, kind, tmp_path_factory):
     folder = tmp_path_factory.mktemp("damaged")

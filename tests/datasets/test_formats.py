@@ -44,7 +44,7 @@ def test_numbers_are_those_of_the_bytes(tmp_path):
     assert open_vectors(tmp_path / "a.i8bin")[:].tolist() == [[-128, -1], [127, 0]]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(data=st.data())
 def test_what_is_written_is_read(data):
     ending = data.draw(st.sampled_from(FORMATS + PACKED))

@@ -33,7 +33,7 @@ def opened(tmp_path_factory):
     return [open_vectors(foreign_file(folder / f"a.{ending}", variant=1)) for ending in endings]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(data=st.data(), key=KEYS)
 def test_indexing_is_that_of_numpy(opened, data, key):
     vectors = data.draw(st.sampled_from(opened))
@@ -44,7 +44,7 @@ def test_indexing_is_that_of_numpy(opened, data, key):
     np.testing.assert_array_equal(vectors[key, columns], WHOLE[key][..., columns])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data(), rows=st.integers(1, 60))
 def test_blocks_cover_the_rows_in_order(opened, data, rows):
     vectors = data.draw(st.sampled_from(opened))

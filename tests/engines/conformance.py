@@ -142,7 +142,7 @@ class Conformance(Suite):
         with self.open(new_location(), 8) as engine:
             there = []
 
-            @settings(max_examples=self.random_cases, deadline=None, suppress_health_check=list(HealthCheck))
+            @settings(max_examples=self.random_cases, suppress_health_check=list(HealthCheck))
             @given(st.data())
             def check(data):
                 if there:

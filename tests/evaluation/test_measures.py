@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, Codes, DataError
@@ -31,7 +31,6 @@ def slow_measures(found, true, depth):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(2, 30))
-@settings(deadline=None)
 def test_recall_curve_is_the_definition(seed, n_queries, n):
     rng = np.random.default_rng(seed)
     ids = np.array([rng.permutation(n) for _ in range(n_queries)])
@@ -48,7 +47,6 @@ def test_recall_curve_is_the_definition(seed, n_queries, n):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 30), st.sampled_from(["i4", "i8", "u2", "u8"]))
-@settings(deadline=None)
 def test_values_of_every_query_are_the_definitions(seed, n_queries, n, dtype):
     rng = np.random.default_rng(seed)
     names = rng.integers(0, 2**15, n + 5) * int(rng.choice([1, 4096])) % 2**16  # multiples that hash tables dislike

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import DataError
@@ -15,7 +15,6 @@ NUMBERS = st.lists(st.floats(-100, 100), min_size=2, max_size=40)
 
 
 @given(NUMBERS)
-@settings(deadline=None)
 def test_mean_and_error_equal_scipy(values):
     mean, error = mean_and_error(values)
     assert mean == pytest.approx(np.mean(values), abs=1e-12)
@@ -36,7 +35,6 @@ def test_one_value_has_no_error():
 
 
 @given(st.integers(0, 2**32), st.integers(2, 9), st.booleans())
-@settings(deadline=None)
 def test_few_queries_are_enumerated(seed, n, coarse):
     rng = np.random.default_rng(seed)
     a, b = (rng.integers(0, 4, (2, n)) / 10) if coarse else rng.random((2, n))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, Index
@@ -51,7 +51,6 @@ def test_the_first_points_of_a_query_are_its_true_neighbours(bundle, by_hand):
         assert np.all(np.diff(distances) >= 0)
 
 
-@settings(deadline=None)
 @given(data=st.data())
 def test_every_setting_shows_what_a_search_by_hand_finds(bundle, by_hand, data):
     place = data.draw(st.integers(0, WALL - 1))
@@ -133,7 +132,6 @@ def test_all_of_it_is_json_and_deep_settings_stay_whole(bundle):
     assert bundle.about["wall"] == [record["row"] for record in bundle.queries]
 
 
-@settings(deadline=None)
 @given(st.integers(1, 5), st.integers(1, 9), st.integers(1, 9), st.booleans(), st.integers(0, 2**32 - 1))
 def test_png_files_hold_the_pixels(n, height, width, colour, seed):
     cv2 = pytest.importorskip("cv2")

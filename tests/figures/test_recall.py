@@ -21,7 +21,7 @@ def distance_to_line(points, corners):
 
 
 @given(st.integers(0, 2**32), st.integers(2, 60), st.booleans(), st.sampled_from([0.002, 0.02, 0.2]))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_every_point_of_a_curve_is_near_the_thinned_one(seed, n, rising, tolerance):
     values = np.random.default_rng(seed).uniform(size=n)
     values = np.sort(values) if rising else values

@@ -50,7 +50,7 @@ def tabu_by_the_formula(y, C, s, n_steps, offsets):
     return best
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     d=st.integers(2, 40),
     D=st.integers(8, 30),

@@ -50,7 +50,7 @@ def test_codes_are_those_of_the_hasher_and_the_nearest_list(name, tmp_path):
 
 
 @given(st.integers(1, 40), st.integers(1, 70), st.integers(0, 2**32))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_a_code_can_be_split_whatever_the_lengths(n_bits, n_lists, seed):
     X = np.random.default_rng(seed).normal(size=(80, 5)).astype(np.float32)
     plain = LSH(n_bits, random_state=seed % 2**32).fit(X)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import safetensors.numpy
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autojacobin
@@ -189,7 +189,7 @@ def test_another_program_reads_what_was_saved(tmp_path):
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 def test_any_flipped_bit_is_damage(tmp_path, data):
     path = saved("CAutoBin", tmp_path)
     content = bytearray(path.read_bytes())

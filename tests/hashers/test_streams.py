@@ -60,7 +60,6 @@ def test_means_are_taken_over_all_rows():
     assert np.allclose(streamed.thresholds_, X.mean(axis=0))
 
 
-@settings(deadline=None)
 @given(
     n=st.integers(1, 5000),
     width=st.integers(1, 7),
@@ -122,7 +121,7 @@ def test_every_row_is_as_likely_as_any_other():
     assert np.abs(counts - 500).max() < 5 * 19.4
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.sampled_from([np.float32, np.float64, np.uint8]), min_size=2, max_size=5))
 def test_one_block_in_double_precision_makes_the_fit_double(dtypes):
     X = digits()[:200]

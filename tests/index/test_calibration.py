@@ -76,7 +76,7 @@ def test_the_recall_seen_is_that_of_searching_for_the_held_out_points(index, X):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 200))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_ranks_are_those_in_the_list_of_all_codes(seed, k, depth):
     rng = np.random.default_rng(seed)
     X = rng.integers(0, 4, (150, 4)).astype(np.float32)  # many equal vectors, distances and codes

@@ -63,7 +63,7 @@ def several_segments():
     form=st.sampled_from(["list", "array", "set", "mask", "mask as a list", "series"]),
     copied_share=st.sampled_from([0, 1 / 8, 1]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_filter_is_exact(share, seed, rerank, form, copied_share):
     index = several_segments()
     model = model_of(index)

@@ -34,7 +34,7 @@ change = st.one_of(
 
 
 @given(st.booleans(), st.lists(change, min_size=1, max_size=12), st.integers(1, 30), st.integers(0, 2**32))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_any_sequence_of_changes_equals_a_dict(on_disk, changes, limit, seed):
     hasher, rng, model, next_id = small_hasher(), np.random.default_rng(seed), {}, 0
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:

@@ -79,7 +79,7 @@ def test_the_metric_is_kept_on_disk_with_everything_else(metric, tmp_path):
 
 
 @given(st.integers(0, 2**31), st.integers(1, 30))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_the_prepared_vectors_give_the_products(seed, n):
     base, queries = points(n, seed), points(5, seed + 1)
     for name in ("cosine", "inner_product"):

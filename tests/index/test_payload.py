@@ -91,7 +91,7 @@ def test_arrow_types_survive_every_change(tmp_path, column):
 
 
 @given(st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_rows_follow_their_vectors_through_random_changes(data):
     index, model, free = Index(small_hasher()), {}, 0
     for step in range(data.draw(st.integers(1, 6))):

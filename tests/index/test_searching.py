@@ -71,7 +71,7 @@ def test_a_wrong_number_among_many_queries_is_named_by_its_row():
 
 
 @given(st.integers(1, 300), st.sampled_from([np.uint8, np.float16, np.float64]))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_vectors_in_memory_begin_at_a_cache_line(n, dtype):
     blocks = [np.arange(3 * n).reshape(n, 3).astype(dtype), np.asfortranarray(np.ones((2, 3), dtype=dtype))]
     index = Index(LSH(4, random_state=0).fit(blocks[1]))

@@ -155,7 +155,7 @@ def test_many_ids_are_read_and_removed_at_once():
     assert list(store.index.ids) == ids[:5]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.one_of(
@@ -189,7 +189,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.text(), st.dictionaries(st.text(max_size=5), JSON, max_size=4))
 def test_text_and_metadata_come_back(text, metadata):
     store = TextStore()

@@ -41,7 +41,7 @@ def memory():
     files.store.clear()
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(cuts=st.lists(st.integers(1, 59), max_size=6), n=st.integers(1, 60), seed=st.integers(0, 3))
 def test_a_sample_depends_on_the_rows_and_not_on_the_files_they_are_in(folder, cuts, n, seed):
     X = numbered(60)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, Codes, DataError
@@ -12,7 +12,6 @@ from autojacobin.search import asymmetric_topk, hamming_topk
 from autojacobin.search.asymmetric import asymmetric_queries
 
 # The fixture only chooses a kernel, so examples may share it.
-both_ways = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def weighted(projections, base):
@@ -29,7 +28,6 @@ def problem(seed, n_bits, n_base, n_queries=3, ties=False):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 200), st.integers(1, 80), st.booleans(), st.data())
-@settings(deadline=None)
 def test_the_exact_form_equals_brute_force(seed, n_bits, n_base, ties, data):
     projections, base = problem(seed, n_bits, n_base, ties=ties)
     k = data.draw(st.integers(1, n_base))
@@ -42,7 +40,6 @@ def test_the_exact_form_equals_brute_force(seed, n_bits, n_base, ties, data):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 300), st.integers(1, 80), st.data())
-@both_ways
 @pytest.mark.usefixtures("scanned_as")
 def test_the_quantised_form_equals_sorting_whole_weights(seed, n_bits, n_base, data):
     projections, base = problem(seed, n_bits, n_base)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import BinaryAutoencoder, Codes, DataError
@@ -13,7 +13,6 @@ from autojacobin.search.distances import DistanceTerms
 from tests.hashers.methods import digits, fitted
 
 # The fixture only chooses a kernel, so examples may share it.
-both_ways = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def problem(seed, n_bits, n_level_bits, n_base, heavy=1.0):
@@ -29,7 +28,6 @@ def by_the_definition(terms, base):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 200), st.integers(0, 8), st.integers(1, 80), st.data())
-@settings(deadline=None)
 def test_the_exact_form_equals_brute_force(seed, n_bits, n_level_bits, n_base, data):
     terms, base = problem(seed, n_bits, n_level_bits, n_base)
     k = data.draw(st.integers(1, n_base))
@@ -42,7 +40,6 @@ def test_the_exact_form_equals_brute_force(seed, n_bits, n_level_bits, n_base, d
 @given(
     st.integers(0, 2**32), st.integers(1, 300), st.integers(0, 8), st.floats(0.01, 10), st.integers(1, 80), st.data()
 )
-@both_ways
 @pytest.mark.usefixtures("scanned_as")
 def test_the_search_equals_sorting_whole_weights(seed, n_bits, n_level_bits, heavy, n_base, data):
     terms, base = problem(seed, n_bits, n_level_bits, n_base, heavy)

@@ -6,14 +6,13 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import Codes, DataError
 from autojacobin.search import hamming_radius, hamming_topk
 
 # The fixture only chooses a kernel, so examples may share it.
-both_ways = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def by_sorting(queries, base, k):
@@ -24,7 +23,6 @@ def by_sorting(queries, base, k):
 
 
 @given(st.integers(1, 300), st.integers(1, 60), st.integers(0, 5), st.floats(0, 1), st.data())
-@both_ways
 @pytest.mark.usefixtures("scanned_as")
 def test_equals_brute_force(n_bits, n_base, n_queries, share_of_ones, data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -219,7 +217,6 @@ def test_codes_that_are_too_long_are_named():
 
 
 @given(st.integers(0, 2**32), st.integers(1, 200), st.integers(0, 60), st.integers(0, 5), st.integers(0, 220))
-@settings(deadline=None)
 def test_a_radius_equals_brute_force(seed, n_bits, n_base, n_queries, radius):
     rng = np.random.default_rng(seed)
     base = Codes.from_bits(rng.integers(0, 2, (n_base, n_bits)))

@@ -27,7 +27,6 @@ def whole_vectors(seed, n, width=5):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 200), st.integers(1, 200))
-@settings(deadline=None)
 def test_vectors_are_assigned_to_the_nearest_centre(seed, n, n_centres):
     X, points = whole_vectors(seed, n), whole_vectors(seed + 1, n_centres)
     labels = Centres(points).assign(X)
@@ -36,7 +35,6 @@ def test_vectors_are_assigned_to_the_nearest_centre(seed, n, n_centres):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 50), st.integers(1, 200), st.data())
-@settings(deadline=None)
 def test_the_nearest_centres_are_found_in_order(seed, n, n_centres, data):
     X, points = whole_vectors(seed, n), whole_vectors(seed + 1, n_centres)
     wanted = data.draw(st.integers(1, n_centres))
@@ -55,7 +53,6 @@ def test_the_nearest_centres_are_found_in_order(seed, n, n_centres, data):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 9), st.integers(1, 300), st.integers(1, 70), st.data())
-@settings(deadline=None)
 def test_the_nearest_centres_of_real_vectors_are_found_whoever_asks_with_them(seed, n, n_centres, width, data):
     rng = np.random.default_rng(seed)
     scales = 10 ** rng.uniform(-3, 3, width)  # features of very different sizes, which bytes hold badly
@@ -71,7 +68,7 @@ def test_the_nearest_centres_of_real_vectors_are_found_whoever_asks_with_them(se
 
 
 @given(st.integers(0, 2**32), st.integers(1, 9), st.integers(130, 400), st.data())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_all_cells_hold_all_centres_and_the_nearest_cells_most_of_the_nearest(seed, n, n_centres, data):
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(n_centres, 4)).astype(np.float32)

@@ -7,7 +7,7 @@ import sys
 import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numba import types
 
@@ -77,7 +77,6 @@ def assert_nearest(whole, distances, positions, allowed=None):
 
 
 @given(st.integers(0, 2**32), st.integers(0, 300), st.integers(1, 150), st.integers(1, 9), st.data())
-@settings(deadline=None)
 def test_the_search_equals_sorting_whole_distances(seed, n, n_bits, n_lists, data):
     n_probes, k = data.draw(st.integers(1, n_lists)), data.draw(st.integers(1, 60))
     n_scanned, spread = data.draw(st.integers(1, n_bits)), data.draw(st.sampled_from([0.0, 1.0, 100.0, 1e6]))
@@ -93,7 +92,6 @@ def weighted(projections, distance):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 300), st.integers(1, 200), st.integers(1, 9), st.data())
-@settings(deadline=None)
 def test_weights_of_bits_give_the_distances_of_the_exhaustive_search(seed, n, n_bits, n_lists, data):
     rng = np.random.default_rng(seed)
     k, distance = data.draw(st.integers(1, n)), data.draw(st.sampled_from(["asymmetric", "hamming"]))
@@ -128,7 +126,6 @@ def test_queries_whose_weights_are_too_large_for_lists_are_refused():
 
 
 @given(st.integers(0, 2**32), st.integers(1, 300), st.integers(1, 9), st.floats(0, 1), st.integers(1, 40))
-@settings(deadline=None)
 def test_only_allowed_codes_are_found(seed, n, n_lists, share, k):
     codes, labels, lists, queries = problem(seed, n, 40, n_lists, n_lists)
     mask = np.random.default_rng(seed).random(n) < share
@@ -170,7 +167,6 @@ def test_without_order_the_same_codes_are_found():
 
 
 @given(st.integers(0, 2**32), st.integers(1, 300), st.floats(0.01, 1e5))
-@settings(deadline=None)
 def test_whole_distances_stand_for_the_real_ones(seed, n_bits, spread):
     rng = np.random.default_rng(seed)
     codes = Codes.from_bits(rng.integers(0, 2, (100, n_bits)))
@@ -215,7 +211,6 @@ def test_residuals_of_an_auto_encoder_are_compared_by_its_distance():
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 70), st.integers(1, 40))
-@settings(deadline=None)
 def test_weights_of_queries_are_products_with_the_decoder(seed, n, width, n_bits):
     rng = np.random.default_rng(seed)
     Q, origin, decoder = rng.normal(size=(n, width)), rng.normal(size=width), rng.normal(size=(n_bits, width))

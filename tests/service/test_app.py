@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import LSH, Index, PartitionedAutoencoder, PartitionedHasher
@@ -74,7 +74,7 @@ def test_without_vectors_the_codes_are_searched(service, bare, points):
     assert found["distances"] == [hamming[order].tolist()]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(
     n=st.integers(1, 4),
     k=st.integers(1, 50),

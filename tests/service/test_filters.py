@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import LSH, Index
@@ -108,7 +108,7 @@ def test_a_condition_and_a_list_of_ids_filter_exactly(client, points):
     assert sorted(both[1][0].tolist()) == [-1, 18, 21]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(
     allowed=st.lists(st.integers(0, 2 * N), max_size=30),
     k=st.integers(1, 10),

@@ -42,7 +42,7 @@ def document(service):
     [(operation, mode) for operation in WORK for mode in GenerationMode],
     ids=lambda value: value[1] if isinstance(value, tuple) else value.value,
 )
-@settings(max_examples=20, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_answers_are_as_the_document_says(document, operation, mode, data):
     method, path = operation

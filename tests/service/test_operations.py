@@ -138,7 +138,7 @@ def test_the_thread_outlives_a_mistake(served):
     assert asyncio.run(scenario()) == (1, 2)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(kinds=st.lists(st.sampled_from(["good", "huge", "unknown id", "id", "narrow"]), min_size=1, max_size=6))
 def test_an_error_stays_with_the_one_who_made_it(served, kinds):
     rng = np.random.default_rng(0)

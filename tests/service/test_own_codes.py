@@ -175,7 +175,7 @@ def test_an_index_with_a_hasher_takes_no_codes(service):
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
-@settings(max_examples=20, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_answers_are_as_the_document_says(address, mode, data):
     document = schemathesis.openapi.from_url(f"{address}/openapi.json")

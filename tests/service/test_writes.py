@@ -328,7 +328,7 @@ def documented(points, tmp_path_factory):
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
-@settings(max_examples=20, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_answers_to_writes_are_as_the_document_says(documented, method, mode, data):
     case = data.draw(documented["/v1/{index}/vectors"][method].as_strategy(generation_mode=mode))

@@ -65,7 +65,7 @@ def test_small_bases(weighted, n):
 
 
 @given(st.integers(0, 2**32), st.booleans(), st.integers(1, 500))
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 def test_only_allowed_positions_count_and_ties_go_to_the_first(bases, seed, weighted, k):
     rng = np.random.default_rng(seed)
     allowed = np.packbits(rng.random(N) >= rng.random() * 0.9, bitorder="little")
