@@ -379,7 +379,19 @@ def test_a_model_and_an_index_by_another_metric(done, digits, folder, metric):
     assert measured["metric"] == metric
 
 
-def test_an_error_in_one_of_several_files_names_it(command, digits, folder):
+def test_a_model_for_inner_products_asks_for_its_metric(done, command, digits, folder):
+    done("train", "base.npy", "inner.safetensors", "--method", "itq", "--bits", 16, "--metric", "inner_product")
+    refused = command("evaluate", "inner.safetensors", "queries.npy", "--base", "base.npy")
+    assert refused.code == 1
+    assert "the model takes vectors of 65 numbers, got 64 in base.npy; if it was trained with --metric" in refused.err
+    np.save("narrow.npy", digits.base[:, :10])
+    refused = command("evaluate", "model.safetensors", "narrow.npy", "--base", "narrow.npy")
+    assert refused.err.endswith(
+        "the model takes vectors of 64 numbers, got 10 in narrow.npy; give vectors like those that it learned from\n"
+    )
+
+
+def test_an_error_in_one_of_several_files_names_it(done, command, digits, folder):
     wrong = digits.base[:30].copy()
     wrong[4, 2] = np.nan
     np.save("wrong.npy", wrong)
@@ -387,6 +399,9 @@ def test_an_error_in_one_of_several_files_names_it(command, digits, folder):
     n = len(digits.base)
     assert result.code == 1
     assert f"NaN in row {n + 4}, column 2" in result.err
+    assert f"(row {n} is the first of wrong.npy)" in result.err
+    done("train", "base.npy", "inner.safetensors", "--method", "itq", "--bits", 16, "--metric", "inner_product")
+    result = command("index", "build", "inner.safetensors", "base.npy", "wrong.npy", "new", "--metric", "inner_product")
     assert f"(row {n} is the first of wrong.npy)" in result.err
     assert not (folder / "new").exists()
     np.save("narrow.npy", digits.base[:5, :10])

@@ -33,6 +33,7 @@ from autojacobin.errors import DataError
 
 if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
+    from autojacobin.hashers import Hasher
     from autojacobin.index.index import Index
 
 __all__ = ["evaluate"]
@@ -170,7 +171,9 @@ def _from_model(
         retrieved = wanted.retrieved(len(vectors), max(len(vectors) // _SHARE_RETRIEVED, 10 * ks[-1]))
         true = wanted.read_truth(asked)
         searched: Any = vectors
-        if metric not in (None, "euclidean"):
+        if metric in (None, "euclidean"):
+            _check_width(hasher, vectors)
+        else:
             measure = metric_for(str(metric), [vectors], hasher)
             searched, asked = measure.prepare(np.asarray(vectors)), measure.queries(asked)
         if true is None:
@@ -181,6 +184,15 @@ def _from_model(
         _, ids = comparison.topk(comparison.encode(hasher, asked), codes, retrieved)
     about = {"model": path, "method": hasher.trained_as, "bits": hasher.n_bits, "vectors": len(codes)}
     return ids, true, ks, {**about, "metric": metric, "distance": comparison.name}
+
+
+def _check_width(hasher: Hasher, vectors: Vectors) -> None:
+    """Refuse vectors that the model does not take, before their true neighbours are looked for."""
+    given, expected = vectors.shape[1], int(hasher.n_features_in_)
+    if given != expected:
+        inner = "if it was trained with --metric inner_product, give this here too"
+        hint = inner if given + 1 == expected else "give vectors like those that it learned from"
+        raise DataError(f"the model takes vectors of {expected} numbers, got {given} in {vectors.path}; {hint}")
 
 
 def _true_neighbours(

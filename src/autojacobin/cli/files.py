@@ -25,8 +25,9 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -109,10 +110,11 @@ def all_opened(names: list[str], format: str | None) -> Iterator[list[Vectors]]:
         yield [stack.enter_context(opened(name, format)) for name in names]
 
 
-def add_files(
-    index: Index, files: list[Vectors], ids: Any, payload: Any, progress: Progress, stage: str = "adding vectors"
-) -> None:
-    """Add the rows of several files to an index. An error in one of their rows names the file."""
+@contextmanager
+def reading(
+    files: list[Vectors], blocks_of: Callable[[Vectors], Iterator[npt.NDArray[Any]]]
+) -> Iterator[Iterator[npt.NDArray[Any]]]:
+    """Give the blocks of several files as one stream. An error in one of their rows names the file."""
     began = 0, files[0]  # the row at which the file that is being read begins
 
     def blocks() -> Iterator[npt.NDArray[Any]]:
@@ -120,16 +122,24 @@ def add_files(
         row = 0
         for file in files:
             began = row, file
-            yield from blocks_for(index.hasher, file)
+            yield from blocks_of(file)
             row += len(file)
 
     try:
-        index.add(report_blocks(blocks(), sum(map(len, files)), progress, stage), ids, payload)
+        yield blocks()
     except DataError as error:
         if len(files) == 1 or not {"row", "features"} & set(str(error).split()):
             raise
         row, file = began
         raise type(error)(f"{error} (row {row} is the first of {file.path})") from error
+
+
+def add_files(
+    index: Index, files: list[Vectors], ids: Any, payload: Any, progress: Progress, stage: str = "adding vectors"
+) -> None:
+    """Add the rows of several files to an index."""
+    with reading(files, partial(blocks_for, index.hasher)) as blocks:
+        index.add(report_blocks(blocks, sum(map(len, files)), progress, stage), ids, payload)
 
 
 def blocks_for(hasher: Hasher, file: Vectors, rows: int | None = None) -> Iterator[npt.NDArray[Any]]:
@@ -190,7 +200,8 @@ def metric_for(name: str, files: list[Vectors], hasher: Hasher) -> Metric:
             f"inner products of vectors with {files[0].shape[1]} numbers need a model that takes one number more, "
             f"got a model for {expected + 1}; train it with: autojacobin train --metric inner_product"
         )
-    return Metric.of(name, (block for file in files for block in file.blocks()))
+    with reading(files, lambda file: file.blocks()) as blocks:
+        return Metric.of(name, blocks)
 
 
 def is_stream(output: Path) -> bool:
