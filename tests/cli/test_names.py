@@ -174,7 +174,8 @@ def test_columns_and_missing_neighbours_in_every_format(done, named, folder, dig
 
 def test_among_takes_a_file_of_ids(done, folder, named, digits):
     (folder / "some.txt").write_text("\n".join(NAMES[:50]), encoding="utf-8")
-    done("search", named, "queries.npy", "f.npy", "-k", 3, "--among", "some.txt")
+    said = done("search", named, "queries.npy", "f.npy", "-k", 3, "--among", "some.txt").out
+    assert f"among those allowed of {len(digits.base)} vectors in " in said
     assert np.load("f.npy").tolist() == expected(digits, among=NAMES[:50])[1].tolist()
     done("search", "my-index", "queries.npy", "g.npy", "-k", 3, "--among", "-", "--recall", 0.9, stdin=b"1\n2\n")
     found = np.load("g.npy")

@@ -113,9 +113,8 @@ def search(
     write_settings(context, out)
     facts = {"out": out, "queries": len(ids), "k": k, "vectors": n, **how.facts(k, n), "seconds": round(seconds, 3)}
     asked_for = "the query" if len(ids) == 1 else f"each of {len(ids):,} queries"
-    sentence = (
-        f"Wrote {out}: {count_of(k, 'neighbour')} of {asked_for} among {count_of(n, 'vector')} in {seconds:.2f} s."
-    )
+    searched = ("those allowed of " if how.is_filtered else "") + count_of(n, "vector")
+    sentence = f"Wrote {out}: {count_of(k, 'neighbour')} of {asked_for} among {searched} in {seconds:.2f} s."
     print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
 
 
@@ -154,7 +153,8 @@ class SearchOptions:
         return self.distance.value if isinstance(self.distance, options.Distance) else self.distance
 
     @property
-    def _is_filtered(self) -> bool:
+    def is_filtered(self) -> bool:
+        """Whether only some of the vectors are searched."""
         return self.where is not None or self.among is not None
 
     def arguments(self) -> dict[str, Any]:
@@ -177,9 +177,9 @@ class SearchOptions:
             self.rerank = self.candidates is not None or self.recall is not None or index.info()["vectors_kept"]
         how: dict[str, Any] = {"among": self.among, "where": self.where, "columns": self.columns}
         how |= {"probes": self.probes, **self.arguments()}
-        if self.recall is not None and self._is_filtered:
+        if self.recall is not None and self.is_filtered:
             how["recall"] = self.recall
-        elif self.rerank and self.candidates is None and self.probes is None and not self._is_filtered:
+        elif self.rerank and self.candidates is None and self.probes is None and not self.is_filtered:
             progress("choosing candidates", 0, 0)
             n_queries = None if self.measured else len(queries)
             chosen = index.calibrated(k, self.recall, distance=self.distance, n_queries=n_queries)
@@ -203,7 +203,7 @@ class SearchOptions:
         """Give the options, and the candidates used, of a search for ``k`` among ``n`` vectors."""
         from autojacobin.search.arguments import as_candidates
 
-        chosen_inside = self._is_filtered and self.candidates is None and self.probes is None
+        chosen_inside = self.is_filtered and self.candidates is None and self.probes is None
         used = min(as_candidates(self.candidates, k), n) if self.rerank and not chosen_inside else None
         facts = {
             "distance": self.distance,
