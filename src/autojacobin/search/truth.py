@@ -44,7 +44,7 @@ LARGEST_EXPONENT = 400  # squares of numbers up to 2^±400 neither overflow nor 
 _DISTANCES_PER_BLOCK = 2**22
 _NUMBERS_PER_BLOCK = 2**22
 _MOST_QUERIES = 1024
-_FEW_NUMBERS = 2**24  # measuring every point takes less time than compiling what finds the near ones
+_SMALL_BASE, _FEW_NUMBERS = 2**20, 2**24  # measuring so few is faster than compiling what finds the near ones
 _BYTES_OF_CANDIDATES = 2**27
 _ROWS_PER_TASK = 64
 _ROWS_SAMPLED = 2048
@@ -95,7 +95,9 @@ def ground_truth(
         for start in range(0, len(matrix), rows := max(1, _NUMBERS_PER_BLOCK // max(1, matrix.shape[1]))):
             _check_numbers(matrix[start : start + rows], start)
     ids = np.empty((len(queries), k), dtype=np.int64)
-    if base.size * len(queries) <= _FEW_NUMBERS:
+    if base.size <= _SMALL_BASE and base.size * len(queries) <= _FEW_NUMBERS:
+        if base.dtype.kind == "f":
+            base = np.asarray(base, dtype=np.float64)  # once for all queries
         for row, query in enumerate(queries):
             ids[row] = smallest(exact_squared_distances(base, query), k)[1]
         if progress is not None:
@@ -125,13 +127,14 @@ def exact_squared_distances(points: npt.NDArray[Any], query: npt.NDArray[Any]) -
             whole = whole.astype(object)
         squared: npt.NDArray[Any] = (whole * whole).sum(axis=1)
         return squared
-    points, query = points.astype(np.float64), query.astype(np.float64)
-    largest = max(float(np.abs(points).max(initial=0.0)), float(np.abs(query).max(initial=0.0)))
+    points, query = np.asarray(points, dtype=np.float64), np.asarray(query, dtype=np.float64)
+    largest = max(float(abs(end)) for part in (points, query) for end in (part.max(initial=0.0), part.min(initial=0.0)))
     exponent = int(np.frexp(largest)[1])
     if abs(exponent) > LARGEST_EXPONENT:
         points, query = np.ldexp(points, -exponent), np.ldexp(query, -exponent)
     gaps = points - query
-    squared = (gaps * gaps).sum(axis=1)
+    gaps *= gaps
+    squared = gaps.sum(axis=1)
     return squared
 
 
