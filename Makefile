@@ -70,6 +70,7 @@ bounds: $(VENV)/.installed
 
 # All tests as on an x86 CPU without AVX-512: numba and OpenBLAS use nothing beyond AVX2.
 avx2: $(VENV)/.installed
+	@test "$$(uname -m)" = x86_64 || { echo 'make avx2 needs an x86-64 CPU; this one is '$$(uname -m)'.'; exit 1; }
 	NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES= OPENBLAS_CORETYPE=Haswell NUMBA_CACHE_DIR=$(CURDIR)/build/avx2 \
 	    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
 
