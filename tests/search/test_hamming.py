@@ -87,11 +87,18 @@ def test_equals_brute_force_over_many_tiles(n_bits, k):
     assert np.array_equal(distances, np.take_along_axis(all_distances, order, axis=1))
 
 
+def use_cores(cores, monkeypatch):
+    for module in ("core.parallel", "search.kernels.scan"):
+        monkeypatch.setattr(f"autojacobin.{module}.usable_cores", lambda: cores)
+
+
 @pytest.mark.usefixtures("scanned_as")
+@pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("order", ["nearest last", "nearest first", "in clumps"])
-def test_a_base_in_an_order_that_misleads_the_sample(order):
+def test_a_base_in_an_order_that_misleads_the_sample(order, cores, monkeypatch):
     """The radius is guessed from a sample of the tiles; where the guess is wrong the answer must not be."""
-    base, queries = correlated(90_000, 64, 0), correlated(3, 64, 1)
+    use_cores(cores, monkeypatch)
+    base, queries = correlated(140_000, 64, 0), correlated(3, 64, 1)
     distance = (base.to_bits() != queries.to_bits()[0]).sum(axis=1)
     if order == "in clumps":  # the near ones in a few tiles that the sample does not look at
         arranged = np.argsort(distance, kind="stable")
@@ -111,8 +118,7 @@ def test_a_base_in_an_order_that_misleads_the_sample(order):
 def test_the_number_of_threads_and_of_queries_does_not_matter(cores, monkeypatch):
     base, queries = correlated(50_000, 96, 0), correlated(70, 96, 1)
     expected = hamming_topk(queries, base, 30)
-    monkeypatch.setattr("autojacobin.core.parallel.usable_cores", lambda: cores)
-    monkeypatch.setattr("autojacobin.search.kernels.scan.usable_cores", lambda: cores)
+    use_cores(cores, monkeypatch)
     for start, stop in ((0, 70), (0, 1), (3, 5)):
         found = hamming_topk(queries[start:stop], base, 30)
         assert np.array_equal(found[0], expected[0][start:stop])

@@ -118,7 +118,7 @@ def test_equal_centres_and_queries_at_their_mean_are_found():
     assert not squared.any()
 
 
-@pytest.mark.parametrize("feature", ["avx512vnni", "none"])
+@pytest.mark.parametrize("feature", ["avx512vnni", "dotprod", "none"])
 @pytest.mark.parametrize("multiply", ["_multiply_one", "_multiply_some"])
 def test_products_of_bytes_equal_those_of_numbers(feature, multiply, monkeypatch):
     if feature != "none" and not kernels.machine_has(feature):

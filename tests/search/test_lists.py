@@ -286,7 +286,7 @@ def test_a_machine_without_tables_in_registers_finds_the_same(tmp_path):
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("feature", ["avx512vbmi", "avx512bw", "avx2", "ssse3", "none"])
+@pytest.mark.parametrize("feature", ["avx512vbmi", "avx512bw", "avx2", "ssse3", "neon", "none"])
 def test_tables_are_read_by_each_instruction_that_there_is(feature, monkeypatch):
     if feature != "none" and not lookup.machine_has(feature):
         pytest.skip(f"this machine has no {feature}")

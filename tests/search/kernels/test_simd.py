@@ -14,7 +14,7 @@ from autojacobin.search.kernels.simd import machine_has
         ("haswell", None, ("ssse3", "avx2", "f16c"), ("avx512f", "neon")),
         ("haswell", "+avx512f,-avx2", ("avx512f", "ssse3"), ("avx512bw", "avx2")),
         (None, "+ssse3", ("ssse3",), ("avx2",)),
-        ("neoverse-n1", "", ("neon",), ("ssse3",)),
+        ("neoverse-n1", "", ("neon", "dotprod"), ("ssse3",)),
         ("a-new-cpu", "", (), ("avx2",)),
     ],
 )

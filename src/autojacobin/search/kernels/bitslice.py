@@ -32,7 +32,7 @@ distances, the planes of ~|x|, or, for weighted ones, the inverted rows of the b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,7 +47,9 @@ from autojacobin.search.kernels.simd import (
     VECTOR,
     WORD,
     WORDS,
+    call,
     empty_aligned,
+    everywhere,
     generate_loop,
     load,
     machine_has,
@@ -337,7 +339,7 @@ def _margins(context: Any, builder: Any, sliced: Any, arguments: Any) -> list[An
     if lists > 1:
         return adder.add_lists(planes, levels=range(lists))
     sign = builder.load(builder.gep(block["signs"].data, [arguments[2]]))
-    complement = _everywhere(builder, builder.ashr(sign, WORD(63)))
+    complement = everywhere(builder, builder.ashr(sign, WORD(63)))
     sums, carry = [], _ZERO
     for i, plane in enumerate(adder.add_lists(planes, levels=[1])):
         other = load(builder, adder.row_from_end(width - i))
@@ -349,14 +351,7 @@ def _margins(context: Any, builder: Any, sliced: Any, arguments: Any) -> list[An
 def _start(builder: Any, starts: Any, q: Any, width: int) -> list[Any]:
     """Planes that hold the start of query ``q`` for all codes."""
     row = builder.gep(starts.data, [builder.mul(q, builder.extract_value(starts.shape, 1))])
-    return [_everywhere(builder, builder.load(builder.gep(row, [WORD(i)]))) for i in range(width)]
-
-
-def _everywhere(builder: Any, word: Any) -> Any:
-    """A vector with the same word everywhere."""
-    undefined = ir.Constant(VECTOR, ir.Undefined)
-    first = ir.Constant(ir.VectorType(INT32, WORDS), [0] * WORDS)
-    return builder.shuffle_vector(builder.insert_element(undefined, word, INT32(0)), undefined, first)
+    return [everywhere(builder, builder.load(builder.gep(row, [WORD(i)]))) for i in range(width)]
 
 
 def _array(context: Any, builder: Any, kind: Any, value: Any) -> Any:
@@ -459,6 +454,4 @@ def _majority(builder: Any, a: Any, b: Any, c: Any) -> Any:
         # one instruction fewer than the usual (a & b) | (c & (a | b)), and a ^ b is needed for the parity anyway
         return builder.xor(builder.and_(builder.xor(a, b), builder.xor(a, c)), a)
     # LLVM does not find this instruction by itself
-    kind = ir.FunctionType(VECTOR, [VECTOR, VECTOR, VECTOR, INT32])
-    logic: Callable[..., Any] = builder.module.declare_intrinsic("llvm.x86.avx512.pternlog.q.512", (), kind)
-    return builder.call(logic, [a, b, c, INT32(_TRUTH_TABLE_OF_MAJORITY)])
+    return call(builder, "llvm.x86.avx512.pternlog.q.512", VECTOR, a, b, c, INT32(_TRUTH_TABLE_OF_MAJORITY))

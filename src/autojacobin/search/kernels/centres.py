@@ -27,7 +27,17 @@ from llvmlite import ir
 from numba import types
 
 from autojacobin.core.compilation import intrinsic, kernel, popcount, trailing_zeros, use_wide_registers
-from autojacobin.search.kernels.simd import INT32, WORD, generate_loop, load, machine_has
+from autojacobin.search.kernels.simd import (
+    INT32,
+    WORD,
+    call,
+    everywhere,
+    generate_loop,
+    join,
+    load,
+    machine_has,
+    shuffle,
+)
 
 __all__ = [
     "CENTRES_PER_GROUP",
@@ -48,6 +58,7 @@ _DEVIATIONS = 4.0
 _MOST_RANKED = 256  # more numbers are sorted faster in another way
 _INT32S = ir.VectorType(INT32, _LANES)
 _BYTES = ir.VectorType(ir.IntType(8), _LANES * _BYTES_PER_LANE)
+_DOT = "llvm.aarch64.neon.sdot.v4i32.v16i8"
 _INFINITE_BITS = np.int32(0x7F800000)  # of float32
 _LARGEST = np.finfo(np.float32).max
 
@@ -124,7 +135,7 @@ def _generate_products(n_queries: int, context: Any, builder: Any, signature: An
                 offset = builder.add(builder.mul(WORD(q), width), builder.mul(step, WORD(_BYTES_PER_LANE)))
                 four = builder.load(builder.bitcast(builder.gep(asked.data, [offset]), INT32.as_pointer()))
                 four.align = 1
-                numbers = builder.bitcast(_splat(builder, four), _BYTES)
+                numbers = builder.bitcast(everywhere(builder, four, _INT32S), _BYTES)
                 for vector in vectors:
                     results.append(_add_products(builder, totals[len(results)], vector, numbers))
         return results
@@ -146,22 +157,24 @@ def _generate_products(n_queries: int, context: Any, builder: Any, signature: An
 def _add_products(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
     """Add the products of 64 bytes with 64 signed ones to 16 sums, four to each."""
     if machine_has("avx512vnni"):
-        kind = ir.FunctionType(_INT32S, [_INT32S, _INT32S, _INT32S])
-        function = builder.module.declare_intrinsic("llvm.x86.avx512.vpdpbusd.512", (), kind)
-        return builder.call(function, [total, builder.bitcast(unsigned, _INT32S), builder.bitcast(signed, _INT32S)])
+        words = (builder.bitcast(numbers, _INT32S) for numbers in (unsigned, signed))
+        return call(builder, "llvm.x86.avx512.vpdpbusd.512", _INT32S, total, *words)
+    if machine_has("dotprod"):  # both factors are signed there: u·s = (u − 128)·s + 2·64·s
+        unsigned = builder.xor(unsigned, ir.Constant(_BYTES, [128] * _BYTES.count))
+        parts = []
+        for lane in range(0, _LANES, 4):
+            some, one, other = (
+                shuffle(builder, vector, range(lane * size, (lane + 4) * size))
+                for vector, size in ((total, 1), (unsigned, 4), (signed, 4))
+            )
+            zeros, halves = ir.Constant(some.type, [0] * 4), ir.Constant(one.type, [64] * 16)
+            half = call(builder, _DOT, some.type, zeros, halves, other)
+            parts.append(call(builder, _DOT, some.type, builder.add(some, builder.add(half, half)), one, other))
+        return join(builder, parts)
     for first in range(_BYTES_PER_LANE):
-        chosen = ir.Constant(_INT32S, list(range(first, _BYTES.count, _BYTES_PER_LANE)))
-        one, other = (
-            builder.shuffle_vector(numbers, ir.Constant(_BYTES, ir.Undefined), chosen) for numbers in (unsigned, signed)
-        )
+        one, other = (shuffle(builder, numbers, range(first, 64, _BYTES_PER_LANE)) for numbers in (unsigned, signed))
         total = builder.add(total, builder.mul(builder.zext(one, _INT32S), builder.sext(other, _INT32S)))
     return total
-
-
-def _splat(builder: Any, number: Any) -> Any:
-    undefined = ir.Constant(_INT32S, ir.Undefined)
-    zeros = ir.Constant(_INT32S, [0] * _LANES)
-    return builder.shuffle_vector(builder.insert_element(undefined, number, INT32(0)), undefined, zeros)
 
 
 # The nearest centres of queries
@@ -315,8 +328,7 @@ def _mark(typing_context: Any, estimates: Any, first: Any, limit: Any) -> Any:  
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         table = context.make_array(signature.args[0])(context, builder, arguments[0])
         floats = ir.VectorType(ir.FloatType(), 64)
-        undefined, zeros = ir.Constant(floats, ir.Undefined), ir.Constant(ir.VectorType(INT32, 64), [0] * 64)
-        limits = builder.shuffle_vector(builder.insert_element(undefined, arguments[2], INT32(0)), undefined, zeros)
+        limits = everywhere(builder, arguments[2], floats)
         values = load(builder, builder.gep(table.data, [arguments[1]]), floats, 4)
         return builder.bitcast(builder.fcmp_ordered("<=", values, limits), WORD)
 

@@ -28,10 +28,13 @@ from autojacobin.search.kernels.simd import (
     CACHE_LINE,
     INT32,
     WORD,
+    call,
     generate_loop,
     horizontal_sum,
     load,
     machine_has,
+    prefetch,
+    shuffle,
 )
 
 __all__ = [
@@ -61,11 +64,7 @@ def _prefetch(typing_context: Any, address: Any) -> Any:  # noqa: ARG001
     """Ask for the cache line at an address, which need not be valid, without waiting for it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        pointer = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [pointer, INT32, INT32, INT32])
-        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
-        to_read, keep_in_cache, as_data = (ir.Constant(INT32, value) for value in (0, 3, 1))
-        builder.call(prefetch, [builder.inttoptr(arguments[0], pointer), to_read, keep_in_cache, as_data])
+        prefetch(builder, builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()))
         return context.get_dummy_value()
 
     return types.void(types.uintp), generate
@@ -122,15 +121,14 @@ def _l2_uint8(typing_context: Any, queries: Any, q: Any, vectors: Any, row: Any)
 def _sums_of_pairs(builder: Any, numbers: Any) -> Any:
     """Squares of 16-bit numbers, added two by two."""
     if machine_has("avx512bw"):
-        kind = ir.FunctionType(_INT32S, [_INT16S, _INT16S])
-        multiply_and_add = builder.module.declare_intrinsic("llvm.x86.avx512.pmaddw.d.512", (), kind)
-        return builder.call(multiply_and_add, [numbers, numbers])
-    squares = []
-    for first in (0, 1):
-        chosen = ir.Constant(_INT32S, list(range(first, _UINT8_STRIP, 2)))
-        half = builder.shuffle_vector(numbers, ir.Constant(_INT16S, ir.Undefined), chosen)
-        squares.append(builder.mul(builder.sext(half, _INT32S), builder.sext(half, _INT32S)))
-    return builder.add(*squares)
+        return call(builder, "llvm.x86.avx512.pmaddw.d.512", _INT32S, numbers, numbers)
+    half = _INT32S.count
+    if machine_has("neon"):  # which multiplies the halves of a register
+        parts = [range(half), range(half, 2 * half)]
+    else:  # LLVM finds an instruction for neighbours
+        parts = [range(0, 2 * half, 2), range(1, 2 * half, 2)]
+    wide = [builder.sext(shuffle(builder, numbers, part), _INT32S) for part in parts]
+    return builder.add(*(builder.mul(part, part) for part in wide))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -194,7 +192,7 @@ def _as_float32(builder: Any, numbers: Any) -> Any:
         return numbers
     if width == 8:
         return builder.uitofp(numbers, _like(numbers, _FLOAT32))
-    if machine_has("f16c"):
+    if machine_has("f16c") or machine_has("neon"):
         return builder.fpext(builder.bitcast(numbers, _like(numbers, ir.HalfType())), _like(numbers, _FLOAT32))
     # without the instruction LLVM would call a function that numba does not link
     return _move_bits(builder, builder.zext(numbers, _like(numbers, INT32)))

@@ -24,7 +24,19 @@ from llvmlite import ir
 from numba import types
 
 from autojacobin.core.compilation import intrinsic, kernel, use_wide_registers
-from autojacobin.search.kernels.simd import INT32, WORD, generate_loop, horizontal_sum, load, machine_has
+from autojacobin.search.kernels.simd import (
+    INT32,
+    WORD,
+    call,
+    everywhere,
+    generate_loop,
+    horizontal_sum,
+    join,
+    load,
+    machine_has,
+    prefetch,
+    shuffle,
+)
 
 __all__ = [
     "CODES_PER_BLOCK", "count_sums", "make_bit_tables", "make_tables", "mark_row", "measure_block", "read_blocks",
@@ -89,7 +101,7 @@ def measure_block(
 
         def add_byte(b: Any, totals: list[Any]) -> list[Any]:
             bytes_ = load(builder, builder.gep(codes, [builder.mul(b, WORD(CODES_PER_BLOCK))]), _BYTES, 1)
-            _prefetch(builder, builder.gep(later, [builder.mul(b, WORD(CODES_PER_BLOCK))]))
+            prefetch(builder, builder.gep(later, [builder.mul(b, WORD(CODES_PER_BLOCK))]))
             table = builder.gep(entries, [builder.mul(b, WORD(2 * _ENTRIES))])
             shifted = builder.lshr(builder.bitcast(bytes_, _WORDS), _constant(_WORDS, 4))
             pair = [
@@ -99,11 +111,11 @@ def measure_block(
             words = builder.bitcast(builder.add(*pair), _WORDS)
             return [builder.add(totals[0], words), builder.add(totals[1], builder.lshr(words, eight))]
 
-        _prefetch(builder, builder.gep(offsets.data, [builder.mul(arguments[11], WORD(CODES_PER_BLOCK))]))
+        prefetch(builder, builder.gep(offsets.data, [builder.mul(arguments[11], WORD(CODES_PER_BLOCK))]))
         _, (whole, upper) = generate_loop(builder, WORD(0), used, 1, [zero, zero], add_byte)
         lower = builder.sub(whole, builder.shl(upper, eight))
         factors, starts, limits = (
-            _splat(builder, builder.trunc(number, ir.IntType(16)), _WORDS) for number in (factor, start, limit)
+            everywhere(builder, builder.trunc(number, ir.IntType(16)), _WORDS) for number in (factor, start, limit)
         )
         near = WORD(0)
         for first, totals in ((0, lower), (32, upper)):
@@ -129,7 +141,7 @@ def mark_row(typing_context: Any, sums: Any, row: Any, limit: Any) -> Any:  # no
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         table = context.make_array(signature.args[0])(context, builder, arguments[0])
-        limits = _splat(builder, builder.trunc(arguments[2], ir.IntType(16)), _WORDS)
+        limits = everywhere(builder, builder.trunc(arguments[2], ir.IntType(16)), _WORDS)
         near = WORD(0)
         for first in (0, 32):
             place = builder.add(builder.mul(arguments[1], WORD(CODES_PER_BLOCK)), WORD(first))
@@ -147,7 +159,7 @@ def count_sums(typing_context: Any, sums: Any, rows: Any, limit: Any) -> Any:  #
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         table = context.make_array(signature.args[0])(context, builder, arguments[0])
-        limits = _splat(builder, builder.trunc(arguments[2], ir.IntType(16)), _WORDS)
+        limits = everywhere(builder, builder.trunc(arguments[2], ir.IntType(16)), _WORDS)
         end = builder.mul(arguments[1], WORD(CODES_PER_BLOCK))
 
         def add(place: Any, counts: list[Any]) -> list[Any]:
@@ -166,37 +178,21 @@ def count_sums(typing_context: Any, sums: Any, rows: Any, limit: Any) -> Any:  #
     return types.int64(sums, rows, limit), generate
 
 
-def _prefetch(builder: Any, pointer: Any) -> None:
-    """Ask for a cache line without waiting for it."""
-    kind = ir.FunctionType(ir.VoidType(), [pointer.type, INT32, INT32, INT32])
-    prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
-    builder.call(prefetch, [pointer, INT32(0), INT32(3), INT32(1)])  # to read, keep in all caches, data
-
-
 def _constant(kind: Any, number: int) -> Any:
     return ir.Constant(kind, [number] * kind.count)
-
-
-def _splat(builder: Any, number: Any, kind: Any) -> Any:
-    """A vector with the same number everywhere."""
-    undefined = ir.Constant(kind, ir.Undefined)
-    first = ir.Constant(ir.VectorType(INT32, kind.count), [0] * kind.count)
-    return builder.shuffle_vector(builder.insert_element(undefined, number, INT32(0)), undefined, first)
 
 
 def _upper_product(builder: Any, one: Any, other: Any) -> Any:
     """Upper halves of the products of 16-bit numbers."""
     if machine_has("avx512bw"):  # LLVM does not always find this instruction by itself
-        kind = ir.FunctionType(_WORDS, [_WORDS, _WORDS])
-        return builder.call(builder.module.declare_intrinsic("llvm.x86.avx512.pmulhu.w.512", (), kind), [one, other])
+        return call(builder, "llvm.x86.avx512.pmulhu.w.512", _WORDS, one, other)
     wide = ir.VectorType(INT32, _WORDS.count)
     product = builder.mul(builder.zext(one, wide), builder.zext(other, wide))
     return builder.trunc(builder.lshr(product, _constant(wide, 16)), _WORDS)
 
 
 def _add_saturated(builder: Any, one: Any, other: Any) -> Any:
-    add = builder.module.declare_intrinsic("llvm.uadd.sat.v32i16", (), ir.FunctionType(_WORDS, [_WORDS, _WORDS]))
-    return builder.call(add, [one, other])
+    return call(builder, "llvm.uadd.sat.v32i16", _WORDS, one, other)
 
 
 _LOOK_UPS = (
@@ -211,38 +207,19 @@ def _look_up(builder: Any, table: Any, values: Any) -> Any:
     """Entries of a table of 16 bytes for the lower four bits of 64 values, by the best instruction of the machine."""
     entries = load(builder, table, ir.VectorType(ir.IntType(8), _ENTRIES), 1)
     if machine_has("avx512vbmi"):  # looks at the lower six bits, and the table is repeated
-        repeated = _shuffle(builder, entries, [i % _ENTRIES for i in range(CODES_PER_BLOCK)])
-        kind = ir.FunctionType(_BYTES, [_BYTES, _BYTES])
-        permute = builder.module.declare_intrinsic("llvm.x86.avx512.permvar.qi.512", (), kind)
-        return builder.call(permute, [repeated, values])
+        repeated = shuffle(builder, entries, [i % _ENTRIES for i in range(CODES_PER_BLOCK)])
+        return call(builder, "llvm.x86.avx512.permvar.qi.512", _BYTES, repeated, values)
     indices = builder.and_(values, _constant(_BYTES, _ENTRIES - 1))
     for feature, width, name in _LOOK_UPS:
         if machine_has(feature):
-            part = ir.VectorType(ir.IntType(8), width)
-            repeated = _shuffle(builder, entries, [i % _ENTRIES for i in range(width)])
-            function = builder.module.declare_intrinsic(name, (), ir.FunctionType(part, [part, part]))
-            parts = [
-                builder.call(function, [repeated, _shuffle(builder, indices, list(range(start, start + width)))])
-                for start in range(0, CODES_PER_BLOCK, width)
-            ]
-            while len(parts) > 1:
-                parts = [_join(builder, *pair) for pair in zip(parts[0::2], parts[1::2], strict=True)]
-            return parts[0]
+            repeated = shuffle(builder, entries, [i % _ENTRIES for i in range(width)])
+            parts = [shuffle(builder, indices, range(i, i + width)) for i in range(0, CODES_PER_BLOCK, width)]
+            return join(builder, [call(builder, name, part.type, repeated, part) for part in parts])
     result = ir.Constant(_BYTES, ir.Undefined)
     for i in range(CODES_PER_BLOCK):
         index = builder.zext(builder.extract_element(indices, INT32(i)), WORD)
         result = builder.insert_element(result, builder.load(builder.gep(table, [index])), INT32(i))
     return result
-
-
-def _shuffle(builder: Any, vector: Any, order: list[int]) -> Any:
-    undefined = ir.Constant(vector.type, ir.Undefined)
-    return builder.shuffle_vector(vector, undefined, ir.Constant(ir.VectorType(INT32, len(order)), order))
-
-
-def _join(builder: Any, one: Any, other: Any) -> Any:
-    count = 2 * one.type.count
-    return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(INT32, count), list(range(count))))
 
 
 @kernel

@@ -97,6 +97,11 @@ def topk(
     parts = 1 if len(blocks) >= cores else min(cores, max(1, n_tiles // _FEWEST_TILES_PER_PART))
     edges = [n_tiles * part // parts for part in range(parts + 1)]
 
+    if parts > 1 and n_queries < _FEWEST_QUERIES_TO_SLICE and not allowed.size:
+        nearest = _topk_of_few(_Problem(words, n, queries, planes, allowed), k, n_levels, edges)
+        if nearest is not None:
+            return nearest
+
     distances = np.empty((n_queries, k), dtype=np.int32)
     positions = np.empty((n_queries, k), dtype=np.int64)
 
@@ -112,6 +117,32 @@ def topk(
         for block, (near, where) in zip(blocks, merged, strict=True):
             distances[block, :found], positions[block, :found] = near, where
     return distances[:, :found], positions[:, :found]
+
+
+def _topk_of_few(
+    problem: _Problem, k: int, n_levels: int, edges: list[int]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]] | None:
+    """Let each task scan the tiles between two edges, with one estimate of the radii for all of them.
+
+    A task is then a single call of compiled code. With more calls, the threads of a search for one query waited for
+    each other a third of the time, because only one can be in Python. Gives None if an estimate was too small.
+    """
+    searches = [_Scan(problem, k, n_levels) for _ in edges[1:]]
+    radii = searches[0].estimate_radii(0, edges[-1], _TILES_PER_SAMPLE * len(searches))
+    parts = run_tasks(_Scan.within, [(*part, radii) for part in zip(searches, edges[:-1], edges[1:], strict=True)])
+    distances = np.empty((len(problem.queries), min(k, problem.n)), dtype=np.int32)
+    positions = np.empty(distances.shape, dtype=np.int64)
+    for q, (near, where) in enumerate(zip(distances, positions, strict=True)):
+        counts = [part.counters[q, COUNT] for part in parts]
+        if sum(counts) < len(near):
+            return None
+        found, at = (
+            np.concatenate([getattr(part, name)[q, :count] for part, count in zip(parts, counts, strict=True)])
+            for name in ("distances", "positions")
+        )
+        order = np.argsort(found, kind="stable")[: len(near)]  # each part comes in the order of its positions
+        near[:], where[:] = found[order], at[order]
+    return distances, positions
 
 
 class _Scan:
@@ -133,10 +164,8 @@ class _Scan:
     def over(self, first_tile: int, last_tile: int, out: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
         """Nearest codes within some of the tiles, written to ``out`` if it is given and there are enough of them."""
         problem = self.problem
-        selection = empty_selection(len(problem.queries), self.k, self.n_levels)
         radii = self.estimate_radii(first_tile, last_tile)
-        selection.counters[:, RADIUS] = radii
-        self.scan(np.arange(first_tile, last_tile), self.k, selection)
+        selection = self.within(first_tile, last_tile, radii)
         # If an estimate was too small, fewer codes than wanted were found. Search again without it.
         for query in np.flatnonzero((selection.counters[:, RADIUS] == radii) & (radii < self.n_levels)):
             one = slice(query, query + 1)
@@ -152,14 +181,21 @@ class _Scan:
         finish(wanted, tuple(selection), *out)
         return out
 
-    def estimate_radii(self, first_tile: int, last_tile: int) -> Any:
+    def within(self, first_tile: int, last_tile: int, radii: Any) -> Selection:
+        """Codes within the radii in some of the tiles, or the k nearest of them if they are more."""
+        selection = empty_selection(len(self.problem.queries), self.k, self.n_levels)
+        selection.counters[:, RADIUS] = radii
+        self.scan(np.arange(first_tile, last_tile), self.k, selection)
+        return selection
+
+    def estimate_radii(self, first_tile: int, last_tile: int, tiles_per_sample: int = _TILES_PER_SAMPLE) -> Any:
         """Radius within which the k nearest codes of each query most likely are, from a sample of the tiles.
 
         With such a radius, few codes are accepted that are not among the nearest in the end.
         """
         problem = self.problem
         n_tiles = last_tile - first_tile
-        sampled = n_tiles // _TILES_PER_SAMPLE
+        sampled = n_tiles // tiles_per_sample
         share = self.k * sampled / max(1, n_tiles)
         rank = int(share + 4 * share**0.5 + 4)
         if sampled < 2 or rank * 4 > sampled * self.codes_per_tile:

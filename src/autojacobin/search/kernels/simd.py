@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numba
@@ -17,8 +18,8 @@ import numpy.typing as npt
 from llvmlite import binding, ir
 
 __all__ = [
-    "CACHE_LINE", "INT32", "VECTOR", "WORD", "WORDS", "empty_aligned", "generate_loop", "horizontal_sum", "load",
-    "machine_has", "splat", "store",
+    "CACHE_LINE", "INT32", "VECTOR", "WORD", "WORDS", "call", "empty_aligned", "everywhere", "generate_loop",
+    "horizontal_sum", "join", "load", "machine_has", "prefetch", "shuffle", "splat", "store",
 ]  # fmt: skip
 
 CACHE_LINE = 64  # bytes
@@ -38,12 +39,13 @@ def empty_aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[A
     return memory[start : start + size].view(dtype).reshape(shape)
 
 
-_FEATURES = {  # of CPUs that NUMBA_CPU_NAME may name, as far as the kernels ask for them
+# as far as the kernels ask for them: of CPUs that NUMBA_CPU_NAME may name, and what LLVM does not find out on ARM
+_FEATURES = {
     "x86-64-v2": ("ssse3",),
     "x86-64-v3": ("ssse3", "avx2", "f16c"),
     "haswell": ("ssse3", "avx2", "f16c"),
     "x86-64-v4": ("ssse3", "avx2", "f16c", "avx512f", "avx512bw"),
-    "neoverse-n1": ("neon",),
+    **dict.fromkeys(("neoverse-n1", "neoverse-n2", "neoverse-v1", "neoverse-v2"), ("neon", "dotprod")),
 }
 
 
@@ -54,7 +56,13 @@ def machine_has(feature: str) -> bool:
         given = (settings.CPU_FEATURES or "").split(",")
         named = feature in _FEATURES.get(settings.CPU_NAME, ())
         return f"+{feature}" in given or (named and f"-{feature}" not in given)
-    return bool(binding.get_host_cpu_features().get(feature))
+    return bool(binding.get_host_cpu_features().get(feature)) or feature in _FEATURES.get(_host_name(), ())
+
+
+@cache
+def _host_name() -> str:
+    name: str = binding.get_host_cpu_name()
+    return name
 
 
 def splat(number: int) -> Any:
@@ -72,6 +80,40 @@ def load(builder: Any, pointer: Any, kind: Any = VECTOR, align: int = 8) -> Any:
 def store(builder: Any, vector: Any, pointer: Any) -> None:
     """Store eight words at a pointer to words."""
     builder.store(vector, builder.bitcast(pointer, VECTOR.as_pointer())).align = 8
+
+
+def call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
+    """Call a function of LLVM, most often an instruction of the machine, that gives the type ``result``."""
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(builder.module.declare_intrinsic(name, (), kind), arguments)
+
+
+def prefetch(builder: Any, pointer: Any) -> None:
+    """Ask for a cache line without waiting for it."""
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, INT32, INT32, INT32])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
+    builder.call(function, [pointer, INT32(0), INT32(3), INT32(1)])  # to read, keep in all caches, data
+
+
+def shuffle(builder: Any, vector: Any, order: Sequence[int]) -> Any:
+    """Give the elements of a vector with these numbers."""
+    chosen = ir.Constant(ir.VectorType(INT32, len(order)), list(order))
+    return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), chosen)
+
+
+def join(builder: Any, parts: Sequence[Any]) -> Any:
+    """Put vectors of one length, a power of two of them, one after another."""
+    while len(parts) > 1:
+        count = 2 * parts[0].type.count
+        order = ir.Constant(ir.VectorType(INT32, count), list(range(count)))
+        parts = [builder.shuffle_vector(*pair, order) for pair in zip(parts[0::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def everywhere(builder: Any, number: Any, kind: Any = VECTOR) -> Any:
+    """Give a vector with the same number everywhere."""
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, INT32(0))
+    return shuffle(builder, first, [0] * kind.count)
 
 
 def generate_loop(
@@ -103,12 +145,5 @@ def horizontal_sum(builder: Any, vector: Any, add: Callable[[Any, Any], Any]) ->
     """Add up the elements of a vector: its two halves, then the halves of the result, down to one number."""
     while vector.type.count > 1:
         count = vector.type.count // 2
-        undefined = ir.Constant(vector.type, ir.Undefined)
-        low, high = (
-            builder.shuffle_vector(
-                vector, undefined, ir.Constant(ir.VectorType(INT32, count), list(range(first, first + count)))
-            )
-            for first in (0, count)
-        )
-        vector = add(low, high)
+        vector = add(*(shuffle(builder, vector, range(first, first + count)) for first in (0, count)))
     return builder.extract_element(vector, INT32(0))
