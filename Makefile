@@ -62,12 +62,11 @@ release:
 	PYTHON='$(PYTHON)' QUICK='$(QUICK)' .ci/quick release
 	@echo 'dist/ holds version $(VERSION). To publish it: build/packaging/bin/twine upload dist/*'
 
-# The kernels of search and index once more with every array access checked, compiled into a cache of their own. The tests
-# that are left out are about faults of the disk.
+# The kernels of search and index once more with every array access checked, compiled into a cache of their own.
 bounds: $(VENV)/.installed
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/bounds OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-	    $(BIN)/pytest --numprocesses auto tests/search tests/index \
-	    $(addprefix --ignore tests/index/test_,crash.py growth.py interrupted.py names.py)
+	    $(BIN)/pytest --numprocesses auto tests/search tests/index --ignore tests/index/test_crash.py \
+	    --ignore tests/index/test_interrupted.py
 
 # All tests as on an x86 CPU without AVX-512: numba and OpenBLAS use nothing beyond AVX2.
 avx2: $(VENV)/.installed

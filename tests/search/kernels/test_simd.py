@@ -30,3 +30,19 @@ def test_otherwise_it_is_this_machine(monkeypatch):
     monkeypatch.setattr(numba.config, "CPU_FEATURES", None)
     host = binding.get_host_cpu_features()
     assert [machine_has(feature) for feature in host] == list(host.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "has", "lacks"),
+    [
+        ("haswell", {"avx2": False, "ssse3": True}, ("ssse3",), ("avx2", "dotprod")),  # switched off by a hypervisor
+        ("neoverse-n1", {"neon": True}, ("neon", "dotprod"), ("avx2",)),  # LLVM does not look for dotprod
+    ],
+)
+def test_the_name_counts_for_what_llvm_does_not_look_for(monkeypatch, name, found, has, lacks):
+    monkeypatch.setattr(numba.config, "CPU_NAME", None)
+    monkeypatch.setattr(numba.config, "CPU_FEATURES", None)
+    monkeypatch.setattr(binding, "get_host_cpu_name", lambda: name)
+    monkeypatch.setattr(binding, "get_host_cpu_features", lambda: found)
+    assert all(machine_has(feature) for feature in has)
+    assert not any(machine_has(feature) for feature in lacks)

@@ -226,12 +226,13 @@ def _write_two_sums(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         tiles, asked, out = (context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 2, 4))
+        tile, number, column = (arguments[n] for n in (1, 3, 6))
         n_words, columns = builder.extract_value(tiles.shape, 1), builder.extract_value(tiles.shape, 3)
         lanes_per_tile = builder.mul(n_words, WORD(n_lanes))
-        first_lane = builder.mul(arguments[1], lanes_per_tile)
+        first_lane = builder.mul(tile, lanes_per_tile)
         following = builder.mul(builder.add(first_lane, lanes_per_tile), columns)
-        following = builder.add(following, builder.mul(arguments[6], lanes_per_tile))
-        query = builder.gep(asked.data, [builder.mul(arguments[3], n_words)])
+        following = builder.add(following, builder.mul(column, lanes_per_tile))
+        query = builder.gep(asked.data, [builder.mul(number, n_words)])
 
         def count(w: Any) -> list[Any]:
             """Counts of word ``w``, for each lane. On the way, its share of the next tile is prefetched."""
@@ -243,7 +244,7 @@ def _write_two_sums(
                     ahead = builder.mul(builder.add(lane, WORD(j)), WORD(2))
                     prefetch(builder, builder.gep(tiles.data, [builder.add(following, ahead)]))
                 row = builder.add(first_lane, builder.add(lane, WORD(j)))
-                place = builder.add(builder.mul(row, columns), arguments[6])
+                place = builder.add(builder.mul(row, columns), column)
                 differing = builder.xor(load(builder, builder.gep(tiles.data, [place]), _TWO_WORDS), given)
                 counts = call(builder, "llvm.ctpop.v16i8", _BYTE_COUNTS, builder.bitcast(differing, _BYTE_COUNTS))
                 if n_lanes == 4:  # sums of neighbouring bytes, as shorts
@@ -260,7 +261,7 @@ def _write_two_sums(
             totals = [call(builder, f"llvm.aarch64.neon.addp.{suffix}", kind, *pair) for pair in pairs]
         # lane 0 of both words, lane 1 of both, and so on become all lanes of one word, then those of the other
         order = [*range(0, 2 * n_lanes, 2), *range(1, 2 * n_lanes, 2)]
-        target = builder.bitcast(builder.gep(out.data, [arguments[6]]), kind.as_pointer())
+        target = builder.bitcast(builder.gep(out.data, [column]), kind.as_pointer())
         builder.store(shuffle(builder, totals[0], order), target).align = 8
         return context.get_dummy_value()
 

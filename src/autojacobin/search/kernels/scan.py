@@ -97,6 +97,7 @@ def topk(
     parts = 1 if len(blocks) >= cores else min(cores, max(1, n_tiles // _FEWEST_TILES_PER_PART))
     edges = [n_tiles * part // parts for part in range(parts + 1)]
 
+    # of the positions that a filter allows, a sample tells too little
     if parts > 1 and len(blocks) == 1 and n_queries < _FEWEST_QUERIES_TO_SLICE and not allowed.size:
         nearest = _topk_of_few(_Problem(words, n, queries, planes, allowed), k, n_levels, edges)
         if nearest is not None:

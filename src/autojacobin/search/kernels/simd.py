@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import numba
@@ -39,7 +38,8 @@ def empty_aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[A
     return memory[start : start + size].view(dtype).reshape(shape)
 
 
-# as far as the kernels ask for them: of CPUs that NUMBA_CPU_NAME may name, and what LLVM does not find out on ARM
+# As far as the kernels ask for them. They count for CPUs that NUMBA_CPU_NAME names, and where LLVM does not look for a
+# feature of this machine, as for dotprod.
 _FEATURES = {
     "x86-64-v2": ("ssse3",),
     "x86-64-v3": ("ssse3", "avx2", "f16c"),
@@ -56,13 +56,8 @@ def machine_has(feature: str) -> bool:
         given = (settings.CPU_FEATURES or "").split(",")
         named = feature in _FEATURES.get(settings.CPU_NAME, ())
         return f"+{feature}" in given or (named and f"-{feature}" not in given)
-    return bool(binding.get_host_cpu_features().get(feature)) or feature in _FEATURES.get(_host_name(), ())
-
-
-@cache
-def _host_name() -> str:
-    name: str = binding.get_host_cpu_name()
-    return name
+    known = feature in _FEATURES.get(binding.get_host_cpu_name(), ())
+    return bool(binding.get_host_cpu_features().get(feature, known))
 
 
 def splat(number: int) -> Any:
