@@ -304,3 +304,17 @@ def test_row_numbers_that_pandas_wrote_are_no_columns(tmp_path):
     frame[frame.x > 1].to_parquet(tmp_path / "some.parquet")
     assert read_payload(tmp_path / "all.csv", 3).column_names == ["x"]
     assert read_payload(tmp_path / "some.parquet", 2).column_names == ["x"]
+
+
+def test_add_refuses_names_that_exist_and_upsert_replaces_them(done, command, named, folder, digits):
+    np.save("two.npy", digits.base[10:12])
+    (folder / "two.txt").write_text(f"{NAMES[0]}\nnew one\n")
+    failed = command("index", "add", named, "two.npy", "--ids", "two.txt")
+    assert failed.code == 1
+    assert f"must be new, got {NAMES[0]!r}, which is in the index already; replace it with --upsert" in failed.err
+    assert command("index", "add", named, "two.npy", "--upsert").code == 2
+    assert "Wrote 2 vectors" in done("index", "add", named, "two.npy", "--ids", "two.txt", "--upsert").out
+    with Index.open(named) as index:
+        assert np.array_equal(index.vectors([NAMES[0], "new one"]), digits.base[10:12])
+        assert index.get([NAMES[0]]).to_pylist() == TABLE.slice(0, 1).to_pylist()
+        assert index.get(["new one"])["size"].to_pylist() == [None]

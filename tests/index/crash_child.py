@@ -27,7 +27,7 @@ def changes(seed, model, next_id):
     rng = np.random.default_rng(seed)
     while True:
         new = rng.normal(size=(30, N_FEATURES)).astype(np.float32)
-        name = str(rng.choice(["add", "add with ids", "remove", "compact", "save"], p=[0.3, 0.25, 0.2, 0.15, 0.1]))
+        name = str(rng.choice(["add", "upsert", "remove", "compact", "save"], p=[0.3, 0.25, 0.2, 0.15, 0.1]))
         if name == "remove" and not model:
             continue
         if name == "add":
@@ -35,11 +35,11 @@ def changes(seed, model, next_id):
             model = model | dict(enumerate(new[:n], next_id))
             next_id += n
             yield name, (lambda index, n=n, new=new: index.add(new[:n])), model, next_id
-        elif name == "add with ids":
+        elif name == "upsert":
             ids = rng.permutation(300)[: int(rng.integers(1, 30))]
             model = model | dict(zip(ids.tolist(), new, strict=False))
             next_id = max([next_id, *(ids + 1).tolist()])
-            yield name, (lambda index, ids=ids, new=new: index.add(new[: len(ids)], ids)), model, next_id
+            yield name, (lambda index, ids=ids, new=new: index.upsert(new[: len(ids)], ids)), model, next_id
         elif name == "remove":
             share = 0.9 if len(model) > 150 else 0.2
             ids = np.array([i for i in model if rng.random() < share], dtype=np.int64)

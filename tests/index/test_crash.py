@@ -31,7 +31,7 @@ def vectors(n, seed):
 # Together they write every kind of file, replace and drop segments, and delete files.
 CHANGES = [
     lambda index: index.add(vectors(20, 1)),
-    lambda index: index.add(vectors(20, 2), ids=np.random.default_rng(0).permutation(60)[:20]),
+    lambda index: index.upsert(vectors(20, 2), ids=np.random.default_rng(0).permutation(60)[:20]),
     lambda index: index.remove(index.ids[::3]),
     lambda index: index.compact(),
     lambda index: index.remove(index.ids[:2]),
@@ -225,4 +225,4 @@ def test_a_process_killed_at_random_moments_leaves_a_committed_state(tmp_path):
     assert result.stderr == ""
     tally = ast.literal_eval(result.stdout)
     assert sum(tally.values()) == kills
-    assert {"add", "add with ids", "remove", "compact", "save"} <= tally.keys()
+    assert {"add", "upsert", "remove", "compact", "save"} <= tally.keys()

@@ -326,7 +326,7 @@ def test_a_name_that_lives_twice_is_found_by_verify(tmp_path, kind):
     path = tmp_path / "index"
     with Index.create(path, small_hasher()) as index:
         index.add(vectors(10), ids=[kind(number) for number in range(10)])
-        index.add(vectors(3), ids=[kind(number) for number in (20, 7, 21)])  # takes the place of the first 7
+        index.upsert(vectors(3), ids=[kind(number) for number in (20, 7, 21)])  # takes the place of the first 7
         index.remove([kind(2)])
         index.verify()
     manifest = path / "MANIFEST.json"

@@ -129,7 +129,7 @@ def test_a_condition_is_a_filter_as_text_and_as_an_expression(number):
 def test_names_are_filters_too(make):
     index = Index(small_hasher())
     index.add(vectors(10), ids=[make(number) for number in range(10)])
-    index.add(vectors(10, 1), ids=[make(number) for number in range(8, 18)])
+    index.upsert(vectors(10, 1), ids=[make(number) for number in range(8, 18)])
     index.remove([make(3)])
     among = [make(number) for number in (3, 9, 1, 1, 15, 77)]
     distances, ids = index.search(QUERIES, 4, among=among)
@@ -288,7 +288,7 @@ def test_threads_search_with_filters_while_another_changes_the_index(tmp_path):
             try:
                 for step in range(50, 65):
                     names = [f"new {step}", f"kept {step - 50}"]
-                    index.add(vectors(2, step), ids=names, payload={"n": [step, step - 50]})
+                    index.upsert(vectors(2, step), ids=names, payload={"n": [step, step - 50]})
                     if step % 3 == 0:
                         index.remove([f"new {step}"])
                     if step % 5 == 0:
@@ -367,5 +367,5 @@ def test_vectors_that_take_the_place_of_others_count_as_changes():
     index.add(X)
     before = live_numbers(index._state.segments)
     assert n_changed(before, live_numbers(index._state.segments)) == 0
-    index.add(X[:30] + 1, ids=np.arange(30))
+    index.upsert(X[:30] + 1, ids=np.arange(30))
     assert n_changed(before, live_numbers(index._state.segments)) == 60

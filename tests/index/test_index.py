@@ -26,7 +26,7 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 
 change = st.one_of(
     st.tuples(st.just("add"), st.integers(1, 25)),
-    st.tuples(st.just("add with ids"), st.lists(st.integers(0, 60), min_size=1, max_size=25, unique=True)),
+    st.tuples(st.just("upsert"), st.lists(st.integers(0, 60), min_size=1, max_size=25, unique=True)),
     st.tuples(st.just("stream"), st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(any)),
     st.tuples(st.just("remove"), st.integers(1, 30)),
     st.tuples(st.sampled_from(["compact", "save", "reopen", "refresh"]), st.none()),
@@ -47,8 +47,11 @@ def test_any_sequence_of_changes_equals_a_dict(on_disk, changes, limit, seed):
                 index.add(new[:argument])
                 model |= dict(enumerate(new[:argument], next_id))
                 next_id += argument
-            elif name == "add with ids":
-                index.add(new[: len(argument)], ids=argument)
+            elif name == "upsert":
+                if model.keys() & set(argument):
+                    with pytest.raises(DataError, match="ids that are added must be new"):
+                        index.add(new[: len(argument)], ids=argument)
+                index.upsert(new[: len(argument)], ids=argument)
                 model |= dict(zip(argument, new, strict=False))
                 next_id = max(next_id, max(argument) + 1)
             elif name == "stream":

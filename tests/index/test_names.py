@@ -106,7 +106,7 @@ def test_an_index_with_names_is_a_dict(tmp_path_factory, operations, n_hashes):
         for number, (operation, what, dtype) in enumerate(operations):
             if operation == "add":
                 new = np.abs(vectors(len(what), number)).astype(dtype)
-                index.add(new, ids=what)
+                index.upsert(new, ids=what)
                 model |= dict(zip(what, new, strict=True))
             elif operation == "remove" and model:
                 gone = sorted(model)[: what % len(model)]
@@ -182,7 +182,7 @@ def test_names_keep_their_vectors_over_several_segments_and_lists(monkeypatch):
     index = Index(PartitionedAutoencoder(12, n_lists=4, n_iterations=2, random_state=0).fit(base))
     for start in (0, 100, 200):
         index.add(base[start : start + 100], ids=[f"n{row}" for row in range(start, start + 100)])
-    index.add(base[:5] + 1, ids=[f"n{row}" for row in range(5)])
+    index.upsert(base[:5] + 1, ids=[f"n{row}" for row in range(5)])
     base[:5] += 1
     assert index.search(base, 1, recall=1)[1].ravel().tolist() == [f"n{row}" for row in range(300)]
 
@@ -239,7 +239,7 @@ def named(number, start=0):
 
 
 CHANGES = [
-    lambda index: index.add(vectors(6, 1), ids=named(6, 3), payload={"n": list(range(6)), "t": ["x"] * 6}),
+    lambda index: index.upsert(vectors(6, 1), ids=named(6, 3), payload={"n": list(range(6))}),
     lambda index: index.remove(index.ids[::3]),
     lambda index: index.update("name 4", payload={"t": ["new"]}),
     lambda index: index.compact(),
@@ -354,7 +354,7 @@ USES = [
     lambda index: index.search(vectors(2), 3, columns=["row"]),
     lambda index: index.vectors(["the name of 7 é"]),
     lambda index: index.remove(["the name of 7 é"]),
-    lambda index: index.add(vectors(1), ids=["the name of 7 é"]),
+    lambda index: index.upsert(vectors(1), ids=["the name of 7 é"], payload={"row": [7], "text": ["t"]}),
     lambda index: index.search(vectors(2), 3, among=["the name of 7 é"], columns=["text"]),
     lambda index: index.ids,
 ]
@@ -438,7 +438,7 @@ def by_row(index):
 
 def test_repair_saves_names_and_payload(copied, tmp_path):
     with Index.open(copied) as index:
-        index.add(vectors(3, 1), ids=["x", "y", "the name of 5 é"], payload={"row": [-1, -2, -3]})
+        index.upsert(vectors(3, 1), ids=["x", "y", "the name of 5 é"], payload={"row": [-1, -2, -3]})
         before = contents(index)
     report = repair(copied, tmp_path / "repaired")
     assert (report.saved, report.lost, report.renumbered, report.problems) == (len(before), 0, 0, [])
@@ -448,7 +448,7 @@ def test_repair_saves_names_and_payload(copied, tmp_path):
 @pytest.mark.parametrize("loss", ["missing", "damaged"])
 def test_repair_without_a_manifest_saves_names(copied, tmp_path, loss):
     with Index.open(copied) as index:
-        index.add(vectors(3, 1), ids=["x", "y", "the name of 5 é"], payload={"row": [-1, -2, -3]})
+        index.upsert(vectors(3, 1), ids=["x", "y", "the name of 5 é"], payload={"row": [-1, -2, -3]})
         names = set(index.ids)
     manifest = copied / "MANIFEST.json"
     manifest.unlink() if loss == "missing" else flip(manifest, 40)

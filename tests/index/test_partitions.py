@@ -154,7 +154,7 @@ def test_a_residual_reconstructs_better_than_the_vector_itself(autoencoder):
 def test_removed_and_replaced_vectors_are_not_found(index):
     queries, base = points(20, 2), points(3000)
     index.remove(np.arange(0, 3000, 2))
-    index.add(base[:100] + 0.5, np.arange(1, 201, 2))
+    index.upsert(base[:100] + 0.5, np.arange(1, 201, 2))
     left = {id: base[id] for id in range(1, 3000, 2)} | {
         1 + 2 * row: vector for row, vector in enumerate(base[:100] + 0.5)
     }

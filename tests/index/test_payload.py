@@ -107,8 +107,10 @@ def test_rows_follow_their_vectors_through_random_changes(data):
             model |= {id: {"a": v, "b": f"{v}"} for id, v in zip(ids, values, strict=True)}
             free += 5
         elif change == "replace":
-            index.add(vectors(len(some), step), ids=some, payload={"a": [step] * len(some)})
-            model |= {id: {"a": step, "b": None} for id in some}
+            some.append(free)  # which is new
+            index.upsert(vectors(len(some), step), ids=some, payload={"a": [step] * len(some)})
+            model |= {id: model.get(id, {"b": None}) | {"a": step} for id in some}
+            free += 1
         elif change == "update" and some:
             index.update(some, payload={"b": [f"new {step}"] * len(some)})
             for id in some:
@@ -433,3 +435,30 @@ def test_the_folder_holds_one_payload_for_each_segment(stored):
         index.add(vectors(2), payload={"n": [1, 2]})
         index.remove(np.arange(LARGE))
     assert len(list(copied.glob("payload-*.arrow"))) == 1
+
+
+def test_upsert_replaces_vectors_and_keeps_columns_that_it_is_not_given(tmp_path):
+    with Index.create(tmp_path / "index", small_hasher()) as index:
+        index.add(vectors(3), ids=["a", "b", "c"], payload={"n": [1, 2, 3], "t": ["x", "y", "z"]})
+        with pytest.raises(DataError, match="must be new, got 'b', which is in the index already; replace it with"):
+            index.add(vectors(2, 1), ids=["d", "b"], payload={"n": [4, 5]})
+        with pytest.raises(DataError, match="must be new, got 'b'"):
+            index.add(iter([vectors(1, 1), vectors(1, 2)]), ids=["d", "b"])
+        assert index.ids.tolist() == ["a", "b", "c"]
+        index.upsert(vectors(2, 1), ids=["d", "b"])
+        index.upsert(iter([vectors(1, 2), vectors(1, 3)]), ids=["c", "e"], payload={"n": [30, 50]})
+        found = dict(zip(index.ids, index.get(index.ids).to_pylist(), strict=True))
+        assert found == {
+            "a": {"n": 1, "t": "x"},
+            "b": {"n": 2, "t": "y"},
+            "c": {"n": 30, "t": "z"},
+            "d": {"n": None, "t": None},
+            "e": {"n": 50, "t": None},
+        }
+        expected = [vectors(2, 1)[1], vectors(1, 2)[0], vectors(1, 3)[0]]
+        assert np.array_equal(index.vectors(["b", "c", "e"]), expected)
+        with pytest.raises(DataError, match="upsert replaces vectors by their ids, got no ids"):
+            index.upsert(vectors(1), None)
+        index.remove(["a"])
+        index.add(vectors(1), ids=["a"])  # which is new again
+        assert len(index) == 5

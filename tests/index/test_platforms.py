@@ -149,7 +149,7 @@ def test_small_segments_take_no_descriptors(tmp_path):
         index.add(vectors(5))
         before = len(os.listdir("/proc/self/fd"))
         for step in range(20):
-            index.add(vectors(5, seed=step), ids=[7, 900 - step, 1000 + step, 3, 5])
+            index.upsert(vectors(5, seed=step), ids=[7, 900 - step, 1000 + step, 3, 5])
         assert index.info()["segments"] > 10
         with Index.open(tmp_path / "index") as other:
             assert contents(other) == contents(index)

@@ -53,7 +53,7 @@ def test_both_clients_have_the_same_methods():
         return {name: str(inspect.signature(getattr(kind, name))) for name in public if name != "close"}
 
     assert methods(Client) == methods(AsyncClient)
-    assert set(methods(Client)) == {"search", "encode", "indexes", "add", "remove"}
+    assert set(methods(Client)) == {"search", "encode", "indexes", "add", "upsert", "remove"}
 
 
 def listed(address, **options):

@@ -58,8 +58,8 @@ def empty(points, tmp_path):
 def test_what_is_added_is_found_at_once_and_on_the_disk(client, path, points):
     assert client.add(points[100:103], index="points")["added"] == 3
     assert client.search(points[102:103], 1, index="points")[1].tolist() == [[102]]
-    outcome = client.add(points[200:201], ids=[7], index="points")  # takes the place of the old one
-    assert outcome["vectors"] == 103
+    outcome = client.upsert(points[200:201], ids=[7], index="points")
+    assert (outcome["vectors"], outcome["upserted"]) == (103, 1)
     assert client.search(points[200:201], 1)[1].tolist() == [[7]]
     removed = client.remove([3, 3, 102], index="points")
     assert (removed["removed"], removed["vectors"]) == (2, 101)
@@ -74,6 +74,7 @@ def test_names_and_payload_are_written_to_an_empty_index(empty, points):
     with Client(empty, token=WRITE_TOKEN, timeout=600) as client:
         client.add(points[:2], ["a", "b"], [{"price": 1}, {"price": 2, "lang": "de"}], index="empty")
         client.add(points[2:3], ["c"], {"price": [3]}, index="empty")
+        client.upsert(points[1:2], ["b"], {"price": [2]}, index="empty")  # keeps its lang
         _, ids, payload = client.search(points[:3], 1, columns=["price", "lang"])
         assert ids.ravel().tolist() == ["a", "b", "c"]
         rows = [{"price": 1, "lang": None}, {"price": 2, "lang": "de"}, {"price": 3, "lang": None}]
@@ -81,6 +82,19 @@ def test_names_and_payload_are_written_to_an_empty_index(empty, points):
         client.remove("b", index="empty")
         assert client.search(points[:3], 1, where="price >= 2")[1].ravel().tolist() == ["c"] * 3
         assert client.indexes()[0]["ids"] == "string"
+
+
+def test_an_id_that_exists_is_replaced_only_by_put(empty, points):
+    with Client(empty, token=WRITE_TOKEN, timeout=600) as client:
+        client.add(points[:2], ["a", "b"], index="empty")
+        with pytest.raises(ServiceError, match="there is a vector with the id 'b' in empty already") as caught:
+            client.add(points[2:4], ["c", "b"], index="empty")
+        assert (caught.value.status, caught.value.kind) == (409, "id-exists")
+        assert client.search(points[2:3], 2, recall=1)[1].tolist() in ([["a", "b"]], [["b", "a"]])
+        assert client.upsert(points[2:4], ["c", "b"], index="empty")["vectors"] == 3
+        assert client.search(points[2:4], 1)[1].ravel().tolist() == ["c", "b"]
+        with pytest.raises(ServiceError, match="PUT replaces vectors by their ids, got no ids"):
+            client.upsert(points[:1], index="empty")
 
 
 def test_vectors_without_ids_are_told_which_they_got(empty, points):
@@ -282,14 +296,16 @@ def test_limits_hold_for_writes(client):
 
 
 def test_writes_are_counted(client, points):
-    client.add(points[:4], ids=[0, 1, 2, 3], index="points")
+    client.add(points[:4], ids=[1000, 1001, 1002, 1003], index="points")
     client.add(points[:2], index="points")
+    client.upsert(points[:3], ids=[1, 2, 3], index="points")
     client.remove([0], index="points")
     text = asked(client, "/metrics").decode()
     assert 'autojacobin_writes_total{change="add",index="points"} 2.0' in text
     assert 'autojacobin_written_vectors_total{change="add",index="points"} 6.0' in text
     assert 'autojacobin_writes_total{change="remove",index="points"} 1.0' in text
-    assert 'autojacobin_requests_total{endpoint="/v1/{index}/vectors",status="200"} 3.0' in text
+    assert 'autojacobin_requests_total{endpoint="/v1/{index}/vectors",status="200"} 4.0' in text
+    assert 'autojacobin_written_vectors_total{change="upsert",index="points"} 3.0' in text
 
 
 def test_the_command_writes_with_a_token_from_a_file(start, path, tmp_path, points):
@@ -327,7 +343,7 @@ def documented(points, tmp_path_factory):
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
-@pytest.mark.parametrize("method", ["POST", "DELETE"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 @settings(max_examples=20, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_answers_to_writes_are_as_the_document_says(documented, method, mode, data):

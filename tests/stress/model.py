@@ -59,7 +59,7 @@ def random_vectors(rng: np.random.Generator, n: int) -> np.ndarray:
 
 def random_change(rng: np.random.Generator, state: State, saved: Path | None = None) -> Change:
     """Draw a change; a copy is saved to ``saved`` if that is given."""
-    names = ["add", "add with ids", "add a stream", "remove", "compact"]
+    names = ["add", "upsert", "add a stream", "remove", "compact"]
     weights = [0.25, 0.25, 0.1, 0.2, 0.2]
     name = str(rng.choice(names, p=weights)) if saved is None or rng.random() > 0.1 else "save"
     if name == "remove" and not state.vectors:
@@ -73,11 +73,11 @@ def random_change(rng: np.random.Generator, state: State, saved: Path | None = N
         added = dict(enumerate((vector.tobytes() for vector in vectors), state.next_id))
         after = State(state.vectors | added, state.next_id + n)
         return Change(name, lambda index: index.add(vectors if blocks is None else iter(blocks)), after)
-    if name == "add with ids":
+    if name == "upsert":
         ids = rng.permutation(2 * LARGEST)[:n]
         added = dict(zip(ids.tolist(), (vector.tobytes() for vector in vectors), strict=True))
         after = State(state.vectors | added, max(state.next_id, int(ids.max()) + 1))
-        return Change(name, lambda index: index.add(vectors, ids), after)
+        return Change(name, lambda index: index.upsert(vectors, ids), after)
     if name == "remove":
         share = 0.9 if len(state.vectors) > LARGEST else 0.2
         gone = {id for id in state.vectors if rng.random() < share}

@@ -33,7 +33,7 @@ def threads(rng: np.random.Generator, folder: Path, report: Report, steps: int) 
         for _ in range(steps):
             ids = first + own.permutation(200)[: int(own.integers(1, 20))]
             new = random_vectors(own, len(ids))
-            index.add(new, ids)
+            index.upsert(new, ids)
             model.update(zip(ids.tolist(), (vector.tobytes() for vector in new), strict=True))
             gone = [id for id in model if own.random() < 0.2]
             index.remove(gone)

@@ -37,6 +37,7 @@ _OPTIONS = {
     "or ask with `id in index`": "or look it up with: autojacobin index get INDEX ID",
     "give one with index.add(vectors, payload=...)": "give one with: autojacobin index add --payload FILE",
     "give one with index.add(…, payload=…)": "give one with: autojacobin index add --payload FILE",
+    "replace it with index.upsert": "replace it with --upsert",
     'use device="cpu" instead': "use --device cpu instead",
 }
 _tracebacks_shown = False

@@ -135,11 +135,22 @@ def reading(
 
 
 def add_files(
-    index: Index, files: list[Vectors], ids: Any, payload: Any, progress: Progress, stage: str = "adding vectors"
+    index: Index,
+    files: list[Vectors],
+    ids: Any,
+    payload: Any,
+    progress: Progress,
+    stage: str = "adding vectors",
+    *,
+    upsert: bool = False,
 ) -> None:
     """Add the rows of several files to an index."""
+    n = sum(map(len, files))
+    if ids is not None and len(ids) != n:
+        raise DataError(f"there must be an id for every vector, got {len(ids)} ids for {n} vectors; give one each")
     with reading(files, partial(blocks_for, index.hasher)) as blocks:
-        index.add(report_blocks(blocks, sum(map(len, files)), progress, stage), ids, payload)
+        write = index.upsert if upsert else index.add
+        write(report_blocks(blocks, n, progress, stage), ids, payload)
 
 
 def blocks_for(hasher: Hasher, file: Vectors, rows: int | None = None) -> Iterator[npt.NDArray[Any]]:

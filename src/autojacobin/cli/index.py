@@ -239,13 +239,16 @@ def add(
     ids: _Ids = None,
     id_kind: _IdKindOption = None,
     payload: _Payload = None,
+    upsert: Annotated[
+        bool, typer.Option("--upsert", help="Replace vectors whose id exists; columns that are not given stay.")
+    ] = False,
     format: Format = None,
     _threads: Threads = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     _debug: Debug = False,
 ) -> None:
-    """Add vectors to an index. A vector with an existing id replaces the old one. Either all are added or none.
+    """Add vectors to an index. Ids that exist are refused, unless --upsert is given. Either all are added or none.
 
     If `index create` made the index, give packed codes instead of vectors.
 
@@ -258,9 +261,12 @@ def add(
         chosen = named if ids is None else _read_new_ids(ids, id_kind, kind)
         with all_opened(vectors, format) as files:
             count = sum(map(len, files))
-            add_files(opened, files, chosen, _payload_of(files, payload), progress)
+            if upsert and chosen is None:
+                raise typer.BadParameter("it replaces vectors by their ids; give --ids too", param_hint="'--upsert'")
+            add_files(opened, files, chosen, _payload_of(files, payload), progress, upsert=upsert)
         figures = opened.info()
-    sentence = f"Added {count_of(count, 'vector')} to {index}, which now holds {figures['vectors']:,}."
+    done = f"{'Wrote' if upsert else 'Added'} {count_of(count, 'vector')}"
+    sentence = f"{done} to {index}, which now holds {figures['vectors']:,}."
     print_sentence(sentence, {"index": index, "added": count, **figures}, quiet=quiet, as_json=as_json)
 
 

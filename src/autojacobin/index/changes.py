@@ -158,22 +158,15 @@ def numbers_of(state: State, ids: Any, done: str) -> Ids:
     ``done`` is the verb for the error message, such as "removed".
     """
     if state.id_kind in (None, "integer"):
-        numbers = as_ids(ids)
-        known = np.zeros(len(numbers), dtype=bool)
-        for segment in state.segments:
-            known[segment.find(numbers)[0]] = True
-        missing = numbers[~known][:1].tolist()
+        given = NewIds("integer", as_ids(ids))
     else:
-        names = as_names(ids, state.id_kind)
-        numbers = np.full(len(names), -1, dtype=np.int64)
-        for segment in state.segments:
-            places, positions = segment.find_names(names)
-            numbers[places] = segment.ids_at(positions)
-        missing = from_names([names[i] for i in np.flatnonzero(numbers < 0)[:1]], state.id_kind).tolist()
-    if missing:
-        shown = repr(missing[0]) if isinstance(missing[0], str) else missing[0]
+        given = NewIds(state.id_kind, names=as_names(ids, state.id_kind))
+    numbers = given.found(state)
+    missing = np.flatnonzero(numbers < 0)
+    if len(missing):
         raise DataError(
-            f"only ids in the index can be {done}, got {shown}, which is not; leave it out, or ask with `id in index`"
+            f"only ids in the index can be {done}, got {given.shown(missing[0])}, which is not; leave it out, or ask "
+            "with `id in index`"
         )
     return numbers
 
@@ -247,6 +240,36 @@ class NewIds(NamedTuple):
         """How many there are; None if the index counts."""
         given = self.numbers if self.names is None else self.names
         return None if given is None else len(given)
+
+    def found(self, state: State) -> Ids:
+        """Numbers of the vectors that have these ids; -1 for ids that are not in the state."""
+        numbers = np.full(self.number or 0, -1, dtype=np.int64)
+        for segment in state.segments:
+            if self.names is not None:
+                places, positions = segment.find_names(self.names)
+            else:
+                assert self.numbers is not None
+                places, positions = segment.find(self.numbers)
+            numbers[places] = segment.ids_at(positions)
+        return numbers
+
+    def shown(self, place: int) -> str:
+        """An id for a message."""
+        if self.names is None:
+            assert self.numbers is not None
+            return str(self.numbers[place])
+        return repr(from_names([self.names[place]], self.kind)[0])
+
+    def check_new(self, state: State) -> None:
+        """Check that no vector of the index has one of these ids."""
+        if self.number is None or state.id_kind != self.kind:
+            return
+        there = np.flatnonzero(self.found(state) >= 0)
+        if len(there):
+            raise DataError(
+                f"ids that are added must be new, got {self.shown(there[0])}, which is in the index already; replace "
+                "it with index.upsert, or leave it out"
+            )
 
     def check_number(self, n: int) -> None:
         """Check that there is an id for each of ``n`` vectors, unless the index counts."""

@@ -405,7 +405,7 @@ class Index(StateHolder):
     # Changes
 
     def add(self, vectors: Any, ids: Any = None, payload: Any = None, *, verbose: bool = False) -> None:
-        """Add vectors; those whose id is in the index already take its place.
+        """Add vectors with new ids. :meth:`upsert` also takes ids that are in the index.
 
         Parameters
         ----------
@@ -426,12 +426,25 @@ class Index(StateHolder):
         with printed_progress("adding vectors", verbose=verbose) as progress:
             self._add(vectors, ids, payload, progress)
 
-    def _add(self, vectors: Any, ids: Any, payload: Any, progress: Progress) -> None:
-        vectors, ids, payload = from_frame(_packed(vectors, self._open_state().hasher), ids, payload)
+    def upsert(self, vectors: Any, ids: Any, payload: Any = None, *, verbose: bool = False) -> None:
+        """Add vectors, or replace the vectors that have the same ids.
+
+        The parameters are those of :meth:`add`. Columns that ``payload`` does not have stay as they are; for new ids
+        they are null.
+        """
+        if ids is None:
+            raise DataError("upsert replaces vectors by their ids, got no ids; give them, or use add")
+        with printed_progress("writing vectors", verbose=verbose) as progress:
+            self._add(vectors, ids, payload, progress, replace=True)
+
+    def _add(self, vectors: Any, ids: Any, payload: Any, progress: Progress, *, replace: bool = False) -> None:
+        before = self._open_state()
+        vectors, ids, payload = from_frame(_packed(vectors, before.hasher), ids, payload)
         chosen = NewIds.read(ids)
         streamed = isinstance(vectors, Iterator)
+        if not replace:
+            chosen.check_new(before)
         if not streamed:
-            before = self._open_state()
             check_vectors(before.hasher, vectors, before.metric)  # before lists are made for them
         columns = None if payload is None else as_payload(payload, chosen.number if streamed else len(vectors))
         if not streamed:
@@ -443,7 +456,12 @@ class Index(StateHolder):
 
         def change(state: State, store: Store) -> Change:
             chosen.check_kind(state)
-            table = None if columns is None else matching(columns, state.schema)
+            if replace:
+                old = payload_of(state.segments, chosen.found(state))
+                table = old if columns is None else replaced(old, columns)
+            else:
+                chosen.check_new(state)
+                table = None if columns is None else matching(columns, state.schema)
             parts = encoded_parts(
                 state.hasher,
                 vectors,
@@ -475,6 +493,8 @@ class Index(StateHolder):
             raise DataError("there is nothing to update, got neither vectors nor a payload; give either or both")
         chosen = NewIds.read(ids)
         new = None if payload is None else as_payload(payload, chosen.number)
+        if vectors is not None:
+            vectors = _packed(vectors, self._open_state().hasher)
 
         def change(state: State, store: Store) -> Change | None:
             numbers = numbers_of(state, ids, "updated")

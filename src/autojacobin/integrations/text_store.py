@@ -160,7 +160,7 @@ class TextStore:
         floats = _as_vectors(vectors)
         last = sorted({name: place for place, name in enumerate(names)}.values())
         index = self._made_for(floats)
-        index.add(floats[last], [names[place] for place in last], table.take(last))
+        index.upsert(floats[last], [names[place] for place in last], table.take(last))
         self._join_segments(index)
         return names
 

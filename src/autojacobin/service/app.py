@@ -79,7 +79,7 @@ class Service:
         routes: list[BaseRoute] = [
             Route("/v1/search", self._search, methods=["POST"]),
             Route("/v1/encode", self._encode, methods=["POST"]),
-            Route("/v1/{index}/vectors", self._write, methods=["POST", "DELETE"]),
+            Route("/v1/{index}/vectors", self._write, methods=["POST", "PUT", "DELETE"]),
             Route("/v1/indexes", self._list_indexes, methods=["GET"]),
             Route("/openapi.json", self._openapi, methods=["GET"]),
             Route("/metrics", self._write_metrics, methods=["GET"]),
@@ -160,16 +160,20 @@ class Service:
 
     async def _write(self, request: Request) -> Response:
         if not is_write_path(request.scope["path"]):  # or nobody has checked the right to write
-            raise Problem(404, "not-found", "there is nothing at this address; see /v1/openapi.json")
+            raise Problem(404, "not-found", "there is nothing at this address; see /openapi.json")
         served = find_index(request.path_params["index"], self._registry)
         headers, query = dict(request.scope["headers"]), request.scope["query_string"]
         try:
             body = await read_body(request.receive, headers, self._limits)
         except ClientGone:
             return Response(status_code=499)
-        if request.method == "POST":
+        if request.method != "DELETE":
             vectors, ids, payload = read_add_request(body, headers, query, served, self._limits)
-            return _json(await self._writer.add(served, vectors, ids, payload))
+            if request.method == "POST":
+                return _json(await self._writer.add(served, vectors, ids, payload))
+            if ids is None:
+                raise invalid("PUT replaces vectors by their ids, got no ids; send them too, or send POST to add")
+            return _json(await self._writer.upsert(served, vectors, ids, payload))
         return _json(await self._writer.remove(served, read_remove_request(body, headers, query, served, self._limits)))
 
     async def _list_indexes(self, _: Request) -> Response:
@@ -274,7 +278,7 @@ def _with_cors(app: Asgi, access: Access) -> Asgi:
     return CORSMiddleware(
         app,
         allow_origins=access.origins,
-        allow_methods=["GET", "POST", "DELETE"],
+        allow_methods=["GET", "POST", "PUT", "DELETE"],
         allow_headers=["Authorization", "Content-Type", SHAPE],
         expose_headers=[SHAPE, GENERATION, "Retry-After"],
     )

@@ -18,7 +18,10 @@ from autojacobin.core.addresses import redacted_address
 from autojacobin.errors import AutoJacobinError, DataError
 from autojacobin.service.responses import JSON, RAW, SHAPE, as_json_value
 
-__all__ = ["Call", "ServiceError", "add", "encode", "indexes", "pause_before_next", "read_answer", "remove", "search"]
+__all__ = [
+    "Call", "ServiceError", "add", "encode", "indexes", "pause_before_next", "read_answer", "remove", "search",
+    "upsert",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -138,7 +141,7 @@ def add(
     codes: Any = None,
     bitorder: BitOrder | None = None,
 ) -> Call[dict[str, Any]]:
-    """Add vectors to an index; those whose id is in the index already take its place. Needs the token for writing.
+    """Add vectors with new ids to an index. Needs the token for writing.
 
     Parameters
     ----------
@@ -159,17 +162,44 @@ def add(
         ``index``, ``generation``, the number of ``vectors`` in the index now, how many were ``added``, and the ``ids``
         that they got if none were given.
     """
+    # If the answer is lost, it is unknown whether the vectors were added, so that it cannot be sent again.
+    fields = _write_fields(vectors, ids, payload, codes, bitorder)
+    return _json_call("POST", _vectors_path(index), fields, _read_outcome, repeatable=False)
+
+
+def upsert(
+    vectors: npt.ArrayLike | None = None,
+    ids: Any = None,
+    payload: Any = None,
+    *,
+    index: str,
+    codes: Any = None,
+    bitorder: BitOrder | None = None,
+) -> Call[dict[str, Any]]:
+    """Add vectors to an index, or replace those with the same ids. Needs the token for writing.
+
+    The parameters are those of ``add``, and ``ids`` are required. Columns that ``payload`` does not have stay as they
+    are.
+
+    Returns
+    -------
+    outcome : dict
+        ``index``, ``generation``, the number of ``vectors`` in the index now, and how many were ``upserted``.
+    """
+    return _json_call("PUT", _vectors_path(index), _write_fields(vectors, ids, payload, codes, bitorder), _read_outcome)
+
+
+def _write_fields(vectors: Any, ids: Any, payload: Any, codes: Any, bitorder: BitOrder | None) -> dict[str, Any]:
     if (vectors is None) == (codes is None):
         raise DataError("either vectors or codes are added, got both or neither; pass exactly one of them")
     packed, bitorder = (None, None) if codes is None else _packed(codes, bitorder)
     plain = None if ids is None else _plain_ids(ids)
-    fields = _rows(vectors, packed) | _without_none(
+    return _rows(vectors, packed) | _without_none(
         bitorder=bitorder,
         ids=plain,
         id_kind="uuid" if plain and _has_uuid(ids) else None,
         payload=None if payload is None else _plain_payload(payload),
     )
-    return _json_call("POST", _vectors_path(index), fields, _read_outcome, repeatable=ids is not None)
 
 
 def remove(ids: Any, *, index: str) -> Call[dict[str, Any]]:

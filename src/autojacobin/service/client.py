@@ -89,6 +89,7 @@ class Client:
     encode = _sending(calls.encode)
     indexes = _sending(calls.indexes)
     add = _sending(calls.add)
+    upsert = _sending(calls.upsert)
     remove = _sending(calls.remove)
 
     def close(self) -> None:
@@ -165,6 +166,7 @@ class AsyncClient:
     encode = _awaiting(calls.encode)
     indexes = _awaiting(calls.indexes)
     add = _awaiting(calls.add)
+    upsert = _awaiting(calls.upsert)
     remove = _awaiting(calls.remove)
 
     async def close(self) -> None:

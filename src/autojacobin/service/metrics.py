@@ -48,7 +48,10 @@ class Metrics:
             "autojacobin_batch_seconds", "Time that such a batch took.", buckets=_SECONDS, registry=registry
         )
         self._written = Counter(
-            "autojacobin_written_vectors_total", "Vectors added or removed.", ["index", "change"], registry=registry
+            "autojacobin_written_vectors_total",
+            "Vectors added, replaced or removed.",
+            ["index", "change"],
+            registry=registry,
         )
         self._writes = Counter("autojacobin_writes_total", "Finished writes.", ["index", "change"], registry=registry)
         waiting = Gauge("autojacobin_waiting_vectors", "Vectors that wait for their turn.", registry=registry)
@@ -68,7 +71,7 @@ class Metrics:
         self._batch_seconds.observe(seconds)
 
     def count_write(self, index: str, change: str, n_vectors: int) -> None:
-        """Count a write that is on the disk; ``change`` is "add" or "remove"."""
+        """Count a write that is on the disk; ``change`` is "add", "upsert" or "remove"."""
         self._writes.labels(index, change).inc()
         self._written.labels(index, change).inc(n_vectors)
 

@@ -116,7 +116,7 @@ class QueueMiddleware:
                 enter()
             return message
 
-        if scope["method"] in ("POST", "DELETE"):
+        if scope["method"] in ("POST", "PUT", "DELETE"):
             self._check_room()
         else:  # it has no body
             enter()

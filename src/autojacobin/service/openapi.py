@@ -22,6 +22,7 @@ _REFUSALS = {
     "404": "There is no such index or id.",
     "408": "The body came too slowly.",
     "413": "The body is too large.",
+    "409": "An id is in the index already.",
     "415": "The body is neither JSON nor raw float32.",
     "421": "The service does not answer to this host name.",
     "423": "Another process is writing to the index.",
@@ -30,7 +31,7 @@ _REFUSALS = {
 }
 
 
-_READING = tuple(code for code in _REFUSALS if code not in ("403", "423"))
+_READING = tuple(code for code in _REFUSALS if code not in ("403", "409", "423"))
 _WRITING = tuple(code for code in _REFUSALS if code != "403")
 _WHOLE_ID = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 _NAME = {"type": "string", "minLength": 1}
@@ -127,7 +128,13 @@ def _vectors(registry: IndexRegistry, limits: Limits) -> dict[str, Any]:
     name = {"name": "index", "in": "path", "required": True, "schema": {"type": "string", "enum": list(registry)}}
     return {
         "parameters": [name],
-        "post": _write("addVectors", "Add vectors; those whose id is in the index take its place.", added, "Added"),
+        "post": _write("addVectors", "Add vectors with new ids.", added, "Added"),
+        "put": _write(
+            "upsertVectors",
+            "Add vectors, or replace those with the same ids. Columns that are not given stay.",
+            {**added, "required": ["ids"]},
+            "Upserted",
+        ),
         "delete": _write("removeVectors", "Remove vectors, all or none.", _object({"ids": ids}, ["ids"]), "Removed"),
     }
 
@@ -293,6 +300,7 @@ def _schemas() -> dict[str, Any]:
         "Added": _object(
             {**state, "vectors": whole, "added": whole, "ids": _list(whole)}, [*state, "vectors", "added"]
         ),
+        "Upserted": _object({**state, "vectors": whole, "upserted": whole}),
         "Removed": _object({**state, "vectors": whole, "removed": whole}),
         "Codes": _object(codes, list(codes)),
         "Indexes": _object({"indexes": _list(_object(figures, list(figures))), "limits": _object(limits)}),

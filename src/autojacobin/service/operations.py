@@ -28,7 +28,7 @@ from autojacobin.service.problems import Problem, busy
 from autojacobin.service.registry import ServedIndex, takes_codes, width_of
 from autojacobin.service.responses import is_missing
 
-__all__ = ["Batcher", "Job", "Operation", "Options", "Result", "run_batch", "unknown_id"]
+__all__ = ["Batcher", "Job", "Operation", "Options", "Result", "run_batch", "shown_id", "unknown_id"]
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,7 @@ def unknown_id(index: Index, ids: Sequence[Any], name: str, fix: str) -> Problem
     """Give the problem of the first id that is not in an index; None if all are."""
     for id in ids:
         if id not in index:
-            shown = id if isinstance(id, int) else repr(str(id)[:80])
-            return Problem(404, "unknown-id", f"there is no vector with the id {shown} in {name}; {fix}")
+            return Problem(404, "unknown-id", f"there is no vector with the id {shown_id(id)} in {name}; {fix}")
     return None
 
 
@@ -173,6 +172,11 @@ def run_batch(operations: Sequence[Operation]) -> list[Result | Exception]:
     for number, result in zip(rows, found, strict=True):
         results[number] = result
     return results
+def shown_id(id: Any) -> str:
+    """Give an id for a message."""
+    return str(id) if isinstance(id, int) else repr(str(id)[:80])
+
+
 
 
 def _run_rows(operation: Operation, index: Index, parts: list[npt.NDArray[Any]]) -> list[Result | Exception]:

@@ -13,17 +13,19 @@ import numpy.typing as npt
 
 from autojacobin.errors import DataError, IndexLockedError, MissingExtraError
 from autojacobin.index.index import Index
-from autojacobin.service.operations import unknown_id
+from autojacobin.service.operations import shown_id, unknown_id
 from autojacobin.service.problems import Problem, invalid
 from autojacobin.service.registry import ServedIndex
 
 __all__ = ["Writer"]
 
+_DONE = {"add": "added", "upsert": "upserted", "remove": "removed"}
+
 
 class Writer:
     """Changes indexes in threads of their own, so that searches go on.
 
-    ``count`` is called with the name of the index, "add" or "remove", and the number of vectors of each write.
+    ``count`` is called with the name of the index, what was done, and the number of vectors of each write.
     """
 
     def __init__(self, count: Callable[[str, str, int], None]) -> None:
@@ -37,7 +39,7 @@ class Writer:
         ids: Sequence[Any] | None,
         payload: dict[str, list[Any]] | None,
     ) -> dict[str, Any]:
-        """Add vectors, or replace those with the same ids, and describe the outcome.
+        """Add vectors with new ids, and describe the outcome.
 
         If they came without ids, the outcome has the ids that they got.
         """
@@ -45,12 +47,25 @@ class Writer:
 
         def change(index: Index) -> None:
             with index._mutex:  # so that no other thread adds before the ids are read
-                index.add(vectors, ids, payload)
+                try:
+                    index.add(vectors, ids, payload)
+                except DataError as error:
+                    raise _known_id(index, ids or (), served.name) or error from error
                 if ids is None:
                     end = index._state.next_id
                     given["ids"] = list(range(end - len(vectors), end))
 
         return {**await self._write(served, "add", len(vectors), change), **given}
+
+    async def upsert(
+        self,
+        served: ServedIndex,
+        vectors: npt.NDArray[Any],
+        ids: Sequence[Any],
+        payload: dict[str, list[Any]] | None,
+    ) -> dict[str, Any]:
+        """Add vectors, or replace those with the same ids, and describe the outcome."""
+        return await self._write(served, "upsert", len(vectors), lambda index: index.upsert(vectors, ids, payload))
 
     async def remove(self, served: ServedIndex, ids: Sequence[Any]) -> dict[str, Any]:
         """Remove vectors, all of which must be there, and describe the outcome."""
@@ -77,4 +92,13 @@ class Writer:
         self._count(served.name, change, n_vectors)
         figures = index.info()
         outcome = {"index": served.name, "generation": figures["generation"], "vectors": figures["vectors"]}
-        return {**outcome, "added" if change == "add" else "removed": n_vectors}
+        return {**outcome, _DONE[change]: n_vectors}
+
+
+def _known_id(index: Index, ids: Sequence[Any], name: str) -> Problem | None:
+    """Give the problem of the first id that is in an index already; None if none is, or if they are not unique."""
+    for id in ids if len(set(ids)) == len(ids) else ():
+        if id in index:
+            detail = f"there is a vector with the id {shown_id(id)} in {name} already; nothing was added; send PUT to "
+            return Problem(409, "id-exists", detail + "replace it, or leave it out")
+    return None
