@@ -257,3 +257,27 @@ def _json(client, body):
     return client._send(
         Call("POST", "/v1/search", lambda content, _: json.loads(content), json.dumps(body).encode(), headers)
     )
+
+
+def test_the_limit_on_work_counts_what_a_filter_leaves(named, points):
+    limits = Limits(work=20 * N - 1, request_seconds=600)
+    with serving({"named": named}, limits=limits) as address, Client(address, timeout=600) as client:
+        for filters in ({"where": "price >= 0"}, {"among": NAMES}, {"among": [NAMES] * 20}):
+            with pytest.raises(ServiceError, match=f"may be {limits.work}, got {20 * N}; send fewer vectors"):
+                client.search(points[:20], 3, recall=1, **filters)
+            assert client.search(points[:20], 3, **filters)[1].shape == (20, 3)  # fewer candidates by default
+        for filters in ({"where": f"price >= {N - 5}"}, {"among": NAMES[-5:]}, {"among": [NAMES[-5:]] * 19 + [NAMES]}):
+            found = client.search(points[:20], 3, recall=1, **filters)
+            expected = named.search(points[:20], 3, recall=1, **filters)
+            np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_the_candidates_of_probes_are_counted(points):
+    index = Index(LSH(20, random_state=0).fit(points), partitions=4)
+    index.add(points)
+    with (
+        serving({"lists": index}, limits=Limits(work=1_000)) as address,
+        Client(address, timeout=600) as client,
+        pytest.raises(ServiceError, match="may be 1000, got 2000"),
+    ):
+        client.search(points[:20], 3, probes=2)

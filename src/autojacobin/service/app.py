@@ -41,6 +41,7 @@ from autojacobin.service.requests import (
     read_encode_request,
     read_remove_request,
     read_search_request,
+    too_much,
 )
 from autojacobin.service.responses import GENERATION, JSON, SHAPE, Payload, codes_payload, neighbours_payload, wants_raw
 from autojacobin.service.writes import Writer
@@ -134,7 +135,7 @@ class Service:
             options = operation.options
             if options is None or not options.chooses_candidates:
                 result = await self._run(operation, request.receive)
-            elif operation.is_filtered and options.recall is None and len(operation.served.index) <= EXACT_UP_TO:
+            elif operation.is_filtered and self._compares_few(operation):
                 result = await self._run(operation, request.receive)  # all are compared, and nothing is learned
             elif operation.is_filtered:
                 result = await self._run_filtered(operation)
@@ -226,12 +227,35 @@ class Service:
 
     async def _run_filtered(self, operation: Operation) -> Result:
         """Search with a filter and a recall, which the library has to learn for the filter."""
-        (result,) = await self._recalls.run_filtered(lambda: run_batch([operation]), self._limits.request_seconds)
+
+        def run() -> list[Result | Exception]:
+            try:
+                return run_batch([self._within_limits(operation)])
+            except (DataError, Problem) as error:
+                return [error]
+
+        (result,) = await self._recalls.run_filtered(run, self._limits.request_seconds)
         if isinstance(result, DataError | MissingExtraError):
             raise invalid(str(result)) from result
         if isinstance(result, Exception):
             raise result
         return result
+
+    def _compares_few(self, operation: Operation) -> bool:
+        """Return whether a search with a filter compares all vectors, few enough to count none and to learn nothing."""
+        n = len(operation.served.index)
+        return n <= EXACT_UP_TO and operation.n_vectors * n <= self._limits.work
+
+    def _within_limits(self, operation: Operation) -> Operation:
+        """Refuse a filtered search that compares too much; with the default recall it gets fewer candidates instead."""
+        assert operation.options is not None
+        work, index = self._limits.work, operation.served.index
+        if operation.n_vectors * len(index) <= work or (cost := operation.filtered_cost(index)) <= work:
+            return operation
+        if operation.options.recall is None:
+            fewer = max(operation.options.k, work // operation.n_vectors)
+            return replace(operation, options=replace(operation.options, candidates=fewer))
+        raise too_much(cost, work)
 
     async def _run(self, operation: Operation, receive: Any) -> Result:
         """Wait for a result, as long as the client does and the time allows."""

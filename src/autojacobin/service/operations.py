@@ -20,9 +20,11 @@ import numpy.typing as npt
 
 from autojacobin.errors import DataError
 from autojacobin.hashers import OwnCodes
+from autojacobin.index.filters import filters_of_queries, restricted
 from autojacobin.index.index import Index
 from autojacobin.index.metrics import Metric
-from autojacobin.search.arguments import default_candidates
+from autojacobin.index.searcher import How, Searcher
+from autojacobin.search.arguments import as_candidates, default_candidates
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 from autojacobin.service.problems import Problem, busy
 from autojacobin.service.registry import ServedIndex, takes_codes, width_of
@@ -106,9 +108,28 @@ class Operation:
             return self.n_vectors * k
         if self.options.recall == 1 and not self.is_filtered:  # all are compared
             return self.n_vectors * len(self.served.index)
-        if candidates is None:  # without a filter they are chosen later, and then counted again
-            candidates = default_candidates(k) if self.is_filtered else k
+        if candidates is None:  # a recall chooses them later, and then they are counted again
+            candidates = k if self.options.chooses_candidates else default_candidates(k)
         return self.n_vectors * candidates
+
+    def filtered_cost(self, index: Index) -> int:
+        """Count the vectors that a search with a filter and a recall compares; this reads the payload, and may learn.
+
+        Without a recall it has the default one of the library.
+        """
+        assert self.options is not None
+        state, options = index._state, self.options
+        how = How.checked(state, options.k, options.distance, options.rerank, None, options.recall, None)
+        parts = filters_of_queries(self.among, self.n_vectors) or [(self.among, np.arange(self.n_vectors))]
+        total = 0
+        for among, rows in parts:
+            view = restricted(state, among, options.where)
+            number = view.n_live
+            if how.recall != 1 and number > how.k:
+                candidates, _ = Searcher(state, index._calibrator)._chosen_for(view, how, None)
+                number = min(number, as_candidates(candidates, how.k))
+            total += len(rows) * number
+        return total
 
     def rows(self, index: Index) -> npt.NDArray[Any]:
         """Give the vectors or codes, which are read from the index if the operation has ids."""
@@ -151,6 +172,11 @@ def unknown_id(index: Index, ids: Sequence[Any], name: str, fix: str) -> Problem
     return None
 
 
+def shown_id(id: Any) -> str:
+    """Give an id for a message."""
+    return str(id) if isinstance(id, int) else repr(str(id)[:80])
+
+
 def run_batch(operations: Sequence[Operation]) -> list[Result | Exception]:
     """Run operations with equal keys in one call, or each alone if that call fails; errors are returned, not raised."""
     index = operations[0].served.index  # one version for all of them, even if a new one replaces it now
@@ -172,11 +198,6 @@ def run_batch(operations: Sequence[Operation]) -> list[Result | Exception]:
     for number, result in zip(rows, found, strict=True):
         results[number] = result
     return results
-def shown_id(id: Any) -> str:
-    """Give an id for a message."""
-    return str(id) if isinstance(id, int) else repr(str(id)[:80])
-
-
 
 
 def _run_rows(operation: Operation, index: Index, parts: list[npt.NDArray[Any]]) -> list[Result | Exception]:

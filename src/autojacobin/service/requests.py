@@ -39,7 +39,7 @@ from autojacobin.service.responses import JSON, RAW, SHAPE, CodeForm
 
 __all__ = [
     "ClientGone", "check_cost", "client_gone", "find_index", "read_add_request", "read_body", "read_encode_request",
-    "read_remove_request", "read_search_request",
+    "read_remove_request", "read_search_request", "too_much",
 ]  # fmt: skip
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -127,11 +127,16 @@ def read_remove_request(
 def check_cost(operation: Operation, limits: Limits) -> Operation:
     """Refuse a search that would take too long."""
     if operation.cost > limits.work:
-        raise invalid(
-            f"vectors times candidates, or times k without re-ranking, may be {limits.work}, got {operation.cost}; "
-            "send fewer vectors at once, or ask for fewer candidates"
-        )
+        raise too_much(operation.cost, limits.work)
     return operation
+
+
+def too_much(cost: int, work: int) -> Problem:
+    """Give the problem of a search that would take too long."""
+    return invalid(
+        f"vectors times candidates, or times k without re-ranking, may be {work}, got {cost}; "
+        "send fewer vectors at once, or ask for fewer candidates"
+    )
 
 
 def read_encode_request(
