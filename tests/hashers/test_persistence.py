@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -406,3 +408,17 @@ def test_a_model_that_exists_is_replaced_only_if_asked(tmp_path):
     assert autojacobin.load(tmp_path / "model.safetensors").n_bits == 4
     other.save(tmp_path / "model.safetensors", overwrite=True)
     assert autojacobin.load(tmp_path / "model.safetensors").n_bits == 5
+
+
+@pytest.mark.skipif(os.name != "posix", reason="looks at modes and the umask")
+def test_a_saved_model_follows_the_umask_which_no_other_thread_sees_changed(tmp_path, monkeypatch):
+    model = ITQ(4, random_state=0).fit(np.random.default_rng(0).normal(size=(50, 8)))
+    before = os.umask(0o027)
+    try:
+        monkeypatch.setattr(os, "umask", lambda _: pytest.fail("the umask belongs to all threads of the process"))
+        model.save(tmp_path / "model.safetensors")
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "model.safetensors").stat().st_mode) == 0o640
+    assert sorted(os.listdir(tmp_path)) == ["model.safetensors"]

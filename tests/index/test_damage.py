@@ -1,6 +1,7 @@
 """Damage is an error that names the file: it is never searched, never copied on, and what is whole can be saved."""
 
 import json
+import os
 import shutil
 import uuid
 from pathlib import Path
@@ -415,3 +416,22 @@ def test_a_forged_header_ends_in_a_format_error(original, tmp_path):
             except AutoJacobinError as error:
                 assert isinstance(error, FormatError)
         file.write_bytes(content)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="makes symbolic links")
+def test_files_that_are_links_out_of_the_folder_are_refused(tmp_path):
+    with Index.create(tmp_path / "index", small_hasher()) as index:
+        index.add(vectors(10), ids=list("abcdefghij"), payload={"n": list(range(10))})
+    (tmp_path / "elsewhere").mkdir()
+    names = sorted(set(os.listdir(tmp_path / "index")) - {"LOCK"})
+    assert len(names) >= 7
+    for name in names:
+        file, moved = tmp_path / "index" / name, tmp_path / "elsewhere" / name
+        file.rename(moved)
+        file.symlink_to(moved)
+        with pytest.raises(StorageError, match=f"{name} is a link, expected a file of an index"):
+            Index.open(tmp_path / "index").verify()
+        file.unlink()
+        moved.rename(file)
+    with Index.open(tmp_path / "index") as index:
+        index.verify()

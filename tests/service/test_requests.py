@@ -3,6 +3,8 @@
 import json
 import socket
 import struct
+import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -259,3 +261,49 @@ def test_a_client_that_expects_continue_is_refused_before_it_sends(service):
     with socket.create_connection(("127.0.0.1", service.port), timeout=15) as connection:
         connection.sendall(head + b"Expect: 100-continue\r\nContent-Length: 100000\r\n\r\n")
         assert connection.recv(4096).startswith(b"HTTP/1.1 413 ")
+
+
+LENGTH = b"Content-Length: 2\r\n"
+AMBIGUOUS = {
+    "two lengths": LENGTH + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "two lengths, the other way round": b"Transfer-Encoding: chunked\r\n" + LENGTH + b"\r\n0\r\n\r\n",
+    "different lengths": LENGTH + b"Content-Length: 3\r\n\r\n{}",
+    "two codings": b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a bare line feed": b"X-One: 1\nX-Two: 2\r\n" + LENGTH + b"\r\n{}",
+    "a bare line feed at the end": LENGTH + b"\n{}",
+    "bare line feeds everywhere": LENGTH.replace(b"\r", b"") + b"\n{}",
+    "a folded line": b"X-One: 1\r\n two\r\n" + LENGTH + b"\r\n{}",
+    "two kinds of access": b"Authorization: Bearer one\r\nAuthorization: Bearer two\r\n" + LENGTH + b"\r\n{}",
+    "two kinds of body": b"Content-Type: application/octet-stream\r\n" + LENGTH + b"\r\n{}",
+    "two shapes": b"Autojacobin-Shape: 1,8\r\nAutojacobin-Shape: 2,4\r\n" + LENGTH + b"\r\n{}",
+}
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+@pytest.mark.parametrize("rest", AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
+def test_a_head_that_can_be_read_in_two_ways_is_refused_and_the_connection_closed(service, rest, pieces):
+    head = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    smuggled = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", service.port), timeout=60) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sent = head + rest + smuggled
+        for start in range(0, len(sent), -(-len(sent) // pieces)):
+            with suppress(ConnectionError):  # it is closed before all is sent
+                connection.sendall(sent[start : start + -(-len(sent) // pieces)])
+                time.sleep(0.01 if pieces > 1 else 0)
+        answer = b""
+        with suppress(ConnectionError):
+            while part := connection.recv(4096):
+                answer += part
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+def test_bodies_may_hold_line_feeds_and_requests_may_follow_each_other(service):
+    body = json.dumps(GOOD, indent=1).encode()
+    head = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    one = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with socket.create_connection(("127.0.0.1", service.port), timeout=60) as connection:
+        connection.sendall(one + one.replace(b"HTTP/1.1\r\n", b"HTTP/1.1\r\nConnection: close\r\n"))
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert answer.count(b"HTTP/1.1 200 ") == 2

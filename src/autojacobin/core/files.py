@@ -9,7 +9,6 @@ import errno
 import os
 import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -57,14 +56,13 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"cannot write {target}: the folder {target.parent} does not exist; make it first")
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
-    os.close(descriptor)  # it is opened again by its path, because some libraries want a path to write to
+    # not mkstemp, whose files only their owner may read
+    temporary = os.fspath(target.parent / f".{secrets.token_hex(8)}.part")
     try:
-        with open(temporary, "r+b") as stream:
+        with open(temporary, "x+b") as stream:
             yield stream
             stream.flush()
             sync(stream.fileno())
-        os.chmod(temporary, _usual_mode())
         patiently(lambda: os.replace(temporary, target))
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -169,10 +167,3 @@ def sync_folder(folder: Path) -> None:
 def _sync_file(file: Path) -> None:
     with file.open("rb+") as stream:
         sync(stream.fileno())
-
-
-def _usual_mode() -> int:
-    # mkstemp makes files that only their owner reads; a saved model should follow the user's umask.
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask

@@ -20,6 +20,8 @@ __all__ = ["Files", "clear_os_errors", "same_file"]
 
 _BINARY = getattr(os, "O_BINARY", 0)
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0)  # a pipe under the name of a file must not block the reader
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # a link could lead to any file of the machine
+_LINK_ERRORS = (errno.ELOOP, errno.EMLINK)  # what systems say about a link then
 
 
 class Files:
@@ -49,7 +51,7 @@ class Files:
 
     def create(self, name: str) -> int:
         """Open a new, empty file for writing."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY | _NO_LINKS
         return os.open(self._at(name), flags, 0o666, dir_fd=self._folder)
 
     def write(self, descriptor: int, content: memoryview, offset: int) -> None:
@@ -81,15 +83,28 @@ class Files:
     # Reading
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file for reading."""
+        """Open a file for reading, but no link."""
 
         def opener(path: str, flags: int) -> int:
-            return files.patiently(lambda: os.open(path, flags | _NO_WAITING, dir_fd=self._folder))
+            flags |= _NO_WAITING | _NO_LINKS
+            return files.patiently(lambda: os.open(path, flags, dir_fd=self._folder))
 
-        stream = open(self._at(name), "rb", opener=opener)  # noqa: SIM115
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            stream.close()
-            raise StorageError(f"{self.path / name} is not a file, expected a file of an index; restore it from a copy")
+        what = None
+        try:
+            if not _NO_LINKS and stat.S_ISLNK(self.status(name).st_mode):  # on Windows
+                raise OSError(errno.ELOOP, "a link")
+            stream = open(self._at(name), "rb", opener=opener)  # noqa: SIM115
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                stream.close()
+                what = "not a file"
+        except OSError as error:
+            if error.errno not in _LINK_ERRORS:
+                raise
+            what = "a link"
+        if what is not None:
+            raise StorageError(
+                f"{self.path / name} is {what}, expected a file of an index; put a copy of the file there"
+            )
         return stream
 
     def read(self, name: str) -> bytes:

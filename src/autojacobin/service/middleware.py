@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from autojacobin.service.access import Access, Limits, is_write_path
 from autojacobin.service.problems import MEDIA_TYPE, Problem, busy
+from autojacobin.service.responses import SHAPE
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -31,6 +32,11 @@ _SEARCH_PATHS = frozenset({"/v1/search", "/v1/encode"})
 _QUEUED_PATHS = _SEARCH_PATHS | {"/explorer/ids", "/explorer/codes"}
 _WRITE_ENDPOINT = "/v1/{index}/vectors"
 _ENDPOINTS = _SEARCH_PATHS | {"/v1/indexes", "/openapi.json", "/metrics", "/healthz", "/readyz", "/"}
+
+# What decides about access or about how a body is read. h11 checks Host and Content-Length.
+_GIVEN_ONCE = (
+    b"authorization", b"content-type", b"content-encoding", b"transfer-encoding", b"expect", SHAPE.lower().encode(),
+)  # fmt: skip
 
 # Set on every response that does not set them itself. They suit data, which load nothing and must not be cached.
 _HEADERS = (
@@ -78,10 +84,22 @@ class SecurityMiddleware:
         try:
             if not scope["path"].isprintable():  # a route would match "/v1/search\n", where checks of the path do not
                 raise Problem(404, "not-found", f"there is nothing at {scope['path'][:80]!r}; look at the address")
+            _check_head([name for name, _ in scope["headers"]])
             self._access.check(scope["path"], dict(scope["headers"]))
             await self._app(scope, receive, send_safely)
         except Problem as problem:
             await _send_problem(problem, send_safely)
+
+
+def _check_head(names: list[bytes]) -> None:
+    """Refuse a head that a proxy may read in another way than this service."""
+    if b"content-length" in names and b"transfer-encoding" in names:
+        detail = "a body has either a Content-Length or a Transfer-Encoding, got both; leave out one of them"
+    elif twice := [name for name in _GIVEN_ONCE if names.count(name) > 1]:
+        detail = f"the header {twice[0].decode().title()} must be given once, got it twice; leave out one of them"
+    else:
+        return
+    raise Problem(400, "ambiguous-head", detail, {"Connection": "close"})
 
 
 class QueueMiddleware:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 import socket
 import struct
@@ -33,6 +34,7 @@ _BACKLOG = 256  # connections that asyncio accepts at once, before one can be re
 _SWITCH_SECONDS = 0.0005  # Python's 5 ms are longer than a search; requests should not wait that long for their turn
 _LINGER_ZERO = struct.pack("ii" if os.name == "posix" else "hh", 1, 0)  # closes a socket at once
 _LEAST_SHARE_READ = 0.1  # of a response, in each body_seconds
+_AMBIGUOUS_LINE = re.compile(rb"(?<!\r)\n|\n[ \t]")
 
 
 def serve(
@@ -258,7 +260,21 @@ def _max_connections() -> int:
 def _connection_class(limits: Limits) -> type[asyncio.Protocol]:
     """Make uvicorn's class of connections with limits: time to send a head and to read a response, and their number."""
     import h11
+    from h11._receivebuffer import ReceiveBuffer
     from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class StrictBuffer(ReceiveBuffer):
+        """Refuses heads that another server may read in another way: with a bare line feed, or with a folded line."""
+
+        def _extract(self, count: int) -> bytearray:
+            self._extracted = super()._extract(count)
+            return self._extracted
+
+        def maybe_extract_lines(self) -> list[bytearray] | None:
+            lines = super().maybe_extract_lines()
+            if lines is not None and _AMBIGUOUS_LINE.search(self._extracted):
+                raise h11.RemoteProtocolError("a line of the head must end with CR LF and not begin with a space")
+            return lines
 
     idle: dict[Any, None] = {}  # the one without a request for longest first
     half_sent: dict[Any, None] = {}  # the one that has sent nothing for longest first
@@ -272,6 +288,7 @@ def _connection_class(limits: Limits) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            self.conn._receive_buffer = StrictBuffer()
             self._start_head_timer()
             idle[self] = None
             if len(self.connections) > limits.connections:
