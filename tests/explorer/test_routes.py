@@ -2,18 +2,18 @@
 
 import http.client
 import json
-import time
 import uuid
 from urllib.parse import urlencode
 
 import numpy as np
 import pytest
 
-from autojacobin import ITQ, Index
+from autojacobin import ITQ, LSH, Index
 from autojacobin.explorer import explorer_routes, routes
-from autojacobin.service import serving
+from autojacobin.service import Limits, serving
 from tests.explorer.browser import chromium, watched
 from tests.reproduction.small import small_set
+from tests.service.service_process import eventually
 
 ID = 417
 
@@ -37,8 +37,7 @@ def address(index, vectors):
     two = Index(index.hasher)
     two.add(vectors[:2], ids=[5, 9])
     with serving({"digits": index, "codes": codes_only, "two": two}, pages=explorer_routes) as found:
-        while get(found, "/readyz")[0] != 200:  # until then, a request of the page may be refused
-            time.sleep(0.1)
+        assert eventually(lambda: get(found, "/readyz")[0] == 200)  # until then, a request of the page may be refused
         yield found
 
 
@@ -190,3 +189,38 @@ def test_only_the_files_of_the_page_are_given(address):
         assert content
     for name in ("routes.py", "..%2froutes.py", "%2e%2e/routes.py", "main.js%00", "no.js"):
         assert get(address, f"/explorer/{name}")[0] == 404
+
+
+def test_the_page_names_the_measure_quotes_ids_shows_columns_and_filters(vectors):
+    words = [",", "the", "a", "of", "cat", "dog"]
+    columns = {"lang": ["de", "en", "en", None, "de", "de"], "n": list(range(6))}
+    index = Index.from_vectors(vectors[:6], LSH(16, random_state=0), metric="cosine", ids=words, payload=columns)
+    with serving({"words": index}, pages=explorer_routes, limits=Limits(request_seconds=600)) as address:
+        assert eventually(lambda: get(address, "/readyz")[0] == 200)
+        with chromium() as browser, watched(browser, address) as page:
+            page.goto(address)
+            page.wait_for_selector("#found[aria-busy=false] tbody tr")
+            assert page.inner_text("#found-title") == "The 5 neighbours of vector “,” that the index finds"
+            heads = [head.lower() for head in page.locator("#found thead th").all_inner_texts()]
+            assert heads[2:4] + heads[-2:] == ["id", "cosine similarity", "lang", "n"]
+            rows = {cells[2]: cells for cells in map(_cells, page.locator("#found tbody tr").all())}
+            similarities = dict(zip(words, (vectors[:6] @ vectors[0]).tolist(), strict=True))
+            lengths = dict(zip(words, np.linalg.norm(vectors[:6], axis=1).tolist(), strict=True))
+            assert rows.keys() == set(words[1:])
+            for place, word in enumerate(words[1:], 1):
+                expected = similarities[word] / lengths[word] / lengths[","]
+                assert float(rows[word][3]) == pytest.approx(expected, abs=1e-3)
+                assert rows[word][-2:] == [columns["lang"][place] or "–", str(place)]
+            page.fill("#where", "lang = 'en'")
+            page.press("#where", "Enter")
+            page.wait_for_selector("#found-title:has-text('The 2 neighbours')")
+            assert set(page.locator("#found .row-button").all_inner_texts()) == {"the", "a"}
+            page.fill("#where", "nothing = 1")
+            page.press("#where", "Enter")
+            page.wait_for_selector("#trouble:not([hidden])")
+            assert "nothing" in page.inner_text("#trouble")
+            page.wrong.clear()  # the browser notes the answer 400
+
+
+def _cells(row):
+    return row.locator("td").all_inner_texts()

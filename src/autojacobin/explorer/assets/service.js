@@ -9,6 +9,9 @@ import { begin, change, state, watch } from "./state.js";
 
 const KS = [1, 2, 3, 5, 10, 20, 50, 100];
 const CANDIDATES = [10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
+const MEASURES = { euclidean: "Euclidean distance", cosine: "Cosine similarity", inner_product: "Inner product" };
+const MOST_COLUMNS = 8;
+const LONGEST_VALUE = 60;
 const NONE =
   "No index here can be asked for neighbours of its own vectors: it takes two of them, in an index that keeps them.";
 
@@ -19,18 +22,19 @@ export async function startService() {
   const usable = indexes.filter((one) => one.vectors > 1 && one.vectors_kept);
   if (!usable.length) return fill(byId("ask"), element("p", null, NONE));
   const [distance] = Object.keys(usable[0].distances);
-  const defaults = { index: usable[0].name, id: "", k: 10, candidates: 100, distance, item: null };
+  const defaults = { index: usable[0].name, id: "", k: 10, candidates: 100, distance, where: "", item: null };
   begin(defaults, {
     index: (name) => usable.some((one) => one.name === name),
     id: (id) => id !== "",
     k: (n) => KS.includes(n),
     candidates: (n) => CANDIDATES.includes(n),
     distance: (name) => usable.some((one) => name in one.distances),
+    where: () => true,
   });
   const chosen = () => usable.find((one) => one.name === state.index);
   const page = { number: 0 };
   watch(["index"], () => drawForm(usable, chosen(), limits));
-  watch(["index", "id", "k", "candidates", "distance"], () => search(page, chosen(), limits));
+  watch(["index", "id", "k", "candidates", "distance", "where"], () => search(page, chosen(), limits));
   watch(["item"], () => drawDetail(chosen()));
   for (const kind of ["click", "focusin"]) byId("found").addEventListener(kind, look);
   document.addEventListener("keydown", (event) => event.key === "Escape" && change({ item: null }));
@@ -49,7 +53,7 @@ async function search(page, index, limits) {
     const answer = await neighbours(index, limits, state);
     if (number !== page.number) return; // a later question is under way
     byId("trouble").hidden = true;
-    drawFound(answer);
+    drawFound(answer, index);
   } catch (error) {
     if (number !== page.number) return;
     byId("trouble").textContent = error.message;
@@ -84,6 +88,7 @@ async function drawForm(usable, index, limits) {
     idForm(input),
     element("p", { class: "hint" }, "or one of these:"),
     someIds(ids, input),
+    index.columns?.length ? whereForm(index) : null,
     slider({
       id: "k",
       label: "Neighbours wanted, k",
@@ -105,7 +110,7 @@ async function drawForm(usable, index, limits) {
 }
 
 function indexChoice(usable, index) {
-  const select = element("select", { id: "index", change: () => change({ index: select.value, id: "", item: null }) });
+  const select = element("select", { id: "index", change: () => change({ index: select.value, id: "", where: "", item: null }) });
   select.append(...usable.map((one) => element("option", { value: one.name }, one.name)));
   select.value = index.name;
   return element("div", { class: "ask-form" }, element("label", { for: "index" }, "Index"), select);
@@ -118,6 +123,19 @@ function idForm(input) {
   };
   const button = element("button", { class: "ask-button" }, "Search");
   return element("form", { class: "ask-form", submit }, element("label", { for: "id" }, "Its id"), input, button);
+}
+
+function whereForm(index) {
+  const input = element("input", { id: "where", type: "text", maxlength: 1000, placeholder: "a condition" });
+  input.value = state.where;
+  const submit = (event) => {
+    event.preventDefault();
+    change({ where: input.value.trim(), item: null });
+  };
+  const button = element("button", { class: "ask-button" }, "Filter");
+  const label = element("label", { for: "where" }, "Only where");
+  const hint = element("p", { class: "hint" }, `Columns: ${index.columns.join(", ")}`);
+  return element("form", { class: "ask-form", submit }, label, input, button, hint);
 }
 
 function someIds(ids, input) {
@@ -154,14 +172,15 @@ async function ask(path, body) {
 // What the index finds, the rank of each neighbour in the order of the codes, and for comparison the nearest of as many
 // candidates as the service allows: of all vectors, if the index is not larger than that. A vector that is in the index
 // finds itself first, so one more is asked for, and it is left out.
-async function neighbours(index, limits, { id: text, k, candidates, distance }) {
+async function neighbours(index, limits, { id: text, k, candidates, distance, where }) {
   const id = index.ids === "integer" ? Number(text) : text; // the service takes numbers and names apart
-  const question = { index: index.name, id, distance };
+  const question = { index: index.name, id, distance, ...(where && index.columns?.length ? { where } : {}) };
+  const columns = shownColumns(index).length ? { columns: shownColumns(index) } : {};
   const most = Math.min(limits.candidates, index.vectors);
   const listed = Math.min(limits.k, index.vectors, candidates + 1);
   const [byCode, answer, best] = await Promise.all([
     ask("v1/search", { ...question, k: listed, rerank: false }),
-    ask("v1/search", { ...question, k: k + 1, candidates: Math.max(k, candidates) + 1 }),
+    ask("v1/search", { ...question, ...columns, k: k + 1, candidates: Math.max(k, candidates) + 1 }),
     ask("v1/search", { ...question, k: k + 1, candidates: most }),
   ]);
   const codes = others(byCode, id, listed - 1);
@@ -171,6 +190,7 @@ async function neighbours(index, limits, { id: text, k, candidates, distance }) 
   const rows = found.ids.map((one, place) => ({
     id: one,
     distance: found.distances[place],
+    payload: found.payload[place],
     apart: rankOf.has(one) ? codes.distances[rankOf.get(one)] : null,
     rank: rankOf.has(one) ? String(rankOf.get(one) + 1) : `> ${codes.ids.length}`,
     isTrue: truth.includes(one),
@@ -178,31 +198,50 @@ async function neighbours(index, limits, { id: text, k, candidates, distance }) 
   return { rows, reference: { among: most, exact: most >= index.vectors } };
 }
 
-function others({ ids: [ids], distances: [distances] }, itself, n) {
-  const kept = ids.map((_, place) => place).filter((place) => ids[place] !== itself).slice(0, n);
-  return { ids: kept.map((place) => ids[place]), distances: kept.map((place) => distances[place]) };
+// Where a filter leaves too few, the last ids are null.
+function others({ ids: [ids], distances: [distances], payload: [payload] = [[]] }, itself, n) {
+  const kept = ids.map((_, place) => place).filter((place) => ids[place] !== itself && ids[place] !== null).slice(0, n);
+  const [found, values, rows] = [ids, distances, payload].map((list) => kept.map((place) => list[place]));
+  return { ids: found, distances: values, payload: rows };
 }
 
-function drawFound({ rows, reference }) {
+function shownColumns(index) {
+  return (index.columns ?? []).slice(0, MOST_COLUMNS);
+}
+
+function quoted(id, index) {
+  return index.ids === "integer" ? String(id) : `“${id}”`;
+}
+
+function valueCell(value) {
+  const text = value === null || value === undefined ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value);
+  if (text.length <= LONGEST_VALUE) return element("td", null, text);
+  return element("td", { title: text }, `${text.slice(0, LONGEST_VALUE)}…`);
+}
+
+function drawFound({ rows, reference }, index) {
   const hits = rows.filter((row) => row.isTrue).length;
   const among = reference.exact ? "by exact search" : `of ${counted(reference.among, "candidate")}, the most that are allowed`;
   const marked = `Orange marks the ${hits} that are also among the ${rows.length} nearest ${among}.`;
   const what = counted(rows.length, "neighbour");
-  byId("found-title").textContent = `The ${what} of vector ${state.id} that the index finds`;
-  const heads = ["", "", "id", "Euclidean distance", distanceName(state.distance), "rank by code"];
+  byId("found-title").textContent = `The ${what} of vector ${quoted(state.id, index)} that the index finds`;
+  const columns = shownColumns(index);
+  const heads = ["", "", "id", MEASURES[index.metric], distanceName(state.distance), "rank by code", ...columns];
   const head = element("tr", null, ...heads.map((text) => element("th", { scope: "col" }, text)));
-  const body = element("tbody", { class: "clickable" }, ...rows.map(tableRow));
+  const body = element("tbody", { class: "clickable" }, ...rows.map((row, place) => tableRow(row, place, columns)));
   const table = element("table", { class: "points" }, element("thead", null, head), body);
   makeRoving(table);
   fill(byId("found"), element("p", null, marked), element("div", { class: "scroll tall" }, table));
 }
 
-function tableRow({ id, distance, apart, rank, isTrue }, place) {
+function tableRow({ id, distance, apart, rank, isTrue, payload }, place, columns) {
   const look = { type: "button", class: "row-button", "data-place": place, "data-id": id, tabindex: place ? -1 : 0 };
   const button = element("button", look, String(id));
   const cells = [String(place + 1), button, decimal(distance), apart === null ? "–" : decimal(apart), rank];
   const mark = element("td", { class: "mark" }, isTrue ? "◤" : "");
-  return element("tr", { class: isTrue ? "true" : "" }, mark, ...cells.map((cell) => element("td", null, cell)));
+  const values = columns.map((name) => valueCell(payload?.[name]));
+  const all = [mark, ...cells.map((cell) => element("td", null, cell)), ...values];
+  return element("tr", { class: isTrue ? "true" : "" }, ...all);
 }
 
 async function drawDetail(index) {
@@ -220,7 +259,7 @@ async function drawDetail(index) {
     if (item !== state.item) return; // another one was chosen in the meantime
     const [query, point] = codes.map((digits) => bitsOf(bytesOf(digits), 0, bits));
     const hint = "Above the query, below the neighbour. Filled is 1, hollow 0, red where they differ.";
-    const title = element("h3", null, `Vector ${item}: ${differing({ query, point })} of ${bits} bits differ`);
+    const title = element("h3", null, `Vector ${quoted(item, index)}: ${differing({ query, point })} of ${bits} bits differ`);
     const strip = codeStrip({ query, point }, null);
     fill(body, close, element("div", null, title, strip, element("p", { class: "hint" }, hint)));
   } catch (error) {
