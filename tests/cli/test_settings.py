@@ -78,7 +78,7 @@ def test_one_file_serves_a_pipeline(done, folder):
     shown = done("evaluate", "m.safetensors", "queries.npy", "--base", "base.npy", "--config", "all.toml").out
     assert [line.split()[0] for line in shown.splitlines()[1:]] == ["k", "2", "3"]
     written = tomllib.loads((folder / "i.toml").read_text())
-    assert written["index"]["build"] == {"vectors": False, "metric": "euclidean"}
+    assert written["index"]["build"] == {"vectors": False}
     assert tomllib.loads((folder / "f.npy.toml").read_text())["search"] == {
         "k": 4,
         "rerank": False,

@@ -1,11 +1,14 @@
 """Cosine and inner product, against brute force."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index, Metric
+from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index, Metric, load
+from autojacobin.index.repair import repair
 
 N_FEATURES = 12
 
@@ -150,3 +153,48 @@ def test_one_long_vector_does_not_blur_the_products_of_the_others(longest, tmp_p
         found, ids = index.search(queries, 10, recall=1)
     assert np.array_equal(ids, order)
     assert np.allclose(found, np.take_along_axis(products, order, axis=1), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["cosine", "inner_product"])
+def test_a_model_keeps_its_metric_and_an_index_takes_it_from_there(name, tmp_path):
+    base = points(200)
+    metric = Metric.of(name, base)
+    model = metric.fit(ITQ(8, random_state=0), base)
+    model.save(tmp_path / "model.safetensors")
+    loaded = load(tmp_path / "model.safetensors")
+    index = Index(loaded)
+    index.add(base)
+    assert index.info()["metric"] == name
+    found, ids = index.search(base[:5], 3, recall=1)
+    expected, expected_ids = Index.from_vectors(base, ITQ(8, random_state=0), metric=name).search(base[:5], 3, recall=1)
+    assert np.array_equal(ids, expected_ids)
+    assert np.allclose(found, expected)
+    with pytest.raises(DataError, match=f"was trained for the metric {name}, got euclidean; leave the metric out"):
+        Index(loaded, metric="euclidean")
+    assert Index(loaded, metric=name).info()["metric"] == name
+    index.hasher.save(tmp_path / "again.safetensors")  # the hasher of an index knows it too
+    assert Index(load(tmp_path / "again.safetensors")).info()["metric"] == name
+    assert loaded.fit(base).metric_ is None  # nobody said for what
+
+
+def test_a_file_without_a_metric_is_euclidean_and_an_old_index_keeps_its_own(tmp_path):
+    base = points(200)
+    ITQ(8, random_state=0).fit(base).save(tmp_path / "model.safetensors")
+    loaded = load(tmp_path / "model.safetensors")
+    assert Index(loaded).info()["metric"] == "euclidean"
+    with pytest.raises(DataError, match="was trained for the metric euclidean, got cosine"):
+        Index(loaded, metric="cosine")
+    old = Path(__file__).parent.parent / "golden"
+    for folder in sorted(old.glob("index-*/*/MANIFEST.json")) + sorted(old.glob("index-*/MANIFEST.json")):
+        with Index.open(folder.parent) as index:
+            assert index.hasher.metric_ == index.info()["metric"]
+
+
+def test_a_repaired_index_has_the_metric_of_its_model_without_a_manifest(tmp_path):
+    base = points(50)
+    Index.from_vectors(base, LSH(8, random_state=0), path=tmp_path / "index", metric="cosine").close()
+    (tmp_path / "index" / "MANIFEST.json").unlink()
+    report = repair(tmp_path / "index", tmp_path / "repaired")
+    assert "that of the model is cosine" in " ".join(report.problems)
+    with Index.open(tmp_path / "repaired") as index:
+        assert index.info()["metric"] == "cosine"

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from autojacobin import LSH, Codes, Index
+from autojacobin import LSH, Codes, Index, Metric
 from autojacobin.datasets import write_vectors
 from autojacobin.errors import DataError, FormatError, IndexLockedError, NotFittedError, StorageError
 from autojacobin.evaluation import ground_truth
@@ -160,6 +160,9 @@ def test_bad_inputs_leave_nothing_behind(tmp_path, pattern, hasher, X):
     np.save(tmp_path / "narrow.npy", X[:9, :3])
     with pytest.raises(DataError, match="dimension 3, but the LSH was fitted on 8"):
         build_index(tmp_path / "narrow.npy", hasher, tmp_path / "index", here)
+    for_cosine = Metric("cosine").fit(LSH(8, random_state=0), X)
+    with pytest.raises(DataError, match="a job builds Euclidean indexes, got a model for the metric cosine"):
+        build_index(pattern, for_cosine, tmp_path / "index", here)
     with pytest.raises(DataError, match="hasher must be a fitted hasher, got int"):
         build_index(pattern, 3, tmp_path / "index", here)
     with pytest.raises(DataError, match="one dimension, got 8 in .* and 3 in the queries"):

@@ -33,7 +33,6 @@ from autojacobin.errors import DataError
 
 if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
-    from autojacobin.hashers import Hasher
     from autojacobin.index.index import Index
 
 __all__ = ["evaluate"]
@@ -83,7 +82,7 @@ def evaluate(
         typer.Option(
             "--metric",
             metavar="NAME",
-            help=f"How a model's true neighbours are compared: {', '.join(options.METRICS)}; as it was trained.",
+            help="How a model's true neighbours are compared; by default as it was trained.",
         ),
     ] = None,
     distance: options.ByDistance = None,
@@ -99,7 +98,7 @@ def evaluate(
 ) -> None:
     """Measure how many of the true neighbours a model's codes, or an index, find.
 
-    True neighbours are the nearest by --metric, or by the metric of the index. A model is measured by its
+    True neighbours are the nearest by the metric of the model or the index. A model is measured by its
     codes alone. An index is measured by what a search for the largest k finds, by default with re-ranking. More
     candidates find more neighbours; the number used is printed.
 
@@ -171,10 +170,8 @@ def _from_model(
         retrieved = wanted.retrieved(len(vectors), max(len(vectors) // _SHARE_RETRIEVED, 10 * ks[-1]))
         true = wanted.read_truth(asked)
         searched: Any = vectors
-        if metric in (None, "euclidean"):
-            _check_width(hasher, vectors)
-        else:
-            measure = metric_for(str(metric), [vectors], hasher)
+        measure = metric_for(metric, [vectors], hasher)
+        if measure.name != "euclidean":
             searched, asked = measure.prepare(np.asarray(vectors)), measure.queries(asked)
         if true is None:
             true = ground_truth(searched, asked, ks[-1], progress=progress)
@@ -183,16 +180,7 @@ def _from_model(
         progress("searching", 0, 0)
         _, ids = comparison.topk(comparison.encode(hasher, asked), codes, retrieved)
     about = {"model": path, "method": hasher.trained_as, "bits": hasher.n_bits, "vectors": len(codes)}
-    return ids, true, ks, {**about, "metric": metric, "distance": comparison.name}
-
-
-def _check_width(hasher: Hasher, vectors: Vectors) -> None:
-    """Refuse vectors that the model does not take, before their true neighbours are looked for."""
-    given, expected = vectors.shape[1], int(hasher.n_features_in_)
-    if given != expected:
-        inner = "if it was trained with --metric inner_product, give this here too"
-        hint = inner if given + 1 == expected else "give vectors like those that it learned from"
-        raise DataError(f"the model takes vectors of {expected} numbers, got {given} in {vectors.path}; {hint}")
+    return ids, true, ks, {**about, "metric": measure.name, "distance": comparison.name}
 
 
 def _true_neighbours(

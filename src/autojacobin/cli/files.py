@@ -201,15 +201,21 @@ def open_index(path: Path) -> Index:
     return Index.open(path)
 
 
-def metric_for(name: str, files: list[Vectors], hasher: Hasher) -> Metric:
-    """Give the metric for the vectors in some files, after a check that the model was trained for inner products."""
+def metric_for(given: str | None, files: list[Vectors], hasher: Hasher) -> Metric:
+    """Give the metric of a model for the vectors in some files; another one that is given is refused."""
     from autojacobin.index.metrics import Metric
 
-    expected = int(hasher.n_features_in_) - 1
-    if name == "inner_product" and files[0].shape[1] != expected:
+    name = str(hasher.metric_)
+    if given not in (None, name):
         raise DataError(
-            f"inner products of vectors with {files[0].shape[1]} numbers need a model that takes one number more, "
-            f"got a model for {expected + 1}; train it with: autojacobin train --metric inner_product"
+            f"the model was trained for the metric {name}, got --metric {given}; leave it out, or train a model with: "
+            f"autojacobin train --metric {given}"
+        )
+    width, expected = files[0].shape[1], int(hasher.n_features_in_) - (name == "inner_product")
+    if width != expected:
+        raise DataError(
+            f"the model takes vectors of {expected} numbers, got {width} in {files[0].path}; give vectors like those "
+            "that it learned from"
         )
     with reading(files, lambda file: file.blocks()) as blocks:
         return Metric.of(name, blocks)

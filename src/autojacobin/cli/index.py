@@ -35,7 +35,6 @@ from autojacobin.cli.options import (
     IndexPath,
     KeepVectors,
     Metric,
-    MetricOption,
     ModelPath,
     Partitions,
     Quiet,
@@ -109,7 +108,10 @@ def build(
     payload: _Payload = None,
     keep_vectors: KeepVectors = True,
     partitions: Partitions = None,
-    metric: MetricOption = Metric.EUCLIDEAN,
+    metric: Annotated[
+        Metric | None,
+        typer.Option("--metric", metavar="NAME", help="How vectors are compared; by default as the model was trained."),
+    ] = None,
     format: Format = None,
     _threads: Threads = None,
     _config: Config = None,
@@ -139,7 +141,7 @@ def build(
             _reporting(hasher, progress),
             keep_vectors=keep_vectors,
             partitions=lists,
-            metric=metric_for(metric.value, files, hasher),
+            metric=metric_for(None if metric is None else metric.value, files, hasher),
         ) as made,
     ):
         add_files(made, files, chosen, _payload_of(files, payload), progress)

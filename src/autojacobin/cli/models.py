@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -163,7 +164,7 @@ def encode(
     _move_to(hasher, device.value)
     with progress_bar(quiet=quiet or as_json) as progress, opened(vectors, format) as matrix:
         start = time.perf_counter()
-        made = hasher.encode(report_blocks(matrix.blocks(), len(matrix), progress, "encoding"))
+        made = hasher.encode(report_blocks(_prepared(hasher, matrix.blocks()), len(matrix), progress, "encoding"))
         seconds = time.perf_counter() - start
         write_codes(codes, made, bitorder.value)
     if is_stream(codes):  # its reader expects only codes
@@ -172,6 +173,19 @@ def encode(
     facts = {"codes": codes, "vectors": len(made), "bits": made.n_bits, "seconds": round(seconds, 3)}
     sentence = f"Wrote {codes}: {len(made):,} codes of {made.n_bits} bits in {seconds:.1f} s."
     print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
+
+
+def _prepared(hasher: Hasher, blocks: Iterator[Any]) -> Iterator[Any]:
+    """Vectors as the metric of a model wants them."""
+    if hasher.metric_ == options.Metric.EUCLIDEAN.value:
+        yield from blocks
+        return
+    from autojacobin.index.metrics import Metric
+
+    metric, row = Metric.for_hasher(hasher), 0
+    for block in blocks:
+        yield metric.prepare(block, row)
+        row += len(block)
 
 
 def _method(name: str) -> Method:
@@ -238,12 +252,12 @@ def _fit(
         hasher.set_params(progress=progress)
     else:
         progress(f"training {method}", 0, 0)
-    prepared = matrix
-    if metric is not options.Metric.EUCLIDEAN:
+    if metric is options.Metric.EUCLIDEAN:  # which needs no numba
+        hasher.fit(matrix, training_points=rows)
+    else:
         from autojacobin.index.metrics import Metric
 
-        prepared = Metric.of(metric.value, matrix).prepare(matrix)
-    hasher.fit(prepared, training_points=rows)
+        Metric.of(metric.value, matrix).fit(hasher, matrix, training_points=rows)
     return int(matrix.shape[0]), int(matrix.shape[1])
 
 

@@ -158,7 +158,7 @@ MetricOption = Annotated[
     typer.Option(
         "--metric",
         metavar="NAME",
-        help=f"How vectors are compared: {', '.join(METRICS)}. Train and build with the same one.",
+        help=f"How vectors are compared: {', '.join(METRICS)}. The model keeps it.",
     ),
 ]
 Partitions = Annotated[

@@ -39,6 +39,10 @@ class Hasher(Learner):
     """Whether the bits are the signs of what ``project`` gives. A method that searches for its codes has other bits."""
     distances: ClassVar[tuple[str, ...]] = ("asymmetric", "hamming")
     """The distances by which codes of this method can be compared, the best first, which is the default of searches."""
+    metric_: str | None = None
+    """What it was trained for, one of ``METRICS``; None if it is not known, as after a plain :meth:`fit`."""
+    radius_: float = 0.0
+    """The radius of that metric, if it is the inner product."""
     _tensors: ClassVar[dict[str, Tensor]] = {}
     _wraps_hasher: ClassVar[bool] = False  # as the parameter ``hasher``, fitted as ``hasher_``
 

@@ -91,6 +91,8 @@ class Learner(Estimator):
         wanted = self._sample_size(X, training_points)
         rng = as_random_state(getattr(self, "random_state", 0))  # without one, a sample is always the same
         with self._printed(verbose), self._all_or_nothing():
+            for name in ("metric_", "radius_"):  # of an earlier fit
+                self.__dict__.pop(name, None)
             if isinstance(X, Iterator) or (wanted is not None and _n_rows(X) > wanted):
                 self._fit_stream(X, wanted, rng)
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ import safetensors
 import safetensors.numpy
 
 from autojacobin.errors import FormatError
+from autojacobin.search.distances import METRICS
 
 __all__ = ["FORMAT_VERSION", "Tensor", "model_bytes", "read_model"]
 
@@ -76,6 +78,8 @@ def _described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         "n_features_in": int(model.n_features_in_),
         "feature_names_in": [str(name) for name in getattr(model, "feature_names_in_", ())],
     }
+    if model.metric_ not in (None, METRICS[0]):  # a file without a metric is a Euclidean one, as all older files are
+        header |= {"metric": model.metric_, "radius": float(model.radius_)}
     arrays: dict[str, Any] = {}
     for name, tensor in model._tensors.items():
         if tensor.optional and not hasattr(model, name):
@@ -176,6 +180,11 @@ def _unfitted(hasher: Any, header: dict[str, Any], wrapped: dict[str, Any]) -> A
             raise ValueError(f"{key} = {value!r}, expected {limits[key]}")
     model = hasher(**parameters, **wrapped)
     model.n_features_in_ = _field(header, "n_features_in", int)
+    model.metric_, model.radius_ = header.get("metric", METRICS[0]), header.get("radius", 0.0)
+    if model.metric_ not in METRICS or type(model.radius_) is not float or not 0 <= model.radius_ < math.inf:
+        raise ValueError(f"a metric {model.metric_!r} of radius {model.radius_!r}")
+    if (model.metric_ == "inner_product") != (model.radius_ > 0):
+        raise ValueError(f"a radius of {model.radius_!r} for the metric {model.metric_}")
     names = _field(header, "feature_names_in", list)
     if names:
         if len(names) != model.n_features_in_ or not all(isinstance(text, str) for text in names):

@@ -101,6 +101,7 @@ def retrained(state: State, n_lists: int, incoming: Any = None) -> ListHasher:
         progress = getattr(hasher, "progress", None)
         new = PartitionedHasher(inner, n_lists=n_lists, random_state=0, progress=progress)
     new.fit(_sample(state, _SAMPLE_PER_LIST * n_lists, incoming), training_points=None)
+    new.metric_, new.radius_ = hasher.metric_, hasher.radius_
     if hasattr(hasher, "feature_names_in_"):
         new.feature_names_in_ = hasher.feature_names_in_
     return new

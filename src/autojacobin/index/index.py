@@ -91,11 +91,11 @@ class Index(StateHolder):
         beside its centre; codes of other methods stay as they are. A number sets the number of lists; they are made
         when there are 32 vectors for each list. Needs ``keep_vectors``, and codes that are best compared by the
         asymmetric, the Hamming or the decoded distance: those of all methods but SphericalHashing.
-    metric : {"euclidean", "cosine"} or Metric, default="euclidean"
-        How the distance of vectors is measured. With ``"cosine"``, the index keeps vectors divided by their lengths,
-        and the hasher should be fitted on such vectors; searches return similarities, the largest first. Inner products
-        need a :class:`Metric`.
-        :meth:`from_vectors` does all this.
+    metric : {"euclidean", "cosine", "inner_product"} or Metric, optional
+        How the distance of vectors is measured; by default as the hasher was trained for, or Euclidean. With
+        ``"cosine"``, the index keeps vectors divided by their lengths, and searches return similarities, the largest
+        first. A hasher that was trained for another metric is refused. :meth:`Metric.fit` trains a hasher for a metric,
+        and :meth:`from_vectors` does all of it.
 
     Examples
     --------
@@ -119,14 +119,15 @@ class Index(StateHolder):
         *,
         keep_vectors: bool = True,
         partitions: SupportsIndex | str | None = None,
-        metric: str | Metric = "euclidean",
+        metric: str | Metric | None = None,
     ) -> None:
         if not isinstance(hasher, Hasher):
             raise DataTypeError(f"an index needs a fitted hasher, got {type(hasher).__name__}; pass for example an ITQ")
         check_fitted(hasher)
         lists = as_partitions(partitions, hasher, bool(keep_vectors))
-        measure = metric if isinstance(metric, Metric) else Metric(metric)
-        super().__init__(State(copy.copy(hasher), bool(keep_vectors), partitions=lists, metric=measure))
+        measure, kept = Metric.for_hasher(hasher, metric), copy.copy(hasher)
+        kept.metric_, kept.radius_ = measure.name, measure.radius
+        super().__init__(State(kept, bool(keep_vectors), partitions=lists, metric=measure))
 
     @classmethod
     def create(
@@ -138,7 +139,7 @@ class Index(StateHolder):
         bitorder: BitOrder = "little",
         keep_vectors: bool = True,
         partitions: SupportsIndex | str | None = None,
-        metric: str | Metric = "euclidean",
+        metric: str | Metric | None = None,
     ) -> Index:
         """Make an empty index in a new or empty folder.
 
@@ -249,8 +250,8 @@ class Index(StateHolder):
         vectors, ids, payload = from_frame(vectors, ids, payload)
         sample = training_sample(vectors)
         measure = Metric.of(metric, vectors)
-        fitted = hasher.unfitted().fit(measure.prepare(sample), training_points=None, verbose=verbose)
-        options: dict[str, Any] = {"keep_vectors": keep_vectors, "partitions": partitions, "metric": measure}
+        fitted = measure.fit(hasher.unfitted(), sample, training_points=None, verbose=verbose)
+        options: dict[str, Any] = {"keep_vectors": keep_vectors, "partitions": partitions}
         if home is None:
             index = cls(fitted, **options)
             index.add(vectors, ids, payload, verbose=verbose)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,12 @@ import numpy.typing as npt
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
+from autojacobin.hashers import Hasher
 from autojacobin.search.distances import METRICS
 
 __all__ = ["EUCLIDEAN", "METRICS", "Metric"]
+
+H = TypeVar("H", bound=Hasher)
 
 _ROOM = 2.0  # for vectors that are longer than those that the radius was taken from
 _LONGEST_IN_FLOAT32 = 32.0  # radius, in lengths of the vector in the middle
@@ -39,7 +42,7 @@ class Metric:
     >>> from autojacobin import ITQ, Index, Metric
     >>> X = np.random.default_rng(0).normal(size=(500, 8)).astype(np.float32)
     >>> metric = Metric.of("inner_product", X)
-    >>> index = Index(ITQ(8, random_state=0).fit(metric.prepare(X)), metric=metric)
+    >>> index = Index(metric.fit(ITQ(8, random_state=0), X))
     >>> index.add(X)
     >>> products, ids = index.search(X[:1], 3, recall=1)
     >>> bool(np.allclose(products[0], np.sort(X @ X[0])[::-1][:3], rtol=1e-4))
@@ -74,6 +77,31 @@ class Metric:
         if longest == 0:
             raise DataError("all vectors are zero, so their inner products are; pass others")
         return cls(name, _ROOM * longest)
+
+    @classmethod
+    def for_hasher(cls, hasher: Hasher, metric: str | Metric | None = None) -> Metric:
+        """Give the metric that a hasher was trained for, or the given one where that is not known.
+
+        A hasher that was trained for another metric is refused.
+        """
+        if metric is None:
+            return cls(hasher.metric_ or METRICS[0], hasher.radius_)
+        name = metric.name if isinstance(metric, Metric) else metric
+        if hasher.metric_ not in (None, name):
+            raise DataError(
+                f"this {type(hasher).__name__} was trained for the metric {hasher.metric_}, got {name}; leave the "
+                "metric out, or train a model for the other one"
+            )
+        return metric if isinstance(metric, Metric) else cls(name, hasher.radius_)
+
+    def fit(self, hasher: H, vectors: Any, **options: Any) -> H:
+        """Fit a hasher to vectors as this metric prepares them, and let the hasher remember the metric.
+
+        ``options`` are those of ``Hasher.fit``.
+        """
+        hasher.fit(self.prepare(vectors), **options)
+        hasher.metric_, hasher.radius_ = self.name, self.radius
+        return hasher
 
     def width(self, n_features: int) -> int:
         """Width of the vectors that come, for a hasher that takes ``n_features`` numbers."""

@@ -7,6 +7,7 @@ is lost, the headers of the files say which of them belong together.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,7 @@ from autojacobin.index.names import UUID_BYTES
 from autojacobin.index.payload import Payload, empty_like, matching, read_payload, taken
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part
 from autojacobin.index.storage import MANIFEST_NAME, is_array_name, is_hasher_name, is_part_name
+from autojacobin.search.distances import METRICS
 from autojacobin.search.tiles import Tiles, shape_of
 
 __all__ = ["Repair", "repair"]
@@ -109,9 +111,12 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
         _give_columns(segments, report)
         parts = (part for segment in segments for part in segment.parts())
         if manifest is None:
-            report.problems.append("The metric is not known without the manifest; the new index is euclidean.")
+            metric = used.metric_ or METRICS[0]
+            report.problems.append(f"The metric is not known without the manifest; that of the model is {metric}.")
             new = Index(used, keep_vectors=keep_vectors)
         else:
+            used = copy.copy(used)
+            used.metric_ = None  # a model that was saved by an older version does not know it
             new = Index(used, keep_vectors=keep_vectors, partitions=manifest.partitions, metric=manifest.metric)
         with new._placed(target, parts, next_id, kind) as index:
             report.saved = len(index)

@@ -30,6 +30,7 @@ from autojacobin.index.segment import open_segment
 from autojacobin.jobs.chunks import ROWS_PER_CHUNK, Chunk, cut_into_chunks, encode_chunk, write_chunk
 from autojacobin.jobs.executor import Executor, Task
 from autojacobin.jobs.inputs import Patterns, survey
+from autojacobin.search.distances import METRICS
 
 __all__ = ["JobFolder", "build_index", "encode_files"]
 
@@ -208,6 +209,11 @@ def _plan(patterns: Patterns, hasher: Any, rows_per_chunk: int) -> list[Chunk]:
     if not isinstance(hasher, Hasher):
         raise DataTypeError(f"hasher must be a fitted hasher, got {type(hasher).__name__}; pass for example an ITQ")
     check_fitted(hasher)
+    if hasher.metric_ not in (None, METRICS[0]):
+        raise DataError(
+            f"a job builds Euclidean indexes, got a model for the metric {hasher.metric_}; use `index build`, "
+            "or scale the vectors yourself and train for Euclidean distances"
+        )
     inputs = survey(patterns)
     if inputs.width != hasher.n_features_in_:
         raise DataError(
