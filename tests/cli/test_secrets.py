@@ -71,4 +71,4 @@ def test_a_warning_is_printed_without_passwords(capsys):
     with report_failures():
         warnings.simplefilter("always")
         warnings.warn("slow: https://me:sesame@host/x", stacklevel=1)
-    assert capsys.readouterr().err == "autojacobin: note: slow: https://***@host/x\n"
+    assert capsys.readouterr().err == "autojacobin: note: slow: https://host\n"

@@ -277,10 +277,10 @@ def test_a_server_that_dies_is_reported(tmp_path):
         ("http://[::1", DataError, "uri is not an address"),
         ("http://localhost:seven", DataError, "uri is not an address"),
         ("http://me:sec/secret@host:seven", DataError, r"uri is not an address, got 'http://\*\*\*'"),
-        ("http://me:secret/x@host:19530", DataError, r"uri is not an address, got 'http://\*\*\*@host:19530'"),
-        ("me:secret@host:19530", DataError, r"that ends in .db, got '\*\*\*@host:19530'"),
-        ("http://me:secret@127.0.0.1:9", StorageError, r"Milvus at http://\*\*\*@127.0.0.1:9 failed .*server runs"),
-        ("http://127.0.0.1:9?token=secret", StorageError, r"Milvus at http://127.0.0.1:9\?\*\*\* failed"),
+        ("http://me:secret/x@host:19530", DataError, r"uri is not an address, got 'http://host:19530'"),
+        ("me:secret@host:19530", DataError, r"that ends in .db, got '\*\*\*'"),
+        ("http://me:secret@127.0.0.1:9", StorageError, r"Milvus at http://127.0.0.1:9 failed .*server runs"),
+        ("http://127.0.0.1:9?token=secret", StorageError, r"Milvus at http://127.0.0.1:9 failed"),
     ],
 )
 def test_addresses_that_lead_nowhere_are_named_without_their_password(uri, error, message, monkeypatch):

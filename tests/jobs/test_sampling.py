@@ -234,9 +234,9 @@ def test_passwords_and_signatures_of_addresses_are_shown_nowhere(address):
 @pytest.mark.parametrize(
     ("path", "pattern", "shown"),
     [
-        ("/damaged.npy?sig=sesame", "damaged.npy[?]sig=sesame", r"/?damaged\.npy\?\*\*\*"),
-        ("/me:open/sesame@box.npy", "me:open/sesame@box.npy", r"\*\*\*@box\.npy"),
-        ("/me:open/sesame@box", "me:open/sesame@box", r"\*\*\*@box"),
+        ("/damaged.npy?sig=sesame", "damaged.npy[?]sig=sesame", r"/?(damaged\.npy)?"),
+        ("/me:open/sesame@box.npy", "me:open/sesame@box.npy", r"box\.npy"),
+        ("/me:open/sesame@box", "me:open/sesame@box", "box"),
     ],
 )
 def test_a_damaged_file_is_named_without_the_secrets_of_its_address(memory, path, pattern, shown):
@@ -258,7 +258,7 @@ def test_what_is_written_into_logs_has_no_password(memory, tmp_path):
     inputs = survey("memory://me:sesame@box/a.npy")
     chunks = cut_into_chunks(inputs)
     for shown in (inputs, chunks, inputs.pieces(0, 9), Task(len, tuple(chunks), str(chunks[0]))):
-        assert "a.npy" in repr(shown)
+        assert "memory://box" in repr(shown)
         assert "sesame" not in repr(shown) + str(shown)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
-from autojacobin.core.addresses import redacted_address, redacted_message, safe_cause
+from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.engines.contract import (
     Distances,
     Engine,
@@ -256,7 +256,7 @@ class LanceDB(Engine):
             raise StorageError(
                 f"LanceDB at {redacted_address(self._uri)} failed to {action} the table {self.table!r}, got: {reason}; "
                 f"{_remedy(reason.lower())}"
-            ) from safe_cause(error, self._uri, secrets=keys)
+            ) from None
 
 
 def _as_uri(uri: Any) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from autojacobin.codes import BitOrder
-from autojacobin.core.addresses import redacted_address, redacted_message, safe_cause
+from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.engines.contract import as_address
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
 
@@ -78,8 +78,7 @@ class Connection:
             yield
         except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
             reason = redacted_message(_reason(error, logged), self._address, secrets=(self._token,))
-            cause = safe_cause(error, self._address, secrets=(self._token,))
-            raise StorageError(f"Milvus at {self._shown} failed to {action}, got: {reason}") from cause
+            raise StorageError(f"Milvus at {self._shown} failed to {action}, got: {reason}") from None
         finally:
             _log.reset(before)
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.core.addresses import redacted_address, redacted_message, safe_cause
+from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.engines.contract import Floats, Ids
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
 
@@ -82,7 +82,7 @@ def translated_errors(connection: Any, dsn: str, table: str) -> Iterator[None]:
                 f"PostgreSQL at {server} refused the operation on the table {table}: {reason}; fix that and repeat the "
                 "call, of which nothing was kept"
             )
-        raise StorageError(message) from safe_cause(error, secrets=_secrets(parts))
+        raise StorageError(message) from None
 
 
 def as_copy_rows(ids: Ids, codes: Codes, vectors: Floats | None, vector_type: str) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.addresses import redacted_address, redacted_message, safe_cause
+from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.datasets import Vectors, open_vectors
 from autojacobin.datasets.formats.npy import npy_header, read_header
 from autojacobin.datasets.formats.registry import by_name
@@ -292,7 +292,7 @@ def _copied(url: str, layout: _Layout | None, start: int, stop: int) -> Iterator
             with open_vectors(copy) as vectors:
                 yield vectors
         except FormatError as error:
-            raise FormatError(str(error).replace(str(copy), where)) from safe_cause(error, url)
+            raise FormatError(str(error).replace(str(copy), where)) from None
 
 
 def _file_system(url: str) -> tuple[Any, str]:
@@ -312,10 +312,8 @@ def _translated_errors(url: str) -> Iterator[None]:
         yield
     except AutoJacobinError:
         raise
-    except FileNotFoundError as error:
-        cause = safe_cause(error, url)
-        raise StorageError(f"cannot read {shown}: there is no such file; check the spelling") from cause
+    except FileNotFoundError:
+        raise StorageError(f"cannot read {shown}: there is no such file; check the spelling") from None
     except Exception as error:
         reason = redacted_message(" ".join(str(error).split()), url) or type(error).__name__
-        cause = safe_cause(error, url)
-        raise StorageError(f"cannot read {shown}: {reason}; check the address and your permissions") from cause
+        raise StorageError(f"cannot read {shown}: {reason}; check the address and your permissions") from None
