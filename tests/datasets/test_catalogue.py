@@ -51,7 +51,7 @@ class TestEntries:
         sizes = {"siftsmall": (25_000 + 10_000 + 100, 100, 128), "sift1m": (1_110_000, 10_000, 128)}
         for name, (rows, queries, dimension) in sizes.items():
             exact = rows * (4 + 4 * dimension) + queries * 404
-            assert exact < CATALOGUE[name].files[0].unpacked_bytes <= exact + 10**6
+            assert exact < CATALOGUE[name].files[0].most_bytes <= exact + 10**6
 
 
 class TestDigits:

@@ -23,9 +23,9 @@ import numpy as np
 import autojacobin
 from autojacobin.codes import Codes
 from autojacobin.datasets import open_vectors
+from autojacobin.datasets.download import unpack
 from autojacobin.datasets.images import read_picture
 from autojacobin.datasets.sources import read_idx
-from autojacobin.datasets.unpack import unpack
 from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError
 from autojacobin.hashers import methods
 from autojacobin.index.index import Index

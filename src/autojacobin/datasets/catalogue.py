@@ -9,12 +9,11 @@ from pathlib import Path
 from autojacobin.core.addresses import redacted_address
 from autojacobin.core.files import clear_os_errors
 from autojacobin.core.parallel import Progress
-from autojacobin.datasets.download import download, first_checksum, keep_checksum, verify
-from autojacobin.datasets.entries import CATALOGUE, Entry, RemoteFile
+from autojacobin.datasets.download import fetch_file
+from autojacobin.datasets.entries import CATALOGUE, Entry
 from autojacobin.datasets.local import VectorSet, open_local
 from autojacobin.datasets.prepared import cache_path
 from autojacobin.datasets.sources import LAYOUTS
-from autojacobin.datasets.unpack import unpack
 from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError
 
 __all__ = ["CATALOGUE", "Entry", "VectorSet", "data_folder", "fetch_set", "is_here", "load_set"]
@@ -70,7 +69,13 @@ def fetch_set(name: str, folder: str | os.PathLike[str] | None = None, progress:
         if not entry.files:
             raise DataError(_by_hand(entry, data_folder(folder) / name))
         target = data_folder(folder) / name
-        _fetch(entry.files, target, progress)
+        with clear_os_errors(f"make the folder {target}", "choose another one with --data or AUTOJACOBIN_DATA"):
+            target.mkdir(parents=True, exist_ok=True)
+        for remote in entry.files:
+            with clear_os_errors(
+                f"read or keep {remote.name} in {target}", "check its permissions, or make room there"
+            ):
+                fetch_file(remote, target, progress)
         if not is_here(name, folder):
             raise FormatError(
                 f"the download of the set {name} lacks some of its files, expected {entry.by_hand}; "
@@ -111,37 +116,6 @@ def _as_text(path: str | os.PathLike[str], what: str) -> str:
         return os.fsdecode(path)
     except TypeError:
         raise DataTypeError(f"{what} is named by text or a path, got {type(path).__name__}") from None
-
-
-def _fetch(files: tuple[RemoteFile, ...], folder: Path, progress: Progress | None) -> None:
-    """Download the files of a set into a folder. Files that exist already are checked and not downloaded again."""
-    with clear_os_errors(f"make the folder {folder}", "choose another one with --data or AUTOJACOBIN_DATA"):
-        folder.mkdir(parents=True, exist_ok=True)
-    for remote in files:
-        target, unpacked = folder / remote.name, folder / remote.name.split(".", 1)[0]
-        advice = "check its permissions, or make room there"
-        try:
-            with clear_os_errors(f"read or keep {target}", advice):
-                if remote.unpacked_bytes is None or not os.path.isdir(unpacked):
-                    _fetch_file(remote, target, unpacked, progress)
-        except StorageError:
-            # another process may have done the same, and have deleted the archive first
-            if remote.unpacked_bytes is None or os.path.exists(target) or not os.path.isdir(unpacked):
-                raise
-
-
-def _fetch_file(remote: RemoteFile, target: Path, unpacked: Path, progress: Progress | None) -> None:
-    if remote.checksum is None:
-        first_checksum(target)  # a damaged record is found now, and not after hours of downloading
-    if os.path.isfile(target):
-        verify(remote, target, target, progress)
-    else:
-        download(remote, target, progress)
-    if remote.unpacked_bytes is not None:
-        unpack(target, unpacked, remote.unpacked_bytes, inner=remote.inner, progress=progress)
-    keep_checksum(remote, target, progress)  # now that it is known to be intact
-    if remote.unpacked_bytes is not None:
-        target.unlink()  # the unpacked vectors are there now, and the archive would take as much space again
 
 
 def _found(entry: Entry, folder: str | os.PathLike[str] | None) -> dict[str, Path] | None:

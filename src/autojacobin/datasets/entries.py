@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autojacobin.core.addresses import redacted_address
-
 __all__ = ["CATALOGUE", "Entry", "RemoteFile", "Split"]
 
 _MB, _GB = 10**6, 10**9
@@ -20,35 +18,16 @@ class RemoteFile:
     url, name : str
         Its address, with http, https or ftp, and its name in the folder of its set.
     most_bytes : int
-        A download that grows past this is stopped: it is not the file that was asked for.
+        The most that the file, and what an archive unpacks to, may have. More is not what was asked for.
     checksum : str, optional
         ``"md5:…"`` or ``"sha256:…"``, where one is published. Without one, the SHA-256 of the first download is kept
         beside the file, and a later download with another one is refused.
-    unpacked_bytes : int, optional
-        For an archive, the most that it may unpack to; a file without it is kept as it is.
-    inner : str, optional
-        An archive inside the archive, to be unpacked too.
     """
 
     url: str
     name: str
     most_bytes: int
     checksum: str | None = None
-    unpacked_bytes: int | None = None
-    inner: str | None = None
-
-    @property
-    def resumable(self) -> bool:
-        """Whether a download can be resumed: a checksum would show that its parts are of different files."""
-        return self.checksum is not None or self.unpacked_bytes is not None
-
-    @property
-    def shown(self) -> str:
-        """The address for messages, without secrets."""
-        return redacted_address(self.url)
-
-    def __repr__(self) -> str:
-        return f"RemoteFile({self.shown!r}, {self.name!r})"
 
 
 @dataclass(frozen=True)
@@ -143,9 +122,8 @@ def _texmex(
             RemoteFile(
                 url=f"{_TEXMEX_FTP}{archive}.tar.gz",
                 name=f"{archive}.tar.gz",
-                most_bytes=unpacked,  # gzip never makes such a file larger
+                most_bytes=unpacked + _MB,
                 checksum=f"md5:{md5}",  # of the file MD5SUM beside it
-                unpacked_bytes=unpacked + _MB,
             ),
         ),
         by_hand=f"{archive}.tar.gz, or the .fvecs and .ivecs files in it, from {_TEXMEX_PAGE}",
@@ -244,9 +222,7 @@ _ENTRIES = (
             RemoteFile(
                 url="https://archive.ics.uci.edu/static/public/353/sift10m.zip",
                 name="sift10m.zip",
-                most_bytes=64 * _GB,
-                unpacked_bytes=128 * _GB,
-                inner="SIFT10M.tar.gz",
+                most_bytes=128 * _GB,
             ),
         ),
         by_hand="sift10m.zip, or the SIFT10Mfeatures.mat in it, from https://archive.ics.uci.edu/dataset/353/sift10m",

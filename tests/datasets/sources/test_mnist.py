@@ -63,7 +63,7 @@ class TestMnist:
         (tmp_path / "mnist").mkdir()
         wrong = tmp_path / "mnist" / "train-images-idx3-ubyte.gz"
         wrong.write_bytes(b"a web page")
-        with pytest.raises(FormatError, match=rf"where f68b3c2dcbeaaa9fbdd348bbdeb89873 is published; delete {wrong}"):
+        with pytest.raises(FormatError, match=rf"is not 'md5:f68b3c2dcbeaaa9fbdd348bbdeb89873'; delete {wrong}"):
             fetch_set("mnist", tmp_path)
         assert wrong.read_bytes() == b"a web page"
 

@@ -1,11 +1,11 @@
 """SIFT10M, laid out small as its archive is: fetched, unpacked, split and loaded as the real ones are."""
 
+import builtins
 import errno
 import io
 import tarfile
 import zipfile
 from dataclasses import replace
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -112,15 +112,15 @@ class TestSift10M:
         (tmp_path / "sift10m").mkdir()
         (tmp_path / "sift10m" / "sift10m.zip").write_bytes(b"PK")
         (tmp_path / "sift10m" / "sift10m.zip.sha256").write_text("01" * 32)
-        opened = Path.open
+        opened = builtins.open
 
         def refuse(path, *arguments, **more):
-            if path.name == "sift10m.zip":  # the superuser, who may run this, is refused nothing
+            if str(path).endswith("sift10m.zip"):  # the superuser, who may run this, is refused nothing
                 raise PermissionError(errno.EACCES, "Permission denied", str(path))
             return opened(path, *arguments, **more)
 
-        monkeypatch.setattr(Path, "open", refuse)
-        with pytest.raises(StorageError, match=r"cannot read or keep .*sift10m\.zip: permission denied"):
+        monkeypatch.setattr(builtins, "open", refuse)
+        with pytest.raises(StorageError, match=r"cannot read or keep sift10m\.zip in .*: permission denied"):
             fetch_set("sift10m", tmp_path)
 
     @pytest.mark.parametrize(
