@@ -27,7 +27,7 @@ def test_a_quick_look_writes_a_report_and_prints_the_table(tmp_path, monkeypatch
     assert "Table II: m-Recall on digits" in printed
     assert "Auto-JacoBin" in printed
     assert f"The report is {out / 'report.html'}" in printed
-    assert "table2: Auto-JacoBin is best or level with the best in " in printed
+    assert "rows of table2 each method is ahead of all others, level with the best, or behind" in printed
     assert "AutoJacoBin, 16 bits, seed 0" in told
     assert (out / "tables" / "table-1.csv").exists()
 

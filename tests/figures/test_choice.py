@@ -1,9 +1,8 @@
 """The picture of a choice, against the results it shows."""
 
-import numpy as np
 import pytest
 
-from autojacobin import AutoJacoBin, DataError
+from autojacobin import AutoJacoBin
 from autojacobin.figures import choice
 from tests.figures.looking import laid_out, legend_of
 from tests.hashers.methods import digits
@@ -36,14 +35,3 @@ def test_starting_points_alone_can_be_drawn(results):
     starts["chosen"] = (starts["m_recall"] == starts["m_recall"].max()).astype(int)
     figure = choice.draw(starts)
     assert any(label.startswith("chosen: the start, ") for label in legend_of(figure))
-
-
-def test_a_table_without_a_choice_is_reported(results):
-    with pytest.raises(DataError, match="results must have the column 'chosen'.*pass search_results_"):
-        choice.draw({name: column for name, column in results.items() if name != "chosen"})
-    with pytest.raises(DataError, match="one length"):
-        choice.draw({**results, "m_recall": np.ones(3)})
-    with pytest.raises(DataError, match="one length"):
-        choice.draw({**results, "init": "itq"})
-    with pytest.raises(DataError, match=r"results\['chosen'\] must be 1 in one row .*, got 0 in all"):
-        choice.draw({**results, "chosen": np.zeros(len(results["chosen"]))})

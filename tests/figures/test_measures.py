@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from autojacobin import AutoJacoBin, CAutoBin, DataError
+from autojacobin import AutoJacoBin, CAutoBin
 from autojacobin.figures import METHOD_STYLES, alpha, cost
 from tests.figures.looking import laid_out, legend_of, texts
 
@@ -94,33 +94,3 @@ def test_a_perfect_recall_and_one_weight_and_another_reference_work():
     figure = alpha.draw({8: {1: (1.0, 0.0)}}, {8: (0.0, 0.0)}, reference_method="ITQ")
     assert legend_of(figure) == [r"Auto-JacoBin, $\alpha$ = 1", "ITQ"]
     assert {"1.000", ".000"} <= set(texts(figure))
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: cost.draw({}), "history must be a dict of names to columns, one row per step, got an empty one"),
-        (lambda: cost.draw([1, 2]), "history must be a dict .* got list"),
-        (lambda: cost.draw({"step": [1]}), "history must have the column 'cost', got: step; pass history_"),
-        (lambda: cost.draw({"cost": [1.0]}), "at least one term of the cost, got none of: reconstruction"),
-        (lambda: cost.draw({"cost": [1.0], "binary": [1, 2]}), "one length, got 1 in 'cost', 2 in 'binary'"),
-        (lambda: cost.draw({"cost": [np.inf], "binary": [1]}), r"history\['cost'\] must be finite numbers, got inf"),
-        (lambda: alpha.draw({}, REFERENCE), "values must be a dict of bits .* got an empty one"),
-        (lambda: alpha.draw({64: {}}, REFERENCE), r"values\[64\] must be a dict .* got an empty one"),
-        (lambda: alpha.draw({"a": {1: (0, 0)}}, REFERENCE), "the keys of values must be lengths of codes, got 'a'"),
-        (lambda: alpha.draw({64: {None: (0, 0)}}, REFERENCE), r"the keys of values\[64\] must be weights α, got None"),
-        (lambda: alpha.draw({64: {1: 0.5}}, REFERENCE), r"values\[64\]\[1\] must be a row .* got shape \(\)"),
-        (lambda: alpha.draw({64: {1: (0.5,)}}, REFERENCE), "a pair of a mean and its spread, got 1 numbers"),
-        (lambda: alpha.draw({64: {1: (50, 1)}}, REFERENCE), "a mean from 0 to 1 and a spread .*, got 50 and 1"),
-        (lambda: alpha.draw({64: {1: (0.5, -1)}}, REFERENCE), "got 0.5 and -1"),
-        (
-            lambda: alpha.draw({64: {1: (0.5, 0)}, 96: {2: (0.5, 0)}}, REFERENCE),
-            r"every length must have the same α, got \[1\] at 64 bits and \[2\] at 96",
-        ),
-        (lambda: alpha.draw({96: {1: (0.5, 0)}}, REFERENCE), "the lengths that values has, got none for 96 bits"),
-        (lambda: alpha.draw(VALUES, REFERENCE, reference_method="x"), "no style is known for the method 'x'"),
-    ],
-)
-def test_bad_input_is_named(call, message):
-    with pytest.raises(DataError, match=message):
-        call()

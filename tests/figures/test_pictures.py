@@ -1,11 +1,9 @@
 """Figures 4 and 5: which pictures are shown where, and the borders around them."""
 
 import numpy as np
-import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from autojacobin import DataError
 from autojacobin.figures import patches, retrieval
 from autojacobin.figures.patches import mosaic
 from autojacobin.figures.retrieval import QUERY, TRUE_NEIGHBOUR
@@ -108,36 +106,3 @@ def test_borders_touch_neither_their_picture_nor_the_next_one():
 
 
 GREY = np.zeros((4, 5, 5))
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: patches.draw(np.zeros((3, 4))), r"patches must be pictures of one size, .*, got shape \(3, 4\)"),
-        (lambda: patches.draw(np.zeros((0, 4, 4))), r"got shape \(0, 4, 4\)"),
-        (lambda: patches.draw(np.zeros((2, 4, 4, 4))), r"got shape \(2, 4, 4, 4\)"),
-        (lambda: patches.draw([[[1]], [[1, 2]]]), "got list of uneven parts"),
-        (lambda: patches.draw([[["a"]]]), "got dtype <U1"),
-        (lambda: patches.draw(np.full((1, 2, 2), 7.0)), "fractions from 0 to 1 .*, got float64 from 7 to 7; rescale"),
-        (lambda: patches.draw(np.full((1, 2, 2), np.nan)), "got float64 from nan to nan"),
-        (lambda: patches.draw(np.full((1, 2, 2), 300)), "got int64 from 300 to 300"),
-        (lambda: patches.draw(GREY, seed=-1), "seed must be an integer from 0 to 4294967295, got -1"),
-        (lambda: patches.draw(GREY, seed="a"), "seed must be an integer .*, got 'a'"),
-        (lambda: retrieval.draw(GREY, GREY, {}), r"query_patch must be a picture of shape \(height, width\)"),
-        (lambda: retrieval.draw(GREY[0], GREY, {}), r"methods to pairs \(patches, is_true\), got an empty one"),
-        (lambda: retrieval.draw(GREY[0], GREY, {"ITQ": 3}), "got no pair for 'ITQ'"),
-        (
-            lambda: retrieval.draw(GREY[0], GREY, {"ITQ": (GREY, [True])}),
-            r"is_true of 'ITQ' must be one truth value for each of its 4 patches, got bool of shape \(1,\)",
-        ),
-        (lambda: retrieval.draw(GREY[0], GREY, {"ITQ": (GREY, [1, 0, 0, 1])}), r"got int64 of shape \(4,\)"),
-        (lambda: retrieval.draw(GREY[0], GREY, {"ITQ": (GREY, [[True], [1, 2]])}), "one truth value for each"),
-        (
-            lambda: retrieval.draw(GREY[0], np.zeros((2, 6, 6)), {"ITQ": (GREY, [True] * 4)}),
-            "the size of the query, 5×5, got 6×6 in true_patches; cut them alike",
-        ),
-    ],
-)
-def test_bad_input_is_named(call, message):
-    with pytest.raises(DataError, match=message):
-        call()

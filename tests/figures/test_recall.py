@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import DataError
 from autojacobin.figures import METHOD_STYLES, recall, recall_grid, save
 from autojacobin.figures.recall import simplify_curve
 from tests.figures.looking import OF_THE_PAPER, curve, grid, laid_out, legend_of, texts
@@ -126,33 +125,3 @@ def test_the_legend_covers_no_panel(draw):
 def test_a_single_recall_and_numpy_keys_work():
     assert len(recall.draw({"LSH": [0.5]}).axes[0].lines) == 1
     assert len(recall_grid.draw({(np.int64(1), np.int64(8)): {"LSH": [0.1, 0.2]}}).axes) == 1
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: recall.draw({}), "curves must be a dict of methods to arrays .*, got an empty one"),
-        (lambda: recall.draw([0.1]), "curves must be a dict .*, got list"),
-        (lambda: recall.draw({"LSH": []}), r"curves\['LSH'\] must be a row of at least one number, got shape \(0,\)"),
-        (lambda: recall.draw({"LSH": [[0.1]]}), r"got shape \(1, 1\)"),
-        (lambda: recall.draw({"LSH": [0.1, np.nan]}), r"curves\['LSH'\] must be finite .* got nan at position 1"),
-        (lambda: recall.draw({"LSH": ["a"]}), "must be a row of numbers, got list"),
-        (lambda: recall.draw({"LSH": [10, 90.0]}), "recalls from 0 to 1, got 90; pass shares, not percent"),
-        (lambda: recall.draw({"Mine": [0.1]}), "no style is known for the method 'Mine'"),
-        (lambda: recall.draw({"LSH": [0.1]}, reference="ITQ"), "reference must be one of the methods .*, got 'ITQ'"),
-        (
-            lambda: recall_grid.draw({(1, 64): {"LSH": [0.1]}}, reference="ITQ"),
-            r"curves\[\(1, 64\)\] has no curve of the reference 'ITQ'",
-        ),
-        (lambda: recall_grid.draw({}), r"pairs \(k, bits\) to curves by method, got an empty one"),
-        (lambda: recall_grid.draw({64: {"LSH": [0.1]}}), r"got the key 64; expected one such as \(100, 64\)"),
-        (lambda: recall_grid.draw({(1, 64): {"LSH": [2.0]}}), r"curves\[\(1, 64\)\]\['LSH'\] must hold recalls"),
-        (
-            lambda: recall_grid.draw({(1, 64): {"LSH": [0.1]}, (5, 96): {"LSH": [0.1]}}),
-            r"the grid is incomplete: curves has no entry for k = 1 at 96 bits; measure it",
-        ),
-    ],
-)
-def test_bad_input_is_named(call, message):
-    with pytest.raises(DataError, match=message):
-        call()

@@ -152,8 +152,7 @@ def reproduce(
     if quiet:
         return
     lines = [made.tables["table2"].to_text()] if "table2" in made.tables else []
-    lines += made.verdict
-    lines += [f"{name}: {sentence}" for name, sentence in made.found.items()]
+    lines += [table.to_text() for table in made.verdict]
     lines += [f"{name} was not made: {reason}." for name, reason in made.left_out.items()]
     for line in (*lines, f"The report is {made.report}; tables and figures are beside it."):
         Console().print(line, markup=False, highlight=False, soft_wrap=True)
@@ -217,8 +216,6 @@ def _print_m_recalls(made: Reproduction, depth: int, seeds: int) -> None:
         f"{averaged}. * best, ≈ level with it. Auto-JacoBin has the paper's settings, (chosen) the library's. The "
         "upper rows compare codes with codes, the lower ones keep the real values of the query."
     )
-    _print(made.found["quality"])
-    _print(made.found["distances"])
 
 
 def _marked(table: ReportTable, column: int) -> list[str]:

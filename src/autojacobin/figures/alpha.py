@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autojacobin.errors import DataError
-from autojacobin.figures.inputs import as_dict, as_measurement, sorted_keys
 from autojacobin.figures.style import COLUMN, INK, SMALL_SIZE, format_axes, legend_below, new_figure, style_of
 
 if TYPE_CHECKING:
@@ -42,8 +40,9 @@ def draw(
         What was measured: data set, k, seeds.
     reference_method : str
     """
-    heights, weights = _as_values(values)
-    compared = _as_reference(reference, list(heights))
+    heights = {bits: values[bits] for bits in sorted(values)}
+    weights = sorted(next(iter(heights.values())))
+    compared = [reference[bits] for bits in heights]
     other = style_of(reference_method)
     figure = new_figure(COLUMN * 1.35, 2.9)
     axes = figure.add_subplot()
@@ -82,32 +81,3 @@ def _shade(colour: str, place: int, n: int) -> str:
     white = _PALEST * (1 - place / max(1, n - 1))
     parts = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
     return "#" + "".join(f"{round(part + (255 - part) * white):02X}" for part in parts)
-
-
-def _as_values(values: Any) -> tuple[dict[int, dict[float, Measurement]], list[float]]:
-    by_length = as_dict(values, "values", "bits to dicts of α to (mean, spread)")
-    checked = {}
-    for bits in sorted_keys(by_length, "values", "lengths of codes"):
-        row = as_dict(by_length[bits], f"values[{bits!r}]", "α to (mean, spread)")
-        checked[bits] = {
-            weight: as_measurement(row[weight], f"values[{bits!r}][{weight!r}]")
-            for weight in sorted_keys(row, f"values[{bits!r}]", "weights α")
-        }
-    weights = {bits: list(row) for bits, row in checked.items()}
-    first = next(iter(weights))
-    for bits, chosen in weights.items():
-        if chosen != weights[first]:
-            raise DataError(
-                f"every length must have the same α, got {weights[first]} at {first} bits and {chosen} at {bits}"
-            )
-    return checked, weights[first]
-
-
-def _as_reference(reference: Any, lengths: list[int]) -> list[Measurement]:
-    by_length = as_dict(reference, "reference", "bits to (mean, spread)")
-    missing = [bits for bits in lengths if bits not in by_length]
-    if missing:
-        raise DataError(
-            f"reference must have the lengths that values has, got none for {missing[0]} bits; measure it too"
-        )
-    return [as_measurement(by_length[bits], f"reference[{bits!r}]") for bits in lengths]

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.errors import DataError
-from autojacobin.figures.inputs import as_dict, as_numbers
 from autojacobin.figures.style import COLUMN, INK, format_axes, legend_below, new_figure
 
 if TYPE_CHECKING:
@@ -24,7 +22,6 @@ _INITS: dict[str, tuple[str, str, str]] = {
     "okmeans": ("OKMeans", "#009E73", "D"),
     "nokmeans": ("NOKMeans", "#CC79A7", "P"),
 }
-_COLUMNS = ("init", "alpha", "jacobian_weight", "energy", "n_epochs", "m_recall", "chosen")
 
 
 def draw(results: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
@@ -37,7 +34,7 @@ def draw(results: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
     title : str
         What was trained: data set, bits.
     """
-    table = _as_table(results)
+    table = {name: np.asarray(column) for name, column in results.items()}
     figure = new_figure(COLUMN * 1.35, 3.2)
     axes = figure.add_subplot()
     lines: dict[str, Any] = {}
@@ -93,24 +90,3 @@ def _words(table: dict[str, Any], row: int) -> str:
     weight = table["jacobian_weight"][row]
     jacobian = f", w = {weight:g}, energy {table['energy'][row]:g}" if weight else ", w = 0"
     return rf"{start}, $\alpha$ = {table['alpha'][row]:g}{jacobian}"
-
-
-def _as_table(results: Any) -> dict[str, Any]:
-    columns = as_dict(results, "results", "names to columns, one row per candidate")
-    missing = [name for name in _COLUMNS if name not in columns]
-    if missing:
-        raise DataError(
-            f"results must have the column {missing[0]!r}, got: {', '.join(map(str, columns))}; pass search_results_ "
-            "of an AutoJacoBin that chose something"
-        )
-    table = {name: np.asarray(columns[name]) for name in _COLUMNS}
-    for name in ("n_epochs", "m_recall", "chosen"):
-        table[name] = as_numbers(table[name], f"results[{name!r}]")
-    if len({column.shape for column in table.values()}) > 1:
-        raise DataError("the columns of results must have one length; pass search_results_ as it is")
-    if table["chosen"].sum() != 1:
-        raise DataError(
-            f"results['chosen'] must be 1 in one row and 0 in the others, got {table['chosen'].sum():g} in all; pass "
-            "search_results_ as it is"
-        )
-    return table

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.errors import DataError
-from autojacobin.figures.inputs import as_dict, as_numbers
 from autojacobin.figures.style import COLUMN, INK, format_axes, legend_below, new_figure
 
 if TYPE_CHECKING:
@@ -37,7 +35,9 @@ def draw(history: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
     title : str
         What was trained: data set, bits, α.
     """
-    cost, terms, epoch = _as_history(history)
+    cost = np.asarray(history["cost"])
+    terms = {name: np.asarray(history[name]) for name in _TERMS if name in history}
+    epoch = np.asarray(history.get("epoch", np.zeros(len(cost))))
     figure = new_figure(COLUMN, 4.0)
     whole, parts = figure.subplots(2, 1, sharex=True)
     steps = np.arange(1, len(cost) + 1)
@@ -63,24 +63,3 @@ def draw(history: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
         axes.xaxis.get_major_locator().set_params(integer=True)
     legend_below(figure, lines, columns=2)
     return figure
-
-
-def _as_history(
-    history: Any,
-) -> tuple[npt.NDArray[np.float64], dict[str, npt.NDArray[np.float64]], npt.NDArray[np.float64]]:
-    columns = as_dict(history, "history", "names to columns, one row per step")
-    if "cost" not in columns:
-        raise DataError(
-            f"history must have the column 'cost', got: {', '.join(map(str, columns))}; "
-            "pass history_ of a fitted auto-encoder hasher"
-        )
-    names = ["cost", *(term for term in _TERMS if term in columns), *(["epoch"] if "epoch" in columns else [])]
-    checked = {name: as_numbers(columns[name], f"history[{name!r}]") for name in names}
-    if len({len(column) for column in checked.values()}) > 1:
-        lengths = ", ".join(f"{len(column)} in {name!r}" for name, column in checked.items())
-        raise DataError(f"the columns of history must have one length, got {lengths}")
-    cost = checked["cost"]
-    terms = {name: checked[name] for name in _TERMS if name in checked}
-    if not terms:
-        raise DataError(f"history must have at least one term of the cost, got none of: {', '.join(_TERMS)}")
-    return cost, terms, checked.get("epoch", np.zeros(len(cost)))

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.autoencoder import Network, Objective, tangent_spaces, train
-from autojacobin.figures.inputs import as_random_state
 from autojacobin.figures.style import INK, LABEL_SIZE, PAGE, format_axes, new_figure
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def denoise(seed: int = 0) -> Denoised:
     paper's initialisation leaves all hidden units in the linear part of tanh. Here the hidden units begin with steep
     slopes at points spread along the curve, and the outputs with a least-squares fit.
     """
-    rng = as_random_state(seed)
+    rng = np.random.RandomState(seed)
     X = curve(np.linspace(-_END, _END, _TRAINING_POINTS)) + _TRAINING_NOISE * rng.normal(size=(_TRAINING_POINTS, 2))
     network, _ = train(
         _initial_network(X, rng),

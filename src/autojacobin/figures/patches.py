@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.figures.inputs import as_patches, as_random_state
 from autojacobin.figures.style import COLUMN, TITLE_SIZE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "draw_border", "draw_tiles", "mosaic"]
+__all__ = ["as_patches", "draw", "draw_border", "draw_tiles", "mosaic"]
 
 _COLUMNS, _ROWS = 14, 14
 _GAP = 0.25  # between pictures, as a share of their height: room for two borders with white between them
@@ -31,9 +30,8 @@ def draw(patches: npt.ArrayLike, seed: int = 0, title: str = "") -> Figure:
         Chooses the patches.
     title : str
     """
-    rng = as_random_state(seed)
-    pictures = as_patches(patches, "patches")
-    chosen = rng.permutation(len(pictures))[: _ROWS * _COLUMNS]
+    pictures = as_patches(patches)
+    chosen = np.random.RandomState(seed).permutation(len(pictures))[: _ROWS * _COLUMNS]
     rows = -(-len(chosen) // _COLUMNS)
     height, width = pictures.shape[1:3]
     figure = new_figure(COLUMN, COLUMN * rows * height / (_COLUMNS * width) + (0.25 if title else 0.0))
@@ -41,6 +39,13 @@ def draw(patches: npt.ArrayLike, seed: int = 0, title: str = "") -> Figure:
     draw_tiles(axes, np.ascontiguousarray(pictures[chosen]), _COLUMNS)
     axes.set_title(title, fontsize=TITLE_SIZE)
     return figure
+
+
+def as_patches(pictures: npt.ArrayLike) -> npt.NDArray[np.uint8]:
+    """Give pictures as bytes with three channels: fractions from 0 to 1 become 0 to 255, and grey becomes three."""
+    array = np.asarray(pictures)
+    levels = np.rint(array * (255 if array.dtype.kind == "f" else 1)).astype(np.uint8)
+    return levels if levels.ndim == 4 else np.repeat(levels[..., None], 3, axis=-1)
 
 
 def mosaic(patches: npt.NDArray[np.uint8], columns: int) -> npt.NDArray[np.uint8]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from autojacobin.errors import DataError
-from autojacobin.figures.inputs import as_curves, as_dict
-from autojacobin.figures.recall import draw_curves, recall_label
+from autojacobin.figures.recall import draw_curves, in_legend_order, recall_label
 from autojacobin.figures.style import PAGE, SMALL_SIZE, format_axes, legend_below, legend_order, new_figure
 
 if TYPE_CHECKING:
@@ -37,10 +34,7 @@ def draw(
     reference : str, optional
         A method of every panel, whose Recall@i is subtracted from that of all.
     """
-    cells = _as_cells(curves)
-    for cell, held in cells.items():
-        if reference is not None and reference not in held:
-            raise DataError(f"curves[{cell}] has no curve of the reference {reference!r}; measure it, or leave it out")
+    cells = {cell: in_legend_order(held) for cell, held in curves.items()}
     ks, lengths = (sorted({cell[part] for cell in cells}) for part in (0, 1))
     figure = new_figure(PAGE, _PANEL_HEIGHT * len(ks) + 0.9)
     panels = figure.subplots(len(ks), len(lengths), sharex=True, sharey=True, squeeze=False)
@@ -72,20 +66,3 @@ def draw(
         columns=-(-len(lines) // 2) if len(lines) > _COLUMNS else _COLUMNS,
     )
     return figure
-
-
-def _as_cells(curves: Any) -> dict[tuple[int, int], dict[str, npt.NDArray[Any]]]:
-    holds = "pairs (k, bits) to curves by method"
-    cells = {}
-    for key, cell in as_dict(curves, "curves", holds).items():
-        if not (isinstance(key, tuple) and len(key) == 2 and all(isinstance(part, Integral) for part in key)):
-            raise DataError(f"curves must be a dict of {holds}, got the key {key!r}; expected one such as (100, 64)")
-        cells[key] = as_curves(cell, f"curves[{key}]")
-    for k in {k for k, _ in cells}:
-        for bits in {bits for _, bits in cells}:
-            if (k, bits) not in cells:
-                raise DataError(
-                    f"the grid is incomplete: curves has no entry for k = {k} at {bits} bits; "
-                    "measure it, or leave that k or that length out everywhere"
-                )
-    return cells

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.errors import DataError
-from autojacobin.figures.inputs import as_dict, as_patches
-from autojacobin.figures.patches import draw_border, draw_tiles
+from autojacobin.figures.patches import as_patches, draw_border, draw_tiles
 from autojacobin.figures.style import PAGE, TITLE_SIZE, legend_order, new_figure, style_of
 
 if TYPE_CHECKING:
@@ -46,16 +44,10 @@ def draw(
     title : str
         What was searched: data set, bits, share of the base that was retrieved.
     """
-    query = as_patches(query_patch, "query_patch", single=True)[None]
-    truth = as_patches(true_patches, "true_patches")
-    found = _as_found(retrieved)
+    query = as_patches(np.asarray(query_patch)[None])
+    truth = as_patches(true_patches)
+    found = {method: (as_patches(retrieved[method][0]), retrieved[method][1]) for method in legend_order(retrieved)}
     height, width = query.shape[1:3]
-    for name, pictures in (("true_patches", truth), *((f"retrieved[{m!r}]", found[m][0]) for m in found)):
-        if pictures.shape[1:] != query.shape[1:]:
-            raise DataError(
-                f"all patches must have the size of the query, {height}×{width}, got "
-                f"{pictures.shape[1]}×{pictures.shape[2]} in {name}; cut them alike"
-            )
     top_height = _height(len(truth) + 1, _TOP_COLUMNS, PAGE, height / width)
     per_row = max(_FEWEST_PER_ROW, -(-len(found) // _MOST_ROWS))
     panel_rows = -(-len(found) // per_row)
@@ -78,29 +70,6 @@ def draw(
     if title:
         figure.suptitle(title, fontsize=TITLE_SIZE + 1)
     return figure
-
-
-def _as_found(retrieved: Any) -> dict[str, tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]]:
-    holds = "methods to pairs (patches, is_true)"
-    given = as_dict(retrieved, "retrieved", holds)
-    found = {}
-    for method in legend_order(given):
-        try:
-            patches, is_true = given[method]
-        except (TypeError, ValueError):
-            raise DataError(f"retrieved must be a dict of {holds}, got no pair for {method!r}") from None
-        pictures = as_patches(patches, f"the patches of {method!r}")
-        try:
-            mask = np.asarray(is_true)
-        except (TypeError, ValueError):  # rows of uneven length
-            mask = np.empty(())
-        if mask.dtype != np.bool_ or mask.shape != (len(pictures),):
-            raise DataError(
-                f"is_true of {method!r} must be one truth value for each of its {len(pictures)} patches, "
-                f"got {mask.dtype} of shape {mask.shape}"
-            )
-        found[method] = (pictures, mask)
-    return found
 
 
 def _height(n: int, columns: int, width: float, aspect: float) -> float:

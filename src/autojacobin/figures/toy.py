@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.figures.inputs import as_random_state
 from autojacobin.figures.style import FAINT, LABEL_SIZE, PAGE, SMALL_SIZE, TITLE_SIZE, legend_below, new_figure
 from autojacobin.hashers import AutoJacoBin
 
@@ -40,7 +39,7 @@ def train_toy(seed: int = 2) -> Toy:
     features reach the faces of the cube, as in the paper's picture, and with most seeds all seven codes occur that
     three lines can separate in a plane.
     """
-    rng = as_random_state(seed)
+    rng = np.random.RandomState(seed)
     points = rng.dirichlet([1, 1, 1], _POINTS)
     hasher = AutoJacoBin.as_published(3, alpha=0.01, scale=8, batch_size=None, n_epochs=50, random_state=int(seed)).fit(
         points

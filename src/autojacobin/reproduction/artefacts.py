@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autojacobin import figures
-from autojacobin.reproduction import findings, paper
+from autojacobin.reproduction import paper
 from autojacobin.reproduction.report import Table
 from autojacobin.reproduction.results import Results
 from autojacobin.reproduction.settings import Settings
@@ -32,15 +32,13 @@ class Artefact:
     """A table or a figure of the paper.
 
     ``title`` says what it shows, ``claim`` what the paper says about it, ``caption`` what is below a figure. ``make``
-    gives a Table, a Figure, or a sentence that says why there is none. ``found`` compares the results with the claim,
-    unless only the eye can judge a figure. ``trials`` gives the trials that it needs, and
-    ``searches_grids`` says whether the grids of the variants have to be searched.
+    gives a Table, a Figure, or a sentence that says why there is none. ``trials`` gives the trials that it needs,
+    and ``searches_grids`` says whether the grids of the variants have to be searched.
     """
 
     title: str
     claim: str
     make: Callable[[Results], Table | Figure | str]
-    found: Callable[[Results], str] = lambda _: ""
     caption: str = ""
     trials: Callable[[Settings], list[Trial]] = lambda _: []
     searches_grids: bool = False
@@ -92,7 +90,6 @@ ARTEFACTS: dict[str, Artefact] = {
         "Figure 5: a query and what each method retrieves for it",
         "Auto-JacoBin retrieves the most true neighbours for the query that is shown (SIFT10M, 128 bits).",
         paper.retrieval,
-        findings.retrieval,
         "Each method retrieves the points nearest in Hamming distance, 0.01 % of the base but at least 99; shown are "
         "the 99 of them nearest in Euclidean distance. Orange border: one of the 99 true neighbours. Each patch is "
         "stretched from black to white.",
@@ -103,7 +100,6 @@ ARTEFACTS: dict[str, Artefact] = {
         "The cost decreases monotonically, though the batch is another at each iteration, and hardly changes after the "
         "first 20 iterations (NUS-WIDE, 64 bits, α = 0.1).",
         paper.cost,
-        findings.cost,
         "Cost of each batch after the step on it, and the terms that add up to it.",
         lambda settings: [trial for trial in _first_of("AutoJacoBin")(settings) if trial.bits == settings.bits[0]],
     ),
@@ -111,7 +107,6 @@ ARTEFACTS: dict[str, Artefact] = {
         "Figure 7: m-Recall by the weight α",
         "Performance is stable for α from 0.01 to 10, and always better than that of NOKMeans (NUS-WIDE, k = 1).",
         paper.alphas,
-        findings.alphas,
         "m-Recall for the smallest k, with the same seed for all bars.",
         lambda settings: alpha_trials(settings) + _first_of("NOKMeans")(settings),
     ),
@@ -120,7 +115,6 @@ ARTEFACTS: dict[str, Artefact] = {
         "Auto-JacoBin is consistently better; AutoBin1, DAutoBin and CAutoBin are comparable; AutoBin2 is last "
         "(NUS-WIDE, 128 bits, k = 100).",
         paper.variants,
-        findings.variants,
         "Recall@i minus the Recall@i of Auto-JacoBin; i is on a logarithmic axis. Above 0, a model finds more than "
         "Auto-JacoBin, which has the paper's α = 0.1; the others have what was best on held-out training points. The "
         "grey numbers are Auto-JacoBin's own Recall@i.",
@@ -131,7 +125,6 @@ ARTEFACTS: dict[str, Artefact] = {
         "Beside figure 8: m-Recall of the auto-encoder models and the parameters chosen for them",
         "DAutoBin is slightly better than AutoBin1, and AutoBin1 slightly better than CAutoBin.",
         paper.variant_m_recalls,
-        findings.variant_m_recalls,
         trials=_longest_of_own,
         searches_grids=True,
     ),
@@ -140,7 +133,6 @@ ARTEFACTS: dict[str, Artefact] = {
         "On NUS-WIDE and GIST1M Auto-JacoBin performs much better than previous techniques. More bits help all "
         "methods, and performance decreases as k increases.",
         paper.recall_grid,
-        findings.recall_grid,
         "Recall@i minus the Recall@i of ITQ, mean over queries and seeds; i is on a logarithmic axis. Above 0, a "
         "method finds more than ITQ. The grey numbers are ITQ's own Recall@i at i = 1, 10, 100, … A curve that leaves "
         "a panel at the bottom is lower still.",
@@ -151,7 +143,6 @@ ARTEFACTS: dict[str, Artefact] = {
         "With 64 bits on NUS-WIDE, Recall@1000 is 0.92, and the previous best is NOKMeans at 0.81; for which k is not "
         "said.",
         paper.recall_at_1000,
-        findings.recall_at_1000,
         trials=compared_trials,
     ),
     "depth90": Artefact(
@@ -159,7 +150,6 @@ ARTEFACTS: dict[str, Artefact] = {
         "With 256 bits on GIST1M, 2,000 points give a recall of 0.9; the other methods need more than 6,000. For "
         "which k is not said.",
         paper.depth_for_90,
-        findings.depth_for_90,
         trials=compared_trials,
     ),
     "table2": Artefact(
@@ -167,7 +157,6 @@ ARTEFACTS: dict[str, Artefact] = {
         "Auto-JacoBin has the highest m-Recall in 13 of the 15 rows on SIFT1M, and OKMeans in the other two; the text "
         "calls it comparable to the state of the art there, and better with more bits.",
         paper.m_recalls,
-        findings.m_recalls,
         trials=compared_trials,
     ),
     "times": Artefact(
@@ -175,7 +164,6 @@ ARTEFACTS: dict[str, Artefact] = {
         "Auto-JacoBin takes about 8 minutes on SIFT1M with 64 bits; NOKMeans, OKMeans, ITQ and Spectral Hashing take "
         "15, 4, 2 and 1 seconds.",
         paper.training_times,
-        findings.training_times,
         trials=compared_trials,
     ),
     "appendix": Artefact(
@@ -188,7 +176,6 @@ ARTEFACTS: dict[str, Artefact] = {
         "Beyond the paper: all methods, and Auto-JacoBin with settings that it chooses itself",
         "Not in the paper: its settings are fixed. The library's default chooses them on held-out training points.",
         paper.every_m_recall,
-        findings.every_m_recall,
         trials=every_trial,
     ),
     "distances": Artefact(
@@ -196,7 +183,6 @@ ARTEFACTS: dict[str, Artefact] = {
         "Not in the paper: it compares codes by the Hamming distance. The distances here keep the real values of the "
         "query and need no more memory. The binary auto-encoder is made for the distance to what its codes decode to.",
         paper.distance_m_recalls,
-        findings.distance_m_recalls,
         trials=distance_trials,
     ),
 }

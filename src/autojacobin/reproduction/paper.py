@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +17,6 @@ from autojacobin.reproduction.settings import ASYMMETRIC, AUTOENCODER, CHOSEN, C
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = [
-    "BY_DISTANCE", "PAPER_SECONDS", "alpha_m_recall", "alphas", "cost", "data_sets", "depth_for_90",
-    "distance_m_recalls", "every_m_recall", "k_of_figure_8", "label", "m_recalls", "models", "patches", "pictured",
-    "points_for_90", "recall_at_1000", "recall_grid", "retrieval", "stretched", "training_times", "typical",
-    "variant_m_recalls", "variants",
-]  # fmt: skip
 
 _K_OF_FIGURE_8 = 100
 # Seconds that the paper reports for SIFT1M, 10,000 points of 128 dimensions, 64 bits.
@@ -64,6 +57,32 @@ def distance_m_recalls(results: Results) -> Table:
     """m-Recall by other distances than Hamming, and of the binary auto-encoder by its own."""
     title = f"m-Recall by the distance on {results.data.name}, K = {results.settings.depth:,}"
     return _compared(results, "distances", title, tuple(BY_DISTANCE), tuple(BY_DISTANCE.values()))
+
+
+def standings(results: Results, names: Collection[str]) -> list[Table]:
+    """How often each method is ahead, level with the best or behind, for each comparison that the run has made."""
+    compared = {"table2": COMPARED, "quality": every_method(), "distances": tuple(BY_DISTANCE)}
+    cases = [(bits, k) for k in results.settings.ks for bits in results.settings.bits]
+    tables = []
+    for name, methods in compared.items():
+        if name not in names:
+            continue
+        found = [results.level_with_best(methods, bits, k) for bits, k in cases]
+        rows = []
+        for method in methods:
+            ahead = sum(best == method and not level for best, level in found)
+            level = sum(method in (best, *level) for best, level in found) - ahead
+            rows.append((BY_DISTANCE[method] if name == "distances" else label(method), ahead, level))
+        tables.append(
+            Table(
+                f"standing-{name}",
+                f"In how many of {count_of(len(cases), 'row')} of {name} each method is ahead of all others, "
+                "level with the best, or behind",
+                ("method", "ahead", "level", "behind"),
+                tuple((method, f"{a}", f"{b}", f"{len(cases) - a - b}") for method, a, b in rows),
+            )
+        )
+    return tables
 
 
 def _compared(results: Results, name: str, title: str, methods: tuple[str, ...], labels: tuple[str, ...] = ()) -> Table:

@@ -38,10 +38,10 @@ DEFINITIONS = {
 
 _STYLE = """
 :root { --paper: #ffffff; --ink: #1f2328; --faint: #59636e; --line: #d1d9e0; --mark: #fff3e0; --panel: #f6f8fa;
-  --accent: #bf5200; --shade: rgb(31 35 40 / .28); color-scheme: light dark; }
+  --shade: rgb(31 35 40 / .28); color-scheme: light dark; }
 @media (prefers-color-scheme: dark) {
   :root { --paper: #0f1419; --ink: #e6edf3; --faint: #9aa7b2; --line: #30363d; --mark: #4a3512; --panel: #171d24;
-    --accent: #ff9a4d; --shade: rgb(230 237 243 / .3); } }
+    --shade: rgb(230 237 243 / .3); } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 62rem; padding: 1.5rem 1rem 4rem; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
@@ -50,11 +50,8 @@ p { margin: .4rem 0; } .lead, .note, .hint, figcaption, footer { color: var(--fa
 .note, .hint, figcaption { font-size: .9rem; max-width: 48rem; }
 .hint { display: none; } .hint.always { display: block; }
 #verdict h2, #definitions h2 { margin-top: 1.6rem; }
-#verdict ol { margin: .4rem 0; padding: .7rem 1rem .7rem 2.2rem; background: var(--panel);
-  border-left: 3px solid var(--accent); } #verdict li { margin: .25rem 0; }
 .said { background: var(--panel); border-left: 3px solid var(--line); padding: .5rem .8rem; margin: .5rem 0 .8rem;
   grid-template-columns: max-content 1fr; }
-.said .here { border: 0; color: var(--accent); font-weight: 600; }
 /* The shade at the right edge shows that a table goes on; at its end, the paper that moves with it covers the shade. */
 .table { overflow-x: auto; margin: .6rem 0; background:
   linear-gradient(to left, var(--paper) 40%, transparent) right / 3rem 100% no-repeat local,
@@ -188,31 +185,30 @@ class Table:
 class Section:
     """A table, a figure (the paths of its PNG and SVG files), or the reason why there is none.
 
-    ``claim`` is what the paper says about it, ``found`` what the results say, ``caption`` the text below a figure.
+    ``claim`` is what the paper says about it, ``caption`` the text below a figure.
     """
 
     name: str
     title: str
     claim: str
-    found: str
     caption: str
     content: Table | tuple[Path, Path] | str
 
 
 @dataclass(frozen=True)
 class Report:
-    """The page: what was measured, a verdict in a few sentences, tables and figures, and how they were made."""
+    """The page: what was measured, how often each method is ahead, tables and figures, and how they were made."""
 
     title: str
     lead: str
-    verdict: Sequence[str]
+    verdict: Sequence[Table]
     sections: Sequence[Section]
     about: dict[str, Any]
 
     def to_html(self) -> str:
         """Format as one HTML page that loads no other files."""
-        judged = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in self.verdict)
-        judged = f'<section id="verdict"><h2>Verdict</h2><ol>{judged}</ol></section>' if judged else ""
+        judged = "".join(table.to_html() for table in self.verdict)
+        judged = f'<section id="verdict"><h2>Verdict</h2>{judged}</section>' if judged else ""
         listed = "".join(f'<li><a href="#{s.name}">{html.escape(s.title)}</a></li>' for s in self.sections)
         body = "".join(map(_section, self.sections))
         return (
@@ -239,12 +235,7 @@ def _html_cell(text: str) -> str:
 
 
 def _section(section: Section) -> str:
-    said = "".join(
-        f'<dt class="{name}">{head}</dt><dd>{html.escape(text)}</dd>'
-        for name, head, text in (("paper", "The paper", section.claim), ("here", "Here", section.found))
-        if text
-    )
-    said = f'<dl class="said">{said}</dl>' if said else ""
+    said = f'<dl class="said"><dt>The paper</dt><dd>{html.escape(section.claim)}</dd></dl>' if section.claim else ""
     if isinstance(section.content, Table):
         inside = section.content.to_html(section.title)
     elif isinstance(section.content, str):

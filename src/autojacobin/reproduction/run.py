@@ -24,7 +24,7 @@ from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth, m_recall
 from autojacobin.hashers import Hasher
-from autojacobin.reproduction import findings
+from autojacobin.reproduction import paper
 from autojacobin.reproduction.artefacts import ARTEFACTS, SAME, Artefact
 from autojacobin.reproduction.report import Report, Section, Table
 from autojacobin.reproduction.results import Results, Store, count_of
@@ -45,11 +45,9 @@ class Reproduction:
     ----------
     folder, report : Path
         The folder of the results, and the page in it.
-    verdict : list of str
-        Which claims of the paper hold on this set, in at most five sentences.
+    verdict : list of Table
+        How often each method is ahead, level with the best or behind.
     tables : dict of str to Table
-    found : dict of str to str
-        What each table or figure shows, compared with what the paper says.
     left_out : dict of str to str
         Why tables or figures were not made.
     models : dict of str to Hasher
@@ -58,9 +56,8 @@ class Reproduction:
 
     folder: Path
     report: Path
-    verdict: list[str]
+    verdict: list[Table]
     tables: dict[str, Table]
-    found: dict[str, str]
     left_out: dict[str, str]
     models: dict[str, Hasher]
     _page: Report = field(repr=False)
@@ -75,7 +72,7 @@ class Reproduction:
         """
         store = Store(self.folder)
         _write_table(store, table)
-        section = Section(table.name, table.title, "", "", "", table)
+        section = Section(table.name, table.title, "", "", table)
         page = replace(self._page, sections=[*self._page.sections, section])
         store.write(self.report.name, page.to_html())
         return replace(self, tables={**self.tables, table.name: table}, _page=page)
@@ -124,16 +121,14 @@ def reproduce(
     sections = [run.section(name, artefact, results) for name, artefact in wanted.items()]
     tables = {section.name: section.content for section in sections if isinstance(section.content, Table)}
     left_out = {section.name: section.content for section in sections if isinstance(section.content, str)}
-    found = {section.name: section.found for section in sections if section.found}
     about = _about(results, time.perf_counter() - started)
-    verdict = findings.verdict(results, found)
+    verdict = paper.standings(results, wanted)
     record = {
         "set": {"name": data.name, "description": data.description, "source": data.source, "licence": data.licence},
         "settings": asdict(settings),
         "about": about,
-        "verdict": verdict,
+        "verdict": {table.name: [table.header, *table.rows] for table in verdict},
         "claims": {section.name: section.claim for section in sections if section.claim},
-        "found": found,
         "left_out": left_out,
         "files": run.files,
         "chosen": results.chosen,
@@ -143,7 +138,7 @@ def reproduce(
     lead = " ".join([f"{data.description.removesuffix('.')}."] * bool(data.description) + [_sizes(results)])
     page = Report(f"Auto-JacoBin on {data.name}", lead, verdict, sections, about)
     report = run.store.write("report.html", page.to_html())
-    return Reproduction(Path(folder), report, verdict, tables, found, left_out, run.trained(results), page)
+    return Reproduction(Path(folder), report, verdict, tables, left_out, run.trained(results), page)
 
 
 def _check_folder(folder: Path, name: str) -> None:
@@ -280,8 +275,7 @@ class _Run:
             paths = list(made)
         self.files[name] = [path.relative_to(self.store.folder).as_posix() for path in paths]
         self._advance(1, "tables and figures")
-        found = artefact.found(results) if paths else ""
-        return Section(name, artefact.title, artefact.claim, found, artefact.caption, made)
+        return Section(name, artefact.title, artefact.claim, artefact.caption, made)
 
 
 def _write_table(store: Store, table: Table) -> list[Path]:
