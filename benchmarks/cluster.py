@@ -24,9 +24,8 @@ import numpy as np
 
 from autojacobin import ITQ
 from autojacobin.datasets import load_set, write_vectors
-from autojacobin.jobs.cluster import build_index, connect, encode_files, search_index, true_neighbours
-from autojacobin.jobs.executor import Task
-from autojacobin.jobs.sampling import draw_sample
+from autojacobin.jobs import build_index, connect, encode_files, search_index, true_neighbours
+from autojacobin.jobs.inputs import draw_sample
 from autojacobin.search.kernels.selection import merge_topk
 
 BITS, K, QUERIES = 64, 10, 1000
@@ -74,7 +73,7 @@ def main() -> None:
         folder = Path(place)
         queries = write_base(folder, arguments.data, n)
         base = str(folder / "part-*.u8bin")
-        client = cluster._client
+        client = cluster.client
 
         def timed(name: str, work: Callable[[], Any], per: float, unit: str) -> Any:
             before, start = sum(client.run(time.process_time).values()), time.perf_counter()
@@ -119,10 +118,10 @@ def main() -> None:
         timed("ground truth, 1,000 queries, k = 100", lambda: truth(queries), millions,
               million)  # fmt: skip
 
-        empty = [Task(nothing, (number,), "nothing") for number in range(tasks)]
-        timed("empty tasks", lambda: list(cluster.each("nothing", empty)), tasks, "task")
-        leaves = [Task(small_answer, (number,), "nothing") for number in range(tasks)]
-        timed("empty tasks with their tree", lambda: cluster.merged("small", leaves, merge_topk, 1), tasks, "task")
+        calls = [(number,) for number in range(tasks)]
+        timed("empty tasks", lambda: list(cluster.each("nothing", nothing, calls)), tasks, "task")
+        timed("empty tasks with their tree", lambda: cluster.merged("small", small_answer, calls, merge_topk, 1), tasks,
+              "task")  # fmt: skip
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(results, indent=2) + "\n")
 

@@ -1,20 +1,20 @@
-"""An executor without a cluster."""
+"""Workers without a cluster."""
 
 
 class InProcess:
-    """Runs tasks in this process, one after another."""
+    """Runs calls in this process, one after another."""
 
     def share(self, value):
         return value
 
-    def each(self, stage, tasks, progress=None):
-        for number, task in enumerate(tasks):
-            yield number, task.function(*task.arguments)
+    def each(self, stage, function, calls, progress=None):
+        for number, arguments in enumerate(calls):
+            yield number, function(*arguments)
             if progress is not None:
-                progress(stage, number + 1, len(tasks))
+                progress(stage, number + 1, len(calls))
 
-    def merged(self, stage, tasks, merge, k, progress=None):
+    def merged(self, stage, function, calls, merge, k, progress=None):
         merged = []
-        for _, result in self.each(stage, tasks, progress):
+        for _, result in self.each(stage, function, calls, progress):
             merged = [merge([*merged, result], k)]
         return merged[0]

@@ -14,8 +14,8 @@ from autojacobin import ITQ, LSH, Codes, Index, PartitionedAutoencoder, Partitio
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth
 from autojacobin.index.searching import codes_at
+from autojacobin.jobs import build_index, search_index, true_neighbours
 from autojacobin.jobs.chunks import cut_into_chunks, encode_chunk
-from autojacobin.jobs.cluster import build_index, search_index, true_neighbours
 from autojacobin.jobs.inputs import survey
 from autojacobin.search.kernels.selection import merge_topk
 from tests.jobs.cut_files import BLOCK, N, cut_into_files

@@ -22,16 +22,8 @@ from autojacobin.cli import app
 from autojacobin.datasets import open_vectors, write_vectors
 from autojacobin.errors import AutoJacobinError, FormatError, MissingExtraError, StorageError
 from autojacobin.evaluation import ground_truth
-from autojacobin.jobs.cluster import (
-    DaskCluster,
-    _event_loop,
-    build_index,
-    connect,
-    encode_files,
-    search_index,
-    true_neighbours,
-)
-from autojacobin.jobs.executor import Task
+from autojacobin.jobs import build_index, connect, encode_files, search_index, true_neighbours
+from autojacobin.jobs.workers import Workers
 from autojacobin.search.kernels.selection import merge_topk
 from tests.engines.printed import printed
 from tests.jobs.cut_files import cut_into_files
@@ -83,14 +75,14 @@ def address(tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def _patient():
     with dask.config.set(PATIENCE), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("autojacobin.jobs.cluster._SECONDS_TO_CONNECT", 24 * 3600)
+        patch.setattr("autojacobin.jobs.workers._SECONDS_TO_CONNECT", 24 * 3600)
         yield
 
 
 @pytest.fixture(scope="module")
 def cluster(address):
     with connect(address) as connected:
-        connected._client.wait_for_workers(2)
+        connected.client.wait_for_workers(2)
         yield connected
 
 
@@ -144,7 +136,7 @@ def test_a_cluster_gives_what_a_single_machine_gives(cluster, tmp_path, X, patte
 @contextmanager
 def killed_in_the_middle(cluster, address):
     """Kill one more worker with signal 9 during the block, when it has tasks and has not finished them."""
-    client = cluster._client
+    client = cluster.client
     known = set(client.scheduler_info(n_workers=-1)["workers"])
     victim = start_worker(address)
     wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == len(known) + 1, victim)
@@ -243,20 +235,20 @@ def test_the_commands_write_what_they_say(cluster, address, tmp_path, X, single)
         assert np.array_equal(found["distances"], distances)
 
 
-def raise_one(kind, message):
+def raise_one(file, kind, message):
     raise kind(message)
 
 
-def need_something():
+def need_something(file):
     raise MissingExtraError("pyarrow", "data", "reading Parquet")
 
 
 def test_errors_of_workers_become_errors_of_this_library(cluster):
     for kind, expected in ((DataError, "just so"), (ZeroDivisionError, "on x.npy failed: ZeroDivisionError: just so")):
         with pytest.raises(AutoJacobinError, match=expected):
-            list(cluster.each("test", [Task(raise_one, (kind, "just so"), "x.npy")]))
+            list(cluster.each("test", raise_one, [("x.npy", kind, "just so")]))
     with pytest.raises(AutoJacobinError, match=r"pip install 'autojacobin\[data\]'"):
-        list(cluster.each("test", [Task(need_something, (), "x.npy")]))
+        list(cluster.each("test", need_something, [("x.npy",)]))
 
 
 def answer_of(number, base):
@@ -266,22 +258,11 @@ def answer_of(number, base):
 @pytest.mark.parametrize("n", [1, 2, 8, 9, 70])
 def test_the_tree_of_answers_has_all_leaves(cluster, n):
     shared = cluster.share(3)
-    tasks = [Task(answer_of, (number, shared), "x") for number in range(n)]
-    distances, ids = cluster.merged("test", tasks, merge_topk, 20)
+    calls = [(number, shared) for number in range(n)]
+    distances, ids = cluster.merged("test", answer_of, calls, merge_topk, 20)
     order = sorted(range(n), key=lambda number: ((number * 7) % 5, number))[:20]
     assert ids[0].tolist() == order
     assert distances[0].tolist() == [(number * 7) % 5 + 3 for number in order]
-
-
-def test_keys_are_the_same_in_every_run(address):
-    keys = []
-    for _ in range(2):
-        with connect(address) as fresh:
-            assert isinstance(fresh, DaskCluster)
-            shared = fresh.share(np.arange(5))
-            (future,) = fresh._leaves("test", [Task(answer_of, (3, shared), "x")])
-            keys.append((shared.key, future.key))
-    assert keys[0] == keys[1]
 
 
 @pytest.mark.parametrize(
@@ -302,40 +283,22 @@ def test_addresses_that_are_none_are_shown_without_their_password_and_never_reac
 
 
 def test_a_scheduler_that_does_not_answer_is_reported(monkeypatch):
-    monkeypatch.setattr("autojacobin.jobs.cluster._SECONDS_TO_CONNECT", 1)
+    monkeypatch.setattr("autojacobin.jobs.workers._SECONDS_TO_CONNECT", 1)
     reported = "no scheduler answers at tcp://127.0.0.1:9 within 1 s"
     with pytest.raises(StorageError, match=reported), connect("tcp://127.0.0.1:9"):
         pass
 
 
-@pytest.mark.parametrize("scheme", ["tls", "wss"])
-def test_certificates_that_are_missing_are_reported_before_anything_is_started(scheme, tmp_path, monkeypatch):
-    monkeypatch.setattr("autojacobin.jobs.cluster._event_loop", None)
-    expected = "cannot be used as the address of a scheduler: TLS needs certificates, got none; name them in Dask's"
-    with pytest.raises(DataError, match=expected), connect(f"{scheme}://127.0.0.1:9"):
+def test_certificates_that_are_missing_are_reported():
+    expected = "cannot be used as the address of a scheduler: .*name certificates for TLS in Dask's"
+    with pytest.raises(DataError, match=expected), connect("tls://127.0.0.1:9"):
         pass
-    missing = {f"distributed.comm.tls.{name}": str(tmp_path / "x.pem") for name in ("ca-file", "client.cert")}
-    expected = "the certificates for TLS cannot be read: .*No such file"
-    with dask.config.set(missing), pytest.raises(DataError, match=expected), connect(f"{scheme}://127.0.0.1:9"):
-        pass
-
-
-def test_an_event_loop_is_waited_for_as_long_as_it_takes(address, monkeypatch):
-    monkeypatch.setattr("distributed.utils.LoopRunner._start_unlocked", _only_if_it_runs)
-    with connect(address) as connected:
-        assert connected._client.submit(int, "7").result() == 7
-
-
-def _only_if_it_runs(runner):
-    """Stand in for Dask's start of a loop on a machine where it takes longer than the ten seconds that Dask allows."""
-    assert runner._loop is not None
-    runner._started = True
 
 
 def test_threads_of_one_worker_do_not_disturb_each_other(tmp_path, X, pattern, hasher, single):
     options = {"processes": False, "n_workers": 1, "threads_per_worker": 3, "dashboard_address": "127.0.0.1:0"}
-    with _event_loop() as loop, distributed.Client(loop=loop, **options) as client:  # a loop of Dask must start in 10 s
-        threaded = DaskCluster(client)
+    with distributed.Client(**options) as client:
+        threaded = Workers(client)
         build_index(pattern, hasher, tmp_path / "index", threaded, rows_per_chunk=1)
         same_as_single(tmp_path / "index", single, X[5:15], threaded)
         truth = true_neighbours(pattern, X[:9], 30, threaded, rows_per_chunk=1)

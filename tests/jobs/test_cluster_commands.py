@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 
 from autojacobin import LSH, Index
-from autojacobin.jobs.cluster import build_index
+from autojacobin.jobs import build_index
 from tests.jobs.cut_files import cut_into_files
 from tests.jobs.in_process import InProcess
 

@@ -11,8 +11,8 @@ from autojacobin.datasets import write_vectors
 from autojacobin.errors import DataError, FormatError, IndexLockedError, NotFittedError, StorageError
 from autojacobin.evaluation import ground_truth
 from autojacobin.index.storage import FolderStore
+from autojacobin.jobs import build_index, encode_files, search_index, true_neighbours
 from autojacobin.jobs.chunks import cut_into_chunks, truth_chunk
-from autojacobin.jobs.cluster import build_index, encode_files, search_index, true_neighbours
 from autojacobin.jobs.inputs import survey
 from tests.jobs.cut_files import BLOCK, N, cut_into_files
 from tests.jobs.in_process import InProcess
@@ -27,9 +27,9 @@ class Interrupted(InProcess):
     def __init__(self, after):
         self.after, self.asked, self.done = after, 0, 0
 
-    def each(self, stage, tasks, progress=None):
-        self.asked = len(tasks)
-        for answer in super().each(stage, tasks, progress):
+    def each(self, stage, function, calls, progress=None):
+        self.asked = len(calls)
+        for answer in super().each(stage, function, calls, progress):
             self.done += 1
             yield answer
             if self.done == self.after:
@@ -250,7 +250,7 @@ def test_a_file_that_shrinks_under_the_work_is_named(tmp_path, X):
 )
 def test_wrong_arguments_of_a_search_are_reported(built, X, options, message):
     with pytest.raises(DataError, match=message):
-        search_index(built, X[:2], **({"k": 5} | options), executor=here)
+        search_index(built, X[:2], **({"k": 5} | options), workers=here)
 
 
 @pytest.mark.parametrize("wish", [{}, {"recall": 0.8}])

@@ -60,7 +60,7 @@ def build(
 
     Example: autojacobin cluster build model.safetensors 'base/*.fbin' my-index --cluster local:4
     """
-    from autojacobin.jobs.cluster import build_index
+    from autojacobin.jobs import build_index
 
     hasher, start = load_model(model), time.perf_counter()
     how: dict[str, Any] = {"keep_vectors": keep_vectors, "rows_per_chunk": rows}
@@ -91,7 +91,7 @@ def encode(
 
     Example: autojacobin cluster encode model.safetensors 'base/*.npy' codes --cluster tcp://scheduler:8786
     """
-    from autojacobin.jobs.cluster import encode_files
+    from autojacobin.jobs import encode_files
 
     hasher, start = load_model(model), time.perf_counter()
     with stoppable(kept_in(out)), _workers(cluster, quiet or as_json) as (workers, progress):
@@ -127,7 +127,7 @@ def search(
 
     Example: autojacobin cluster search my-index queries.npy found.npz -k 10 --cluster local:4
     """
-    from autojacobin.jobs.cluster import search_index
+    from autojacobin.jobs import search_index
 
     check_output(out, "OUT", overwrite, inputs=[queries])
     how = SearchOptions(distance, candidates, recall, rerank, probes).arguments()
@@ -161,7 +161,7 @@ def truth(
     Example: autojacobin cluster truth 'base/*.fbin' queries.fbin truth.ivecs -k 100 --cluster local:4
     """
     from autojacobin.datasets import write_vectors
-    from autojacobin.jobs.cluster import true_neighbours
+    from autojacobin.jobs import true_neighbours
 
     check_output(out, "OUT", overwrite, inputs=[*base, queries], endings=_TRUTH_ENDINGS)
     start = time.perf_counter()
@@ -174,7 +174,7 @@ def truth(
 
 @contextmanager
 def _workers(cluster: str, quiet: bool) -> Iterator[tuple[Any, Progress]]:
-    from autojacobin.jobs.cluster import connect
+    from autojacobin.jobs import connect
 
     with progress_bar(quiet=quiet) as progress, connect(cluster) as workers:
         yield workers, progress

@@ -270,8 +270,7 @@ def _chosen(hasher: Any) -> dict[str, Any]:
 
 def _sample(names: list[str], most: int | None, seed: int, format: str | None, progress: Progress) -> Any:
     """Draw ``most`` rows of some files, or all if there are fewer or it is None."""
-    from autojacobin.jobs.inputs import survey
-    from autojacobin.jobs.sampling import draw_sample
+    from autojacobin.jobs.inputs import draw_sample, survey
 
     if format is not None or any(name == STREAM or split_part(name)[1] is not None for name in names):
         raise typer.BadParameter(

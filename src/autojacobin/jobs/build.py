@@ -28,8 +28,8 @@ from autojacobin.index.lock import LOCK_NAME, WriterLock
 from autojacobin.index.manifest import SegmentRecord
 from autojacobin.index.segment import open_segment
 from autojacobin.jobs.chunks import ROWS_PER_CHUNK, Chunk, cut_into_chunks, encode_chunk, write_chunk
-from autojacobin.jobs.executor import Executor, Task
 from autojacobin.jobs.inputs import Patterns, survey
+from autojacobin.jobs.workers import Workers
 from autojacobin.search.distances import METRICS
 
 __all__ = ["JobFolder", "build_index", "encode_files"]
@@ -43,7 +43,7 @@ def build_index(
     patterns: Patterns,
     hasher: Hasher,
     path: str | os.PathLike[str],
-    executor: Executor,
+    workers: Workers,
     *,
     keep_vectors: bool = True,
     rows_per_chunk: int = ROWS_PER_CHUNK,
@@ -63,8 +63,8 @@ def build_index(
         A fitted hasher.
     path : path
         A new folder on a path that every worker sees.
-    executor : Executor
-        What runs the tasks.
+    workers : Workers
+        From :func:`connect`.
     keep_vectors : bool
         Whether to keep the vectors themselves, which re-ranking needs.
     rows_per_chunk : int
@@ -87,10 +87,9 @@ def build_index(
         done = {chunk: records for chunk in chunks if (records := _finished_segments(job, chunk, hasher)) is not None}
         missing = [chunk for chunk in chunks if chunk not in done]
         settings = (str(job.model), str(job.path), bool(keep_vectors))
-        tasks = [
-            Task(_write_and_record, (chunk, *settings, str(job.record_path(chunk))), str(chunk)) for chunk in missing
-        ]
-        for number, records in executor.each("building", tasks, _with_offset(progress, len(done))):
+        calls = [(chunk, *settings, str(job.record_path(chunk))) for chunk in missing]
+        counted = _with_offset(progress, len(done))
+        for number, records in workers.each("building", _write_and_record, calls, counted):
             done[missing[number]] = records
         records = tuple(record for chunk in chunks for record in done[chunk])
         adopt_segments(folder, job.path, records, hasher, bool(keep_vectors))
@@ -102,7 +101,7 @@ def encode_files(
     patterns: Patterns,
     hasher: Hasher,
     folder: str | os.PathLike[str],
-    executor: Executor,
+    workers: Workers,
     *,
     rows_per_chunk: int = ROWS_PER_CHUNK,
     progress: Progress | None = None,
@@ -111,7 +110,7 @@ def encode_files(
 
     Parameters
     ----------
-    patterns, hasher, executor, rows_per_chunk, progress
+    patterns, hasher, workers, rows_per_chunk, progress
         As in :func:`build_index`.
     folder : path
         A new folder on a path that every worker sees. After an interruption, or with more files, the same call
@@ -127,11 +126,9 @@ def encode_files(
     with job.locked(hasher):
         paths = {chunk: job.path / f"codes-{chunk.first_id:015d}.npz" for chunk in chunks}
         missing = [chunk for chunk in chunks if job.record(chunk) is None or not paths[chunk].exists()]
-        tasks = [
-            Task(_save_and_record, (chunk, str(job.model), str(paths[chunk]), str(job.record_path(chunk))), str(chunk))
-            for chunk in missing
-        ]
-        for _ in executor.each("encoding", tasks, _with_offset(progress, len(chunks) - len(tasks))):
+        calls = [(chunk, str(job.model), str(paths[chunk]), str(job.record_path(chunk))) for chunk in missing]
+        counted = _with_offset(progress, len(chunks) - len(calls))
+        for _ in workers.each("encoding", _save_and_record, calls, counted):
             pass
         for stray in set(job.path.glob("codes-*.npz")).difference(paths.values()):
             stray.unlink()  # from an earlier run over more files or with other chunks

@@ -1,4 +1,4 @@
-"""Functions over one chunk of the data, or one segment of an index, that any executor can run anywhere.
+"""Functions over one chunk of the data, or one segment of an index, that any process can run.
 
 A chunk is a run of consecutive rows, in one file or over several. Chunks begin where the blocks of a single machine do:
 the rounding of a matrix product depends on its number of rows, so equal codes need equal blocks.
@@ -86,6 +86,9 @@ class SegmentFiles:
     keep_vectors: bool
     id_kind: str | None
     hasher: str
+
+    def __str__(self) -> str:
+        return self.folder
 
     def open(self) -> Segment:
         """Map the segment."""

@@ -34,8 +34,8 @@ from autojacobin.jobs.chunks import (
     search_lists_chunk,
     truth_chunk,
 )
-from autojacobin.jobs.executor import Executor, Task
 from autojacobin.jobs.inputs import Patterns, survey
+from autojacobin.jobs.workers import Workers
 from autojacobin.search.arguments import as_candidates, as_k
 from autojacobin.search.distances import DISTANCES
 from autojacobin.search.kernels.selection import merge_topk
@@ -50,7 +50,7 @@ def search_index(
     path: str | os.PathLike[str],
     queries: Any,
     k: SupportsIndex,
-    executor: Executor,
+    workers: Workers,
     *,
     candidates: SupportsIndex | None = None,
     recall: float | None = None,
@@ -65,8 +65,8 @@ def search_index(
     ----------
     path : path
         Folder of an index on a path that every worker sees.
-    executor : Executor
-        What runs the tasks.
+    workers : Workers
+        From :func:`connect`.
     queries, k, candidates, recall, distance, rerank, probes
         As in :meth:`autojacobin.Index.search`. The candidates for a recall are chosen by the calling process, which
         compares a few queries with all vectors itself.
@@ -108,13 +108,13 @@ def search_index(
         if isinstance(hasher, ListHasher) and probed is not None:
             asked = QueriesInLists.of(hasher, block, how.distance)
             prepared = prepared_for_lists(hasher, asked, segments, probed)
-        shared, work = executor.share(prepared), search_chunk if probed is None else search_lists_chunk
-        tasks = [Task(work, (file, shared, depth), where) for file in files]
-        found: Neighbours = executor.merged("searching", tasks, merge_topk, depth, progress)
+        shared, work = workers.share(prepared), search_chunk if probed is None else search_lists_chunk
+        calls = [(file, shared, depth) for file in files]
+        found: Neighbours = workers.merged("searching", work, calls, merge_topk, depth, progress)
         if probed is not None:
             found = prepared.real(found[0]), found[1]
         if how.rerank:
-            found = _reranked(block, found[1], segments, files, how.k, executor, progress)
+            found = _reranked(block, found[1], segments, files, how.k, workers, progress)
         short = np.flatnonzero(found[1][:, -1] < 0)  # their lists hold fewer than k codes
         if len(short):
             found[0][short], found[1][short] = search(block[short], as_probes("all", hasher))
@@ -130,7 +130,7 @@ def true_neighbours(
     patterns: Patterns,
     queries: Any,
     k: SupportsIndex,
-    executor: Executor,
+    workers: Workers,
     *,
     rows_per_chunk: int = ROWS_PER_CHUNK,
     progress: Progress | None = None,
@@ -141,7 +141,7 @@ def true_neighbours(
 
     Parameters
     ----------
-    patterns, executor, rows_per_chunk, progress
+    patterns, workers, rows_per_chunk, progress
         As in :func:`build_index`.
     queries : matrix of shape (n_queries, n_features)
     k : int
@@ -167,9 +167,9 @@ def true_neighbours(
     chunks = cut_into_chunks(inputs, rows_per_chunk)
     ids = np.empty((len(matrix), wanted), dtype=np.int64)
     for block in _query_blocks(len(matrix), wanted) if len(matrix) else ():
-        shared = executor.share(np.ascontiguousarray(matrix[block]))
-        tasks = [Task(truth_chunk, (chunk, shared, wanted), str(chunk)) for chunk in chunks]
-        ids[block] = executor.merged("ground truth", tasks, merge_topk, wanted, progress)[1]
+        shared = workers.share(np.ascontiguousarray(matrix[block]))
+        calls = [(chunk, shared, wanted) for chunk in chunks]
+        ids[block] = workers.merged("ground truth", truth_chunk, calls, merge_topk, wanted, progress)[1]
     return ids
 
 
@@ -185,22 +185,22 @@ def _reranked(
     segments: Sequence[Segment],
     files: Sequence[SegmentFiles],
     k: int,
-    executor: Executor,
+    workers: Workers,
     progress: Progress | None,
 ) -> Neighbours:
     """Sort candidates by Euclidean distances, which the tasks compute per segment."""
     dtypes = {segment.vectors.dtype for segment in segments}
     dtype = None if len(dtypes) == 1 else np.result_type(*dtypes).str
-    shared = executor.share(as_floats(queries))
-    positions, tasks = [], []
+    shared = workers.share(as_floats(queries))
+    positions, calls = [], []
     for segment, file in zip(segments, files, strict=True):
         here, _ = segment.find(ids.ravel())
         if len(here):
             pairs = np.stack([here // ids.shape[1], ids.ravel()[here]], axis=1)
             positions.append(here)
-            tasks.append(Task(measure_chunk, (file, shared, pairs, dtype), file.folder))
+            calls.append((file, shared, pairs, dtype))
     squared: Any = np.full(ids.size, np.inf)
-    for number, distances in executor.each("re-ranking", tasks, progress):
+    for number, distances in workers.each("re-ranking", measure_chunk, calls, progress):
         squared[positions[number]] = distances
     squared = squared.reshape(ids.shape)
     order = np.lexsort((ids, squared), axis=1)[:, :k]

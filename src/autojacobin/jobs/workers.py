@@ -1,0 +1,198 @@
+"""Workers of a Dask cluster that run the calls of a job: new ones on this machine, or those of a running scheduler."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import re
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from autojacobin.core.addresses import redacted_address, redacted_message
+from autojacobin.core.parallel import Progress
+from autojacobin.errors import AutoJacobinError, DataError, MissingExtraError, StorageError
+
+_LOCAL = re.compile(r"local:([1-9][0-9]{0,3})")
+# A host and a port only: Dask writes addresses to its logs, so an address with a password is refused.
+_HOST_AND_PORT = r"(?:\[[0-9A-Za-z:.%]+\]|[^\s:/@?#\[\]]+):[0-9]{1,5}"
+_SCHEDULER = re.compile(rf"(tcp|tls|ucx)://{_HOST_AND_PORT}|(ws|wss)://{_HOST_AND_PORT}(/[^\s@?#]*)?")
+_RETRIES = 2  # of a call that raises, for example because of the network
+_DEATHS = 10  # of workers that run one call, before the call is blamed; workers may be preempted
+_MERGED_AT_ONCE = 8
+_SETTINGS = {
+    "distributed.scheduler.allowed-failures": _DEATHS,
+    "distributed.admin.large-graph-warning-threshold": "1GB",  # the graph holds the queries, once
+}
+_SECONDS_TO_CONNECT = 30
+
+
+@contextmanager
+def connect(address: str) -> Iterator[Workers]:
+    """Connect to a cluster, or start one, for the length of a ``with`` block.
+
+    Parameters
+    ----------
+    address : str
+        ``local:N`` for N new processes of one thread each on this machine, which end with the block; or the address
+        of a Dask scheduler, such as ``tcp://scheduler:8786``, whose workers have this library installed.
+
+    Examples
+    --------
+    >>> from autojacobin.jobs import build_index, connect
+    >>> with connect("local:4") as workers:  # doctest: +SKIP
+    ...     build_index("base/*.fbin", hasher, "my-index", workers)
+    """
+    local = _LOCAL.fullmatch(str(address))
+    if local is None and not _SCHEDULER.fullmatch(str(address)):
+        raise DataError(
+            "a cluster is local:N with N processes, or the address of a scheduler with its port and without a "
+            f"password, got {redacted_address(address)!r}; give for example local:4 or tcp://scheduler:8786"
+        )
+    try:
+        distributed = importlib.import_module("distributed")
+        dask = importlib.import_module("dask")
+    except ImportError:
+        raise MissingExtraError("distributed", "cluster", "work on a cluster") from None
+    with dask.config.set(_SETTINGS):
+        if local is not None:
+            with (
+                distributed.LocalCluster(
+                    n_workers=int(local[1]),
+                    threads_per_worker=1,
+                    processes=True,
+                    dashboard_address=None,
+                    # a free port; with the default one, a second job would warn
+                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+                    memory_limit=None,  # mapped arrays would count as used memory
+                    silence_logs=logging.CRITICAL,
+                    preload=["autojacobin.jobs.workers"],
+                ) as started,
+                distributed.Client(started) as client,
+            ):
+                yield Workers(client)
+            return
+        with _client(distributed, str(address)) as client:
+            yield Workers(client)
+
+
+class Workers:
+    """Runs calls of functions through a ``distributed.Client``.
+
+    The functions are importable by name, and their arguments are small, such as paths and numbers; large values are
+    shared once. The first argument says in messages what a call works on. If a worker dies, another one repeats its
+    call. A call that raises is repeated twice before it ends the job. Calls write files completely or not at all, so
+    repetition does not change the result.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def share(self, value: Any) -> Any:
+        """Send a value to the cluster once, and return what represents it in the arguments of a call.
+
+        If its worker dies, the scheduler restores it.
+        """
+        return self.client.submit(_identity, value, pure=False)
+
+    def each(
+        self,
+        stage: str,
+        function: Callable[..., Any],
+        calls: Sequence[tuple[Any, ...]],
+        progress: Progress | None = None,
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield the number and the result of each call, as they finish."""
+        futures = [self._submit(function, *arguments) for arguments in calls]
+        numbers = {future.key: number for number, future in enumerate(futures)}
+        about = {future.key: str(arguments[0]) for future, arguments in zip(futures, calls, strict=True)}
+        for future in _finished(stage, futures, about, progress):
+            yield numbers[future.key], future.result()
+
+    def merged(
+        self,
+        stage: str,
+        function: Callable[..., Any],
+        calls: Sequence[tuple[Any, ...]],
+        merge: Callable[[Sequence[Any], int], Any],
+        k: int,
+        progress: Progress | None = None,
+    ) -> Any:
+        """Merge the results of all calls with ``merge(results, k)`` on the workers, as a tree."""
+        leaves = [self._submit(function, *arguments) for arguments in calls]
+        about = {future.key: str(arguments[0]) for future, arguments in zip(leaves, calls, strict=True)}
+        level = list(leaves)
+        while len(level) > 1:
+            groups = [level[start : start + _MERGED_AT_ONCE] for start in range(0, len(level), _MERGED_AT_ONCE)]
+            level = [self._submit(merge, group, k) for group in groups]
+        for _ in _finished(stage, leaves, about, progress):
+            pass
+        (whole,) = _finished(stage, level, {level[0].key: "the results of all chunks"}, None)
+        return whole.result()
+
+    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        # not pure: after a file has changed, the same call must not get its old result
+        return self.client.submit(_run, function, *arguments, pure=False, retries=_RETRIES)
+
+
+def dask_setup(_: Any) -> None:
+    """Ignore Ctrl-C in a worker; a terminal sends it to every process, and the client handles it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _finished(stage: str, futures: list[Any], about: dict[str, str], progress: Progress | None) -> Iterator[Any]:
+    """Yield futures as they finish and release each; raise the error of the first that failed."""
+    completed = importlib.import_module("distributed").as_completed(futures)
+    total = len(futures)
+    futures.clear()
+    try:
+        for number, future in enumerate(completed, 1):
+            if future.status != "finished":
+                raise _error_of(future, about[future.key])
+            yield future
+            if progress is not None:
+                progress(stage, number, total)
+    finally:
+        completed.clear()  # cancels what nobody waits for
+
+
+def _client(distributed: Any, address: str) -> Any:
+    try:
+        return distributed.Client(address, timeout=_SECONDS_TO_CONNECT)
+    except OSError as error:
+        raise StorageError(
+            f"no scheduler answers at {address} within {_SECONDS_TO_CONNECT} s; start one with `dask scheduler`, and "
+            "workers with `dask worker`"
+        ) from error
+    except (TypeError, ValueError, RuntimeError, ImportError) as error:  # no certificates, or no such transport
+        raise DataError(
+            f"{address} cannot be used as the address of a scheduler: {' '.join(str(error).split())}; give for example "
+            "tcp://scheduler:8786, and name certificates for TLS in Dask's configuration, as distributed.comm.tls"
+        ) from None
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+def _run(function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except MissingExtraError as error:
+        raise AutoJacobinError(str(error)) from None  # an error with three arguments cannot be unpickled
+
+
+def _error_of(future: Any, about: str) -> AutoJacobinError:
+    """The error of a failed call, as one of this library."""
+    if future.status == "cancelled":
+        return AutoJacobinError(f"the work on {about} was cancelled by the scheduler; look at its log, and begin again")
+    error = future.exception()
+    if isinstance(error, AutoJacobinError):
+        return error
+    if type(error).__name__ == "KilledWorker":
+        return AutoJacobinError(
+            f"worker after worker died while it worked on {about}; give them more memory, or make chunks smaller"
+        )
+    reason = redacted_message(" ".join(str(error).split())) or type(error).__name__
+    return AutoJacobinError(f"the work on {about} failed: {type(error).__name__}: {reason}")
