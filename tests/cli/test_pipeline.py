@@ -44,7 +44,7 @@ def test_every_method_is_trained_by_its_name(done, method, folder):
     done("train", "few.npy", "m.safetensors", "-m", method, "-b", 4, "--seed", 3, "-q", *options)
     learned = autojacobin.load("m.safetensors")
     names = {"autojacobin-published": "autojacobin", "autobin2": "autobin"}
-    names |= {"spectral": "spectralhashing", "spherical": "sphericalhashing"}
+    names |= {"spectral": "spectralhashing", "spherical": "sphericalhashing", "neighbour": "neighbourhashing"}
     assert type(learned).__name__.lower() == names.get(method, method)
     assert learned.n_bits == 4
     assert getattr(learned, "random_state", 3) == 3

@@ -21,6 +21,7 @@ from autojacobin import (
     CAutoBin,
     DAutoBin,
     Hasher,
+    NeighbourHashing,
     NOKMeans,
     OKMeans,
     PartitionedAutoencoder,
@@ -54,6 +55,7 @@ def main() -> None:
         PCARotation(12, random_state=2),
         SphericalHashing(12, random_state=10),
         SGH(12, random_state=0),
+        NeighbourHashing(12, n_steps=100, random_state=0),
         PartitionedHasher(LSH(12, random_state=0), n_lists=4, random_state=0),
     ]
     missing = [hasher.fit(X) for hasher in hashers if not path_of(hasher).exists()]

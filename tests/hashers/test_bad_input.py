@@ -158,7 +158,7 @@ def test_the_unit_of_the_data_does_not_matter(name, unit):
     agreement = np.mean(METHODS[name]().fit(scaled).transform(scaled) == expected)
     # neighbours at exactly equal distances fall either way with the rounding, and move a tangent space with them;
     # a search for a code takes another path from a tie on
-    assert agreement > (0.85 if name in ("AutoJacoBin", "BinaryAutoencoder") else 0.98)
+    assert agreement > (0.85 if name in ("AutoJacoBin", "BinaryAutoencoder", "NeighbourHashing") else 0.98)
 
 
 @methods

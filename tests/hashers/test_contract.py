@@ -106,7 +106,7 @@ def test_float64_is_kept_and_everything_else_is_float32(name):
     assert METHODS[name]().fit(X.astype(np.float64)).project(X.astype(np.float64)).dtype == np.float64
 
 
-@pytest.mark.parametrize("name", ["LSH", "AutoJacoBin", "DAutoBin", "SphericalHashing", "SGH"])
+@pytest.mark.parametrize("name", ["LSH", "AutoJacoBin", "DAutoBin", "SphericalHashing", "SGH", "NeighbourHashing"])
 def test_more_bits_than_features(name):
     X = digits()[:200, 20:30]
     codes = METHODS[name](25).fit(X).encode(X)

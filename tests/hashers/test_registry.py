@@ -21,7 +21,13 @@ from autojacobin.reproduction.settings import EVERY, every_method, make_hasher
 from tests.hashers.methods import digits
 from tests.reproduction.small import small_set
 
-OTHERS = ("Sign", "PCARotation", "SphericalHashing", "SGH")  # compared by their bits, but not in the paper
+OTHERS = (
+    "Sign",
+    "PCARotation",
+    "SphericalHashing",
+    "SGH",
+    "NeighbourHashing",
+)  # compared by their bits, but not in the paper
 
 
 class Quantiles(LinearHasher):
@@ -117,7 +123,7 @@ def test_the_reproduction_compares_a_registered_method(tmp_path):
     settings = Settings(bits=(8,), ks=(1, 5), depth=50, seeds=1, training_points=200, full_grids=False)
     made = reproduce(small_set(), tmp_path, settings, only=["quality"])
     header, *rows = made.tables["quality"].to_csv().splitlines()
-    assert header.endswith("CAutoBin,Sign,PCA-RR,SpH,SGH,quantiles,Quartiles")
+    assert header.endswith("CAutoBin,Sign,PCA-RR,SpH,SGH,Neighbour hashing,quantiles,Quartiles")
     assert len(rows) == 2
     assert all(0 < float(row.split(",")[-1]) <= 1 for row in rows)
 

@@ -6,6 +6,7 @@ from autojacobin.hashers.base import Hasher, LinearHasher, check_fitted
 from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.itq import ITQ, PCARotation
 from autojacobin.hashers.lsh import LSH
+from autojacobin.hashers.neighbour import NeighbourHashing
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
 from autojacobin.hashers.own_codes import OwnCodes
@@ -31,6 +32,7 @@ __all__ = [
     "LinearHasher",
     "Method",
     "NOKMeans",
+    "NeighbourHashing",
     "OKMeans",
     "OwnCodes",
     "PCARotation",

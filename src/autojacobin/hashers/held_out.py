@@ -1,19 +1,19 @@
-"""Held-out training points: some are queries in the rest, and the m-Recall of its codes there rates a network."""
+"""Held-out training points: some are queries in the rest, and the m-Recall of its codes there rates a model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.autoencoder import Network
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace, to_host
 
 __all__ = ["Found", "held_out_score", "m_recall_of_bits", "n_queries", "split"]
 
+Model = TypeVar("Model")
 Found = npt.NDArray[np.float64]  # m-Recall of each query
 
 # One point in ten is a query, within the limits below. In small sets up to one in four is.
@@ -42,11 +42,12 @@ def held_out_score(
     base: Any,
     k: int,
     depth: int | None,
-    bits: Callable[[Network, Any], Any],
+    bits: Callable[[Model, Any], Any],
     originals: tuple[Any, Any] | None = None,
-) -> Callable[[Network], Found]:
-    """Return the function that rates a network: the m-Recall of each of ``queries`` in ``base``.
+) -> Callable[[Model], Found]:
+    """Return the function that rates a model: the m-Recall of each of ``queries`` in ``base``.
 
+    ``bits`` gives the bits of points, given a model and the points.
     ``depth`` points are retrieved; by default one in a hundred of the base, and at least twice ``k``. If the points are
     coordinates in fewer dimensions, ``originals`` are the queries and the base in all dimensions, where the true
     neighbours are.
@@ -60,8 +61,8 @@ def held_out_score(
     all_queries, all_base = originals or (queries, base)
     truth = ground_truth(to_host(all_base), to_host(all_queries), k)
 
-    def score(network: Network) -> Found:
-        query_bits, base_bits = (bits(network, points) for points in (queries, base))
+    def score(model: Model) -> Found:
+        query_bits, base_bits = (bits(model, points) for points in (queries, base))
         if by_arrays:
             return m_recall_of_bits(query_bits, base_bits, truth, depth)
         _, ids = hamming_topk(Codes.from_bits(query_bits), Codes.from_bits(base_bits), depth)

@@ -18,6 +18,7 @@ from autojacobin.hashers.base import Hasher
 from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.itq import ITQ, PCARotation
 from autojacobin.hashers.lsh import LSH
+from autojacobin.hashers.neighbour import NeighbourHashing
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
 from autojacobin.hashers.own_codes import OwnCodes
@@ -246,6 +247,7 @@ register(Sign)
 register(PCARotation, label="PCA-RR", command="pcarotation")
 register(SphericalHashing, label="SpH", command="spherical")
 register(SGH)
+register(NeighbourHashing, label="Neighbour hashing", command="neighbour")
 register(BinaryAutoencoder, label="Binary auto-encoder")
 register(PartitionedAutoencoder, label="Partitioned auto-encoder")
 

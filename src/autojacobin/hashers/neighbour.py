@@ -1,0 +1,318 @@
+"""Hyperplanes whose bits keep the neighbours of a point, and not the point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.core.arrays import namespace, on_device, to_host
+from autojacobin.core.linear_algebra import coordinates, corners, mean_row, principal_frame
+from autojacobin.core.parallel import one_blas_thread
+from autojacobin.core.vectors import as_floats
+from autojacobin.errors import DataError
+from autojacobin.hashers.base import LinearHasher
+from autojacobin.hashers.held_out import held_out_score, split
+from autojacobin.hashers.itq import itq_rotation
+from autojacobin.hashers.model_selection import behind, settings_text
+from autojacobin.hashers.neighbour_embedding import Affine, Weights, draw_batches, train
+from autojacobin.hashers.parameters import Callback, Choice, Limit, Number, OrAuto, OrNone, Seed, Whole
+from autojacobin.hashers.persistence import Tensor
+
+__all__ = ["NeighbourHashing"]
+
+# What is tried, from the one that moves farthest from ITQ to the one that stays closest to it.
+_CANDIDATES = (Weights(0.003, 0.1), Weights(0.03, 0.3), Weights(0.03, 3.0), Weights(0.03, 10.0))
+_OF_ITQ = Weights(math.nan, math.nan)
+_STEPS_TO_COMPARE = 100
+_TRAINING_POINTS = 50_000
+_FEWEST_TO_CHOOSE = 500  # fewer points leave too few queries to compare candidates
+_MOST_TO_SCORE = 20_000
+_BATCH_SIZE = 1000
+_FEWEST_BATCHES, _EPOCHS, _USES_OF_BATCH = 40, 2, 4  # batches are drawn before the training, and used several times
+_ITERATIONS_OF_ITQ, _MOST_FOR_ITQ = 50, 20_000
+_RIDGE = 1e-3
+_RESULTS = {"decorrelation": "f", "pull": "f", "n_steps": "i", "m_recall": "f", "chosen": "i"}
+
+
+class NeighbourHashing(LinearHasher):
+    """Hyperplanes trained so that neighbours get similar codes, by stochastic neighbour embedding.
+
+    Most methods keep the vectors: they minimise an error of reconstruction or of quantisation. A search by the Hamming
+    distance needs only the neighbours. With bits h = sign(y), y = W x + b, L = ``n_bits``, this method minimises over
+    random batches of n points
+
+        −1/n Σᵢⱼ Pᵢⱼ log softmaxⱼ(γ ⟨hᵢ, hⱼ⟩ / L)  +  δ/L ‖offdiag(H'H / n)‖² + δ ‖mean h‖²  +  ρ/L ‖y − y₀‖²
+
+    The first term wants the true neighbours of each point among those with similar codes. P says how near they are:
+    Pᵢⱼ = softmax(−3 (dᵢⱼ² − dᵢ₁²) / (dᵢₖ² − dᵢ₁²)), where dᵢⱼ are distances in the batch and dᵢₖ is that of the k-th
+    neighbour. γ is learned. The second term, with the weight δ, wants bits that are balanced and not correlated. The
+    last one pulls towards y₀, the projections of ITQ with unit variance, where the training starts.
+
+    A sign has no useful derivative. In its place stands that of tanh(βy), with β from 1 to 4 over the training. W acts
+    on the ``n_bits`` leading principal components; more components fit the training points better and others worse.
+    The training takes steps of AdamW, with a rate that rises and falls once.
+
+    δ and ρ are chosen on the training set. A tenth of the training points (up to a quarter in small sets) are held out
+    as queries. ITQ and four pairs (δ, ρ), trained for 100 steps each, are compared by the m-Recall of these queries.
+    The best pair is trained for ``n_steps`` steps on all points. The result is delivered unless it is worse on the
+    held-out points. With fewer than 500 points, ITQ is delivered.
+
+    Parameters
+    ----------
+    n_bits : int, default=64
+        Length of the codes. If it exceeds the number of features, the training starts from several rotations of ITQ.
+    decorrelation : float or "auto", default="auto"
+        Weight δ of the correlations between bits. ``"auto"`` is the value of a pair that is chosen.
+    pull : float or "auto", default="auto"
+        Weight ρ of the pull towards ITQ.
+    n_neighbors : int, default=10
+        k, the neighbour within a batch of 1,000 points whose distance sets the scale of P.
+    n_steps : int, default=600
+        Steps of the training.
+    selection_k : int, default=2
+        True neighbours per query in the m-Recall by which candidates are compared. Few, because the index will hold
+        many more points than the training set, and its neighbours will be nearer.
+    random_state : int, RandomState or None
+        Draws the initial rotation, the held-out points and the batches.
+    device : {"cpu", "cuda"}, default="cpu"
+        Where to train. ``"cuda"`` needs CuPy.
+    progress : callable, optional
+        Called as ``progress(stage, done, total)`` during the training.
+
+    Attributes
+    ----------
+    weights_ : array of shape (n_bits, n_features)
+        Normals of the hyperplanes.
+    offsets_ : array of shape (n_bits,)
+        Bit j of x is 1 where ``weights_[j] @ x + offsets_[j] >= 0``.
+    decoder_, mean_ : arrays of shape (n_bits, n_features) and (n_features,)
+        A code s of −1 and 1 is decoded to ``mean_ + decoder_.T @ s``, fitted to the training points by least squares.
+    search_results_ : dict of arrays
+        What was compared: ``decorrelation`` and ``pull`` (NaN for ITQ), ``n_steps``, ``m_recall`` of the held-out
+        queries, and ``chosen``, which is 1 for what was delivered. Only if something was chosen.
+
+    References
+    ----------
+    G. Hinton and S. Roweis, "Stochastic neighbor embedding", NIPS 2002. R. Salakhutdinov and G. Hinton, "Learning a
+    nonlinear embedding by preserving class neighbourhood structure", AISTATS 2007. Y. Bengio, N. Léonard and
+    A. Courville, "Estimating or propagating gradients through stochastic neurons for conditional computation", 2013.
+    I. Loshchilov and F. Hutter, "Decoupled weight decay regularization", ICLR 2019. L. Smith and N. Topin,
+    "Super-convergence: very fast training of neural networks using large learning rates", 2018.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from autojacobin import NeighbourHashing
+    >>> X = load_digits().data
+    >>> hasher = NeighbourHashing(n_bits=32, n_steps=100, random_state=0).fit(X)
+    >>> hasher.encode(X)
+    Codes(1797 codes of 32 bits)
+    >>> sorted(hasher.chosen_)
+    ['decorrelation', 'n_steps', 'pull']
+    """
+
+    weights_: npt.NDArray[Any]
+    offsets_: npt.NDArray[Any]
+    decoder_: npt.NDArray[Any]
+    mean_: npt.NDArray[Any]
+    search_results_: dict[str, npt.NDArray[Any]]
+
+    _limits: ClassVar[dict[str, Limit]] = {
+        "n_bits": Whole(1),
+        "decorrelation": OrAuto(Number(0)),
+        "pull": OrAuto(Number(0)),
+        "n_neighbors": Whole(1),
+        "n_steps": Whole(0),
+        "selection_k": Whole(1),
+        "random_state": Seed(),
+        "device": Choice("cpu", "cuda"),
+        "progress": OrNone(Callback()),
+    }
+    _tensors: ClassVar[dict[str, Tensor]] = {
+        "weights_": Tensor("f", ("n_bits", "n_features")),
+        "offsets_": Tensor("f", ("n_bits",)),
+        "decoder_": Tensor("f", ("n_bits", "n_features")),
+        "mean_": Tensor("f", ("n_features",)),
+        "search_results_": Tensor("f", ("tried",), columns=True, optional=True, required=_RESULTS),
+    }
+
+    def __init__(
+        self,
+        n_bits: int = 64,
+        *,
+        decorrelation: float | str = "auto",
+        pull: float | str = "auto",
+        n_neighbors: int = 10,
+        n_steps: int = 600,
+        selection_k: int = 2,
+        random_state: Any = None,
+        device: str = "cpu",
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.decorrelation = decorrelation
+        self.pull = pull
+        self.n_neighbors = n_neighbors
+        self.n_steps = n_steps
+        self.selection_k = selection_k
+        self.random_state = random_state
+        self.device = device
+        self.progress = progress
+
+    @property
+    def chosen_(self) -> dict[str, Any]:
+        """Weights and steps that the hyperplanes were trained with: NaN and 0 for those of ITQ."""
+        self._check_fitted()
+        if not hasattr(self, "search_results_"):
+            given = self._given()
+            return {**(given or _OF_ITQ)._asdict(), "n_steps": self.n_steps if given else 0}
+        row = int(self.search_results_["chosen"].argmax())
+        return {name: self.search_results_[name][row].item() for name in ("decorrelation", "pull", "n_steps")}
+
+    @property
+    def trained_name(self) -> str:
+        """The name of what was trained; if the start was better, it is ITQ."""
+        return type(self).__name__ if not hasattr(self, "weights_") or self.chosen_["n_steps"] else "ITQ"
+
+    @property
+    def trained_as(self) -> str:
+        """That name, and the settings that were chosen."""
+        chosen = f" (chosen: {settings_text(self.chosen_)})" if hasattr(self, "search_results_") else ""
+        return self.trained_name + chosen
+
+    def __repr__(self) -> str:
+        shown = super().__repr__()
+        return f"{shown}, trained as {self.trained_as}" if hasattr(self, "search_results_") else shown
+
+    def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
+        return self.weights_, self.offsets_
+
+    def default_training_points(self) -> int | None:
+        """How many rows ``fit`` draws by default: more than other methods, because more make better codes."""
+        return _TRAINING_POINTS
+
+    def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        return self.decoder_, self.mean_
+
+    def _training_floats(self, array: Any) -> Any:
+        return on_device(as_floats(array), self.device)
+
+    @one_blas_thread()
+    def _fit(self, X: Any, rng: np.random.RandomState) -> None:
+        self.__dict__.pop("search_results_", None)
+        mean = mean_row(X)
+        frame, start = _start(X, mean, self.n_bits, rng)
+        Z = coordinates(X, mean, frame)
+        given = self._given()
+        if given is not None:
+            (found,) = self._trained("training", (X, Z, np.arange(len(X))), start, [given], self.n_steps, rng)
+        elif len(X) < _FEWEST_TO_CHOOSE:
+            found = start
+        else:
+            found = self._chosen(X, Z, start, rng)
+        self.decoder_, self.mean_ = _least_squares(corners(Z @ found.W.T + found.b), X, mean)
+        weights = found.W @ frame
+        self.weights_, self.offsets_ = to_host(weights), to_host(found.b - weights @ mean)
+
+    def _given(self) -> Weights | None:
+        """The weights that are given; None if one is to be chosen."""
+        if isinstance(self.decorrelation, str) or isinstance(self.pull, str):
+            return None
+        return Weights(float(self.decorrelation), float(self.pull))
+
+    def _candidates(self) -> list[Weights]:
+        """The pairs to choose from, with a value that is given in place of theirs."""
+        given = {name: float(getattr(self, name)) for name in Weights._fields if getattr(self, name) != "auto"}
+        return list(dict.fromkeys(pair._replace(**given) for pair in _CANDIDATES))
+
+    def _chosen(self, X: Any, Z: Any, start: Affine, rng: np.random.RandomState) -> Affine:
+        """Choose the weights that suit the data best, and train with them."""
+        scored = np.sort(rng.permutation(len(X))[:_MOST_TO_SCORE])
+        query_rows, base_rows = (scored[part] for part in split(len(scored), rng))
+        if self.selection_k >= len(base_rows):
+            raise DataError(
+                f"selection_k of NeighbourHashing must be below {len(base_rows)}, the number of points that held-out "
+                f"queries are compared with, got {self.selection_k}; 2 is usual"
+            )
+        score = held_out_score(
+            Z[query_rows], Z[base_rows], self.selection_k, None, Affine.bits, (X[query_rows], X[base_rows])
+        )
+        candidates, n_steps = self._candidates(), min(_STEPS_TO_COMPARE, self.n_steps)
+        rest = np.setdiff1d(np.arange(len(X)), query_rows)
+        maps = [start, *self._trained("choosing", (X, Z, rest), start, candidates, n_steps, rng)]
+        found = [score(one) for one in maps]
+        scores = [float(one.mean()) for one in found]
+        best = scores.index(max(scores))
+        rows: list[tuple[float, ...]] = [(*_OF_ITQ, 0, scores[0])]
+        rows += [(*pair, n_steps, of_pair) for pair, of_pair in zip(candidates, scores[1:], strict=True)]
+        chosen, result = best, maps[best]
+        if best and self.n_steps > n_steps:
+            pair = candidates[best - 1]
+            (final,) = self._trained("training", (X, Z, np.arange(len(X))), start, [pair], self.n_steps, rng)
+            of_final = score(final)
+            rows.append((*pair, self.n_steps, float(of_final.mean())))
+            if not behind(of_final, found[best]) and rows[-1][-1] >= scores[0]:
+                chosen, result = len(rows) - 1, final
+        columns = [*zip(*rows, strict=True), np.arange(len(rows)) == chosen]
+        self.search_results_ = {
+            name: np.array(column, dtype=np.float64 if kind == "f" else np.int64)
+            for (name, kind), column in zip(_RESULTS.items(), columns, strict=True)
+        }
+        return result
+
+    def _trained(
+        self,
+        stage: str,
+        points: tuple[Any, Any, Any],
+        start: Affine,
+        pairs: list[Weights],
+        n_steps: int,
+        rng: np.random.RandomState,
+    ) -> list[Affine]:
+        """Train with each pair of weights on some rows of the points, given as X, Z and the rows."""
+        X, Z, rows = points
+        size = min(_BATCH_SIZE, len(rows))
+        n_batches = min(n_steps // _USES_OF_BATCH + 1, max(_FEWEST_BATCHES, _EPOCHS * len(rows) // size))
+        batches = draw_batches(X, rows, size, n_batches, self.n_neighbors, rng)
+        maps: list[Affine] = []
+
+        def report(done: int) -> None:
+            if self.progress is not None:
+                self.progress(stage, len(maps) * n_steps + done, len(pairs) * n_steps)
+
+        for pair in pairs:
+            maps.append(train(Z, start, batches, pair, n_steps, report))
+        return maps
+
+
+def _start(X: Any, mean: Any, n_bits: int, rng: np.random.RandomState) -> tuple[Any, Affine]:
+    """ITQ's projections with unit variance: the frame F of z = F (x − m), and the map from z to ``n_bits`` of them.
+
+    With more bits than features, further rotations of ITQ, from other random ones, give the other bits.
+    """
+    xp, size = namespace(X), min(n_bits, X.shape[1])
+    axes = principal_frame(X, mean, size)
+    sample = X if len(X) <= _MOST_FOR_ITQ else X[np.sort(rng.permutation(len(X))[:_MOST_FOR_ITQ])]
+    V = coordinates(sample, mean, axes)
+    frames = []
+    for _ in range(-(-n_bits // size)):
+        rotation, _ = itq_rotation(V, _ITERATIONS_OF_ITQ, rng)
+        spread = (V @ rotation).std(axis=0)
+        frames.append((rotation / xp.where(spread > 0, spread, 1)).T)
+    inverse = xp.linalg.pinv(frames[0])
+    W = xp.concatenate([xp.eye(size, dtype=X.dtype), *(frame @ inverse for frame in frames[1:])])[:n_bits]
+    return frames[0] @ axes, Affine(W.astype(X.dtype), xp.zeros(n_bits, dtype=X.dtype))
+
+
+def _least_squares(signs: Any, X: Any, mean: Any) -> tuple[Any, Any]:
+    """The decoder C and the mean m that reconstruct points best from their codes as m + C's."""
+    xp, n = namespace(X), len(X)
+    middle = signs.mean(axis=0, dtype=xp.float64)
+    gram = (signs.T @ signs).astype(xp.float64) - n * xp.outer(middle, middle)
+    gram += _RIDGE * n * xp.eye(len(gram))
+    decoder = xp.linalg.solve(gram, (signs.T @ (X - mean)).astype(xp.float64))
+    return to_host(decoder.astype(X.dtype)), to_host((mean - middle @ decoder).astype(X.dtype))
