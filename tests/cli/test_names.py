@@ -193,7 +193,7 @@ WRONG = [
     (("search", "named", "queries.npy", "f.npy", "--columns", "size"), 2, "write .csv, .jsonl or .parquet"),
     (("search", "named", "-", "f.npy", "--among", "-"), 2, "give - once at most"),
     (("search", "named", "queries.npy", "f.csv", "--columns", "weight"), 1, "there is no column 'weight'"),
-    (("search", "named", "queries.npy", "f.csv", "--where", "weight < 3"), 1, "cannot be computed"),
+    (("search", "named", "queries.npy", "f.csv", "--where", "weight < 3"), 1, "names the column 'weight', but"),
     (("search", "my-index", "queries.npy", "f.csv", "--where", "a < 3"), 1, "autojacobin index add --payload FILE"),
     (("search", "my-index", "queries.npy", "f.csv", "--among", "names.txt"), 1, "this index are whole numbers"),
     (("evaluate", "named", "queries.npy", "--truth", "base.npy"), 2, "this index has names"),

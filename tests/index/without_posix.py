@@ -18,8 +18,7 @@ import tempfile
 import types
 from pathlib import Path
 
-import duckdb  # noqa: F401  other libraries find out for themselves where they are, so they are imported before
-import numba  # noqa: F401
+import numba  # noqa: F401  other libraries find out for themselves where they are, so they are imported before
 import numpy as np
 import pyarrow  # noqa: F401
 import sklearn.decomposition  # noqa: F401

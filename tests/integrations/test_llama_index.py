@@ -69,6 +69,9 @@ FILTERS = [
     (MetadataFilters(filters=[RED, STONE], condition=FilterCondition.OR), "abef"),
     (MetadataFilters(filters=[RED, STONE], condition=FilterCondition.NOT), "cd"),
     (MetadataFilters(filters=[LONG, MetadataFilters(filters=[RED, STONE], condition="or")]), "ef"),
+    (MetadataFilters(filters=[condition("length", "!=", 11), condition("length", "<", 13)]), "d"),
+    (MetadataFilters(filters=[condition("length", "in", [11, 12])], condition="not"), "cdef"),
+    (MetadataFilters(filters=[LONG, MetadataFilters(filters=[])]), "cef"),
     (MetadataFilters(filters=[]), "abcdef"),
     (MetadataFilters(filters=[], condition=FilterCondition.OR), "abcdef"),
 ]
@@ -153,8 +156,16 @@ def test_a_vector_store_index_stands_on_it(tmp_path):
         (lambda store: store.query(VectorStoreQuery(query_str="a")), "the query has no embedding"),
         (lambda store: store.query(query("a", node_ids=["a"]), where="length = 11"), "where or filters, got both"),
         (
+            lambda store: store.query(query("a", filters=MetadataFilters(filters=[condition("nothing", "==", 1)]))),
+            "names the field 'nothing', which no text has",
+        ),
+        (
+            lambda store: store.get_nodes(filters=MetadataFilters(filters=[condition("nothing", "contains", "x")])),
+            "the filters name the field 'nothing', which no node has, expected one of",
+        ),
+        (
             lambda store: store.get_nodes(filters=MetadataFilters(filters=[condition("length", ">", "x")])),
-            "the filter length > 'x' cannot be compared with 11",
+            "compares the column 'length' .int64. with the text 'x', expected a number",
         ),
     ],
 )

@@ -14,7 +14,9 @@ from tests.integrations.embedding import cosines, embed
 WORDS = ["red", "green", "blue", "yellow", "cat", "dog", "horse", "mouse", "paris", "rome"]
 TEXTS = [f"{first} {second}" for first in WORDS for second in WORDS]
 METADATAS = [
-    {"length": len(text), "first": text.split()[0], "even": number % 2 == 0} for number, text in enumerate(TEXTS)
+    {"length": len(text), "first": text.split()[0], "second": text.split()[1], "even": number % 2 == 0}
+    | ({"rare": number / 2} if number % 7 == 3 else {})
+    for number, text in enumerate(TEXTS)
 ]
 IDS = [f"text {number}" for number in range(len(TEXTS))]
 
@@ -52,14 +54,30 @@ FILTERS = [
     ({"first": "cat"}, lambda metadata: metadata["first"] == "cat"),
     ({"first": "cat", "even": True}, lambda metadata: metadata["first"] == "cat" and metadata["even"]),
     (lambda text: text.metadata["length"] > 9, lambda metadata: metadata["length"] > 9),
-    ("metadata->>'first' = 'rome'", lambda metadata: metadata["first"] == "rome"),
+    ("first = 'rome'", lambda metadata: metadata["first"] == "rome"),
     ({"first": "nothing"}, lambda metadata: False),
-    ({"other": None}, lambda metadata: True),
+    ({"length": {"$gt": 8}}, lambda metadata: metadata["length"] > 8),
+    ({"length": {"$gte": 8, "$lt": 9.5}}, lambda metadata: 8 <= metadata["length"] < 9.5),
+    ({"first": {"$in": ["cat", "dog"]}}, lambda metadata: metadata["first"] in ("cat", "dog")),
+    (
+        {"$or": [{"first": "cat"}, {"$not": {"first": {"$nin": ["dog"]}}, "even": {"$ne": True}}]},
+        lambda metadata: metadata["first"] == "cat" or (metadata["first"] == "dog" and not metadata["even"]),
+    ),
+    ({"rare": {"$exists": True}}, lambda metadata: "rare" in metadata),
+    ({"rare": None}, lambda metadata: "rare" not in metadata),
+    ({"rare": {"$ne": 1.5}}, lambda metadata: metadata.get("rare") != 1.5),
+    (
+        "rare > 1 and length between 6 and 8 or first ilike 'R%'",
+        lambda metadata: (
+            (metadata.get("rare", 0) > 1 and 6 <= metadata["length"] <= 8) or metadata["first"].startswith(("r", "R"))
+        ),
+    ),
+    ("text like '%mouse'", lambda metadata: metadata["second"] == "mouse"),
     ({}, lambda metadata: True),
 ]
 
 
-@pytest.mark.parametrize("columns", [None, {"first": str, "even": bool, "other": float}])
+@pytest.mark.parametrize("columns", [None, {"first": str, "even": bool, "rare": float}])
 @pytest.mark.parametrize("number", range(len(FILTERS)))
 def test_a_filter_leaves_those_for_which_it_holds(columns, number):
     filter, keep = FILTERS[number]
@@ -287,7 +305,8 @@ def test_what_cannot_be_added_is_an_error_that_changes_nothing(tmp_path, argumen
         (lambda store: store.search([[1.0, 0.0]], 0), "k must be an integer of at least 1, got 0"),
         (lambda store: store.search([[0.0, 0.0]], 1), "the vector in row 0 is zero, so it has no direction"),
         (lambda store: store.search([[1.0, 0.0]], 1, ["a"]), "filter must be a dict of metadata, .* got list"),
-        (lambda store: store.search([[1.0, 0.0]], 1, "price < 3"), "the columns are text"),
+        (lambda store: store.search([[1.0, 0.0]], 1, "price < 3"), "names the field 'price', which no text has"),
+        (lambda store: store.search([[1.0, 0.0]], 1, ""), "where must be a condition of 1 to 10,000 characters"),
         (lambda store: store.search([[1.0, 0.0, 2.0]], 1), "features"),
         (lambda store: TextStore(columns={"text": str}), "the column 'text' is there already"),
         (lambda store: TextStore(recall=2), "recall"),
@@ -300,3 +319,64 @@ def test_what_cannot_be_searched_is_an_error(search, message):
     store.add(["b"], [[1.0, 0.0]])
     with pytest.raises(DataError, match=message):
         search(store)
+
+
+@pytest.mark.parametrize("columns", [None, {"length": int, "first": str}])
+@pytest.mark.parametrize(
+    ("filter", "message"),
+    [
+        ({"nothing": 3}, "names the field 'nothing', which no text has; the fields are even, first, length"),
+        ({"nothing": {"$gt": 2990}}, "names the field 'nothing'"),
+        ("nothing = 3", "names the field 'nothing'"),
+        ({"length": {"$gt": "x"}}, "the column 'length' .int64. with the text 'x', expected a number"),
+        ({"length": "x"}, "expected a number"),
+        ({"first": {"$lt": 3}}, "the column 'first' .string. with a number, expected text"),
+        ({"first": {"$regex": "x"}}, "asks for '.regex' 'x', expected .eq, .ne"),
+        ({"first": {"$in": "cat"}}, "asks for '.in' 'cat'"),
+        ({"first": {}}, "has 'first' where the name of a field with a value is expected"),
+        ({"$nor": [{"first": "cat"}]}, "has '.nor' where the name of a field"),
+        ({"$and": {"first": "cat"}}, "has .and with .*, expected a list of dicts"),
+        ({"$not": 3}, "has 3, expected a dict with fields or operators"),
+        ({"length": float("nan")}, "compares with nan, expected text, a finite number"),
+        ({"length": [1, 2]}, r"compares with \[1, 2\]"),
+        ({"first": "\ud800"}, "cannot be computed"),
+        ("length <", "cannot be read at its end: a condition compares columns with"),
+    ],
+)
+def test_a_wrong_filter_is_one_sentence(columns, filter, message):
+    store = filled(columns=columns)
+    for call in (lambda: store.search(embed(["a"]), 3, filter), lambda: store.matching(filter)):
+        with pytest.raises(DataError, match=message) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+
+
+def test_a_filter_with_dicts_in_dicts_has_a_limit():
+    filter = {"first": "cat"}
+    for _ in range(2_000):
+        filter = {"$not": filter}
+    with pytest.raises(DataError, match="has more than 50 dicts in each other"):
+        filled().matching(filter)
+
+
+def test_a_field_with_values_of_several_types_is_for_a_function():
+    store = TextStore()
+    store.add(["a", "b"], [[1.0, 0.0], [0.0, 1.0]], [{"page": 1}, {"page": "iv"}], ["a", "b"])
+    with pytest.raises(DataError, match="the field 'page', which has values of several types; pass a function"):
+        store.matching({"page": 1})
+    assert store.matching(lambda text: text.metadata["page"] == 1) == ["a"]
+
+
+def test_a_search_is_among_some_ids_that_meet_a_filter():
+    store = filled(columns={"length": int})
+    for filter in ("length > 8", "length > 8 and even", lambda text: text.metadata["length"] > 8):
+        found = {text.id for text in store.search(embed(["a dog"]), 100, filter, IDS[:40])[0]}
+        assert found == set(store.matching(filter)) & set(IDS[:40])
+
+
+def test_a_dict_speaks_of_metadata_even_if_a_column_has_the_name():
+    store = TextStore()
+    store.add(["a", "b"], [[1.0, 0.0], [0.0, 1.0]], [{"text": "x", "metadata": 1}, {"text": "a"}], ["a", "b"])
+    assert store.matching({"text": "a"}) == ["b"]
+    assert store.matching({"metadata": 1}) == ["a"]
+    assert store.matching("text = 'a'") == ["a"]

@@ -7,6 +7,7 @@ are left, their codes are copied together, which makes a small segment that is s
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -16,18 +17,20 @@ import numpy.typing as npt
 from autojacobin.errors import DataError
 from autojacobin.index.array_files import CheckedArray, SegmentLabel
 from autojacobin.index.changes import State, as_ids
+from autojacobin.index.comparisons import allowed_rows
 from autojacobin.index.names import as_names
-from autojacobin.index.payload import empty_like, rows_where
+from autojacobin.index.payload import empty_like
 from autojacobin.index.segment import Segment
 from autojacobin.search.tiles import Tiles
 
-__all__ = ["filters_of_queries", "restricted", "widened"]
+__all__ = ["Mask", "allowed_positions", "filters_of_queries", "restricted", "widened"]
 
 _COPIED_SHARE = 1 / 8  # of the codes of a segment
 EXACT_UP_TO = 2_000  # vectors, all of which are compared
 _LARGEST_WIDENING = 128
 
 Positions = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 def filters_of_queries(among: Any, n_queries: int) -> list[tuple[Any, npt.NDArray[np.int64]]] | None:
@@ -38,10 +41,22 @@ def filters_of_queries(among: Any, n_queries: int) -> list[tuple[Any, npt.NDArra
         raise DataError(
             f"among must have one filter for each of the {n_queries} queries, got {len(among)}; or pass one for all"
         )
-    rows: dict[int, list[int]] = {}
+    rows: dict[Hashable, list[int]] = {}
     for row, filter in enumerate(among):
-        rows.setdefault(id(filter), []).append(row)
+        rows.setdefault(_key(filter), []).append(row)
     return [(among[numbers[0]], np.array(numbers)) for numbers in rows.values()]
+
+
+def _key(filter: Any) -> Hashable:
+    """Equal for filters that are equal; True and 1 are not."""
+    if isinstance(filter, np.ndarray):
+        return filter.dtype, filter.shape, filter.tobytes()
+    try:
+        values = frozenset(filter) if isinstance(filter, set) else tuple(filter)
+        hash(values)
+        return type(filter), values, tuple(map(type, values))
+    except TypeError:  # None, or a list of what has no hash
+        return id(filter)
 
 
 def _is_filter(value: Any) -> bool:
@@ -53,18 +68,17 @@ def _is_filter(value: Any) -> bool:
     )
 
 
-def restricted(state: State, among: Any = None, where: Any = None) -> State:
+def restricted(state: State, among: Any = None, allowed: list[Mask] | None = None) -> State:
     """Give the state without the vectors that a filter leaves out.
 
     ``among`` holds ids, of which unknown ones do not matter, or a mask with an entry for each of ``Index.ids``.
-    ``where`` is a condition on the payload.
+    ``allowed`` has a mask for each segment, as :func:`allowed_positions` gives it.
     """
     chosen = [segment.live_positions() for segment in state.segments]
     if among is not None:
         chosen = _among(state, among, chosen)
-    if where is not None:
-        met = zip(state.segments, chosen, _where(state, where), strict=True)
-        chosen = [_in_both(one, other, segment.n) for segment, one, other in met]
+    if allowed is not None:
+        chosen = [kept[mask[kept]] for kept, mask in zip(chosen, allowed, strict=True)]
     pairs = zip(state.segments, chosen, strict=True)
     return replace(state, segments=tuple(_reduced(segment, kept) for segment, kept in pairs if len(kept)))
 
@@ -106,27 +120,20 @@ def _ascending(positions: Positions, n: int) -> Positions:
     return np.flatnonzero(mask)
 
 
-def _in_both(one: Positions, other: Positions, n: int) -> Positions:
-    """Positions that are in both, in the order of the second."""
-    mask = np.zeros(n, dtype=bool)
-    mask[one] = True
-    return other[mask[other]]
-
-
 def _is_mask(among: Any) -> bool:
     if isinstance(among, list | tuple):
         return bool(among) and isinstance(among[0], bool | np.bool_)
     return getattr(getattr(among, "dtype", None), "kind", "") == "b"
 
 
-def _where(state: State, where: Any) -> list[Positions]:
+def allowed_positions(state: State, where: Any) -> list[Mask]:
+    """Give for each position of each segment whether its payload meets a condition."""
     if state.schema is None:
         raise DataError(f"this index has no payload for where={where!r:.60}; give one with index.add(…, payload=…)")
     tables = [empty_like(state.schema, one.n) if one.payload is None else one.payload.table for one in state.segments]
-    edges = np.cumsum([0, *(table.num_rows for table in tables)])
-    rows = rows_where(tables, where)
-    places = np.searchsorted(rows, edges)
-    return [rows[a:b] - edge for a, b, edge in zip(places[:-1], places[1:], edges[:-1], strict=True)]
+    if not tables:
+        return []
+    return np.split(allowed_rows(tables, where), np.cumsum([table.num_rows for table in tables])[:-1])
 
 
 def _reduced(segment: Segment, kept: Positions) -> Segment:

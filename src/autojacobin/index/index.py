@@ -38,7 +38,7 @@ from autojacobin.index.changes import (
     shown_ids,
     stored_parts,
 )
-from autojacobin.index.filters import filters_of_queries
+from autojacobin.index.filters import allowed_positions, filters_of_queries
 from autojacobin.index.folder import IndexFolder
 from autojacobin.index.growth import as_partitions, encode_again, grown_hasher, has_drifted, retrained, training_sample
 from autojacobin.index.holder import StateHolder, write_state
@@ -616,7 +616,8 @@ class Index(StateHolder):
             of :attr:`ids`. A list with one entry for each query gives each its own filter; None allows everything.
         where : str or expression of pyarrow.compute, optional
             Search among the vectors whose payload meets a condition, such as ``"price < 10 and lang == 'de'"``.
-            A string is read by DuckDB.
+            A string compares columns by ``= != < <= > >=``, ``in``, ``between``, ``is null``, ``like`` and ``ilike``,
+            joined by ``and``, ``or``, ``not`` and parentheses.
         columns : list of str, optional
             Columns of the payload to return.
         as_table : bool
@@ -638,13 +639,14 @@ class Index(StateHolder):
         how = How.checked(state, k, distance, rerank, candidates, recall, probes)
         queries = _checked_queries(state, queries)
         searcher, filters = Searcher(state, self._calibrator), filters_of_queries(among, len(queries))
+        allowed = None if where is None else allowed_positions(state, where)
         if filters is None:
-            distances, numbers = searcher.nearest(queries, how, among, where)
+            distances, numbers = searcher.nearest(queries, how, among, allowed)
         else:
             matrix = as_matrix(queries, "an index", "queries")
             distances, numbers = np.empty((len(matrix), how.k)), np.empty((len(matrix), how.k), dtype=np.int64)
             for filter, rows in filters:
-                distances[rows], numbers[rows] = searcher.nearest(matrix[rows], how, filter, where)
+                distances[rows], numbers[rows] = searcher.nearest(matrix[rows], how, filter, allowed)
         if how.rerank:
             distances = state.metric.values(queries, distances)
         ids = shown_ids(state, numbers)

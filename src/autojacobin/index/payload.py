@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "VECTOR_COLUMN", "Payload", "as_payload", "concatenate", "empty_like", "from_frame", "matching",
-    "neighbours_frame", "read_payload", "replaced", "rows_where", "taken", "to_bytes",
+    "neighbours_frame", "read_payload", "replaced", "taken", "to_bytes",
 ]  # fmt: skip
 
 VECTOR_COLUMN = "vector"
@@ -288,60 +288,6 @@ def neighbours_frame(distances: Any, ids: Any, numbers: Any, table: Any) -> Any:
     return frame.join(table.filter(there).rename_columns(names).to_pandas())
 
 
-def rows_where(tables: Sequence[pyarrow.Table], where: Any) -> npt.NDArray[np.int64]:
-    """Rows of tables, counted over all of them, for which a condition holds, ascending.
-
-    It is a string of SQL or an expression of ``pyarrow.compute``. To start DuckDB takes longer than to read a table, so
-    there is one query for all.
-    """
-    arrow = _arrow()
-    table = arrow.concat_tables(tables)
-    row = "__row"
-    while row in table.column_names:
-        row += "_"
-    numbered = table.append_column(row, arrow.array(np.arange(table.num_rows)))
-    if isinstance(where, arrow.compute.Expression):
-        try:
-            found = numbered.filter(where)
-        except (arrow.ArrowException, KeyError) as error:
-            raise DataError(f"where cannot be computed: {_first_line(error)}; {_columns(table)}") from error
-        return np.asarray(found.column(row).to_numpy(), dtype=np.int64)
-    if not isinstance(where, str):
-        raise DataTypeError(
-            f'where must be a condition such as "price < 10" or an expression of pyarrow.compute, got '
-            f"{type(where).__name__}"
-        )
-    if len({name.lower() for name in numbered.column_names}) < numbered.num_columns:
-        raise DataError(
-            f"where={where!r:.80} does not distinguish capital letters, but {_columns(table)}; pass an expression of "
-            "pyarrow.compute"
-        )
-    try:
-        import duckdb
-    except ImportError as error:
-        raise MissingExtraError("duckdb", "payload", "a condition in words") from error
-    with duckdb.connect(config={"enable_external_access": "false", "lock_configuration": "true"}) as connection:
-        try:
-            relation = connection.from_arrow(numbered)
-            types = relation.filter(where).project(where).types
-            found = relation.filter(where).project(f'"{row}"').to_arrow_table()
-        except duckdb.Error as error:
-            problem = f"where={where!r:.80} cannot be computed: {_first_line(error)}"
-            hint = ", and text is put into single quotes" if '"' in where else ""
-            raise DataError(f"{problem}; {_columns(table)}{hint}") from error
-        if types != ["BOOLEAN"]:
-            raise DataError(
-                f"where={where!r:.80} must be a condition, which is true or false, got a value of type {types[0]}; "
-                'compare it, as in "price < 10"'
-            )
-    return np.sort(found.column(row).to_numpy()).astype(np.int64)
-
-
-def _columns(table: pyarrow.Table) -> str:
-    fields = [f"{field.name} ({field.type})" for field in table.schema]
-    return f"the columns are {', '.join(fields)}"
-
-
 def _first_line(error: Exception) -> str:
     return str(error.args[0] if error.args else error).partition("\n")[0]
 
@@ -349,7 +295,6 @@ def _first_line(error: Exception) -> str:
 def _arrow() -> Any:
     try:
         import pyarrow
-        import pyarrow.compute
         import pyarrow.ipc
     except ImportError as error:
         raise MissingExtraError("pyarrow", "payload", "a payload") from error

@@ -15,7 +15,7 @@ from autojacobin.errors import DataError
 from autojacobin.hashers.lists import ListHasher
 from autojacobin.index.calibration import Calibration, Calibrator, as_recall, default_target
 from autojacobin.index.changes import State
-from autojacobin.index.filters import restricted, widened
+from autojacobin.index.filters import Mask, restricted, widened
 from autojacobin.index.partitions import QueriesInLists, as_probes, choose_in_lists, search_lists
 from autojacobin.index.searching import nearest, nearest_vectors, nearest_without_codes
 from autojacobin.search.arguments import as_candidates, as_k
@@ -79,16 +79,16 @@ class Searcher:
     calibrator: Calibrator
 
     def nearest(
-        self, queries: Any, how: How, among: Any = None, where: Any = None
+        self, queries: Any, how: How, among: Any = None, allowed: list[Mask] | None = None
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
         """Distances and numbers of the nearest vectors that a filter allows; NaN and -1 where there are too few."""
         state = self.state
         view, k, candidates, probes = state, how.k, how.candidates, how.probes
-        if among is not None or where is not None:
+        if among is not None or allowed is not None:
             if isinstance(state.hasher, ListHasher):
                 for segment in state.segments:
                     segment.lists(state.hasher)  # kept with the whole segment
-            view = restricted(state, among, where)
+            view = restricted(state, among, allowed)
             k = min(how.k, view.n_live)
         if not k:
             return _padded(np.empty((len(queries), 0)), np.empty((len(queries), 0), dtype=np.int64), how.k)

@@ -32,8 +32,8 @@ class AutoJacobinVectorStore(VectorStore):
     Adding a document whose id is in the store already replaces it. Scores are cosine similarities: higher is better.
     Metadata are kept as JSON, so a tuple comes back as a list.
 
-    All searches take ``filter``: a dict of metadata that a document must have, a function of a document, or a condition
-    in SQL such as ``"year > 2000"`` on the fields named in ``columns``, or ``"metadata->>'lang' = 'de'"`` on any.
+    All searches take ``filter``: a dict of metadata that a document must have, perhaps with operators, as in
+    ``{"year": {"$gt": 2000}}``; a function of a document; or a condition such as ``"year > 2000 and lang = 'de'"``.
 
     Parameters
     ----------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex
 
 from autojacobin.errors import DataError, MissingExtraError, StorageError
@@ -18,6 +18,7 @@ try:
     from llama_index.core.vector_stores.types import (
         BasePydanticVectorStore,
         FilterCondition,
+        FilterOperator,
         MetadataFilters,
         VectorStoreQuery,
         VectorStoreQueryMode,
@@ -35,6 +36,10 @@ __all__ = ["AutoJacobinVectorStore"]
 
 _DOCUMENT = "ref_doc_id"  # the field by which LlamaIndex knows the document of a node
 _MMR_FETCHED = 4  # times the wanted number
+_OPERATORS = {
+    FilterOperator.EQ: "$eq", FilterOperator.NE: "$ne", FilterOperator.GT: "$gt", FilterOperator.GTE: "$gte",
+    FilterOperator.LT: "$lt", FilterOperator.LTE: "$lte", FilterOperator.IN: "$in", FilterOperator.NIN: "$nin",
+}  # fmt: skip
 
 
 class AutoJacobinVectorStore(BasePydanticVectorStore):
@@ -58,7 +63,7 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
         Share of the true neighbours that a search finds. By default all up to 2,000 nodes, and 0.95 above that.
     columns : mapping of str to type, optional
         Fields of the metadata that become columns, with their type: ``str``, ``int``, ``float`` or ``bool``. Conditions
-        on them, given as ``where`` to :meth:`query`, are fast.
+        on them are fast.
     """
 
     stores_text: bool = True
@@ -115,7 +120,7 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **_kwargs: Any
     ) -> None:
         """Delete the nodes that have one of these ids and pass the filters."""
-        self._store.remove([text.id for text in self._selected(node_ids, filters)])
+        self._store.remove(self._selected(node_ids, filters))
 
     def clear(self) -> None:
         """Delete all nodes."""
@@ -135,13 +140,13 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Nodes that have one of these ids and pass the filters."""
-        return [_node(text) for text in self._selected(node_ids, filters)]
+        return [_node(text) for text in self._store.get(self._selected(node_ids, filters))]
 
     def query(self, query: VectorStoreQuery, *, where: str | None = None, **kwargs: Any) -> VectorStoreQueryResult:
         """Find the nodes that are most similar to the embedding of a query.
 
-        The modes are ``DEFAULT`` and ``MMR``. ``where`` is a condition in SQL on ``columns``, or on the JSON in the
-        column ``metadata``; it goes with no other filter.
+        The modes are ``DEFAULT`` and ``MMR``. ``where`` is a condition on fields of the metadata, such as
+        ``"year > 2000"``; it goes with no other filter.
         """
         mmr = query.mode == VectorStoreQueryMode.MMR
         if not mmr and query.mode != VectorStoreQueryMode.DEFAULT:
@@ -150,12 +155,15 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
             )
         if query.query_embedding is None:
             raise DataError("the query has no embedding, expected query_embedding; embed its text first")
-        matches = _condition(query)
-        if where is not None and matches is not None:
+        if where is not None and (query.filters or query.node_ids or query.doc_ids):
             raise DataError("a query takes where or filters, got both; leave out either")
         k = query.similarity_top_k
         fetched = int(kwargs.get("mmr_prefetch_factor", _MMR_FETCHED) * k) if mmr else k
-        found = self._store.search([query.query_embedding], fetched, matches if where is None else where)[0]
+        among = query.node_ids or None  # LlamaIndex gives an empty list for all
+        if query.filters and query.filters.filters and not _is_condition(query.filters):
+            among = self._selected(among, query.filters)
+        filter = _as_dict(query) if where is None else where
+        found = self._store.search([query.query_embedding], fetched, filter, among)[0]
         if mmr and found:
             found = self._diverse(found, query, kwargs.get("mmr_threshold", query.mmr_threshold))
         return VectorStoreQueryResult(
@@ -173,9 +181,24 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
         )  # fmt: skip
         return [by_id[id] for id in chosen]
 
-    def _selected(self, node_ids: list[str] | None, filters: MetadataFilters | None) -> list[Text]:
-        found = self._store.get(self._ids() if node_ids is None else node_ids)
-        return found if filters is None else [text for text in found if _passes(filters, text.metadata)]
+    def _selected(self, node_ids: list[str] | None, filters: MetadataFilters | None) -> list[str]:
+        """Ids of the nodes that have one of some ids and pass filters."""
+        ids = self._ids() if node_ids is None else node_ids
+        if filters is None or not filters.filters:
+            return ids
+        if _is_condition(filters):
+            passing = self._store.matching(_of_filters(filters))
+        else:
+            texts = self._store.get(self._ids())
+            known = {name for text in texts for name in text.metadata}
+            if texts and (unknown := _fields(filters) - known):
+                raise DataError(
+                    f"the filters name the field {min(unknown)!r:.60}, which no node has, expected one of "
+                    f"{', '.join(sorted(known)[:20])}"
+                )
+            passing = [text.id for text in texts if _passes(filters, text.metadata)]
+        allowed = set(passing)
+        return [id for id in ids if id in allowed]
 
     def _ids(self) -> list[str]:
         return [] if self._store.index is None else list(self._store.index.ids)
@@ -185,20 +208,42 @@ def _node(text: Text) -> BaseNode:
     return metadata_dict_to_node(text.metadata, text=text.text)
 
 
-def _condition(query: VectorStoreQuery) -> Callable[[Text], bool] | None:
-    """What a node must meet to be found; None if every node may be."""
-    nodes, documents = set(query.node_ids or ()), set(query.doc_ids or ())  # LlamaIndex gives an empty list for all
-    if query.filters is None and not nodes and not documents:
-        return None
+def _as_dict(query: VectorStoreQuery) -> dict[str, Any]:
+    """What a condition can say of the filters of a query."""
+    parts: list[dict[str, Any]] = [{_DOCUMENT: {"$in": query.doc_ids}}] if query.doc_ids else []
+    if query.filters and _is_condition(query.filters):
+        parts.append(_of_filters(query.filters))
+    return {"$and": parts} if parts else {}
 
-    def matches(text: Text) -> bool:
-        return (
-            (not nodes or text.id in nodes)
-            and (not documents or text.metadata.get(_DOCUMENT) in documents)
-            and (query.filters is None or _passes(query.filters, text.metadata))
-        )
 
-    return matches
+def _is_condition(filters: MetadataFilters) -> bool:
+    """Whether filters compare values alone; others look into lists or for parts of a text."""
+    return bool(filters.filters) and all(
+        _is_condition(one) if isinstance(one, MetadataFilters) else one.operator in _OPERATORS
+        for one in filters.filters
+    )
+
+
+def _of_filters(filters: MetadataFilters) -> dict[str, Any]:
+    """Give filters as a dict, as the store takes it."""
+    parts = [
+        _of_filters(one) if isinstance(one, MetadataFilters) else {one.key: {_OPERATORS[one.operator]: one.value}}
+        for one in filters.filters
+    ]
+    if filters.condition == FilterCondition.NOT:
+        return {"$not": {"$or": parts}}
+    return {"$or" if filters.condition == FilterCondition.OR else "$and": parts}
+
+
+def _fields(filters: MetadataFilters) -> set[str]:
+    """Fields that must exist, for filters to make sense."""
+    found: set[str] = set()
+    for one in filters.filters:
+        if isinstance(one, MetadataFilters):
+            found |= _fields(one)
+        elif one.operator != FilterOperator.IS_EMPTY:
+            found.add(one.key)
+    return found
 
 
 def _passes(filters: MetadataFilters, metadata: Mapping[str, Any]) -> bool:

@@ -20,9 +20,11 @@ from autojacobin.hashers import ITQ, LSH, Hasher
 from autojacobin.hashers.base import check_fitted
 from autojacobin.index import Index
 from autojacobin.index.calibration import as_recall
+from autojacobin.index.comparisons import allowed_rows, find_column
+from autojacobin.index.conditions import Condition, read_condition
 from autojacobin.index.metrics import Metric
-from autojacobin.index.payload import rows_where
 from autojacobin.index.storage import MANIFEST_NAME
+from autojacobin.integrations.metadata_filters import as_condition, field_column
 from autojacobin.search.arguments import as_count
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ class TextStore:
         Share of the true neighbours that a search finds. By default all up to 2,000 texts, and 0.95 above that.
     columns : mapping of str to type, optional
         Fields of the metadata that become columns, with their type: ``str``, ``int``, ``float`` or ``bool``. Conditions
-        on them are fast, and can be written as SQL, such as ``"year > 2000"``. A folder that holds an index has them.
+        on them, such as ``"year > 2000"``, are fast. A folder that holds an index has them.
     """
 
     def __init__(
@@ -237,12 +239,19 @@ class TextStore:
         if index is None or not len(index):
             return []
         ids = index.ids
-        condition = self._condition(filter)
-        if callable(condition):
-            return [text.id for text in _texts(ids, index.get(ids, [TEXT, METADATA])) if condition(text)]
-        return list(ids[rows_where([index.get(ids)], condition)])
+        if callable(filter):
+            return [text.id for text in _texts(ids, index.get(ids, [TEXT, METADATA])) if filter(text)]
+        condition, fields = self._condition(filter)
+        used = [find_column(self._schema.names, name) or name for name in condition.columns if name not in fields]
+        table = index.get(ids, list(dict.fromkeys([METADATA, *used])))
+        metadatas = [json.loads(text or "{}") for text in table[METADATA].to_pylist()] if fields else []
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        columns |= {name: field_column(name, metadatas, condition.shown) for name in fields}
+        return list(ids[allowed_rows([_arrow().table(columns)], condition)])
 
-    def search(self, queries: Any, k: SupportsIndex, filter: Filter | None = None) -> list[list[Text]]:
+    def search(
+        self, queries: Any, k: SupportsIndex, filter: Filter | None = None, among: Sequence[str] | None = None
+    ) -> list[list[Text]]:
         """Find the ``k`` texts that are most similar to each query vector, or all if there are fewer.
 
         Parameters
@@ -253,53 +262,48 @@ class TextStore:
             Texts for each query.
         filter : dict, callable or str, optional
             Search among some texts alone: those whose metadata have these values, those for which a function gives
-            True, or those that meet a condition in SQL on the columns, such as ``"lang = 'de'"``. The column
-            ``metadata`` is JSON, so that ``"metadata->>'lang' = 'de'"`` works for any field.
+            True, or those that meet a condition on fields of the metadata or on ``text``, such as ``"lang = 'de'"``.
+            A dict may have operators, as in ``{"year": {"$gt": 2000}}``: $eq, $ne, $gt, $gte, $lt, $lte, $in, $nin,
+            $exists, and $and, $or and $not around dicts. A field that no text has is an error.
+        among : list of str, optional
+            Search among the texts with these ids alone.
         """
         floats = _as_vectors(queries)
         index = self._index
         number = min(as_count("k", k), len(self))
         if index is None or not number:
             return [[] for _ in floats]
-        restriction: dict[str, Any] = {}
-        if filter:
-            condition = self._condition(filter)
-            restriction = {"among": self.matching(condition)} if callable(condition) else {"where": condition}
+        filter = None if filter == {} else filter
+        where, fields = (None, []) if filter is None or callable(filter) else self._condition(filter)
+        if filter is not None and (callable(filter) or fields):
+            where, allowed = None, self.matching(filter)
+            among = allowed if among is None else list(set(allowed).intersection(among))
         similarities, ids, table = index.search(
-            floats, number, recall=self._recall, columns=[TEXT, METADATA], **restriction
+            floats, number, recall=self._recall, columns=[TEXT, METADATA], among=among, where=where
         )
         found = _texts(ids.ravel(), table, np.clip(similarities, -1, 1).ravel())
         rows = [found[start : start + number] for start in range(0, len(found), number)]
         return [[text for text in row if text.id is not None] for row in rows]
 
-    def _condition(self, filter: Filter) -> Any:
-        """A filter as a condition on the columns, in SQL or as an expression of Arrow, or as a function of a text."""
-        if isinstance(filter, str) or callable(filter):
-            return filter
-        if not isinstance(filter, Mapping) or not filter:
-            given = "an empty one" if isinstance(filter, Mapping) else type(filter).__name__
-            raise DataTypeError(f"filter must be a dict of metadata, a function or a condition in SQL, got {given}")
-        if set(filter) <= set(self._schema.names) - {TEXT, METADATA}:
-            return _equals(filter)
-        wanted = dict(filter)
-        return lambda text: all(text.metadata.get(key) == value for key, value in wanted.items())
+    def _condition(self, filter: Mapping[str, Any] | str) -> tuple[Condition, list[str]]:
+        """A filter as a condition, and the fields in it that are not columns of the index."""
+        own = self._schema.names
+        if isinstance(filter, str):
+            condition = read_condition(filter)
+        elif isinstance(filter, Mapping):
+            condition = as_condition(filter)
+            own = [name for name in own if name not in (TEXT, METADATA)]  # a dict speaks of metadata alone
+        else:
+            raise DataTypeError(
+                f"filter must be a dict of metadata, a function or a condition, got {type(filter).__name__}"
+            )
+        return condition, [name for name in condition.columns if find_column(own, name) is None]
 
 
 def _known(index: Index, ids: Sequence[str]) -> list[str]:
     """Those of some ids that are in an index, each once, in their order."""
     there = index if len(ids) < _MANY_IDS else set(index.ids)
     return [id for id in dict.fromkeys(ids) if id in there]
-
-
-def _equals(wanted: Mapping[str, Any]) -> Any:
-    """The expression of Arrow by which columns have these values."""
-    arrow = _arrow()
-    whole = None
-    for name, value in wanted.items():
-        field = arrow.compute.field(name)
-        one = field.is_null() if value is None else field == arrow.scalar(value)
-        whole = one if whole is None else whole & one
-    return whole
 
 
 def _fitted(hasher: Hasher | None, vectors: npt.NDArray[Any]) -> Hasher:

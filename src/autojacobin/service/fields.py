@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes, as_bit_order
-from autojacobin.errors import DataError, MissingExtraError
+from autojacobin.errors import DataError
 from autojacobin.hashers import OwnCodes
-from autojacobin.service.conditions import LONGEST_CONDITION, check_condition
+from autojacobin.index.conditions import LONGEST_CONDITION, read_condition
 from autojacobin.service.problems import invalid
 from autojacobin.service.registry import ServedIndex
 
@@ -30,13 +30,13 @@ _ID_WORDS = {"integer": "integers", "string": "non-empty strings", "uuid": "UUID
 
 
 def read_where(where: Any, served: ServedIndex) -> str:
-    """Read a condition on the payload, which must be cheap to compute."""
+    """Read a condition on the payload."""
     if not isinstance(where, str) or not 1 <= len(where) <= LONGEST_CONDITION:
         raise invalid(f"where must be a condition of 1 to {LONGEST_CONDITION} characters, got {shown_value(where)}")
     _check_payload("where", served)
     try:
-        check_condition(where)
-    except (DataError, MissingExtraError) as error:
+        read_condition(where)
+    except DataError as error:
         raise invalid(str(error)) from error
     return where
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
+from autojacobin.index.conditions import LONGEST_CONDITION
 from autojacobin.index.names import ID_KINDS
 from autojacobin.search.distances import DISTANCES
 from autojacobin.service.access import Limits
-from autojacobin.service.conditions import LONGEST_CONDITION
 from autojacobin.service.problems import MEDIA_TYPE
 from autojacobin.service.registry import IndexRegistry, width_of
 from autojacobin.service.responses import GENERATION, JSON, RAW, SHAPE

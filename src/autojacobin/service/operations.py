@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from autojacobin.errors import DataError
 from autojacobin.hashers import OwnCodes
-from autojacobin.index.filters import filters_of_queries, restricted
+from autojacobin.index.filters import allowed_positions, filters_of_queries, restricted
 from autojacobin.index.index import Index
 from autojacobin.index.metrics import Metric
 from autojacobin.index.searcher import How, Searcher
@@ -121,9 +121,10 @@ class Operation:
         state, options = index._state, self.options
         how = How.checked(state, options.k, options.distance, options.rerank, None, options.recall, None)
         parts = filters_of_queries(self.among, self.n_vectors) or [(self.among, np.arange(self.n_vectors))]
+        allowed = None if options.where is None else allowed_positions(state, options.where)
         total = 0
         for among, rows in parts:
-            view = restricted(state, among, options.where)
+            view = restricted(state, among, allowed)
             number = view.n_live
             if how.recall != 1 and number > how.k:
                 candidates, _ = Searcher(state, index._calibrator)._chosen_for(view, how, None)
