@@ -1,4 +1,4 @@
-"""What is fuzzed: each reader of files, with files to start from and changes that suit its format.
+"""What is fuzzed: each reader of files, with files to start from and changes that suit its format; and conditions.
 
 A reader may answer, or refuse with one of the errors that it promises. Anything else is a failure: another exception, a
 signal, an error that is no sentence, memory for more than the file can hold, or rows that depend on how they are read.
@@ -28,6 +28,7 @@ from autojacobin.datasets.images import read_picture
 from autojacobin.datasets.sources import read_idx
 from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError
 from autojacobin.hashers import methods
+from autojacobin.index.comparisons import allowed_rows
 from autojacobin.index.index import Index
 from autojacobin.index.repair import repair
 from tests.datasets.vector_files import FORMATS, foreign_file
@@ -238,6 +239,52 @@ def _index(kind: str | None = None, read: Callable[[bytes, Path], None] = _read_
     )
 
 
+# Conditions
+
+_PIECES = [
+    "a", "s", "b", "day", "f", "(", ")", ",", "=", "<", ">=", "<>", "+", "-", ".", "%", "_", ";", "1", "-2.5", "1e9",
+    "null", "true", "and", "or", "not", "in", "between", "is", "like", "ilike", "date",
+    "'x'", "'%a_'", '"a"', "'2020-01-01'", "'", '"', "''", "not " * 480, "(" * 60, ")" * 60, "%a" * 90, "_" * 20,
+    "(with a as ", "9" * 120, "1e999", "\ud800", "é", "\n",
+]  # fmt: skip
+
+
+def _read_condition(content: bytes, _folder: Path) -> None:
+    table = _payload()
+    allowed = allowed_rows([table], content.decode(errors="surrogateescape"))
+    assert allowed.shape == (table.num_rows,)
+    assert allowed.dtype == bool
+
+
+@cache
+def _payload() -> Any:
+    import pyarrow
+
+    texts = ["ab" * 5_000, "", None]
+    columns = {"a": [1, -(2**63), None], "s": texts, "b": [True, False, None], "f": [0.5, -np.inf, None]}
+    days = pyarrow.array([0, 18_262, None], pyarrow.date32())
+    return pyarrow.table(columns | {"day": days, "list": [[1], [], None]})
+
+
+def _conditions() -> list[bytes]:
+    conditions = (
+        "a < 3 and not s like '%a_b%' or b", "day between '2020-01-01' and date '2021-01-01'", "(a in (1, 2.5, null))",
+        "f >= -1e300 and s = 'it''s'", '"a" <> f', "list is not null", "s ilike 'AB%'", "not (not b or 1 = 1) and null",
+    )  # fmt: skip
+    return [condition.encode() for condition in conditions]
+
+
+def _mutated_condition(content: bytes, rng: Random) -> bytes:
+    """Insert, replace and repeat words; or change bytes."""
+    if not rng.randrange(4):
+        return mutated_bytes(content, rng)
+    words = content.decode(errors="surrogateescape").split(" ")
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(words) + 1)
+        words[at : at + rng.randrange(3)] = rng.choice(([rng.choice(_PIECES)], words[: rng.randrange(20)]))
+    return " ".join(words).encode(errors="surrogatepass")
+
+
 # Downloads
 
 
@@ -333,6 +380,7 @@ TARGETS: dict[str, Target] = {
     **{f"index-{kind}": _index(kind) for kind in ("manifest", "codes", "ids", "rows", "vectors", "dead")},
     "index-folder": _index(),
     "index-repair": _index(read=_repair_index),
+    "condition": Target(_read_condition, _conditions, (DataError,), mutate=_mutated_condition),
     "idx": Target(_read_idx, _idx_files, _DAMAGED, seal=_sealed_idx),
     "picture": Target(_read_picture, _pictures, (DataError,)),
     "tar": Target(_read_tar, _tars, _DAMAGED, seal=_sealed_tar),
