@@ -393,3 +393,22 @@ def test_vectors_that_take_the_place_of_others_count_as_changes():
     assert n_changed(before, live_numbers(index._state.segments)) == 0
     index.upsert(X[:30] + 1, ids=np.arange(30))
     assert n_changed(before, live_numbers(index._state.segments)) == 60
+
+
+@pytest.mark.parametrize("distance", ["hamming", "asymmetric"])
+def test_distances_have_one_type_however_the_filter_is_given(distance):
+    index = Index(small_hasher())
+    index.add(vectors(40), payload={"n": list(range(40))})
+    ids = list(range(10, 30))
+    how = {"distance": distance, "rerank": False}
+    expected, expected_ids = index.search(QUERIES, 3, among=ids, **how)
+    assert expected.dtype == np.float64
+    mask = np.isin(index.ids, ids)
+    filters = [{"among": mask}, {"among": [ids] * len(QUERIES)}, {"where": "n >= 10 and n < 30"}]
+    for given_filter in [*filters, {"among": [ids] * len(QUERIES), "where": "n >= 0"}]:
+        distances, found = index.search(QUERIES, 3, **given_filter, **how)
+        assert distances.dtype == expected.dtype
+        assert np.array_equal(distances, expected)
+        assert np.array_equal(found, expected_ids)
+    short, _ = index.search(QUERIES, 3, among=ids[:2], **how)
+    assert short.dtype == expected.dtype

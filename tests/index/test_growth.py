@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 
 from autojacobin import (
     ITQ,
+    LSH,
     BinaryAutoencoder,
     DataError,
     Index,
+    Metric,
     PartitionedAutoencoder,
     PartitionedHasher,
     SphericalHashing,
@@ -371,10 +373,10 @@ def test_the_command_line_makes_lists(hasher, tmp_path):
 
 
 def test_the_command_line_builds_an_index_by_cosine_and_a_cluster_searches_its_lists(hasher, tmp_path):
-    hasher.save(tmp_path / "model.safetensors")
+    Metric("cosine").fit(clone(hasher), points(300, 1)).save(tmp_path / "model.safetensors")
     np.save(tmp_path / "base.npy", points(400))
     np.save(tmp_path / "queries.npy", points(5, 2))
-    build = "index build model.safetensors base.npy made --partitions 4 --metric cosine"
+    build = "index build model.safetensors base.npy made --partitions 4"
     search = "cluster search made queries.npy found.npz -k 3 --probes 4 --candidates 400 --cluster local:1"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
@@ -413,3 +415,29 @@ def test_vectors_that_are_refused_make_no_lists(wrong):
     with pytest.raises(DataError):
         index.add(X, **wrong)
     assert index.info()["lists"] is None
+
+
+@pytest.mark.parametrize("partitions", [None, 4])
+@pytest.mark.parametrize("make", [LSH, BinaryAutoencoder])
+@pytest.mark.filterwarnings("error")
+def test_an_index_of_a_data_frame_gives_no_warning_about_names(make, partitions, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(points(3000), columns=[f"column {number}" for number in range(8)])
+    with Index.create(tmp_path / "index", make(8, random_state=0).fit(frame[:500]), partitions=partitions) as index:
+        index.add(frame[:2500])
+        index.add(points(100, 1))  # an array has no names to compare
+        for _ in range(2):
+            index.calibrated(5, 0.8)
+            index.calibrated(5, 0.8, queries=frame[2500:])
+            for queries in (frame[2990:], points(3000)[2990:]):
+                index.search(queries, 5)
+                index.search(queries, 5, recall=0.8, among=[list(range(1000)), list(range(500))] * 5)
+                index.search(queries[:1], 5, among=list(range(20)))
+            index.compact()
+            index.refresh()
+    repair(tmp_path / "index", tmp_path / "repaired")
+    with Index.open(tmp_path / "repaired") as repaired:
+        repaired.search(points(3, 2), 5, probes=None, recall=0.8)
+        assert list(repaired.hasher.feature_names_in_) == list(frame.columns)
+        with pytest.raises(ValueError, match="feature names"):
+            repaired.search(frame[frame.columns[::-1]][:3], 5)

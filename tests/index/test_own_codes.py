@@ -109,3 +109,15 @@ def test_a_file_of_such_a_hasher_can_be_loaded(tmp_path):
     hashers.OwnCodes(9, bitorder="big").save(tmp_path / "own.safetensors")
     loaded = hashers.load(tmp_path / "own.safetensors")
     assert (loaded.n_bits, loaded.bitorder, loaded.n_features_in_) == (9, "big", 2)
+
+
+def test_codes_are_updated_by_codes_and_by_bytes():
+    rows = np.random.default_rng(3).integers(0, 2, (30, 24))
+    index = Index.from_codes(np.packbits(rows[:20], axis=1), bitorder="big", payload={"n": list(range(20))})
+    index.update([3, 4], Codes.from_bits(rows[20:22]))
+    index.update([5], np.packbits(rows[22:23], axis=1), payload={"n": [50]})
+    index.upsert(Codes.from_bits(rows[23:25]), ids=[6, 40])
+    assert index.codes([3, 4, 5, 6, 40]) == Codes.from_bits(rows[20:25])
+    assert index.get([3, 4, 5, 6, 40])["n"].to_pylist() == [3, 4, 50, 6, None]
+    with pytest.raises(DataError, match="the codes of this index have 24 bits, got codes of 16"):
+        index.update([3], Codes.from_bits(rows[:1, :16]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from autojacobin.hashers.parameters import check_parameters
 from autojacobin.hashers.persistence import Tensor, model_bytes
 from autojacobin.search.distances import DISTANCES, DistanceTerms
 
-__all__ = ["Hasher", "LinearHasher", "as_vectors", "check_fitted"]
+__all__ = ["Hasher", "LinearHasher", "as_vectors", "check_fitted", "for_index"]
 
 _CODES_PER_BLOCK = 2**11  # unpacked at once
 
@@ -284,6 +285,15 @@ def check_fitted(hasher: Hasher) -> None:
     """Raise a NotFittedError if the hasher is not fitted, or a DataError if a parameter was set after the fit."""
     hasher._check_fitted()
     hasher._check_unchanged()
+
+
+def for_index(hasher: Hasher) -> Hasher:
+    """Give a copy for an index, whose stored vectors have no names of features: it takes arrays without a warning."""
+    kept = copy.copy(hasher)
+    kept._takes_unnamed = True
+    if kept._wraps_hasher:
+        kept.__dict__["hasher_"] = for_index(kept.__dict__["hasher_"])
+    return kept
 
 
 def as_vectors(hasher: Hasher, X: Any) -> Any:

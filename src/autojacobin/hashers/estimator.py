@@ -29,6 +29,7 @@ class Estimator:
 
     n_features_in_: int
     feature_names_in_: npt.NDArray[np.object_]  # only if it was fitted to a data frame
+    _takes_unnamed = False  # whether it takes arrays without a warning, though it was fitted to a data frame
 
     @classmethod
     def _parameters(cls) -> dict[str, Any]:
@@ -116,7 +117,8 @@ class Estimator:
 
     def _remember_features(self, X: Any, array: Any, *, reset: bool = True) -> None:
         """Set the number and names of the features, or compare them with those of the fit (``reset=False``)."""
-        if hasattr(X, "columns") or (not reset and hasattr(self, "feature_names_in_")):
+        compared = not reset and hasattr(self, "feature_names_in_") and not self._takes_unnamed
+        if hasattr(X, "columns") or compared:
             from sklearn.utils.validation import validate_data
 
             validate_data(self, X if hasattr(X, "columns") else array, reset=reset, skip_check_array=True)

@@ -9,7 +9,6 @@ index is four times as large. On average, each vector is then written again 1.33
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -101,7 +100,7 @@ def retrained(state: State, n_lists: int, incoming: Any = None) -> ListHasher:
         progress = getattr(hasher, "progress", None)
         new = PartitionedHasher(inner, n_lists=n_lists, random_state=0, progress=progress)
     new.fit(_sample(state, _SAMPLE_PER_LIST * n_lists, incoming), training_points=None)
-    new.metric_, new.radius_ = hasher.metric_, hasher.radius_
+    new.metric_, new.radius_, new._takes_unnamed = hasher.metric_, hasher.radius_, True
     if hasattr(hasher, "feature_names_in_"):
         new.feature_names_in_ = hasher.feature_names_in_
     return new
@@ -138,13 +137,11 @@ def training_sample(vectors: Any) -> Any:
 
 def _encoded(old: Hasher, new: ListHasher, segments: Sequence[Segment]) -> Iterator[Part]:
     """Everything in the segments with the codes of the new hasher. One that wraps the old one keeps its codes."""
-    unnamed = copy.copy(new)  # stored vectors have no names of features, which the hasher would miss
-    unnamed.__dict__.pop("feature_names_in_", None)
     for part in in_id_order(segments):
         kept = None
         if isinstance(new, PartitionedHasher):
             kept = old.split(part.codes)[0] if isinstance(old, ListHasher) else part.codes
-        yield replace(part, codes=encoded_block(unnamed, part.vectors, kept))
+        yield replace(part, codes=encoded_block(new, part.vectors, kept))
 
 
 def _n_lists(hasher: Hasher) -> int:

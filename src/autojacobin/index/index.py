@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,7 @@ from autojacobin.core.progress import printed_progress
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
 from autojacobin.hashers import Hasher, OwnCodes, PartitionedHasher
-from autojacobin.hashers.base import as_vectors, check_fitted
+from autojacobin.hashers.base import as_vectors, check_fitted, for_index
 from autojacobin.hashers.lists import ListHasher
 from autojacobin.hashers.parameters import check_parameters
 from autojacobin.index.calibration import Calibration, as_recall, default_target
@@ -125,7 +124,7 @@ class Index(StateHolder):
             raise DataTypeError(f"an index needs a fitted hasher, got {type(hasher).__name__}; pass for example an ITQ")
         check_fitted(hasher)
         lists = as_partitions(partitions, hasher, bool(keep_vectors))
-        measure, kept = Metric.for_hasher(hasher, metric), copy.copy(hasher)
+        measure, kept = Metric.for_hasher(hasher, metric), for_index(hasher)
         kept.metric_, kept.radius_ = measure.name, measure.radius
         super().__init__(State(kept, bool(keep_vectors), partitions=lists, metric=measure))
 
@@ -627,7 +626,8 @@ class Index(StateHolder):
         Returns
         -------
         distances, ids : arrays of shape (n_queries, k)
-            In order of distance; equal distances in order of id. A query whose lists hold fewer than k codes is
+            In order of distance; equal distances in order of id. Hamming distances are integers, but floats if there is
+            a filter. A query whose lists hold fewer than k codes is
             searched for in all lists. Where a filter leaves fewer than k vectors, the last ids are -1, or None if ids
             are names, and their distances NaN.
         payload : Arrow table with n_queries * k rows
@@ -647,6 +647,8 @@ class Index(StateHolder):
             distances, numbers = np.empty((len(matrix), how.k)), np.empty((len(matrix), how.k), dtype=np.int64)
             for filter, rows in filters:
                 distances[rows], numbers[rows] = searcher.nearest(matrix[rows], how, filter, allowed)
+        if among is not None or where is not None:
+            distances = distances.astype(np.float64, copy=False)  # since a filter may leave too few, and NaN then
         if how.rerank:
             distances = state.metric.values(queries, distances)
         ids = shown_ids(state, numbers)

@@ -7,7 +7,6 @@ is lost, the headers of the files say which of them belong together.
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ import numpy.typing as npt
 
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.hashers import Hasher, load
+from autojacobin.hashers.base import for_index
 from autojacobin.index.array_files import (
     ArrayFile,
     CheckedArray,
@@ -101,7 +101,7 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
         while folder.store.read_manifest() != content:  # a writer may delete files meanwhile: then once more
             report, content = Repair(), folder.store.read_manifest()
             manifest = _manifest(folder, report)
-            used = hasher if hasher is not None else _hasher(folder, manifest, report)
+            used = for_index(hasher if hasher is not None else _hasher(folder, manifest, report))
             _check_hasher(used, manifest)
             records = _records(folder, report) if manifest is None else list(manifest.segments)
             keep_vectors = manifest.keep_vectors if manifest is not None else any("vectors" in r.files for r in records)
@@ -115,7 +115,6 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
             report.problems.append(f"The metric is not known without the manifest; that of the model is {metric}.")
             new = Index(used, keep_vectors=keep_vectors)
         else:
-            used = copy.copy(used)
             used.metric_ = None  # a model that was saved by an older version does not know it
             new = Index(used, keep_vectors=keep_vectors, partitions=manifest.partitions, metric=manifest.metric)
         with new._placed(target, parts, next_id, kind) as index:
