@@ -22,7 +22,7 @@ SMALL = ("demo", "--set", "digits", "--bits", "16", "--train", "300")
 
 def run(folder):
     command = [sys.executable, "-c", "from autojacobin.cli import main; main()", *SMALL, "--out", "small"]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -120,6 +120,27 @@ def test_the_commands_it_proposes_are_understood(made):
     assert [name for name, _ in proposed] == ["explore", "search", "train", "reproduce"]
     for name, arguments in proposed:
         assert commands[name].make_context(name, arguments.split(), resilient_parsing=True).args == []
+
+
+# as after `make demo`, which installs neither; and what the demo has trained is not trained again
+WITHOUT_SERVER = """
+import sys
+sys.modules.update(starlette=None, uvicorn=None)
+from autojacobin.explorer import bundle
+def train(name, *_):
+    raise AssertionError(f"{name} is trained again")
+bundle.make_hasher = train
+from autojacobin.cli import main; main()
+"""
+
+
+def test_the_page_that_it_proposes_is_made_with_what_the_demo_has(made):
+    printed, folder = made
+    (arguments,) = re.findall(r"^      autojacobin (explore .*)$", printed, flags=re.MULTILINE)
+    command = [sys.executable, "-c", WITHOUT_SERVER, *arguments.split()]
+    result = subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=False, timeout=600)
+    assert result.returncode == 0, result.stderr
+    assert (folder / "page" / "index.html").exists()
 
 
 @pytest.mark.parametrize(

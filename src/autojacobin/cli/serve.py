@@ -176,13 +176,15 @@ def explore(
 ) -> None:
     """Train the methods on a set and show for each query which of the true neighbours they find.
 
+    Models that a run has kept, as the demo does, are not trained again.
+
     Without --static the page is served on this machine until Ctrl-C.
 
     Example: autojacobin explore --set photos --static page
     """
     from autojacobin.datasets import load_set  # not above: loading numba would delay all commands
     from autojacobin.explorer import build_bundle, explorer_settings, export_page, open_run
-    from autojacobin.explorer.bundle import SHOWN
+    from autojacobin.explorer.bundle import SHOWN, kept_models
     from autojacobin.explorer.export import prepare_folder
 
     options = {"--set": name, "--bits": bits, "--neighbours": neighbours, "--train": train}
@@ -193,11 +195,12 @@ def explore(
         )
     chosen, settings = open_run(run, data) if run is not None else (load_set(name or "photos", data), None)
     settings = settings or explorer_settings(chosen, bits=bits, k=neighbours, training_points=train)
+    models = {} if run is None else kept_models(run)
     named = [method.strip() for method in methods.split(",")] if methods is not None else list(SHOWN)
 
     def build() -> Bundle:
         with single_bar() as progress:
-            return build_bundle(chosen, settings, methods=named, wall=wall, progress=progress)
+            return build_bundle(chosen, settings, methods=named, wall=wall, models=models, progress=progress)
 
     if static is None:
         _serve_page(build, port)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,14 @@ from autojacobin.evaluation import ground_truth
 from autojacobin.explorer.retrieved import Retrieved, Sprite, make_photograph, make_sprite, ranks_of, retrieve
 from autojacobin.figures.style import legend_order, style_of
 from autojacobin.figures.toy import train_toy
+from autojacobin.hashers import Hasher, load
 from autojacobin.hashers import methods as registered_methods
 from autojacobin.reproduction.settings import CHOSEN, EVERY, SHOWN, Settings, cut, make_hasher
 from autojacobin.search import rerank
 from autojacobin.search.arguments import as_count
 from autojacobin.search.distances import DISTANCES
 
-__all__ = ["SHOWN", "Bundle", "build_bundle", "explorer_settings", "open_run"]
+__all__ = ["SHOWN", "Bundle", "build_bundle", "explorer_settings", "kept_models", "open_run"]
 
 _FORMAT_VERSION = 3
 _RECOMMENDED = {
@@ -95,6 +97,7 @@ def build_bundle(
     methods: Sequence[str] = SHOWN,
     wall: int = 36,
     toy: bool = True,
+    models: Mapping[tuple[str, int], Hasher] | None = None,
     progress: Progress | None = None,
 ) -> Bundle:
     """Train the methods with seed 0, search, and keep what the page can show.
@@ -113,6 +116,8 @@ def build_bundle(
         Queries to choose from, evenly spread over those of the set.
     toy : bool
         Whether to train the paper's example in three dimensions as well.
+    models : mapping of (str, int) to Hasher, optional
+        By method and number of bits, models that need not be trained again, as from :func:`kept_models`.
     progress : callable, optional
         Called as ``progress(stage, done, total)``.
     """
@@ -135,7 +140,9 @@ def build_bundle(
     training, trained = [], {name: dict[str, str]() for name in named}
     for number, (name, bits) in enumerate((name, bits) for name in named for bits in settings.bits):
         report(f"{name}, {bits} bits", 1 + number, total)
-        hasher = make_hasher(name, bits, 0, {}).fit(data.train, training_points=None)
+        hasher = (models or {}).get((name, bits))
+        if hasher is None:
+            hasher = make_hasher(name, bits, 0, {}).fit(data.train, training_points=None)
         training += _history(name, bits, hasher)
         trained[name][str(bits)] = hasher.trained_as
         result = retrieve(hasher, data.base, data.queries, truth, chosen, stops)
@@ -292,8 +299,8 @@ def _short(values: npt.NDArray[Any]) -> list[float]:
 def open_run(folder: str | os.PathLike[str], data: str | os.PathLike[str] | None = None) -> tuple[VectorSet, Settings]:
     """Give the set and the settings that a run in ``folder`` had.
 
-    A run keeps measures and not models. Fits are repeatable, so training again with these settings and seed 0 gives
-    the models that were measured.
+    A run keeps measures, and models only of methods that it was asked for (:func:`kept_models`). Fits are repeatable,
+    so training again with these settings and seed 0 gives the models that were measured.
 
     Parameters
     ----------
@@ -322,3 +329,14 @@ def open_run(folder: str | os.PathLike[str], data: str | os.PathLike[str] | None
         if not Path(source).exists():
             raise
         return load_set(source, data), settings  # a user's own set has a path instead of a name
+
+
+def kept_models(folder: str | os.PathLike[str]) -> dict[tuple[str, int], Hasher]:
+    """Give the models that a run has kept, by method and number of bits; those that cannot be read are left out."""
+    record = json.loads((Path(folder) / "results.json").read_text(encoding="utf-8"))
+    found = {}
+    for method, name in record.get("models", {}).items():
+        with suppress(StorageError, FormatError):  # it is trained again
+            hasher = load(Path(folder) / "work" / Path(name).name)
+            found[method, int(hasher.n_bits)] = hasher
+    return found

@@ -128,6 +128,7 @@ def reproduce(
         "settings": asdict(settings),
         "about": about,
         "verdict": {table.name: [table.header, *table.rows] for table in verdict},
+        "models": run.model_files,
         "claims": {section.name: section.claim for section in sections if section.claim},
         "left_out": left_out,
         "files": run.files,
@@ -176,6 +177,7 @@ class _Run:
         self.print = fingerprint(data)
         self.done, self.total = 0, 1
         self.files: dict[str, list[str]] = {}
+        self.model_files: dict[str, str] = {}
 
     def everything(self, wanted: dict[str, Artefact]) -> Results:
         """Run all trials that the wanted tables and figures need."""
@@ -241,6 +243,8 @@ class _Run:
         self.progress(str(trial), self.done, self.total)
         key = trial.key(self.print, self.settings.depth, results.truth.shape[1])
         has_model = self._has_model(trial)
+        if has_model:
+            self.model_files[trial.method] = f"{key}.safetensors"
         outcome = self.store.outcome(key, has_model)
         if outcome is None:
             outcome = run_trial(trial, self.data, results.truth, self.settings.depth)
