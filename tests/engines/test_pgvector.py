@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from autojacobin import Codes, DataError
-from autojacobin.engines import PgVector
+from autojacobin.engines import PgVector, pgvector
 from tests.engines.conformance import (
     ConformanceWithVectors,
     Suite,
@@ -89,9 +89,7 @@ def test_distances_of_any_vectors_are_euclidean(dsn):
 
 
 @pytest.mark.parametrize("overlap", ["none", "some", "all"])
-def test_more_rows_than_go_at_once(dsn, monkeypatch, overlap):
-    monkeypatch.setattr("autojacobin.engines.pgvector._ROWS_AT_ONCE", 16)
-    monkeypatch.setattr("autojacobin.engines.pgvector._QUERIES_AT_ONCE", 7)
+def test_rows_are_added_and_replaced(dsn, overlap):
     first, second = clustered(100, 64, 0), clustered(100, 64, 1)
     ids = np.random.default_rng(0).permutation(100)
     later = ids + {"none": 100, "some": 50, "all": 0}[overlap]
@@ -102,15 +100,6 @@ def test_more_rows_than_go_at_once(dsn, monkeypatch, overlap):
         codes, names = Codes.concatenate([first[kept], second]), np.concatenate([ids[kept], later])
         assert engine.count() == len(names)
         assert_same(engine.search(first[:20], 30), nearest(first[:20], codes, names, 30))
-
-
-def test_long_answers_come_in_small_blocks(dsn, monkeypatch):
-    monkeypatch.setattr("autojacobin.engines.pgvector._HITS_AT_ONCE", 100)
-    codes, ids = clustered(60, 64, 0), scattered_ids(60, 1)
-    with PgVector(dsn, "long answers", 64) as engine:
-        engine.write(codes, ids)
-        for k in (1, 33, 60):
-            assert_same(engine.search(codes[:7], k), nearest(codes[:7], codes, ids, k))
 
 
 def test_threads_that_share_an_engine_do_not_share_a_transaction(dsn):
@@ -128,15 +117,6 @@ def test_threads_that_share_an_engine_do_not_share_a_transaction(dsn):
         with ThreadPoolExecutor(6) as pool:
             assert all(pool.map(work, range(1, 31)))
         assert engine.count() == 200 + 15 * 3
-
-
-def test_a_block_is_no_larger_than_memory_likes(dsn, monkeypatch):
-    monkeypatch.setattr("autojacobin.engines.pgvector._BYTES_AT_ONCE", 1000)
-    codes, vectors = clustered(30, 64, 0), np.random.default_rng(0).normal(size=(30, 40)).astype(np.float32)
-    with PgVector(dsn, "small blocks", 64, 40) as engine:
-        engine.write(codes, range(30), vectors)
-        assert engine.read(range(30)) == codes
-        assert engine.search_vectors(codes, vectors, 1)[1].ravel().tolist() == list(range(30))
 
 
 def test_two_that_write_the_same_id_at_once(dsn):
@@ -204,8 +184,8 @@ def test_an_index_is_used_when_asked_for_and_never_otherwise(dsn):
         assert made == (2,)
         exact = nearest(queries, codes, ids, 10)
         assert_same(engine.search(queries, 10), exact)
-        assert "Index Scan" not in _plan(engine, engine._statements.nearest, queries)
-        assert "Index Scan" in _plan(engine, engine._statements.nearest_by_index, queries)
+        assert "Index Scan" not in _plan(engine, pgvector._NEAREST, queries)
+        assert "Index Scan" in _plan(engine, pgvector._NEAREST_BY_INDEX, queries)
         distances, found = engine.search(queries, 10, approximate=True, ef_search=1000)
         assert distances.dtype == np.int32
         rows = {id: row for row, id in enumerate(ids.tolist())}
@@ -218,8 +198,8 @@ def test_an_index_is_used_when_asked_for_and_never_otherwise(dsn):
 
 
 def _plan(engine, statement, queries):
-    asked = {"codes": [f"{bits:064b}" for bits in range(len(queries))], "k": 10}
-    return str(engine._connection.execute(psycopg.sql.SQL("EXPLAIN ") + statement, asked).fetchall())
+    asked = {"code": pgvector._as_bits(queries)[0], "k": 10}
+    return str(engine._execute(f"EXPLAIN {statement}", asked).fetchall())
 
 
 @pytest.mark.parametrize(

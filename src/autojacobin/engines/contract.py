@@ -19,11 +19,6 @@ from autojacobin.index.index import Index
 from autojacobin.search.arguments import as_candidates, as_count, as_k
 from autojacobin.search.euclidean import rerank
 
-__all__ = [
-    "Distances", "Engine", "Floats", "Hits", "Ids", "as_address", "blocks", "by_lower_id", "check_integer_ids",
-    "sorted_hits",
-]  # fmt: skip
-
 Ids = npt.NDArray[np.int64]
 Distances = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
@@ -31,9 +26,6 @@ Hits = tuple[npt.NDArray[Any], Ids]
 """Distances and ids of the codes that were found."""
 
 Self = TypeVar("Self", bound="Engine")
-
-_GROWTH = 4
-_HITS_AT_ONCE = 2**22  # a million equal codes and a thousand queries would not fit into memory
 
 
 def check_integer_ids(index: Index) -> None:
@@ -83,7 +75,7 @@ class Engine(ABC):
 
     @abstractmethod
     def _search(self, queries: Codes, k: int) -> Hits:
-        """Find the ``k`` nearest codes of each query; equal distances in order of id."""
+        """Find the ``k`` nearest codes of each query, the nearest first."""
 
     @abstractmethod
     def _delete(self, ids: Ids) -> None:
@@ -149,7 +141,7 @@ class Engine(ABC):
         Returns
         -------
         distances, ids : arrays of shape (n_queries, k)
-            Hamming distances in ascending order; equal distances in order of id.
+            Hamming distances in ascending order; equal distances in the order of the engine.
         """
         checked, wanted = self._as_queries(queries, k)
         if not len(checked):
@@ -176,7 +168,7 @@ class Engine(ABC):
         Returns
         -------
         distances, ids : arrays of shape (n_queries, k)
-            Euclidean distances in ascending order; equal distances in order of id.
+            Euclidean distances in ascending order; equal distances in the order of the engine.
         """
         self._check_open()
         if self.n_features is None:
@@ -307,48 +299,6 @@ class Engine(ABC):
     def _check_open(self) -> None:
         if self._closed:
             raise DataError(f"{self._noun} is closed; open it again")
-
-
-def by_lower_id(
-    ask: Callable[[Ids, int], Hits], n_queries: int, k: int, count: int, most: int | None = None
-) -> tuple[Distances, Ids]:
-    """Distances and ids of the ``k`` nearest, equal distances in order of id, from an engine with another order.
-
-    ``ask(rows, depth)`` returns distances and ids of the ``depth`` nearest codes of the queries with these row numbers,
-    both of shape (len(rows), depth) and in any order within a row. ``most`` is the largest depth that it supports.
-
-    The lowest ids can be chosen only among all codes at the distance of the k-th. A query is settled when the last code
-    that the engine returned is farther than the k-th, or when the engine returned all its codes. The other queries are
-    repeated with four times the depth, in blocks whose results stay small.
-    """
-    limit = count if most is None else min(count, most)
-    if k > limit:
-        raise DataError(f"k must be at most {limit}, the most that this engine gives at once, got {k}; ask for fewer")
-    distances, ids = np.empty((n_queries, k), dtype=np.int32), np.empty((n_queries, k), dtype=np.int64)
-    pending = np.arange(n_queries, dtype=np.int64)
-    depth = min(limit, max(2 * k, k + 16))
-    while len(pending):
-        unsettled = []
-        for block in blocks(len(pending), _HITS_AT_ONCE // depth):
-            rows = pending[block]
-            found, names = sorted_hits(*ask(rows, depth))
-            settled = (found[:, -1] > found[:, k - 1]) | (depth == count)
-            distances[rows[settled]], ids[rows[settled]] = found[settled, :k], names[settled, :k]
-            unsettled.append(rows[~settled])
-        pending = np.concatenate(unsettled)
-        if len(pending) and depth == limit:
-            raise DataError(
-                f"more than {limit} codes are as near as neighbour {k} of query {pending[0]}, and this engine gives no "
-                "more at once, so the lowest ids among them are unknown; use longer codes or a smaller k"
-            )
-        depth = min(limit, _GROWTH * depth)
-    return distances, ids
-
-
-def sorted_hits(distances: Any, ids: Any) -> Hits:
-    """Sort each row by distance, and equal distances by id."""
-    order = np.lexsort((ids, distances), axis=-1)
-    return np.take_along_axis(distances, order, axis=-1), np.take_along_axis(ids, order, axis=-1)
 
 
 def blocks(n: int, size: int) -> Iterator[slice]:

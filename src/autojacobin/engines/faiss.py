@@ -14,7 +14,7 @@ from autojacobin.core.arrays import to_host
 from autojacobin.core.files import atomic_writer
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets.formats.source import as_path
-from autojacobin.engines.contract import Engine, Floats, Hits, Ids, blocks, by_lower_id, check_integer_ids
+from autojacobin.engines.contract import Engine, Floats, Hits, Ids, blocks, check_integer_ids
 from autojacobin.errors import DataError, DataTypeError, FormatError, MissingExtraError, StorageError
 from autojacobin.hashers import Hasher, LinearHasher, check_fitted
 from autojacobin.index.index import Index
@@ -229,8 +229,8 @@ class FaissEngine(Engine):
         self._has_changed()
 
     def _search(self, queries: Codes, k: int) -> Hits:
-        packed = self._to_bytes(queries)
-        return by_lower_id(lambda rows, depth: self._index.search(packed[rows], depth), len(queries), k, self._count())
+        distances, ids = self._index.search(self._to_bytes(queries), k)
+        return distances, ids
 
     def _delete(self, ids: Ids) -> None:
         self._index.remove_ids(ids)

@@ -23,8 +23,6 @@ from autojacobin.engines.contract import (
     Ids,
     as_address,
     blocks,
-    by_lower_id,
-    sorted_hits,
 )
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
 from autojacobin.search.arguments import as_count
@@ -97,30 +95,26 @@ class LanceDB(Engine):
         k : int
             Neighbours per query, from 1 to ``count()``.
         approximate : bool
-            Whether to use the index of :meth:`create_index`, if there is one. It is faster, misses some neighbours,
-            and chooses among equal distances as LanceDB does. An exact search reads every code, index or not.
+            Whether to use the index of :meth:`create_index`, if there is one. It is faster and misses some neighbours.
+            An exact search reads every code, index or not.
         probes : int
             Partitions of the index that an approximate search looks into.
 
         Returns
         -------
         distances, ids : arrays of shape (n_queries, k)
-            Hamming distances in ascending order; equal distances in order of id.
+            Hamming distances in ascending order.
         """
         if not approximate:
             return super().search(queries, k)
         partitions = min(as_count("probes", probes), _MOST_PROBES)
         checked, wanted = self._as_queries(queries, k)
-        distances, ids = (
-            np.empty((len(checked), wanted), dtype=np.int32),
-            np.empty((len(checked), wanted), dtype=np.int64),
-        )
-        for row, code in enumerate(self._to_bytes(checked)):
+        hits = []
+        for code in self._to_bytes(checked):
             found = self._nearest(code, wanted, partitions)
-            if len(found[0]) < wanted:  # these partitions hold fewer than k codes
-                found = self._nearest(code, wanted)
-            distances[row], ids[row] = sorted_hits(*found)
-        return distances, ids
+            # these partitions may hold fewer than k codes
+            hits.append(found if len(found[0]) == wanted else self._nearest(code, wanted))
+        return self._stacked(hits, wanted)
 
     def create_index(self, partitions: SupportsIndex | None = None) -> None:
         """Index the codes for approximate searches (IVF_FLAT with Hamming distances); an old index is replaced.
@@ -163,12 +157,7 @@ class LanceDB(Engine):
             self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
     def _search(self, queries: Codes, k: int) -> Hits:
-        packed = self._to_bytes(queries)
-
-        def ask(rows: Ids, depth: int) -> Hits:
-            return self._stacked([self._nearest(packed[row], depth) for row in rows], depth)
-
-        return by_lower_id(ask, len(queries), k, self._count())
+        return self._stacked([self._nearest(code, k) for code in self._to_bytes(queries)], k)
 
     def _delete(self, ids: Ids) -> None:
         with self._translated_errors("delete"):

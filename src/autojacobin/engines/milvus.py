@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
-from autojacobin.engines.contract import Distances, Engine, Floats, Hits, Ids, blocks, by_lower_id, sorted_hits
+from autojacobin.engines.contract import Distances, Engine, Floats, Hits, Ids, blocks
 from autojacobin.engines.milvus_client import INDEXES, LISTS, Connection, check_index, check_layout, create_collection
 from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_count
@@ -21,7 +21,6 @@ __all__ = ["Milvus"]
 _BYTES_PER_REQUEST = 2**24  # well below the limit of gRPC, 64 MiB
 _IDS_PER_REQUEST = 10_000
 _HITS_PER_REQUEST = 2**19
-_LARGEST_ID = 2**63 - 1
 _LONGEST_TIMEOUT = 365 * 24 * 3600.0
 _MOST_FEATURES = 32_768
 
@@ -106,33 +105,28 @@ class Milvus(Engine):
         queries : Codes
             Codes of the queries.
         k : int
-            Neighbours per query, from 1 to ``count()``. More than 16,384, the limit of Milvus for one response, are
-            merged from several.
+            Neighbours per query, from 1 to ``count()``, and at most 16,384, the limit of Milvus for one response.
         approximate : bool
-            Whether BIN_IVF_FLAT may look into ``probes`` of its 128 lists instead of all. It is faster, misses some
-            neighbours, and chooses among equal distances as Milvus does. BIN_FLAT is exact either way.
+            Whether BIN_IVF_FLAT may look into ``probes`` of its 128 lists instead of all. It is faster and misses some
+            neighbours. BIN_FLAT is exact either way.
         probes : int
             Lists that an approximate search looks into.
 
         Returns
         -------
         distances, ids : arrays of shape (n_queries, k)
-            Hamming distances in ascending order; equal distances in order of id.
+            Hamming distances in ascending order.
         """
         if not approximate:
             return super().search(queries, k)
         lists = as_count("probes", probes)
         checked, wanted = self._as_queries(queries, k)
-        if wanted > self._most_hits:
-            raise DataError(
-                f"k of an approximate search must be at most {self._most_hits:,}, got {wanted}; ask for fewer"
-            )
         packed = self._to_bytes(checked)
         hits = list(self._nearest(packed, wanted, lists))
         short = [row for row, (_, ids) in enumerate(hits) if len(ids) < wanted]  # their lists hold fewer than k codes
         for row, found in zip(short, self._nearest(packed[short], wanted), strict=True):
             hits[row] = found
-        return sorted_hits(*self._stacked(hits, wanted))
+        return self._stacked(hits, wanted)
 
     # What the contract requires
 
@@ -149,12 +143,7 @@ class Milvus(Engine):
             self._call("upsert", entities)
 
     def _search(self, queries: Codes, k: int) -> Hits:
-        packed = self._to_bytes(queries)
-
-        def ask(rows: Ids, depth: int) -> Hits:
-            return self._stacked(list(self._nearest(packed[rows], depth)), depth)
-
-        return by_lower_id(ask, len(queries), k, self._count())
+        return self._stacked(list(self._nearest(self._to_bytes(queries), k)), k)
 
     def _delete(self, ids: Ids) -> None:
         for block in blocks(len(ids), _IDS_PER_REQUEST):
@@ -189,36 +178,20 @@ class Milvus(Engine):
     # Requests
 
     def _nearest(self, packed: npt.NDArray[np.uint8], depth: int, probes: int | None = None) -> Iterator[Hits]:
-        """Distances and ids of the ``depth`` nearest codes of each query, ties as Milvus breaks them."""
+        """Distances and ids of the ``depth`` nearest codes of each query."""
         if depth > self._most_hits:
-            for code in packed:
-                yield self._nearest_of_many(code, depth, 0, _LARGEST_ID)
-            return
+            raise DataError(
+                f"Milvus finds at most {self._most_hits:,} neighbours, got k or candidates of {depth:,}; ask for fewer"
+            )
         for block in blocks(len(packed), min(_HITS_PER_REQUEST // depth, self._most_hits)):
-            yield from self._hits(packed[block], depth, probes=probes)
+            yield from self._hits(packed[block], depth, probes)
 
-    def _nearest_of_many(self, code: npt.NDArray[np.uint8], depth: int, low: int, high: int) -> Hits:
-        """Nearest codes with ids from ``low`` to ``high``; a range with too many for one response is halved."""
-        [(distances, ids)] = self._hits(code[np.newaxis], self._most_hits, f"id >= {low} and id <= {high}")
-        if len(ids) == self._most_hits and high > low:
-            middle = int(np.sort(ids)[(len(ids) - 1) // 2])
-            halves = [
-                self._nearest_of_many(code, depth, low, middle),
-                self._nearest_of_many(code, depth, middle + 1, high),
-            ]
-            distances, ids = (np.concatenate(part) for part in zip(*halves, strict=True))
-        distances, ids = sorted_hits(distances, ids)
-        return distances[:depth], ids[:depth]
-
-    def _hits(
-        self, packed: npt.NDArray[np.uint8], limit: int, where: str = "", probes: int | None = None
-    ) -> list[Hits]:
+    def _hits(self, packed: npt.NDArray[np.uint8], limit: int, probes: int | None = None) -> list[Hits]:
         responses = self._call(
             "search",
             data=[code.tobytes() for code in packed],
             anns_field="code",
             limit=limit,
-            filter=where,
             # a search of all inverted lists is exact
             search_params={"metric_type": "HAMMING", "params": {"nprobe": min(probes or self._lists, self._lists)}},
         )

@@ -8,7 +8,6 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,8 +27,10 @@ _FIRST = {"little": "least", "big": "most"}  # which bit of a byte is the first 
 _SCHEMES = ("http://", "https://", "tcp://", "unix:")
 _FILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,36}")  # the names that milvus-lite accepts
 _REMEDIES = (
-    (("opened by another program",), "another process has the file open: close it there, or run a server for both"),
-    (("start milvus-lite failed",), "the file is damaged or not one of Milvus; give another path"),
+    (
+        ("open local milvus failed",),
+        "another process has the file open, or it is damaged or not one of Milvus; close it, or give another path",
+    ),
     (("auth check", "unauthenticated", "permission", "privilege"), "check the token and what its user may do"),
     (("fail connecting", "unavailable", "deadline"), "check that the server runs and that the address is right"),
     (("invalid dimension",), "Milvus stores codes and vectors of at most 32,768 dimensions; use shorter ones"),
@@ -40,7 +41,6 @@ _REMEDIES = (
 
 _connections: dict[str, int] = {}  # the number of our connections to each server that we started for a file
 _connections_lock = threading.Lock()
-_log: ContextVar[list[str] | None] = ContextVar("what pymilvus logs during one of our calls", default=None)
 
 
 class Connection:
@@ -57,6 +57,7 @@ class Connection:
             from pymilvus import MilvusClient
         except ImportError:
             raise MissingExtraError("pymilvus", "milvus", "Milvus") from None
+        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it raises its errors too
         self._file = _register(address) if self.is_file else None
         try:
             with self.translated_errors("connect"):
@@ -71,16 +72,11 @@ class Connection:
         import grpc
         from pymilvus import MilvusException
 
-        _capture_logs()
-        logged: list[str] = []
-        before = _log.set(logged)
         try:
             yield
         except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
-            reason = redacted_message(_reason(error, logged), self._address, secrets=(self._token,))
+            reason = redacted_message(_reason(error), self._address, secrets=(self._token,))
             raise StorageError(f"Milvus at {self._shown} failed to {action}, got: {reason}") from None
-        finally:
-            _log.reset(before)
 
     def close(self) -> None:
         """Close the client, and stop the server if it was started for a file and no other connection uses it."""
@@ -213,32 +209,11 @@ def _servers() -> Any:
     return server_manager_instance
 
 
-class _Capture(logging.Filter):
-    """Suppresses log records during our calls, because the error that we raise has the same information."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        logged = _log.get()
-        if logged is None:
-            return True
-        logged.append(record.getMessage())
-        return False
-
-
-_capture = _Capture()
-
-
-def _capture_logs() -> None:
-    # milvus-lite logs to the root logger, whose filters do not see the records of other loggers
-    logging.getLogger().addFilter(_capture)
-    for handler in logging.getLogger("pymilvus").handlers:
-        handler.addFilter(_capture)
-
-
-def _reason(error: Exception, logged: list[str]) -> str:
+def _reason(error: Exception) -> str:
     """What went wrong in one line, and how to fix it."""
     details = getattr(error, "details", None)  # of a gRPC call, whose text is a page
     message = str(getattr(error, "message", "") or (details() if callable(details) else "") or error).strip()
-    everything = " ".join([message, *logged, *_causes(error)]).lower()
+    everything = " ".join([message, *_causes(error)]).lower()
     first = (message.splitlines() or [type(error).__name__])[0]
     for signs, remedy in _REMEDIES:
         if any(sign in everything for sign in signs):

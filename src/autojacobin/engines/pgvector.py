@@ -11,28 +11,39 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.engines.contract import Distances, Engine, Floats, Hits, Ids, blocks
-from autojacobin.engines.postgres import (
-    as_bit_array,
-    as_codes,
-    as_copy_rows,
-    as_float_array,
-    as_id_array,
-    connect,
-    psycopg_package,
-    translated_errors,
-)
-from autojacobin.engines.postgres_table import Statements, Table
+from autojacobin.engines.contract import Distances, Engine, Floats, Hits, Ids
+from autojacobin.engines.postgres import TableLayout, connect, psycopg_package, translated_errors
 from autojacobin.errors import DataError, StorageError
 from autojacobin.search.arguments import as_count
 
-__all__ = ["PgVector"]
-
-_QUERIES_AT_ONCE = 256
-_HITS_AT_ONCE = 2**18
-_ROWS_AT_ONCE = 2**16
-_BYTES_AT_ONCE = 2**25
 _LARGEST_EF_SEARCH = 1000
+_NEAREST = "SELECT {distance} AS distance, id FROM {table} ORDER BY distance LIMIT %(k)s"
+_NEAREST_BY_INDEX = """
+    SELECT (code <~> %(code)s)::integer, id FROM {table} ORDER BY code <~> %(code)s LIMIT %(k)s
+"""
+# In double precision, as everywhere in this library. The operator <-> of pgvector works in single precision, which
+# changes the order of neighbours at nearly equal distances, and overflows where a square exceeds 10^38.
+_RERANKED = """
+    SELECT sqrt((SELECT sum((a::double precision - b) * (a::double precision - b))
+        FROM unnest(c.vector::real[], %(vector)s::real[]) AS pairs (a, b))) AS distance, c.id
+    FROM (SELECT id, vector FROM {table} ORDER BY {distance} LIMIT %(candidates)s) AS c ORDER BY distance LIMIT %(k)s
+"""
+_HAS_INDEX = """
+    SELECT 1 FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid JOIN pg_am AS m ON m.oid = c.relam
+    JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+    WHERE i.indrelid = {table_name}::regclass AND i.indisvalid AND m.amname = 'hnsw' AND a.attname = 'code'
+"""
+# An index scan of pgvector 0.8 continues until it has found k neighbours; an older one may stop earlier.
+_SET_EFFORT = """
+    SELECT set_config('hnsw.ef_search', %s, true),
+        CASE WHEN string_to_array(extversion, '.')::integer[] >= ARRAY[0, 8]
+        THEN set_config('hnsw.iterative_scan', 'strict_order', true) END
+    FROM pg_extension WHERE extname = 'vector'
+"""
+_REPLACE = """
+    INSERT INTO {table} ({columns}) SELECT {columns} FROM pg_temp.autojacobin_incoming ORDER BY id
+    ON CONFLICT (id) DO UPDATE SET {changes}
+"""
 
 
 class PgVector(Engine):
@@ -78,13 +89,13 @@ class PgVector(Engine):
         plain: bool = False,
     ) -> None:
         super().__init__(n_bits, n_features)
-        self._table = Table(table, self.n_bits, self.n_features, vector_type, bool(plain))
+        self._table = TableLayout(table, self.n_bits, self.n_features, vector_type, bool(plain))
         self._dsn, self._lock = dsn, RLock()
         self._connection = connect(dsn)
         try:
             with self._locked():
                 self._table.prepare(self._connection)
-            self._statements = Statements(self._table, self._connection)
+            self._parts = self._statement_parts()
         except BaseException:
             self._connection.close()
             raise
@@ -108,7 +119,7 @@ class PgVector(Engine):
         Returns
         -------
         distances, ids : arrays of shape (n_queries, k)
-            Hamming distances in ascending order; equal distances in order of id.
+            Hamming distances in ascending order.
         """
         if not approximate:
             if ef_search is not None:
@@ -148,52 +159,91 @@ class PgVector(Engine):
         if links < 2 or effort < 2 * links:
             raise DataError(f"m must be at least 2 and ef_construction at least 2 m, got {links} and {effort}")
         if not self._has_index():
+            make = "CREATE INDEX ON {table} USING hnsw (code bit_hamming_ops) WITH "
             with self._locked():
-                self._connection.execute(self._statements.make_index(links, effort))
+                self._execute(f"{make}(m = {links:d}, ef_construction = {effort:d})")
 
     def _write(self, codes: Codes, ids: Ids, vectors: Floats | None) -> None:
-        if vectors is not None and self._table.stored_as == "halfvec":
-            _check_half_precision(vectors)
-        with self._locked():
-            try:
-                self._copy(codes, ids, vectors)
-            except psycopg_package().errors.UniqueViolation:  # another client wrote one of the ids just now
-                self._copy(codes, ids, vectors, direct=False)
+        from pgvector import HalfVector, Vector
+
+        columns: list[Any] = [ids.tolist(), _as_bits(codes)]
+        kinds = ["int8", "bit"]
+        if vectors is not None and self._table.plain:
+            columns.append(vectors.tolist())
+            kinds.append("float4[]")
+        elif vectors is not None:
+            if self._table.stored_as == "halfvec":
+                _check_half_precision(vectors)
+            columns.append(map(HalfVector if self._table.stored_as == "halfvec" else Vector, vectors))
+            kinds.append(self._table.stored_as)
+        with self._locked(), self._connection.transaction(), self._connection.cursor() as cursor:
+            self._execute("CREATE TEMP TABLE autojacobin_incoming ({layout}) ON COMMIT DROP")
+            into = self._composed("COPY pg_temp.autojacobin_incoming ({columns}) FROM STDIN (FORMAT binary)")
+            with cursor.copy(into) as stream:
+                stream.set_types(kinds)
+                for row in zip(*columns, strict=True):
+                    stream.write_row(row)
+            self._execute(_REPLACE)
 
     def _search(self, queries: Codes, k: int) -> Hits:
         with self._locked():
-            return self._hits(self._statements.nearest, queries, k)
+            return self._hits(_NEAREST, queries, k)
 
     def _search_vectors(self, queries: Codes, vectors: Floats, k: int, candidates: int) -> Hits:
         with self._locked():
-            return self._hits(self._statements.reranked, queries, k, vectors, candidates)
+            return self._hits(_RERANKED, queries, k, vectors, candidates)
 
     def _delete(self, ids: Ids) -> None:
         with self._locked(), self._connection.transaction():
-            if self._connection.execute(self._statements.delete, (as_id_array(ids),)).rowcount != len(ids):
+            deleted = self._execute("DELETE FROM {table} WHERE id = ANY(%s::bigint[])", (ids.tolist(),))
+            if deleted.rowcount != len(ids):
                 raise DataError("some of the ids were deleted by another client just now; nothing was deleted")
 
     def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        found = self._fetched(self._statements.known, as_id_array(np.unique(ids)))
+        found = self._fetched("SELECT id FROM {table} WHERE id = ANY(%s::bigint[])", np.unique(ids).tolist())
         return np.isin(ids, np.array(found, dtype=np.int64))
 
     def _read(self, ids: Ids) -> Codes:
         wanted = np.unique(ids)
-        found = self._fetched(self._statements.read, as_id_array(wanted))
+        select = "SELECT code::text FROM {table} WHERE id = ANY(%s::bigint[]) ORDER BY id"
+        found = self._fetched(select, wanted.tolist())
         if len(found) != len(wanted):
             raise DataError("some of the ids were deleted by another client just now; ask for the others")
-        return as_codes([code for _, code in found], self.n_bits)[np.searchsorted(wanted, ids)]
+        digits = np.frombuffer("".join(code for (code,) in found).encode(), dtype=np.uint8)
+        return Codes.from_bits(digits.reshape(-1, self.n_bits) - ord("0"))[np.searchsorted(wanted, ids)]
 
     def _count(self) -> int:
-        return int(self._fetched(self._statements.count)[0][0])
+        return int(self._fetched("SELECT count(*) FROM {table}")[0][0])
 
     def _count_up_to(self, limit: int) -> int:
-        return int(self._fetched(self._statements.count_up_to, min(limit, 2**62))[0][0])
+        count = "SELECT count(*) FROM (SELECT FROM {table} LIMIT %s) AS first"
+        return int(self._fetched(count, min(limit, 2**62))[0][0])
 
     def _close(self) -> None:
         self._connection.close()
 
     # Statements
+
+    def _statement_parts(self) -> dict[str, Any]:
+        """Give what the names in braces stand for in a statement."""
+        sql, table = psycopg_package().sql, self._table
+        columns = [sql.Identifier(name) for name in table.columns]
+        # Without the cast, the planner might use an approximate index for an exact search.
+        distance = "bit_count(code # %(code)s)" if table.plain else "(code <~> %(code)s)::integer"
+        return {
+            "table": table.identifier,
+            "table_name": sql.Literal(table.identifier.as_string(self._connection)),
+            "columns": sql.SQL(", ").join(columns),
+            "changes": sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(column) for column in columns[1:]),
+            "layout": table.column_list(),
+            "distance": sql.SQL(distance),
+        }
+
+    def _composed(self, statement: str) -> Any:
+        return psycopg_package().sql.SQL(statement).format(**self._parts)
+
+    def _execute(self, statement: str, arguments: Any = None) -> Any:
+        return self._connection.execute(self._composed(statement), arguments)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -201,55 +251,43 @@ class PgVector(Engine):
         with self._lock, translated_errors(self._connection, self._dsn, self._table.name):
             yield
 
-    def _fetched(self, statement: Any, *arguments: Any) -> list[tuple[Any, ...]]:
+    def _fetched(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
         with self._locked():
-            rows: list[tuple[Any, ...]] = self._connection.execute(statement, arguments, binary=True).fetchall()
+            rows: list[tuple[Any, ...]] = self._execute(statement, arguments).fetchall()
         return rows
 
     def _has_index(self) -> bool:
-        return bool(self._fetched(self._statements.has_index))
+        return bool(self._fetched(_HAS_INDEX))
 
-    def _copy(self, codes: Codes, ids: Ids, vectors: Floats | None, direct: bool = True) -> None:
-        """Copy rows into the table; by a temporary table, which takes three times as long, if some ids may exist."""
-        statements, staged = self._statements, False
-        per_row = 64 + self.n_bits // 8 + 8 * (self.n_features or 0)
-        with self._connection.transaction(), self._connection.cursor() as cursor:
-            for rows in blocks(len(ids), min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // per_row)):
-                limits = int(ids[rows].min()), int(ids[rows].max())
-                is_new = direct and cursor.execute(statements.any_between, limits).fetchone() is None
-                if not is_new:
-                    cursor.execute(statements.empty_incoming if staged else statements.make_incoming)
-                    staged = True
-                with cursor.copy(statements.copy_in if is_new else statements.copy_incoming) as stream:
-                    some = None if vectors is None else vectors[rows]
-                    stream.write(as_copy_rows(ids[rows], codes[rows], some, self._table.stored_as))
-                if not is_new:
-                    cursor.execute(statements.replace)
-
-    def _hits(self, statement: Any, queries: Codes, k: int, vectors: Floats | None = None, candidates: int = 0) -> Hits:
-        distances, ids = [], []
-        for block in blocks(len(queries), min(_QUERIES_AT_ONCE, _HITS_AT_ONCE // k)):
-            arguments: dict[str, Any] = {"codes": as_bit_array(queries[block]), "k": k}
+    def _hits(self, statement: str, queries: Codes, k: int, vectors: Floats | None = None, candidates: int = 0) -> Hits:
+        distances, ids = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
+        for row, code in enumerate(_as_bits(queries)):
+            arguments: dict[str, Any] = {"code": code, "k": k}
             if vectors is not None:
-                arguments |= {"vectors": as_float_array(vectors[block]), "candidates": candidates}
-            rows = self._connection.execute(statement, arguments, binary=True).fetchall()
-            if len(rows) != len(queries[block]) * k:
+                arguments |= {"vector": vectors[row].tolist(), "candidates": candidates}
+            found = self._execute(statement, arguments).fetchall()
+            if len(found) != k:
                 raise _TooFewError(f"the table {self._table.name} shrank while it was searched; search again")
-            distances.append(np.array([row[1] for row in rows]).reshape(-1, k))
-            ids.append(np.array([row[2] for row in rows], dtype=np.int64).reshape(-1, k))
-        return np.concatenate(distances), np.concatenate(ids)
+            distances[row], ids[row] = zip(*found, strict=True)
+        return distances, ids
 
     def _search_by_index(self, queries: Codes, k: int, ef_search: int) -> Hits:
         try:
             with self._locked(), self._connection.transaction():
-                self._connection.execute(self._statements.set_effort, {"ef_search": str(ef_search)})
-                return self._hits(self._statements.nearest_by_index, queries, k)
+                self._execute(_SET_EFFORT, (str(ef_search),))
+                return self._hits(_NEAREST_BY_INDEX, queries, k)
         except _TooFewError:  # an older pgvector stops before it has found k neighbours
             return self._search(queries, k)
 
 
 class _TooFewError(StorageError):
     pass
+
+
+def _as_bits(codes: Codes) -> list[Any]:
+    from pgvector import Bit
+
+    return [Bit(bits) for bits in codes.to_bits().astype(bool)]
 
 
 def _check_half_precision(vectors: Floats) -> None:

@@ -1,4 +1,4 @@
-"""The connection to PostgreSQL, the translation of its errors, and its binary formats."""
+"""The connection to PostgreSQL, the translation of its errors, and the layout of a table of codes."""
 
 from __future__ import annotations
 
@@ -6,33 +6,36 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from autojacobin.codes import Codes
 from autojacobin.core.addresses import redacted_address, redacted_message
-from autojacobin.engines.contract import Floats, Ids
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
 
-__all__ = [
-    "as_bit_array", "as_codes", "as_copy_rows", "as_float_array", "as_id_array", "connect", "psycopg_package",
-    "translated_errors",
-]  # fmt: skip
-
 _SECONDS_TO_CONNECT = 10
-_COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-_COPY_TRAILER = b"\xff\xff"
-_FLOAT4 = 700
+_OLDEST_SERVER = 140_000  # the first with bit_count
+_OLDEST_EXTENSION = (0, 7)  # the first with distances of bits
+_MOST_FEATURES = 16_000
+_LONGEST_NAME = 63
+_RELATION = "SELECT oid, relkind::text FROM pg_class WHERE oid = to_regclass(%s)"
+_TABLES = ("r", "p")  # ordinary and partitioned ones; views, sequences and indexes are other relations
+_COLUMNS = """
+    SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull
+    FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+"""
+_UNIQUE_ID = """
+    SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+    WHERE i.indrelid = %s AND i.indisunique AND i.indnkeyatts = 1 AND i.indpred IS NULL AND a.attname = 'id'
+"""
 
 
 def psycopg_package() -> Any:
     """Import the package ``psycopg``, or raise an error that says how to install it."""
     try:
+        import pgvector.psycopg  # noqa: F401
         import psycopg
     except ImportError as error:
-        raise MissingExtraError("psycopg", "pgvector", "a table in PostgreSQL") from error
+        raise MissingExtraError(str(error.name).partition(".")[0], "pgvector", "a table in PostgreSQL") from error
     return psycopg
 
 
@@ -43,15 +46,12 @@ def connect(dsn: str) -> Any:
     timeout = {} if "connect_timeout" in parts else {"connect_timeout": _SECONDS_TO_CONNECT}
     try:
         # prepared statements do not work through poolers that share connections
-        connection = psycopg.connect(dsn, autocommit=True, prepare_threshold=None, **timeout)
+        return psycopg.connect(dsn, autocommit=True, prepare_threshold=None, **timeout)
     except psycopg.Error as error:
         raise StorageError(
             f"cannot connect to PostgreSQL at {_server(dsn)}: {_reason(error, parts)}; check that the server runs "
             "there, and the user and the password"
         ) from None
-    for kind in (_BitArray, _FloatArray, _IdArray):
-        connection.adapters.register_dumper(kind, _dumper(psycopg, kind.type_number))
-    return connection
 
 
 @contextmanager
@@ -85,42 +85,124 @@ def translated_errors(connection: Any, dsn: str, table: str) -> Iterator[None]:
         raise StorageError(message) from None
 
 
-def as_copy_rows(ids: Ids, codes: Codes, vectors: Floats | None, vector_type: str) -> bytes:
-    """Convert rows to the input of COPY (FORMAT binary): the columns id, code and, if there are vectors, vector."""
-    columns: list[tuple[Any, ...]] = [("columns", ">i2"), ("id size", ">i4"), ("id", ">i8"), ("code size", ">i4")]
-    columns.append(("code", _bits(codes.n_bits)))
-    if vectors is not None:
-        columns += [("vector size", ">i4"), ("vector", _vector(vectors.shape[1], vector_type))]
-    rows = np.zeros(len(ids), dtype=columns)
-    rows["columns"] = 2 if vectors is None else 3
-    rows["id size"], rows["id"] = 8, ids
-    rows["code size"] = rows.dtype["code"].itemsize
-    rows["code"] = _as_bits(codes)
-    if vectors is not None:
-        rows["vector size"] = rows.dtype["vector"].itemsize
-        _fill_vectors(rows["vector"], vectors)
-    return _COPY_HEADER + rows.tobytes() + _COPY_TRAILER
+@dataclass(frozen=True)
+class TableLayout:
+    """Columns id, code and, if vectors are kept, vector. Columns that the user adds are ignored."""
+
+    name: str
+    n_bits: int
+    n_features: int | None
+    vector_type: str
+    plain: bool
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise DataTypeError(f"table must be a string, got {type(self.name).__name__}")
+        parts = self.name.split(".")
+        fits = all(part and len(part.encode(errors="replace")) <= _LONGEST_NAME for part in parts)
+        if len(parts) > 2 or not fits or re.search(r"[%\0\ud800-\udfff]", self.name):
+            raise DataError(
+                f"table must be a name of at most {_LONGEST_NAME} bytes without %, or a schema and a name with a dot "
+                f"between them, got {self.name!r}"
+            )
+        if self.vector_type not in ("vector", "halfvec"):
+            raise DataError(f"vector_type must be 'vector' or 'halfvec', got {self.vector_type!r}")
+        if self.n_features is not None and not self.plain and self.n_features > _MOST_FEATURES:
+            raise DataError(
+                f"a {self.vector_type} of pgvector has at most {_MOST_FEATURES} features, got {self.n_features}; "
+                "leave the vectors out, or pass plain=True, which keeps them in arrays"
+            )
+
+    @property
+    def stored_as(self) -> str:
+        """Type of the column of vectors, without its length."""
+        return "real[]" if self.plain else self.vector_type
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Type of each column, as PostgreSQL writes it."""
+        columns = {"id": "bigint", "code": f"bit({self.n_bits})"}
+        if self.n_features is not None:
+            columns["vector"] = self.stored_as if self.plain else f"{self.stored_as}({self.n_features})"
+        return columns
+
+    @property
+    def identifier(self) -> Any:
+        """The name, quoted."""
+        return psycopg_package().sql.Identifier(*self.name.split("."))
+
+    def prepare(self, connection: Any) -> None:
+        """Check the server and the table; make the table if it does not exist."""
+        from pgvector.psycopg import register_vector
+        from pgvector.psycopg.bit import register_bit_info
+
+        _check_version(connection)
+        if self.plain:
+            register_bit_info(connection, psycopg_package().types.TypeInfo.fetch(connection, "bit"))
+        else:
+            _install_extension(connection)
+            register_vector(connection)
+        found = connection.execute(_RELATION, (self.identifier.as_string(connection),)).fetchone()
+        if found is None:
+            self._make(connection)
+            return
+        number, kind = found
+        if kind not in _TABLES:
+            raise DataError(f"{self.name} is not a table, expected one, or a name that is free; choose another name")
+        self._check_layout(connection, number)
+
+    def column_list(self) -> Any:
+        """Columns and their types, for a statement that makes a table."""
+        sql = psycopg_package().sql
+        columns = (sql.SQL(f"{{}} {kind} NOT NULL").format(sql.Identifier(name)) for name, kind in self.columns.items())
+        return sql.SQL(", ").join(columns)
+
+    def _make(self, connection: Any) -> None:
+        make = psycopg_package().sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, PRIMARY KEY (id))")
+        connection.execute(make.format(self.identifier, self.column_list()))
+
+    def _check_layout(self, connection: Any, number: int) -> None:
+        found = {name: (kind, filled) for name, kind, filled in connection.execute(_COLUMNS, (number,)).fetchall()}
+        there = {name: kind for name, (kind, _) in found.items() if name in ("id", "code", "vector")}
+        if there != self.columns:
+            raise DataError(
+                f"the table {self.name} has another layout, got {_listed(there)}, expected {_listed(self.columns)}; "
+                "open it as it was made, or choose another name"
+            )
+        loose = [name for name in self.columns if not found[name][1]]
+        if loose or connection.execute(_UNIQUE_ID, (number,)).fetchone() is None:
+            lacks = f"NOT NULL on {', '.join(loose)}" if loose else "a unique index on id"
+            raise DataError(f"the table {self.name} lacks {lacks}, without which an id could not be replaced; add it")
 
 
-def as_bit_array(codes: Codes) -> _BitArray:
-    """Convert codes to a value of type ``bit(n)[]``."""
-    return _BitArray(_as_array(1560, _as_bits(codes)))
+def _listed(columns: dict[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items()) or "none of the columns"
 
 
-def as_float_array(vectors: Floats) -> _FloatArray:
-    """Convert vectors to one value of type ``real[]``, one vector after the other."""
-    return _FloatArray(_as_array(_FLOAT4, vectors.ravel().astype(">f4")))
+def _check_version(connection: Any) -> None:
+    version = connection.info.server_version
+    if version < _OLDEST_SERVER:
+        raise StorageError(f"PostgreSQL 14 or newer is needed, got {version // 10_000}; upgrade the server")
 
 
-def as_id_array(ids: Ids) -> _IdArray:
-    """Convert ids to a value of type ``bigint[]``."""
-    return _IdArray(_as_array(20, ids.astype(">i8")))
-
-
-def as_codes(values: list[bytes], n_bits: int) -> Codes:
-    """Convert received values of type ``bit(n)`` to codes."""
-    received = np.frombuffer(b"".join(values), dtype=_bits(n_bits))
-    return Codes.from_packed(received["bits"], n_bits, bitorder="big")
+def _install_extension(connection: Any) -> None:
+    select = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
+    found = connection.execute(select).fetchone()
+    if found is None:
+        try:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        except psycopg_package().Error as error:
+            raise StorageError(
+                f"this database has no pgvector, and it could not be added: {str(error).splitlines()[0]}; have an "
+                "administrator install it and run CREATE EXTENSION vector, or pass plain=True to do without"
+            ) from error
+        found = connection.execute(select).fetchone()
+    version = tuple(int(part) for part in re.findall(r"\d+", found[0])[:2])
+    if version < _OLDEST_EXTENSION:
+        raise StorageError(
+            f"pgvector 0.7 or newer is needed to compare bits, got {found[0]}; run ALTER EXTENSION vector UPDATE, or "
+            "pass plain=True to do without"
+        )
 
 
 def _server(dsn: str) -> str:
@@ -161,69 +243,3 @@ def _reason(error: Any, parts: dict[str, Any]) -> str:
 
 def _secrets(parts: dict[str, Any]) -> tuple[Any, ...]:
     return parts.get("password"), parts.get("sslpassword"), os.environ.get("PGPASSWORD")
-
-
-def _dumper(psycopg: Any, number: int) -> Any:
-    class Unchanged(psycopg.adapt.Dumper):
-        format = psycopg.pq.Format.BINARY
-        oid = number
-
-        def dump(self, value: bytes) -> bytes:
-            return value
-
-    return Unchanged
-
-
-# Values in the binary format of PostgreSQL, with the numbers of their types: bit(n)[], real[] and bigint[].
-
-
-class _BitArray(bytes):
-    type_number = 1561
-
-
-class _FloatArray(bytes):
-    type_number = 1021
-
-
-class _IdArray(bytes):
-    type_number = 1016
-
-
-def _bits(n_bits: int) -> np.dtype[Any]:
-    return np.dtype([("length", ">i4"), ("bits", np.uint8, (-(-n_bits // 8),))])
-
-
-def _as_bits(codes: Codes) -> npt.NDArray[Any]:
-    """Values of type ``bit(n)``: a length, and the bits with the most significant first in a byte."""
-    values = np.empty(len(codes), dtype=_bits(codes.n_bits))
-    values["length"], values["bits"] = codes.n_bits, codes.to_packed("big")
-    return values
-
-
-def _as_array(type_number: int, values: npt.NDArray[Any]) -> bytes:
-    """An array of values of one type, each with its size before it."""
-    items = np.empty(len(values), dtype=[("size", ">i4"), ("value", values.dtype)])
-    items["size"], items["value"] = values.dtype.itemsize, values
-    return _array_header(type_number, len(values)).tobytes() + items.tobytes()
-
-
-def _vector(n_features: int, vector_type: str) -> np.dtype[Any]:
-    if vector_type == "real[]":
-        item = [("size", ">i4"), ("value", ">f4")]
-        return np.dtype([("header", ">i4", (5,)), ("items", item, (n_features,))])
-    value = ">f2" if vector_type == "halfvec" else ">f4"
-    return np.dtype([("length", ">i2"), ("unused", ">i2"), ("values", value, (n_features,))])
-
-
-def _fill_vectors(column: npt.NDArray[Any], vectors: Floats) -> None:
-    names = column.dtype.names or ()
-    if "header" in names:
-        column["header"] = _array_header(_FLOAT4, vectors.shape[1])
-        column["items"]["size"], column["items"]["value"] = 4, vectors
-    else:
-        column["length"], column["values"] = vectors.shape[1], vectors
-
-
-def _array_header(type_number: int, length: int) -> npt.NDArray[Any]:
-    """One dimension, no nulls, the type of the items, their number, and the first subscript."""
-    return np.array([1, 0, type_number, length, 1], dtype=">i4")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.datasets.formats.source import as_path
-from autojacobin.engines.contract import Engine, Floats, Hits, Ids, by_lower_id
+from autojacobin.engines.contract import Engine, Floats, Hits, Ids
 from autojacobin.errors import DataError, MissingExtraError, StorageError
 
 __all__ = ["SQLite"]
@@ -104,12 +104,7 @@ class SQLite(Engine):
             self._connection.executemany(f"INSERT INTO {self.table}({columns}) VALUES ({values})", rows)
 
     def _search(self, queries: Codes, k: int) -> Hits:
-        packed = self._to_bytes(queries)
-
-        def ask(rows: Ids, depth: int) -> Hits:
-            return self._stacked([self._nearest(packed[row].tobytes(), depth) for row in rows], depth)
-
-        return by_lower_id(ask, len(queries), k, self._count())
+        return self._stacked([self._nearest(code.tobytes(), k) for code in self._to_bytes(queries)], k)
 
     def _delete(self, ids: Ids) -> None:
         with self._translated_errors("delete"), self._transaction():
@@ -164,7 +159,7 @@ class SQLite(Engine):
         else:
             statement = (
                 f"SELECT vec_distance_hamming(code, vec_bit(?)) AS distance, id FROM {self.table} "
-                f"ORDER BY distance, id LIMIT {depth}"
+                f"ORDER BY distance LIMIT {depth}"
             )
         rows = self._all("search", statement, (code,))
         return np.array([row[0] for row in rows], np.int32), np.array([row[1] for row in rows], np.int64)
