@@ -167,6 +167,31 @@ def test_a_machine_without_products_of_bytes_finds_the_same(tmp_path):
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.parametrize("wrong", [1e25, 3e38, np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("n_centres", [5, 64, 70, 2**13 + 5])
+@pytest.mark.parametrize("n_queries", [1, 6])
+def test_kernels_survive_numbers_that_float32_cannot_square(wrong, n_centres, n_queries):
+    """What is found matters less than that no number is taken for a place in memory."""
+    rng = np.random.default_rng(0)
+    usual, asked = (rng.normal(size=(n, 7)).astype(np.float32) for n in (n_centres, n_queries))
+    for points, queries in ((usual.copy(), asked), (usual, asked.copy()), (usual.copy(), asked.copy())):
+        if points is not usual:
+            points[3, 2] = wrong
+        if queries is not asked:
+            queries[-1, 4] = wrong
+        numbers, squared = np.empty((n_queries, 5), dtype=np.int32), np.empty((n_queries, 5), dtype=np.float32)
+        for exact in (True, False):
+            with np.errstate(all="ignore"):
+                Centres(points).write_nearest(queries, numbers, squared, exact=exact)
+            assert numbers.min() >= -1
+            assert numbers.max() < n_centres
+            for row in numbers:
+                assert len(set(row[row >= 0])) == (row >= 0).sum()
+            if points is usual and n_queries > 1:  # the other queries
+                expected = np.argsort(squared_distances(asked[:-1], usual), axis=1, kind="stable")[:, :5]
+                assert np.isin(numbers[:-1, 0], expected).all() or not exact
+
+
 def test_far_from_the_origin_distances_stay_precise():
     points = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32) + np.float32(10_000)
     X = points[:20] + np.float32(0.5)

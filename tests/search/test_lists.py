@@ -244,6 +244,33 @@ def test_offsets_beyond_a_given_grid_get_its_ends():
     assert lists.offsets[:3].tolist() == [0, 1, 255]
 
 
+@pytest.mark.parametrize("wrong", [1e30, 3e38, np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("place", ["weights", "constants", "both"])
+def test_kernels_survive_numbers_that_are_too_large_or_not_finite(wrong, place):
+    n, n_lists = 3000, 9
+    rng = np.random.default_rng(0)
+    codes = Codes.from_bits(rng.integers(0, 2, (n, 20)))
+    lists = Lists.build(codes, rng.integers(0, n_lists, n).astype(np.int32), n_lists, rng.normal(size=n))
+    weights, constants = (rng.normal(size=(3, width)).astype(np.float32) for width in (20, n_lists))
+    if place != "constants":
+        weights[1, 3] = wrong
+    if place != "weights":
+        constants[1, 2] = wrong
+    probes = np.tile(np.arange(n_lists, dtype=np.int32), (3, 1))
+    for grid in (lists.grid, OffsetGrid(wrong, 1.0), OffsetGrid(0.0, wrong)):
+        with np.errstate(all="ignore"):
+            queries = list_queries(weights, probes, constants, grid)
+            found, positions = lists.nearest(queries, 700)
+            queries.real(found)
+        assert queries.starts.min() >= 0
+        assert queries.starts.max() <= 2**30
+        assert queries.tables.max() <= 127
+        assert positions.min() >= -1
+        assert positions.max() < n
+        for row in positions:
+            assert len(set(row[row >= 0])) == (row >= 0).sum()
+
+
 def test_lists_of_nothing_give_nothing():
     lists = Lists.build(Codes.from_bits(np.empty((0, 16), dtype=int)), np.empty(0, dtype=np.int32), 2)
     queries = list_queries(np.ones((2, 16)), np.zeros((2, 1), dtype=np.int32), np.zeros((2, 1)), lists.grid)

@@ -98,7 +98,13 @@ def write_groups(centres: Any, step: float, largest: int, groups: Any) -> None:
     for c in range(centres.shape[0]):
         group, vector, lane = c // CENTRES_PER_GROUP, c // _LANES % _VECTORS_PER_GROUP, c % _LANES
         for j in range(centres.shape[1]):
-            groups[group, j >> 2, vector, lane, j & 3] = largest + int(np.rint(centres[c, j] / step))
+            groups[group, j >> 2, vector, lane, j & 3] = largest + _rounded(centres[c, j] / step, largest)
+
+
+@kernel(inline=True)
+def _rounded(value: Any, largest: int) -> Any:
+    """Round to a whole number from −largest to largest; 0 for NaN."""
+    return np.int32(np.rint(min(max(value, -largest), largest))) if value == value else np.int32(0)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -265,7 +271,7 @@ def _round_query(shifted: Any, largest: int, asked: Any, row: Any) -> Any:
     step = size / largest if size > 0 else 1.0
     per_step = np.float32(1 / step)
     for j in range(np.uint64(shifted.shape[0])):
-        asked[row, j] = np.int8(np.rint(shifted[j] * per_step))
+        asked[row, j] = np.int8(_rounded(shifted[j] * per_step, largest))
         square += shifted[j] * shifted[j]
     return step, np.float64(square)
 
@@ -281,11 +287,14 @@ def _scale_of(asked: Any, unit: float, largest: int, square: float) -> Any:
 
 @kernel(inline=True)
 def _estimate(products: Any, estimates: Any, place: int, norms: Any, group: int, constant: Any, factor: Any) -> None:
-    """Write ‖x‖² + ‖c‖² − 2 x·c for the centres of a group, at ``place``, where its products are."""
+    """Write ‖x‖² + ‖c‖² − 2 x·c for the centres of a group, at ``place``, where its products are.
+
+    What is not a number becomes infinite, so that what fills up a group is never taken for a centre.
+    """
     first, start = np.uint64(place * CENTRES_PER_GROUP), np.uint64(group * CENTRES_PER_GROUP)
     for c in range(np.uint64(CENTRES_PER_GROUP)):
         value = (constant + factor * np.float32(products[first + c])) + norms[start + c]
-        estimates[first + c] = value if value > 0 else np.float32(0)
+        estimates[first + c] = value if value > 0 else (np.float32(0) if value <= 0 else np.float32(np.inf))
 
 
 @kernel(inline=True)

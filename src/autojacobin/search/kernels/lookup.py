@@ -284,18 +284,27 @@ def make_tables(
         unit = max(
             np.float64(widest) / largest, step * 255 / (65535 - 2 * largest * used), (farthest - nearest) / 2**30
         )
-        if not unit > 0:
+        if not 0 < unit < np.inf:
             unit = 1.0
         units[q] = unit
         smallest[q] = nearest + low - total / 2
-        factors[q] = min(np.int64(65535), np.int64(256 * step / unit))
+        factors[q] = np.int64(_between_zero_and(65535, 256 * step / unit))
         for p in range(constants.shape[1]):
-            starts[q, p] = np.int32(np.rint((constants[q, p] - nearest) / unit)) if probes[q, p] >= 0 else 0
+            start = _between_zero_and(2**30, (constants[q, p] - nearest) / unit)
+            starts[q, p] = np.int32(np.rint(start)) if probes[q, p] >= 0 else 0
         per_unit = np.float32(1 / unit)
         for b in range(n_bits):
             sizes[b] *= per_unit
         for g in range(2 * used):
             _write_table(sizes, np.uint64(4 * g), tables, np.uint64(q), np.uint64(g >> 1), np.uint64(g & 1))
+
+
+@kernel(inline=True)
+def _between_zero_and(most: int, value: float) -> Any:
+    """The value within these bounds; 0 for NaN."""
+    if value > 0:
+        return value if value < most else np.float64(most)
+    return 0.0
 
 
 @kernel
@@ -331,4 +340,4 @@ def _write_table(sizes: Any, first: Any, tables: Any, q: Any, byte: Any, half: A
             + (two * np.float32((value >> _ONE) & _ONE) + three * np.float32((value >> _TWO) & _ONE))
             + four * np.float32((value >> _THREE) & _ONE)
         )
-        tables[q, byte, half, value] = np.uint8(np.int32(total))
+        tables[q, byte, half, value] = np.uint8(np.int32(_between_zero_and(_LARGEST_ENTRY, total)))
