@@ -260,9 +260,10 @@ def test_the_fewest_and_the_most_links(links):
 
 
 def test_hyperplanes_that_single_precision_cannot_hold():
-    vectors = np.random.default_rng(0).normal(size=(50, 8)) * 1e60 + 1e60
+    hasher = ITQ(4, random_state=0).fit(np.random.default_rng(0).normal(size=(50, 8)))
+    hasher.mean_ = hasher.mean_ + 1e60
     with pytest.raises(DataError, match="single precision, which cannot hold the hyperplanes of this ITQ"):
-        hasher_to_faiss(ITQ(4, random_state=0).fit(vectors))
+        hasher_to_faiss(hasher)
 
 
 @pytest.mark.parametrize("name", LINEAR)

@@ -163,7 +163,9 @@ def test_the_unit_of_the_data_does_not_matter(name, unit):
 
 @methods
 def test_numbers_too_large_to_square_are_refused(name):
-    with pytest.raises(DataError, match="too large for float32, got .* divide X by"):
+    with pytest.raises(
+        DataError, match=r"Input X has .*e\+2\d in row \d+, column \d+, expected numbers of up to 1e\+15"
+    ):
         METHODS[name]().fit(digits()[:50] * np.float32(1e20))
     with pytest.raises(DataError, match="contains inf"):
         METHODS[name]().fit(digits()[:50].astype(np.longdouble) * np.longdouble("1e3000"))
@@ -175,7 +177,7 @@ def test_numbers_too_large_to_square_are_refused(name):
 
 @pytest.mark.parametrize("name", LEARNED)
 def test_points_too_close_together_to_tell_apart_are_refused(name):
-    with pytest.raises(DataError, match="too close together for float32, got .* multiply X by"):
+    with pytest.raises(DataError, match="too close together, got .* multiply X by"):
         METHODS[name]().fit(digits()[:50] * np.float32(1e-20))
 
 

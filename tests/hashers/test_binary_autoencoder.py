@@ -231,8 +231,8 @@ def test_codes_of_another_length_and_unfitted_hashers_are_refused():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"effort": -1}, "effort of BinaryAutoencoder must be an integer of at least 0"),
-        ({"n_iterations": 0}, "n_iterations of BinaryAutoencoder must be an integer of at least 1"),
+        ({"effort": -1}, "effort of BinaryAutoencoder must be an integer from 0 to 1,000"),
+        ({"n_iterations": 0}, "n_iterations of BinaryAutoencoder must be an integer from 1 to 1,000,000"),
         ({"ridge": -1}, "ridge of BinaryAutoencoder"),
         ({"device": "tpu"}, "'cpu' or 'cuda'"),
     ],

@@ -125,7 +125,7 @@ def test_names_of_features_are_those_of_the_hasher(tmp_path):
         (lambda: METHODS["BinaryAutoencoder"](), "got codes of BinaryAutoencoder"),
         (lambda: METHODS["PartitionedAutoencoder"](), "a PartitionedAutoencoder has inverted lists already"),
         (lambda: None, "hasher of PartitionedHasher must be a hasher, got None"),
-        (lambda: LSH(0), "n_bits of LSH must be an integer of at least 1"),
+        (lambda: LSH(0), "n_bits of LSH must be an integer from 1 to 65,536"),
         (lambda: LSH(8).fit(digits()[:50, :7]), "the LSH was fitted on 7 features, got 64 for its lists"),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_hasher_that_cannot_have_lists_is_refused(hasher, message):
 def test_lists_that_cannot_be_learned_are_refused():
     with pytest.raises(DataError, match="at least as many training vectors as lists, got 300 for n_lists=301"):
         partitioned(LSH(8), n_lists=301)
-    with pytest.raises(DataError, match="n_lists of PartitionedHasher must be None or an integer of at least 1"):
+    with pytest.raises(DataError, match="n_lists of PartitionedHasher must be None or an integer from 1 to"):
         partitioned(LSH(8), n_lists=0)
     with pytest.raises(autojacobin.NotFittedError):
         PartitionedHasher(fitted("LSH")).encode(digits())

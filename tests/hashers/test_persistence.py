@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autojacobin
-from autojacobin import ITQ, LSH, AutoJacoBin, Codes, FormatError
+from autojacobin import ITQ, LSH, AutoJacoBin, Codes, FormatError, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.errors import StorageError
+from autojacobin.hashers import methods
 from autojacobin.hashers.persistence import FORMAT_VERSION
 from tests.fuzz.model_files import model_file, sealed_model, taken_apart
 from tests.fuzz.mutations import DEEP
@@ -336,8 +337,11 @@ def test_arrays_that_are_not_as_declared_are_refused(tmp_path, path):
         ):
             is_refused(tmp_path / "wrong", wrong)
         if kind in ("F32", "F64") and "." not in name.removeprefix("hasher_."):
-            number = np.array(np.nan, "<f4" if kind == "F32" else "<f8").tobytes()
-            is_refused(tmp_path / "wrong", forged(name, kind, shape, raw[: -len(number)] + number))
+            for wrong in (np.nan, np.inf, 3e38, -1e37):
+                number = np.array(wrong, "<f4" if kind == "F32" else "<f8").tobytes()
+                is_refused(
+                    tmp_path / "wrong", forged(name, kind, shape, raw[: -len(number)] + number), name.split(".")[-1]
+                )
 
 
 @pytest.mark.parametrize(
@@ -348,7 +352,7 @@ def test_arrays_that_are_not_as_declared_are_refused(tmp_path, path):
         ("SpectralHashing", "axis_", np.int64(-(2**63)), "axis_"),
         ("SpectralHashing", "range_", np.float32(0), "frequencies"),
         ("SpectralHashing", "range_", np.float32(1e-45), "frequencies"),
-        ("AutoBin", "scale_", np.float64(1e300), "hyperplanes"),
+        ("AutoBin", "scale_", np.float64(1e300), "array scale_"),
         ("AutoJacoBin", "search_results_.init", np.uint8(255), "utf-8"),
     ],
 )
@@ -357,6 +361,31 @@ def test_numbers_that_nothing_can_be_encoded_with_are_refused(tmp_path, name, ar
     start = entries[array]["data_offsets"][0]
     raw = value.tobytes()
     is_refused(tmp_path / "wrong", model_file(entries, header, data[:start] + raw + data[start + len(raw) :]), message)
+
+
+@pytest.mark.parametrize(
+    "hasher",
+    [PartitionedHasher(LSH(8, random_state=0), n_lists=4), PartitionedAutoencoder(12, n_lists=4, n_iterations=3)],
+)
+def test_an_absurd_centre_is_refused(tmp_path, hasher):
+    hasher.fit(digits()[:200])
+    hasher.centres_ = hasher.centres_.copy()
+    hasher.centres_[3, 2] = 1e25
+    hasher.save(tmp_path / "model")  # with the right checksum
+    with pytest.raises(FormatError, match="NaN, infinity or absurdly large numbers in array centres_"):
+        autojacobin.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("method", methods(), ids=lambda method: method.name)
+def test_all_numbers_in_a_header_have_upper_limits(method):
+    for name, limit in method.hasher._limits.items():
+        assert not any(limit.allows(number) for number in (2**62, 10**400, 1e300, math.inf, math.nan)), name
+
+
+def test_a_search_for_codes_that_would_never_end_is_refused(tmp_path):
+    entries, header, data = taken_apart((GOLDEN / "hashers-3" / "BinaryAutoencoder.safetensors").read_bytes())
+    header["parameters"]["effort"] = 2**32
+    is_refused(tmp_path / "wrong", model_file(entries, header, data), "effort = 4294967296, expected an integer from 0")
 
 
 def test_floats_of_both_types_are_loaded_where_they_do_not_meet(tmp_path):

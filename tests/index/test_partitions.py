@@ -259,7 +259,7 @@ def test_probes_are_refused_without_lists():
     [
         ({"n_lists": 50}, 20, "at least as many training vectors as lists, got 20 for n_lists=50"),
         ({"n_bits": 5, "n_lists": 64}, 200, "64 lists leave no bit for the residuals, got n_bits=5"),
-        ({"n_lists": 0}, 200, "n_lists of PartitionedAutoencoder must be None or an integer of at least 1"),
+        ({"n_lists": 0}, 200, "n_lists of PartitionedAutoencoder must be None or an integer from 1 to"),
     ],
 )
 def test_parameters_that_cannot_work_are_refused(parameters, n, message):

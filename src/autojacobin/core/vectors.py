@@ -12,7 +12,13 @@ import numpy as np
 from autojacobin.core.arrays import adopt, namespace
 from autojacobin.errors import DataError, DataTypeError
 
-__all__ = ["as_floats", "as_matrix", "check_finite", "float_blocks"]
+__all__ = ["LARGEST", "as_floats", "as_matrix", "check_finite", "check_size", "float_blocks", "row_number"]
+
+LARGEST = 1e15
+"""Largest absolute value of a number in vectors to learn from, to store and to search for.
+
+The squares of such numbers, and sums of many squares, fit float32.
+"""
 
 _BYTES_PER_BLOCK = 2**21
 _BYTES_PER_GPU_BLOCK = 2**28  # a GPU waits for each block to be prepared
@@ -65,12 +71,35 @@ def check_finite(floats: Any, rows: Any = 0, argument: str = "X") -> None:
     wrong = ~xp.isfinite(floats)
     if bool(wrong.any()):
         row, column = divmod(int(wrong.argmax()), floats.shape[1])
-        what = "NaN" if bool(xp.isnan(floats[row, column])) else "inf"
-        number = rows + row if np.ndim(rows) == 0 else rows[row]
+        what, number = "NaN" if bool(xp.isnan(floats[row, column])) else "inf", row_number(rows, row)
         raise DataError(
             f"Input {argument} contains {what} in row {number}, column {column}, expected finite numbers; "
             "drop such rows, or fill them in with sklearn.impute.SimpleImputer"
         )
+
+
+def check_size(array: Any, rows: Any = 0, argument: str = "X") -> None:
+    """Raise a DataError that names the first number that is not finite or exceeds LARGEST, if there is one.
+
+    ``rows`` and ``argument`` are as in :func:`as_floats`.
+    """
+    if not array.size or (array.dtype.kind in "biu" and array.dtype.itemsize <= 4):
+        return
+    if max(-float(array.min()), float(array.max())) <= LARGEST:
+        return
+    check_finite(array, rows, argument)
+    xp = namespace(array)
+    row, column = divmod(int((xp.abs(array.astype("float64")) > LARGEST).argmax()), array.shape[1])
+    raise DataError(
+        f"Input {argument} has {float(array[row, column]):.4g} in row {row_number(rows, row)}, column {column}, "
+        f"expected numbers of up to {LARGEST:g} in absolute value; leave out such rows, or divide all vectors and "
+        "queries by the same number"
+    )
+
+
+def row_number(rows: Any, row: int) -> int:
+    """Give the number of a row in the caller's data; ``rows`` is as in :func:`as_floats`."""
+    return int(rows + row if np.ndim(rows) == 0 else rows[row])
 
 
 def float_blocks(array: Any) -> Iterator[Any]:

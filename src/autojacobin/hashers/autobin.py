@@ -19,7 +19,7 @@ from autojacobin.hashers.itq import itq_rotation
 from autojacobin.hashers.learning import warn_caller
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
-from autojacobin.hashers.parameters import Callback, Choice, Limit, Number, OrNone, Seed, Whole
+from autojacobin.hashers.parameters import Bits, Callback, Choice, Limit, Number, OrNone, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["INITS", "AutoBin", "AutoEncoderHasher", "CAutoBin", "DAutoBin", "initial_network", "possible_inits"]
@@ -88,11 +88,11 @@ class AutoEncoderHasher(LinearHasher):
     progress: Callable[[str, int, int], None] | None = None
 
     _limits: ClassVar[dict[str, Limit]] = {
-        "n_bits": Whole(1),
+        "n_bits": Bits(),
         "alpha": Number(0),
         "epsilon": Number(0, above_low=True),
         "batch_size": OrNone(Whole(1)),
-        "n_epochs": Whole(0),
+        "n_epochs": Whole(0, 10**6),
         "scale": Number(0, above_low=True),
         "threshold": Choice("bias", "origin"),
         "init": Choice(*INITS),

@@ -15,7 +15,7 @@ from autojacobin.core.linear_algebra import centre, principal_frame, random_rota
 from autojacobin.core.parallel import map_points, one_blas_thread
 from autojacobin.core.vectors import as_floats
 from autojacobin.hashers.base import Hasher, check_fitted
-from autojacobin.hashers.parameters import Callback, Choice, Limit, Number, OrNone, Seed, Whole
+from autojacobin.hashers.parameters import Bits, Callback, Choice, Limit, Number, OrNone, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 from autojacobin.hashers.tabu_search import ERROR_SHARE, Decoder, Offsets, search_codes
 from autojacobin.search.distances import DistanceTerms
@@ -114,9 +114,9 @@ class BinaryAutoencoder(Hasher):
     codes_are_signs: ClassVar[bool] = False
     distances: ClassVar[tuple[str, ...]] = ("decoded", "asymmetric", "hamming")
     _limits: ClassVar[dict[str, Limit]] = {
-        "n_bits": Whole(1),
-        "effort": Whole(0),
-        "n_iterations": Whole(1),
+        "n_bits": Bits(),
+        "effort": Whole(0, 1_000),
+        "n_iterations": Whole(1, 10**6),
         "ridge": Number(0),
         "random_state": Seed(),
         "device": Choice("cpu", "cuda"),
@@ -126,8 +126,8 @@ class BinaryAutoencoder(Hasher):
         "decoder_": Tensor("f", ("searched", "n_features")),
         "mean_": Tensor("f", ("n_features",)),
         "start_": Tensor("f", ("searched", "searched")),
-        "slope_": Tensor("f", ("n_bits",)),
-        "offset_": Tensor("f"),
+        "slope_": Tensor("f", ("n_bits",), power=2),
+        "offset_": Tensor("f", power=2),
         "reconstruction_error_": Tensor("f", ("iterations",)),
     }
 
@@ -167,7 +167,7 @@ class BinaryAutoencoder(Hasher):
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         origin, X = centre(X)
         xp = namespace(X)
-        unit = xp.abs(X).max()
+        unit = xp.abs(X).max() or X.dtype.type(1)  # all residuals may be zero
         X /= unit
         n_coded = self._n_coded()
         signs = _starting_signs(X, n_coded, rng)
@@ -291,7 +291,7 @@ class _LeastSquares:
         energy = float(xp.einsum("ij,ij->i", X, X).sum(dtype=xp.float64))
         left = energy - 2 * float((products * weights).sum() + total @ middle)
         left += float(((gram @ weights) * weights).sum() + 2 * (sums @ weights) @ middle) + n * float(middle @ middle)
-        self.error = left / energy
+        self.error = left / energy if energy else 0.0
         self.weights, self.middle = weights.astype(X.dtype), middle.astype(X.dtype)
         self.mean_error = left / n
 

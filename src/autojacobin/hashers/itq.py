@@ -21,7 +21,7 @@ from autojacobin.core.parallel import map_points, one_blas_thread
 from autojacobin.core.sampling import Moments
 from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.learning import warn_caller
-from autojacobin.hashers.parameters import Limit, Seed, Whole
+from autojacobin.hashers.parameters import Bits, Limit, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["ITQ", "PCARotation", "itq_rotation"]
@@ -79,12 +79,12 @@ class ITQ(LinearHasher):
     scale_: float
     quantization_error_: npt.NDArray[Any]
 
-    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1), "n_iter": Whole(1), "random_state": Seed()}
+    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "n_iter": Whole(1, 10**6), "random_state": Seed()}
     _tensors: ClassVar[dict[str, Tensor]] = {
         "weights_": Tensor("f", ("n_bits", "n_features")),
         "mean_": Tensor("f", ("n_features",)),
         "scale_": Tensor("f", optional=True),
-        "quantization_error_": Tensor("f", ("iterations",)),
+        "quantization_error_": Tensor("f", ("iterations",), power=2),
     }
     _more_bits_than_features: ClassVar[bool] = False
     _uses_moments: ClassVar[bool] = True
@@ -163,7 +163,7 @@ class PCARotation(ITQ):
     Codes(1797 codes of 32 bits)
     """
 
-    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1), "random_state": Seed()}
+    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "random_state": Seed()}
     _tensors: ClassVar[dict[str, Tensor]] = {
         name: tensor for name, tensor in ITQ._tensors.items() if name != "quantization_error_"
     }

@@ -14,23 +14,22 @@ import numpy.typing as npt
 from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.progress import printed_progress
 from autojacobin.core.sampling import Moments, as_random_state, sample_of_blocks, sampled_rows
-from autojacobin.core.vectors import as_floats, as_matrix, float_blocks
+from autojacobin.core.vectors import as_floats, as_matrix, check_size, float_blocks
 from autojacobin.errors import DataError
 from autojacobin.hashers.estimator import Estimator
-from autojacobin.hashers.parameters import Limit, Whole, check_parameters
+from autojacobin.hashers.parameters import Bits, Limit, check_parameters
 from autojacobin.search.arguments import as_count
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # typing has it from Python 3.11 on
 
-__all__ = ["NO_BLOCK", "TRAINING_POINTS", "Learner", "non_empty", "warn_caller"]
+__all__ = ["NO_BLOCK", "SMALLEST_SPREAD", "TRAINING_POINTS", "Learner", "non_empty", "warn_caller"]
 
 TRAINING_POINTS = 10_000
 """Rows that ``fit`` draws by default."""
 
-# The squares of numbers between these limits neither overflow nor underflow.
-_LARGEST = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e145}
-_SMALLEST = {np.dtype(np.float32): 1e-15, np.dtype(np.float64): 1e-145}
+SMALLEST_SPREAD = 1e-15
+"""Smallest difference, in some coordinate, of points to learn from. Squares of smaller numbers underflow in float32."""
 NO_BLOCK = "X is an iterator without a block, expected at least one matrix; pass some vectors"
 _BETWEEN = ("autojacobin", "sklearn", "joblib")  # packages that can lie between the caller and a warning
 
@@ -41,7 +40,7 @@ class Learner(Estimator):
     n_bits: int
     random_state: Any
 
-    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1)}
+    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits()}
     _fewest_points: ClassVar[int] = 2
     _more_bits_than_features: ClassVar[bool] = True
     _needs_only_mean: ClassVar[bool] = False
@@ -178,6 +177,7 @@ class Learner(Estimator):
             self._remember_features(X, array)
             rows = sampled_rows(len(array), training_points or len(array), rng)
             sample = as_floats(array[namespace(array).asarray(rows)], rows)
+            check_size(sample, rows)
         self._fit_floats(self._training_floats(self._checked(sample, fitting=True)), rng, moments)
 
     def _training_blocks(self, X: Any) -> Iterator[Any]:
@@ -195,7 +195,8 @@ class Learner(Estimator):
                     )
             self._remember_features(block, array, reset=row == 0)
             for floats in float_blocks(to_host(array)):
-                yield as_floats(floats, row)
+                check_size(floats, row)
+                yield floats
                 row += len(floats)
         if row == 0:
             raise DataError(NO_BLOCK)
@@ -248,23 +249,18 @@ class Learner(Estimator):
     def _check_training_data(self, X: Any) -> None:
         """Raise a DataError if nothing can be learned from ``X``."""
         name, xp = type(self).__name__, namespace(X)
+        check_size(X)
         low, high = X.min(axis=0), X.max(axis=0)
-        largest = max(-float(low.min()), float(high.max()))
-        if largest > _LARGEST[X.dtype]:
-            raise DataError(
-                f"the numbers in X are too large for {X.dtype}, got {largest:.3g} in absolute value, expected at most "
-                f"{_LARGEST[X.dtype]:g}; divide X by {largest:.3g}"
-            )
         if self._fewest_points > 1 and bool(xp.all(low == high)):
             raise DataError(
                 f"all {len(X)} training points of {name} are equal, so there is nothing to learn from; "
                 "pass points that differ"
             )
         spread = float((high - low).max())
-        if self._fewest_points > 1 and spread < _SMALLEST[X.dtype]:
+        if self._fewest_points > 1 and spread < SMALLEST_SPREAD:
             raise DataError(
-                f"the training points of {name} are too close together for {X.dtype}, got {spread:.3g} between them in "
-                f"any coordinate, expected at least {_SMALLEST[X.dtype]:g}; multiply X by {1 / spread:.3g}"
+                f"the training points of {name} are too close together, got {spread:.3g} between them in any "
+                f"coordinate, expected at least {SMALLEST_SPREAD:g}; multiply X by {1 / spread:.3g}"
             )
 
 

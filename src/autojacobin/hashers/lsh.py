@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.hashers.base import LinearHasher
-from autojacobin.hashers.parameters import Choice, Limit, Seed, Whole
+from autojacobin.hashers.parameters import Bits, Choice, Limit, Seed
 from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["LSH"]
@@ -55,7 +55,7 @@ class LSH(LinearHasher):
     mean_: npt.NDArray[Any]
 
     _limits: ClassVar[dict[str, Limit]] = {
-        "n_bits": Whole(1),
+        "n_bits": Bits(),
         "center": Choice(True, False),
         "random_state": Seed(),
     }

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from autojacobin.core.linear_algebra import centre, corners, principal_frame, random_rotation
 from autojacobin.core.parallel import one_blas_thread
 from autojacobin.hashers.base import LinearHasher
-from autojacobin.hashers.parameters import Limit, Seed, Whole
+from autojacobin.hashers.parameters import Bits, Limit, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["NOKMeans"]
@@ -86,13 +86,13 @@ class NOKMeans(LinearHasher):
     edges_: npt.NDArray[Any]
     quantization_error_: npt.NDArray[Any]
 
-    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1), "n_iter": Whole(1), "random_state": Seed()}
+    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "n_iter": Whole(1, 10**6), "random_state": Seed()}
     _tensors: ClassVar[dict[str, Tensor]] = {
         "weights_": Tensor("f", ("n_bits", "n_features")),
         "offsets_": Tensor("f", ("n_bits",)),
         "mean_": Tensor("f", ("n_features",)),
         "edges_": Tensor("f", ("n_bits", "n_features")),
-        "quantization_error_": Tensor("f", ("iterations",)),
+        "quantization_error_": Tensor("f", ("iterations",), power=2),
     }
 
     def __init__(self, n_bits: int = 64, *, n_iter: int = 50, random_state: Any = None) -> None:

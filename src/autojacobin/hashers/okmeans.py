@@ -11,7 +11,7 @@ import scipy  # which loads its parts when they are used
 from autojacobin.core.linear_algebra import centre, nearest_frame, principal_frame, random_rotation
 from autojacobin.core.parallel import one_blas_thread, run_tasks
 from autojacobin.hashers.base import LinearHasher
-from autojacobin.hashers.parameters import Limit, Seed, Whole
+from autojacobin.hashers.parameters import Bits, Limit, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["OKMeans"]
@@ -68,12 +68,12 @@ class OKMeans(LinearHasher):
     scales_: npt.NDArray[Any]
     quantization_error_: npt.NDArray[Any]
 
-    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1), "n_iter": Whole(1), "random_state": Seed()}
+    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "n_iter": Whole(1, 10**6), "random_state": Seed()}
     _tensors: ClassVar[dict[str, Tensor]] = {
         "weights_": Tensor("f", ("n_bits", "n_features")),
         "mean_": Tensor("f", ("n_features",)),
         "scales_": Tensor("f", ("n_bits",)),
-        "quantization_error_": Tensor("f", ("iterations",)),
+        "quantization_error_": Tensor("f", ("iterations",), power=2),
     }
     _more_bits_than_features: ClassVar[bool] = False
 

@@ -12,7 +12,7 @@ from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers.base import Hasher
-from autojacobin.hashers.parameters import Choice, Limit, Whole
+from autojacobin.hashers.parameters import Bits, Choice, Limit
 
 __all__ = ["OwnCodes"]
 
@@ -38,7 +38,7 @@ class OwnCodes(Hasher):
     """
 
     distances: ClassVar[tuple[str, ...]] = ("hamming", "asymmetric")  # queries are codes unless the caller says so
-    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1), "bitorder": Choice("little", "big")}
+    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "bitorder": Choice("little", "big")}
 
     def __init__(self, n_bits: int = 64, *, bitorder: BitOrder = "little") -> None:
         self.n_bits = n_bits

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import numpy as np
 
 from autojacobin.errors import DataError
 
-__all__ = ["Callback", "Choice", "Limit", "Number", "OrAuto", "OrNone", "Seed", "Whole", "check_parameters"]
+__all__ = ["Bits", "Callback", "Choice", "Limit", "Number", "OrAuto", "OrNone", "Seed", "Whole", "check_parameters"]
 
 
 @dataclass(frozen=True)
@@ -37,13 +36,18 @@ def check_parameters(estimator: Any, limits: Mapping[str, Limit]) -> None:
             )
 
 
-def Whole(low: int) -> Limit:
-    """An integer of at least ``low``."""
-    return Limit(lambda value: _is_whole(value) and int(value) >= low, f"an integer of at least {low}")
+def Whole(low: int, high: int = 2**31 - 1) -> Limit:
+    """An integer from ``low`` to ``high``."""
+    return Limit(lambda value: _is_whole(value) and low <= int(value) <= high, f"an integer from {low} to {high:,}")
 
 
-def Number(low: float, high: float = math.inf, *, above_low: bool = False, below_high: bool = False) -> Limit:
-    """A finite number from ``low`` to ``high``; ``above_low`` and ``below_high`` exclude the ends."""
+def Bits(low: int = 1) -> Limit:
+    """The length of codes."""
+    return Whole(low, 2**16)
+
+
+def Number(low: float, high: float = 1e15, *, above_low: bool = False, below_high: bool = False) -> Limit:
+    """A number from ``low`` to ``high``; ``above_low`` and ``below_high`` exclude the ends."""
 
     def allows(value: Any) -> bool:
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
@@ -54,12 +58,10 @@ def Number(low: float, high: float = math.inf, *, above_low: bool = False, below
             return False
         above = number > low if above_low else number >= low
         below = number < high if below_high else number <= high
-        return math.isfinite(number) and above and below
+        return above and below
 
-    description = f"a finite number {'above' if above_low else 'of at least'} {low:g}"
-    if math.isfinite(high):
-        description = description.replace("finite ", "") + f" and {'below' if below_high else 'at most'} {high:g}"
-    return Limit(allows, description)
+    ends = f"{'above' if above_low else 'of at least'} {low:g} and {'below' if below_high else 'at most'} {high:g}"
+    return Limit(allows, f"a number {ends}")
 
 
 def Choice(*values: Any) -> Limit:

@@ -17,7 +17,7 @@ from autojacobin.errors import DataError
 from autojacobin.hashers.base import check_fitted
 from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.lists import ListHasher
-from autojacobin.hashers.parameters import Limit, OrNone, Whole
+from autojacobin.hashers.parameters import Bits, Limit, OrNone, Whole
 from autojacobin.hashers.persistence import Tensor
 from autojacobin.search.distances import DistanceTerms
 
@@ -80,14 +80,14 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
     distances: ClassVar[tuple[str, ...]] = ("decoded",)
     _limits: ClassVar[dict[str, Limit]] = {
         **BinaryAutoencoder._limits,
-        "n_bits": Whole(2),
+        "n_bits": Bits(2),
         "n_lists": OrNone(Whole(1)),
     }
     _tensors: ClassVar[dict[str, Tensor]] = {
         **BinaryAutoencoder._tensors,
         "centres_": Tensor("f", ("lists", "n_features")),
         "origin_": Tensor("f", ("n_features",)),
-        "grid_": Tensor("f", ("ends",)),
+        "grid_": Tensor("f", ("ends",), power=2),
     }
 
     def __init__(

@@ -95,7 +95,7 @@ class PartitionedHasher(ListHasher):
     _tensors: ClassVar[dict[str, Tensor]] = {
         "centres_": Tensor("f", ("lists", "n_features")),
         "origin_": Tensor("f", ("n_features",)),
-        "spread_": Tensor("f"),
+        "spread_": Tensor("f", power=2),
     }
 
     def __init__(

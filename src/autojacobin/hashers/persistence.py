@@ -33,6 +33,7 @@ _KINDS = {"F32": ("f", "<f4"), "F64": ("f", "<f8"), "I32": ("i", "<i4"), "I64": 
 _IF_DAMAGED = "restore it from a copy, or fit and save the model again"
 _IF_FOREIGN = "look at the order of the arguments, or restore it from a copy if it was a model"
 _LONGEST_REASON, _LONGEST_NAME = 200, 100
+_LARGEST_LEARNED = 1e18  # somewhat more than the largest number in vectors; float32 holds its square
 _OF_WRAPPED = "hasher_."  # begins the names of the arrays of a hasher that another one wraps
 _deserialize: Any = safetensors.deserialize  # has no types
 
@@ -46,6 +47,7 @@ class Tensor:
     (``"U"``), which are written as rows of UTF-8 padded with zeros. ``required`` gives the kinds of columns that the
     table has unless it is empty.
     ``optional=True``: some fits leave it out.
+    ``power``: 2 for squares of lengths, of which files may hold larger numbers.
     """
 
     kind: str
@@ -53,6 +55,7 @@ class Tensor:
     columns: bool = False
     optional: bool = False
     required: Mapping[str, str] = field(default_factory=dict)
+    power: int = 1
 
 
 def model_bytes(model: Any) -> bytes:
@@ -210,8 +213,8 @@ def _attach(model: Any, entries: dict[str, Any]) -> None:
                 setattr(model, name, table)
         elif name in entries:
             array = _array(name, entries.pop(name), tensor.kind, tensor.shape, sizes)
-            if not np.isfinite(array).all():
-                raise ValueError(f"NaN or infinity in array {name}")
+            if tensor.kind == "f" and not np.abs(array).max() <= _LARGEST_LEARNED**tensor.power:
+                raise ValueError(f"NaN, infinity or absurdly large numbers in array {name}")
             setattr(model, name, array if tensor.shape else array.item())
         elif not tensor.optional:
             raise ValueError(f"no array {name}")

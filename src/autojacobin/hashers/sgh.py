@@ -12,7 +12,7 @@ import numpy.typing as npt
 from autojacobin.core.linear_algebra import corners, mean_row, squared_distances
 from autojacobin.core.parallel import one_blas_thread, scipy_linalg
 from autojacobin.hashers.base import Hasher
-from autojacobin.hashers.parameters import Limit, Seed, Whole
+from autojacobin.hashers.parameters import Bits, Limit, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["SGH"]
@@ -84,7 +84,7 @@ class SGH(Hasher):
     kernel_mean_: npt.NDArray[Any]
     weights_: npt.NDArray[Any]
 
-    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1), "n_anchors": Whole(1), "random_state": Seed()}
+    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "n_anchors": Whole(1), "random_state": Seed()}
     _tensors: ClassVar[dict[str, Tensor]] = {
         "mean_": Tensor("f", ("n_features",)),
         "anchors_": Tensor("f", ("anchors", "n_features")),

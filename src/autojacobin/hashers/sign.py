@@ -11,7 +11,7 @@ import numpy.typing as npt
 from autojacobin.core.linear_algebra import random_rotation
 from autojacobin.errors import DataError
 from autojacobin.hashers.base import Hasher, LinearHasher
-from autojacobin.hashers.parameters import Choice, Limit, OrNone, Seed, Whole
+from autojacobin.hashers.parameters import Bits, Choice, Limit, OrNone, Seed
 from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["Sign"]
@@ -63,7 +63,7 @@ class Sign(LinearHasher):
     weights_: npt.NDArray[Any]
 
     _limits: ClassVar[dict[str, Limit]] = {
-        "n_bits": OrNone(Whole(1)),
+        "n_bits": OrNone(Bits()),
         "centred": Choice(False, True),
         "rotate": Choice(False, True),
         "random_state": Seed(),

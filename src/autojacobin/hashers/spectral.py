@@ -11,7 +11,7 @@ import numpy.typing as npt
 from autojacobin.core.linear_algebra import coordinates, leading_directions, mean_row, principal_frame
 from autojacobin.core.sampling import Moments
 from autojacobin.hashers.base import Hasher
-from autojacobin.hashers.parameters import Limit, Whole
+from autojacobin.hashers.parameters import Bits, Limit
 from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["SpectralHashing"]
@@ -65,7 +65,7 @@ class SpectralHashing(Hasher):
     axis_: npt.NDArray[np.int64]
     mode_: npt.NDArray[np.int64]
 
-    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1)}
+    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits()}
     _uses_moments: ClassVar[bool] = True
     _tensors: ClassVar[dict[str, Tensor]] = {
         "mean_": Tensor("f", ("n_features",)),

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from autojacobin.core.linear_algebra import mean_row, squared_distances
 from autojacobin.core.parallel import one_blas_thread
 from autojacobin.hashers.base import Hasher
-from autojacobin.hashers.parameters import Limit, Seed, Whole
+from autojacobin.hashers.parameters import Bits, Limit, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["SphericalHashing"]
@@ -78,7 +78,7 @@ class SphericalHashing(Hasher):
     overlap_spread_: npt.NDArray[np.float64]
 
     distances: ClassVar[tuple[str, ...]] = ("spherical", "hamming", "asymmetric")
-    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Whole(1), "n_iter": Whole(0), "random_state": Seed()}
+    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "n_iter": Whole(0, 10**6), "random_state": Seed()}
     _tensors: ClassVar[dict[str, Tensor]] = {
         "centres_": Tensor("f", ("n_bits", "n_features")),
         "radii_": Tensor("f", ("n_bits",)),

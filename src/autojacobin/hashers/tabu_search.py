@@ -137,13 +137,14 @@ class Decoder:
     def nearest(self, levels: Any) -> Any:
         """Round levels to those that are stored."""
         xp = namespace(levels)
-        return xp.clip(xp.rint(levels), 0, self.top)
+        return xp.clip(xp.rint(xp.nan_to_num(levels)), 0, self.top)
 
     @property
     def constants(self) -> tuple[Any, ...]:
         """The numbers of the offsets, in the precision of the search."""
         numbers = (self.trace, ERROR_SHARE, self.low, self.per_step, self.top, self.stiffness)
-        return tuple(map(np.float32, numbers))
+        with np.errstate(over="ignore"):
+            return tuple(map(np.float32, numbers))
 
 
 def waits(d: int) -> tuple[int, int]:
