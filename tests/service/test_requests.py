@@ -57,7 +57,11 @@ def refused(answer, status, words):
         ({"vectors": [[0.0] * 7 + [None]]}, 400, "got None in row 0, column 7"),
         ({"vectors": [[0.0] * 7 + [1e300]]}, 400, "must be finite and fit into float32, got inf in row 0, column 7"),
         ({"vectors": [[0.0] * 7 + [10**400]]}, 400, "must fit into float32, got one that is too large"),
-        ({"vectors": [[0.0] * 7 + [3e38]]}, 400, "too large to project"),
+        (
+            {"vectors": [[0.0] * 7 + [3e38]]},
+            400,
+            "queries has 3e+38 in row 0, column 7, expected numbers of up to 1e+15",
+        ),
         ({"vectors": 5}, 400, "vectors must be a list of 1 to 64 vectors, got 5"),
         ({"vectors": [[0.0] * 8] * 65}, 400, "got a list of 65"),
         ({"vectors": [[0.0] * 8] * 60, "candidates": 500}, 400, "may be 20000, got 30000"),

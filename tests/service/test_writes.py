@@ -266,6 +266,7 @@ def test_an_index_in_memory_is_written_to_as_well(points):
         ({"vectors": [[0.0] * WIDTH], "payload": [{}]}, 400, "got one without a column"),
         ({"vectors": [[0.0] * WIDTH] * 2, "payload": {"a": [1, "b"]}}, 400, "the payload cannot be made a table"),
         ({"vectors": [[0.0] * WIDTH], "payload": {"a": [2**70]}}, 400, "too large"),
+        ({"vectors": [[0.0] * WIDTH, [1e17] * WIDTH]}, 400, "has 1e+17 in row 1, column 0, expected numbers of up to"),
     ],
 )
 def test_wrong_writes_are_refused_and_change_nothing(client, body, status, words):

@@ -169,7 +169,6 @@ class SearchOptions:
         Without a filter, ``recall`` sets ``candidates``, and by default both are what the index chooses. If the result
         is to be ``measured``, it chooses them as for many queries.
         """
-        from autojacobin.core.vectors import as_floats
         from autojacobin.search.distances import as_distance
 
         self.distance = as_distance(self._name, index.hasher.distances)
@@ -189,7 +188,7 @@ class SearchOptions:
         found, row = [], 0
         blocks = blocks_for(index.hasher, queries, _QUERIES_PER_BLOCK)
         for block in report_blocks(blocks, len(queries), progress, "searching"):
-            as_floats(block, row, "queries")  # reports a NaN with its row in the file
+            index.metric.queries(block, row)  # reports a wrong number with its row in the file
             found.append(index.search(block, k, **how))
             row += len(block)
         distances, ids = (np.concatenate([part[place] for part in found]) for place in (0, 1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from autojacobin.core.vectors import LARGEST
 from autojacobin.errors import FormatError
 from autojacobin.search.distances import METRICS
 
@@ -184,7 +184,7 @@ def _unfitted(hasher: Any, header: dict[str, Any], wrapped: dict[str, Any]) -> A
     model = hasher(**parameters, **wrapped)
     model.n_features_in_ = _field(header, "n_features_in", int)
     model.metric_, model.radius_ = header.get("metric", METRICS[0]), header.get("radius", 0.0)
-    if model.metric_ not in METRICS or type(model.radius_) is not float or not 0 <= model.radius_ < math.inf:
+    if model.metric_ not in METRICS or type(model.radius_) is not float or not 0 <= model.radius_ <= LARGEST:
         raise ValueError(f"a metric {model.metric_!r} of radius {model.radius_!r}")
     if (model.metric_ == "inner_product") != (model.radius_ > 0):
         raise ValueError(f"a radius of {model.radius_!r} for the metric {model.metric_}")

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.parallel import map_points
-from autojacobin.core.vectors import as_floats, as_matrix
+from autojacobin.core.vectors import as_matrix
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import Hasher, PartitionedHasher
 from autojacobin.hashers.base import as_vectors
@@ -359,16 +359,11 @@ def _blocks(vectors: Any, name: str, metric: Metric) -> Iterator[Any]:
 
 def _encoded(hasher: Hasher, blocks: Iterator[Any]) -> Iterator[tuple[Any, Codes]]:
     """Each block with its codes."""
-    row = 0
+    empty = True
     for block in blocks:
-        try:
-            codes = encoded_block(hasher, block)
-        except DataError:
-            as_floats(as_matrix(block, type(hasher).__name__), row)  # names a NaN's row, counted from the first block
-            raise
-        yield block, codes
-        row += len(block)
-    if not row:
+        yield block, encoded_block(hasher, block)
+        empty = False
+    if empty:
         raise DataError("there are no vectors to add, got an iterator without a block; expected at least one matrix")
 
 

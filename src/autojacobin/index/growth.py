@@ -9,6 +9,7 @@ index is four times as large. On average, each vector is then written again 1.33
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import BinaryAutoencoder, Hasher, PartitionedAutoencoder, PartitionedHasher
+from autojacobin.hashers.learning import SMALLEST_SPREAD
 from autojacobin.hashers.lists import ListHasher
 from autojacobin.hashers.partitioned_hasher import check_can_have_lists
 from autojacobin.index.changes import Change, State, encoded_block
@@ -34,12 +36,14 @@ from autojacobin.search.arguments import as_count
 
 __all__ = ["as_partitions", "encode_again", "grown_hasher", "has_drifted", "retrained", "training_sample"]
 
+_log = logging.getLogger("autojacobin.index")
+
 _FEWEST_VECTORS = 2**16  # of an index with lists; fewer are searched as fast without
 _LISTS_PER_ROOT = 4
 _MANY_VECTORS = 2**24  # from here on there are twice as many lists: centres are in cells, so their number costs little
 _VECTORS_PER_LIST = 32  # at least, where the user gives the number of lists
 _SAMPLE_PER_LIST = 128
-_SAMPLE_OF_ERRORS = 2_000
+_SMALL_SAMPLE = 2_000
 _MOST_TRAINING_POINTS = 20_000
 _LARGEST_DRIFT = 1.5  # of the share of residuals that codes do not reconstruct; held-out points have up to 1.3
 
@@ -86,8 +90,14 @@ def grown_hasher(state: State, incoming: Any = None, *, shrink: bool = False) ->
     return retrained(state, wanted, incoming)
 
 
-def retrained(state: State, n_lists: int, incoming: Any = None) -> ListHasher:
-    """Train a hasher with lists on a sample of the stored vectors and of those that are about to be added."""
+def retrained(state: State, n_lists: int, incoming: Any = None) -> ListHasher | None:
+    """Train a hasher with lists on a sample of the stored vectors and of those that are about to be added.
+
+    None if too many of them are equal: lists would not divide them.
+    """
+    if not _differ(_sample(state, _SMALL_SAMPLE, incoming), n_lists):
+        _log.info("no lists are made, because most of the %s vectors are equal", state.n_live)
+        return None
     hasher = state.hasher
     new: ListHasher
     if isinstance(hasher, BinaryAutoencoder):
@@ -106,12 +116,20 @@ def retrained(state: State, n_lists: int, incoming: Any = None) -> ListHasher:
     return new
 
 
+def _differ(vectors: npt.NDArray[Any], n_lists: int) -> bool:
+    """Return whether there are enough different vectors for lists; centres are of float32, and so is what they see."""
+    floats = vectors.astype(np.float32)
+    if float((floats.max(axis=0) - floats.min(axis=0)).max()) < SMALLEST_SPREAD:
+        return False
+    return len({row.tobytes() for row in floats}) >= min(n_lists, len(floats) // 2)
+
+
 def has_drifted(hasher: ListHasher, segments: Sequence[Segment]) -> bool:
     """Return whether the lists suit the stored vectors much worse than they did the training vectors."""
     n = sum(segment.n_live for segment in segments)
     if not n:
         return False
-    ids = drawn(segments, min(n, _SAMPLE_OF_ERRORS), seed=2)
+    ids = drawn(segments, min(n, _SMALL_SAMPLE), seed=2)
     vectors, codes = as_floats(fetch(segments, ids)), codes_at(segments, ids, int(hasher.n_bits))
     return hasher.drift(vectors, codes) > _LARGEST_DRIFT
 
@@ -126,13 +144,18 @@ def encode_again(state: State, store: Store, hasher: ListHasher) -> Change:
     return Change(tuple(segment for group in groups for segment in group), state.next_id, state.n_live, hasher)
 
 
-def training_sample(vectors: Any) -> Any:
-    """Random rows of a matrix to fit a hasher on; more would help few methods."""
+def training_sample(vectors: Any) -> tuple[Any, Any]:
+    """Random rows of a matrix to fit a hasher on, and their numbers; more would help few methods."""
     n = len(vectors)
     if n <= _MOST_TRAINING_POINTS:
-        return vectors
-    rows = np.sort(np.random.default_rng(5).choice(n, _MOST_TRAINING_POINTS, replace=False))
-    return vectors.iloc[rows] if hasattr(vectors, "iloc") else as_matrix(vectors, "Index")[rows]
+        return vectors, 0
+    return _rows_of(vectors, _MOST_TRAINING_POINTS, seed=5)
+
+
+def _rows_of(vectors: Any, size: int, seed: int) -> tuple[Any, npt.NDArray[np.int64]]:
+    """Random rows of a matrix or a data frame, and their numbers."""
+    rows = np.sort(np.random.default_rng(seed).choice(len(vectors), size, replace=False))
+    return vectors.iloc[rows] if hasattr(vectors, "iloc") else as_matrix(vectors, "Index")[rows], rows
 
 
 def _encoded(old: Hasher, new: ListHasher, segments: Sequence[Segment]) -> Iterator[Part]:
@@ -158,7 +181,6 @@ def _sample(state: State, size: int, incoming: Any) -> npt.NDArray[Any]:
     if n_stored:
         parts.append(fetch(state.segments, drawn(state.segments, n_stored, seed=3)))
     if n_incoming:
-        rows = np.sort(np.random.default_rng(4).choice(n_incoming, size - n_stored, replace=False))
-        taken = incoming.iloc[rows] if hasattr(incoming, "iloc") else as_matrix(incoming, "Index")[rows]
-        parts.append(to_host(as_matrix(state.metric.prepare(taken), "Index")))
+        taken = state.metric.prepare(*_rows_of(incoming, size - n_stored, seed=4))
+        parts.append(to_host(as_matrix(taken, "Index")))
     return np.concatenate(parts)

@@ -17,7 +17,7 @@ from autojacobin.core.arrays import adopt, to_host
 from autojacobin.core.files import whole_folder
 from autojacobin.core.parallel import Progress
 from autojacobin.core.progress import printed_progress
-from autojacobin.core.vectors import as_floats, as_matrix
+from autojacobin.core.vectors import as_matrix
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
 from autojacobin.hashers import Hasher, OwnCodes, PartitionedHasher
 from autojacobin.hashers.base import as_vectors, check_fitted, for_index
@@ -88,8 +88,9 @@ class Index(StateHolder):
         as soon as there are 65,536 vectors, and more as the index grows: :meth:`add` then learns centres from a sample
         of the vectors, and rewrites the index. A BinaryAutoencoder is trained again, for what is left of a vector
         beside its centre; codes of other methods stay as they are. A number sets the number of lists; they are made
-        when there are 32 vectors for each list. Needs ``keep_vectors``, and codes that are best compared by the
-        asymmetric, the Hamming or the decoded distance: those of all methods but SphericalHashing.
+        when there are 32 vectors for each list. Where most vectors are equal, no lists are made. Needs
+        ``keep_vectors``, and codes that are best compared by the asymmetric, the Hamming or the decoded distance: those
+        of all methods but SphericalHashing.
     metric : {"euclidean", "cosine", "inner_product"} or Metric, optional
         How the distance of vectors is measured; by default as the hasher was trained for, or Euclidean. With
         ``"cosine"``, the index keeps vectors divided by their lengths, and searches return similarities, the largest
@@ -247,9 +248,9 @@ class Index(StateHolder):
         if home is not None:
             home.check_new("open it with Index.open")
         vectors, ids, payload = from_frame(vectors, ids, payload)
-        sample = training_sample(vectors)
         measure = Metric.of(metric, vectors)
-        fitted = measure.fit(hasher.unfitted(), sample, training_points=None, verbose=verbose)
+        sample, rows = training_sample(vectors)
+        fitted = measure.fit(hasher.unfitted(), sample, rows=rows, training_points=None, verbose=verbose)
         options: dict[str, Any] = {"keep_vectors": keep_vectors, "partitions": partitions}
         if home is None:
             index = cls(fitted, **options)
@@ -299,6 +300,11 @@ class Index(StateHolder):
         """The hasher that makes the codes, without the lists that a PartitionedHasher adds to it."""
         hasher = self._state.hasher
         return hasher.hasher_ if isinstance(hasher, PartitionedHasher) else hasher
+
+    @property
+    def metric(self) -> Metric:
+        """How vectors are compared."""
+        return self._open_state().metric
 
     @property
     def ids(self) -> npt.NDArray[Any]:
@@ -637,7 +643,7 @@ class Index(StateHolder):
         if isinstance(queries, int | np.integer) and hasattr(k, "__len__"):
             raise DataTypeError(f"the queries come first and then k, got {queries} first; swap the two arguments")
         how = How.checked(state, k, distance, rerank, candidates, recall, probes)
-        queries = _checked_queries(state, queries)
+        given, queries = _checked_queries(state, queries)
         searcher, filters = Searcher(state, self._calibrator), filters_of_queries(among, len(queries))
         allowed = None if where is None else allowed_positions(state, where)
         if filters is None:
@@ -650,7 +656,7 @@ class Index(StateHolder):
         if among is not None or where is not None:
             distances = distances.astype(np.float64, copy=False)  # since a filter may leave too few, and NaN then
         if how.rerank:
-            distances = state.metric.values(queries, distances)
+            distances = state.metric.values(given, distances)
         ids = shown_ids(state, numbers)
         table = None if columns is None else self._columns(state, numbers.ravel(), columns)
         if as_table:
@@ -713,8 +719,7 @@ class Index(StateHolder):
         if n_queries is not None:
             n_queries = as_count("n_queries", n_queries, least=0)
         if queries is not None:
-            matrix = to_host(as_matrix(_checked_queries(state, queries), "an index", "queries"))
-            as_floats(matrix, argument="queries")  # refuses what is not finite
+            matrix = to_host(as_matrix(_checked_queries(state, queries)[1], "an index", "queries"))
             self._calibrator.ask_with(matrix, share)
         return Searcher(state, self._calibrator).chosen(wanted, share, distance, n_queries)
 
@@ -749,8 +754,8 @@ def _packed(vectors: Any, hasher: Hasher) -> Any:
     return vectors.to_packed(bitorder=hasher.bitorder)
 
 
-def _checked_queries(state: State, queries: Any) -> Any:
-    """Queries as the metric prepares them, after a check of their shape; one vector becomes a matrix with one row."""
+def _checked_queries(state: State, queries: Any) -> tuple[Any, Any]:
+    """Queries, and as the metric prepares them, after a check of their shape; one vector becomes a row of a matrix."""
     queries = _packed(queries, state.hasher)
     listed = isinstance(queries, list | tuple) and len(queries) > 0 and np.isscalar(queries[0])
     if listed or getattr(queries, "ndim", None) == 1:
@@ -766,7 +771,7 @@ def _checked_queries(state: State, queries: Any) -> Any:
         )
     prepared = state.metric.queries(queries)
     as_vectors(state.hasher, prepared)  # compares the names of features
-    return prepared
+    return queries, prepared
 
 
 def own_codes(n_bits: SupportsIndex, bitorder: BitOrder) -> OwnCodes:

@@ -6,7 +6,9 @@ give the wanted order:
 - *cosine*: vectors are divided by their lengths, after which cos = 1 − ‖q − x‖² / 2.
 - *inner product*: a vector gets one more number, √(r² − ‖x‖²), and a query gets a zero. With r at least as large as the
   longest vector, q·x = (‖q‖² + r² − ‖q − x‖²) / 2. (S. Bachrach et al., "Speeding up the Xbox recommender system using
-  a Euclidean transformation for inner-product spaces", RecSys 2014.)
+  a Euclidean transformation for inner-product spaces", RecSys 2014.) The order does not depend on the length of the
+  query, so a query is multiplied by the power of two that makes it about as long as r. With another length, the
+  products would be lost in the rounding of the distances.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.arrays import to_host
-from autojacobin.core.vectors import as_floats, as_matrix
+from autojacobin.core.vectors import LARGEST, as_floats, as_matrix, check_size, row_number
 from autojacobin.errors import DataError
 from autojacobin.hashers import Hasher
 from autojacobin.search.distances import METRICS
@@ -30,6 +32,8 @@ H = TypeVar("H", bound=Hasher)
 
 _ROOM = 2.0  # for vectors that are longer than those that the radius was taken from
 _LONGEST_IN_FLOAT32 = 32.0  # radius, in lengths of the vector in the middle
+_LONGEST = 1e9  # vector, in the same lengths; float64 then leaves six digits of the products with the others
+_LARGEST_EXPONENT = 900  # of a query's length; products are numbers of float64
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,11 @@ class Metric:
                 "an index by inner product must know how long vectors can be; build it with Index.from_vectors, or "
                 "pass metric=Metric.of('inner_product', vectors)"
             )
+        if self.radius > LARGEST:
+            raise DataError(
+                f"an index by inner product takes vectors of lengths up to {LARGEST / _ROOM:g}, got a radius of "
+                f"{self.radius:.4g}; divide all vectors by the same number"
+            )
 
     @classmethod
     def of(cls, name: str, vectors: Any) -> Metric:
@@ -69,13 +78,23 @@ class Metric:
         """
         if name != "inner_product":
             return cls(name)
-        longest, row = 0.0, 0
+        parts, row = [np.empty(0)], 0
         for block in vectors if isinstance(vectors, Iterator) else (vectors,):
             floats = as_floats(to_host(as_matrix(block, "Metric")), row)
-            squares = np.einsum("ij,ij->i", floats, floats, dtype=np.float64)
-            longest, row = max(longest, float(np.sqrt(squares.max(initial=0.0)))), row + len(floats)
+            check_size(floats, row)
+            parts.append(np.sqrt(np.einsum("ij,ij->i", floats, floats, dtype=np.float64)))
+            row += len(floats)
+        norms = np.concatenate(parts)
+        longest = float(norms.max(initial=0.0))
         if longest == 0:
             raise DataError("all vectors are zero, so their inner products are; pass others")
+        middle = float(np.median(norms[norms > 0]))
+        if longest > _LONGEST * middle:
+            raise DataError(
+                f"the vector in row {np.argmax(norms)} is {longest / middle:.1g} times as long as the vector in the "
+                f"middle, expected at most {_LONGEST:g} times, because the products with the others are lost beside "
+                "its; leave it out, or divide it"
+            )
         return cls(name, _ROOM * longest)
 
     @classmethod
@@ -94,12 +113,12 @@ class Metric:
             )
         return metric if isinstance(metric, Metric) else cls(name, hasher.radius_)
 
-    def fit(self, hasher: H, vectors: Any, **options: Any) -> H:
+    def fit(self, hasher: H, vectors: Any, *, rows: Any = 0, **options: Any) -> H:
         """Fit a hasher to vectors as this metric prepares them, and let the hasher remember the metric.
 
-        ``options`` are those of ``Hasher.fit``.
+        ``rows`` is as in :meth:`prepare`, and ``options`` are those of ``Hasher.fit``.
         """
-        hasher.fit(self.prepare(vectors), **options)
+        hasher.fit(self.prepare(vectors, rows), **options)
         hasher.metric_, hasher.radius_ = self.name, self.radius
         return hasher
 
@@ -107,24 +126,30 @@ class Metric:
         """Width of the vectors that come, for a hasher that takes ``n_features`` numbers."""
         return n_features - 1 if self.name == "inner_product" else n_features
 
-    def prepare(self, vectors: Any, first_row: int = 0) -> Any:
-        """Vectors as the index keeps and encodes them; ``first_row`` is for the messages."""
+    def prepare(self, vectors: Any, rows: Any = 0) -> Any:
+        """Vectors as the index keeps and encodes them, after a check that their numbers are finite and not too large.
+
+        ``rows`` is the number of the first row in the caller's data, or the numbers of all rows, for the messages.
+        """
+        matrix = as_matrix(vectors, "Metric")
         if self.name == "euclidean":
+            check_size(matrix, rows)
             return vectors
-        floats = as_floats(to_host(as_matrix(vectors, "Metric")), first_row)
+        floats = as_floats(to_host(matrix), rows)
         if self.name == "cosine" and floats.dtype == np.float64:  # whose squares may be too large or too small
             largest = np.abs(floats).max(axis=1, initial=0.0, keepdims=True)
             floats = floats / np.where(largest > 0, largest, 1)
         norms = np.sqrt(np.einsum("ij,ij->i", floats, floats, dtype=np.float64))
         if self.name == "cosine":
-            self._check_lengths(norms, first_row)
+            self._check_lengths(norms, rows)
             kind = np.float16 if getattr(vectors, "dtype", None) == np.float16 else floats.dtype
             return (floats / norms[:, np.newaxis]).astype(kind)
         if norms.max(initial=0.0) > self.radius:
             row = int(np.argmax(norms > self.radius))
             raise DataError(
-                f"the vector in row {first_row + row} has the length {norms[row]:.4g}, but this index by inner product "
-                f"takes vectors of up to {self.radius:.4g}; build a new index with longer vectors among its first ones"
+                f"the vector in row {row_number(rows, row)} has the length {norms[row]:.4g}, but this index by inner "
+                f"product takes vectors of up to {self.radius:.4g}; build a new index with longer vectors among its "
+                "first ones"
             )
         rest = np.sqrt(self.radius**2 - norms**2)
         # Distances are about as long as the radius, and products are what is left of them. Where most vectors are much
@@ -133,14 +158,22 @@ class Metric:
             rest = rest.astype(floats.dtype)
         return np.column_stack([floats, rest])
 
-    def queries(self, vectors: Any) -> Any:
-        """Queries as the index compares them."""
+    def queries(self, vectors: Any, rows: Any = 0) -> Any:
+        """Queries as the index compares them, after a check that their numbers are finite and not too large."""
+        matrix = as_matrix(vectors, "Metric", "queries")
         if self.name == "euclidean":
+            check_size(matrix, rows, "queries")
             return vectors
-        floats = as_floats(to_host(as_matrix(vectors, "Metric", "queries")), argument="queries")
+        floats = as_floats(to_host(matrix), rows, "queries")
         if self.name == "cosine":
-            return self.prepare(vectors)
-        return np.column_stack([floats, np.zeros(len(floats), dtype=floats.dtype)])
+            return self.prepare(vectors, rows)
+        exponents = self._exponents(floats)
+        if exponents.min(initial=0) < -_LARGEST_EXPONENT:
+            raise DataError(
+                f"the query in row {row_number(rows, int(np.argmin(exponents)))} is too long for inner products that "
+                "float64 can hold; divide it"
+            )
+        return np.column_stack([np.ldexp(floats, exponents), np.zeros(len(floats), dtype=floats.dtype)])
 
     def stored_as_queries(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Stored vectors as the index would compare them as queries."""
@@ -154,19 +187,35 @@ class Metric:
         return stored[:, :-1] if self.name == "inner_product" else stored
 
     def values(self, queries: Any, distances: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """What the user gets for Euclidean distances of prepared queries: distances, cosines or inner products."""
+        """What the user gets for Euclidean distances of prepared queries: distances, cosines or inner products.
+
+        ``queries`` are as they came, before they were prepared.
+        """
         if self.name == "euclidean":
             return distances
         if self.name == "cosine":
             return np.asarray(1 - distances**2 / 2)
-        floats = np.asarray(queries, dtype=np.float64)
-        squares = np.einsum("ij,ij->i", floats, floats) + self.radius**2
-        products: npt.NDArray[Any] = (squares[:, np.newaxis] - distances**2) / 2
+        floats = as_floats(to_host(as_matrix(queries, "Metric", "queries")))
+        exponents = self._exponents(floats)
+        scaled = np.ldexp(floats.astype(np.float64), exponents)
+        squares = np.einsum("ij,ij->i", scaled, scaled) + self.radius**2
+        products: npt.NDArray[Any] = np.ldexp((squares[:, np.newaxis] - distances**2) / 2, -exponents)
+        products[~floats.any(axis=1)] *= 0  # those of a query of zeros are only rounding errors
         return products
 
-    def _check_lengths(self, norms: npt.NDArray[Any], first_row: int) -> None:
+    def _exponents(self, floats: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        """Powers of two that make queries about as long as the radius, shape (n_queries, 1)."""
+        largest = np.abs(floats).max(axis=1, initial=0.0, keepdims=True).astype(np.float64)
+        largest[largest == 0] = 1
+        parts = floats / largest
+        lengths = np.sqrt(np.einsum("ij,ij->i", parts, parts))[:, np.newaxis]
+        lengths[lengths == 0] = 1
+        exponents: npt.NDArray[np.int32] = np.rint(np.log2(self.radius / lengths) - np.log2(largest)).astype(np.int32)
+        return exponents
+
+    def _check_lengths(self, norms: npt.NDArray[Any], rows: Any) -> None:
         if len(norms) and not norms.min() > 0:
-            row = first_row + int(np.argmin(norms))
+            row = row_number(rows, int(np.argmin(norms)))
             raise DataError(
                 f"the vector in row {row} is zero, so it has no direction and no cosine; leave it out, or use another "
                 "metric"

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.core.vectors import as_floats
+from autojacobin.core.vectors import check_size
 from autojacobin.errors import DataError, StorageError
 from autojacobin.hashers import Hasher, load
 from autojacobin.hashers.lists import ListHasher
@@ -177,16 +177,16 @@ def _parts(chunk: Chunk, model: str, keep_vectors: bool) -> Iterator[Part]:
     except StorageError:
         raise
     except DataError as error:
-        _check_finite(chunk)
+        _check_numbers(chunk)
         raise type(error)(f"in the {chunk.rows} vectors of {chunk}: {error}") from error
 
 
-def _check_finite(chunk: Chunk) -> None:
-    """Raise a DataError that names the file and the row of a NaN or Inf, if there is one."""
+def _check_numbers(chunk: Chunk) -> None:
+    """Raise a DataError that names the file and the row of a number that cannot be stored, if there is one."""
     for piece in chunk.pieces:
         with naming_file(piece), open_piece(piece) as (read, first):
             for start in range(piece.start, piece.stop, ROWS_PER_BLOCK):
-                as_floats(read(slice(start - first, min(piece.stop, start + ROWS_PER_BLOCK) - first)), start)
+                check_size(read(slice(start - first, min(piece.stop, start + ROWS_PER_BLOCK) - first)), start)
 
 
 def _blocks(chunk: Chunk) -> Iterator[npt.NDArray[Any]]:

@@ -91,7 +91,7 @@ def search_index(
         searcher = Searcher(state, Calibrator())
         if searcher.affords_all(state, how.learned_k, len(matrix)):
             distances, numbers = searcher.nearest(matrix, how._replace(recall=1.0))
-            return manifest.metric.values(matrix, distances), shown_ids(state, numbers)
+            return manifest.metric.values(queries, distances), shown_ids(state, numbers)
         calibration = searcher.chosen(how.learned_k, how.recall, how.distance)
         chosen, lists = calibration.candidates, calibration.probes
     depth = min(as_candidates(chosen, how.k), state.n_live) if how.rerank else how.k
@@ -123,7 +123,7 @@ def search_index(
     results = [search(matrix[block], lists) for block in _query_blocks(len(matrix), depth)]
     numbers = np.concatenate([part[1] for part in results])
     distances = np.concatenate([part[0] for part in results])
-    return manifest.metric.values(matrix, distances) if how.rerank else distances, shown_ids(state, numbers)
+    return manifest.metric.values(queries, distances) if how.rerank else distances, shown_ids(state, numbers)
 
 
 def true_neighbours(

@@ -22,7 +22,6 @@ from autojacobin.errors import DataError
 from autojacobin.hashers import OwnCodes
 from autojacobin.index.filters import allowed_positions, filters_of_queries, restricted
 from autojacobin.index.index import Index
-from autojacobin.index.metrics import Metric
 from autojacobin.index.searcher import How, Searcher
 from autojacobin.search.arguments import as_candidates, default_candidates
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
@@ -157,8 +156,7 @@ class Operation:
     def run(self, index: Index, rows: npt.NDArray[Any]) -> tuple[tuple[npt.NDArray[Any], ...], Any]:
         """Give distances and ids for these rows, or their packed codes; and the payload of all neighbours, if any."""
         if self.options is None:
-            asked = Metric(index.info()["metric"], 1.0).queries(rows)  # of which the radius is no part
-            return (index.hasher.encode(asked).packed,), None
+            return (index.hasher.encode(index.metric.queries(rows)).packed,), None
         distances, ids, *payload = index.search(rows, among=self.among, **asdict(self.options))
         if not (np.isfinite(distances) | is_missing(ids)).all():
             raise DataError("a distance is too large for a number, got vectors that are far apart; rescale the vectors")
