@@ -15,7 +15,7 @@ from tests.fuzz.mutations import DEEP, dumped, mutated_bytes, mutated_json
 __all__ = ["model_file", "mutated_model", "sealed_model", "taken_apart"]
 
 _DIGEST = re.compile(rb'\\"checksum\\": ?\\"([0-9a-f]{64})\\"')
-_AWKWARD_NUMBERS = [np.nan, np.inf, -np.inf, 0.0, -1.0, 1e-45, 3e38, -3e38]
+_AWKWARD_NUMBERS = [np.nan, np.inf, -np.inf, 0.0, -1.0, 1e-45, 1e-30, 1e14, 9e17, -9e17, 1e25, 3e38, -3e38]
 
 
 def taken_apart(content: bytes) -> tuple[dict[str, Any], dict[str, Any], bytes]:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 import autojacobin
+from autojacobin import LSH, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.codes import Codes
 from autojacobin.datasets import open_vectors
 from autojacobin.datasets.download import unpack
@@ -139,6 +140,33 @@ def _read_model(content: bytes, folder: Path) -> None:
     model.save(folder / "again.safetensors", overwrite=True)
     assert _parameters(autojacobin.load(folder / "again.safetensors")) == _parameters(model)
     assert getattr(model, "chosen_", {}) is not None
+
+
+def _search_with_model(content: bytes, folder: Path) -> None:
+    """Search an index that has its codes in the lists of a model, as far as the model encodes anything."""
+    path = folder / "model.safetensors"
+    path.write_bytes(content)
+    model = autojacobin.load(path)
+    X = np.random.RandomState(0).standard_normal((40, model.n_features_in_)).astype(np.float32)
+    X[-4:] *= np.array([[1e15 / np.abs(X).max()], [1e-30], [1e-45], [0]], dtype=np.float32)
+    index = Index(model)
+    try:
+        index.add(X)
+        for options in ({"recall": 1}, {"rerank": False}, {"candidates": 20, "probes": 2}, {"probes": "all"}):
+            distances, ids = index.search(X, 5, **options)  # type: ignore[arg-type]
+            assert np.isin(ids, index.ids).all()
+            assert not np.isnan(distances).any() or options == {"rerank": False}
+    except DataError as error:
+        assert "too large to project" in str(error)
+
+
+def _models_with_lists() -> list[bytes]:
+    vectors = np.random.RandomState(0).standard_normal((60, 6)).astype(np.float32)
+    hashers = (
+        PartitionedHasher(LSH(5, random_state=0), n_lists=4, random_state=0),
+        PartitionedAutoencoder(9, n_lists=4, n_iterations=3, random_state=0),
+    )
+    return [hasher.fit(vectors).to_bytes() for hasher in hashers]
 
 
 def _parameters(model: autojacobin.Hasher) -> dict[str, Any]:
@@ -376,6 +404,13 @@ TARGETS: dict[str, Target] = {
         (FormatError, DataError),
     ),
     "model": Target(_read_model, _models, _DAMAGED, mutate=model_files.mutated_model, seal=model_files.sealed_model),
+    "model-lists": Target(
+        _search_with_model,
+        _models_with_lists,
+        _DAMAGED,
+        mutate=model_files.mutated_model,
+        seal=model_files.sealed_model,
+    ),
     "codes": Target(_read_codes, _code_files, _DAMAGED, **_ZIPPED),
     **{f"index-{kind}": _index(kind) for kind in ("manifest", "codes", "ids", "rows", "vectors", "dead")},
     "index-folder": _index(),

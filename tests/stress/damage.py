@@ -18,7 +18,7 @@ from tests.stress.model import (
     check_search,
     content_of,
     content_on_disk,
-    hasher,
+    created,
     random_change,
 )
 
@@ -26,11 +26,12 @@ from tests.stress.model import (
 def damage(rng: np.random.Generator, folder: Path, report: Report, copies: int) -> None:
     """Damage copies of an index in random ways, ask them, and repair them."""
     state = State()
-    with Index.create(folder / "index", hasher()) as index:
+    with created(folder / "index") as index:
         for _ in range(6):
             change = random_change(rng, state)
             change.apply(index)
             state = change.after
+        model = index._state.hasher  # with lists, if the index has made any
     for number in range(copies):
         path = Path(shutil.copytree(folder / "index", folder / f"copy-{number}"))
         names = sorted(entry.name for entry in path.iterdir() if entry.name != "LOCK")
@@ -39,7 +40,7 @@ def damage(rng: np.random.Generator, folder: Path, report: Report, copies: int) 
         ]
         report.faults.update(kinds)
         _ask(path, state, rng)
-        found = repair(path, folder / f"repaired-{number}", hasher())
+        found = repair(path, folder / f"repaired-{number}", model)
         report.operations["repair"] += 1
         with Index.open(folder / f"repaired-{number}") as repaired:
             only_codes = not repaired.info()["vectors_kept"]  # manifest and all files of vectors were damaged

@@ -20,7 +20,7 @@ from tests.stress.model import (
     check_search,
     content_of,
     content_on_disk,
-    hasher,
+    created,
     one_of,
     random_change,
 )
@@ -68,7 +68,7 @@ class Alarm:
 def interrupts(rng: np.random.Generator, folder: Path, report: Report, changes: int) -> None:
     """One object that is interrupted again and again, alone or beside threads that search, refresh and verify."""
     path = folder / "index"
-    index, state, alarm = Index.create(path, hasher()), State(), Alarm()
+    index, state, alarm = created(path), State(), Alarm()
     stop, errors = threading.Event(), []
 
     def read() -> None:
@@ -88,7 +88,7 @@ def interrupts(rng: np.random.Generator, folder: Path, report: Report, changes: 
         for _ in range(changes):
             change = random_change(rng, state, folder / "saved")
             interrupted = alarm.interrupt(change, index, rng)
-            report.operations[change.name] += 1
+            report.note(change, index)
             report.faults[f"interrupt during {change.name}"] += interrupted
             allowed = [state, change.after] if interrupted else [change.after]
             state = one_of(content_of(index), allowed, change.name)

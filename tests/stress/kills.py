@@ -20,6 +20,7 @@ from tests.stress.model import (
     check_search,
     content_of,
     content_on_disk,
+    created,
     hasher,
     random_change,
 )
@@ -111,7 +112,7 @@ def read(path: Path, seed: int, say: Callable[[str], None], stopped: Callable[[]
 def kills(rng: np.random.Generator, folder: Path, report: Report, number: int) -> None:
     """Kill whoever writes, at a random moment, and look what the next one finds."""
     path = folder / "index"
-    Index.create(path, hasher()).close()
+    created(path).close()
     Index(hasher()).save(folder / "saved")
     journal = Journal(report)
 

@@ -12,10 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from autojacobin import LSH, Index
+from autojacobin.index import growth, segment_writer
 
 N_FEATURES = 8
 N_BITS = 16
 LARGEST = 400  # vectors; more are soon removed
+# Lists are made at 60 vectors instead of 65,536, and again at 128, so that faults come in the middle of it.
+growth._FEWEST_VECTORS, segment_writer._FEWEST_IN_LISTS = 60, 1
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,11 @@ def hasher() -> LSH:
     return LSH(N_BITS, random_state=0).fit(random_vectors(np.random.default_rng(0), 50))
 
 
+def created(path: Path) -> Index:
+    """Make an index that makes its own lists."""
+    return Index.create(path, hasher(), partitions="auto")
+
+
 def random_vectors(rng: np.random.Generator, n: int) -> np.ndarray:
     return rng.integers(-9, 10, (n, N_FEATURES)).astype(np.float32)
 
@@ -66,8 +74,10 @@ def random_change(rng: np.random.Generator, state: State, saved: Path | None = N
         name = "add"
     if len(state.vectors) > LARGEST:
         name = "remove"
-    n = int(rng.integers(1, 40))
+    n = int(rng.integers(1, 40)) if state.vectors else 70  # an empty index gets as many as call for lists
     vectors = random_vectors(rng, n)
+    if rng.random() < 0.1:  # equal ones, or as large as they may be
+        vectors[:] = vectors[0] * np.float32(rng.choice([1, 1e14, 1e-30]))
     if name in ("add", "add a stream"):
         blocks = np.array_split(vectors, 3) if name == "add a stream" else None
         added = dict(enumerate((vector.tobytes() for vector in vectors), state.next_id))
@@ -126,7 +136,7 @@ def check_search(index: Index, vectors: dict[int, bytes], rng: np.random.Generat
         return
     k = int(rng.integers(1, min(10, len(vectors)) + 1))
     query = random_vectors(rng, 1)
-    distances, ids = index.search(query, k, candidates=len(vectors))
+    distances, ids = index.search(query, k, recall=1)
     all_ids = np.array(sorted(vectors))
     matrix = np.frombuffer(b"".join(vectors[id] for id in all_ids.tolist()), dtype=np.float32).reshape(-1, N_FEATURES)
     exact = np.sqrt(((matrix.astype(np.float64) - query) ** 2).sum(axis=1))
@@ -138,7 +148,7 @@ def check_search(index: Index, vectors: dict[int, bytes], rng: np.random.Generat
 def warm_up(folder: Path) -> None:
     """Compile everything before there are forks and interrupts."""
     rng, state = np.random.default_rng(0), State()
-    with Index.create(folder / "index", hasher()) as index:
+    with created(folder / "index") as index:
         for _ in range(20):
             change = random_change(rng, state, folder / "saved")
             change.apply(index)
@@ -165,6 +175,11 @@ class Report:
     faults: Counter[str] = field(default_factory=Counter)
     details: Counter[str] = field(default_factory=Counter)
     losses: list[str] = field(default_factory=list)
+
+    def note(self, change: Change, index: Index) -> None:
+        """Count a change, and whether the index has lists after it."""
+        self.operations[change.name] += 1
+        self.details["changes of an index with lists"] += index.info()["lists"] is not None
 
     def table(self) -> str:
         """All of it, to be printed."""

@@ -19,6 +19,7 @@ from tests.stress.model import (
     State,
     content_of,
     content_on_disk,
+    created,
     hasher,
     one_of,
     random_change,
@@ -97,7 +98,7 @@ def _change_on_a_full_disk(
     empty: Callable[[], None],
 ) -> None:
     path, state = place / "index", State()
-    with Index.create(path, hasher()) as index:
+    with created(path) as index:
         for _ in range(changes):
             change = random_change(rng, state, place / "saved")
             if rng.random() < 0.7:
@@ -109,7 +110,7 @@ def _change_on_a_full_disk(
                 if "nothing was changed" not in str(error):
                     raise LostError(f"full disk: {error}") from error
                 report.faults[kind] += 1
-            report.operations[change.name] += 1
+            report.note(change, index)
             one_of(content_of(index), [state], f"full disk, {change.name}")
             one_of(content_on_disk(path), [state], f"full disk, {change.name}, on the disk")
             empty()

@@ -25,6 +25,7 @@ from tests.stress.model import (
     Report,
     State,
     content_on_disk,
+    created,
     hasher,
     one_of,
     random_change,
@@ -191,7 +192,7 @@ def power_cuts(rng: np.random.Generator, folder: Path, report: Report, changes: 
     recorder = Recorder(folder / "index")
     recorder.folder.mkdir()
     with file_layer(recorder.files):
-        index, state = Index.create(recorder.folder, hasher()), State()
+        index, state = created(recorder.folder), State()
         # from which entry of the log on which states are allowed; None is no index at all
         marks: list[tuple[int, list[State | None]]] = [(0, [None, state]), (len(recorder.log), [state])]
         if rng.random() < 0.5:
@@ -213,7 +214,7 @@ def power_cuts(rng: np.random.Generator, folder: Path, report: Report, changes: 
                     raise LostError(f"one error of the disk was more than an index could bear: {error}") from error
                 if change.name == "save over it":
                     index = Index.open(recorder.folder)
-            report.operations[change.name] += 1
+            report.note(change, index)
             marks.append((len(recorder.log), [state]))
         index.close()
     _replay(recorder, marks, rng, folder / "cut", report)

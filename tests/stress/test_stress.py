@@ -18,6 +18,7 @@ def test_nothing_is_lost_in_a_round_of_every_kind_of_fault():
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert re.search(r"losses +0\n", result.stdout)
+    assert int(re.search(r"changes of an index with lists +(\d+)\n", result.stdout)[1]) > 0
     for fault in ("interrupt", "kill", "power cut", "full disk", "under a writer", "close while", "flipped bit"):
         assert fault in result.stdout
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from autojacobin import DataError, Index
-from tests.stress.model import LostError, Report, content_of, content_on_disk, hasher, random_vectors
+from tests.stress.model import LostError, Report, content_of, content_on_disk, created, hasher, random_vectors
 
 STABLE = 30  # the first ids, which no thread touches
 
@@ -18,7 +18,7 @@ def threads(rng: np.random.Generator, folder: Path, report: Report, steps: int) 
     """Writers with ids of their own, one without, and readers; in memory or in a folder."""
     in_memory = rng.random() < 0.3
     path = folder / "index"
-    index = Index(hasher()) if in_memory else Index.create(path, hasher())
+    index = Index(hasher()) if in_memory else created(path)
     stable = random_vectors(rng, STABLE)
     index.add(stable)
     far = random_vectors(rng, 1)
