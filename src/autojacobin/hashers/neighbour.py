@@ -19,7 +19,7 @@ from autojacobin.hashers.held_out import held_out_score, split
 from autojacobin.hashers.itq import itq_rotation
 from autojacobin.hashers.model_selection import behind, settings_text
 from autojacobin.hashers.neighbour_embedding import Affine, Weights, draw_batches, train
-from autojacobin.hashers.parameters import Callback, Choice, Limit, Number, OrAuto, OrNone, Seed, Whole
+from autojacobin.hashers.parameters import Bits, Callback, Choice, Limit, Number, OrAuto, OrNone, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["NeighbourHashing"]
@@ -122,11 +122,11 @@ class NeighbourHashing(LinearHasher):
     search_results_: dict[str, npt.NDArray[Any]]
 
     _limits: ClassVar[dict[str, Limit]] = {
-        "n_bits": Whole(1),
+        "n_bits": Bits(),
         "decorrelation": OrAuto(Number(0)),
         "pull": OrAuto(Number(0)),
         "n_neighbors": Whole(1),
-        "n_steps": Whole(0),
+        "n_steps": Whole(0, 10**6),
         "selection_k": Whole(1),
         "random_state": Seed(),
         "device": Choice("cpu", "cuda"),

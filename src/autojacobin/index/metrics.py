@@ -32,6 +32,7 @@ H = TypeVar("H", bound=Hasher)
 
 _ROOM = 2.0  # for vectors that are longer than those that the radius was taken from
 _LONGEST_IN_FLOAT32 = 32.0  # radius, in lengths of the vector in the middle
+_SHORTEST_IN_FLOAT32 = 1e-30
 _LONGEST = 1e9  # vector, in the same lengths; float64 then leaves six digits of the products with the others
 _LARGEST_EXPONENT = 900  # of a query's length; products are numbers of float64
 
@@ -153,8 +154,8 @@ class Metric:
             )
         rest = np.sqrt(self.radius**2 - norms**2)
         # Distances are about as long as the radius, and products are what is left of them. Where most vectors are much
-        # shorter, float32 would leave nothing.
-        if len(norms) and self.radius <= _LONGEST_IN_FLOAT32 * float(np.median(norms)):
+        # shorter, float32 would leave nothing, nor where the radius has few digits in float32.
+        if len(norms) and _SHORTEST_IN_FLOAT32 < self.radius <= _LONGEST_IN_FLOAT32 * float(np.median(norms)):
             rest = rest.astype(floats.dtype)
         return np.column_stack([floats, rest])
 
@@ -167,6 +168,8 @@ class Metric:
         floats = as_floats(to_host(matrix), rows, "queries")
         if self.name == "cosine":
             return self.prepare(vectors, rows)
+        if self.radius < _SHORTEST_IN_FLOAT32:
+            floats = floats.astype(np.float64)
         exponents = self._exponents(floats)
         if exponents.min(initial=0) < -_LARGEST_EXPONENT:
             raise DataError(
