@@ -28,6 +28,9 @@ class Lines:
     def flush(self):
         pass
 
+    def isatty(self):
+        return False
+
 
 def test_a_line_comes_while_the_work_says_nothing(monkeypatch):
     stream = Lines("sorting: pages 3 of 1,000, 0 s\n")
@@ -35,7 +38,7 @@ def test_a_line_comes_while_the_work_says_nothing(monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.01)
     with progress.printed_progress("sorting", verbose=True) as report:
         report("pages", 3, 1000)
-        stream.seen.wait()
+        assert stream.seen.wait(120), f"no such line in {stream.text!r}"
     lines = stream.text.splitlines()
     assert lines[0] == "sorting …"
     assert lines[-1].startswith("sorting: done in ")
@@ -49,8 +52,21 @@ def test_a_stage_without_a_total_is_printed_at_once_and_once(capsys):
     assert capsys.readouterr().err.splitlines()[:-1] == ["sorting …", "sorting: about 40 s"]
 
 
-def test_lines_come_at_least_every_two_seconds():
-    assert progress._SECONDS_BETWEEN_LINES <= 2
+def test_a_log_gets_a_line_every_30_seconds_and_a_terminal_one_that_is_rewritten(monkeypatch):
+    assert progress._SECONDS_BETWEEN_LINES == 30
+    stream = Lines("sorting: pages 3 of 1,000, 0 s")
+    stream.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_UPDATES", 0.01)
+    with progress.printed_progress("sorting", verbose=True) as report:
+        report("pages", 3, 1000)
+        assert stream.seen.wait(120), f"no such line in {stream.text!r}"
+    assert stream.text.count("\n") == 1
+    assert stream.text.startswith("\r\x1b[2Ksorting …\r\x1b[2K")
+    assert stream.text.endswith(" s\n")
+    with pytest.raises(KeyError), progress.printed_progress("sorting", verbose=True):
+        raise KeyError
+    assert stream.text.endswith("sorting …\n")
 
 
 def test_nothing_is_printed_unless_asked(capsys):

@@ -48,7 +48,7 @@ def test_a_line_comes_from_time_to_time_where_there_is_no_terminal(monkeypatch, 
     with bar(Console(file=stream, width=80)) as progress:
         for call in calls:
             progress(*call)
-        stream.seen.wait()
+        assert stream.seen.wait(120), f"nothing like {line!r} in {stream.getvalue()!r}"
 
 
 @pytest.mark.parametrize("bar", [progress_bar, single_bar])

@@ -318,3 +318,12 @@ def test_add_refuses_names_that_exist_and_upsert_replaces_them(done, command, na
         assert np.array_equal(index.vectors([NAMES[0], "new one"]), digits.base[10:12])
         assert index.get([NAMES[0]]).to_pylist() == TABLE.slice(0, 1).to_pylist()
         assert index.get(["new one"])["size"].to_pylist() == [None]
+
+
+def test_a_wrong_number_of_ids_is_noticed_before_anything_is_encoded(command, folder):
+    (folder / "short.txt").write_text("".join(f"{number}\n" for number in range(599)))
+    failed = command(*BUILD, "--ids", "short.txt")
+    assert failed.code == 1
+    assert "got 599 ids for 600 vectors" in failed.err
+    assert "adding vectors" not in failed.err
+    assert not (folder / "new").exists()

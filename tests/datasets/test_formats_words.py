@@ -102,3 +102,13 @@ def test_any_words_come_back(tmp_path_factory, some):
     vectors = np.arange(2 * len(some), dtype=np.float32).reshape(-1, 2)
     path.write_bytes(lines_of(some, vectors))
     check_words(path, some, vectors)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("w.txt", "the\nof\nand\n"), ("w.csv", "the\nof\n"), ("w.txt", "a b\nc d e\n")]
+)
+def test_a_file_of_words_without_numbers_is_no_header(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(FormatError, match="holds text and no vectors, got '.*' and '.*' in its first lines") as error:
+        open_vectors(tmp_path / name)
+    assert "give them as ids beside a file of vectors" in str(error.value)

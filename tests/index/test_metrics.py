@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index, Metric, load
+from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index, Metric, PartitionedHasher, load
 from autojacobin.index.repair import repair
 
 N_FEATURES = 12
@@ -198,3 +198,33 @@ def test_a_repaired_index_has_the_metric_of_its_model_without_a_manifest(tmp_pat
     assert "that of the model is cosine" in " ".join(report.problems)
     with Index.open(tmp_path / "repaired") as index:
         assert index.info()["metric"] == "cosine"
+
+
+def test_wrong_vectors_and_ids_are_named_before_a_training_begins(monkeypatch):
+    hasher, base = LSH(8, random_state=0), points(100)
+    monkeypatch.setattr(LSH, "fit", lambda *_, **__: pytest.fail("a training has begun"))
+    zero, missing = base.copy(), base.copy()
+    zero[70], missing[80, 3] = 0, np.nan
+    with pytest.raises(DataError, match="the vector in row 70 is zero"):
+        Index.from_vectors(zero, hasher, metric="cosine")
+    with pytest.raises(DataError, match="NaN in row 80, column 3"):
+        Index.from_vectors(missing, hasher)
+    with pytest.raises(DataError, match="got 99 ids for 100 vectors"):
+        Index.from_vectors(base, hasher, ids=range(99))
+    with pytest.raises(DataError, match="payload"):
+        Index.from_vectors(base, hasher, payload={"n": [1, 2]})
+
+
+def test_a_wrong_vector_is_named_before_lists_are_learned_and_learning_is_reported(monkeypatch, capsys):
+    base = points(300)
+    index = Index.from_vectors(base[:20], LSH(8, random_state=0), metric="cosine", partitions=4)
+    wrong = base.copy()
+    wrong[200] = 0
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionedHasher, "fit", lambda *_, **__: pytest.fail("a training has begun"))
+        with pytest.raises(DataError, match="the vector in row 200 is zero"):
+            index.add(wrong)
+    assert (len(index), index.info()["lists"]) == (20, None)
+    index.add(base, verbose=True)
+    assert "adding vectors: learning 4 lists\n" in capsys.readouterr().err
+    assert index.info()["lists"] == 4

@@ -282,4 +282,4 @@ def test_a_repaired_index_has_the_metric_of_the_old_one(tmp_path, metric):
 def test_a_lost_manifest_loses_the_metric_and_the_report_says_so(copied):
     (copied / "MANIFEST.json").unlink()
     report, _ = repaired(copied)
-    assert "The metric is not known without the manifest; the new index is euclidean." in report.problems
+    assert "The metric is not known without the manifest; that of the model is euclidean." in report.problems

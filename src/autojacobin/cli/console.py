@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from autojacobin.core.parallel import Progress
-from autojacobin.core.progress import every_two_seconds, on_compilation
+from autojacobin.core.progress import from_time_to_time, on_compilation
 
 __all__ = [
     "as_text", "count_of", "print_facts", "print_json", "print_sentence", "print_table", "progress_bar",
@@ -45,7 +45,7 @@ def progress_bar(console: Console | None = None, *, quiet: bool = False) -> Abst
     """Give a callback ``progress(stage, done, total)`` as the library takes it. Each stage has a bar of its own.
 
     The bars go to the standard error, so that the output of a command can be piped. If that is not a terminal, plain
-    lines are printed instead: one when a stage begins, and at least one every two seconds. A ``total`` of 0 means that
+    lines are printed instead: one when a stage begins, and one every 30 seconds. A ``total`` of 0 means that
     it is unknown. With ``quiet`` nothing is shown.
     """
     return _progress(console or Console(stderr=True), quiet, _bar_per_stage, "{stage}: {percent} %")
@@ -84,7 +84,7 @@ def _lines(console: Console, layout: str) -> Iterator[Progress]:
 
     with (
         on_compilation(lambda line: _say(console, line)),
-        every_two_seconds(lambda: _say(console, f"{line}, {time.perf_counter() - start:.0f} s")),
+        from_time_to_time(lambda: _say(console, f"{line}, {time.perf_counter() - start:.0f} s")),
     ):
         yield progress
 

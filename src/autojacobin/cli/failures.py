@@ -115,7 +115,10 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError):
         return str(error)
     if isinstance(error, MemoryError):
-        return f"there is not enough memory ({error or 'no details'}); give fewer vectors, for example by --sample"
+        return (
+            f"there is not enough memory ({error or 'no details'}); if codes are long, give fewer --bits, and "
+            "otherwise fewer vectors, for example by --sample"
+        )
     what = " ".join(str(error).split()) or "no details"
     return f"this should not have happened, got {type(error).__name__}: {what}; --debug shows where, please report it"
 

@@ -1,4 +1,4 @@
-"""Progress lines for long work: at least one every two seconds, and one when kernels are compiled."""
+"""Progress of long work: one line that is rewritten in a terminal, elsewhere a line from time to time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from autojacobin.core.parallel import Progress
 
-__all__ = ["compilation_begins", "every_two_seconds", "on_compilation", "printed_progress"]
+__all__ = ["compilation_begins", "from_time_to_time", "on_compilation", "printed_progress"]
 
 COMPILING = "compiling, once per machine, about 8 s for each kind of search or training"
 NOT_KEPT = (
@@ -19,7 +19,9 @@ NOT_KEPT = (
     "set NUMBA_CACHE_DIR to a folder that can be written"
 )
 
-_SECONDS_BETWEEN_LINES = 1.5
+_SECONDS_BETWEEN_UPDATES = 1.0  # of the line in a terminal
+_SECONDS_BETWEEN_LINES = 30.0  # of a log
+_BLANK = "\r\x1b[2K"  # to the beginning of the line, and clear it
 _log = logging.getLogger("autojacobin")
 _listeners: list[Callable[[str], None]] = []
 _announced = False
@@ -53,12 +55,13 @@ def on_compilation(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def every_two_seconds(show: Callable[[], None]) -> Iterator[None]:
-    """Call ``show`` from a thread until the block ends, at least every two seconds."""
+def from_time_to_time(show: Callable[[], None], *, terminal: bool = False) -> Iterator[None]:
+    """Call ``show`` from a thread until the block ends: every second for a terminal, or every 30 seconds."""
     finished = threading.Event()
+    seconds = _SECONDS_BETWEEN_UPDATES if terminal else _SECONDS_BETWEEN_LINES
 
     def keep_showing() -> None:
-        while not finished.wait(_SECONDS_BETWEEN_LINES):
+        while not finished.wait(seconds):
             show()
 
     thread = threading.Thread(target=keep_showing, name="autojacobin-progress", daemon=True)
@@ -74,13 +77,13 @@ def every_two_seconds(show: Callable[[], None]) -> Iterator[None]:
 def printed_progress(work: str, *, verbose: bool) -> Iterator[Progress]:
     """Provide a callback ``progress(stage, done, total)`` whose calls are printed to standard error.
 
-    A line is printed at the beginning, at least every two seconds from then on, and at the end. A stage without a total
-    is printed at once. Without ``verbose`` nothing is printed.
+    In a terminal it is one line, which is rewritten. Elsewhere a line is printed at the beginning, then every 30
+    seconds, and at the end; a stage without a total is printed at once. Without ``verbose`` nothing is printed.
     """
     if not verbose:
         yield _ignore
         return
-    start, news = time.perf_counter(), ""
+    start, news, terminal = time.perf_counter(), "", sys.stderr.isatty()
 
     def progress(stage: str, done: int, total: int) -> None:
         nonlocal news
@@ -88,13 +91,22 @@ def printed_progress(work: str, *, verbose: bool) -> Iterator[Progress]:
             show(f"{work}: {stage}")
         news = f": {stage}" + (f" {done:,} of {total:,}" if total else "")
 
-    def show(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+    def show(line: str, *, last: bool = False) -> None:
+        text = f"{_BLANK}{line}" if terminal else line
+        print(text, file=sys.stderr, end="\n" if last or not terminal else "", flush=True)
+
+    def show_news() -> None:
+        show(f"{work}{news}, {time.perf_counter() - start:.0f} s")
 
     show(f"{work} …")
-    with on_compilation(show), every_two_seconds(lambda: show(f"{work}{news}, {time.perf_counter() - start:.0f} s")):
-        yield progress
-    show(f"{work}: done in {time.perf_counter() - start:.1f} s")
+    try:
+        with on_compilation(show), from_time_to_time(show_news, terminal=terminal):
+            yield progress
+    except BaseException:
+        if terminal:
+            print(file=sys.stderr, flush=True)  # so that what follows has a line of its own
+        raise
+    show(f"{work}: done in {time.perf_counter() - start:.1f} s", last=True)
 
 
 def _ignore(stage: str, done: int, total: int) -> None:

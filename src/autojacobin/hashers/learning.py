@@ -80,7 +80,8 @@ class Learner(Estimator):
             warning says so. None takes all rows, which then have to fit into memory. Where there are no more rows than
             the size, all of them are used, in their order, and an iterator gives the same model as the whole matrix.
         verbose : bool
-            Whether to print what is done to the standard error, a line at least every two seconds.
+            Whether to print what is done to the standard error: one line that changes in a terminal, elsewhere a line
+            every 30 seconds.
 
         Returns
         -------
@@ -232,7 +233,7 @@ class Learner(Estimator):
         if fitting and not self._more_bits_than_features and self.n_bits > D:
             raise DataError(
                 f"{name} is undefined for more bits than features, got n_bits={self.n_bits} for {D} feature(s) "
-                f"(n_features = {D}); use n_bits={D} or fewer, or a method without that limit such as LSH"
+                f"(n_features = {D}); use n_bits={D} or fewer, or a method without that limit such as BinaryAutoencoder"
             )
         if not fitting:
             if self.n_features_in_ != D:

@@ -36,6 +36,7 @@ __all__ = [
     "add_parts",
     "as_ids",
     "as_new_ids",
+    "check_rows",
     "check_vectors",
     "compact_segments",
     "encoded_block",
@@ -345,6 +346,15 @@ def check_vectors(hasher: Hasher, vectors: Any, metric: Metric) -> int:
     matrix = as_matrix(vectors, type(hasher).__name__)
     as_vectors(hasher, metric.prepare(matrix[:1]))
     return len(matrix)
+
+
+def check_rows(vectors: Any, metric: Metric) -> None:
+    """Check every number of a matrix before a training, which takes long, so that a wrong vector is named at once."""
+    row = 0
+    for block in _blocks(vectors, "Index", metric):
+        matrix = as_matrix(block, "Index")
+        as_floats(to_host(matrix), row)
+        row += len(matrix)
 
 
 def _blocks(vectors: Any, name: str, metric: Metric) -> Iterator[Any]:

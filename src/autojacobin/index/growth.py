@@ -19,13 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.arrays import to_host
+from autojacobin.core.parallel import Progress
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import BinaryAutoencoder, Hasher, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.hashers.learning import SMALLEST_SPREAD
 from autojacobin.hashers.lists import ListHasher
 from autojacobin.hashers.partitioned_hasher import check_can_have_lists
-from autojacobin.index.changes import Change, State, encoded_block
+from autojacobin.index.changes import Change, State, check_rows, encoded_block
 from autojacobin.index.held_out import drawn
 from autojacobin.index.manifest import MOST_CODES
 from autojacobin.index.searching import codes_at, fetch, in_id_order
@@ -78,7 +79,9 @@ def wanted_lists(partitions: int | str | None, n: int) -> int:
     return 1 << round(math.log2(per_root * math.sqrt(n)))
 
 
-def grown_hasher(state: State, incoming: Any = None, *, shrink: bool = False) -> ListHasher | None:
+def grown_hasher(
+    state: State, incoming: Any = None, *, shrink: bool = False, progress: Progress | None = None
+) -> ListHasher | None:
     """Train the hasher of an index that needs more lists than it has, or far fewer if ``shrink``; else None.
 
     ``incoming`` is a matrix that is about to be added. The training takes a sample of all.
@@ -87,18 +90,25 @@ def grown_hasher(state: State, incoming: Any = None, *, shrink: bool = False) ->
     wanted, present = wanted_lists(state.partitions, state.n_live + n_incoming), _n_lists(state.hasher)
     if wanted <= present and not (shrink and 0 < 4 * wanted <= present):
         return None
-    return retrained(state, wanted, incoming)
+    return retrained(state, wanted, incoming, progress)
 
 
-def retrained(state: State, n_lists: int, incoming: Any = None) -> ListHasher | None:
+def retrained(
+    state: State, n_lists: int, incoming: Any = None, progress: Progress | None = None
+) -> ListHasher | None:
     """Train a hasher with lists on a sample of the stored vectors and of those that are about to be added.
 
     None if too many of them are equal: lists would not divide them.
     """
+    hasher = state.hasher
+    if incoming is not None:
+        check_rows(incoming, state.metric)
     if not _differ(_sample(state, _SMALL_SAMPLE, incoming), n_lists):
         _log.info("no lists are made, because most of the %s vectors are equal", state.n_live)
         return None
-    hasher = state.hasher
+    for report in (progress, getattr(hasher, "progress", None)):
+        if report is not None:
+            report(f"learning {n_lists:,} lists", 0, 0)
     new: ListHasher
     if isinstance(hasher, BinaryAutoencoder):
         n_bits = hasher.n_code_bits if isinstance(hasher, ListHasher) else int(hasher.n_bits)

@@ -29,6 +29,7 @@ from autojacobin.index.changes import (
     NewIds,
     State,
     add_parts,
+    check_rows,
     check_vectors,
     compact_segments,
     encoded_parts,
@@ -230,7 +231,8 @@ class Index(StateHolder):
         keep_vectors, partitions
             As in the class.
         verbose : bool
-            Whether to print what is done to the standard error, a line at least every two seconds.
+            Whether to print what is done to the standard error: one line that changes in a terminal, elsewhere a line
+            every 30 seconds.
 
         Examples
         --------
@@ -248,7 +250,12 @@ class Index(StateHolder):
         if home is not None:
             home.check_new("open it with Index.open")
         vectors, ids, payload = from_frame(vectors, ids, payload)
+        chosen = NewIds.read(ids)
+        chosen.check_number(len(vectors))
+        if payload is not None:
+            as_payload(payload, len(vectors))
         measure = Metric.of(metric, vectors)
+        check_rows(vectors, measure)  # before the training, which may take minutes
         sample, rows = training_sample(vectors)
         fitted = measure.fit(hasher.unfitted(), sample, rows=rows, training_points=None, verbose=verbose)
         options: dict[str, Any] = {"keep_vectors": keep_vectors, "partitions": partitions}
@@ -427,7 +434,8 @@ class Index(StateHolder):
             Columns that belong to the vectors, a row for each. The first payload decides which columns the index has.
             Needs pyarrow.
         verbose : bool
-            Whether to print what is done to the standard error, a line at least every two seconds.
+            Whether to print what is done to the standard error: one line that changes in a terminal, elsewhere a line
+            every 30 seconds.
         """
         with printed_progress("adding vectors", verbose=verbose) as progress:
             self._add(vectors, ids, payload, progress)
@@ -458,7 +466,7 @@ class Index(StateHolder):
             chosen.check_kind(before)
             if columns is not None:
                 matching(columns, before.schema)
-            self._grow(vectors)
+            self._grow(vectors, progress)
 
         def change(state: State, store: Store) -> Change:
             chosen.check_kind(state)
@@ -483,7 +491,7 @@ class Index(StateHolder):
         self._change(change)
         if streamed:
             try:
-                self._grow()
+                self._grow(progress=progress)
             except (
                 AutoJacobinError,
                 OSError,
@@ -520,12 +528,12 @@ class Index(StateHolder):
 
         self._change(change)
 
-    def _grow(self, incoming: Any = None) -> None:
+    def _grow(self, incoming: Any = None, progress: Progress | None = None) -> None:
         """Make lists, or more of them, if the index or what is about to be added calls for it."""
         if self._open_state().partitions is not None:
 
             def change(state: State, store: Store) -> Change | None:
-                hasher = grown_hasher(state, incoming)
+                hasher = grown_hasher(state, incoming, progress=progress)
                 return None if hasher is None else encode_again(state, store, hasher)
 
             self._change(change)

@@ -47,6 +47,14 @@ def open_text(source: Source, name: str) -> Reader:
     else:
         start, skipped = start + len(line) + 1, skipped + 1
         line = _line(source, start, stop, 1 + skipped, name)
+        if start < stop and not any(map(_is_number, _fields(line, _separator(line, name)))):
+            first, second = (
+                shortened(" ".join(text.decode("utf-8", "replace").split()), 40) for text in (b" ".join(names), line)
+            )
+            raise FormatError(
+                f"{source.path} holds text and no vectors, got {first!r} and {second!r} in its first lines, expected "
+                "numbers; if these are names, give them as ids beside a file of vectors"
+            )
     if start >= stop:
         raise FormatError(
             f"{source.path} holds no line of numbers, expected one vector per line; give a {name} file with numbers"
