@@ -1,5 +1,6 @@
 """FAISS keeps the contract, its indexes hold our codes, and its transform makes the same bits."""
 
+import re
 import subprocess
 import sys
 
@@ -7,8 +8,21 @@ import faiss
 import numpy as np
 import pytest
 
-from autojacobin import ITQ, LSH, Codes, DataError, FormatError, Index, MissingExtraError, NotFittedError, StorageError
+from autojacobin import (
+    ITQ,
+    LSH,
+    Codes,
+    DataError,
+    FormatError,
+    Index,
+    Metric,
+    MissingExtraError,
+    NotFittedError,
+    StorageError,
+)  # fmt: skip
 from autojacobin.engines import FaissEngine, hasher_to_faiss, to_faiss, write_faiss
+from autojacobin.hashers import methods
+from autojacobin.hashers.base import LinearHasher
 from tests.engines.conformance import Conformance, clustered, nearest, scattered_ids
 from tests.hashers.methods import LINEAR, digits, fitted
 
@@ -343,3 +357,20 @@ def test_a_missing_package_names_its_pip_line(monkeypatch, tmp_path):
     for call in (lambda: to_faiss(clustered(2, 64, 0)), lambda: FaissEngine(tmp_path / "codes.faiss", 64)):
         with pytest.raises(MissingExtraError, match=r"pip install 'autojacobin\[faiss\]'"):
             call()
+
+
+def test_an_index_that_hashes_prepares_vectors_as_the_metric_of_the_hasher_wants_them():
+    X = np.random.default_rng(0).normal(size=(200, 16)).astype(np.float32) * np.linspace(0.1, 9, 200)[:, None]
+    metric = Metric("cosine")
+    hasher = metric.fit(ITQ(12, random_state=0), X)
+    found = hasher_to_faiss(hasher).sa_encode(X.astype(np.float32))
+    assert (np.unpackbits(found ^ hasher.encode(metric.prepare(X)).packed).sum() / found.size) < 1e-3
+    with pytest.raises(DataError, match="FAISS cannot prepare vectors as this ITQ for inner products wants them"):
+        hasher_to_faiss(Metric.of("inner_product", X).fit(ITQ(12, random_state=0), X))
+
+
+@pytest.mark.parametrize("method", methods(), ids=lambda method: method.name)
+def test_the_documented_methods_are_those_that_faiss_can_hash_by(method):
+    documented = re.search(r"sides of hyperplanes: (.*?)\. For", " ".join(hasher_to_faiss.__doc__.split()))[1]
+    name = "AutoBin" if "AutoBin" in method.hasher.__name__ else method.hasher.__name__
+    assert (name in re.findall(r"\w+", documented)) == issubclass(method.hasher, LinearHasher)

@@ -38,6 +38,8 @@ _OPTIONS = {
     "give one with index.add(vectors, payload=...)": "give one with: autojacobin index add --payload FILE",
     "give one with index.add(…, payload=…)": "give one with: autojacobin index add --payload FILE",
     "replace it with index.upsert": "replace it with --upsert",
+    "such as BinaryAutoencoder": "such as --method binary-autoencoder",
+    "; use n_bits=": "; use --bits ",
     'use device="cpu" instead': "use --device cpu instead",
 }
 _tracebacks_shown = False

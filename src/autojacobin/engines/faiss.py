@@ -104,7 +104,9 @@ def hasher_to_faiss(hasher: Hasher, source: Index | Codes | None = None) -> Any:
     Parameters
     ----------
     hasher : Hasher
-        A fitted hasher with hyperplanes, which is all of them but ``SpectralHashing``.
+        A fitted hasher whose bits are sides of hyperplanes: LSH, ITQ, PCARotation, OKMeans, NOKMeans, Sign, AutoBin and
+        its variants, or AutoJacoBin. For a hasher that was trained for the cosine, the index also divides vectors by
+        their lengths; one for inner products is refused.
     source : Index or Codes, optional
         Codes to fill the index with, made by this hasher. For an ``Index`` the result is wrapped into an
         ``IndexIDMap2`` with its ids.
@@ -125,6 +127,8 @@ def hasher_to_faiss(hasher: Hasher, source: Index | Codes | None = None) -> Any:
     transform = _as_transform(faiss, hasher)
     signs = faiss.IndexLSH(transform.d_out, transform.d_out, False, False)
     index = faiss.IndexPreTransform(transform, signs)
+    if hasher.metric_ == "cosine":
+        index.prepend_transform(faiss.NormalizationTransform(transform.d_in))
     if source is None:
         return index
     _n_and_width(source)
@@ -342,6 +346,11 @@ def _as_transform(faiss: Any, hasher: Any) -> Any:
         raise DataError(
             f"FAISS can only hash by hyperplanes, and {type(hasher).__name__} has none; export its codes with "
             "to_faiss, or use another method, such as ITQ"
+        )
+    if hasher.metric_ == "inner_product":
+        raise DataError(
+            f"FAISS cannot prepare vectors as this {type(hasher).__name__} for inner products wants them; export its "
+            "codes with to_faiss"
         )
     with np.errstate(over="ignore"):
         weights, offsets = (np.ascontiguousarray(to_host(part), dtype=np.float32) for part in hasher.hyperplanes())

@@ -66,7 +66,7 @@ def as_path(path: Any) -> Path:
     if _ADDRESS.match(text) and not os.path.exists(text):
         raise DataError(
             f"a path on this machine is expected, got the address {redacted_address(text)}; fetch the file first, or "
-            "read it with autojacobin.engines"
+            "read it with autojacobin.jobs"
         )
     return Path(text)
 
