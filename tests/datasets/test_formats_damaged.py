@@ -27,32 +27,32 @@ ROW = struct.pack("<i3f", 3, 1, 2, 3)
     [
         ("a.fvecs", b"", "is empty (0 bytes)"),
         ("a.fvecs", b"\1\0", "2 bytes, too few for the dimension of the first row"),
-        ("a.fvecs", struct.pack("<if", -3, 1), "dimension -3 at byte 0, expected 1 to 1048576"),
-        ("a.fvecs", bytes(64), "dimension 0 at byte 0"),
-        ("a.bvecs", struct.pack("<i", 2**30), "dimension 1073741824 at byte 0"),
-        ("a.fvecs", ROW[:-1], "15 bytes at the end, from byte 0 on, where row 0 should have 16"),
-        ("a.fvecs", 5 * ROW + ROW[:7], "7 bytes at the end, from byte 80 on, where row 5 should have 16"),
+        ("a.fvecs", struct.pack("<if", -3, 1), "dimension -3 in its header, expected 1 to 1048576"),
+        ("a.fvecs", bytes(64), "dimension 0 in its header"),
+        ("a.bvecs", struct.pack("<i", 2**30), "dimension 1073741824 in its header"),
+        ("a.fvecs", ROW[:-1], "15 bytes at the end, from byte 0 on, where a row has 16"),
+        ("a.fvecs", 5 * ROW + ROW[:7], "7 bytes at the end, from byte 80 on, where a row has 16"),
         ("a.fvecs", 5 * ROW + struct.pack("<i3f", 4, 1, 2, 3) + ROW, "dimension 4 in row 5 at byte 80, expected 3"),
-        ("a.fvecs", 3 * ROW + 9 * struct.pack("<i2f", 2, 1, 2), "dimension 2 in row 3 at byte 48, expected 3"),
+        ("a.fvecs", 3 * ROW + 9 * struct.pack("<i2f", 2, 1, 2), "12 bytes at the end, from byte 144 on"),
         ("a.fbin", b"\1\0\0", "3 bytes, too few for the header of 8"),
-        ("a.fbin", struct.pack("<IIf", 0, 1, 1), "0 vectors of dimension 1 in the header at byte 0"),
-        ("a.fbin", struct.pack("<IIf", 1, 0, 1), "1 vectors of dimension 0"),
-        ("a.fbin", struct.pack("<II", 2**32 - 1, 2**32 - 1), "4294967295 vectors of dimension 4294967295"),
-        ("a.u8bin", struct.pack("<II5B", 3, 2, *range(5)), "13 bytes, which break off in row 2, expected 14"),
-        ("a.ibin", struct.pack("<II5i", 2, 2, *range(5)), "28 bytes, too many from byte 24 on, expected 24"),
-        ("a.npy", b"NUMPY, but not quite", "expected b'\\x93NUMPY'"),
-        ("a.npy", b"\x93NUMPY\x07\x00" + bytes(60), "npy version 7.0"),
-        ("a.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\x7f", "a header of 2147483647 bytes at byte 8"),
-        ("a.npy", b"\x93NUMPY\x02\x00\x11\x27\0\0" + b"-" * 10_001, "a header of 10001 bytes at byte 8"),
+        ("a.fbin", struct.pack("<IIf", 0, 1, 1), "no vectors by its header at byte 0"),
+        ("a.fbin", struct.pack("<IIf", 1, 0, 1), "dimension 0 in its header"),
+        ("a.fbin", struct.pack("<II", 2**32 - 1, 2**32 - 1), "dimension 4294967295 in its header"),
+        ("a.u8bin", struct.pack("<II5B", 3, 2, *range(5)), "13 bytes, expected 14 for the 3 × 2 numbers"),
+        ("a.ibin", struct.pack("<II5i", 2, 2, *range(5)), "28 bytes, expected 24 for the 2 × 2 numbers"),
+        ("a.npy", b"NUMPY, but not quite", "the magic string is not correct"),
+        ("a.npy", b"\x93NUMPY\x07\x00" + bytes(60), "is not a npy file"),
+        ("a.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\x7f", "is not a npy file"),
+        ("a.npy", b"\x93NUMPY\x02\x00\x11\x27\0\0" + b"-" * 10_001, "is not a npy file"),
         ("a.npy", b"\x93NUMPY\x01\x00\x02\x00[}", "is not a npy file"),
         ("a.npz", b"PK\x03\x04 and nothing more", "is not a npz file"),
         ("a.hdf5", b"\x89HDF\r\n\x1a\n and nothing more", "is not a HDF5 file"),
-        ("a.hdf5", b"anything else", "expected b'\\x89HDF"),
-        ("a.parquet", b"PAR1 and nothing more", "expected b'PAR1' at both"),
+        ("a.hdf5", b"anything else", "is not a HDF5 file"),
+        ("a.parquet", b"PAR1 and nothing more", "no b'PAR1' at its beginning and its end"),
         ("a.parquet", b"PAR1" + b"\xff" * 8 + b"PAR1", "is not a Parquet file"),
         ("a.csv", b"a,b\n", "holds no line of numbers"),
         ("a.csv", b" \n\n", "holds no line of numbers"),
-        ("a.csv", b"1,2\n3,x\n", "'x' in field 2 of line 2, expected a number"),
+        ("a.csv", b"1,2\n3,x\n", "'x' in field 2 of line 2, expected 2 numbers"),
         ("a.csv", b"a,b\n1,2\n3,\n", "'' in field 2 of line 3"),
         ("a.csv", b"1,2\n3,1_0\n", "'1_0' in field 2 of line 2"),
         ("a.csv", b"1,2\n\n3,4\n", "line 2"),
@@ -63,7 +63,7 @@ ROW = struct.pack("<i3f", 3, 1, 2, 3)
         ("a.tsv", b"1\t2\n3\t\xff\n", "in field 2 of line 2"),
         ("a.tsv", b"1\t\t3\n\t2\t3\n", "'' in field 2 of line 1"),
         ("a.tsv", b"a\tb\tc\n1\t2\t3\n\t2\t3\n4\t5\t6\n", "'' in field 1 of line 3"),
-        ("a.txt", b"1 2\r3 4\r5 6", "a carriage return within line 1, expected lines that end in a line feed"),
+        ("a.txt", b"1 2\r3 4\r5 6", "is not a text file"),
         ("a.dat", b"1 2\n3 0x4\n", "'0x4' in field 2 of line 2"),
         ("a.fvecs.gz", gzip.compress(4 * ROW, mtime=0)[:-9], "a stream that breaks off near byte"),
         ("a.fvecs.gz", gzip.compress(4 * ROW, mtime=0)[:-8] + bytes(8), "crc check failed"),
@@ -100,22 +100,16 @@ def test_a_wrong_dimension_between_the_rows_looked_at_is_found_when_it_is_read(t
             read()
 
 
-@pytest.mark.parametrize("scan", [7, 64, 1000])
-def test_lines_without_an_end_are_named(tmp_path, monkeypatch, scan):
+@pytest.mark.parametrize("block", [7, 64, 1000])
+def test_lines_without_an_end_are_refused(tmp_path, monkeypatch, block):
     monkeypatch.setattr("autojacobin.datasets.formats.text._LONGEST_LINE", 50)
-    monkeypatch.setattr("autojacobin.datasets.formats.text._BYTES_PER_SCAN", scan)
-    path, short, longest, long = tmp_path / "a.csv", b"1,2\n", b"1," + b"2" * 48 + b"\n", b"1," + b"2" * 49 + b"\n"
-    path.write_bytes(b"x,y\n" + 30 * short + longest + 5 * short + longest)
-    assert open_vectors(path).shape == (37, 2)
-    for content, line, byte in (
-        (long + 30 * short, 1, 0),
-        (b"x,y\n" + 30 * short + long + short + long, 32, 124),
-        (30 * short + long, 31, 120),
-        (short + 200 * long, 2, 4),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(FormatError, match=f"without the end of line {line}, from byte {byte} on"):
-            open_vectors(path)
+    monkeypatch.setattr("autojacobin.datasets.formats.text._BYTES_PER_BLOCK", block)
+    path, short = tmp_path / "a.csv", b"1,2\n"
+    path.write_bytes(b"x,y\n" + 30 * short + b"\n")
+    assert open_vectors(path).shape == (30, 2)
+    path.write_bytes(30 * short + b"1," + b"2" * 2000)
+    with pytest.raises(FormatError, match="more than 50 bytes without the end of a line"):
+        open_vectors(path)
 
 
 @pytest.mark.parametrize(("separator", "ending"), [(b",", "csv"), (b" ", "txt")])
@@ -127,22 +121,11 @@ def test_a_line_of_too_many_fields_is_not_taken_apart(tmp_path, monkeypatch, sep
     path.write_bytes(separator.join(10**6 * [b"1"]))
     tracemalloc.start()
     try:
-        with pytest.raises(FormatError, match="more than 100 fields in line 1 at byte 0, expected 1 to 100"):
+        with pytest.raises(FormatError, match="more than 100 fields in line 1, expected 1 to 100"):
             open_vectors(path)
         assert tracemalloc.get_traced_memory()[1] < 10 * 2**20  # a million fields take 34
     finally:
         tracemalloc.stop()
-
-
-def test_lines_that_grow_beyond_measure_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("autojacobin.datasets.formats.text._BYTES_PER_PARSE", 20)
-    monkeypatch.setattr("autojacobin.datasets.formats.text._MOST_BYTES_PER_PARSE", 100)
-    (tmp_path / "a.csv").write_bytes(10 * b"1,2\n" + 5 * (b"1," + b"2" * 30 + b"\n") + 5 * b"1,2\n")
-    vectors = open_vectors(tmp_path / "a.csv")
-    assert vectors[:10].tolist() == 10 * [[1, 2]]
-    assert vectors[-1].tolist() == [1, 2]
-    with pytest.raises(FormatError, match="164 bytes in the 5 lines from line 11 on"):
-        vectors[12]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +147,7 @@ def test_lines_that_grow_beyond_measure_are_refused(tmp_path, monkeypatch):
 def test_only_matrices_of_numbers_are_opened(tmp_path, array, ending):
     path = tmp_path / f"a.{ending}"
     np.save(path, array) if ending == "npy" else np.savez(path, array)
-    with pytest.raises(FormatError) as error:
+    with pytest.raises(FormatError if ending == "npy" else DataError) as error:
         open_vectors(path, part="arr_0" if ending == "npz" else None)
     _is_one_sentence(error.value, path)
 
@@ -195,24 +178,19 @@ def test_headers_of_arrays_are_not_trusted(tmp_path):
         _is_one_sentence(error.value, path)
 
 
-def test_zips_that_promise_too_much_are_refused(tmp_path):
+def test_zips_without_a_matrix_or_with_forged_sizes_are_refused(tmp_path):
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("train.npy", bytes(1000))
+        np.save(archive.open("train.npy", "w"), np.zeros((10, 10)))
     content = bytearray(stream.getvalue())
     at = content.index(b"PK\x01\x02") + 24
     content[at : at + 4] = struct.pack("<I", 2**31)
     (tmp_path / "a.npz").write_bytes(content)
-    with pytest.raises(FormatError, match="of 2147483648 bytes stored in .* more than a file of"):
-        open_vectors(tmp_path / "a.npz")
-    with zipfile.ZipFile(tmp_path / "b.npz", "w", zipfile.ZIP_BZIP2) as archive:
-        archive.writestr("train.npy", bytes(1000))
-    with pytest.raises(FormatError, match="the compression method 12 in 'train.npy'"):
-        open_vectors(tmp_path / "b.npz")
     with zipfile.ZipFile(tmp_path / "c.npz", "w") as archive:
         archive.writestr("readme.txt", "no array")
-    with pytest.raises(FormatError, match="has no array of numbers with one vector per row"):
-        open_vectors(tmp_path / "c.npz")
+    for name in ("a.npz", "c.npz"):
+        with pytest.raises(FormatError, match="has no array of numbers with one vector per row"):
+            open_vectors(tmp_path / name)
 
 
 def test_shapes_that_a_file_cannot_hold_are_refused(tmp_path):
@@ -238,9 +216,9 @@ def test_shapes_that_a_file_cannot_hold_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([[1, 2], [3, 4], None], "nothing in row 2 of 'v', expected 2 numbers"),
-        ([[1, 2], [3], [4, 5]], "1 numbers in row 1 of 'v'"),
-        ([[1, 2], [3, 4], [4, None]], "a null in place 1 in row 2 of 'v'"),
+        ([[1, 2], [3, 4], None], "nulls, or lists of other lengths, in 'v', expected 2 numbers"),
+        ([[1, 2], [3], [4, 5]], "nulls, or lists of other lengths, in 'v', expected 2 numbers"),
+        ([[1, 2], [3, 4], [4, None]], "nulls, or lists of other lengths, in 'v', expected 2 numbers"),
         ([[], [1]], "no number in row 0 of 'v'"),
         ([None, [1]], "no number in row 0 of 'v'"),
         ([], "holds no vectors"),
@@ -275,8 +253,8 @@ def test_more_rows_than_a_file_can_hold_are_refused(tmp_path):
 def test_holes_in_lists_of_fixed_size_are_named(tmp_path):
     fixed = pyarrow.list_(pyarrow.int8(), 2)
     # Arrow before version 26 refuses to read a missing list of fixed size by itself
-    missing = "nothing in row 1|Expected all lists to be of size=2"
-    for rows, message in (([[1, 2], None], missing), ([[1, 2], [None, 3]], "a null in place 0 in row 1")):
+    missing = "holds nulls|Expected all lists to be of size=2"
+    for rows, message in (([[1, 2], None], missing), ([[1, 2], [None, 3]], missing)):
         lists = pyarrow.array(rows, type=fixed)
         pyarrow.parquet.write_table(pyarrow.table({"v": lists}), tmp_path / "a.parquet")
         with pytest.raises(FormatError, match=message):

@@ -101,7 +101,7 @@ def test_what_must_be_decoded_is_decoded_once(tmp_path, ending):
 
 
 def test_row_groups_too_large_to_keep_are_decoded_to_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("autojacobin.datasets.formats.parquet._LARGEST_GROUP_KEPT", 100)
+    monkeypatch.setattr("autojacobin.datasets.formats.containers._LARGEST_GROUP_KEPT", 100)
     with open_vectors(foreign_file(tmp_path / "a.parquet", variant=1)) as vectors:
         rows = vectors[20:30]
         np.testing.assert_array_equal(rows, WHOLE[20:30])
@@ -180,9 +180,3 @@ def test_rows_far_apart_are_taken_without_all_between_them(spans):
     ids = [129, 0, 34, 70, 36, 129]
     np.testing.assert_array_equal(vectors[ids], matrix[ids])
     assert read == [(0, 35), (36, 37), (70, 71), (129, 130)]
-
-
-def test_chunks_are_unpacked_once_each(spans):
-    vectors, matrix, read = spans
-    np.testing.assert_array_equal(np.asarray(vectors), matrix)
-    assert read == [(start, min(130, start + 20)) for start in range(0, 130, 20)]

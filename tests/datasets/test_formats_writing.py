@@ -234,10 +234,8 @@ def test_a_full_temporary_folder_is_told(tmp_path, hardly_any_room):
     with pytest.raises(StorageError, match="cannot unpack .*a.npy.gz in the temporary folder .* TMPDIR"):
         open_vectors(tmp_path / "a.npy.gz")
     (tmp_path / "a.csv").write_text("1,2\n" * 20_000)
-    with open_vectors(tmp_path / "a.csv") as vectors:
-        assert vectors[-1].tolist() == [1, 2]
-        with pytest.raises(StorageError, match="cannot decode .*a.csv in the temporary folder"):
-            np.asarray(vectors)
+    with pytest.raises(StorageError, match="cannot decode .*a.csv in the temporary folder"):
+        open_vectors(tmp_path / "a.csv")
 
 
 def test_whole_numbers_that_a_float64_would_round_are_refused():

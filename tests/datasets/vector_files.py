@@ -10,7 +10,7 @@ WHOLE = np.random.default_rng(0).integers(0, 100, size=(40, 5))
 
 FORMATS = ["fvecs", "bvecs", "ivecs", "fbin", "u8bin", "i8bin", "ibin"]
 FORMATS += ["npy", "npz", "hdf5", "parquet", "csv", "tsv", "txt"]
-MAPPED = ["fvecs", "bvecs", "ivecs", "fbin", "u8bin", "i8bin", "ibin", "npy", "npz", "hdf5"]
+MAPPED = ["fvecs", "bvecs", "ivecs", "fbin", "u8bin", "i8bin", "ibin", "npy", "hdf5"]
 LETTERS = {"fvecs": "f", "bvecs": "B", "ivecs": "i", "fbin": "f", "u8bin": "B", "i8bin": "b", "ibin": "i"}
 
 

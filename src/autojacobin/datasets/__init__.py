@@ -1,7 +1,8 @@
 """Data sets: files in, vectors out."""
 
 from autojacobin.datasets.catalogue import CATALOGUE, Entry, VectorSet, data_folder, fetch_set, is_here, load_set
-from autojacobin.datasets.vector_files import Vectors, open_vectors, write_vectors
+from autojacobin.datasets.formats.vectors import Vectors
+from autojacobin.datasets.vector_files import open_vectors, write_vectors
 
 __all__ = [
     "CATALOGUE", "Entry", "VectorSet", "Vectors", "data_folder", "fetch_set", "is_here", "load_set", "open_vectors",

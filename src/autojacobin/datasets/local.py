@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.files import clear_os_errors
-from autojacobin.datasets.formats.npy import map_npy
+from autojacobin.datasets.formats.flat import map_npy
 from autojacobin.datasets.formats.registry import FORMATS, by_name
 from autojacobin.datasets.prepared import draw, open_prepared, scatter_rows
 from autojacobin.datasets.vector_files import open_vectors

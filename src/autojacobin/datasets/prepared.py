@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.files import clear_os_errors, whole_folder
-from autojacobin.datasets.formats.npy import map_npy
+from autojacobin.datasets.formats.flat import map_npy
 from autojacobin.datasets.formats.source import clear_read_errors
 from autojacobin.errors import AutoJacobinError, FormatError, StorageError
 

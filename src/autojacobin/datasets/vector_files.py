@@ -9,13 +9,11 @@ from typing import Any, BinaryIO
 
 from autojacobin.core.files import atomic_writer, clear_os_errors
 from autojacobin.datasets.formats import registry
-from autojacobin.datasets.formats.registry import Container, Flat, by_content, by_name, check_packable, named
+from autojacobin.datasets.formats.registry import Format, by_content, by_name, named
 from autojacobin.datasets.formats.source import as_path, check_not_special, open_source, unpacked
 from autojacobin.datasets.formats.vectors import Vectors
 from autojacobin.datasets.formats.writing import CallersError, Matrix, as_dtype, outgoing
-from autojacobin.errors import DataError, DataTypeError
-
-__all__ = ["Vectors", "open_vectors", "write_vectors"]
+from autojacobin.errors import DataError, DataTypeError, FormatError
 
 
 def open_vectors(path: str | os.PathLike[str], *, part: str | None = None, format: str | None = None) -> Vectors:
@@ -40,7 +38,7 @@ def open_vectors(path: str | os.PathLike[str], *, part: str | None = None, forma
     Raises
     ------
     FormatError
-        If the file is damaged or in another format; the message names the byte, the row or the line.
+        If the file is damaged or in another format; the message says where, if that is known.
     StorageError
         If there is no such file, or it cannot be read.
 
@@ -60,20 +58,18 @@ def open_vectors(path: str | os.PathLike[str], *, part: str | None = None, forma
     chosen = named(format) if format is not None else chosen
     source = open_source(target)
     if packed or (chosen is None and source.head(3) == registry.GZIP_MAGIC):
-        if isinstance(chosen, Container):
-            check_packable(target, chosen)
         source = unpacked(source)
-        chosen = check_packable(target, chosen or by_content(source))
+        chosen = chosen or by_content(source)
+        if chosen.default_part:
+            raise FormatError(
+                f"{target} is {chosen.name} packed by gzip, which is read only unpacked; run gunzip on it first"
+            )
     found = chosen or by_content(source)
-    if isinstance(found, Flat):
-        if part is not None:
-            raise DataError(f"a {found.name} file is one matrix without parts, got part={part!r}; leave part out")
-        reader = found.open(source)
-    else:
-        if part is not None and not isinstance(part, str):
-            raise DataTypeError(f"part must be the name of a matrix in the file, got {part!r}; pass text")
-        reader = found.open(source, part)
-    return Vectors(target, found.name, reader)
+    if part is not None and not found.default_part:
+        raise DataError(f"a {found.name} file is one matrix without parts, got part={part!r}; leave part out")
+    if part is not None and not isinstance(part, str):
+        raise DataTypeError(f"part must be the name of a matrix in the file, got {part!r}; pass text")
+    return Vectors(target, found.name, found.open(source, part))
 
 
 def write_vectors(
@@ -118,7 +114,7 @@ def write_vectors(
     try:
         with clear_os_errors(f"write {target}", "nothing was changed; fix the cause, and try again"):
             check_not_special(target)
-            if isinstance(chosen, Container):
+            if chosen.default_part:
                 if packed:
                     raise DataError(f"{chosen.name} files are not packed by gzip, got {target}; leave .gz out")
                 parts = _parts(chosen, vectors, part, kind)
@@ -134,17 +130,17 @@ def write_vectors(
         raise carried.error from None
 
 
-def _write_flat(stream: BinaryIO, format: Flat, matrix: Matrix, packed: bool) -> None:
+def _write_flat(stream: BinaryIO, format: Format, matrix: Matrix, packed: bool) -> None:
     if not packed:
         format.write(stream, matrix)
         return
     # no name and no time in the header: the same vectors give the same file
     with gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0) as packer:
         # the header cannot be changed afterwards, so the rows are counted first
-        format.write(packer, matrix.counted() if format.counts else matrix)  # type: ignore[arg-type]
+        format.write(packer, matrix.counted() if format.layout else matrix)  # type: ignore[arg-type]
 
 
-def _dtype_of(format: Flat | Container, dtype: Any) -> Any:
+def _dtype_of(format: Format, dtype: Any) -> Any:
     kind = None if dtype is None else as_dtype(dtype)
     if format.dtype is None:
         return kind
@@ -153,7 +149,7 @@ def _dtype_of(format: Flat | Container, dtype: Any) -> Any:
     return format.dtype
 
 
-def _parts(format: Container, vectors: Any, part: str | None, dtype: Any) -> dict[str, Matrix]:
+def _parts(format: Format, vectors: Any, part: str | None, dtype: Any) -> dict[str, Matrix]:
     if isinstance(vectors, Mapping):
         if part is not None:
             raise DataError(f"part= goes with one matrix, got a mapping with {len(vectors)}; leave part out")

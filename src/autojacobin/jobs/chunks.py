@@ -162,8 +162,8 @@ def truth_chunk(chunk: Chunk, queries: npt.NDArray[Any], k: int) -> Neighbours:
     """Squared distances and ids of the ``k`` nearest vectors in a chunk, or of all of them if there are fewer."""
     neighbours, first_id = [], chunk.first_id
     for piece in chunk.pieces:
-        with naming_file(piece), open_piece(piece) as (read, first):
-            vectors = read(slice(piece.start - first, piece.stop - first)).astype(chunk.dtype, copy=False)
+        with naming_file(piece), open_piece(piece) as read:
+            vectors = read(slice(piece.start, piece.stop)).astype(chunk.dtype, copy=False)
             rows = ground_truth(vectors, queries, min(k, len(vectors)))
             distances = [_squared_distances(vectors[near], query) for near, query in zip(rows, queries, strict=True)]
         neighbours.append((np.stack(distances), rows + first_id))
@@ -184,9 +184,9 @@ def _parts(chunk: Chunk, model: str, keep_vectors: bool) -> Iterator[Part]:
 def _check_numbers(chunk: Chunk) -> None:
     """Raise a DataError that names the file and the row of a number that cannot be stored, if there is one."""
     for piece in chunk.pieces:
-        with naming_file(piece), open_piece(piece) as (read, first):
+        with naming_file(piece), open_piece(piece) as read:
             for start in range(piece.start, piece.stop, ROWS_PER_BLOCK):
-                check_size(read(slice(start - first, min(piece.stop, start + ROWS_PER_BLOCK) - first)), start)
+                check_size(read(slice(start, min(piece.stop, start + ROWS_PER_BLOCK))), start)
 
 
 def _blocks(chunk: Chunk) -> Iterator[npt.NDArray[Any]]:
@@ -194,10 +194,10 @@ def _blocks(chunk: Chunk) -> Iterator[npt.NDArray[Any]]:
     kept: list[npt.NDArray[Any]] = []
     missing = ROWS_PER_BLOCK
     for piece in chunk.pieces:
-        with open_piece(piece) as (read, first):
+        with open_piece(piece) as read:
             start = piece.start
             while start < piece.stop:
-                rows = read(slice(start - first, min(piece.stop, start + missing) - first))
+                rows = read(slice(start, min(piece.stop, start + missing)))
                 kept.append(rows.astype(chunk.dtype, copy=False))
                 start, missing = start + len(rows), missing - len(rows)
                 if not missing:

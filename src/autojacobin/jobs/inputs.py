@@ -5,12 +5,11 @@ from __future__ import annotations
 import glob
 import importlib
 import os
-import struct
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, SupportsIndex
 
@@ -23,15 +22,14 @@ from autojacobin.core.parallel import Progress
 from autojacobin.core.sampling import as_random_state
 from autojacobin.core.vectors import as_floats
 from autojacobin.datasets import Vectors, open_vectors
-from autojacobin.datasets.formats.npy import npy_header, read_header
+from autojacobin.datasets.formats.flat import HEAD_BYTES, Layout, check_dimensions
 from autojacobin.datasets.formats.registry import by_name
-from autojacobin.datasets.formats.source import Source, as_path
+from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import AutoJacobinError, DataError, FormatError, MissingExtraError, StorageError
 
 Patterns = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """A path, a pattern such as ``base/*.npy`` or ``s3://bucket/*.parquet``, or several of them."""
 
-_HEAD_BYTES = 2**17
 _BYTES_AT_A_TIME = 2**24
 _FILES_AT_ONCE = 16  # reading a header is mostly waiting for a disk or a network
 
@@ -105,31 +103,24 @@ def draw_sample(
         rows = drawn[here] - inputs.offsets[number]
         if len(rows):
             piece = Piece(file.path, int(rows[0]), int(rows[-1]) + 1)
-            with naming_file(piece), open_piece(piece) as (read, first):
-                sample[here] = as_floats(read(rows - first).astype(inputs.dtype, copy=False))
+            with naming_file(piece), open_piece(piece) as read:
+                sample[here] = as_floats(read(rows).astype(inputs.dtype, copy=False))
         if progress is not None:
             progress("sampling", number + 1, len(inputs.files))
     return sample
 
 
 @contextmanager
-def open_piece(piece: Piece) -> Iterator[tuple[Callable[[Any], npt.NDArray[Any]], int]]:
-    """Open a piece for reading.
-
-    The block gets a function from row numbers, or a slice, to vectors, and the row of the file that it counts as 0.
-    """
-    if _is_remote(piece.path):
-        layout = _remote_layout(piece.path)
-        if layout is not None:
-            _check_length(piece, layout.rows)
-        with _copied(piece.path, layout, piece.start, piece.stop) as vectors:
-            first = 0 if layout is None else piece.start
-            _check_length(piece, first + len(vectors))
-            yield vectors.__getitem__, first
-    else:
-        with open_vectors(piece.path) as vectors:
-            _check_length(piece, len(vectors))
-            yield vectors.__getitem__, 0
+def open_piece(piece: Piece) -> Iterator[Callable[[Any], npt.NDArray[Any]]]:
+    """Open the file of a piece; the block gets a function from ascending row numbers, or a slice, to vectors."""
+    layout = _remote_layout(piece.path) if _is_remote(piece.path) else None
+    if layout is not None:
+        _check_length(piece, layout.rows)
+        yield lambda rows: _fetched_rows(piece.path, layout, rows)
+        return
+    with _copied(piece.path) if _is_remote(piece.path) else open_vectors(piece.path) as vectors:
+        _check_length(piece, len(vectors))
+        yield vectors.__getitem__
 
 
 @contextmanager
@@ -255,7 +246,7 @@ def _inspect(path: str) -> InputFile:
     layout = _remote_layout(path)
     if layout is not None:
         return InputFile(path, layout.rows, layout.width, layout.dtype.str, stamp)
-    with _copied(path, None, 0, 0) as vectors:
+    with _copied(path) as vectors:
         return InputFile(path, *vectors.shape, vectors.dtype.str, stamp)
 
 
@@ -272,50 +263,42 @@ def _is_remote(path: str) -> bool:
     return "://" in path and not path.startswith(("file://", "local://"))
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """The layout of a flat file; ``header(n)`` is the header of a file with n of its rows."""
-
-    rows: int
-    width: int
-    dtype: np.dtype[Any]
-    first_byte: int
-    row_bytes: int
-    header: Callable[[int], bytes]
-
-
-def _remote_layout(url: str) -> _Layout | None:
+def _remote_layout(url: str) -> Layout | None:
     """Layout of a file, or None if the whole file must be read because of its format or damage."""
+    format, packed = by_name(Path(_name(url)))
+    if packed or format is None or format.layout is None:
+        return None
     with _translated_errors(url):
         system, path = _file_system(url)
-        return _layout(url, system.read_block(path, 0, _HEAD_BYTES), int(system.size(path)))
-
-
-def _layout(url: str, head: bytes, size: int) -> _Layout | None:
-    format, packed = by_name(Path(_name(url)))
-    if packed or format is None:
-        return None
-    if format.name == "npy":
-        shape, columns_first, dtype, start = read_header(
-            Source(redacted_address(url), np.frombuffer(head, dtype=np.uint8))  # type: ignore[arg-type]
-        )  # the address is for messages; a Path would drop one of its slashes
-        if columns_first or len(shape) != 2 or dtype.kind not in "biuf" or size != start + _bytes(shape, dtype):
+        try:
+            layout = format.layout(system.read_block(path, 0, HEAD_BYTES), int(system.size(path)))
+        except ValueError:
             return None  # opening the whole file then reports what is wrong
-        width = shape[1]
-        return _Layout(shape[0], width, dtype, start, width * dtype.itemsize, lambda n: npy_header(n, width, dtype))
-    if format.name in ("fvecs", "bvecs", "ivecs") and len(head) >= 4 and format.dtype is not None:
-        width = struct.unpack_from("<i", head)[0]
-        stride = 4 + width * format.dtype.itemsize
-        if width < 1 or size % stride:
-            return None
-        return _Layout(size // stride, width, format.dtype, 0, stride, lambda _: b"")
-    if format.name in ("fbin", "u8bin", "i8bin", "ibin") and len(head) >= 8 and format.dtype is not None:
-        rows, width = struct.unpack_from("<II", head)
-        if rows < 1 or width < 1 or size != 8 + _bytes((rows, width), format.dtype):
-            return None
-        stride = width * format.dtype.itemsize
-        return _Layout(rows, width, format.dtype, 8, stride, lambda n: struct.pack("<II", n, width))
-    return None
+    return None if layout.columns_first else layout
+
+
+def _fetched_rows(url: str, layout: Layout, rows: Any) -> npt.NDArray[Any]:
+    """Fetch some rows of a file, some megabytes at a time."""
+    numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else np.asarray(rows)
+    found = np.empty((len(numbers), layout.width), dtype=layout.dtype)
+    step = max(1, _BYTES_AT_A_TIME // layout.stride)
+    done = 0
+    while done < len(numbers):
+        first = int(numbers[done])
+        here = slice(done, int(np.searchsorted(numbers, first + step)))
+        n = int(numbers[here.stop - 1]) + 1 - first
+        with _translated_errors(url):
+            system, path = _file_system(url)
+            content = system.read_block(path, layout.start + first * layout.stride, n * layout.stride)
+        if len(content) != n * layout.stride:
+            raise FormatError(f"{redacted_address(url)} was shortened while it was read; begin again")
+        block, part = np.frombuffer(content, dtype=np.uint8), replace(layout, rows=n, start=0)
+        if layout.lead:
+            name = redacted_address(url)
+            check_dimensions(name, "vecs", layout, np.arange(first, first + n), part.dimensions(block))
+        found[here] = part.view(block)[numbers[here] - first]
+        done = here.stop
+    return found
 
 
 def _name(url: str) -> str:
@@ -324,38 +307,20 @@ def _name(url: str) -> str:
     return PurePosixPath(path.partition("#")[0] if path.startswith("http") else path).name
 
 
-def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    return shape[0] * shape[1] * dtype.itemsize
-
-
 @contextmanager
-def _copied(url: str, layout: _Layout | None, start: int, stop: int) -> Iterator[Vectors]:
+def _copied(url: str) -> Iterator[Vectors]:
+    """Copy a file that cannot be read in parts to a temporary folder, and open the copy."""
     with tempfile.TemporaryDirectory(prefix="autojacobin-") as folder:
         format, packed = by_name(Path(_name(url)))  # the name itself may contain a part of a password
         copy = Path(folder) / f"copy{format.extensions[0] if format else ''}{'.gz' if packed else ''}"
         with _translated_errors(url):
             system, path = _file_system(url)
-            if layout is None:
-                system.get_file(path, str(copy))
-            else:
-                with open(copy, "wb") as stream:
-                    stream.write(layout.header(stop - start))
-                    offset, end = (layout.first_byte + row * layout.row_bytes for row in (start, stop))
-                    while offset < end:
-                        block = system.read_block(path, offset, min(_BYTES_AT_A_TIME, end - offset))
-                        if not block:
-                            shown = redacted_address(url)
-                            raise FormatError(
-                                f"{shown} ends at byte {offset}, expected {end}; it was changed meanwhile"
-                            )
-                        stream.write(block)
-                        offset += len(block)
-        where = redacted_address(url) + ("" if layout is None else f" (from row {start} on)")
+            system.get_file(path, str(copy))
         try:
             with open_vectors(copy) as vectors:
                 yield vectors
         except FormatError as error:
-            raise FormatError(str(error).replace(str(copy), where)) from None
+            raise FormatError(str(error).replace(str(copy), redacted_address(url))) from None
 
 
 def _file_system(url: str) -> tuple[Any, str]:

@@ -12,7 +12,7 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,27 +23,16 @@ from autojacobin.core.addresses import redacted_address
 from autojacobin.core.files import clear_os_errors, os_reason
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, FormatError, MissingExtraError, StorageError
 
-__all__ = [
-    "DEFLATE_RATIO", "Source", "as_path", "check_not_special", "clear_foreign_errors", "clear_read_errors", "damaged",
-    "import_extra", "open_source", "shortened", "spooled", "unpacked",
-]  # fmt: skip
-
 _ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]+://")
 _BYTES_PER_READ = 2**20
-DEFLATE_RATIO = 1032  # deflate cannot shrink data more than this; a header that claims more is forged
 
 
 @dataclass(frozen=True)
 class Source:
-    """Bytes of a file, with its path and the position of the first byte in it, for the messages."""
+    """Bytes of a file, with its path for the messages."""
 
     path: Path
     content: npt.NDArray[np.uint8]
-    start: int = 0
-
-    def cut(self, start: int, stop: int) -> Source:
-        """Give the bytes from ``start`` to ``stop``."""
-        return replace(self, content=self.content[start:stop], start=self.start + start)
 
     def head(self, count: int) -> bytes:
         """Give the first ``count`` bytes, or all if there are fewer."""

@@ -14,8 +14,6 @@ from autojacobin.core.counts import as_count
 from autojacobin.datasets.formats.source import Source, spooled
 from autojacobin.errors import DataError, DataTypeError, FormatError
 
-__all__ = ["LazyReader", "Reader", "RowError", "Vectors", "chosen_part", "rows_per_block", "steps"]
-
 _BYTES_PER_BLOCK = 2**24
 _ROWS_PER_STEP = 2**12
 
@@ -23,10 +21,12 @@ _ROWS_PER_STEP = 2**12
 class Reader:
     """An open file whose rows are stored as they are in memory; the caller has checked the row numbers."""
 
-    def __init__(self, array: npt.NDArray[Any]) -> None:
-        self._array = array
-        self.shape: tuple[int, int]
-        self.dtype: np.dtype[Any]
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    names: list[str] | None = None  # of all rows, if the file has them
+
+    def __init__(self, array: npt.NDArray[Any], names: list[str] | None = None) -> None:
+        self._array, self.names = array, names
         self.shape, self.dtype = (array.shape[0], array.shape[1]), array.dtype
 
     def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
@@ -40,10 +40,6 @@ class Reader:
     def whole(self) -> npt.NDArray[Any]:
         """All rows, mapped."""
         return self._array
-
-    def names(self) -> list[str] | None:
-        """Names of all rows, if the file has them."""
-        return None
 
     def close(self) -> None:
         """Close the file."""
@@ -161,12 +157,9 @@ class Vectors:
     @property
     def names(self) -> list[str] | None:
         """The word before each vector in a text file of word vectors; None in any other file."""
-        return self._open_reader().names()
+        return self._open_reader().names
 
-    @property
-    def ndim(self) -> int:
-        """Two."""
-        return 2
+    ndim = 2
 
     def __len__(self) -> int:
         return self.shape[0]

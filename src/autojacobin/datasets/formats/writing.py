@@ -14,8 +14,6 @@ from autojacobin.datasets.formats.source import spooled
 from autojacobin.datasets.formats.vectors import Vectors, rows_per_block, steps
 from autojacobin.errors import DataError, DataTypeError
 
-__all__ = ["CallersError", "Matrix", "as_dtype", "outgoing"]
-
 _EXACT_INTEGERS = 2**53  # up to here float64 holds every whole number
 
 

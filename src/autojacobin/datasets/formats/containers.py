@@ -1,0 +1,255 @@
+"""Files of named matrices: npz of NumPy, HDF5 with h5py, and Parquet with pyarrow."""
+
+from __future__ import annotations
+
+import itertools
+import zipfile
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.datasets.formats.flat import HEAD_BYTES, npy_header, npy_layout
+from autojacobin.datasets.formats.source import Source, clear_foreign_errors, damaged, import_extra, spooled
+from autojacobin.datasets.formats.vectors import LazyReader, Reader, chosen_part, rows_per_block
+from autojacobin.datasets.formats.writing import Matrix
+from autojacobin.errors import DataError, FormatError
+
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+HDF5_OFFSETS = (0, 512, 1024, 2048)  # MATLAB puts 512 bytes of its own before it
+PARQUET_MAGIC = b"PAR1"
+_BYTES_PER_READ = 2**20
+_LARGEST_RATIO = 1032  # deflate cannot shrink data more than this; a header that claims more is forged
+_LARGEST_PARQUET_RATIO = 100_000  # columns of zeros and ones reach a third of it
+_LARGEST_GROUP_KEPT = 2**28  # bytes; files with larger groups are decoded to a temporary file
+
+
+def open_npz(source: Source, part: str | None) -> Reader:
+    """Copy one array of the archive to a temporary file, and map it."""
+    with clear_foreign_errors(source.path, "npz"), zipfile.ZipFile(source.path) as archive:
+        layouts, matrices = {}, {}
+        for info in archive.infolist():
+            if not info.filename.endswith(".npy"):
+                continue
+            with archive.open(info) as member:
+                try:
+                    layout = npy_layout(member.read(HEAD_BYTES), info.file_size)
+                except ValueError:
+                    continue  # not a matrix of numbers
+            label = info.filename.removesuffix(".npy")
+            layouts[label], matrices[label] = layout, f"{layout.dtype}, {layout.rows} × {layout.width}"
+        chosen = chosen_part(source, part, matrices, "array")
+        with archive.open(f"{chosen}.npy") as member:
+            content = spooled(iter(lambda: member.read(_BYTES_PER_READ), b""), f"unpack {source.path}")
+        return Reader(layouts[chosen].view(content))
+
+
+def write_npz(stream: BinaryIO, parts: dict[str, Matrix]) -> None:
+    """Write arrays without compression."""
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        for label, matrix in parts.items():
+            counted = matrix.counted()
+            # a ZipInfo without a time: the same vectors give the same file
+            with archive.open(zipfile.ZipInfo(f"{label}.npy"), "w", force_zip64=True) as member:
+                member.write(npy_header(counted.rows or 0, counted.width, counted.dtype))
+                for block in counted.blocks():
+                    member.write(block.data)
+
+
+def open_hdf5(source: Source, part: str | None) -> Reader:
+    """Open one dataset: mapped if it is stored in one piece, and read slice by slice otherwise."""
+    h5py = import_extra("h5py", "reading HDF5")
+    with clear_foreign_errors(source.path, "HDF5"):
+        file = h5py.File(source.path, "r")
+        try:
+            matrices = {}
+
+            def note(label: str, item: Any) -> None:
+                if isinstance(item, h5py.Dataset) and item.ndim == 2 and item.dtype.kind in "biuf":
+                    matrices[label] = f"{item.dtype}, {item.shape[0]} × {item.shape[1]}"
+
+            file.visititems(note)  # it follows no link out of the file
+            wanted = part.strip("/") if isinstance(part, str) else part
+            return _opened_dataset(source, file, chosen_part(source, wanted, matrices, "dataset"))
+        except BaseException:
+            file.close()
+            raise
+
+
+def _opened_dataset(source: Source, file: Any, label: str) -> Reader:
+    h5t, dataset = import_extra("h5py", "reading HDF5").h5t, file[label]
+    (n, width), dtype, offset = dataset.shape, dataset.dtype, dataset.id.get_offset()
+    size = n * width * dtype.itemsize
+    if min(n, width) < 1:
+        raise FormatError(f"{source.path} holds no vectors in {label!r}, got shape {(n, width)}; write it again")
+    if dataset.external or dataset.is_virtual:
+        raise FormatError(f"{source.path} keeps the data of {label!r} in other files; copy them into one with h5repack")
+    # HDF5 must convert some numbers, such as integers that use only some bits of their bytes
+    as_in_memory = dataset.id.get_type().equal(h5t.py_create(dtype)) and dtype.kind != "b"
+    if offset is not None and dataset.id.get_storage_size() == size and as_in_memory and offset + size <= len(source):
+        file.close()
+        return Reader(source.content[offset : offset + size].view(dtype).reshape(n, width))
+    chunk = int(np.prod(dataset.chunks or (0,), dtype=object)) * dtype.itemsize
+    if max(size, chunk) > _LARGEST_RATIO * len(source):
+        what = f"{label!r} of {size} bytes in chunks of {chunk} in a file of {len(source)} bytes"
+        raise damaged(source.path, "HDF5", f"{what}, more than it can hold")
+    return _HDF5Reader(source, file, dataset)
+
+
+class _HDF5Reader(LazyReader):
+    """Reads slices of a dataset that is stored in chunks."""
+
+    def __init__(self, source: Source, file: Any, dataset: Any) -> None:
+        super().__init__(source.path, (int(dataset.shape[0]), int(dataset.shape[1])), dataset.dtype)
+        self._file, self._dataset = file, dataset
+
+    def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        with clear_foreign_errors(self.path, "HDF5"):
+            return np.asarray(self._dataset[start:stop])
+
+    def close(self) -> None:
+        with self._lock:
+            self._file.close()
+
+
+def write_hdf5(stream: BinaryIO, parts: dict[str, Matrix]) -> None:
+    """Write datasets in one piece each, so that they can be mapped."""
+    h5py = import_extra("h5py", "writing HDF5")
+    counted = {label: matrix.counted() for label, matrix in parts.items()}
+    try:
+        with h5py.File(stream.name, "w") as file:
+            for label, matrix in counted.items():
+                _write_dataset(file, label, matrix)
+    except RuntimeError as error:  # HDF5 raises it when the disk is full
+        raise OSError(str(error)) from error
+
+
+def _write_dataset(file: Any, label: str, matrix: Matrix) -> None:
+    try:
+        dataset = file.create_dataset(label, shape=(matrix.rows, matrix.width), dtype=matrix.dtype)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"HDF5 takes no dataset called {label!r} here: {error}; give another name") from error
+    row = 0
+    for block in matrix.blocks():
+        dataset[row : row + len(block)] = block
+        row += len(block)
+
+
+def open_parquet(source: Source, part: str | None) -> Reader:
+    """Open one column of vectors."""
+    if source.head(4) != PARQUET_MAGIC or source.content[-4:].tobytes() != PARQUET_MAGIC:
+        raise damaged(source.path, "Parquet", f"no {PARQUET_MAGIC!r} at its beginning and its end")
+    parquet = import_extra("pyarrow.parquet", "reading Parquet")
+    with clear_foreign_errors(source.path, "Parquet"):
+        file = parquet.ParquetFile(source.path, memory_map=True)
+        try:
+            rows = file.metadata.num_rows
+            columns = {
+                field.name: f"{field.type}, {rows} rows"
+                for field in file.schema_arrow
+                if _number_type(field.type) is not None
+            }
+            return _ParquetReader(source, file, chosen_part(source, part, columns, "column"))
+        except BaseException:
+            file.close()
+            raise
+
+
+class _ParquetReader(LazyReader):
+    """Reads row groups, and keeps the last one decoded."""
+
+    def __init__(self, source: Source, file: Any, label: str) -> None:
+        self._file, self._label = file, label
+        groups = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
+        self._starts = [0, *itertools.accumulate(groups)]
+        self._kept: tuple[int, npt.NDArray[Any]] = (-1, np.empty(0))
+        n, dtype = self._starts[-1], np.dtype(_number_type(file.schema_arrow.field(label).type).to_pandas_dtype())
+        if n < 1 or min(groups) < 0:
+            raise FormatError(f"{source.path} holds no vectors, got {n} rows; write it again")
+        # the metadata of columns is not used here: pyarrow 26 ends the process if it is wrong
+        if n * dtype.itemsize > max(_LARGEST_GROUP_KEPT, _LARGEST_PARQUET_RATIO * len(source)):
+            what = f"{n} rows in a file of {len(source)} bytes"
+            raise damaged(source.path, "Parquet", f"{what}, more than it can hold")
+        batches = file.iter_batches(batch_size=1, columns=[label], use_threads=False)
+        first = next((_plain(batch.column(label)) for batch in batches if len(batch)), None)
+        width = 0 if first is None or first.null_count else len(first.flatten())
+        if width < 1:
+            raise damaged(source.path, "Parquet", f"no number in row 0 of {label!r}, expected a vector")
+        self._keeps_groups = max(groups) * width * dtype.itemsize <= _LARGEST_GROUP_KEPT
+        super().__init__(source.path, (n, width), dtype)
+
+    def _stream(self) -> Iterator[npt.NDArray[Any]]:
+        rows = 0
+        with clear_foreign_errors(self.path, "Parquet"):
+            step = rows_per_block(self.shape[1], self.dtype)
+            for batch in self._file.iter_batches(batch_size=step, columns=[self._label], use_threads=False):
+                block = self._decoded_lists([batch.column(self._label)])
+                rows += len(block)
+                yield block
+        if rows != self.shape[0]:
+            raise damaged(self.path, "Parquet", f"{rows} rows, expected {self.shape[0]} as its footer says")
+
+    def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        if not self._keeps_groups:
+            return self.whole()[start:stop]
+        parts = []
+        for number, (first, end) in enumerate(itertools.pairwise(self._starts)):
+            if first < stop and start < end:
+                parts.append(self._group(number)[max(0, start - first) : stop - first])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _group(self, number: int) -> npt.NDArray[Any]:
+        if self._kept[0] != number:
+            with clear_foreign_errors(self.path, "Parquet"):
+                table = self._file.read_row_group(number, columns=[self._label], use_threads=False)
+                rows = self._decoded_lists(table.column(self._label).chunks)
+            expected = self._starts[number + 1] - self._starts[number]
+            if len(rows) != expected:
+                raise damaged(self.path, "Parquet", f"{len(rows)} rows in row group {number}, expected {expected}")
+            self._kept = (number, rows)
+        return self._kept[1]
+
+    def _decoded_lists(self, chunks: list[Any]) -> npt.NDArray[Any]:
+        width, parts = self.shape[1], [np.empty((0, self.shape[1]), self.dtype)]
+        for lists in map(_plain, chunks):
+            lengths = set(lists.value_lengths().unique().to_pylist())
+            numbers = lists.flatten()
+            if lengths - {width} or numbers.null_count or lists.null_count:
+                raise FormatError(
+                    f"{self.path} holds nulls, or lists of other lengths, in {self._label!r}, expected {width} numbers "
+                    "as in every row; fill in or leave out such rows, and write the file again"
+                )
+            parts.append(numbers.to_numpy(zero_copy_only=False).reshape(-1, width))
+        return np.concatenate(parts).astype(self.dtype, copy=False)
+
+    def close(self) -> None:
+        with self._lock:
+            self._file.close()
+            self._kept = (-1, np.empty(0))
+
+
+def _plain(array: Any) -> Any:
+    return getattr(array, "storage", array)  # of an extension type
+
+
+def _number_type(kind: Any) -> Any:
+    """Type of the numbers in a list type, or None if it is no list of numbers."""
+    types, kind = import_extra("pyarrow", "reading Parquet").types, getattr(kind, "storage_type", kind)
+    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+        return None
+    value = kind.value_type
+    return value if types.is_integer(value) or types.is_floating(value) or types.is_boolean(value) else None
+
+
+def write_parquet(stream: BinaryIO, parts: dict[str, Matrix]) -> None:
+    """Write a column of fixed-size lists; each block of the matrix is a row group."""
+    ((label, matrix),) = parts.items()
+    arrow = import_extra("pyarrow", "writing Parquet")
+    parquet = import_extra("pyarrow.parquet", "writing Parquet")
+    schema = arrow.schema([(label, arrow.list_(arrow.from_numpy_dtype(matrix.dtype), matrix.width))])
+    with parquet.ParquetWriter(stream, schema, use_dictionary=False) as writer:
+        for block in matrix.blocks():
+            numbers = arrow.array(block.ravel())
+            lists = arrow.FixedSizeListArray.from_arrays(numbers, matrix.width)
+            writer.write_table(arrow.Table.from_arrays([lists], schema=schema))
