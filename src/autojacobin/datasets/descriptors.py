@@ -14,13 +14,9 @@ import numpy.typing as npt
 import scipy.fft
 
 from autojacobin.core.counts import as_count
+from autojacobin.datasets.formats.source import import_extra
 from autojacobin.datasets.images import as_picture, as_square, grey_levels, opencv
 from autojacobin.errors import DataError
-
-__all__ = [
-    "BANDS", "DESCRIPTORS", "HIGH", "LOW", "ORDERS", "PLACE", "SiftFeatures", "check_kind", "cut_patches", "describe",
-    "even_out", "gabor_magnitudes", "gabor_transfer", "gist", "sift", "split_bands", "wavelet_texture",
-]  # fmt: skip
 
 PLACE = np.dtype([("x", "<f4"), ("y", "<f4"), ("size", "<f4"), ("angle", "<f4"), ("response", "<f4")])
 SIDE = 128  # of the squares that GIST and wavelet texture describe
@@ -55,15 +51,8 @@ ORDERS: dict[str, npt.NDArray[np.int64]] = {
 }
 """Orders of the 960 numbers of GIST: ``vectors[:, ORDERS["lear"]]`` turns ours into LEAR's, and LEAR's into ours."""
 
-# Wavelet texture. The low-pass filter is Daubechies' scaling filter with 16 taps: 8 vanishing moments, extremal phase.
+# Wavelet texture, with Daubechies' wavelet of 8 vanishing moments
 LEVELS = 3
-LOW = np.array([
-    0.05441584224310426, 0.3128715909143007, 0.6756307362972903, 0.5853546836542056,
-    -0.01582910525635034, -0.2840155429615465, 0.00047248457391327634, 0.12874742662047864,
-    -0.017369301001807308, -0.044088253930795254, 0.013981027917398386, 0.008746094047405955,
-    -0.004870352993451676, -0.00039174037337694797, 0.0006754494064505816, -0.00011747678412477192,
-])  # fmt: skip
-HIGH = LOW[::-1] * (-1.0) ** np.arange(len(LOW))
 # "LH.HL.LL": the first split gave L along y and H along x, the second H along y and L along x, and so on
 BANDS = tuple(".".join(path) for path in product(("LL", "LH", "HL", "HH"), repeat=LEVELS))
 
@@ -336,19 +325,10 @@ def split_bands(picture: Floats, levels: int) -> Floats:
     bands : array of shape (4**levels, height / 2**levels, width / 2**levels)
         Each band is replaced by its four bands, in the order LL, LH, HL, HH of (y, x).
     """
-    bands = picture[None]
-    for _ in range(levels):
-        rows = _low_and_high(bands.swapaxes(1, 2)).swapaxes(2, 3)
-        quarters = _low_and_high(rows)
-        bands = quarters.reshape(-1, *quarters.shape[3:])
-    return bands
-
-
-def _low_and_high(signals: Floats) -> Floats:
-    """Split along the last axis; the low and the high half are stacked along a new axis, the third from the end."""
-    n = signals.shape[-1]
-    windows = (2 * np.arange(n // 2)[:, None] + np.arange(len(LOW))) % n
-    return np.moveaxis(signals[..., windows] @ np.stack([LOW, HIGH], axis=1), -1, -3)
+    pywt = import_extra("pywt", "wavelet texture")
+    rolled = np.roll(picture, 2**levels - 1, axis=(0, 1))  # so that each filter begins at the first pixel
+    packet = pywt.WaveletPacket2D(rolled, "db8", mode="periodization", maxlevel=levels)
+    return np.stack([packet["".join(path)].data for path in product("avhd", repeat=levels)])
 
 
 DESCRIPTORS: dict[str, Callable[[Any], npt.NDArray[Any]]] = {

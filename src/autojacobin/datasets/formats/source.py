@@ -146,7 +146,8 @@ def import_extra(module: str, purpose: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise MissingExtraError(module.partition(".")[0], "data", purpose) from None
+        package = {"pywt": "PyWavelets"}.get(module, module.partition(".")[0])
+        raise MissingExtraError(package, "data", purpose) from None
 
 
 def _chunks(source: Source) -> Iterator[bytes]:
