@@ -15,7 +15,7 @@ from autojacobin.cli import app
 from autojacobin.datasets import load_set
 from autojacobin.evaluation import ground_truth
 from autojacobin.reproduction import Settings
-from autojacobin.reproduction.settings import cut
+from autojacobin.reproduction.experiment import cut
 
 SMALL = ("demo", "--set", "digits", "--bits", "16", "--train", "300")
 

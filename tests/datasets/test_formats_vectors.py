@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 
 from autojacobin import ITQ
 from autojacobin.datasets import open_vectors, write_vectors
-from autojacobin.datasets.formats import vectors as reader
+from autojacobin.datasets.formats import readers as reader
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth
 from autojacobin.index.index import Index

@@ -12,12 +12,12 @@ from autojacobin import ITQ, Index
 from autojacobin.datasets import load_set
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.evaluation import ground_truth, recall_curve
-from autojacobin.explorer import build_bundle, explorer_settings, export, export_page, open_run
+from autojacobin.explorer import build_bundle, explorer_settings, export_page, open_run, static_page
 from autojacobin.explorer import bundle as bundle_module
-from autojacobin.explorer.export import as_one_script
 from autojacobin.explorer.retrieved import encode_png, make_sprite
+from autojacobin.explorer.static_page import as_one_script
 from autojacobin.reproduction import Settings, reproduce
-from autojacobin.reproduction.settings import cut, make_hasher
+from autojacobin.reproduction.experiment import cut, make_hasher
 from autojacobin.reproduction.trials import Trial, run_trial
 from autojacobin.search import asymmetric_topk
 from autojacobin.search import distances as distances_module
@@ -97,7 +97,7 @@ def test_the_page_gets_every_distance_its_summary_and_how_far_each_code_is(bundl
 
 
 def test_the_page_names_no_distance_by_itself():
-    scripts = {path.name: path.read_text() for path in export.ASSETS.glob("*.js")}
+    scripts = {path.name: path.read_text() for path in static_page.ASSETS.glob("*.js")}
     assert [(script, name) for script, text in scripts.items() for name in DISTANCES if name in text.lower()] == []
 
 
@@ -235,7 +235,7 @@ def test_an_earlier_page_is_replaced_and_nothing_else_is(bundle, tmp_path):
 
 
 def test_modules_that_cannot_be_joined_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(export, "ASSETS", tmp_path)
+    monkeypatch.setattr(static_page, "ASSETS", tmp_path)
     (tmp_path / "a.js").write_text('import { b } from "./b.js";\nexport const a = 1;\n')
     (tmp_path / "b.js").write_text('import { a } from "./a.js";\nexport const b = 2;\n')
     with pytest.raises(FormatError, match="a → b → a import each other in a circle"):

@@ -11,14 +11,25 @@ from matplotlib.patches import Circle
 from scipy.optimize import minimize_scalar
 
 from autojacobin import MissingExtraError
-from autojacobin.figures import alpha, cost, denoising, network, patches, proof, recall, recall_grid, retrieval, toy
-from autojacobin.figures.network import BIASES
+from autojacobin.figures import (
+    alpha,
+    architecture,
+    cost,
+    denoising,
+    patches,
+    proof,
+    recall,
+    recall_grid,
+    retrieval,
+    toy,
+)
+from autojacobin.figures.architecture import BIASES
 from autojacobin.figures.toy import CODE_COLOURS
 from tests.figures.looking import laid_out, legend_of, texts
 
 
 def test_figure_1_names_the_layers_their_units_and_the_forward_pass():
-    figure = network.draw()
+    figure = architecture.draw()
     shown = set(texts(figure))
     assert {"input layer", "hidden layer", "output layer", "$W_1$", "$W_2$", "$b_1$", "$b_2$"} <= shown
     assert {"$x$", r"$y = \tanh(W_1 x + b_1)$", r"$z = \tanh(W_2\, y + b_2)$"} <= shown
@@ -125,7 +136,7 @@ def test_the_figure_of_the_proof_names_its_points():
 GREY = np.zeros((2, 4, 4))
 CURVES = {"LSH": [0.1, 0.2]}
 DRAWINGS = {
-    "network": network.draw,
+    "architecture": architecture.draw,
     "denoising": denoising.draw,
     "toy": toy.draw,
     "patches": lambda: patches.draw(GREY),

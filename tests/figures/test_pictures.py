@@ -7,7 +7,7 @@ from matplotlib.patches import Rectangle
 from autojacobin.figures import patches, retrieval
 from autojacobin.figures.patches import mosaic
 from autojacobin.figures.retrieval import QUERY, TRUE_NEIGHBOUR
-from autojacobin.reproduction.settings import SHOWN
+from autojacobin.reproduction.experiment import SHOWN
 from tests.figures.looking import texts
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from autojacobin import DataError, StorageError
-from autojacobin.figures import METHOD_STYLES, alpha, network, proof, recall, save
+from autojacobin.figures import METHOD_STYLES, alpha, architecture, proof, recall, save
 from tests.figures.looking import curve
 
 PROGRAM = """
@@ -83,7 +83,7 @@ def test_threads_write_what_one_thread_writes(tmp_path):
 
     before = dict(rcParams)
     makers = {
-        "network": network.draw,
+        "architecture": architecture.draw,
         "recall": lambda: recall.draw({"ITQ": curve(1), "LSH": curve(2)}),
         "alpha": lambda: alpha.draw({64: {0.1: (0.5, 0.01)}}, {64: (0.4, 0.02)}),
     }

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from autojacobin.hashers import find_method
 from autojacobin.reproduction import Table
+from autojacobin.reproduction.experiment import every_method
 from autojacobin.reproduction.report import Report, Section
-from autojacobin.reproduction.settings import every_method
 from tests.explorer.browser import chromium, watched
 
 TABLE = Table("t", "A & B", ("name", "50 %"), (("a_1", "0.9 ± 0.1"), ("b|c", "> 10")), frozenset({(1, 1)}), "A note.")
@@ -133,7 +133,7 @@ def test_the_widest_table_scrolls_with_a_hint(tmp_path):
     every = frozenset((0, column) for column in range(1, len(row)))
     table = Table("t", "All methods", ("(k, bits)", *names), (row,), note="A note.", level=every)
     page_file = tmp_path / "report.html"
-    page_file.write_text(Report("T", "", [table], [Section("t", "T", "", "", table)], {}).to_html(), "utf-8")
+    page_file.write_text(Report("T", "", [], [Section("t", "T", "", "", table)], {}).to_html(), "utf-8")
     with chromium() as browser, watched(browser, page_file.as_uri()) as page:
         for width, scrolls in ((1280, True), (390, True)):
             page.set_viewport_size({"width": width, "height": 800})

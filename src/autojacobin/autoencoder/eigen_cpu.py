@@ -30,8 +30,6 @@ import numpy as np
 from autojacobin.core.compilation import kernel, use_wide_registers
 from autojacobin.core.parallel import scipy_linalg
 
-__all__ = ["eigh", "lapack_routine", "leading_eigh", "leading_of_tridiagonal"]
-
 # Outside these limits ssyevd is faster.
 _FEWEST_DIMENSIONS = 48
 _LARGEST_SHARE_OF_EIGENVECTORS = 0.7

@@ -22,8 +22,6 @@ import numpy as np
 
 from autojacobin.core.arrays import namespace
 
-__all__ = ["block_size", "cholesky_with_inverse", "leading_eigenvectors"]
-
 _PLAIN_ROUNDS = 2
 _FILTERED_ROUNDS = 2
 _LAST_ROUNDS = 2

@@ -20,8 +20,6 @@ from autojacobin.autoencoder.tangent import TangentSpaces
 from autojacobin.core.arrays import free_gpu_memory, namespace
 from autojacobin.core.parallel import map_points
 
-__all__ = ["JacobianPart", "LineBuffer", "TraceAlongLine", "jacobian", "squared_norm", "sum_in_double", "trace"]
-
 _POINTS_PER_TASK = 125
 # Pairs of hidden units per panel in squared_norm, and numbers of the tangent bases per group in trace.
 _PAIRS_PER_PANEL = 512

@@ -15,11 +15,6 @@ import numpy as np
 from autojacobin.core.arrays import namespace
 from autojacobin.core.compilation import kernel, use_wide_registers
 
-__all__ = [
-    "add_pair_derivatives", "line_coefficients", "line_products", "pair_products", "trace_hidden_derivatives",
-    "trace_output_derivatives",
-]  # fmt: skip
-
 
 def pair_products(rows: Any, first: int, weights: Any, out: Any) -> None:
     """Write rowsᵢₙ rowsᵢₘ weightsₙₘ to ``out`` (s, height, width).

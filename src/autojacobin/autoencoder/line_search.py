@@ -16,8 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["LinePoint", "LineSearchResult", "strong_wolfe"]
-
 
 @dataclass(frozen=True)
 class LinePoint:

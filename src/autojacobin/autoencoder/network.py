@@ -11,8 +11,6 @@ import numpy as np
 from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.linear_algebra import coordinates, mean_row, principal_frame
 
-__all__ = ["Activations", "Network", "Partials", "PrincipalCoordinates"]
-
 
 @dataclass(frozen=True)
 class Network:

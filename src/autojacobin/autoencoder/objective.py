@@ -18,8 +18,6 @@ from autojacobin.autoencoder.network import Activations, Network, Partials
 from autojacobin.autoencoder.tangent import TangentSpaces
 from autojacobin.core.arrays import namespace
 
-__all__ = ["Batch", "Descent", "Objective", "binary", "contraction", "reconstruction"]
-
 
 @dataclass(frozen=True)
 class Batch:

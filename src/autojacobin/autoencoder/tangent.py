@@ -17,11 +17,6 @@ from autojacobin.core.arrays import free_gpu_memory, namespace
 from autojacobin.core.linear_algebra import centre, principal_frame
 from autojacobin.core.parallel import Progress, map_points
 
-__all__ = [
-    "Candidates", "TangentSpaces", "Tangents", "TangentsOnDemand", "TangentsView", "local_pca", "tangent_spaces",
-    "tangents_for_training",
-]  # fmt: skip
-
 _POINTS_PER_TASK = 32
 _NUMBERS_IN_CACHE = 2**18
 # On a GPU: numbers of all neighbourhoods in one step, and bytes of memory that each of them needs.

@@ -23,8 +23,6 @@ from autojacobin.autoencoder.tangent import Tangents
 from autojacobin.core.arrays import namespace
 from autojacobin.core.parallel import Progress, one_blas_thread
 
-__all__ = ["History", "OutOfTimeError", "Step", "TimeLimit", "batches_per_epoch", "history", "steps", "train"]
-
 Step = dict[str, float]
 """What a step did: one entry of each column of the history."""
 

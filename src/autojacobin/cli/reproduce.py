@@ -69,8 +69,8 @@ def demo(
     from autojacobin.datasets import load_set
     from autojacobin.index.index import Index
     from autojacobin.reproduction import Settings, reproduce
+    from autojacobin.reproduction.experiment import AUTOENCODER, CHOSEN, SHOWN, every_method
     from autojacobin.reproduction.searches import search_table
-    from autojacobin.reproduction.settings import AUTOENCODER, CHOSEN, SHOWN, every_method
 
     started = time.perf_counter()
     typer.echo(f"1. The set {name}")
@@ -192,7 +192,7 @@ def _index_on_disk(hasher: Hasher, data: VectorSet, folder: Path, progress: Prog
 
 
 def _print_m_recalls(made: Reproduction, depth: int, seeds: int) -> None:
-    from autojacobin.reproduction.settings import AUTOENCODER, every_method
+    from autojacobin.reproduction.experiment import AUTOENCODER, every_method
 
     quality, distances = made.tables["quality"], made.tables["distances"]
     trials = json.loads((made.folder / "results.json").read_text(encoding="utf-8"))["trials"]

@@ -184,8 +184,9 @@ def explore(
     """
     from autojacobin.datasets import load_set  # not above: loading numba would delay all commands
     from autojacobin.explorer import build_bundle, explorer_settings, export_page, open_run
-    from autojacobin.explorer.bundle import SHOWN, kept_models
-    from autojacobin.explorer.export import prepare_folder
+    from autojacobin.explorer.bundle import kept_models
+    from autojacobin.explorer.static_page import prepare_folder
+    from autojacobin.reproduction.experiment import SHOWN
 
     options = {"--set": name, "--bits": bits, "--neighbours": neighbours, "--train": train}
     given = [option for option, value in options.items() if value is not None]

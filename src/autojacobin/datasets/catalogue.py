@@ -16,8 +16,6 @@ from autojacobin.datasets.prepared import cache_path
 from autojacobin.datasets.sources import LAYOUTS
 from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError
 
-__all__ = ["CATALOGUE", "Entry", "VectorSet", "data_folder", "fetch_set", "is_here", "load_set"]
-
 _DATA_VARIABLE = "AUTOJACOBIN_DATA"
 
 

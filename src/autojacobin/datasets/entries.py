@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CATALOGUE", "Entry", "RemoteFile", "Split"]
-
 _MB, _GB = 10**6, 10**9
 
 

@@ -14,8 +14,6 @@ import scipy.sparse
 
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError
 
-__all__ = ["as_picture", "as_square", "grey_levels", "opencv", "read_picture"]
-
 MOST_PIXELS = 2**21
 MOST_BYTES = 2**29
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"

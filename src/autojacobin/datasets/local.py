@@ -12,13 +12,9 @@ import numpy.typing as npt
 
 from autojacobin.core.files import clear_os_errors
 from autojacobin.datasets.formats.flat import map_npy
-from autojacobin.datasets.formats.registry import FORMATS, by_name
 from autojacobin.datasets.prepared import draw, open_prepared, scatter_rows
-from autojacobin.datasets.vector_files import open_vectors
+from autojacobin.datasets.vector_files import FORMATS, by_name, open_vectors
 from autojacobin.errors import DataError, FormatError, StorageError
-
-__all__ = ["VectorSet", "find_parts", "open_local", "open_parts"]
-
 
 _ROLES = {
     "train": ("learn", "train"),

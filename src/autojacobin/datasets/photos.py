@@ -22,8 +22,6 @@ from autojacobin.datasets.pictures import write_features
 from autojacobin.datasets.prepared import open_prepared
 from autojacobin.errors import DataError, MissingExtraError
 
-__all__ = ["PHOTOS", "Recipe", "build_photos", "open_photos", "open_places", "read_photograph"]
-
 _FOLDERS = {"scikit-image": ("skimage", "data"), "scikit-learn": ("sklearn", "datasets", "images")}
 _FROM_SCIKIT_LEARN = ("china.jpg", "flower.jpg")
 _FEATURES = "features.csv"

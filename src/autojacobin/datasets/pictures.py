@@ -25,8 +25,6 @@ from autojacobin.datasets.images import as_square, opencv, read_picture
 from autojacobin.datasets.prepared import GrowingArray, copy_rows
 from autojacobin.errors import DataError, StorageError
 
-__all__ = ["PARTS", "SUFFIXES", "BuiltSet", "build_set", "write_features"]
-
 PARTS = ("learn", "base", "query")
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 _LARGEST_PATCH = 1024

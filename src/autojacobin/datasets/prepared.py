@@ -25,10 +25,6 @@ from autojacobin.datasets.formats.flat import map_npy
 from autojacobin.datasets.formats.source import clear_read_errors
 from autojacobin.errors import AutoJacobinError, FormatError, StorageError
 
-__all__ = [
-    "GrowingArray", "cache_folder", "cache_path", "copy_rows", "draw", "open_prepared", "scatter_rows",
-]  # fmt: skip
-
 _OTHER_FOLDER = "set AUTOJACOBIN_CACHE to a folder that can be written to"
 _REMEDY = f"free some space, or {_OTHER_FOLDER}"
 _SEED = 0

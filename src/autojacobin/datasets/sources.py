@@ -18,8 +18,6 @@ from autojacobin.datasets.prepared import draw, open_prepared, scatter_rows
 from autojacobin.datasets.vector_files import open_vectors
 from autojacobin.errors import DataError, FormatError
 
-__all__ = ["LAYOUTS", "Layout", "read_idx"]
-
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _ROWS_PER_BLOCK = 2**16
 

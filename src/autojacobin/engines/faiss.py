@@ -20,8 +20,6 @@ from autojacobin.hashers import Hasher, LinearHasher, check_fitted
 from autojacobin.index.index import Index
 from autojacobin.search.arguments import as_count
 
-__all__ = ["FaissEngine", "hasher_to_faiss", "to_faiss", "write_faiss"]
-
 _MOST_LINKS = 2**11  # as in other engines; the memory of a graph is proportional to it
 _MOST_IN_VIEW = 2**20  # FAISS allocates memory for so many codes in every search
 _OPTIONS: dict[str, dict[str, int | None]] = {  # the options of each kind and their largest values

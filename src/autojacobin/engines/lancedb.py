@@ -27,8 +27,6 @@ from autojacobin.engines.contract import (
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
 from autojacobin.search.arguments import as_count
 
-__all__ = ["LanceDB"]
-
 _ADDRESS = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^\s/?#@]*@)?(?:\[[0-9A-Fa-f:.]+\]|[\w.~%-]*)(?::[0-9]{0,5})?(?:[/?#]|$)"
 )

@@ -16,8 +16,6 @@ from autojacobin.engines.milvus_client import INDEXES, LISTS, Connection, check_
 from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_count
 
-__all__ = ["Milvus"]
-
 _BYTES_PER_REQUEST = 2**24  # well below the limit of gRPC, 64 MiB
 _IDS_PER_REQUEST = 10_000
 _HITS_PER_REQUEST = 2**19

@@ -17,8 +17,6 @@ from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.engines.contract import as_address
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
 
-__all__ = ["INDEXES", "LISTS", "Connection", "check_index", "check_layout", "create_collection"]
-
 INDEXES = ("BIN_FLAT", "BIN_IVF_FLAT")
 LISTS = 128  # inverted lists of BIN_IVF_FLAT, the default of Milvus
 

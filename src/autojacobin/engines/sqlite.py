@@ -18,8 +18,6 @@ from autojacobin.datasets.formats.source import as_path
 from autojacobin.engines.contract import Engine, Floats, Hits, Ids
 from autojacobin.errors import DataError, MissingExtraError, StorageError
 
-__all__ = ["SQLite"]
-
 _LAYOUTS = "autojacobin_layout"
 _MOST_DIMENSIONS = 8192  # of a column of sqlite-vec
 _MOST_BY_INDEX = 256  # sqlite-vec's own search slows down with k; beyond this a sorted scan is faster

@@ -30,20 +30,6 @@ from autojacobin.search import hamming_topk
 from autojacobin.search.arguments import as_count
 from autojacobin.search.truth import ground_truth
 
-__all__ = [
-    "evaluate",
-    "expected_evaluate",
-    "expected_m_recall",
-    "expected_precision_curve",
-    "expected_recall_curve",
-    "leave_one_out_m_recall",
-    "m_recall",
-    "mean_average_precision",
-    "measure",
-    "precision_curve",
-    "recall_curve",
-]
-
 Values = npt.NDArray[np.float64]
 
 _MOST_QUERIES = 1000

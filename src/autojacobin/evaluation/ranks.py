@@ -27,8 +27,6 @@ from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search.arguments import as_count, check_codes
 from autojacobin.search.tiles import code_words
 
-__all__ = ["Ranks", "ranks_in_list", "ranks_with_ties"]
-
 _QUERIES_PER_TASK, _TIED_QUERIES_PER_TASK = 64, 16
 _CODES_PER_BLOCK = 2048
 _COUNTERS = 4

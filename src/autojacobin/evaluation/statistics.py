@@ -15,8 +15,6 @@ from autojacobin.core.sampling import as_random_state
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search.arguments import as_count
 
-__all__ = ["Measured", "OverSeeds", "PairedTest", "mean_and_error", "over_seeds", "paired_test"]
-
 _MOST_ENUMERATED = 16
 _BYTES_PER_BLOCK = 2**19
 

@@ -25,12 +25,10 @@ from autojacobin.figures.style import legend_order, style_of
 from autojacobin.figures.toy import train_toy
 from autojacobin.hashers import Hasher, load
 from autojacobin.hashers import methods as registered_methods
-from autojacobin.reproduction.settings import CHOSEN, EVERY, SHOWN, Settings, cut, make_hasher
+from autojacobin.reproduction.experiment import CHOSEN, EVERY, SHOWN, Settings, cut, make_hasher
 from autojacobin.search import rerank
 from autojacobin.search.arguments import as_count
 from autojacobin.search.distances import DISTANCES
-
-__all__ = ["SHOWN", "Bundle", "build_bundle", "explorer_settings", "kept_models", "open_run"]
 
 _FORMAT_VERSION = 3
 _RECOMMENDED = {

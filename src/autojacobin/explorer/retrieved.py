@@ -18,8 +18,6 @@ from autojacobin.hashers import Hasher
 from autojacobin.search import rerank
 from autojacobin.search.distances import CodeDistance, distances_of
 
-__all__ = ["Retrieved", "Sprite", "encode_png", "make_photograph", "make_sprite", "ranks_of", "retrieve"]
-
 _COLUMNS = 32
 _LARGEST_SIDE = 64
 _PHOTOGRAPH_SIDE = 300  # pixels of the longer side of a small photograph

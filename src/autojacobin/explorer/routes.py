@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from autojacobin.errors import DataError, MissingExtraError
-from autojacobin.explorer.export import ASSETS, script_hash
+from autojacobin.explorer.static_page import ASSETS, script_hash
 from autojacobin.index.changes import live_numbers
 from autojacobin.index.names import from_names
 from autojacobin.service.access import Access
@@ -18,8 +18,6 @@ from autojacobin.service.problems import MEDIA_TYPE, Problem, invalid
 
 if TYPE_CHECKING:
     from autojacobin.index.index import Index
-
-__all__ = ["WHAT", "explorer_routes", "page_app"]
 
 WHAT = "serving the page (--static OUT writes it to disk instead)"
 

@@ -6,7 +6,7 @@ matplotlib is imported when the first figure is drawn.
 ========================  ====================================================================
 Figure of the paper       drawn by
 ========================  ====================================================================
-1, the network            ``network.draw()``
+1, the network            ``architecture.draw()``
 2, the function f         ``denoising.draw(seed)``
 3, the toy plane          ``toy.draw(seed)``
 4, random patches         ``patches.draw(patches, seed)``
@@ -22,10 +22,10 @@ none, the settings tried  ``choice.draw(search_results)``
 
 from autojacobin.figures import (
     alpha,
+    architecture,
     choice,
     cost,
     denoising,
-    network,
     patches,
     proof,
     recall,
@@ -36,6 +36,6 @@ from autojacobin.figures import (
 from autojacobin.figures.style import METHOD_STYLES, MethodStyle, require_matplotlib, save
 
 __all__ = [
-    "METHOD_STYLES", "MethodStyle", "alpha", "choice", "cost", "denoising", "network", "patches", "proof", "recall",
-    "recall_grid", "require_matplotlib", "retrieval", "save", "toy",
+    "METHOD_STYLES", "MethodStyle", "alpha", "architecture", "choice", "cost", "denoising", "patches", "proof",
+    "recall", "recall_grid", "require_matplotlib", "retrieval", "save", "toy",
 ]  # fmt: skip

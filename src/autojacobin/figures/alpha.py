@@ -12,8 +12,6 @@ from autojacobin.figures.style import COLUMN, INK, SMALL_SIZE, format_axes, lege
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
-
 Measurement = tuple[float, float]
 
 _BAR_WIDTH = 0.17

@@ -13,8 +13,6 @@ from autojacobin.figures.style import COLUMN, INK, format_axes, legend_below, ne
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
-
 # initialisation: label, colour, marker
 _INITS: dict[str, tuple[str, str, str]] = {
     "random": ("random rotation", "#000000", "v"),

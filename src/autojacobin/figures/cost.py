@@ -13,8 +13,6 @@ from autojacobin.figures.style import COLUMN, INK, format_axes, legend_below, ne
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
-
 # name in the history: formula, colour, dashes, marker
 _TERMS: dict[str, tuple[str, str, str, str]] = {
     "reconstruction": (r"reconstruction  $\Sigma\,\|z-x\|^2$", "#0072B2", "solid", "s"),

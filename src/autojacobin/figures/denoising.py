@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Denoised", "curve", "denoise", "draw", "nearest"]
-
 Points = npt.NDArray[np.float64]
 
 _END = 1.15

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["as_patches", "draw", "draw_border", "draw_tiles", "mosaic"]
-
 _COLUMNS, _ROWS = 14, 14
 _GAP = 0.25  # between pictures, as a share of their height: room for two borders with white between them
 

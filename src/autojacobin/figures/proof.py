@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "manifold", "positions"]
-
 _BEND = 0.35
 _POINT = (1.15, 1.5)
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "draw_curves", "in_legend_order", "recall_label", "simplify_curve"]
-
 _TOLERANCE = 0.0005  # a tenth of a point in a panel three inches high
 _LOWEST = -0.15  # the difference at the bottom of a panel; what is lower would squeeze the curves that are close
 _DIGITS = 5.5  # size of the numbers at the top of a panel, in points

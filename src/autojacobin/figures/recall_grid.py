@@ -13,8 +13,6 @@ from autojacobin.figures.style import PAGE, SMALL_SIZE, format_axes, legend_belo
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
-
 _TOLERANCE = 0.003  # a quarter of a point in panels of a little more than an inch
 _PANEL_HEIGHT = 1.5
 _COLUMNS = 6  # of the legend

@@ -14,8 +14,6 @@ from autojacobin.figures.style import PAGE, TITLE_SIZE, legend_order, new_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["QUERY", "TRUE_NEIGHBOUR", "draw"]
-
 QUERY, TRUE_NEIGHBOUR = "#CC0000", "#E69F00"  # colours of the borders, red and orange as in the paper
 _TOP_COLUMNS = 25  # four full rows for the query and its 99 neighbours
 _COLUMNS = 11  # nine full rows for 99 retrieved points

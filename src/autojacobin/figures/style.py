@@ -24,12 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "COLUMN", "FAINT", "INK", "LABEL_SIZE", "METHOD_STYLES", "PAGE", "SMALL_SIZE", "TITLE_SIZE", "MethodStyle",
-    "format_axes", "legend_below", "legend_order", "new_figure", "require_matplotlib", "save", "style_of",
-    "with_dark_colours",
-]  # fmt: skip
-
 COLUMN, PAGE = 3.5, 7.16  # widths in inches, as journals print them
 TITLE_SIZE, LABEL_SIZE, SMALL_SIZE = 9.0, 8.0, 7.0  # of letters, in points
 INK, FAINT = "#222222", "#B0B0B0"

@@ -15,8 +15,6 @@ from autojacobin.hashers import AutoJacoBin
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["CODE_COLOURS", "Toy", "draw", "train_toy"]
-
 # for the eight codes of three bits: Okabe and Ito, with wine in place of their yellow, which is too pale on white paper
 CODE_COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#882255", "#0072B2", "#D55E00", "#CC79A7")
 _POINTS = 1000

@@ -32,8 +32,6 @@ from autojacobin.jobs.inputs import Patterns, survey
 from autojacobin.jobs.workers import Workers
 from autojacobin.search.distances import METRICS
 
-__all__ = ["JobFolder", "build_index", "encode_files"]
-
 _JOB_NAME = "JOB.json"
 
 Records = tuple[SegmentRecord, ...]

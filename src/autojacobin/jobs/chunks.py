@@ -38,11 +38,6 @@ from autojacobin.search.lists import ListQueries
 from autojacobin.search.queries import Queries
 from autojacobin.search.truth import LARGEST_EXPONENT, exact_squared_distances, ground_truth
 
-__all__ = [
-    "ROWS_PER_CHUNK", "Chunk", "Neighbours", "SegmentFiles", "cut_into_chunks", "encode_chunk", "measure_chunk",
-    "search_chunk", "search_lists_chunk", "truth_chunk", "write_chunk",
-]  # fmt: skip
-
 ROWS_PER_CHUNK = 2**20
 _PAIRS_AT_ONCE = 2**16
 

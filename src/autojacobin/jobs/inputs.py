@@ -23,8 +23,8 @@ from autojacobin.core.sampling import as_random_state
 from autojacobin.core.vectors import as_floats
 from autojacobin.datasets import Vectors, open_vectors
 from autojacobin.datasets.formats.flat import HEAD_BYTES, Layout, check_dimensions
-from autojacobin.datasets.formats.registry import by_name
 from autojacobin.datasets.formats.source import as_path
+from autojacobin.datasets.vector_files import by_name
 from autojacobin.errors import AutoJacobinError, DataError, FormatError, MissingExtraError, StorageError
 
 Patterns = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]

@@ -40,8 +40,6 @@ from autojacobin.search.arguments import as_candidates, as_k
 from autojacobin.search.distances import DISTANCES
 from autojacobin.search.kernels.selection import merge_topk
 
-__all__ = ["search_index", "true_neighbours"]
-
 _BYTES_PER_RESULT = 2**26
 _QUERIES_AT_ONCE = 2**13
 

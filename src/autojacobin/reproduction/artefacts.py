@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from autojacobin import figures
 from autojacobin.reproduction import paper
+from autojacobin.reproduction.experiment import Settings
 from autojacobin.reproduction.report import Table
 from autojacobin.reproduction.results import Results
-from autojacobin.reproduction.settings import Settings
 from autojacobin.reproduction.trials import (
     Trial,
     alpha_trials,
@@ -23,8 +23,6 @@ from autojacobin.reproduction.trials import (
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["ARTEFACTS", "SAME", "Artefact"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ ARTEFACTS: dict[str, Artefact] = {
     "fig1": Artefact(
         "Figure 1: the network",
         "",
-        lambda _: figures.network.draw(),
+        lambda _: figures.architecture.draw(),
         caption="D inputs, d filled hidden units whose signs are the code, D outputs, and the biases in purple.",
     ),
     "fig2": Artefact(

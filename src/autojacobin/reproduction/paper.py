@@ -11,9 +11,9 @@ from autojacobin import figures
 from autojacobin.datasets import CATALOGUE
 from autojacobin.hashers import find_method
 from autojacobin.reproduction import trials
+from autojacobin.reproduction.experiment import ASYMMETRIC, AUTOENCODER, CHOSEN, COMPARED, SHOWN, every_method
 from autojacobin.reproduction.report import Table
 from autojacobin.reproduction.results import ASYMMETRICALLY, Results, count_of
-from autojacobin.reproduction.settings import ASYMMETRIC, AUTOENCODER, CHOSEN, COMPARED, SHOWN, every_method
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

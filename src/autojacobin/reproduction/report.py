@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DEFINITIONS", "Report", "Section", "Table"]
-
 _LARGEST_DRAWING = 2_000_000  # bytes; a larger SVG is replaced by the PNG, which stays white on a dark page
 _DOTS_PER_PIXEL = 300 / 96 / 1.35
 _PHONE = 640  # pixels; a phone scrolls what is wider, since it would be too small to read

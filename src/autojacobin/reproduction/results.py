@@ -20,10 +20,8 @@ from autojacobin.datasets import VectorSet
 from autojacobin.errors import AutoJacobinError, StorageError
 from autojacobin.evaluation import OverSeeds, mean_and_error, over_seeds, paired_test
 from autojacobin.hashers import Hasher, load
-from autojacobin.reproduction.settings import Settings
+from autojacobin.reproduction.experiment import Settings
 from autojacobin.reproduction.trials import Outcome, Trial
-
-__all__ = ["ASYMMETRICALLY", "Results", "Store", "count_of", "surely_better"]
 
 ASYMMETRICALLY = ", asymmetric"
 """Suffix of a method's name that selects its outcomes by the asymmetric distance."""

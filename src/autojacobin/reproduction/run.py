@@ -26,13 +26,11 @@ from autojacobin.evaluation import ground_truth, m_recall
 from autojacobin.hashers import Hasher
 from autojacobin.reproduction import paper
 from autojacobin.reproduction.artefacts import ARTEFACTS, SAME, Artefact
+from autojacobin.reproduction.experiment import GRIDS, VARIANTS, Settings, cut, make_hasher
 from autojacobin.reproduction.report import Report, Section, Table
 from autojacobin.reproduction.results import Results, Store, count_of
-from autojacobin.reproduction.settings import GRIDS, VARIANTS, Settings, cut, make_hasher
 from autojacobin.reproduction.trials import N_PICTURED, Trial, fingerprint, longest_bits, run_trial, variant_trials
 from autojacobin.search import hamming_topk
-
-__all__ = ["Reproduction", "grid", "reproduce"]
 
 _K, _DEPTH, _HELD_OUT_SHARE, _FEWEST = 10, 100, 10, 20  # of the search for the parameters of a variant
 

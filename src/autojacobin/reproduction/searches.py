@@ -17,8 +17,6 @@ from autojacobin.index.index import Index
 from autojacobin.reproduction.report import Table
 from autojacobin.reproduction.results import count_of
 
-__all__ = ["search_table"]
-
 _K, _CANDIDATES, _RECALL = 10, 100, 0.95
 _ROUNDS = 5
 

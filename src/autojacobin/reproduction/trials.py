@@ -20,7 +20,7 @@ from autojacobin import __version__
 from autojacobin.datasets import VectorSet
 from autojacobin.evaluation.ranks import ranks_in_list
 from autojacobin.hashers import Hasher
-from autojacobin.reproduction.settings import (
+from autojacobin.reproduction.experiment import (
     ASYMMETRIC,
     AUTOENCODER,
     CHOSEN,
@@ -33,12 +33,6 @@ from autojacobin.reproduction.settings import (
 )
 from autojacobin.search import asymmetric_topk, rerank
 from autojacobin.search.distances import DISTANCES
-
-__all__ = [
-    "N_PICTURED", "PAPER_ALPHA", "Outcome", "Trial", "alpha_trial", "alpha_trials", "compared_trials",
-    "distance_trials", "every_trial", "fingerprint", "first_seed", "longest_bits", "n_looked_at", "run_trial",
-    "shown_trials", "variant_trials",
-]  # fmt: skip
 
 PAPER_ALPHA = 0.1
 N_PICTURED = 99  # neighbours of a query in figure 5 of the paper

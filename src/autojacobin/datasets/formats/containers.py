@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.datasets.formats.flat import HEAD_BYTES, npy_header, npy_layout
+from autojacobin.datasets.formats.readers import LazyReader, Reader, chosen_part, rows_per_block
 from autojacobin.datasets.formats.source import Source, clear_foreign_errors, damaged, import_extra, spooled
-from autojacobin.datasets.formats.vectors import LazyReader, Reader, chosen_part, rows_per_block
 from autojacobin.datasets.formats.writing import Matrix
 from autojacobin.errors import DataError, FormatError
 

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.datasets.formats.readers import Reader, steps
 from autojacobin.datasets.formats.source import Source, clear_foreign_errors, damaged, open_source
-from autojacobin.datasets.formats.vectors import Reader, steps
 from autojacobin.datasets.formats.writing import Matrix
 from autojacobin.errors import DataError, FormatError
 

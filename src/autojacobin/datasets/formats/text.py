@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.datasets.formats.flat import LARGEST_DIMENSION
+from autojacobin.datasets.formats.readers import Reader
 from autojacobin.datasets.formats.source import Source, damaged, shortened, spooled
-from autojacobin.datasets.formats.vectors import Reader
 from autojacobin.datasets.formats.writing import Matrix
 from autojacobin.errors import FormatError
 

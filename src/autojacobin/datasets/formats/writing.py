@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.arrays import adopt, to_host
+from autojacobin.datasets.formats.readers import Vectors, rows_per_block, steps
 from autojacobin.datasets.formats.source import spooled
-from autojacobin.datasets.formats.vectors import Vectors, rows_per_block, steps
 from autojacobin.errors import DataError, DataTypeError
 
 _EXACT_INTEGERS = 2**53  # up to here float64 holds every whole number

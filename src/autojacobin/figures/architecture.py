@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["BIASES", "draw"]
-
 BIASES = "#8E44AD"  # purple as in the paper
 _LAYERS_AT = (0.0, 2.0, 4.0)
 _RADIUS = 0.2

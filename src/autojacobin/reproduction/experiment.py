@@ -12,11 +12,6 @@ from autojacobin.errors import DataError
 from autojacobin.hashers import Hasher, find_method, methods
 from autojacobin.search.arguments import as_count
 
-__all__ = [
-    "ASYMMETRIC", "AUTOENCODER", "CHOSEN", "COMPARED", "EVERY", "GRIDS", "SHOWN", "VARIANTS", "Settings", "cut",
-    "every_method", "make_hasher",
-]  # fmt: skip
-
 COMPARED = ("LSH", "SpectralHashing", "ITQ", "OKMeans", "NOKMeans", "AutoJacoBin")
 VARIANTS = ("AutoBin1", "AutoBin2", "DAutoBin", "CAutoBin")
 CHOSEN = "AutoJacoBin (chosen)"

@@ -17,8 +17,6 @@ from autojacobin.core.files import write_atomically
 from autojacobin.errors import FormatError, StorageError
 from autojacobin.explorer.bundle import Bundle
 
-__all__ = ["ASSETS", "as_one_script", "export_page", "prepare_folder", "script_hash"]
-
 ASSETS = Path(__file__).parent / "assets"
 
 _MODULE = '<script type="module" src="explorer/main.js"></script>'
