@@ -1,7 +1,5 @@
 """The auto-encoder methods: what they leave behind, their options, and the toy example of the paper."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -231,8 +229,7 @@ def test_progress_is_told_stage_by_stage():
     AutoJacoBin.as_published(8, n_neighbors=30, batch_size=100, progress=lambda *args: seen.append(args)).fit(
         digits()[:300]
     )
-    assert re.fullmatch(r"fitting, about \d+ s", seen[0][0])
-    assert [stage for stage, done, total in seen[1:] if done == total] == ["tangent spaces", "training", "training"]
+    assert [stage for stage, done, total in seen if done == total] == ["tangent spaces", "training", "training"]
     assert ("training", 15, 15) in seen
 
 

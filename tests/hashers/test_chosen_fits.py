@@ -290,8 +290,7 @@ def test_progress_runs_from_nothing_to_all_in_every_stage():
     told = []
     quick(progress=lambda *words: told.append(words)).fit(digits()[:600])
     stages = list(dict.fromkeys(stage for stage, _, _ in told))
-    assert stages[0].startswith("fitting, about ")
-    assert stages[1:3] == ["choosing", "tangent spaces"]
+    assert stages[:2] == ["choosing", "tangent spaces"]
     for stage in stages:
         done = [number for name, number, _ in told if name == stage]
         totals = {total for name, _, total in told if name == stage}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -27,20 +26,18 @@ from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.parallel import Progress, one_blas_thread
 from autojacobin.errors import DataError
 from autojacobin.hashers.autobin import AutoEncoderHasher, initial_network, possible_inits
-from autojacobin.hashers.held_out import held_out_score, n_queries, split
+from autojacobin.hashers.held_out import held_out_score, split
 from autojacobin.hashers.learning import warn_caller
 from autojacobin.hashers.model_selection import (
     Options,
     Recipe,
     Selected,
-    most_with_jacobian,
     recipe_name,
     select_recipe,
     settings_text,
 )
 from autojacobin.hashers.parameters import Limit, Number, OrAuto, OrNone, Whole
 from autojacobin.hashers.persistence import Tensor
-from autojacobin.hashers.time_estimate import Work, estimated_seconds, measured_speed, rounded_time
 
 __all__ = ["PUBLISHED_PARAMETERS", "AutoJacoBin"]
 
@@ -132,8 +129,7 @@ class AutoJacoBin(AutoEncoderHasher):
     device : {"cpu", "cuda"}, default="cpu"
         Where to compute; ``"cuda"`` needs CuPy. Data on a GPU stay there.
     progress : callable, optional
-        Called as ``progress(stage, done, total)`` during ``fit``; it is not saved with the model. The first stage is a
-        text such as "fitting, about 40 s", an estimate for a machine that does nothing else; on a GPU there is none.
+        Called as ``progress(stage, done, total)`` during ``fit``; it is not saved with the model.
 
     Attributes
     ----------
@@ -252,7 +248,6 @@ class AutoJacoBin(AutoEncoderHasher):
         options = self._options(X.shape[1])
         if self.jacobian_weight and (self.n_epochs or options is None):
             self._warn_of_few_neighbors(X)
-            self._report_time(X, options)
         if options is None or len(X) < _FEWEST_TO_CHOOSE or not self._fit_chosen(X, originals, options, rng, report):
             self._fit_given(X, rng, report)
         if principal is not None:
@@ -264,22 +259,6 @@ class AutoJacoBin(AutoEncoderHasher):
         if self.pca_energy is None or X.shape[1] < _FEWEST_FEATURES_TO_REDUCE or self.threshold == "origin":
             return None
         return PrincipalCoordinates.of(X, self.pca_energy, 2 * self.n_bits)
-
-    def _report_time(self, X: Any, options: Options | None) -> None:
-        """Report how long the fit will take. On a GPU a few points are no measure of its speed, so nothing is said."""
-        if self.progress is None or namespace(X) is not np:
-            return
-        if options is None or len(X) < _FEWEST_TO_CHOOSE:
-            work = Work.of_training(len(X), self.n_epochs)
-        else:
-            n = min(len(X), _MOST_TO_CHOOSE)
-            n -= n_queries(n)
-            n_repeated = 0 if n >= _ENOUGH_TO_DELIVER * len(X) else len(X)
-            candidates = most_with_jacobian(options, n, self.batch_size)
-            work = Work.of_choice(n, X.shape[1], self.n_bits, *candidates, n_repeated)
-        speed = measured_speed(X, self.n_bits, min(self._neighbors(*X.shape)), self.tangent_sample)
-        seconds = min(estimated_seconds(work, speed), self.max_seconds or math.inf)
-        self.progress(f"fitting, about {rounded_time(seconds)}", 0, 0)
 
     def _fit_given(self, X: Any, rng: np.random.RandomState, report: TimeLimit) -> None:
         recipe = self._given()

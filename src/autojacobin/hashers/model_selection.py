@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.autoencoder import Network, OutOfTimeError, Step, batches_per_epoch
+from autojacobin.autoencoder import Network, OutOfTimeError, Step
 from autojacobin.hashers.held_out import Found
 
 __all__ = [
-    "Found", "Options", "Recipe", "Selected", "behind", "most_with_jacobian", "recipe_name", "select_recipe",
+    "Found", "Options", "Recipe", "Selected", "behind", "recipe_name", "select_recipe",
     "settings_text",
 ]  # fmt: skip
 
@@ -341,25 +341,12 @@ def _most_work(options: Options, steps_per_epoch: int) -> int:
     n_light = len(options.inits) * len(options.light_alphas)
     total = _COST * _work_of_stages(n_light, options.n_epochs_without_jacobian, steps_per_epoch)
     if options.positive_weights:
-        n_heavy = _most_candidates_with_jacobian(options)
+        n_inits = min(_INITS_WITH_JACOBIAN, len(options.inits))
+        n_heavy = n_inits * len(options.alphas) * len(options.positive_weights) + (options.baseline is not None)
         other_energies = (len(options.energies) - 1) * options.n_epochs * steps_per_epoch
         heavy = _work_of_stages(n_heavy, options.n_epochs, steps_per_epoch)
         total += _COST_WITH_JACOBIAN * (heavy + other_energies)
     return total
-
-
-def _most_candidates_with_jacobian(options: Options) -> int:
-    if not (options.n_epochs and options.positive_weights):
-        return 0
-    n_inits = min(_INITS_WITH_JACOBIAN, len(options.inits))
-    return n_inits * len(options.alphas) * len(options.positive_weights) + (options.baseline is not None)
-
-
-def most_with_jacobian(options: Options, n: int, batch_size: int | None) -> tuple[int, int]:
-    """Largest number of candidates with the Jacobian term, and the points in the first stage of each."""
-    n_batches = batches_per_epoch(n, batch_size)
-    steps = next(_stages(options.n_epochs, n_batches)) if options.n_epochs else 0
-    return _most_candidates_with_jacobian(options), steps * n // n_batches
 
 
 def _work_of_stages(n_candidates: int, n_epochs: int, steps_per_epoch: int) -> int:
