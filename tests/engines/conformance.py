@@ -48,35 +48,47 @@ def whole_vectors(n, seed):
     return np.random.default_rng(seed).integers(-3, 4, (n, N_FEATURES)).astype(np.float32)
 
 
+class Answer(tuple):
+    """Distances and ids, and in ``true`` for each query the distance of every id."""
+
+
 def nearest(queries, codes, ids, k):
     """Brute force: all distances, ordered by distance and then by id."""
     by_id = np.argsort(ids)
     ids, base = ids[by_id], codes.to_bits()[by_id]
     distances = (queries.to_bits()[:, None, :] != base[None]).sum(axis=2)
     order = np.argsort(distances, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(distances, order, axis=1), ids[order]
+    answer = Answer((np.take_along_axis(distances, order, axis=1), ids[order]))
+    answer.true = [dict(zip(ids.tolist(), line.tolist(), strict=True)) for line in distances]
+    return answer
 
 
-def nearest_vectors(queries, query_vectors, codes, ids, vectors, k, candidates):
-    """Brute force: the Euclidean order of the nearest codes, equal distances in order of id."""
-    _, found = nearest(queries, codes, ids, candidates)
-    found = np.sort(found, axis=1)
-    rows = {id: row for row, id in enumerate(ids.tolist())}
-    chosen = vectors[[[rows[id] for id in line] for line in found.tolist()]].astype(np.float64)
-    distances = np.sqrt(((chosen - query_vectors[:, None, :].astype(np.float64)) ** 2).sum(axis=2))
-    order = np.argsort(distances, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(distances, order, axis=1), np.take_along_axis(found, order, axis=1)
-
-
-def assert_same(answer, expected, rtol=0.0):
-    """The same shape, types and distances, and the same ids but for those as far as the last one, in any order."""
+def assert_same(answer, expected):
+    """The same shape, types and distances; each id once and at its own distance, equal distances in any order."""
     distances, ids = answer
     assert ids.dtype == np.int64
-    np.testing.assert_allclose(distances, expected[0], rtol=rtol)
-    for near, found, far, wanted in zip(distances, ids, *expected, strict=True):
-        assert len(set(found.tolist())) == len(found)
-        for distance in np.unique(far)[:-1]:
-            assert set(found[np.isclose(near, distance, rtol, 0)]) == set(wanted[far == distance])
+    np.testing.assert_array_equal(distances, expected[0])
+    for near, found, true in zip(distances.tolist(), ids.tolist(), expected.true, strict=True):
+        assert len(set(found)) == len(found)
+        assert [true[id] for id in found] == near
+
+
+def assert_reranked(answer, queries, asked, codes, ids, vectors, k, candidates):
+    """The ``k`` nearest vectors of some ``candidates`` nearest codes; the engine chooses among equal codes."""
+    distances, found = answer
+    assert found.dtype == np.int64
+    assert distances.shape == found.shape == (len(queries), k)
+    rows, codes_found = {id: row for row, id in enumerate(ids.tolist())}, nearest(queries, codes, ids, candidates)
+    euclidean = np.linalg.norm(asked[:, None].astype(np.float64) - vectors[None], axis=2)
+    for query, (near, line) in enumerate(zip(distances, found.tolist(), strict=True)):
+        assert len(set(line)) == k
+        assert (np.diff(near) >= 0).all()
+        np.testing.assert_allclose(near, [euclidean[query, rows[id]] for id in line], rtol=1e-6)
+        last, hamming = codes_found[0][query, -1], codes_found.true[query]
+        assert all(hamming[id] <= last for id in line)  # only candidates
+        sure = [id for id in hamming if hamming[id] < last]  # candidates whatever the engine chose among equals
+        missed = [euclidean[query, rows[id]] for id in sure if id not in line]
+        assert all(distance >= near[-1] * (1 - 1e-6) for distance in missed)
 
 
 class Suite:
@@ -352,11 +364,9 @@ class VectorConformance(Suite):
         with self.open(location, 128, N_FEATURES) as engine:
             assert engine.n_features == N_FEATURES
             for k, candidates in ((1, None), (12, None), (5, 5), (5, 30), (5, 1000), (250, 250)):
-                distances, found = engine.search_vectors(queries, asked, k, candidates)
                 number = min(250, candidates or max(10 * k, 100))
-                expected = nearest_vectors(queries, asked, codes, ids, vectors, k, number)
-                if number == 250:  # with fewer, an engine chooses among codes at equal distances
-                    assert_same((distances, found), expected, rtol=1e-6)
+                answer = engine.search_vectors(queries, asked, k, candidates)
+                assert_reranked(answer, queries, asked, codes, ids, vectors, k, number)
             assert_same(engine.search(queries, 9), nearest(queries, codes, ids, 9))
             assert engine.search_vectors(queries[:0], asked[:0], 3)[1].shape == (0, 3)
 
