@@ -93,9 +93,7 @@ def grown_hasher(
     return retrained(state, wanted, incoming, progress)
 
 
-def retrained(
-    state: State, n_lists: int, incoming: Any = None, progress: Progress | None = None
-) -> ListHasher | None:
+def retrained(state: State, n_lists: int, incoming: Any = None, progress: Progress | None = None) -> ListHasher | None:
     """Train a hasher with lists on a sample of the stored vectors and of those that are about to be added.
 
     None if too many of them are equal: lists would not divide them.
