@@ -16,7 +16,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 def run(program, *arguments):
     command = [sys.executable, str(BENCHMARKS / program), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False, timeout=1200)
 
 
 @pytest.fixture(scope="module")

@@ -238,7 +238,7 @@ def test_whole_bytes_need_no_length():
 
 def test_a_file_that_a_shell_wrote(tmp_path):
     """Bytes in octal, as printf of a shell writes them: 1010 0000 and 0000 0001, most significant bit first."""
-    subprocess.run(["sh", "-c", r"printf '\240\001' > codes.bin"], cwd=tmp_path, check=True)
+    subprocess.run(["sh", "-c", r"printf '\240\001' > codes.bin"], cwd=tmp_path, check=True, timeout=1200)
     packed = np.fromfile(tmp_path / "codes.bin", dtype=np.uint8).reshape(2, 1)
     codes = Codes.from_packed(packed, bitorder="big")
     assert codes.to_bits().tolist() == [[1, 0, 1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 1]]

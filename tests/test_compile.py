@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from autojacobin.core import compilation
+from tests.waiting import SECONDS
 
 CALLER = """
 from autojacobin.core.compilation import kernel
@@ -40,7 +41,7 @@ def run(folder, result):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run(
         [sys.executable, "-c", "import caller; caller.main()"],
-        cwd=folder, env=environment, capture_output=True, text=True, check=True,
+        cwd=folder, env=environment, capture_output=True, text=True, check=True, timeout=1200,
     ).stdout  # fmt: skip
 
 
@@ -61,7 +62,7 @@ def test_another_process_compiles_meanwhile(folder, monkeypatch):
     monkeypatch.chdir(folder)
     (folder / "callee.py").write_text(CALLEE.format(result="number * 10"))
     with compilation.compile_meanwhile("import caller; caller.main()") as process:
-        assert process.wait() == 0
+        assert process.wait(SECONDS) == 0
     assert run(folder, "number * 10") == "11 1\n"
 
 
@@ -122,7 +123,7 @@ def test_no_time_is_spent_on_compiling_texts_and_sorts(tmp_path):
     """Numba compiles the text of an error for an assignment between arrays, and a quicksort for np.partition."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run(
-        [sys.executable, "-c", COMPILED], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", COMPILED], env=environment, capture_output=True, text=True, check=True, timeout=1200
     )
     modules = result.stdout.split()
     assert {"autojacobin.autoencoder.eigen_cpu", "autojacobin.hashers.tabu_kernels"} <= set(modules)

@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 def run(tmp_path):
     def run(name, *arguments):
         command = [sys.executable, "-W", "error", str(EXAMPLES / name), *map(str, arguments)]
-        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=1200)
         assert result.returncode == 0, result.stderr
         return result.stdout
 

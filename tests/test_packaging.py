@@ -40,7 +40,7 @@ def test_the_core_needs_seven_packages():
 @pytest.mark.parametrize("package", ["typer", "rich"])
 def test_the_command_without_its_extra_says_how_to_get_it(package):
     program = WITHOUT_THE_EXTRA.format(package=package)
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=1200)
     assert result.returncode == 1
     assert result.stderr == (
         f"autojacobin: the command line needs the package '{package}', which is not installed; "
@@ -62,7 +62,7 @@ def test_the_install_command_of_messages_finds_what_was_installed_from_a_clone()
     pytest.importorskip("pip")
     editable = any("direct_url" in str(file) for file in metadata.files("autojacobin") or ())
     command = [sys.executable, "-m", "pip", "install", "--no-index", "--dry-run", "--no-deps", "autojacobin[web]"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
     assert result.returncode == 0, result.stderr
     assert "Requirement already satisfied: autojacobin[web]" in result.stdout or not editable
 
@@ -76,12 +76,12 @@ def test_the_page_about_the_service_shows_the_configuration_of_nginx():
 def test_nginx_accepts_the_configuration(tmp_path):
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=search.example.org"]
     files = ["-keyout", str(tmp_path / "search.key"), "-out", str(tmp_path / "search.pem")]
-    subprocess.run([*make, *files], capture_output=True, check=True)
+    subprocess.run([*make, *files], capture_output=True, check=True, timeout=1200)
     site = read("deploy/nginx.conf").replace("/etc/ssl/autojacobin", str(tmp_path))
     whole = f"pid {tmp_path}/pid;\nerror_log {tmp_path}/log;\nevents {{}}\nhttp {{\n{site}}}\n"
     (tmp_path / "nginx.conf").write_text(whole, encoding="utf-8")
     command = ["nginx", "-t", "-e", str(tmp_path / "log"), "-c", str(tmp_path / "nginx.conf")]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
     assert result.returncode == 0, result.stderr
     assert "test is successful" in result.stderr
 

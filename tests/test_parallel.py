@@ -63,7 +63,9 @@ assert threads() == after
 print(set(numpys) == set(inside) == {1}, set(after) == set(before))
 """
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, env=environment, timeout=1200
+    )
     assert done.stdout.split() == ["True", "True"]
 
 
@@ -80,10 +82,10 @@ def test_tasks_that_share_out_their_own_work_do_not_wait_for_one_another(monkeyp
     pool = ThreadPoolExecutor(1)  # its one thread is busy with an outer task when that asks for help
     monkeypatch.setattr(_parallel, "usable_cores", lambda: 2)
     monkeypatch.setattr(_parallel, "_pool", lambda: pool)
-    both_begun = threading.Barrier(2, timeout=60)
+    both_begun = threading.Barrier(2)
 
     def outer(number):
-        both_begun.wait()
+        both_begun.wait(60)
         return run_tasks(lambda inner: 10 * number + inner, [(i,) for i in range(3)])
 
     answer = []
@@ -111,10 +113,10 @@ before, held, done = threads(), threading.Event(), threading.Event()
 def hold():
     with parallel.one_blas_thread(), parallel._blas_lock:  # at the moment of the fork, another thread has both
         held.set()
-        done.wait()
+        done.wait(600)
 
 threading.Thread(target=hold).start()
-held.wait()
+assert held.wait(600)
 child = os.fork()
 if child == 0:
     with parallel.one_blas_thread():
@@ -132,6 +134,11 @@ done.set()
 print("status", status)
 """
     result = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, encoding="utf-8", check=False
+        [sys.executable, "-W", "ignore", "-c", program],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        timeout=1200,
     )
     assert result.stdout == "status 0\n", result.stderr

@@ -36,7 +36,9 @@ def test_there_are_snippets():
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))
 def test_snippet_runs(number, tmp_path):
     code = SNIPPETS[number]
-    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=1200
+    )
     assert result.returncode == 0, result.stderr
     promised = re.findall(r"print\(.*\)\s+# (.*)", code)
     assert promised == result.stdout.splitlines()
@@ -51,7 +53,7 @@ def test_the_commands_run_one_after_the_other(page, tmp_path, monkeypatch):
     commands = [words for words in commands_of(ROOT / page) if words[0] == "autojacobin"]
     for words in commands_of(ROOT / page):
         if words[0] == "python":  # makes the same files
-            subprocess.run([sys.executable, *words[1:]], check=True)
+            subprocess.run([sys.executable, *words[1:]], check=True, timeout=1200)
             assert np.array_equal(np.load("base.npy"), vectors[:400])
             assert np.array_equal(np.load("queries.npy"), vectors[1500:1520])
     assert len(commands) == 4
@@ -81,7 +83,7 @@ def test_the_targets_it_names_do_what_it_says():
         environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
         plan = subprocess.run(
             ["make", "--dry-run", "--no-print-directory", target],
-            cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+            cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=1200,
         )  # fmt: skip
         assert plan.returncode == 0, plan.stderr
         assert ends[target] in plan.stdout

@@ -13,6 +13,7 @@ import pytest
 
 from autojacobin.core.files import whole_folder
 from autojacobin.errors import StorageError
+from tests.waiting import SECONDS, joined, line_from, process
 
 PROGRAM = [sys.executable, "-c", "from autojacobin.cli import main; main()"]
 
@@ -50,7 +51,7 @@ def struck_when(happened, number):
         yield
     finally:
         over.set()
-        watcher.join()
+        joined(watcher)
         signal.signal(number, kept)
 
 
@@ -78,11 +79,12 @@ def test_a_stopped_training_leaves_the_folder_as_it_was(folder):
     np.save(folder / "wide.npy", np.random.default_rng(0).normal(size=(2000, 64)).astype(np.float32))
     before = contents(folder)
     arguments = ["train", "wide.npy", "new.safetensors", "-m", "okmeans", "--set", "n_iter=100000"]
-    with subprocess.Popen([*PROGRAM, *arguments], stderr=subprocess.PIPE, text=True, cwd=folder) as process:
-        assert "training okmeans …\n" in process.stderr  # reads until this line
-        process.send_signal(signal.SIGINT)
-        _, printed = process.communicate()
-    assert process.returncode == 130
+    with process([*PROGRAM, *arguments], stderr=subprocess.PIPE, text=True, cwd=folder) as child:
+        while "training okmeans …" not in (line := line_from(child.stderr, "the training begins")):
+            assert line, "the command ended before the training began"
+        child.send_signal(signal.SIGINT)
+        _, printed = child.communicate(timeout=SECONDS)
+    assert child.returncode == 130
     assert printed.splitlines()[-1] == "autojacobin: stopped; nothing is left half-written"
     assert contents(folder) == before
 
@@ -130,5 +132,7 @@ from autojacobin.cli import main
 
 
 def test_an_interruption_while_the_commands_are_loaded_prints_nothing():
-    process = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, check=False, timeout=1200
+    )
     assert (process.returncode, process.stdout, process.stderr) == (130, "", "")

@@ -9,6 +9,7 @@ import typer
 
 from autojacobin.cli import main
 from autojacobin.cli.failures import stoppable
+from tests.waiting import SECONDS, line_from, process
 
 
 def run(monkeypatch, capsys, *arguments):
@@ -59,13 +60,12 @@ def test_a_signal_ends_in_a_sentence_and_handlers_are_put_back(number, capsys):
 def test_a_killed_run_leaves_complete_files_and_continues(tmp_path, monkeypatch, capsys):
     arguments = ["--set", "digits", "--quick", "--bits", "16", "--only", "table2", "--out", str(tmp_path)]
     program = [sys.executable, "-c", "from autojacobin.cli import main; main()", "reproduce", *arguments]
-    with subprocess.Popen(program, stderr=subprocess.PIPE, text=True) as process:
-        for line in process.stderr:
-            if "NOKMeans" in line:  # so four are done
-                process.send_signal(signal.SIGTERM)
-                break
-        told = process.stderr.read()
-    assert process.returncode == 143
+    with process(program, stderr=subprocess.PIPE, text=True) as child:
+        while "NOKMeans" not in (line := line_from(child.stderr, "four methods are done")):
+            assert line, "the command ended before four methods were done"
+        child.send_signal(signal.SIGTERM)
+        _, told = child.communicate(timeout=SECONDS)
+    assert child.returncode == 143
     assert f"stopped; what was computed is kept in {tmp_path}, and the same command continues from there" in told
     assert "Traceback" not in told
     kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "work").iterdir()}

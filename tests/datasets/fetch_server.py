@@ -5,6 +5,8 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.waiting import SECONDS, joined
+
 
 class Server:
     """Serves ``content``; each request is handled by the next of ``acts``, and by ``honest`` once they are used up."""
@@ -22,6 +24,7 @@ def serving(content, context=None):
 
         def do_GET(self):
             server.requests.append(dict(self.headers))
+            self.connection.settimeout(SECONDS)
             act = server.acts.pop(0) if server.acts else honest
             act(self, server)
             self.close_connection = True
@@ -40,7 +43,7 @@ def serving(content, context=None):
             yield server
         finally:
             listener.shutdown()
-            thread.join()
+            joined(thread)
 
 
 def _head(handler, status, length, **more):

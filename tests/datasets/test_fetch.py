@@ -157,7 +157,7 @@ def certificate(tmp_path_factory):
     name = ["-subj", "/CN=here", "-addext", "subjectAltName=IP:127.0.0.1"]
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(file)]
     try:
-        subprocess.run([*command, *name], check=True, capture_output=True)
+        subprocess.run([*command, *name], check=True, capture_output=True, timeout=1200)
     except FileNotFoundError:
         pytest.skip("needs openssl to make a certificate")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -245,7 +245,7 @@ def test_importing_stays_light():
         "import sys; import autojacobin.datasets; "
         "print([m for m in ('h5py', 'pyarrow.parquet', 'numba') if m in sys.modules])"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=1200)
     assert result.stdout.strip() == "[]"
 
 

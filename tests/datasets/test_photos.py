@@ -15,6 +15,7 @@ from autojacobin.datasets import photos
 from autojacobin.datasets.photos import PHOTOS, Recipe, build_photos, open_photos
 from autojacobin.datasets.prepared import cache_folder
 from autojacobin.errors import DataError, FormatError, MissingExtraError, StorageError
+from tests.waiting import SECONDS
 
 SMALL = Recipe(train=("coins.png",), base=("chelsea.png",), queries=(("rocket.jpg", 20), ("flower.jpg", 10)))
 ARRAYS = ["train", "base", "base_patches", "queries", "query_patches"]
@@ -176,7 +177,7 @@ def test_two_that_build_at_once_do_not_break_each_other(tmp_path, small, monkeyp
     monkeypatch.setenv("AUTOJACOBIN_CACHE", str(tmp_path))
     monkeypatch.setattr(photos, "PHOTOS", SMALL)
     with ThreadPoolExecutor(2) as pool:
-        built = [future.result() for future in [pool.submit(open_photos) for _ in range(2)]]
+        built = [future.result(SECONDS) for future in [pool.submit(open_photos) for _ in range(2)]]
     assert len(list((tmp_path / "prepared").iterdir())) == 1
     for arrays in built:
         assert all(np.array_equal(arrays[name], np.load(small / f"{name}.npy")) for name in ARRAYS)

@@ -238,7 +238,9 @@ class Conformance(Suite):
             "    engine.write(clustered(2, 96, 9), [7_000, 8_000])\n"
             "print(json.dumps([count, distances.tolist(), ids.tolist(), packed.tolist()]))\n"
         )
-        finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        finished = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=1200
+        )
         assert finished.returncode == 0, finished.stderr
         count, distances, found, packed = json.loads(finished.stdout.splitlines()[-1])
         assert count == 50

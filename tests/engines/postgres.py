@@ -15,6 +15,9 @@ import time
 import warnings
 from contextlib import contextmanager, suppress
 
+from tests import waiting
+from tests.waiting import line_from
+
 
 @contextmanager
 def server():
@@ -24,7 +27,7 @@ def server():
         return
     folder = tempfile.mkdtemp(prefix="autojacobin-postgres-")
     with keeper(folder, stdout=subprocess.PIPE, text=True) as process:
-        dsn = process.stdout.readline().strip()
+        dsn = line_from(process.stdout, "PostgreSQL has started").strip()
         if not dsn:
             raise RuntimeError("PostgreSQL did not start; see what is printed above")
         yield dsn
@@ -34,7 +37,9 @@ def keeper(folder, **options):
     """Start the process that has a server in ``folder`` for as long as its standard input is open."""
     command = [sys.executable, __file__, folder, str(os.getpid())]
     # in a session of its own, or Ctrl-C would end it together with the tests, and before the server
-    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, **options)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    usual = {"stdin": subprocess.PIPE, "start_new_session": True, "env": environment}
+    return waiting.process(command, finishes=True, **usual, **options)
 
 
 def _keep(folder, parent):
@@ -57,12 +62,13 @@ def _keep(folder, parent):
 
 
 def _start(started):
-    while True:
+    for _ in range(60):
         try:
             started.start()
             return
         except (subprocess.TimeoutExpired, AssertionError):  # it waits for ten seconds, and not until it is ready
             time.sleep(0.1)
+    raise RuntimeError("PostgreSQL was not ready after 60 tries")
 
 
 if __name__ == "__main__":

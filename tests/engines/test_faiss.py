@@ -310,7 +310,7 @@ def test_a_saved_index_encodes_and_searches_with_no_code_of_ours(tmp_path):
         "np.savez('found.npz', distances=distances, ids=ids)\n"
         "assert not [name for name in sys.modules if name.startswith('autojacobin')]\n"
     )
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=1200)
     with np.load(tmp_path / "found.npz") as found:
         distances, ids = found["distances"], found["ids"]
     queries = index.hasher.encode(vectors[:25])

@@ -26,6 +26,7 @@ from tests.engines.conformance import (
     whole_vectors,
 )
 from tests.engines.printed import printed
+from tests.waiting import line_from, process
 
 milvus_client._SECONDS_TO_CONNECT = 24 * 3600.0  # a server takes its time to start on a busy machine
 SERVER = os.environ.get("AUTOJACOBIN_TEST_MILVUS")
@@ -218,8 +219,8 @@ def test_a_file_that_another_process_holds_is_refused(tmp_path):
         "sys.stdin.read()\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / ".codes.db.lock")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout.readline().strip() == b"locked"
+    with process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert line_from(other.stdout, "the file is locked").strip() == b"locked"
         with pytest.raises(StorageError, match="another process has the file open, or it is damaged"):
             Milvus(tmp_path / "codes.db", "codes", 64)
         other.stdin.close()

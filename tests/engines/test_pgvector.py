@@ -19,6 +19,7 @@ from tests.engines.conformance import (
     nearest,
     scattered_ids,
 )
+from tests.waiting import joined, until
 
 
 def open_engine(location, n_bits, n_features=None):
@@ -125,10 +126,14 @@ def test_two_that_write_the_same_id_at_once(dsn):
         other.execute('INSERT INTO "at once" VALUES (1, %s::bit(64))', ("1" * 64,))
         writer = Thread(target=engine.write, args=(codes, [0, 1, 2]))
         writer.start()
-        while not _waits(dsn, engine._connection.info.backend_pid):
-            assert writer.is_alive()
+        until(
+            lambda: _waits(dsn, engine._connection.info.backend_pid) or not writer.is_alive(),
+            "the writer waits",
+            pause=0,
+        )
+        assert writer.is_alive()
         other.commit()
-        writer.join()
+        joined(writer)
         assert engine.read([0, 1, 2]) == codes
 
 

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import psutil
@@ -13,6 +12,7 @@ import psycopg
 import pytest
 
 from tests.engines import postgres
+from tests.waiting import SECONDS, line_from, process, until
 
 ROOT = Path(__file__).parents[2]
 HOLDING = """
@@ -36,20 +36,19 @@ def servers_in(folder):
 
 
 def wait_until_gone(folder):
-    while servers_in(folder) or Path(folder).exists():
-        time.sleep(0.05)
+    until(lambda: not servers_in(folder) and not Path(folder).exists(), f"the server in {folder} is gone", pause=0.05)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_process_leaves_no_server_behind(number):
     command = [sys.executable, "-c", HOLDING]
-    with subprocess.Popen(
+    with process(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
     ) as child:
-        folder = child.stdout.readline().strip()
+        folder = line_from(child.stdout, "the server has started").strip()
         assert servers_in(folder)
         os.killpg(child.pid, number)  # as a terminal does
-        child.wait()
+        child.wait(SECONDS)
     wait_until_gone(folder)
     assert not servers_in(folder)
 

@@ -19,6 +19,7 @@ from tests.engines.conformance import (
     scattered_ids,
     whole_vectors,
 )
+from tests.waiting import joined
 
 
 def open_engine(location, n_bits, n_features=None):
@@ -111,8 +112,7 @@ def test_two_writers_take_turns(tmp_path):
         threads = [threading.Thread(target=write, args=(first,)) for first in (0, 50, 100, 150)]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        joined(*threads)
         assert errors == []
         assert engine.count() == 200
         assert engine.read(range(200)) == codes

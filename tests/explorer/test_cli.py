@@ -10,6 +10,8 @@ import urllib.request
 import pytest
 
 from autojacobin.cli import main
+from tests import waiting
+from tests.waiting import SECONDS, line_from
 
 SMALL = ["--set", "digits", "--methods", "lsh,ITQ", "--bits", "8", "--train", "300", "--neighbours", "5", "--wall", "3"]
 
@@ -68,12 +70,12 @@ def test_a_missing_package_is_reported_before_the_training(package, monkeypatch,
 def test_it_is_served_until_it_is_stopped():
     program = [sys.executable, "-c", "from autojacobin.cli import main; main()", "explore", *SMALL, "--port", "0"]
     quiet = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=quiet) as process:
-        address = process.stdout.readline().split()[4]
+    with waiting.process(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=quiet) as process:
+        address = line_from(process.stdout, "the page is served").split()[4]
         with urllib.request.urlopen(address, timeout=10) as answer:
             assert b"autojacobin-explorer" in answer.read()
         process.send_signal(signal.SIGINT)
-        told = process.stderr.read()
+        _, told = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
     assert "stopped; --static OUT keeps a page" in told
     assert "Traceback" not in told

@@ -38,7 +38,7 @@ def page_server(folder, port=0, limits=None):
 
 
 def ask(port, path, method="GET", **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     try:
         connection.putrequest(method, path, skip_host="Host" in headers)
         for name, value in headers.items():
@@ -155,7 +155,7 @@ def test_idle_connections_keep_no_other_client_out(folder):
         port = int(server.address.rpartition(":")[2])
         with ExitStack() as crowd:
             for _ in range(20):
-                crowd.enter_context(socket.create_connection(("127.0.0.1", port)))
+                crowd.enter_context(socket.create_connection(("127.0.0.1", port), timeout=120))
             assert ask(port, "/")[0] == 200
 
 
@@ -166,7 +166,7 @@ def test_a_taken_port_is_reported_and_a_client_that_leaves_is_no_error(folder, c
             StorageError, match=f"cannot listen on 127.0.0.1 port {port}: .*; give another host or port"
         ):
             page_server(folder, port)
-        connection = http.client.HTTPConnection("127.0.0.1", port)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         connection.request("GET", "/")
         assert connection.getresponse().status == 200
         connection.close()  # before all of the answer has come

@@ -72,7 +72,7 @@ def luminance(colour):
 
 
 def test_another_process_writes_the_same_bytes(tmp_path):
-    subprocess.run([sys.executable, "-W", "error", "-c", PROGRAM, tmp_path / "there"], check=True)
+    subprocess.run([sys.executable, "-W", "error", "-c", PROGRAM, tmp_path / "there"], check=True, timeout=1200)
     curves = {m: np.linspace(0.1 * place, 1, 200) for place, m in enumerate(["ITQ", "AutoJacoBin"])}
     for path in save(recall.draw(curves, "digits"), tmp_path / "here", "recall"):
         assert path.read_bytes() == (tmp_path / "there" / path.name).read_bytes()

@@ -96,7 +96,7 @@ def _ended(process: subprocess.Popen[bytes], folder: Path) -> int:
                     return _NO_END
     finally:
         process.kill()
-        process.wait()
+        process.wait(60)
 
 
 def _note_crash(folder: Path, status: int) -> None:

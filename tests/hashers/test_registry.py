@@ -226,6 +226,6 @@ def test_an_installed_package_registers_its_methods_by_an_entry_point(tmp_path):
         print(type(autojacobin.load("m.safetensors")))
     """)
     command = [sys.executable, "-W", "always", "-c", program]
-    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=1200)
     assert "<class 'constant.Constant'>" in done.stdout, done.stderr
     assert "the entry point broken = nothing_there are left out" in done.stderr

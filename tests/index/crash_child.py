@@ -20,6 +20,7 @@ import numpy as np
 
 from autojacobin.index.index import Index
 from tests.index.index_model import N_FEATURES, as_bytes, contents, small_hasher
+from tests.waiting import exit_status, read_from
 
 
 def changes(seed, model, next_id):
@@ -72,13 +73,13 @@ def one_round(path, seed, model, next_id, delay):
             os.write(2, f"child: {error!r}\n".encode())
         os._exit(1)
     os.close(writing)
-    first = os.read(reading, 1)  # from here on it is changing things
+    first = read_from(reading, 1)  # from here on it is changing things
     time.sleep(delay)
     os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
+    status = exit_status(pid)
     assert os.WIFSIGNALED(status), "the child ended by itself"
     letters = first
-    while part := os.read(reading, 4096):
+    while part := read_from(reading, 4096):
         letters += part
     os.close(reading)
     return letters

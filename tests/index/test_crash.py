@@ -220,7 +220,9 @@ def test_a_process_killed_at_random_moments_leaves_a_committed_state(tmp_path):
         "1",
     ]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=1200
+    )
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     tally = ast.literal_eval(result.stdout)

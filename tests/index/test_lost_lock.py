@@ -13,6 +13,7 @@ from autojacobin.index.index import Index
 from autojacobin.index.lock import WriterLock
 from tests.index.index_model import contents, small_hasher, vectors
 from tests.index.test_crash import state_on_disk
+from tests.waiting import exit_status, happens, joined
 
 needs_fork = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
@@ -30,7 +31,7 @@ def test_a_writer_that_lost_its_lock_does_not_delete_what_the_next_one_is_writin
         yield vectors(2)
         (path / "LOCK").unlink()
         begun.set()
-        go_on.wait()
+        happens(go_on)
 
     def write():
         try:
@@ -41,12 +42,12 @@ def test_a_writer_that_lost_its_lock_does_not_delete_what_the_next_one_is_writin
     def blocks_of_the_second(thread):
         yield vectors(4)  # is in a file from here on
         go_on.set()
-        thread.join()  # the first has failed and put its things in order
+        joined(thread)  # the first has failed and put its things in order
         yield vectors(4, seed=1)
 
     thread = threading.Thread(target=write)
     thread.start()
-    begun.wait()
+    happens(begun)
     with Index.open(path) as second:
         second.add(blocks_of_the_second(thread))
         assert "nothing was changed" in str(errors[0])
@@ -71,7 +72,7 @@ def test_a_change_that_goes_on_without_the_lock_deletes_nothing(tmp_path, fault)
         elif (child := os.fork()) == 0:
             raise SystemExit
         else:
-            assert os.waitpid(child, 0)[1] == 0
+            assert exit_status(child) == 0
         yield vectors(3)
 
     def add():
@@ -109,7 +110,7 @@ class TestForks:
 
         monkeypatch.setattr(_lock, "_lock", lock_and_fork)
         lock.acquire()
-        assert [os.waitpid(child, 0)[1] for child in children] == [0]
+        assert [exit_status(child) for child in children] == [0]
         assert lock.held
         lock.release()
 
@@ -121,18 +122,18 @@ class TestForks:
         def learn():
             with index._calibrator._lock:
                 inside.set()
-                done.wait()
+                happens(done)
 
         thread = threading.Thread(target=learn)
         thread.start()
-        inside.wait()
+        happens(inside)
         pid = os.fork()
         if pid == 0:
             free = index._calibrator._lock.acquire(blocking=False)
             os._exit(0 if free else 1)
         done.set()
-        thread.join()
-        assert os.waitpid(pid, 0)[1] == 0
+        joined(thread)
+        assert exit_status(pid) == 0
 
 
 ANSWERS = {

@@ -75,7 +75,9 @@ def test_an_index_where_there_is_no_flock_and_no_descriptor_of_a_folder(tmp_path
 @pytest.mark.skipif(sys.platform != "linux", reason="looks up open files in /proc")
 def test_indexes_models_and_commands_where_there_is_nothing_of_posix(tmp_path):
     command = [sys.executable, "-m", "tests.index.without_posix", str(tmp_path)]
-    result = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=1200
+    )
     assert (result.returncode, result.stdout) == (0, "done\n"), result.stderr
 
 

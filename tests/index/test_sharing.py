@@ -10,6 +10,7 @@ from autojacobin import ITQ
 from autojacobin.errors import IndexLockedError, StorageError
 from autojacobin.index.index import Index
 from tests.index.index_model import contents, vectors
+from tests.waiting import exit_status, read_from
 
 
 def test_a_reader_keeps_its_state_until_it_refreshes(hasher, tmp_path):
@@ -36,7 +37,7 @@ def test_a_second_writer_is_told_who_writes_and_may_write_afterwards(hasher, tmp
     program = (
         f"import sys; from autojacobin.index.index import Index; Index.open({str(tmp_path / 'index')!r}).remove([])"
     )
-    other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=1200)
     assert f"being written to by process {os.getpid()}," in other.stderr
     first.add(vectors(4))
     first.close()
@@ -57,18 +58,18 @@ def test_a_fork_does_not_share_the_right_to_write_and_does_not_keep_it(hasher, t
             index.add(vectors(1))
         except IndexLockedError:
             os.write(saying, b"!")
-            os.read(reading, 1)  # stays until it is told to go
+            read_from(reading, 1)  # stays until it is told to go
             os._exit(0)
         os._exit(1)
     os.close(saying)
     index.add(vectors(2))
-    os.read(hearing, 1)  # the lock is held until the child was refused, or has ended
+    read_from(hearing, 1)  # the lock is held until the child was refused, or has ended
     index.close()
     with Index.open(tmp_path / "index") as other:
         other.add(vectors(1))
         assert len(other) == 3
     os.write(writing, b"!")
-    assert os.waitpid(pid, 0)[1] == 0
+    assert exit_status(pid) == 0
     for end in (reading, writing, hearing):
         os.close(end)
 

@@ -13,6 +13,7 @@ from autojacobin.errors import DataTypeError, IndexLockedError, StorageError
 from autojacobin.index.index import Index
 from tests.index.index_model import contents, small_hasher, vectors
 from tests.index.test_crash import state_on_disk
+from tests.waiting import SECONDS, exit_status, happens, joined, read_from
 
 
 def in_threads(*works):
@@ -21,7 +22,7 @@ def in_threads(*works):
 
     def run(work):
         try:
-            ready.wait()
+            ready.wait(SECONDS)
             work()
         except BaseException as error:
             errors.append(error)
@@ -29,8 +30,7 @@ def in_threads(*works):
     threads = [threading.Thread(target=run, args=(work,)) for work in works]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    joined(*threads)
     if errors:
         raise errors[0]
 
@@ -110,8 +110,8 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_dead_parent(tmp_path):
             os._exit(0)
         os.write(writing, str(child).encode())
         os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(parent, 0)
-    child = int(os.read(reading, 20))
+    exit_status(parent)
+    child = int(read_from(reading, 20))
     try:
         with Index.open(path) as index:
             index.add(vectors(1))
@@ -129,18 +129,18 @@ def test_a_fork_during_a_change_can_use_an_index_in_memory():
     def blocks():
         yield vectors(3)
         inside.set()
-        done.wait()
+        happens(done)
 
     thread = threading.Thread(target=lambda: index.add(blocks()))
     thread.start()
-    inside.wait()
+    happens(inside)
     pid = os.fork()
     if pid == 0:
         index.add(vectors(2))  # the parent's other thread holds the mutex, which this process does not wait for
         os._exit(len(index))
     done.set()
-    thread.join()
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 2
+    joined(thread)
+    assert os.waitstatus_to_exitcode(exit_status(pid)) == 2
     assert len(index) == 3
 
 

@@ -1,6 +1,5 @@
 """The vector store for LangChain: its standard tests, and what they leave out."""
 
-import asyncio
 import inspect
 
 import numpy as np
@@ -12,6 +11,7 @@ from langchain_tests.integration_tests import VectorStoreIntegrationTests
 from autojacobin import ITQ, DataError
 from autojacobin.integrations.langchain import AutoJacobinVectorStore
 from tests.integrations.embedding import cosines, embed
+from tests.waiting import run_async
 
 for _, function in inspect.getmembers(VectorStoreIntegrationTests, inspect.iscoroutinefunction):
     pytest.mark.asyncio(function)
@@ -62,7 +62,7 @@ def test_scores_are_cosine_similarities(store):
     np.testing.assert_allclose([score for _, score in relevance], (1 + similarities[order]) / 2, atol=1e-5)
     vector = NgramEmbeddings().embed_query("the red sea")
     assert places(store.similarity_search_by_vector(vector, k=3)) == order[:3]
-    assert places(asyncio.run(store.asimilarity_search("the red sea", k=3))) == order[:3]
+    assert places(run_async(store.asimilarity_search("the red sea", k=3))) == order[:3]
 
 
 @pytest.mark.parametrize("filter", [{"first": "a"}, lambda document: document.metadata["first"] == "a", "first = 'a'"])

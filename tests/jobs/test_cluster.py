@@ -28,6 +28,7 @@ from autojacobin.search.kernels.selection import merge_topk
 from tests.engines.printed import printed
 from tests.jobs.cut_files import cut_into_files
 from tests.jobs.in_process import InProcess
+from tests.waiting import SECONDS, joined, until, with_signals
 
 BLOCK = 2**16
 N = 7 * BLOCK + 1000
@@ -43,18 +44,22 @@ ENVIRONMENT = {
 
 def start(module, *options):
     command = [sys.executable, "-m", f"distributed.cli.{module}", *options, "--no-dashboard"]
-    return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(command, env=ENVIRONMENT, stdout=nothing, stderr=nothing, **with_signals())
 
 
 def start_worker(address):
     return start("dask_worker", address, "--nthreads", "1", "--no-nanny")
 
 
-def wait_until(there, *processes):
+def wait_until(there, what, *processes):
     """Wait for something that these processes bring about, as long as they live."""
-    while not there():
-        assert all(process.poll() is None for process in processes)
-        time.sleep(0.02)
+
+    def is_there():
+        assert all(process.poll() is None for process in processes), f"a process ended before {what}"
+        return there()
+
+    until(is_there, what)
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +67,16 @@ def address(tmp_path_factory):
     note = tmp_path_factory.mktemp("scheduler") / "scheduler.json"
     processes = [start("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(note))]
     try:
-        wait_until(lambda: note.exists() and note.read_text().strip().endswith("}"), *processes)
+        wait_until(
+            lambda: note.exists() and note.read_text().strip().endswith("}"), "the scheduler has started", *processes
+        )
         place = json.loads(note.read_text())["address"]
         processes += [start_worker(place), start_worker(place)]
         yield place
     finally:
         for process in processes:
             process.kill()
-            process.wait()
+            process.wait(SECONDS)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -139,7 +146,9 @@ def killed_in_the_middle(cluster, address):
     client = cluster.client
     known = set(client.scheduler_info(n_workers=-1)["workers"])
     victim = start_worker(address)
-    wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == len(known) + 1, victim)
+    wait_until(
+        lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == len(known) + 1, "the worker has come", victim
+    )
     (place,) = set(client.scheduler_info(n_workers=-1)["workers"]) - known
     os.kill(victim.pid, signal.SIGSTOP)  # or else it might be done with its tasks before it is killed
     over, unfinished = threading.Event(), []
@@ -158,11 +167,11 @@ def killed_in_the_middle(cluster, address):
         yield
     finally:
         over.set()
-        watcher.join()
-        victim.wait()
+        joined(watcher)
+        victim.wait(SECONDS)
     assert unfinished
     assert victim.returncode == -signal.SIGKILL
-    wait_until(lambda: set(client.scheduler_info(n_workers=-1)["workers"]) == known)
+    wait_until(lambda: set(client.scheduler_info(n_workers=-1)["workers"]) == known, "the killed worker is forgotten")
 
 
 def test_a_worker_killed_in_the_middle_of_a_build_changes_nothing(

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import suppress
 
 import numpy as np
@@ -13,8 +12,10 @@ import psutil
 
 from autojacobin import LSH, Index
 from autojacobin.jobs import build_index
+from tests import waiting
 from tests.jobs.cut_files import cut_into_files
 from tests.jobs.in_process import InProcess
+from tests.waiting import SECONDS, until
 
 BLOCK = 2**16
 CHUNKS = 16
@@ -30,17 +31,20 @@ def interrupted(folder, X):
     hasher = LSH(24, random_state=0).fit(X[:500])
     hasher.save(folder / "model.safetensors")
     arguments = ["build", "model.safetensors", "files/part-*", "index", "--rows", "1", "--cluster", "local:2"]
-    with subprocess.Popen(
+    with waiting.process(
         [*COMMAND, *arguments], cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        while not list(folder.glob("index.building/chunk-*.json")):
-            if process.poll() is not None:
-                assert process.returncode == 0, process.stderr.read()
-                return None
-            time.sleep(0.01)
+        until(
+            lambda: list(folder.glob("index.building/chunk-*.json")) or process.poll() is not None,
+            "a chunk is written",
+            pause=0.01,
+        )
+        if process.poll() is not None:
+            assert process.returncode == 0, process.stderr.read()
+            return None
         family = psutil.Process(process.pid).children(recursive=True)
         os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the workers too
-        _, said = process.communicate()
+        _, said = process.communicate(timeout=SECONDS)
     if process.returncode == 0 or (folder / "index" / "MANIFEST.json").exists():
         return None
     assert len(family) >= 2

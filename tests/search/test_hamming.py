@@ -169,7 +169,7 @@ def test_where_no_cache_can_be_written_the_kernels_still_work(tmp_path):
         "from autojacobin.search import hamming_topk\n"
         "print(hamming_topk(Codes.from_bits([[1, 0]]), Codes.from_bits([[0, 0], [1, 0]]), 1)[1])\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=1200)
     assert result.returncode == 0, result.stderr
     assert result.stdout == "[[1]]\n"
 
@@ -210,7 +210,7 @@ def test_a_machine_without_wide_registers_finds_the_same(tmp_path):
         "NUMBA_CACHE_DIR": str(tmp_path),
     }
     result = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=1200
     )
     assert result.returncode == 0, result.stderr
 

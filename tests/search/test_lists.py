@@ -308,7 +308,7 @@ def test_a_machine_without_tables_in_registers_finds_the_same(tmp_path):
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     result = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=1200
     )
     assert result.returncode == 0, result.stderr
 

@@ -11,6 +11,7 @@ import time
 from urllib.parse import urlsplit
 
 from autojacobin.service.calls import Call
+from tests.waiting import SECONDS, joined, line_from, until, with_signals
 
 PROGRAM = "from autojacobin.cli import main; main()"
 
@@ -23,8 +24,9 @@ class ServiceProcess:
         self.process = subprocess.Popen(
             [sys.executable, "-c", before + PROGRAM, "serve", *map(str, arguments)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=surroundings,
+            **with_signals(),
         )  # fmt: skip
-        self.announced = self.process.stdout.readline()
+        self.announced = line_from(self.process.stdout, "the service announces its address")
         assert " at http" in self.announced, self.process.stderr.read()
         self.address = self.announced.split(" at ")[1].split()[0]
         self.port = urlsplit(self.address).port
@@ -34,11 +36,9 @@ class ServiceProcess:
 
     def wait_until_ready(self):
         """Whether it becomes ready before it ends; that takes as long as the compiler does."""
-        while self.process.poll() is None:
-            if self.ask("GET", "/readyz")[0] == 200:
-                return True
-            time.sleep(0.02)
-        return False
+        return until(
+            lambda: self.process.poll() is not None or self.ask("GET", "/readyz")[0] == 200, "the service is ready"
+        ) and (self.process.poll() is None)
 
     def ask(self, method, path, body=None, headers=None):
         """Status, headers and body of the answer."""
@@ -65,8 +65,8 @@ class ServiceProcess:
         """Exit code and everything it logged."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        code = self.process.wait()
-        self._reader.join()
+        code = self.process.wait(SECONDS)
+        joined(self._reader)
         self.process.stdout.close()
         self.process.stderr.close()
         return code, "".join(self._log)

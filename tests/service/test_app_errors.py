@@ -14,6 +14,7 @@ from autojacobin.explorer import explorer_routes
 from autojacobin.index.index import Index
 from autojacobin.service import Client, Limits, ServiceError, serve, serving
 from tests.service.service_process import asked, eventually
+from tests.waiting import SECONDS
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_who_hangs_up_while_waiting_is_not_searched_for(troubled, points):
         try:
             first = pool.submit(other.search, points[:2], 1)
             assert eventually(lambda: _metric(client, "autojacobin_requests_inside") == 1)
-            with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as second:
+            with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=120) as second:
                 head = b"POST /v1/search?k=1 HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
                 second.sendall(head + b"Autojacobin-Shape: 3,8\r\nContent-Length: 96\r\n\r\n" + points[:3].tobytes())
                 assert eventually(lambda: _metric(client, "autojacobin_requests_inside") == 2)
@@ -84,7 +85,7 @@ def test_who_hangs_up_while_waiting_is_not_searched_for(troubled, points):
             assert _metric(client, "autojacobin_waiting_vectors") == 0
         finally:
             troubled.hold.set()
-        assert first.result()[1].tolist() == [[0], [1]]
+        assert first.result(SECONDS)[1].tolist() == [[0], [1]]
         assert eventually(lambda: _metric(client, "autojacobin_batch_vectors_sum") == searched + 2)
 
 
@@ -106,7 +107,7 @@ def test_requests_of_the_page_count_in_the_queue_too(troubled, points):
                 assert caught.value.status == 503
         finally:
             troubled.hold.set()
-        assert first.result()[1].tolist() == [[0]]
+        assert first.result(SECONDS)[1].tolist() == [[0]]
         assert json.loads(asked(client, "/explorer/codes?index=points&id=1"))["bits"] == 16
 
 

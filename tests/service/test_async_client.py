@@ -11,6 +11,7 @@ from autojacobin import LSH, Index
 from autojacobin.errors import DataError, MissingExtraError, StorageError
 from autojacobin.service import Access, AsyncClient, Client, Limits, ServiceError, serving
 from tests.service.test_client import BUSY, CLOSE, LISTED, SHAPELESS, Scripted
+from tests.waiting import run_async
 
 WRITE_TOKEN = "a-token-for-writing"
 
@@ -21,7 +22,7 @@ def test_many_searches_at_once_find_what_the_plain_client_finds(service, points)
             searches = (client.search(points[row : row + 1], 3, index="points") for row in range(20))
             return await asyncio.gather(*searches), await client.encode(points[:3], index="points")
 
-    found, codes = asyncio.run(ask())
+    found, codes = run_async(ask())
     with Client(service.address, timeout=600) as client:
         distances, ids = client.search(points[:20], 3, index="points")
         np.testing.assert_array_equal(np.concatenate([part[0] for part in found]), distances)
@@ -40,7 +41,7 @@ def test_it_writes_and_filters(points):
 
     limits = Limits(request_seconds=600)
     with serving({"points": index}, access=Access(write_token=WRITE_TOKEN), limits=limits) as address:
-        (distances, ids, payload), listed = asyncio.run(write(address))
+        (distances, ids, payload), listed = run_async(write(address))
     assert ids.tolist() == [["c", None]]
     assert np.isnan(distances).tolist() == [[False, True]]
     assert payload == [[{"size": 3}, None]]
@@ -61,7 +62,7 @@ def listed(address, **options):
         async with AsyncClient(address, **options) as client:
             return await client.indexes()
 
-    return asyncio.run(ask())
+    return run_async(ask())
 
 
 def test_a_busy_service_is_asked_again_as_long_as_patience_lasts():
@@ -79,7 +80,7 @@ def test_a_connection_that_was_lost_is_opened_again():
             return [await client.indexes() for _ in range(2)]
 
     with Scripted(LISTED, CLOSE, LISTED) as server:
-        assert asyncio.run(ask(server.address)) == [[], []]
+        assert run_async(ask(server.address)) == [[], []]
 
 
 def test_what_goes_wrong_is_reported_as_by_the_plain_client():

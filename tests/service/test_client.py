@@ -8,6 +8,7 @@ import pytest
 
 from autojacobin.errors import DataError, StorageError
 from autojacobin.service import Client, ServiceError
+from tests.waiting import SECONDS, joined
 
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n"
 LISTED = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"indexes": []}'
@@ -23,6 +24,7 @@ class Scripted:
 
     def __init__(self, *script):
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(SECONDS)
         self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.asked = 0
         self._script = list(script)
@@ -32,6 +34,7 @@ class Scripted:
     def _run(self):
         while self._script:
             connection, _ = self._listener.accept()
+            connection.settimeout(SECONDS)
             with connection:
                 while self._script and self._script[0] != CLOSE:
                     request = b""
@@ -95,11 +98,13 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again():
 
 def test_a_write_that_was_lost_is_not_repeated():
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(SECONDS)
         connections = []
 
         def hang_up():
             for number in range(2):
                 connection, _ = listener.accept()
+                connection.settimeout(SECONDS)
                 connections.append(connection)
                 with connection:
                     connection.recv(2**16)
@@ -113,7 +118,7 @@ def test_a_write_that_was_lost_is_not_repeated():
             assert client.indexes() == []
             with pytest.raises(StorageError, match="cannot be reached"):
                 client.remove([1], index="points")
-        thread.join()
+        joined(thread)
     assert len(connections) == 2  # one for each call
 
 

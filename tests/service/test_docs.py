@@ -45,6 +45,6 @@ def test_curl_prints_what_the_page_shows(documented, number):
     command, shown = EXAMPLES[number]
     for address, served in addresses.items():
         command = command.replace(address, served)
-    result = subprocess.run(["sh", "-c", command], cwd=home, capture_output=True, text=True, check=False)
+    result = subprocess.run(["sh", "-c", command], cwd=home, capture_output=True, text=True, check=False, timeout=1200)
     assert result.returncode == 0, result.stderr
     assert result.stdout == shown

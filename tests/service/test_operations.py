@@ -14,6 +14,7 @@ from autojacobin.service.operations import Batcher, Operation, Options, Result, 
 from autojacobin.service.problems import Problem
 from autojacobin.service.registry import ServedIndex
 from tests.service.conftest import WIDTH
+from tests.waiting import run_async
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def test_waiting_operations_run_together_in_order(served):
         await asyncio.to_thread(batcher.close)
         return run.together
 
-    assert asyncio.run(scenario()) == [[1], [2, 4, 20], [3], [510]]
+    assert run_async(scenario()) == [[1], [2, 4, 20], [3], [510]]
 
 
 def test_a_full_queue_refuses_at_once_and_has_room_again_later(served):
@@ -82,7 +83,7 @@ def test_a_full_queue_refuses_at_once_and_has_room_again_later(served):
         with pytest.raises(Problem, match="is stopping"):
             batcher.submit(searching(served, 1))
 
-    asyncio.run(scenario())
+    run_async(scenario())
 
 
 def test_dropped_jobs_are_not_run(served):
@@ -102,7 +103,7 @@ def test_dropped_jobs_are_not_run(served):
         assert kept[0].future.cancelled()
         return run.together
 
-    assert asyncio.run(scenario()) == [[1], [2]]
+    assert run_async(scenario()) == [[1], [2]]
 
 
 def test_closing_finishes_the_waiting_jobs(served):
@@ -116,7 +117,7 @@ def test_closing_finishes_the_waiting_jobs(served):
         await closing
         return [answer.arrays[1].shape for answer in answers]
 
-    assert asyncio.run(scenario()) == [(1, 1), (2, 2), (3, 3)]
+    assert run_async(scenario()) == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_the_thread_outlives_a_mistake(served):
@@ -135,7 +136,7 @@ def test_the_thread_outlives_a_mistake(served):
         await asyncio.to_thread(batcher.close)
         return answer.arrays[0].shape
 
-    assert asyncio.run(scenario()) == (1, 2)
+    assert run_async(scenario()) == (1, 2)
 
 
 @settings(max_examples=20)

@@ -1,6 +1,5 @@
 """Indexes of codes that were made elsewhere: searched for codes, and written to, over HTTP."""
 
-import asyncio
 import base64
 import http.client
 import json
@@ -18,6 +17,7 @@ from autojacobin.errors import DataError
 from autojacobin.service import Access, AsyncClient, Client, Limits, ServiceError, serving
 from tests.service.service_process import asked
 from tests.service.test_openapi import CHECKS
+from tests.waiting import run_async
 
 N_BITS, TOKEN = 21, "a-token-for-writing"
 PATIENT = Limits(vectors=64, body_bytes=2**16, request_seconds=600)  # the first search may wait for the compiler
@@ -103,7 +103,7 @@ def test_an_async_client_searches_for_codes(address):
         async with AsyncClient(address, token=TOKEN, timeout=600) as client:
             return await client.search(codes=Codes.from_bits(bits(2, 1)), k=3, index="little")
 
-    assert same(asyncio.run(search()), nearest(bits(300), bits(2, 1), 3))
+    assert same(run_async(search()), nearest(bits(300), bits(2, 1), 3))
 
 
 def test_what_is_served_shows_the_bit_order(client):

@@ -11,6 +11,7 @@ from autojacobin.service.problems import Problem
 from autojacobin.service.recalls import BackgroundThread, Recalls
 from autojacobin.service.registry import ServedIndex
 from tests.service.conftest import WIDTH
+from tests.waiting import run_async
 
 
 def test_an_index_that_grows_in_place_is_learned_again(points):
@@ -35,7 +36,7 @@ def test_an_index_that_grows_in_place_is_learned_again(points):
         recalls.close()
         return counts
 
-    assert asyncio.run(scenario()) == [1, 1, 2, 2]
+    assert run_async(scenario()) == [1, 1, 2, 2]
 
 
 def test_an_index_that_makes_lists_is_learned_again(points):
@@ -52,7 +53,7 @@ def test_an_index_that_makes_lists_is_learned_again(points):
         recalls.close()
         return probes
 
-    without, within = asyncio.run(scenario())
+    without, within = run_async(scenario())
     assert without is None
     assert 1 <= within <= 16
 
@@ -68,7 +69,7 @@ def test_a_call_that_nobody_waits_for_is_not_begun():
         thread.close()
         return called
 
-    assert asyncio.run(scenario()) == [3]
+    assert run_async(scenario()) == [3]
 
 
 def test_a_filtered_search_that_takes_too_long_is_refused_as_busy():
@@ -84,4 +85,4 @@ def test_a_filtered_search_that_takes_too_long_is_refused_as_busy():
         with pytest.raises(Problem, match="the service is stopping"):
             await recalls.run_filtered(let_go.wait, 600)
 
-    asyncio.run(scenario())
+    run_async(scenario())

@@ -1,6 +1,5 @@
 """New versions of an index are picked up while it is served, and a broken one is left alone."""
 
-import asyncio
 import threading
 
 import numpy as np
@@ -15,6 +14,7 @@ from autojacobin.service.recalls import Recalls
 from autojacobin.service.registry import IndexRegistry, ServedIndex, kind_of, named_paths, width_of
 from tests.service.conftest import WIDTH
 from tests.service.service_process import eventually
+from tests.waiting import joined, run_async
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_an_addition_and_a_new_index_are_seen_and_no_search_falls_between(home, 
             assert client.encode(points[:3]) == other.hasher.encode(points[:3])
         finally:
             stop.set()
-            asking.join()
+            joined(asking)
     assert wrong == []
 
 
@@ -170,7 +170,7 @@ def test_what_a_recall_takes_is_learned_again_only_when_much_has_changed(home, p
         recalls.close()
         return learned
 
-    assert asyncio.run(scenario())[:4] == [100, 100, 100, 300]
+    assert run_async(scenario())[:4] == [100, 100, 100, 300]
 
 
 def test_a_write_is_not_undone_by_a_version_that_was_opened_before_it(points, tmp_path):

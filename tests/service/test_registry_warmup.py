@@ -33,7 +33,7 @@ def compiled_late(cores, *arguments):
     result = subprocess.run(
         [sys.executable, "-m", "tests.service.compiled_after_ready", *arguments],
         capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
-        env={**os.environ, "OMP_NUM_THREADS": str(cores)},
+        env={**os.environ, "OMP_NUM_THREADS": str(cores)}, timeout=1200,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)

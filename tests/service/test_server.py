@@ -19,6 +19,7 @@ from autojacobin.index.index import Index
 from autojacobin.service import Client, Limits, ServiceError, serve, serving
 from tests.service.conftest import WIDTH
 from tests.service.service_process import asked, eventually
+from tests.waiting import happens
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _ROWS, _K = 1000, 1000  # of the large answer: 16 MB, more than the buffers of a connection take
@@ -59,7 +60,9 @@ def is_healthy(connection):
     connection.sendall(HEALTH)
     answer = b""
     while not answer.endswith(b"}"):
-        answer += connection.recv(2000)
+        part = connection.recv(2000)
+        assert part, "cut off"
+        answer += part
     return answer.startswith(b"HTTP/1.1 200 ")
 
 
@@ -207,7 +210,7 @@ def test_a_place_in_the_queue_is_taken_when_the_body_is_whole(many, monkeypatch)
 
     def held(*arguments, **options):
         begun.set()
-        assert hold.wait()
+        happens(hold)
         return search(*arguments, **options)
 
     with serving({"many": many}, limits=Limits(requests=1, body_seconds=10**6)) as address:
@@ -217,7 +220,7 @@ def test_a_place_in_the_queue_is_taken_when_the_body_is_whole(many, monkeypatch)
         monkeypatch.setattr(Index, "search", held)
         with HalfSent(port) as late, connected(port) as first:
             first.sendall(large_question())
-            assert begun.wait()
+            happens(begun)
             assert late.status_when_whole() == 503  # its head came first, and its end after the queue was full
             with HalfSent(port) as refused:
                 assert refused.answer.startswith(b"HTTP/1.1 503 ")  # before its body is sent

@@ -13,6 +13,7 @@ from autojacobin.errors import StorageError
 from autojacobin.index.index import Index
 from autojacobin.service import Client, ServiceError
 from tests.service.service_process import eventually
+from tests.waiting import joined
 
 N, WIDTH = 20_000, 16
 TOKEN = "correct-horse-battery-staple"
@@ -45,8 +46,7 @@ class Load:
 
     def stop(self):
         self._stop.set()
-        for thread in self._threads:
-            thread.join()
+        joined(*self._threads)
         return self.ends
 
     def count(self, end):

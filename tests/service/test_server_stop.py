@@ -11,6 +11,7 @@ import pytest
 
 from autojacobin.service import Client, ServiceError
 from autojacobin.service.recalls import BackgroundThread, any_unfinished
+from tests.waiting import SECONDS, happens, joined, line_from, run_async
 
 ENDLESS = """
 import threading
@@ -41,17 +42,17 @@ def test_a_stop_does_not_wait_for_a_recall_that_is_being_learned(folder, points,
     refusals = []
 
     def ask():
-        with Client(service.address, timeout=10**6) as client, pytest.raises(ServiceError) as caught:
+        with Client(service.address, timeout=SECONDS) as client, pytest.raises(ServiceError) as caught:
             client.search(points[:1], 3, recall=0.9)
         refusals.append(caught.value)
 
     asking = threading.Thread(target=ask)
     asking.start()
-    assert service.process.stdout.readline() == "begun\n"
+    assert line_from(service.process.stdout) == "begun\n"
     with Client(service.address) as client:
         assert client.search(points[:1], 1)[1].tolist() == [[0]]  # others are answered meanwhile
     code, log = service.stop()
-    asking.join()
+    joined(asking)
     assert code == 0
     assert "points is warm" in log
     assert "stopped; every request that was accepted has been answered" in log
@@ -62,7 +63,7 @@ def test_a_stop_does_not_wait_for_a_recall_that_is_being_learned(folder, points,
 
 def test_a_stop_does_not_wait_for_an_index_that_is_being_warmed_up(folder, start):
     service = start(folder / "points", "--port", 0, environment=TWO_CORES, before=ENDLESS_SEARCH)
-    assert service.process.stdout.readline() == "begun\n"
+    assert line_from(service.process.stdout) == "begun\n"
     assert service.ask("GET", "/readyz")[0] == 503
     code, log = service.stop()
     assert code == 0
@@ -74,7 +75,7 @@ def test_calls_in_the_background_are_made_in_turn_and_given_up_at_the_end():
 
     def wait():
         begun.set()
-        assert hold.wait()
+        happens(hold)
         made.append("waited")
 
     async def scenario():
@@ -83,15 +84,15 @@ def test_calls_in_the_background_are_made_in_turn_and_given_up_at_the_end():
         with pytest.raises(ZeroDivisionError):
             await thread.run(divmod, 1, 0)
         waiting, next_one = thread.run(wait), thread.run(made.append, "next")
-        assert await asyncio.to_thread(begun.wait)
+        await asyncio.to_thread(happens, begun)
         assert any_unfinished()
         thread.close()
         assert waiting.cancelled()
         assert next_one.cancelled()
         assert thread.run(made.append, "late").cancelled()
         hold.set()
-        thread._thread.join()
+        joined(thread._thread)
         assert not thread.busy
 
-    asyncio.run(scenario())
+    run_async(scenario())
     assert made == ["waited"]

@@ -23,6 +23,7 @@ from autojacobin.service.calls import Call
 from tests.service.conftest import WIDTH
 from tests.service.service_process import asked, eventually
 from tests.service.test_openapi import CHECKS
+from tests.waiting import SECONDS, line_from, process
 
 TOKEN, WRITE_TOKEN = "a-token-for-reading", "a-token-for-writing"
 PATIENT = Limits(vectors=64, body_bytes=2**16, request_seconds=600)  # the first search may wait for the compiler
@@ -163,7 +164,7 @@ def test_a_search_after_a_write_sees_it_while_others_search(client, address, poi
                 assert client.search(points[number : number + 1], 1)[1].tolist() == [[number]]
         finally:
             stop.set()
-        searching.result()
+        searching.result(SECONDS)
 
 
 def test_writing_needs_its_own_token(address, points):
@@ -186,7 +187,7 @@ def test_a_password_of_a_browser_does_not_write(address):
     import http.client
 
     password = base64.b64encode(f"anybody:{WRITE_TOKEN}".encode()).decode()
-    connection = http.client.HTTPConnection(address.removeprefix("http://"))
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=120)
     headers = {"Authorization": f"Basic {password}", "Content-Type": "application/json"}
     connection.request("DELETE", "/v1/points/vectors", b'{"ids": [0]}', headers)
     assert connection.getresponse().status == 401
@@ -214,8 +215,8 @@ def test_an_index_that_another_process_writes_to_is_locked(client, path, points)
         "print('locked', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", program, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout.readline() == "locked\n"
+    with process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert line_from(other.stdout, "the index is locked") == "locked\n"
         with pytest.raises(ServiceError, match="another process is writing to points") as caught:
             client.add(points[:1], index="points")
         assert (caught.value.status, caught.value.kind) == (423, "locked")

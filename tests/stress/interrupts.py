@@ -24,6 +24,7 @@ from tests.stress.model import (
     one_of,
     random_change,
 )
+from tests.waiting import joined
 
 
 class Interrupt(BaseException):
@@ -102,8 +103,7 @@ def interrupts(rng: np.random.Generator, folder: Path, report: Report, changes: 
                 report.operations["search"] += 1
     finally:
         stop.set()
-        for reader in readers:
-            reader.join()
+        joined(*readers)
     if errors:
         raise LostError(f"a thread that reads got {errors[0]!r}") from errors[0]
     index.close()

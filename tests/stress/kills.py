@@ -24,6 +24,7 @@ from tests.stress.model import (
     hasher,
     random_change,
 )
+from tests.waiting import SECONDS, exit_status, read_from
 
 WRITERS = 2
 READERS = 2
@@ -51,7 +52,7 @@ class Process:
 
     def lines(self) -> list[str]:
         """What it has written since the last time; waits until there is something, or it has ended."""
-        content = os.read(self.reading, 2**16)
+        content = read_from(self.reading, 2**16)
         *whole, self._rest = (self._rest + content).split(b"\n")
         return [line.decode() for line in whole] if content else []
 
@@ -63,7 +64,7 @@ class Process:
         last: list[str] = []
         while more := self.lines():
             last += more
-        os.waitpid(self.pid, 0)
+        exit_status(self.pid)
         os.close(self.reading)
         os.close(self._stop)
         os.close(self._hear)
@@ -124,7 +125,9 @@ def kills(rng: np.random.Generator, folder: Path, report: Report, number: int) -
     waiting = [start(write) for _ in range(WRITERS)]
     try:
         for _ in range(number):
-            ready, _, _ = select.select([writer.reading for writer in waiting], [], [])
+            ready, _, _ = select.select([writer.reading for writer in waiting], [], [], SECONDS)
+            if not ready:
+                raise LostError(f"no writer got the lock within {SECONDS} s")
             writer = next(writer for writer in waiting if writer.reading in ready)
             journal.take(writer.lines())
             time.sleep(rng.uniform(0, 0.2))

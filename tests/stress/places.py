@@ -34,14 +34,14 @@ def small_disk(folder: Path) -> Iterator[bool]:
     """Mount a small file system in memory, and say whether that was allowed."""
     options = ["-t", "tmpfs", "-o", f"size={DISK_BYTES // 1024}k", "tmpfs", str(folder)]
     try:
-        mounted = subprocess.run(["mount", *options], capture_output=True, check=False).returncode == 0
+        mounted = subprocess.run(["mount", *options], capture_output=True, check=False, timeout=1200).returncode == 0
     except OSError:
         mounted = False
     try:
         yield mounted
     finally:
         if mounted:
-            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+            subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=1200)
 
 
 class Quota:

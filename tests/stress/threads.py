@@ -10,6 +10,7 @@ import numpy as np
 
 from autojacobin import DataError, Index
 from tests.stress.model import LostError, Report, content_of, content_on_disk, created, hasher, random_vectors
+from tests.waiting import SECONDS, joined
 
 STABLE = 30  # the first ids, which no thread touches
 
@@ -78,11 +79,9 @@ def threads(rng: np.random.Generator, folder: Path, report: Report, steps: int) 
 
     writers = [guarded(write, 0), guarded(write, 1), guarded(count_on)]
     readers = [guarded(read, int(seed)) for seed in seeds[3:]]
-    for thread in writers:
-        thread.join()
+    joined(*writers)
     done.set()
-    for thread in readers:
-        thread.join()
+    joined(*readers)
     if errors:
         raise errors[0]
     found = content_of(index)
@@ -103,7 +102,7 @@ def _close_among_readers(
     ready = threading.Barrier(4)
 
     def read() -> None:
-        ready.wait()
+        ready.wait(SECONDS)
         try:
             while True:
                 if len(index) < STABLE or 3 not in index or index.search(stable[:1], 1)[0][0, 0] != 0:
@@ -115,10 +114,9 @@ def _close_among_readers(
                 raise
 
     readers = [guarded(read) for _ in range(3)]
-    ready.wait()
+    ready.wait(SECONDS)
     index.close()
-    for thread in readers:
-        thread.join()
+    joined(*readers)
     if errors:
         raise errors[0]
     report.faults["close while threads read"] += 1
