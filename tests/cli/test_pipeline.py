@@ -238,11 +238,11 @@ def test_evaluate_an_index_with_gaps_in_its_ids(done, digits, folder):
 
 def test_train_reports_what_it_chose(done, digits, folder):
     given = {"alpha": "auto", "init": "random", "energy": 0.98, "jacobian_weight": 0.0, "n_epochs": 1}
-    settings = [f"--set={name}={value}" for name, value in given.items()]
+    settings = ["-m", "autojacobin", *(f"--set={name}={value}" for name, value in given.items())]
     told = json.loads(done("train", "base.npy", "new.safetensors", "-b", 8, *settings, "--json").out)
     expected = AutoJacoBin(8, **given, random_state=0).fit(digits.base).chosen_
     assert told["chosen"] == {name: value for name, value in expected.items() if value == value}
-    shown = done("train", "base.npy", "new.safetensors", "-b", 8, *settings, "--seed", 0, "--overwrite").out
+    shown = done("train", "base.npy", "new.safetensors", "-b", 8, *settings, "--overwrite").out
     assert f" (chosen: init random, alpha {expected['alpha']}, " in shown
     assert told["trained_as"] in shown
     assert "chosen" not in json.loads(done("train", "base.npy", "lsh.safetensors", "-m", "lsh", "--json").out)

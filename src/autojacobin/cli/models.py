@@ -51,7 +51,7 @@ def train(
             help=f"Method that learns the codes: {_METHODS}.",
             autocompletion=method_names,
         ),
-    ] = "autojacobin",
+    ] = "neighbour",
     bits: Annotated[
         int | None,
         typer.Option("--bits", "-b", min=1, help="Length of a code; 64, or for sign one bit for each number."),
@@ -80,9 +80,9 @@ def train(
 ) -> None:
     """Learn from vectors how to turn them into binary codes, and write the model.
 
-    The default method, autojacobin, compares settings on held-out vectors and keeps the best, which can take minutes.
-    -m autojacobin-published takes the settings of the paper instead, and -m itq learns in seconds. By default a method
-    learns from 10,000 rows, drawn at random, or from as many as it needs.
+    The default method, neighbour, suits engines that compare bits. For an index of this library, binaryautoencoder is
+    better. A method that compares settings on held-out vectors says what it chose; -m itq learns in a second. By
+    default a method learns from 10,000 rows, drawn at random, or from as many as it needs.
 
     Example: autojacobin train base.npy model.safetensors --method itq --bits 32 --set n_iter=20
 

@@ -69,7 +69,7 @@ def demo(
     from autojacobin.datasets import load_set
     from autojacobin.index.index import Index
     from autojacobin.reproduction import Settings, reproduce
-    from autojacobin.reproduction.experiment import AUTOENCODER, CHOSEN, SHOWN, every_method
+    from autojacobin.reproduction.experiment import AUTOENCODER, NEIGHBOUR, SHOWN, every_method
     from autojacobin.reproduction.searches import search_table
 
     started = time.perf_counter()
@@ -88,14 +88,14 @@ def demo(
         typer.echo(f"\n2. {ways} ways to learn {bits} bits from {learned_from:,} vectors, and what their codes find")
         with single_bar() as progress:
             made = reproduce(
-                chosen, folder, settings, only=_SHOWN, models={*SHOWN, CHOSEN, AUTOENCODER}, progress=progress
+                chosen, folder, settings, only=_SHOWN, models={*SHOWN, NEIGHBOUR, AUTOENCODER}, progress=progress
             )
         _print_m_recalls(made, settings.depth, seeds)
         typer.echo(
-            "\n3. An index on disk with codes of Auto-JacoBin, one in memory with codes of the binary auto-encoder"
+            "\n3. An index on disk with codes of neighbour hashing, one in memory with codes of the binary auto-encoder"
         )
         with single_bar() as progress:
-            own, other = made.models[CHOSEN], Index(made.models[AUTOENCODER])
+            own, other = made.models[NEIGHBOUR], Index(made.models[AUTOENCODER])
             index = _index_on_disk(own, chosen, folder, progress)
             other.add(chosen.base)
     with stoppable(kept_in(folder)), single_bar() as progress, index:  # nothing else runs while this is timed
@@ -105,7 +105,7 @@ def demo(
             f"{figures['vectors']:,} vectors of {bytes_per_vector:,} bytes, codes of {-(-bits // 8)}; "
             f"{figures['bytes'] / 1e6:.1f} MB in {index.path}, every checksum verified."
         )
-        _print(f"The first has the settings that suit the data best, {own.trained_as}.")
+        _print(f"The first has what suits the data best, {own.trained_as}.")
         searches = search_table({own.trained_name: index, "binary auto-encoder": other}, chosen, progress)
         made = made.add_table(searches)
     _print_searches(searches)

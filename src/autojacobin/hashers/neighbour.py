@@ -18,14 +18,14 @@ from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.held_out import held_out_score, split
 from autojacobin.hashers.itq import itq_rotation
 from autojacobin.hashers.model_selection import behind, settings_text
-from autojacobin.hashers.neighbour_embedding import Affine, Weights, draw_batches, train
+from autojacobin.hashers.neighbour_embedding import Weights, draw_batches, train
 from autojacobin.hashers.parameters import Bits, Callback, Choice, Limit, Number, OrAuto, OrNone, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 
 __all__ = ["NeighbourHashing"]
 
 # What is tried, from the one that moves farthest from ITQ to the one that stays closest to it.
-_CANDIDATES = (Weights(0.003, 0.1), Weights(0.03, 0.3), Weights(0.03, 3.0), Weights(0.03, 10.0))
+_CANDIDATES = (Weights(0.003, 0.1), Weights(0.03, 0.3), Weights(0.03, 10.0))
 _OF_ITQ = Weights(math.nan, math.nan)
 _STEPS_TO_COMPARE = 100
 _TRAINING_POINTS = 50_000
@@ -57,7 +57,7 @@ class NeighbourHashing(LinearHasher):
     The training takes steps of AdamW, with a rate that rises and falls once.
 
     δ and ρ are chosen on the training set. A tenth of the training points (up to a quarter in small sets) are held out
-    as queries. ITQ and four pairs (δ, ρ), trained for 100 steps each, are compared by the m-Recall of these queries.
+    as queries. ITQ and three pairs (δ, ρ), trained for 100 steps each, are compared by the m-Recall of these queries.
     The best pair is trained for ``n_steps`` steps on all points. The result is delivered unless it is worse on the
     held-out points. With fewer than 500 points, ITQ is delivered.
 
@@ -71,7 +71,7 @@ class NeighbourHashing(LinearHasher):
         Weight ρ of the pull towards ITQ.
     n_neighbors : int, default=10
         k, the neighbour within a batch of 1,000 points whose distance sets the scale of P.
-    n_steps : int, default=600
+    n_steps : int, default=500
         Steps of the training.
     selection_k : int, default=2
         True neighbours per query in the m-Recall by which candidates are compared. Few, because the index will hold
@@ -147,7 +147,7 @@ class NeighbourHashing(LinearHasher):
         decorrelation: float | str = "auto",
         pull: float | str = "auto",
         n_neighbors: int = 10,
-        n_steps: int = 600,
+        n_steps: int = 500,
         selection_k: int = 2,
         random_state: Any = None,
         device: str = "cpu",
@@ -204,9 +204,9 @@ class NeighbourHashing(LinearHasher):
     @one_blas_thread()
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         self.__dict__.pop("search_results_", None)
-        mean = mean_row(X)
+        xp, mean = namespace(X), mean_row(X)
         frame, start = _start(X, mean, self.n_bits, rng)
-        Z = coordinates(X, mean, frame)
+        Z = xp.concatenate([coordinates(X, mean, frame), xp.ones((len(X), 1), dtype=X.dtype)], axis=1)
         given = self._given()
         if given is not None:
             (found,) = self._trained("training", (X, Z, np.arange(len(X))), start, [given], self.n_steps, rng)
@@ -214,9 +214,9 @@ class NeighbourHashing(LinearHasher):
             found = start
         else:
             found = self._chosen(X, Z, start, rng)
-        self.decoder_, self.mean_ = _least_squares(corners(Z @ found.W.T + found.b), X, mean)
-        weights = found.W @ frame
-        self.weights_, self.offsets_ = to_host(weights), to_host(found.b - weights @ mean)
+        self.decoder_, self.mean_ = _least_squares(corners(Z @ found.T), X, mean)
+        weights = found[:, :-1] @ frame
+        self.weights_, self.offsets_ = to_host(weights), to_host(found[:, -1] - weights @ mean)
 
     def _given(self) -> Weights | None:
         """The weights that are given; None if one is to be chosen."""
@@ -229,7 +229,7 @@ class NeighbourHashing(LinearHasher):
         given = {name: float(getattr(self, name)) for name in Weights._fields if getattr(self, name) != "auto"}
         return list(dict.fromkeys(pair._replace(**given) for pair in _CANDIDATES))
 
-    def _chosen(self, X: Any, Z: Any, start: Affine, rng: np.random.RandomState) -> Affine:
+    def _chosen(self, X: Any, Z: Any, start: Any, rng: np.random.RandomState) -> Any:
         """Choose the weights that suit the data best, and train with them."""
         scored = np.sort(rng.permutation(len(X))[:_MOST_TO_SCORE])
         query_rows, base_rows = (scored[part] for part in split(len(scored), rng))
@@ -239,7 +239,7 @@ class NeighbourHashing(LinearHasher):
                 f"queries are compared with, got {self.selection_k}; 2 is usual"
             )
         score = held_out_score(
-            Z[query_rows], Z[base_rows], self.selection_k, None, Affine.bits, (X[query_rows], X[base_rows])
+            Z[query_rows], Z[base_rows], self.selection_k, None, _bits, (X[query_rows], X[base_rows])
         )
         candidates, n_steps = self._candidates(), min(_STEPS_TO_COMPARE, self.n_steps)
         rest = np.setdiff1d(np.arange(len(X)), query_rows)
@@ -268,29 +268,30 @@ class NeighbourHashing(LinearHasher):
         self,
         stage: str,
         points: tuple[Any, Any, Any],
-        start: Affine,
+        start: Any,
         pairs: list[Weights],
         n_steps: int,
         rng: np.random.RandomState,
-    ) -> list[Affine]:
+    ) -> Any:
         """Train with each pair of weights on some rows of the points, given as X, Z and the rows."""
         X, Z, rows = points
         size = min(_BATCH_SIZE, len(rows))
         n_batches = min(n_steps // _USES_OF_BATCH + 1, max(_FEWEST_BATCHES, _EPOCHS * len(rows) // size))
         batches = draw_batches(X, rows, size, n_batches, self.n_neighbors, rng)
-        maps: list[Affine] = []
 
         def report(done: int) -> None:
             if self.progress is not None:
-                self.progress(stage, len(maps) * n_steps + done, len(pairs) * n_steps)
+                self.progress(stage, done, n_steps)
 
-        for pair in pairs:
-            maps.append(train(Z, start, batches, pair, n_steps, report))
-        return maps
+        return train(Z, start, batches, pairs, n_steps, report)
 
 
-def _start(X: Any, mean: Any, n_bits: int, rng: np.random.RandomState) -> tuple[Any, Affine]:
-    """ITQ's projections with unit variance: the frame F of z = F (x − m), and the map from z to ``n_bits`` of them.
+def _bits(hyperplanes: Any, Z: Any) -> Any:
+    return Z @ hyperplanes.T >= 0
+
+
+def _start(X: Any, mean: Any, n_bits: int, rng: np.random.RandomState) -> tuple[Any, Any]:
+    """ITQ's projections with unit variance: the frame F of z = F (x − m), and the map from (z, 1) to the projections.
 
     With more bits than features, further rotations of ITQ, from other random ones, give the other bits.
     """
@@ -305,7 +306,7 @@ def _start(X: Any, mean: Any, n_bits: int, rng: np.random.RandomState) -> tuple[
         frames.append((rotation / xp.where(spread > 0, spread, 1)).T)
     inverse = xp.linalg.pinv(frames[0])
     W = xp.concatenate([xp.eye(size, dtype=X.dtype), *(frame @ inverse for frame in frames[1:])])[:n_bits]
-    return frames[0] @ axes, Affine(W.astype(X.dtype), xp.zeros(n_bits, dtype=X.dtype))
+    return frames[0] @ axes, xp.concatenate([W, xp.zeros((n_bits, 1))], axis=1).astype(X.dtype)
 
 
 def _least_squares(signs: Any, X: Any, mean: Any) -> tuple[Any, Any]:

@@ -17,12 +17,12 @@ from autojacobin.core.arrays import namespace
 from autojacobin.core.linear_algebra import corners, squared_distances
 from autojacobin.core.parallel import run_tasks
 
-__all__ = ["Affine", "Batch", "Weights", "draw_batches", "gradient_of_codes", "neighbour_loss", "train"]
+__all__ = ["Batch", "Weights", "draw_batches", "gradient_of_codes", "neighbour_loss", "train"]
 
 _SLICE = 128  # points of a batch that one task works on
 _EXPONENT = 3.0  # of the probability at the distance of the last of the neighbours that set the scale
 _TIMES_AS_MANY = 3  # neighbours have a probability as set the scale; those beyond would get almost none
-_RATE, _DECAY, _MOMENTA, _TINY = 0.01, 1.0, (0.9, 0.999), 1e-8  # of AdamW
+_RATE, _DECAY, _MOMENTA, _TINY = 0.01, 2.0, (0.9, 0.999), 1e-8  # of AdamW
 _WARM_UP, _START_OF_RATE = 0.3, 0.04  # one cycle: share of the steps in which the rate rises, and where it begins
 _GAMMA, _LARGEST_GAMMA = 10.0, 40.0  # exp(-2 gamma) has to be a float32
 _LAST_SLOPE = 4.0  # of the tanh whose derivative stands in for that of the sign; it grows from 1
@@ -33,18 +33,6 @@ class Weights(NamedTuple):
 
     decorrelation: float
     pull: float
-
-
-@dataclass(frozen=True)
-class Affine:
-    """The map y = W x + b, whose signs are the bits."""
-
-    W: Any
-    b: Any
-
-    def bits(self, X: Any) -> Any:
-        """Whether the bits of the rows of ``X`` are ones."""
-        return X @ self.W.T + self.b >= 0
 
 
 @dataclass(frozen=True)
@@ -66,11 +54,11 @@ def draw_batches(
 ) -> list[Batch]:
     """Draw batches of ``size`` of the given rows of ``X``; every row is drawn once before any is drawn again."""
     per_epoch = len(rows) // size
-    epochs = [
-        rng.permutation(rows)[: per_epoch * size].reshape(per_epoch, size) for _ in range(0, n_batches, per_epoch)
-    ]
-    tasks = [(chosen,) for chosen in np.concatenate(epochs)[:n_batches]]
-    return _each(lambda chosen: _batch(X, chosen, n_neighbors), tasks, X)
+    epochs = [rng.permutation(rows)[: per_epoch * size] for _ in range(0, n_batches, per_epoch)]
+    drawn = np.concatenate(epochs).reshape(-1, size)[:n_batches]
+    if namespace(X) is not np:
+        return [_batch(X, chosen, n_neighbors) for chosen in drawn]
+    return run_tasks(_batch, [(X, chosen, n_neighbors) for chosen in drawn])
 
 
 def _batch(X: Any, rows: Any, n_neighbors: int) -> Batch:
@@ -117,104 +105,103 @@ def neighbour_loss(H: Any, batch: Batch, gamma: float, decorrelation: float) -> 
 def gradient_of_codes(
     H: Any,
     batch: Batch,
-    gamma: float,
-    decorrelation: float,
-    finish: Callable[[slice, Any], None] | None = None,
+    gamma: Any,
+    decorrelation: Any,
+    finish: Callable[[slice, slice, Any], None] | None = None,
     *,
     signs: bool = False,
-) -> tuple[Any, float]:
-    """Gradient of :func:`neighbour_loss` by H, and by γ.
+) -> tuple[Any, Any]:
+    """Gradient of :func:`neighbour_loss` by H and by γ, for m of them at once: H has shape (m, n, L), γ and δ (m,).
 
     With Q the softmax, the first term has the gradient γ/L (M H) by H, where M = (Q + Q')/n − (P + P')/n, and
     Σ H ∘ (M H) / 2L by γ. exp(γ (⟨hᵢ, hⱼ⟩ / L − 1)) does not overflow, because no entry of H is beyond ±1.
-    ``finish(rows, gradient)`` is called for each slice, by the task that has computed it. ``signs`` says that H holds
-    nothing but −1 and 1. Then the products are whole numbers, and a table has their exponentials.
+    ``finish(which, rows, gradient)`` is called for each part of the gradient, by the task that has computed it.
+    ``signs`` says that H holds nothing but −1 and 1. Then the products are whole numbers, and a table has their
+    exponentials.
     """
-    xp, (n, L) = namespace(H), H.shape
-    E, inverse, gradient = (xp.empty(shape, dtype=H.dtype) for shape in ((n, n), n, (n, L)))
-    mean, C = H.mean(axis=0), H.T @ H
-    xp.fill_diagonal(C, 0)
+    xp, (m, n, L) = namespace(H), H.shape
+    E, inverse, gradient = (xp.empty((m, n, *last), dtype=H.dtype) for last in ((n,), (), (L,)))
+    by_gamma = xp.zeros((m, len(batch.starts) - 1), dtype=H.dtype)
+    gamma, decorrelation = gamma[:, None, None], decorrelation[:, None, None]
+    table = np.exp((np.arange(-L, L + 1) / L - 1) * gamma[:, 0]).astype(H.dtype) if signs and xp is np else None
+    C = xp.swapaxes(H, 1, 2) @ H
+    C[:, xp.arange(L), xp.arange(L)] = 0
     C *= 4 * decorrelation / (L * n * n)
-    mean *= 2 * decorrelation / n
-    slices = _slices(n, xp)
-    table = np.exp((np.arange(-L, L + 1) / L - 1) * gamma).astype(H.dtype) if signs and xp is np else None
+    mean = H.mean(axis=1, keepdims=True) * (2 * decorrelation / n)
 
-    def exponentials(part: slice) -> None:
-        block = E[part]
-        xp.matmul(H[part], H.T, out=block)
+    def exponentials(which: slice, _: int, rows: slice) -> None:
+        block = E[which, rows]
+        xp.matmul(H[which, rows], xp.swapaxes(H[which], 1, 2), out=block)
         if table is None:
-            block *= gamma / L
-            block -= gamma
+            block *= gamma[which] / L
+            block -= gamma[which]
             xp.exp(block, out=block)
         else:
             block += L
-            np.take(table, block.astype(np.intp), out=block, mode="clip")
-        xp.fill_diagonal(block[:, part], 0)
-        inverse[part] = 1 / (n * block.sum(axis=1))
+            np.take(table[which.start], block.astype(np.intp), out=block, mode="clip")
+        here = xp.arange(rows.start, rows.stop)
+        block[:, here - rows.start, here] = 0
+        inverse[which, rows] = 1 / (n * block.sum(axis=2))
 
-    def products(number: int) -> Any:
-        part = slices[number]
-        block = E[part]
-        block *= inverse[part, None] + inverse
+    def products(which: slice, number: int, rows: slice) -> None:
+        block = E[which, rows]
+        block *= inverse[which, rows, None] + inverse[which, None]
         mine = slice(batch.starts[number], batch.starts[number + 1])
-        block.reshape(-1)[batch.entries[mine] - part.start * n] -= batch.values[mine]
-        found = block @ H
-        by_gamma = (found * H[part]).sum() / (2 * L)
-        found *= gamma / L
-        found += H[part] @ C
-        found += mean
-        gradient[part] = found
+        block.reshape(len(block), -1)[:, batch.entries[mine] - rows.start * n] -= batch.values[mine]
+        found = block @ H[which]
+        by_gamma[which, number] = (found * H[which, rows]).sum(axis=(1, 2)) / (2 * L)
+        found *= gamma[which] / L
+        found += H[which, rows] @ C[which]
+        found += mean[which]
         if finish is not None:
-            finish(part, gradient[part])
-        return by_gamma
+            finish(which, rows, found)
+        gradient[which, rows] = found
 
-    _each(exponentials, [(part,) for part in slices], H)
-    by_gamma = _each(products, [(number,) for number in range(len(slices))], H)
-    return gradient, float(sum(by_gamma))
+    _each(exponentials, m, n, xp)
+    _each(products, m, n, xp)
+    return gradient, by_gamma.sum(axis=1)
 
 
 def train(
-    Z: Any, start: Affine, batches: list[Batch], weights: Weights, n_steps: int, report: Callable[[int], None]
-) -> Affine:
-    """Lower the objective from ``start``, with the rows of ``Z`` as points, by AdamW with a one-cycle rate.
+    Z: Any, start: Any, batches: list[Batch], weights: list[Weights], n_steps: int, report: Callable[[int], None]
+) -> Any:
+    """Lower the objective from ``start``, for each of some pairs of weights, by AdamW with a one-cycle rate.
+
+    Points are rows of ``Z``, which end with a one: y = A z, where the last column of A holds the offsets. ``start`` is
+    the first A, shape (L, d), and the result holds an A for each pair, shape (m, L, d).
 
     The codes are h = sign(y). The derivative of the sign is taken to be that of tanh(βy), with β from 1 to 4 over the
     training (a straight-through gradient). The pull is ρ times the mean of (y − y₀)², where y₀ is what ``start`` gives.
     ``report`` is told how many steps have been taken.
     """
-    xp, L = namespace(Z), len(start.b)
-    scatter = Z.T @ Z * (2 * weights.pull / (L * len(Z)))
-    parameters = [start.W.copy(), start.b.copy(), math.log(_GAMMA)]
-    moments: list[Any] = [[0 * each, 0 * each] for each in parameters]
+    xp, (L, d), m = namespace(Z), start.shape, len(weights)
+    decorrelation, pull = (xp.asarray(column, dtype=Z.dtype) for column in zip(*weights, strict=True))
+    scatter = Z.T @ Z * (2 / (L * len(Z))) * pull[:, None, None]
+    decay = xp.asarray(np.append(np.full(d - 1, _DECAY), 0), dtype=Z.dtype)  # of all but the offsets
+    A, log_gamma = xp.repeat(start[None], m, axis=0), xp.full(m, math.log(_GAMMA), dtype=Z.dtype)
+    moments: list[Any] = [[0 * A, 0 * A], [0 * log_gamma, 0 * log_gamma]]
     for step in range(n_steps):
-        W, b, log_gamma = parameters
-        batch, slope = batches[step % len(batches)], 1 + (_LAST_SLOPE - 1) * step / n_steps
-        X = Z[batch.rows]
-        Y, H = (xp.empty((len(X), L), dtype=X.dtype) for _ in range(2))
+        batch, share = batches[step % len(batches)], step / n_steps
+        slope, rate = 1 + (_LAST_SLOPE - 1) * share, _one_cycle(share)
+        X, gamma = Z[batch.rows], xp.exp(log_gamma)
+        Y, H = (xp.empty((m, len(X), L), dtype=Z.dtype) for _ in range(2))
 
-        def forward(part: slice, W: Any = W, b: Any = b, X: Any = X, Y: Any = Y, H: Any = H) -> None:
-            Y[part] = X[part] @ W.T + b
-            H[part] = corners(Y[part])
+        def forward(which: slice, _: int, rows: slice, A: Any = A, X: Any = X, Y: Any = Y, H: Any = H) -> None:
+            xp.matmul(X[rows], xp.swapaxes(A[which], 1, 2), out=Y[which, rows])
+            H[which, rows] = corners(Y[which, rows])
 
-        def backward(part: slice, by_codes: Any, Y: Any = Y, slope: float = slope) -> None:
-            tangent = xp.tanh(slope * Y[part])
+        def backward(which: slice, rows: slice, by_codes: Any, Y: Any = Y, slope: float = slope) -> None:
+            tangent = xp.tanh(slope * Y[which, rows])
             by_codes *= slope * (1 - tangent * tangent)
 
-        _each(forward, [(part,) for part in _slices(len(X), xp)], Z)
-        gamma = math.exp(log_gamma)
-        by_projections, by_gamma = gradient_of_codes(H, batch, gamma, weights.decorrelation, backward, signs=True)
-        gradients = [
-            by_projections.T @ X + (W - start.W) @ scatter,
-            by_projections.sum(axis=0) + b * (2 * weights.pull / L),
-            by_gamma * gamma,
-        ]
-        rate = _one_cycle(step / n_steps)
-        parameters[0] = W * (1 - rate * _DECAY)
-        for place, gradient in enumerate(gradients):
-            parameters[place] = parameters[place] - rate * _adam(moments[place], gradient, step)
-        parameters[2] = min(parameters[2], math.log(_LARGEST_GAMMA))
+        _each(forward, m, len(X), xp)
+        by_projections, by_gamma = gradient_of_codes(H, batch, gamma, decorrelation, backward, signs=True)
+        by_map = xp.swapaxes(by_projections, 1, 2) @ X + (A - start) @ scatter
+        A = A * (1 - rate * decay) - rate * _adam(moments[0], by_map, step)
+        log_gamma = log_gamma - rate * _adam(moments[1], by_gamma * gamma, step)
+        log_gamma = xp.minimum(log_gamma, math.log(_LARGEST_GAMMA))
         report(step + 1)
-    return Affine(parameters[0], parameters[1])
+    return A
 
 
 def _one_cycle(share: float) -> float:
@@ -238,6 +225,13 @@ def _slices(n: int, xp: Any) -> list[slice]:
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
-def _each(work: Callable[..., Any], tasks: list[tuple[Any, ...]], array: Any) -> list[Any]:
-    """Run tasks on all cores; on a GPU one after another, because there the device itself works in parallel."""
-    return run_tasks(work, tasks) if namespace(array) is np else [work(*task) for task in tasks]
+def _each(work: Callable[[slice, int, slice], None], m: int, n: int, xp: Any) -> None:
+    """Call ``work(which, number, rows)`` for each of m matrices and each slice of their n rows, on all cores.
+
+    On a GPU it is called once, because there the device itself works in parallel.
+    """
+    if xp is not np:
+        work(slice(0, m), 0, slice(0, n))
+        return
+    parts = list(enumerate(_slices(n, xp)))
+    run_tasks(work, [(slice(one, one + 1), number, rows) for one in range(m) for number, rows in parts])

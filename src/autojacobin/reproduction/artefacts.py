@@ -172,7 +172,7 @@ ARTEFACTS: dict[str, Artefact] = {
     ),
     "quality": Artefact(
         "Beyond the paper: all methods, and Auto-JacoBin with settings that it chooses itself",
-        "Not in the paper: its settings are fixed. The library's default chooses them on held-out training points.",
+        "Not in the paper: its settings are fixed. By default the library chooses them on held-out training points.",
         paper.every_m_recall,
         trials=every_trial,
     ),

@@ -25,6 +25,7 @@ The columns of a wide table need scrolling, so the most important one comes firs
 ASYMMETRIC = ("ITQ", CHOSEN)
 """The methods whose codes are compared by the asymmetric distance as well."""
 AUTOENCODER = "BinaryAutoencoder"
+NEIGHBOUR = "NeighbourHashing"
 
 _WEIGHTS = (0.01, 0.1, 1.0, 10.0)
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {

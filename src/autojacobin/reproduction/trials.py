@@ -25,6 +25,7 @@ from autojacobin.reproduction.experiment import (
     AUTOENCODER,
     CHOSEN,
     COMPARED,
+    NEIGHBOUR,
     SHOWN,
     VARIANTS,
     Settings,
@@ -60,9 +61,8 @@ class Trial:
     @property
     def cost(self) -> int:
         """Rough duration in arbitrary units, for the progress bar."""
-        if self.method == CHOSEN:
-            return 2 * self.bits
-        return self.bits if self.method == "AutoJacoBin" else max(1, self.bits // 32)
+        slow = {CHOSEN: 2 * self.bits, "AutoJacoBin": self.bits, NEIGHBOUR: self.bits}
+        return slow.get(self.method, max(1, self.bits // 32))
 
     def __str__(self) -> str:
         given = "".join(f", {name}={value:g}" for name, value in self.parameters)
