@@ -1,4 +1,4 @@
-"""Quality of the codes: m-Recall of all methods of signs on every available set, five seeds, mean and spread.
+"""Quality of the codes: m-Recall of all methods of signs (those of the paper, and ours, such as NeighbourHashing) on every available set, five seeds, mean and spread.
 
     python benchmarks/quality.py --data DIR --json quality.json     # hours on two cores
     python benchmarks/quality.py --quick                            # minutes: photos, 64 bits, two seeds

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from autojacobin import ITQ, AutoBin, AutoJacoBin, Codes, DataError, MissingExtraError
+from autojacobin import ITQ, AutoBin, AutoJacoBin, Codes, DataError, MissingExtraError, NeighbourHashing
 from autojacobin.search import asymmetric_topk, hamming_topk
 from autojacobin.search.kmeans import kmeans
 from tests.hashers.methods import AUTO_ENCODERS, METHODS, digits, fitted
@@ -85,6 +85,16 @@ def test_a_gpu_gives_what_the_cpu_gives(name):
     assert np.mean(gpu.transform(X) == cpu.transform(X)) > 0.999
     single = METHODS[name]().set_params(device="cuda", n_epochs=1).fit(X.astype(np.float32))
     assert np.allclose(single.history_["cost"][0], cpu.history_["cost"][0], rtol=1e-3)
+
+
+def test_neighbours_on_a_gpu_are_those_of_the_cpu_but_for_rounding():
+    cupy_with_a_gpu()
+    X = digits()[:1200] + np.random.default_rng(0).normal(0, 0.01, (1200, 64))
+    cpu, gpu = (NeighbourHashing(24, n_steps=120, random_state=0, device=device).fit(X) for device in ("cpu", "cuda"))
+    assert isinstance(gpu.weights_, np.ndarray)
+    assert gpu.trained_as == cpu.trained_as
+    assert np.allclose(gpu.search_results_["m_recall"], cpu.search_results_["m_recall"], atol=0.01)
+    assert np.mean(gpu.transform(X) == cpu.transform(X)) > 0.95
 
 
 def test_training_in_principal_directions_gives_a_network_on_the_host():

@@ -75,7 +75,7 @@ def test_docstrings_show_no_markup_of_another_language(site):
 
 
 def test_formulas_are_mathml(site):
-    for page in ("method", "binary-autoencoder"):
+    for page in ("method", "binary-autoencoder", "neighbour-hashing"):
         text = (site / f"{page}.html").read_text(encoding="utf-8")
         written = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").count("```math")
         assert written == text.count('<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">') > 0
@@ -113,7 +113,7 @@ def test_what_is_said_of_table_2_is_what_the_table_shows():
         best = sum("**" in row[-1] or "≈" in row[-1] for row in rows)
         ahead = sum("**" in row[-1] and not any("≈" in cell for cell in row) for row in rows)
         counted.add((best, len(rows), ahead))
-    assert counted == {(8, 15, 1), (5, 10, 0)}
+    assert counted == {(8, 15, 1), (11, 12, 8)}
     flat = " ".join(text.split())
     for best, rows, ahead in counted:
         assert re.search(
