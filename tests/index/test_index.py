@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import ITQ, LSH, Codes, DataError
+from autojacobin import ITQ, LSH, Codes, DataError, NeighbourHashing
 from autojacobin.errors import DataTypeError, StorageError
 from autojacobin.index import changes as changes_module
 from autojacobin.index import segment_writer
 from autojacobin.index.array_files import FORMAT_VERSION
+from autojacobin.index.growth import training_sample
 from autojacobin.index.index import Index
 from autojacobin.search import hamming_topk
 from autojacobin.search.asymmetric import asymmetric_topk
@@ -338,6 +339,14 @@ def test_the_largest_id_does_not_end_what_can_be_added():
     assert index.ids.tolist() == [5, 6, 2**63 - 1]
     with pytest.raises(DataError, match="there are no ids after 9223372036854775807"):
         index.add(X[3:])
+
+
+def test_an_index_draws_more_training_points_for_a_method_that_gains_by_them():
+    X = np.arange(60_000)[:, None]
+    drawn, rows = training_sample(X, NeighbourHashing())
+    assert np.array_equal(drawn[:, 0], rows)
+    assert len(np.unique(rows)) == 50_000
+    assert len(training_sample(X, ITQ())[0]) == len(training_sample(X, LSH())[0]) == 20_000
 
 
 def test_an_index_from_vectors_is_whole_or_nothing(tmp_path):

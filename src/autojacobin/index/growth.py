@@ -152,12 +152,12 @@ def encode_again(state: State, store: Store, hasher: ListHasher) -> Change:
     return Change(tuple(segment for group in groups for segment in group), state.next_id, state.n_live, hasher)
 
 
-def training_sample(vectors: Any) -> tuple[Any, Any]:
-    """Random rows of a matrix to fit a hasher on, and their numbers; more would help few methods."""
-    n = len(vectors)
-    if n <= _MOST_TRAINING_POINTS:
+def training_sample(vectors: Any, hasher: Hasher) -> tuple[Any, Any]:
+    """Random rows of a matrix to fit a hasher on, and their numbers: 20,000, or more if the method asks for more."""
+    most = max(_MOST_TRAINING_POINTS, hasher.default_training_points() or 0)
+    if len(vectors) <= most:
         return vectors, 0
-    return _rows_of(vectors, _MOST_TRAINING_POINTS, seed=5)
+    return _rows_of(vectors, most, seed=5)
 
 
 def _rows_of(vectors: Any, size: int, seed: int) -> tuple[Any, npt.NDArray[np.int64]]:

@@ -220,8 +220,8 @@ class Index(StateHolder):
         vectors : matrix of shape (n, n_features)
             Vectors.
         hasher : Hasher
-            A hasher with its parameters. A copy of it is fitted to at most 20,000 of the vectors, prepared as the
-            metric wants them.
+            A hasher with its parameters. A copy of it is fitted to at most 20,000 of the vectors, or to what
+            ``default_training_points`` says if that is more, prepared as the metric wants them.
         path : path, optional
             A new or empty folder.
         ids, payload
@@ -256,7 +256,7 @@ class Index(StateHolder):
             as_payload(payload, len(vectors))
         measure = Metric.of(metric, vectors)
         check_rows(vectors, measure)  # before the training, which may take minutes
-        sample, rows = training_sample(vectors)
+        sample, rows = training_sample(vectors, hasher)
         fitted = measure.fit(hasher.unfitted(), sample, rows=rows, training_points=None, verbose=verbose)
         options: dict[str, Any] = {"keep_vectors": keep_vectors, "partitions": partitions}
         if home is None:
