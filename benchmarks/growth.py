@@ -64,7 +64,7 @@ def main() -> None:
         index = Index(hasher.fit(base[rows]))
         index.add(base)
         seconds = time.perf_counter() - start
-        chosen = index.calibrated(K, arguments.recall)
+        chosen = index.plan(K, recall=arguments.recall)
         os.sched_setaffinity(0, set(list(os.sched_getaffinity(0))[: arguments.threads]))
 
         def search(index: Index = index, chosen: Any = chosen) -> Any:

@@ -49,7 +49,7 @@ if len(sys.argv) > 2:
     Index.create(sys.argv[1], ITQ(8, random_state=0).fit(points)).add(points)
 with Index.open(sys.argv[1]) as index:
     index.search(points[:2], 3)
-    index.calibrated(3)
+    index.plan(3)
     index.search(points[:2], 3)
 print(*sorted({"sklearn", "scipy.sparse", "scipy.stats", "pandas", "joblib"} & set(sys.modules)))
 """

@@ -195,7 +195,7 @@ def test_filters_are_equal_by_value_and_kind():
         ([[1]], [[1]], False), (["a"], ["a"], True),
     ]  # fmt: skip
     for one, other, equal in same:
-        assert len(filters.filters_of_queries([one, other], 2)) == (1 if equal else 2), (one, other)
+        assert len(filters._filters_of_queries([one, other], 2)) == (1 if equal else 2), (one, other)
 
 
 # Lists and recall
@@ -269,7 +269,7 @@ def test_an_index_that_made_its_lists_is_filtered(hasher, monkeypatch):
 @pytest.mark.parametrize("lists", [None, "auto-encoder", "signs"])
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
 def test_a_wanted_recall_is_kept_within_a_random_filter(monkeypatch, lists, share):
-    monkeypatch.setattr(filters, "EXACT_UP_TO", 50)  # so that the choice matters for a small index
+    monkeypatch.setattr("autojacobin.index.plan.EXACT_UP_TO", 50)  # so that the choice matters for a small index
     base, queries = clusters(12_000), clusters(300, 3)
     hasher = hasher_with_lists(lists, 32) if lists else LSH(32, random_state=0)
     index = Index(hasher.fit(base[:4000]))

@@ -147,13 +147,13 @@ def test_long_codes_are_found(distance, n_bits):
 
 
 @pytest.mark.parametrize(("distance", "n_bits", "most"), [("hamming", 32_768, "32,767"), ("asymmetric", 2185, "2,184")])
-@pytest.mark.parametrize("rerank", [True, False])
-def test_codes_that_are_too_long_are_named(distance, n_bits, most, rerank):
+@pytest.mark.parametrize("how", [{"candidates": 3}, {"rerank": False}])
+def test_codes_that_are_too_long_are_named(distance, n_bits, most, how):
     X = vectors(30)
     index = Index(LSH(n_bits, random_state=0).fit(X))
     index.add(X)
     with pytest.raises(DataError, match=f"at most {most} bits, got {n_bits:,}; use shorter codes"):
-        index.search(X[:2], 1, distance=distance, rerank=rerank)
+        index.search(X[:2], 1, distance=distance, **how)
 
 
 @pytest.mark.parametrize("dtype", ["?", "u1", "i2", "i8", "f2", "f4", "f8", ">f4", "g"])
@@ -317,7 +317,7 @@ def test_vectors_of_all_dtypes_are_ranked_alike_over_segments(hasher, dtypes):
 def test_blocks_of_queries_give_the_same(index, monkeypatch, distance):
     queries = vectors(23, seed=4)
     expected = index.search(queries, 5, candidates=9, distance=distance)
-    monkeypatch.setattr("autojacobin.index.searching._CANDIDATES_AT_ONCE", 36)
+    monkeypatch.setattr("autojacobin.index.execution._CANDIDATES_AT_ONCE", 36)
     answer = index.search(queries, 5, candidates=9, distance=distance)
     assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))
 

@@ -125,7 +125,6 @@ def same_as_single(path, single, queries, cluster):
     assert not os.path.exists(f"{path}.building")
     for options in ({}, {"distance": "asymmetric"}, {"rerank": False}):
         found = search_index(path, queries, 12, cluster, **options)
-        single._calibrator.forget()  # as in a new process
         assert all(map(np.array_equal, found, single.search(queries, 12, **options)))
 
 

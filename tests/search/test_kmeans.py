@@ -76,13 +76,13 @@ def test_all_cells_hold_all_centres_and_the_nearest_cells_most_of_the_nearest(se
     expected = Centres(points).nearest(X, wanted)
     n_cells = -(-n_centres // kernels.CENTRES_PER_GROUP)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(centres_module, "_FEWEST_IN_CELLS", 65)
+        patch.setattr(centres_module, "FEWEST_IN_CELLS", 65)
         centres = Centres(points)
         assert np.array_equal(np.sort(centres.order), np.arange(n_centres))
         assert np.array_equal(centres.order[centres.places], np.arange(n_centres))
         assert all(map(np.array_equal, centres.nearest(X, wanted), expected))
         for looked_at in (n_cells, (n_cells + 1) // 2):
-            patch.setattr(Centres, "_cells_to_look_at", lambda self, wanted, looked_at=looked_at: looked_at)
+            patch.setattr(centres_module, "cells_to_look_at", lambda _, __, looked_at=looked_at: looked_at)
             numbers, squared = centres.nearest(X, wanted, exact=False)
             assert np.allclose(squared, np.take_along_axis(squared_distances(X, points), numbers, axis=1), rtol=1e-4)
             assert (np.diff(squared, axis=1) >= 0).all()
@@ -96,12 +96,12 @@ def test_few_of_many_nearest_centres_are_missed():
     X = points[:200] + rng.normal(size=(200, 16)).astype(np.float32) / 10
     centres = Centres(points)
     for wanted in (1, 16, 64):
-        looked_at = centres._cells_to_look_at(wanted)
+        looked_at = kernels.cells_to_look_at(len(points), wanted)
         assert 0 < looked_at < 64
         found, expected = (centres.nearest(X, wanted, exact=exact)[0] for exact in (False, True))
         missed = [len(set(right) - set(row)) for row, right in zip(found, expected, strict=True)]
         assert np.sum(missed) < 0.03 * expected.size
-    assert centres._cells_to_look_at(4096) == 0
+    assert kernels.cells_to_look_at(len(points), 4096) == 0
 
 
 def test_sums_of_very_long_vectors_fit_their_type():

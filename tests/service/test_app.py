@@ -197,8 +197,7 @@ def test_health(service):
 @pytest.mark.parametrize("distance", ["hamming", "asymmetric"])
 def test_a_recall_takes_the_candidates_that_the_library_chooses(service, client, index, points, distance):
     queries = points[5:9] + np.float32(0.01)
-    chosen = index.calibrated(3, 0.9, distance=distance).candidates
-    expected = index.search(queries, 3, candidates=chosen, distance=distance)
+    expected = index.search(queries, 3, recall=0.9, distance=distance)
     for _ in range(2):  # learned, and known
         found = client.search(queries, 3, index="points", recall=0.9, distance=distance)
         np.testing.assert_array_equal(found[0], expected[0])
@@ -219,12 +218,11 @@ def test_an_index_with_lists_takes_probes_and_a_recall(start, points, hasher, tm
         running = start(tmp_path / "lists", "--port", 0)
         assert running.wait_until_ready()
         queries = points[5:9] + np.float32(0.01)
-        chosen = index.calibrated(3, 0.9)
         with Client(running.address) as client:
             for asked, options in (
                 ({"probes": 2}, {"probes": 2}),
                 ({"probes": 8, "rerank": False}, {"probes": "all", "rerank": False}),
-                ({"recall": 0.9}, {"probes": chosen.probes, "candidates": chosen.candidates}),
+                ({"recall": 0.9}, {"recall": 0.9}),
             ):
                 found, expected = client.search(queries, 3, **asked), index.search(queries, 3, **options)
                 np.testing.assert_array_equal(found[1], expected[1])

@@ -34,7 +34,7 @@ class Stopped:
         self.together.append([work.n_vectors for work in works])
         self.begun.set()
         assert self.let_go.wait(20)
-        return run_batch(works)
+        return run_batch(works, Limits())
 
 
 def searching(served, n, k=2):
@@ -127,7 +127,7 @@ def test_the_thread_outlives_a_mistake(served):
         def run(works):
             if mistakes:
                 raise mistakes.pop()
-            return run_batch(works)
+            return run_batch(works, Limits())
 
         batcher = Batcher(run, Limits())
         with pytest.raises(RuntimeError, match="broken"):
@@ -149,7 +149,7 @@ def test_an_error_stays_with_the_one_who_made_it(served, kinds):
         vectors = rng.normal(size=(2, width)).astype(np.float32) * (np.float32(1e38) if kind == "huge" else 1)
         ids = np.array([3 if kind == "id" else 4]) if "id" in kind else None
         works.append(Operation(served, None if ids is not None else vectors, ids, Options(3)))
-    for kind, work, answer in zip(kinds, works, run_batch(works), strict=True):
+    for kind, work, answer in zip(kinds, works, run_batch(works, Limits()), strict=True):
         if kind in ("good", "id"):
             expected = served.index.search(work.rows(served.index), 3)
             assert isinstance(answer, Result)

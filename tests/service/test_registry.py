@@ -9,12 +9,10 @@ from autojacobin import ITQ, LSH
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.index.index import Index
 from autojacobin.service import Client, Limits, serving
-from autojacobin.service.problems import Problem
-from autojacobin.service.recalls import Recalls
 from autojacobin.service.registry import IndexRegistry, ServedIndex, kind_of, named_paths, width_of
 from tests.service.conftest import WIDTH
 from tests.service.service_process import eventually
-from tests.waiting import joined, run_async
+from tests.waiting import joined
 
 
 @pytest.fixture
@@ -137,40 +135,6 @@ def test_names_of_indexes(tmp_path):
     assert named_paths([f"{tmp_path}/odd=name"])["odd=name"].name == "odd=name"
     with pytest.raises(DataError, match="two indexes cannot have one name, got 'a'"):
         named_paths(["a", str(tmp_path / "a")])
-
-
-def test_what_a_recall_takes_is_learned_again_only_when_much_has_changed(home, points, monkeypatch):
-    monkeypatch.setattr("autojacobin.service.recalls._MOST_LEARNED", 2)
-
-    async def scenario():
-        served, recalls = ServedIndex("index", home), Recalls()
-        learned = []
-
-        async def ask(k=2, recall=0.9):
-            found = await recalls.candidates(served, k, recall, "hamming", 60)
-            learned.append(recalls._learned["index"].n_vectors)
-            return found
-
-        first = await ask()
-        assert first == served.index.calibrated(2, 0.9, distance="hamming")
-        assert await ask(recall=0.8999) == first  # learned in steps
-        with Index.open(home) as writer:
-            writer.add(points[100:105])
-            assert served.refresh()
-            await ask()
-            writer.add(points[105:300])
-            assert served.refresh()
-            await ask()
-        await ask(3, 0.5)
-        with pytest.raises(Problem, match="recall is learned for at most 2 values of k, got one more, 4"):
-            await ask(4)
-        await ask(3, 0.6)
-        with pytest.raises(DataError, match="at most 0.999"):
-            await ask(2, 0.9999)
-        recalls.close()
-        return learned
-
-    assert run_async(scenario())[:4] == [100, 100, 100, 300]
 
 
 def test_a_write_is_not_undone_by_a_version_that_was_opened_before_it(points, tmp_path):

@@ -133,7 +133,7 @@ def search(
     how = SearchOptions(distance, candidates, recall, rerank, probes).arguments()
     start = time.perf_counter()
     with opened(queries) as asked, _workers(cluster, quiet or as_json) as (workers, progress):
-        distances, ids = search_index(index, asked, k, workers, recall=recall, probes=probes, progress=progress, **how)
+        distances, ids = search_index(index, asked, k, workers, progress=progress, **how)
     seconds = time.perf_counter() - start
     write_neighbours(out, distances, ids)
     _report(context, out, k, len(ids), seconds, quiet, as_json)

@@ -117,7 +117,7 @@ def evaluate(
                 raise typer.BadParameter("an index has its own vectors; leave --base out", param_hint="'--base'")
             if metric is not None:
                 raise typer.BadParameter("an index has its own metric; leave --metric out", param_hint="'--metric'")
-            how = SearchOptions(distance, candidates, recall, rerank, probes, measured=True)
+            how = SearchOptions(distance, candidates, recall, rerank, probes)
             ids, true, ks, about = _from_index(path, asked, wanted, how, progress)
         else:
             if candidates is not None or recall is not None:
@@ -213,7 +213,7 @@ def _from_index(path: Path, asked: Vectors, wanted: _Wanted, how: SearchOptions,
             true = names[_true_neighbours(index, names, asked, ks[-1], progress)]
         figures = index.info()
     about = {"index": path, "method": method, "bits": figures["bits"], "vectors": figures["vectors"]}
-    return ids, true, ks, about | how.facts(retrieved, figures["vectors"])
+    return ids, true, ks, about | how.facts()
 
 
 def _usual_measures(k: int, depth: int, averaged: list[str]) -> list[str]:

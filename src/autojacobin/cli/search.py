@@ -34,6 +34,7 @@ from autojacobin.errors import DataError
 if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
     from autojacobin.index.index import Index
+    from autojacobin.index.plan import Plan
 
 __all__ = ["SearchOptions", "search"]
 
@@ -111,7 +112,7 @@ def search(
     if is_stream(out):  # its reader expects only neighbours
         return
     write_settings(context, out)
-    facts = {"out": out, "queries": len(ids), "k": k, "vectors": n, **how.facts(k, n), "seconds": round(seconds, 3)}
+    facts = {"out": out, "queries": len(ids), "k": k, "vectors": n, **how.facts(), "seconds": round(seconds, 3)}
     asked_for = "the query" if len(ids) == 1 else f"each of {len(ids):,} queries"
     searched = ("those allowed of " if how.is_filtered else "") + count_of(n, "vector")
     sentence = f"Wrote {out}: {count_of(k, 'neighbour')} of {asked_for} among {searched} in {seconds:.2f} s."
@@ -130,11 +131,11 @@ class SearchOptions:
     where: str | None = None
     columns: list[str] | None = None
     among: Any = None
-    measured: bool = False
+    plan: Plan | None = None
 
     def __post_init__(self) -> None:
         if self.recall is not None:
-            from autojacobin.index.calibration import as_recall
+            from autojacobin.index.plan import as_recall
 
             try:
                 as_recall(self.recall)
@@ -158,33 +159,21 @@ class SearchOptions:
         return self.where is not None or self.among is not None
 
     def arguments(self) -> dict[str, Any]:
-        """Give the arguments for ``Index.search``, except for a wanted recall."""
-        return {"candidates": self.candidates, "distance": self._name, "rerank": self.rerank}
+        """Give the arguments for ``Index.search``, except for filters."""
+        return {
+            "candidates": self.candidates,
+            "recall": self.recall,
+            "distance": self._name,
+            "rerank": self.rerank,
+            "probes": self.probes,
+        }
 
     def run(
         self, index: Index, queries: Vectors, k: int, progress: Progress
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
-        """Search for all queries, block by block; give distances, ids, and the columns if there are any.
-
-        Without a filter, ``recall`` sets ``candidates``, and by default both are what the index chooses. If the result
-        is to be ``measured``, it chooses them as for many queries.
-        """
-        from autojacobin.search.distances import as_distance
-
-        self.distance = as_distance(self._name, index.hasher.distances)
-        if self.rerank is None:
-            self.rerank = self.candidates is not None or self.recall is not None or index.info()["vectors_kept"]
-        how: dict[str, Any] = {"among": self.among, "where": self.where, "columns": self.columns}
-        how |= {"probes": self.probes, **self.arguments()}
-        if self.recall is not None and self.is_filtered:
-            how["recall"] = self.recall
-        elif self.rerank and self.candidates is None and self.probes is None and not self.is_filtered:
-            progress("choosing candidates", 0, 0)
-            n_queries = None if self.measured else len(queries)
-            chosen = index.calibrated(k, self.recall, distance=self.distance, n_queries=n_queries)
-            self.recall, self.candidates, self.probes = chosen.recall, chosen.candidates, chosen.probes
-            # with a recall of 1, all vectors are compared without a look at codes
-            how |= {"recall": 1} if chosen.recall == 1 else {"candidates": chosen.candidates, "probes": chosen.probes}
+        """Search for all queries, block by block; give distances, ids, and the columns if there are any."""
+        self.plan = index.plan(k, among=self.among, where=self.where, **self.arguments())
+        how: dict[str, Any] = {"among": self.among, "where": self.where, "columns": self.columns, **self.arguments()}
         found, row = [], 0
         blocks = blocks_for(index.hasher, queries, _QUERIES_PER_BLOCK)
         for block in report_blocks(blocks, len(queries), progress, "searching"):
@@ -198,18 +187,16 @@ class SearchOptions:
 
         return distances, ids, pyarrow.concat_tables([part[2] for part in found])
 
-    def facts(self, k: int, n: int) -> dict[str, Any]:
-        """Give the options, and the candidates used, of a search for ``k`` among ``n`` vectors."""
-        from autojacobin.search.arguments import as_candidates
-
-        chosen_inside = self.is_filtered and self.candidates is None and self.probes is None
-        used = min(as_candidates(self.candidates, k), n) if self.rerank and not chosen_inside else None
+    def facts(self) -> dict[str, Any]:
+        """Give the options and what the plan made of them."""
+        assert self.plan is not None
         facts = {
-            "distance": self.distance,
-            "rerank": self.rerank,
-            "recall": self.recall,
-            "candidates": used,
+            "distance": self.plan.distance,
+            "rerank": self.plan.rerank,
+            "recall": self.plan.recall,
+            "candidates": self.plan.candidates,
             "probes": self.probes,
+            "lists": round(self.plan.lists, 1) or None,
             "where": self.where,
             "among": None if self.among is None else len(self.among),
         }

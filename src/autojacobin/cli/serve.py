@@ -80,7 +80,7 @@ def serve(
     Example: autojacobin serve my-index photos=other/index --port 8571
     """
     from autojacobin.explorer import explorer_routes
-    from autojacobin.service.recalls import any_unfinished
+    from autojacobin.service.background import any_unfinished
     from autojacobin.service.registry import named_paths
     from autojacobin.service.server import serve as run
 

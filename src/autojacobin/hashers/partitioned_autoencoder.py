@@ -162,11 +162,17 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
     def list_queries(  # noqa: D102
         self, prepared: Any, numbers: npt.NDArray[np.int32], squared: npt.NDArray[np.float32]
     ) -> ListQueries:
-        from autojacobin.search.lists import OffsetGrid, list_queries, query_weights
+        from autojacobin.search.lists import list_queries, query_weights
+
+        weights = query_weights(prepared.astype(np.float32, copy=False), self.origin_, self.decoder_)
+        return list_queries(weights, numbers, squared, self.query_grid())
+
+    def query_grid(self) -> OffsetGrid:
+        """The grid of what the offsets of codes and the constant of all of them add to distances."""
+        from autojacobin.search.lists import OffsetGrid
 
         low, step = self.grid_
-        weights = query_weights(prepared.astype(np.float32, copy=False), self.origin_, self.decoder_)
-        return list_queries(weights, numbers, squared, OffsetGrid(low + self.offset_, step))
+        return OffsetGrid(low + self.offset_, step)
 
     def drift(self, vectors: npt.NDArray[Any], codes: Codes) -> float:
         """Share of the residuals that codes do not reconstruct, as a multiple of that of the training vectors."""

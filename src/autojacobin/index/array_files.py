@@ -112,6 +112,12 @@ class CheckedArray:
             self._all_checked = True
         return self.array
 
+    def pending(self) -> tuple[npt.NDArray[np.bool_] | None, int, Callable[[npt.NDArray[Any]], None] | None]:
+        """Which blocks were compared, the bytes of a block, and what compares rows; None if nothing is left to do."""
+        if self._all_checked or not self.array.size:
+            return None, 1, None
+        return self._checked, self._block_bytes, self.check_rows
+
     def check_rows(self, rows: npt.NDArray[Any]) -> None:
         """Check the blocks with some rows, none of which is beyond the array."""
         if self._all_checked or not self.array.size:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,10 +22,10 @@ from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import Hasher, PartitionedHasher
 from autojacobin.hashers.base import as_vectors
 from autojacobin.hashers.learning import non_empty
+from autojacobin.index.contents import in_id_order, names_of
 from autojacobin.index.manifest import LARGEST_ID, Manifest
 from autojacobin.index.metrics import EUCLIDEAN, Metric
 from autojacobin.index.names import as_names, from_names, id_kind
-from autojacobin.index.searching import in_id_order, names_of
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment
 from autojacobin.index.segment_writer import most_rows, write_segments
 from autojacobin.index.storage import Store
@@ -55,7 +56,12 @@ Segments = tuple[Segment, ...]
 
 @dataclass(frozen=True)
 class State:
-    """What an index holds at one instant. A change replaces it by another one, in one assignment."""
+    """What an index holds at one instant. A change replaces it by another one, in one assignment.
+
+    ``knowledge`` is what the index knows about itself (``knowledge.py``), None if it has not learned, and ``n_changed``
+    how many vectors were added or removed since. ``kept`` holds what searches derive from the state: it is not copied
+    into the next one.
+    """
 
     hasher: Hasher
     keep_vectors: bool
@@ -65,13 +71,16 @@ class State:
     partitions: int | str | None = None
     id_kind: str | None = None
     metric: Metric = EUCLIDEAN
+    knowledge: Any = None
+    n_changed: int = 0
+    kept: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def schema(self) -> Any:
         """The columns of the payload, or None if there are none."""
         return next((segment.payload.table.schema for segment in self.segments if segment.payload is not None), None)
 
-    @property
+    @cached_property
     def n_live(self) -> int:
         """Number of vectors."""
         return sum(segment.n_live for segment in self.segments)
@@ -81,6 +90,7 @@ class Change(NamedTuple):
     """The outcome of a change: the new segments, the next free id, and how many vectors were added or removed.
 
     ``hasher`` is set if all vectors were encoded again by a new hasher, ``id_kind`` if the first vectors decided it.
+    The index learns about itself again if ``learns``, also if little has changed, from ``queries`` if there are any.
     """
 
     segments: Segments
@@ -88,6 +98,16 @@ class Change(NamedTuple):
     n_changed: int
     hasher: Hasher | None = None
     id_kind: str | None = None
+    learns: bool = False
+    queries: Any = None
+
+    def applied_to(self, state: State) -> State:
+        """The state that the change makes."""
+        return replace(
+            state, segments=self.segments, next_id=self.next_id, hasher=self.hasher or state.hasher,
+            id_kind=self.id_kind or state.id_kind, knowledge=None if self.hasher else state.knowledge,
+            n_changed=state.n_changed + self.n_changed,
+        )  # fmt: skip
 
 
 def live_numbers(segments: Segments) -> dict[Any, int]:

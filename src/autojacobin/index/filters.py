@@ -1,15 +1,14 @@
 """Filters: search only some of the vectors.
 
-A filter makes segments in which all other vectors count as removed, so that the kernels skip them. Where few vectors
-are left, their codes are copied together, which makes a small segment that is searched faster.
+Lists and tiles skip the codes that a filter does not allow. Where few vectors are left and many queries ask, their
+codes are copied together, which makes a small segment that is searched faster.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,20 +22,65 @@ from autojacobin.index.payload import empty_like
 from autojacobin.index.segment import Segment
 from autojacobin.search.tiles import Tiles
 
-__all__ = ["Mask", "allowed_positions", "filters_of_queries", "restricted", "widened"]
-
 _COPIED_SHARE = 1 / 8  # of the codes of a segment
-EXACT_UP_TO = 2_000  # vectors, all of which are compared
-_LARGEST_WIDENING = 128
 
 Positions = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
-def filters_of_queries(among: Any, n_queries: int) -> list[tuple[Any, npt.NDArray[np.int64]]] | None:
-    """Filters with the rows of the queries that have each; None if there is one filter for all."""
+class Allowed(NamedTuple):
+    """The vectors that a filter allows: positions in each segment, ascending, and the sizes of the segments."""
+
+    positions: tuple[Positions, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def n(self) -> int:
+        """Number of vectors."""
+        return sum(map(len, self.positions))
+
+    def bitmaps(self) -> list[npt.NDArray[np.uint8]]:
+        """Bitmaps of the positions in each segment."""
+        pairs = zip(self.positions, self.sizes, strict=True)
+        return [np.packbits(_mask(positions, n), bitorder="little") for positions, n in pairs]
+
+
+def allowed_by(
+    state: State, among: Any = None, where: Any = None, n_queries: int = 1
+) -> list[tuple[Positions, Allowed]]:
+    """Give the rows of the queries that share a filter, and the vectors that it allows.
+
+    Parameters
+    ----------
+    among : ids, mask, or a list of these
+        Ids, of which unknown ones do not matter, or a mask with an entry for each of ``Index.ids``; or one of these, or
+        None, for each of the ``n_queries`` queries.
+    where : str or expression of pyarrow.compute
+        A condition on the payload, which is computed once.
+    """
+    live = [segment.live_positions() for segment in state.segments]
+    if where is not None:
+        live = [kept[mask[kept]] for kept, mask in zip(live, _met(state, where), strict=True)]
+    sizes = tuple(segment.n for segment in state.segments)
+    result: list[tuple[Positions, Allowed]] = []
+    for rows, filter in _filters_of_queries(among, n_queries):
+        chosen = live
+        if filter is not None:
+            masks = (_mask(named, n) for named, n in zip(_among(state, filter), sizes, strict=True))
+            chosen = [kept[mask[kept]] for kept, mask in zip(live, masks, strict=True)]
+        result.append((rows, Allowed(tuple(chosen), sizes)))
+    return result
+
+
+def reduced(segments: Sequence[Segment], allowed: Allowed) -> tuple[Segment, ...]:
+    """Give segments in which only the allowed vectors count."""
+    pairs = zip(segments, allowed.positions, strict=True)
+    return tuple(_reduced(segment, kept) for segment, kept in pairs if len(kept))
+
+
+def _filters_of_queries(among: Any, n_queries: int) -> list[tuple[Positions, Any]]:
+    """Filters, each with the rows of the queries that have it."""
     if not isinstance(among, list | tuple) or not among or not _is_filter(among[0]):
-        return None
+        return [(np.arange(n_queries), among)]
     if len(among) != n_queries:
         raise DataError(
             f"among must have one filter for each of the {n_queries} queries, got {len(among)}; or pass one for all"
@@ -44,7 +88,7 @@ def filters_of_queries(among: Any, n_queries: int) -> list[tuple[Any, npt.NDArra
     rows: dict[Hashable, list[int]] = {}
     for row, filter in enumerate(among):
         rows.setdefault(_key(filter), []).append(row)
-    return [(among[numbers[0]], np.array(numbers)) for numbers in rows.values()]
+    return [(np.array(numbers), among[numbers[0]]) for numbers in rows.values()]
 
 
 def _key(filter: Any) -> Hashable:
@@ -68,30 +112,8 @@ def _is_filter(value: Any) -> bool:
     )
 
 
-def restricted(state: State, among: Any = None, allowed: list[Mask] | None = None) -> State:
-    """Give the state without the vectors that a filter leaves out.
-
-    ``among`` holds ids, of which unknown ones do not matter, or a mask with an entry for each of ``Index.ids``.
-    ``allowed`` has a mask for each segment, as :func:`allowed_positions` gives it.
-    """
-    chosen = [segment.live_positions() for segment in state.segments]
-    if among is not None:
-        chosen = _among(state, among, chosen)
-    if allowed is not None:
-        chosen = [kept[mask[kept]] for kept, mask in zip(chosen, allowed, strict=True)]
-    pairs = zip(state.segments, chosen, strict=True)
-    return replace(state, segments=tuple(_reduced(segment, kept) for segment, kept in pairs if len(kept)))
-
-
-def widened(k: int, state: State, view: State) -> int | None:
-    """How many of all neighbours to find so that about ``k`` of them pass the filter; None if all are compared."""
-    if view.n_live <= EXACT_UP_TO:
-        return None
-    share = view.n_live / state.n_live
-    return min(state.n_live, k << round(math.log2(min(1 / share, _LARGEST_WIDENING))))
-
-
-def _among(state: State, among: Any, live: list[Positions]) -> list[Positions]:
+def _among(state: State, among: Any) -> list[Positions]:
+    """Positions of the vectors that a filter names, in any order."""
     if isinstance(among, set | range):
         among = list(among)
     if _is_mask(among):
@@ -101,23 +123,22 @@ def _among(state: State, among: Any, live: list[Positions]) -> list[Positions]:
                 f"a mask must have True or False for each of the {state.n_live} vectors, in the order of index.ids, "
                 f"got {mask.dtype} of shape {mask.shape}"
             )
-        pairs = list(zip(state.segments, live, strict=True))
-        if len(pairs) == 1:
-            return [live[0][mask]]
-        ids = np.sort(np.concatenate([segment.ids_at(positions) for segment, positions in pairs]))[mask]
-        return [np.sort(segment.find(ids)[1]) for segment in state.segments]
+        if len(state.segments) == 1:
+            return [state.segments[0].live_positions()[mask]]
+        parts = [segment.ids_at(segment.live_positions()) for segment in state.segments]
+        ids = np.sort(np.concatenate(parts))[mask]
+        return [segment.find(ids)[1] for segment in state.segments]
     if state.id_kind not in (None, "integer"):
         names = as_names(among, str(state.id_kind))
-        return [_ascending(segment.find_names(names)[1], segment.n) for segment in state.segments]
+        return [segment.find_names(names)[1] for segment in state.segments]
     ids = as_ids(among)
-    return [_ascending(segment.find(ids)[1], segment.n) for segment in state.segments]
+    return [segment.find(ids)[1] for segment in state.segments]
 
 
-def _ascending(positions: Positions, n: int) -> Positions:
-    """Positions in order, each once. For many positions, a mask is much faster than sorting or hashing."""
+def _mask(positions: Positions, n: int) -> npt.NDArray[np.bool_]:
     mask = np.zeros(n, dtype=bool)
     mask[positions] = True
-    return np.flatnonzero(mask)
+    return mask
 
 
 def _is_mask(among: Any) -> bool:
@@ -126,7 +147,7 @@ def _is_mask(among: Any) -> bool:
     return getattr(getattr(among, "dtype", None), "kind", "") == "b"
 
 
-def allowed_positions(state: State, where: Any) -> list[Mask]:
+def _met(state: State, where: Any) -> list[npt.NDArray[np.bool_]]:
     """Give for each position of each segment whether its payload meets a condition."""
     if state.schema is None:
         raise DataError(f"this index has no payload for where={where!r:.60}; give one with index.add(…, payload=…)")
@@ -142,12 +163,8 @@ def _reduced(segment: Segment, kept: Positions) -> Segment:
         return segment
     if len(kept) <= _COPIED_SHARE * segment.n:
         return _copy(segment, kept)
-    allowed = np.zeros(segment.n, dtype=bool)
-    allowed[kept] = True
-    bitmap = np.packbits(~allowed, bitorder="little")
-    arrays = segment.arrays | {"dead": CheckedArray(bitmap)}
-    derived = {name: value for name, value in segment.derived.items() if name != "allowed"}
-    return replace(segment, arrays=arrays, n_dead=segment.n - len(kept), derived=derived)
+    dead = np.packbits(~_mask(kept, segment.n), bitorder="little")
+    return replace(segment, arrays=segment.arrays | {"dead": CheckedArray(dead)}, n_dead=segment.n - len(kept))
 
 
 def _copy(segment: Segment, kept: Positions) -> Segment:

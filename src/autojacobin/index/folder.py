@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +17,9 @@ from autojacobin.hashers.base import for_index
 from autojacobin.hashers.persistence import read_model
 from autojacobin.hashers.registry import classes
 from autojacobin.index.array_files import ArrayFile, damaged
+from autojacobin.index.changes import State
 from autojacobin.index.files import clear_os_errors
+from autojacobin.index.knowledge import Knowledge, is_outdated, learn_again
 from autojacobin.index.lock import LOCK_NAME, WriterLock
 from autojacobin.index.manifest import Manifest, SegmentRecord
 from autojacobin.index.segment import Segment, check_ids, open_segment
@@ -132,13 +135,31 @@ class IndexFolder:
 
     def read_hasher(self, manifest: Manifest) -> Hasher:
         """Load the hasher of a state."""
-        self._check_hasher_file(manifest)
+        self._checked_content(manifest.hasher)
         path = self.path / manifest.hasher.name
         hasher = for_index(read_model(path, classes()))  # load hides that a writer has just deleted the file
         hasher.metric_, hasher.radius_ = manifest.metric.name, manifest.metric.radius  # older models do not know it
         if (hasher.n_bits, hasher.n_features_in_) != (manifest.n_bits, manifest.n_features):
             raise damaged(path, f"{hasher.n_bits} bits and {hasher.n_features_in_} features")
         return hasher
+
+    def read_knowledge(self, manifest: Manifest) -> Knowledge | None:
+        """Read what the index knows about itself, if it has learned."""
+        if manifest.knowledge is None:
+            return None
+        content = self._checked_content(manifest.knowledge)
+        try:
+            return Knowledge.from_bytes(content)
+        except ValueError as error:
+            raise damaged(self.path / manifest.knowledge.name, str(error)) from error
+
+    def read_state(self, manifest: Manifest, *, check: bool = True) -> State:
+        """Read a state."""
+        return State(
+            self.read_hasher(manifest), manifest.keep_vectors, self.read_segments(manifest, check=check),
+            manifest.next_id, manifest, manifest.partitions, manifest.id_kind, manifest.metric,
+            self.read_knowledge(manifest), manifest.n_changed,
+        )  # fmt: skip
 
     def read_segments(self, manifest: Manifest, *, check: bool = True) -> tuple[Segment, ...]:
         """Map the segments of a state."""
@@ -147,7 +168,8 @@ class IndexFolder:
 
     def verify(self, manifest: Manifest) -> None:
         """Read every byte of a state, compare it with its checksum, and compare the files with each other."""
-        self._check_hasher_file(manifest)
+        self._checked_content(manifest.hasher)
+        self.read_knowledge(manifest)
         segments = self.read_segments(manifest)
         for segment in segments:
             segment.verify_files(self.store.files)
@@ -156,6 +178,12 @@ class IndexFolder:
     def write_hasher(self, hasher: Hasher) -> ArrayFile:
         """Write a hasher's file."""
         return self.store.add_file("hasher", "safetensors", hasher.to_bytes())
+
+    def write_knowledge(self, knowledge: Knowledge | None) -> ArrayFile | None:
+        """Write what the index knows about itself."""
+        if knowledge is None:
+            return None
+        return self.store.add_file("knowledge", "safetensors", knowledge.to_bytes())
 
     def commit(self, manifest: Manifest) -> None:
         """Make ``manifest`` the state of the index, if the folder is still the one that was locked."""
@@ -195,11 +223,11 @@ class IndexFolder:
             seen = os.stat_result([0] * 10)  # that of no file
         self.lock.check(seen)
 
-    def _check_hasher_file(self, manifest: Manifest) -> None:
-        file = manifest.hasher
+    def _checked_content(self, file: ArrayFile) -> bytes:
         content = self.store.files.read(file.name)
         if len(content) != file.size or xxhash.xxh64_hexdigest(content) != file.checksum:
             raise damaged(self.path / file.name, "content that does not match its checksum")
+        return content
 
     def _check_file(self) -> None:
         if self.path.exists() and not self.path.is_dir():
@@ -263,7 +291,9 @@ def adopt_segments(
             1, int(hasher.n_bits), int(hasher.n_features_in_), keep_vectors, sum(record.n for record in records),
             home.write_hasher(hasher), tuple(records),
         )  # fmt: skip
-        home.read_segments(manifest)
+        state = home.read_state(manifest)
+        if is_outdated(state):
+            manifest = replace(manifest, knowledge=home.write_knowledge(learn_again(state).knowledge))
         return manifest
 
     home.write_whole(write)

@@ -27,9 +27,8 @@ from autojacobin.hashers.learning import SMALLEST_SPREAD
 from autojacobin.hashers.lists import ListHasher
 from autojacobin.hashers.partitioned_hasher import check_can_have_lists
 from autojacobin.index.changes import Change, State, check_rows, encoded_block
-from autojacobin.index.held_out import drawn
+from autojacobin.index.contents import codes_at, drawn, fetch, in_id_order
 from autojacobin.index.manifest import MOST_CODES
-from autojacobin.index.searching import codes_at, fetch, in_id_order
 from autojacobin.index.segment import Part, Segment
 from autojacobin.index.segment_writer import write_segments
 from autojacobin.index.storage import Store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
@@ -11,17 +12,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
-from autojacobin.index.calibration import Calibrator
+import numpy.typing as npt
+
+from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, FormatError, StorageError
 from autojacobin.index.changes import Change, State, live_numbers, n_changed
 from autojacobin.index.files import clear_os_errors
 from autojacobin.index.folder import IndexFolder
+from autojacobin.index.knowledge import CHANGED_SHARE, Knowledge, is_outdated, learn, learn_again
 from autojacobin.index.manifest import Manifest
 from autojacobin.index.segment import Part, Segment
 from autojacobin.index.segment_writer import write_segments
 from autojacobin.index.storage import MANIFEST_NAME, MemoryStore, Store
 
 __all__ = ["StateHolder", "write_state"]
+
+_log = logging.getLogger("autojacobin.index")
 
 Held = TypeVar("Held", bound="StateHolder")
 
@@ -34,7 +39,6 @@ class StateHolder:
         self._folder: IndexFolder | None = None
         self._check = True
         self._closed = False
-        self._calibrator = Calibrator()
         self._new_mutex()
 
     @property
@@ -83,15 +87,16 @@ class StateHolder:
                 f"an index in a folder cannot be copied or pickled, got {self!r}, because its lock belongs to one "
                 "object; use Index.open(index.path) for another one, or Index.save for a copy"
             )
-        return {name: value for name, value in self.__dict__.items() if name not in ("_mutex", "_calibrator")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_mutex", "_learning", "_learned")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._calibrator = Calibrator()
         self._new_mutex()
 
     def _new_mutex(self) -> None:
         self._mutex = threading.RLock()
+        self._learning = threading.RLock()
+        self._learned: dict[str, tuple[Any, dict[Any, int], Any]] = {}
         self._changing = False
         _INDEXES.add(self)
 
@@ -115,6 +120,36 @@ class StateHolder:
         state = self._state
         self._check_open()
         return state
+
+    def _know(self, state: State, distance: str) -> Knowledge:
+        """What a state knows about itself for a distance.
+
+        What is not stored is learned now and kept in memory: for another distance than the default, and in a folder
+        that nobody has written to since an older version of the library did.
+        """
+        if distance == state.hasher.distances[0] and state.knowledge is not None:
+            known: Knowledge = state.knowledge
+            return known
+        with self._learning:
+            live = live_numbers(state.segments)
+            hasher, before, known = self._learned.get(distance, (None, {}, None))
+            if hasher is not state.hasher or n_changed(before, live) > CHANGED_SHARE * known.n:
+                known = learn(state, distance, None if state.knowledge is None else state.knowledge.own_queries)
+                self._learned[distance] = state.hasher, live, known
+            return known
+
+    def _learn_from(self, queries: npt.NDArray[Any]) -> None:
+        """Learn from the user's queries, and store what was learned if the folder can be written to."""
+
+        def change(state: State, _: Store) -> Change:
+            return Change(state.segments, state.next_id, 0, learns=True, queries=queries)
+
+        try:
+            self._change(change)
+        except (StorageError, OSError):
+            state = self._open_state()
+            known = learn(state, state.hasher.distances[0], queries)
+            self._state = replace(state, knowledge=known, n_changed=0)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -147,7 +182,6 @@ class StateHolder:
         made = change(self._state, MemoryStore())
         if made is not None:
             self._state = _following(self._state, made)
-            self._calibrator.count_changes(made.n_changed)
 
     def _change_on_disk(self, folder: IndexFolder, change: Callable[[State, Store], Change | None]) -> None:
         if not folder.lock.held:
@@ -161,19 +195,22 @@ class StateHolder:
             assert state.manifest is not None
             made = change(state, folder.store)
             if made is not None:
-                records = tuple(segment.record for segment in made.segments)
+                new = _following(state, made)
+                records = tuple(segment.record for segment in new.segments)
+                knowledge = state.manifest.knowledge
+                if new.knowledge is not state.knowledge:
+                    knowledge = folder.write_knowledge(new.knowledge)
                 manifest = state.manifest.followed_by(
-                    segments=records, next_id=made.next_id, id_kind=made.id_kind or state.id_kind
-                )
+                    segments=records, next_id=new.next_id, id_kind=new.id_kind, knowledge=knowledge,
+                    n_changed=new.n_changed,
+                )  # fmt: skip
                 if made.hasher is not None:
                     manifest = replace(
                         manifest, hasher=folder.write_hasher(made.hasher), n_bits=int(made.hasher.n_bits)
                     )
-                new = replace(_following(state, made), manifest=manifest)
                 folder.commit(manifest)
-                self._state = new
+                self._state = replace(new, manifest=manifest)
                 folder.sweep(manifest)
-                self._calibrator.count_changes(made.n_changed)
             folder.settled = True
         except BaseException:
             with suppress(OSError, AutoJacobinError):  # then the next change begins with it
@@ -194,20 +231,11 @@ class StateHolder:
             before = self._state
             if manifest == before.manifest:
                 return before
+            state = folder.read_state(manifest, check=self._check)
             same = before.manifest is not None and before.manifest.hasher == manifest.hasher
-            hasher = before.hasher if same else folder.read_hasher(manifest)
-            segments = folder.read_segments(manifest, check=self._check)
-            return State(
-                hasher, manifest.keep_vectors, segments, manifest.next_id, manifest, manifest.partitions,
-                manifest.id_kind, manifest.metric,
-            )  # fmt: skip
+            return replace(state, hasher=before.hasher) if same else state
 
-        state, before = folder.newest(read), self._state
-        if state.hasher is not before.hasher:
-            self._calibrator.forget()
-        elif state is not before:
-            self._calibrator.count_changes(n_changed(live_numbers(before.segments), live_numbers(state.segments)))
-        self._state = state
+        self._state = folder.newest(read)
 
 
 _INDEXES: weakref.WeakSet[StateHolder] = weakref.WeakSet()
@@ -217,7 +245,6 @@ def _renew_mutexes() -> None:
     """Give a forked child mutexes of its own; another thread of the parent may have held the old ones."""
     for index in list(_INDEXES):
         index._new_mutex()
-        index._calibrator.renew_lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -225,11 +252,15 @@ if hasattr(os, "register_at_fork"):
 
 
 def _following(state: State, made: Change) -> State:
-    """The state that a change makes."""
-    return replace(
-        state, segments=made.segments, next_id=made.next_id, hasher=made.hasher or state.hasher,
-        id_kind=made.id_kind or state.id_kind,
-    )  # fmt: skip
+    """The state that a change makes, with what it has learned about itself."""
+    new = made.applied_to(state)
+    if not made.learns and not is_outdated(new):
+        return new
+    try:
+        return learn_again(new, made.queries)
+    except FormatError as error:  # a search that needs the damaged vectors will say so
+        _log.warning("the index did not learn about itself: %s", error)
+        return new
 
 
 def write_state(state: State, folder: IndexFolder, parts: Iterator[Part]) -> State:
@@ -246,7 +277,7 @@ def write_state(state: State, folder: IndexFolder, parts: Iterator[Part]) -> Sta
         return Manifest(
             before + 1, int(state.hasher.n_bits), int(state.hasher.n_features_in_), state.keep_vectors,
             state.next_id, hasher, tuple(segment.record for segment in segments), state.partitions, state.id_kind,
-            state.metric,
+            state.metric, folder.write_knowledge(state.knowledge), state.n_changed,
         )  # fmt: skip
 
     manifest = folder.write_whole(write)

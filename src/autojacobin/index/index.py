@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from html import escape
 from typing import Any, SupportsIndex
 
@@ -17,13 +18,12 @@ from autojacobin.core.arrays import adopt, to_host
 from autojacobin.core.files import whole_folder
 from autojacobin.core.parallel import Progress
 from autojacobin.core.progress import printed_progress
-from autojacobin.core.vectors import as_matrix
+from autojacobin.core.vectors import LARGEST, as_floats, as_matrix
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
 from autojacobin.hashers import Hasher, OwnCodes, PartitionedHasher
 from autojacobin.hashers.base import as_vectors, check_fitted, for_index
 from autojacobin.hashers.lists import ListHasher
 from autojacobin.hashers.parameters import check_parameters
-from autojacobin.index.calibration import Calibration, as_recall, default_target
 from autojacobin.index.changes import (
     Change,
     NewIds,
@@ -38,27 +38,24 @@ from autojacobin.index.changes import (
     shown_ids,
     stored_parts,
 )
-from autojacobin.index.filters import allowed_positions, filters_of_queries
+from autojacobin.index.contents import codes_at, fetch, in_id_order, payload_of
+from autojacobin.index.filters import Allowed, allowed_by
 from autojacobin.index.folder import IndexFolder
 from autojacobin.index.growth import as_partitions, encode_again, grown_hasher, has_drifted, retrained, training_sample
 from autojacobin.index.holder import StateHolder, write_state
+from autojacobin.index.knowledge import EXACT_UP_TO, is_outdated
 from autojacobin.index.metrics import Metric
 from autojacobin.index.payload import as_payload, from_frame, matching, neighbours_frame, replaced
-from autojacobin.index.searcher import How, Searcher, check_vectors_kept
-from autojacobin.index.searching import (
-    codes_at,
-    fetch,
-    in_id_order,
-    payload_of,
-)
+from autojacobin.index.plan import Plan, check_enough_queries, make_plan
 from autojacobin.index.segment import Part, Segment
 from autojacobin.index.storage import Store
-from autojacobin.search.arguments import as_count, as_k
-from autojacobin.search.distances import as_distance
+from autojacobin.search.arguments import as_count
 
 __all__ = ["Index"]
 
 _log = logging.getLogger("autojacobin.index")
+
+_MOST_KEPT = 1_000  # plans of a state
 
 Segments = tuple[Segment, ...]
 
@@ -290,12 +287,7 @@ class Index(StateHolder):
             If there is no index, or it cannot be read.
         """
         folder = IndexFolder(path)
-        state = folder.newest(
-            lambda manifest: State(
-                folder.read_hasher(manifest), manifest.keep_vectors, folder.read_segments(manifest, check=check),
-                manifest.next_id, manifest, manifest.partitions, manifest.id_kind, manifest.metric,
-            )
-        )  # fmt: skip
+        state = folder.newest(partial(folder.read_state, check=check))
         index = cls(state.hasher, keep_vectors=state.keep_vectors)
         index._folder, index._state, index._check = folder, state, bool(check)
         return index
@@ -554,7 +546,10 @@ class Index(StateHolder):
             lists = state.hasher if isinstance(state.hasher, ListHasher) else None
             if hasher is None and lists and state.partitions is not None and has_drifted(lists, state.segments):
                 hasher = retrained(state, len(lists.centres_))
-            return compact_segments(state, store) if hasher is None else encode_again(state, store, hasher)
+            made = compact_segments(state, store) if hasher is None else encode_again(state, store, hasher)
+            if made is None and (is_outdated(state) or (state.knowledge is not None and state.n_changed)):
+                made = Change(state.segments, state.next_id, 0)
+            return None if made is None else made._replace(learns=state.keep_vectors and state.n_live > EXACT_UP_TO)
 
         self._change(change)
 
@@ -611,9 +606,9 @@ class Index(StateHolder):
             How many of the nearest codes to re-rank, at least k, instead of a ``recall``.
         recall : float, optional
             The mean share of the true neighbours to find, at most 0.999; by default 0.95. A lower one is faster. The
-            index chooses the candidates for it once, in about a second, and keeps the choice: see :meth:`calibrated`.
-            The first few queries are compared with all vectors, which takes less time than choosing. With 1, all
-            vectors are compared; in an index of up to 2,000 they are by default.
+            index has learned from its own vectors how much effort that takes: see :meth:`plan`. A query that is much
+            farther from all vectors than they are from each other is compared with all of them. With 1, all vectors
+            are compared, and in an index of up to 2,000 they are by default.
         distance : str, optional
             How codes are compared, one of ``index.hasher.distances``, the first of which is the default:
             ``"asymmetric"``, with the real values of the query's projection; ``"hamming"``, bit by bit, which needs
@@ -650,26 +645,55 @@ class Index(StateHolder):
         state = self._open_state()
         if isinstance(queries, int | np.integer) and hasattr(k, "__len__"):
             raise DataTypeError(f"the queries come first and then k, got {queries} first; swap the two arguments")
-        how = How.checked(state, k, distance, rerank, candidates, recall, probes)
-        given, queries = _checked_queries(state, queries)
-        searcher, filters = Searcher(state, self._calibrator), filters_of_queries(among, len(queries))
-        allowed = None if where is None else allowed_positions(state, where)
-        if filters is None:
-            distances, numbers = searcher.nearest(queries, how, among, allowed)
+        options = candidates, recall, distance, rerank, probes
+        if among is None and where is None:
+            plan = self._plan(state, k, options)
+            queries, asked = _checked_queries(state, queries)
+            distances, numbers = plan.run(state, asked)
         else:
-            matrix = as_matrix(queries, "an index", "queries")
-            distances, numbers = np.empty((len(matrix), how.k)), np.empty((len(matrix), how.k), dtype=np.int64)
-            for filter, rows in filters:
-                distances[rows], numbers[rows] = searcher.nearest(matrix[rows], how, filter, allowed)
-        if among is not None or where is not None:
-            distances = distances.astype(np.float64, copy=False)  # since a filter may leave too few, and NaN then
-        if how.rerank:
-            distances = state.metric.values(given, distances)
+            queries, asked = _checked_queries(state, queries)
+            found = []
+            for rows, allowed in allowed_by(state, among, where, len(asked)):
+                plan = self._plan(state, k, options, allowed)
+                found.append((rows, *plan.run(state, asked[rows], allowed)))
+            rows, distances, numbers = (np.concatenate(part) for part in zip(*found, strict=True))
+            distances = distances.astype(np.float64)  # since a filter may leave too few, and NaN then
+            distances[rows], numbers[rows] = distances.copy(), numbers.copy()
+        if plan.rerank:
+            distances = state.metric.values(queries, distances)
         ids = shown_ids(state, numbers)
         table = None if columns is None else self._columns(state, numbers.ravel(), columns)
         if as_table:
             return neighbours_frame(distances, ids, numbers, table)
         return (distances, ids) if columns is None else (distances, ids, table)
+
+    def plan(
+        self,
+        k: SupportsIndex,
+        *,
+        candidates: SupportsIndex | None = None,
+        recall: float | None = None,
+        distance: str | None = None,
+        rerank: bool | None = None,
+        probes: SupportsIndex | str | None = None,
+        among: Any = None,
+        where: Any = None,
+    ) -> Plan:
+        """Give the plan by which :meth:`search` would search with these arguments; ``among`` is one filter.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from autojacobin import ITQ, Index
+        >>> X = np.random.default_rng(0).normal(size=(5000, 16)).astype(np.float32)
+        >>> index = Index.from_vectors(X, ITQ(16, random_state=0))
+        >>> plan = index.plan(10, recall=0.9)
+        >>> plan.at_least >= 0.9, 50 < plan.candidates < 2000
+        (True, True)
+        """
+        state = self._open_state()
+        allowed = None if among is None and where is None else allowed_by(state, among, where)[0][1]
+        return self._plan(state, k, (candidates, recall, distance, rerank, probes), allowed)
 
     def calibrated(
         self,
@@ -678,58 +702,52 @@ class Index(StateHolder):
         *,
         distance: str | None = None,
         queries: Any = None,
-        n_queries: SupportsIndex | None = None,
-    ) -> Calibration:
-        """Choose how many candidates a search for ``k`` neighbours needs to find a wanted share of them.
+    ) -> Plan:
+        """Give the plan of a search for ``k`` neighbours that finds a wanted share of them.
 
-        Some stored vectors serve as queries, and their true neighbours are found by exact distances. The choice is the
-        smallest number of candidates that finds the wanted share of them, at a confidence of 95 %. What was learned is
-        kept until a tenth of the index has changed, and serves other recalls too.
+        An index learns from some of its own vectors how much effort a recall takes. If your queries are not like the
+        stored vectors, give some of them here. The index then learns from these, keeps what it learned with its files,
+        and learns from them again when it has changed.
 
         Parameters
         ----------
         k : int
             Neighbours per query.
         recall : float, optional
-            The mean share of the true neighbours to find, above 0 and at most 0.999, or 1. By default what
-            :meth:`search` chooses by itself; ``k`` is then rounded up to 10, 20, 50, 100 and so on.
+            The mean share of the true neighbours to find, above 0 and at most 0.999, or 1; by default 0.95.
         distance : str, optional
             How codes are compared, as in :meth:`search`.
         queries : matrix of shape (n_queries, n_features), optional
-            Queries of your own to learn from, now and in later searches with ``recall``: some hundreds, and none of
-            them in the index. Give them if your queries are not like the stored vectors.
-        n_queries : int, optional
-            How many queries the choice is for; by default many. If they are few, the choice may be all vectors, as in
-            :meth:`search`.
+            Queries of your own to learn from: some hundreds, and none of them in the index.
 
         Returns
         -------
-        calibration : Calibration
-            The choice, and how it was found. It can be passed as ``candidates``.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from autojacobin import LSH
-        >>> from autojacobin import Index
-        >>> X = np.random.default_rng(0).normal(size=(1000, 16)).astype(np.float32)
-        >>> index = Index(LSH(32, random_state=0).fit(X))
-        >>> index.add(X)
-        >>> chosen = index.calibrated(k=10, recall=0.9)
-        >>> chosen.at_least >= 0.9, 100 < chosen.candidates < 1000
-        (True, True)
+        plan : Plan
+            How such a search is carried out, and what recall the index saw. It can be passed as ``candidates``.
         """
         state = self._open_state()
-        wanted = as_k(k, state.n_live, "the index")
-        distance = as_distance(distance, state.hasher.distances)
-        check_vectors_kept(state)
-        wanted, share = default_target(wanted, state.n_live) if recall is None else (wanted, as_recall(recall))
-        if n_queries is not None:
-            n_queries = as_count("n_queries", n_queries, least=0)
         if queries is not None:
-            matrix = to_host(as_matrix(_checked_queries(state, queries)[1], "an index", "queries"))
-            self._calibrator.ask_with(matrix, share)
-        return Searcher(state, self._calibrator).chosen(wanted, share, distance, n_queries)
+            matrix = _checked_queries(state, queries)[1]
+            check_enough_queries(len(matrix), recall)
+            self._learn_from(matrix)
+        return self.plan(k, recall=recall, distance=distance, rerank=True)
+
+    def _plan(
+        self, state: State, k: Any, options: tuple[Any, Any, Any, Any, Any], allowed: Allowed | None = None
+    ) -> Plan:
+        """Find or make the plan for some arguments. A state keeps its plans."""
+        n_allowed = None if allowed is None else allowed.n
+        key = "plan", k, n_allowed, options
+        try:
+            plan: Plan | None = state.kept.get(key)
+        except TypeError:  # an argument of a wrong type, which make_plan refuses, or a plan as candidates
+            return make_plan(state, partial(self._know, state), k, *options, n_allowed)
+        if plan is None:
+            plan = make_plan(state, partial(self._know, state), k, *options, n_allowed)
+            if len(state.kept) > _MOST_KEPT:
+                state.kept.clear()
+            state.kept[key] = plan
+        return plan
 
     def _present(self, ids: Any) -> tuple[State, npt.NDArray[np.int64]]:
         """The state, and the ids as an array, all of which live in it."""
@@ -762,8 +780,10 @@ def _packed(vectors: Any, hasher: Hasher) -> Any:
     return vectors.to_packed(bitorder=hasher.bitorder)
 
 
-def _checked_queries(state: State, queries: Any) -> tuple[Any, Any]:
-    """Queries, and as the metric prepares them, after a check of their shape; one vector becomes a row of a matrix."""
+def _checked_queries(state: State, queries: Any) -> tuple[Any, npt.NDArray[Any]]:
+    """Queries, and as the metric prepares them, after a check; one vector becomes a matrix with one row."""
+    if _is_ready(state, queries):
+        return queries, queries
     queries = _packed(queries, state.hasher)
     listed = isinstance(queries, list | tuple) and len(queries) > 0 and np.isscalar(queries[0])
     if listed or getattr(queries, "ndim", None) == 1:
@@ -772,14 +792,32 @@ def _checked_queries(state: State, queries: Any) -> tuple[Any, Any]:
     if not rows:
         raise DataError("queries must have at least one vector, got none; pass one or more")
     expected = state.metric.width(int(state.hasher.n_features_in_))
-    if width != expected and not isinstance(state.hasher, OwnCodes):
+    own = isinstance(state.hasher, OwnCodes)
+    if width != expected and not own:
         raise DataError(
             f"queries have {width} features, but the vectors of this index have {expected}; "
             f"pass queries with {expected} numbers each"
         )
     prepared = state.metric.queries(queries)
     as_vectors(state.hasher, prepared)  # compares the names of features
-    return queries, prepared
+    matrix = to_host(as_matrix(prepared, "an index", "queries"))
+    return queries, np.ascontiguousarray(matrix if own else as_floats(matrix, argument="queries"))
+
+
+def _is_ready(state: State, queries: Any) -> bool:
+    """Return whether queries can be searched for as they are."""
+    return (
+        type(queries) is np.ndarray
+        and queries.ndim == 2
+        and queries.dtype == np.float32
+        and queries.flags.c_contiguous
+        and len(queries) > 0
+        and queries.shape[1] == state.hasher.n_features_in_
+        and state.metric.name == "euclidean"
+        and not isinstance(state.hasher, OwnCodes)
+        and not hasattr(state.hasher, "feature_names_in_")
+        and bool(np.abs(queries).max() <= LARGEST)  # also if there is a NaN
+    )
 
 
 def own_codes(n_bits: SupportsIndex, bitorder: BitOrder) -> OwnCodes:

@@ -14,7 +14,7 @@ import xxhash
 from autojacobin.index.array_files import FORMAT_VERSION, ArrayFile, damaged, too_new
 from autojacobin.index.metrics import EUCLIDEAN, Metric
 from autojacobin.index.names import ID_KINDS
-from autojacobin.index.storage import is_hasher_name, is_part_name
+from autojacobin.index.storage import is_hasher_name, is_knowledge_name, is_part_name
 
 __all__ = ["LARGEST_ID", "MOST_CODES", "Manifest", "SegmentRecord"]
 
@@ -65,10 +65,13 @@ class Manifest:
     partitions: int | str | None = None
     id_kind: str | None = None
     metric: Metric = EUCLIDEAN
+    knowledge: ArrayFile | None = None
+    n_changed: int = 0
 
     def names(self) -> set[str]:
         """Names of all files of this state but the manifest's own."""
-        return {self.hasher.name} | {file.name for segment in self.segments for file in segment.files.values()}
+        files = [self.hasher, *(file for segment in self.segments for file in segment.files.values())]
+        return {file.name for file in (*files, self.knowledge) if file is not None}
 
     def followed_by(self, **changes: Any) -> Manifest:
         """Give the state after this one, with other values for some fields."""
@@ -111,10 +114,12 @@ class Manifest:
                 partitions=_partitions(fields.get("partitions")),
                 id_kind=_id_kind(fields),
                 metric=Metric(**fields.get("metric", {})),
+                knowledge=_knowledge(fields.get("knowledge")),
+                n_changed=_whole(fields, "n_changed", 0, LARGEST_ID) if "n_changed" in fields else 0,
             )
         except (ValueError, TypeError, RecursionError) as error:
             raise damaged(path, f"a manifest with a wrong entry ({error})") from error
-        n_files = 1 + sum(len(segment.files) for segment in manifest.segments)
+        n_files = 1 + (manifest.knowledge is not None) + sum(len(segment.files) for segment in manifest.segments)
         if len(manifest.names()) != n_files:
             raise damaged(path, "a manifest that names a file twice")
         return manifest
@@ -125,6 +130,10 @@ def _partitions(value: Any) -> int | str | None:
         raise ValueError(f"partitions is {value!r:.50}")
     found: int | str | None = value
     return found
+
+
+def _knowledge(record: Any) -> ArrayFile | None:
+    return None if record is None else _array_file(record, is_knowledge_name(_field(record, "name", str)))
 
 
 def _id_kind(fields: Any) -> str | None:

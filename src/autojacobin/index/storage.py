@@ -25,10 +25,6 @@ from autojacobin.index.lock import LOCK_NAME
 from autojacobin.index.payload import Payload, to_bytes
 from autojacobin.search.kernels.simd import empty_aligned
 
-__all__ = [
-    "MANIFEST_NAME", "FolderStore", "MemoryStore", "Store", "Writer", "is_array_name", "is_hasher_name", "is_part_name",
-]  # fmt: skip
-
 MANIFEST_NAME = "MANIFEST.json"
 _MANIFEST_PART = MANIFEST_NAME + ".part"
 _UNFINISHED = "UNFINISHED"  # there while the first state of an index is being written
@@ -36,6 +32,7 @@ _KINDS = "codes|ids|rows|vectors|dead|blocks|offsets|bounds|order|names|ends|has
 _ARRAY_NAME = re.compile(rf"({_KINDS})-[0-9a-f]{{16}}\.bin")
 _PAYLOAD_NAME = re.compile(r"payload-[0-9a-f]{16}\.arrow")
 _HASHER_NAME = re.compile(r"hasher-[0-9a-f]{16}\.safetensors")
+_KNOWLEDGE_NAME = re.compile(r"knowledge-[0-9a-f]{16}\.safetensors")
 
 
 class Writer(Protocol):
@@ -171,7 +168,7 @@ class FolderStore:
         names = self.files.names()
         if MANIFEST_NAME in names or _UNFINISHED in names:
             return []
-        return [name for name in names if is_part_name(name) or is_hasher_name(name)]
+        return [name for name in names if is_own_name(name)]
 
     def sweep(self, named: set[str]) -> None:
         """Delete files of an index that are not among ``named``; those that cannot be deleted wait for the next time.
@@ -179,7 +176,7 @@ class FolderStore:
         Only for the holder of the lock, and only when the manifest with these names has reached the disk.
         """
         with suppress(OSError):
-            own = [name for name in self.files.names() if is_part_name(name) or is_hasher_name(name)]
+            own = [name for name in self.files.names() if is_own_name(name)]
             # the mark last: as long as there are files without a manifest, it says that they may be deleted
             for name in [*(name for name in own if name not in named), _MANIFEST_PART, _UNFINISHED]:
                 with suppress(OSError):
@@ -189,11 +186,7 @@ class FolderStore:
     def foreign(self) -> list[str]:
         """Names in the folder that are not those of an index."""
         own = {MANIFEST_NAME, _MANIFEST_PART, LOCK_NAME, _UNFINISHED}
-        return [
-            name
-            for name in self.files.names()
-            if name not in own and not is_part_name(name) and not is_hasher_name(name)
-        ]
+        return [name for name in self.files.names() if name not in own and not is_own_name(name)]
 
 
 def is_array_name(name: str, kind: str | None = None) -> bool:
@@ -210,3 +203,13 @@ def is_part_name(name: str, kind: str | None = None) -> bool:
 def is_hasher_name(name: str) -> bool:
     """Whether a name is that of a hasher's file."""
     return _HASHER_NAME.fullmatch(name) is not None
+
+
+def is_knowledge_name(name: str) -> bool:
+    """Whether a name is that of the file of what an index knows about itself."""
+    return _KNOWLEDGE_NAME.fullmatch(name) is not None
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a name is that of any file that a manifest names."""
+    return is_part_name(name) or is_hasher_name(name) or is_knowledge_name(name)

@@ -23,10 +23,10 @@ from autojacobin.errors import DataError, StorageError
 from autojacobin.hashers import Hasher, load
 from autojacobin.hashers.lists import ListHasher
 from autojacobin.index.changes import encoded_parts
+from autojacobin.index.contents import fetch
+from autojacobin.index.execution import measure_of, nearest_codes, nearest_in_lists
 from autojacobin.index.files import Files
 from autojacobin.index.manifest import SegmentRecord
-from autojacobin.index.partitions import nearest_in_segment
-from autojacobin.index.searching import fetch, measure_of, nearest
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, open_segment
 from autojacobin.index.segment_writer import write_segments
 from autojacobin.index.storage import FolderStore
@@ -126,14 +126,14 @@ def write_chunk(chunk: Chunk, model: str, folder: str, keep_vectors: bool) -> tu
 def search_chunk(segment: SegmentFiles, queries: Queries, k: int) -> Neighbours:
     """The ``k`` nearest codes in one segment, or all of them if there are fewer."""
     found = segment.open()
-    return nearest(queries, (found,), min(k, found.n_live))
+    return nearest_codes(queries, (found,), min(k, found.n_live))
 
 
 def search_lists_chunk(segment: SegmentFiles, queries: ListQueries, k: int) -> Neighbours:
     """The ``k`` nearest codes in the lists of one segment, with whole distances; -1 where there are fewer."""
     hasher = _hasher(str(Path(segment.folder) / segment.hasher))
     assert isinstance(hasher, ListHasher)
-    return nearest_in_segment(hasher, queries, segment.open(), k)
+    return nearest_in_lists(hasher, queries, segment.open(), k)
 
 
 def measure_chunk(

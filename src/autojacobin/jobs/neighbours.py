@@ -6,7 +6,7 @@ The results are those of a single machine, ties included, whatever runs the task
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -18,11 +18,11 @@ from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import DataError
 from autojacobin.hashers.lists import ListHasher
-from autojacobin.index.calibration import Calibrator
-from autojacobin.index.changes import State, shown_ids
-from autojacobin.index.folder import read_index
-from autojacobin.index.partitions import QueriesInLists, as_probes, prepared_for_lists
-from autojacobin.index.searcher import How, Searcher
+from autojacobin.index.changes import shown_ids
+from autojacobin.index.execution import chosen_lists
+from autojacobin.index.folder import IndexFolder
+from autojacobin.index.knowledge import Knowledge, learn
+from autojacobin.index.plan import make_plan
 from autojacobin.index.segment import Segment
 from autojacobin.jobs.chunks import (
     ROWS_PER_CHUNK,
@@ -36,8 +36,9 @@ from autojacobin.jobs.chunks import (
 )
 from autojacobin.jobs.inputs import Patterns, survey
 from autojacobin.jobs.workers import Workers
-from autojacobin.search.arguments import as_candidates, as_k
+from autojacobin.search.arguments import as_k
 from autojacobin.search.distances import DISTANCES
+from autojacobin.search.few import Probing
 from autojacobin.search.kernels.selection import merge_topk
 
 _BYTES_PER_RESULT = 2**26
@@ -57,7 +58,7 @@ def search_index(
     probes: SupportsIndex | str | None = None,
     progress: Progress | None = None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Search an index with one task per segment; the result is that of ``Index.search`` in a new process.
+    """Search an index with one task per segment; the result is that of ``Index.search``.
 
     Parameters
     ----------
@@ -66,8 +67,8 @@ def search_index(
     workers : Workers
         From :func:`connect`.
     queries, k, candidates, recall, distance, rerank, probes
-        As in :meth:`autojacobin.Index.search`. The candidates for a recall are chosen by the calling process, which
-        compares a few queries with all vectors itself.
+        As in :meth:`autojacobin.Index.search`. The calling process makes the plan. Where that is to compare all
+        vectors, it does so itself.
     progress : callable, optional
         Called as ``progress("choosing candidates", 0, 0)``, ``progress("searching", done, total)`` and
         ``progress("re-ranking", done, total)``.
@@ -78,50 +79,49 @@ def search_index(
         The ids are names if those of the index are.
     """
     where = os.path.abspath(as_path(path))
-    hasher, manifest, segments = read_index(where)
-    state = State(hasher, manifest.keep_vectors, segments, id_kind=manifest.id_kind, metric=manifest.metric)
-    how = How.checked(state, k, distance, rerank, candidates, recall, probes)
-    matrix = to_host(as_matrix(manifest.metric.queries(queries), type(hasher).__name__))
-    chosen, lists = how.candidates, as_probes(probes, hasher)
-    if how.recall is not None:
+    folder = IndexFolder(where)
+    state = folder.newest(folder.read_state)
+    hasher, manifest, segments = state.hasher, state.manifest, state.segments
+    assert manifest is not None
+
+    def know(distance: str) -> Knowledge:
         if progress is not None:
             progress("choosing candidates", 0, 0)
-        searcher = Searcher(state, Calibrator())
-        if searcher.affords_all(state, how.learned_k, len(matrix)):
-            distances, numbers = searcher.nearest(matrix, how._replace(recall=1.0))
-            return manifest.metric.values(queries, distances), shown_ids(state, numbers)
-        calibration = searcher.chosen(how.learned_k, how.recall, how.distance)
-        chosen, lists = calibration.candidates, calibration.probes
-    depth = min(as_candidates(chosen, how.k), state.n_live) if how.rerank else how.k
-    files = [
-        SegmentFiles(
-            where, segment.record, manifest.n_bits, manifest.n_features, manifest.keep_vectors, manifest.id_kind,
-            manifest.hasher.name,
-        )
-        for segment in segments
-    ]  # fmt: skip
+        stored: Knowledge | None = state.knowledge if distance == hasher.distances[0] else None
+        return stored or learn(state, distance)
 
-    def search(block: npt.NDArray[Any], probed: int | None) -> Neighbours:
-        prepared: Any = DISTANCES[how.distance].queries(hasher, block) if probed is None else None
-        if isinstance(hasher, ListHasher) and probed is not None:
-            asked = QueriesInLists.of(hasher, block, how.distance)
-            prepared = prepared_for_lists(hasher, asked, segments, probed)
-        shared, work = workers.share(prepared), search_chunk if probed is None else search_lists_chunk
+    plan = make_plan(state, know, k, candidates, recall, distance, rerank, probes)
+    matrix = to_host(as_matrix(manifest.metric.queries(queries), type(hasher).__name__))
+    if plan.compares_all:
+        distances, numbers = plan.run(state, as_floats(matrix, argument="queries"))
+        return manifest.metric.values(queries, distances), shown_ids(state, numbers)
+    depth = plan.k if plan.candidates is None else min(plan.candidates, state.n_live)
+    about = manifest.n_bits, manifest.n_features, manifest.keep_vectors, manifest.id_kind, manifest.hasher.name
+    files = [SegmentFiles(where, segment.record, *about) for segment in segments]
+
+    def search(block: npt.NDArray[Any], probing: Probing | None) -> Neighbours:
+        prepared: Any
+        work: Callable[..., Neighbours]
+        if probing is None:
+            prepared, work = DISTANCES[plan.distance].queries(hasher, block), search_chunk
+        else:
+            prepared, work = chosen_lists(state, block, plan.distance, probing), search_lists_chunk
+        shared = workers.share(prepared)
         calls = [(file, shared, depth) for file in files]
         found: Neighbours = workers.merged("searching", work, calls, merge_topk, depth, progress)
-        if probed is not None:
+        if probing is not None:
             found = prepared.real(found[0]), found[1]
-        if how.rerank:
-            found = _reranked(block, found[1], segments, files, how.k, workers, progress)
+        if plan.rerank:
+            found = _reranked(block, found[1], segments, files, plan.k, workers, progress)
         short = np.flatnonzero(found[1][:, -1] < 0)  # their lists hold fewer than k codes
-        if len(short):
-            found[0][short], found[1][short] = search(block[short], as_probes("all", hasher))
+        if len(short) and isinstance(hasher, ListHasher):
+            found[0][short], found[1][short] = search(block[short], Probing(len(hasher.centres_)))
         return found
 
-    results = [search(matrix[block], lists) for block in _query_blocks(len(matrix), depth)]
-    numbers = np.concatenate([part[1] for part in results])
-    distances = np.concatenate([part[0] for part in results])
-    return manifest.metric.values(queries, distances) if how.rerank else distances, shown_ids(state, numbers)
+    results = [search(matrix[block], plan.probing) for block in _query_blocks(len(matrix), depth)]
+    found = np.concatenate([part[0] for part in results]), np.concatenate([part[1] for part in results])
+    distances, numbers = plan.widened(state, as_floats(matrix, argument="queries"), found)
+    return manifest.metric.values(queries, distances) if plan.rerank else distances, shown_ids(state, numbers)
 
 
 def true_neighbours(

@@ -59,7 +59,7 @@ def search_table(indexes: Mapping[str, Index], data: VectorSet, progress: Progre
         for one in distances:
             search(index, f"{name}, {one}, re-ranked", candidates, distance=one, candidates=candidates)
         _, best = max(zip(recalls, distances, strict=True))  # by the recall of the codes alone
-        chosen = index.calibrated(k, _RECALL, distance=best).candidates
+        chosen = index.plan(k, recall=_RECALL, distance=best).candidates
         search(index, f"{name}, {best}, recall={_RECALL}", chosen, distance=best, recall=_RECALL)
     seconds = _timed([task for *_, task in tasks])
     rows = [

@@ -19,7 +19,7 @@ _MODULES = {
     "hamming_topk": "autojacobin.search.hamming",
     "rerank": "autojacobin.search.euclidean",
     "spherical_topk": "autojacobin.search.spherical",
-    "Calibration": "autojacobin.index",  # moved there; programs may know these two by this name
+    # moved there; programs may know it by this name
     "Index": "autojacobin.index",
 }
 

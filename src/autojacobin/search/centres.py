@@ -23,7 +23,9 @@ from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_count
 from autojacobin.search.kernels.centres import (
     CENTRES_PER_GROUP,
+    FEWEST_IN_CELLS,
     STEPS_AT_ONCE,
+    cells_to_look_at,
     nearest_centres,
     nearest_column,
     write_groups,
@@ -37,9 +39,8 @@ _PRODUCTS_ON_GPU = 2**28
 _FEWEST_ROWS, _MOST_ROWS = 128, 1024  # of a block; each product packs all centres again, so it should have many rows
 _BLOCKS_PER_TASK = 8
 _QUERIES_PER_TASK = 64
-_FEWEST_IN_CELLS = 2**13  # centres; the nearest of fewer are found as fast without cells
-_SHARE_LOOKED_AT = 0.3  # of the geometric mean of the cells and the centres that are wanted
 _TURNS_PER_SPLIT = 8
+_NO_RULE, _NO_SHARES = np.empty((0, 6)), np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Centres:
     def order(self) -> npt.NDArray[np.int32]:
         """The centres as they are stored: cell after cell, if there are cells."""
         numbers = np.arange(len(self), dtype=np.int32)
-        if len(self) < _FEWEST_IN_CELLS:
+        if len(self) < FEWEST_IN_CELLS:
             return numbers
         with one_blas_thread():
             return np.concatenate(_cells(self._shifted, numbers))
@@ -178,21 +179,23 @@ class Centres:
         exact: bool = True,
     ) -> None:
         """Write what :meth:`nearest` gives for some vectors, which are not checked, in the calling thread."""
+        *arrays, means, norms_of_means, in_cells = self.arrays(usable, exact=exact)
+        n_cells = cells_to_look_at(len(self), numbers.shape[1]) if in_cells else 0
+        cells = means, norms_of_means, n_cells
+        nearest_centres(vectors, *arrays, cells, _NO_RULE, _NO_SHARES, numbers, squared)  # type: ignore[call-arg]
+
+    def arrays(self, usable: npt.NDArray[np.bool_] | None = None, *, exact: bool = True) -> tuple[Any, ...]:
+        """The centres as the kernels take them, less the number of cells to look at.
+
+        Their last three are the means of the cells, the norms of these, and whether the cells may be used.
+        """
         groups, norms = self._groups
         if usable is not None:
             norms = norms.copy()
             norms[: len(self)][~usable[self.order]] = np.inf
-        n_cells = 0 if exact or usable is not None else self._cells_to_look_at(numbers.shape[1])
-        nearest_centres(
-            vectors, self.points, self.origin, groups, self.order, norms, self._rounding,
-            (*(self._means if n_cells else self._groups), n_cells), numbers, squared,
-        )  # fmt: skip
-
-    def _cells_to_look_at(self, wanted: int) -> int:
-        """How many cells hold most of the ``wanted`` nearest centres; 0 if it is faster to look at all centres."""
-        n_cells = -(-len(self) // CENTRES_PER_GROUP)
-        chosen = math.ceil(_SHARE_LOOKED_AT * math.sqrt(wanted * n_cells)) + 2
-        return chosen if len(self) >= _FEWEST_IN_CELLS and 2 * chosen <= n_cells else 0
+        in_cells = not exact and usable is None and len(self) >= FEWEST_IN_CELLS
+        means = self._means if in_cells else self._groups
+        return self.points, self.origin, groups, self.order, norms, self._rounding, *means, in_cells
 
     def _assign_on_gpu(self, vectors: npt.NDArray[Any], device: str, labels: npt.NDArray[np.int32]) -> None:
         columns, norms, origin = (on_device(part, device) for part in (self._shifted.T, self._norms, self.origin))

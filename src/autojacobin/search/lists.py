@@ -344,6 +344,26 @@ class Lists:
         map_allowed(self.positions, self.bounds, allowed, words, counts)
         return AllowedCodes(words, counts)
 
+    def allow_positions(self, positions: npt.NDArray[np.int64]) -> AllowedCodes:
+        """Prepare some positions for searches, in time that depends on their number and hardly on that of all codes."""
+        slots, labels = self._places
+        bits = np.zeros(CODES_PER_BLOCK * len(self.blocks), dtype=bool)
+        bits[slots[positions]] = True
+        counts = np.bincount(labels[positions], minlength=self.n_lists)
+        return AllowedCodes(np.packbits(bits, bitorder="little").view(np.uint64), counts)
+
+    @cached_property
+    def _places(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """The slot and the list of each position."""
+        slots, labels = np.empty(self.n, dtype=np.int32), np.empty(self.n, dtype=np.int32)
+        slots[self.positions] = np.arange(self.n, dtype=np.int32)
+        labels[self.positions] = np.repeat(np.arange(self.n_lists, dtype=np.int32), np.diff(self.bounds))
+        return slots, labels
+
+    def labels(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """The lists of some positions."""
+        return self._places[1][positions]
+
     def nearest(
         self, queries: ListQueries, k: int, allowed: AllowedCodes | None = None, *, ordered: bool = True
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:

@@ -8,7 +8,6 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,21 +18,18 @@ from starlette.routing import BaseRoute, Route
 
 from autojacobin.errors import DataError, MissingExtraError
 from autojacobin.hashers import OwnCodes
-from autojacobin.index.calibration import default_target
-from autojacobin.index.filters import EXACT_UP_TO
 from autojacobin.index.index import Index
 from autojacobin.search.distances import distances_of
 from autojacobin.service.access import Access, Limits, is_write_path
+from autojacobin.service.background import BackgroundThread
 from autojacobin.service.metrics import MEDIA_TYPE, Metrics
 from autojacobin.service.middleware import Asgi, MetricsMiddleware, QueueMiddleware, SecurityMiddleware, problem_app
 from autojacobin.service.openapi import openapi_document
-from autojacobin.service.operations import Batcher, Operation, Options, Result, run_batch
+from autojacobin.service.operations import Batcher, Operation, Result, run_batch
 from autojacobin.service.problems import Problem, busy, invalid
-from autojacobin.service.recalls import BackgroundThread, Recalls
 from autojacobin.service.registry import IndexRegistry
 from autojacobin.service.requests import (
     ClientGone,
-    check_cost,
     client_gone,
     find_index,
     read_add_request,
@@ -41,7 +37,6 @@ from autojacobin.service.requests import (
     read_encode_request,
     read_remove_request,
     read_search_request,
-    too_much,
 )
 from autojacobin.service.responses import GENERATION, JSON, SHAPE, Payload, codes_payload, neighbours_payload, wants_raw
 from autojacobin.service.writes import Writer
@@ -73,7 +68,6 @@ class Service:
         self._limits = limits
         self._poll_seconds = poll_seconds
         self._batcher: Batcher | None = None
-        self._recalls = Recalls()
         self._watcher = BackgroundThread("autojacobin-watcher")
         self._ready = False
         self._writable = access.write_token is not None
@@ -99,15 +93,14 @@ class Service:
         self.app = _with_cors(MetricsMiddleware(SecurityMiddleware(queue, access), self._metrics), access)
 
     def stop_waiting(self) -> None:
-        """Stop learning and warming up, so that a shutdown waits only for searches."""
+        """Stop warming up, so that a shutdown waits only for searches."""
         self._ready = False
-        self._recalls.close()
         self._watcher.close()
 
     @asynccontextmanager
     async def _lifespan(self, _: Any) -> AsyncIterator[None]:
         """Start the thread that searches and the task that watches the folders; at the end, finish what was begun."""
-        self._batcher = Batcher(run_batch, self._limits, self._metrics.count_batch)
+        self._batcher = Batcher(partial(run_batch, limits=self._limits), self._limits, self._metrics.count_batch)
         watching = asyncio.create_task(self._watch())
         try:
             yield
@@ -132,16 +125,7 @@ class Service:
         try:
             body = await read_body(request.receive, headers, self._limits)
             operation = read_search_request(body, headers, request.scope["query_string"], self._registry, self._limits)
-            options = operation.options
-            if options is None or not options.chooses_candidates:
-                result = await self._run(operation, request.receive)
-            elif operation.is_filtered and self._compares_few(operation):
-                result = await self._run(operation, request.receive)  # all are compared, and nothing is learned
-            elif operation.is_filtered:
-                result = await self._run_filtered(operation)
-            else:
-                operation = await self._with_candidates(operation, options)
-                result = await self._run(operation, request.receive)
+            result = await self._run(operation, request.receive)
         except ClientGone:
             return Response(status_code=499)  # nobody sees it, but it is counted
         write = partial(neighbours_payload, operation.served.name, result, raw=wants_raw(headers))
@@ -195,67 +179,6 @@ class Service:
         if not self._ready:
             raise busy("the service is starting or stopping; try again after the time in Retry-After")
         return _json({"status": "ready"})
-
-    async def _with_candidates(self, operation: Operation, options: Options) -> Operation:
-        """Replace the recall of a search by the candidates that it needs, unless that is 1.
-
-        The default recall is limited to what the service allows; only a recall that the client gave is refused.
-        """
-        limit, k, recall = self._limits.candidates, options.k, options.recall
-        if recall is None:
-            within = max(k, self._limits.work // max(1, operation.n_vectors))
-            k, recall = default_target(k, len(operation.served.index))
-        try:
-            chosen = await self._recalls.candidates(
-                operation.served, k, recall, options.distance, self._limits.request_seconds
-            )
-        except DataError as error:
-            raise invalid(str(error)) from error
-        number = chosen.candidates
-        if options.recall is None:
-            number = max(options.k, min(number, limit, within))
-        elif number > limit:
-            raise invalid(
-                f"a recall of {recall:g} needs {number} candidates here, expected at most {limit}, the "
-                "limit of this service; ask for a lower recall or a smaller k"
-            )
-        if chosen.recall == 1 and number == chosen.candidates:  # all are compared, without a look at codes
-            options = replace(options, recall=1.0)
-        else:
-            options = replace(options, candidates=number, probes=chosen.probes, recall=None)
-        return check_cost(replace(operation, options=options), self._limits)
-
-    async def _run_filtered(self, operation: Operation) -> Result:
-        """Search with a filter and a recall, which the library has to learn for the filter."""
-
-        def run() -> list[Result | Exception]:
-            try:
-                return run_batch([self._within_limits(operation)])
-            except (DataError, Problem) as error:
-                return [error]
-
-        (result,) = await self._recalls.run_filtered(run, self._limits.request_seconds)
-        if isinstance(result, DataError | MissingExtraError):
-            raise invalid(str(result)) from result
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    def _compares_few(self, operation: Operation) -> bool:
-        """Return whether a search with a filter compares all vectors, few enough to count none and to learn nothing."""
-        n = len(operation.served.index)
-        return n <= EXACT_UP_TO and operation.n_vectors * n <= self._limits.work
-
-    def _within_limits(self, operation: Operation) -> Operation:
-        """Refuse a filtered search that compares too much; with the default recall it gets fewer candidates instead."""
-        assert operation.options is not None
-        work, index = self._limits.work, operation.served.index
-        if operation.n_vectors * len(index) <= work or (cost := operation.filtered_cost(index)) <= work:
-            return operation
-        if operation.options.recall is None:
-            fewer = max(operation.options.k, work // operation.n_vectors)
-            return replace(operation, options=replace(operation.options, candidates=fewer))
-        raise too_much(cost, work)
 
     async def _run(self, operation: Operation, receive: Any) -> Result:
         """Wait for a result, as long as the client does and the time allows."""

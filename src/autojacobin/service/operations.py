@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,12 +20,10 @@ import numpy.typing as npt
 
 from autojacobin.errors import DataError
 from autojacobin.hashers import OwnCodes
-from autojacobin.index.filters import allowed_positions, filters_of_queries, restricted
 from autojacobin.index.index import Index
-from autojacobin.index.searcher import How, Searcher
-from autojacobin.search.arguments import as_candidates, default_candidates
+from autojacobin.search.arguments import default_candidates
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
-from autojacobin.service.problems import Problem, busy
+from autojacobin.service.problems import Problem, busy, invalid
 from autojacobin.service.registry import ServedIndex, takes_codes, width_of
 from autojacobin.service.responses import is_missing
 
@@ -34,7 +32,7 @@ __all__ = ["Batcher", "Job", "Operation", "Options", "Result", "run_batch", "sho
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a search. Without a filter, a ``recall`` is replaced by the candidates that it takes.
+    """Options of a search.
 
     Without a recall, candidates or probes, a search with re-ranking has the default recall of the library.
     """
@@ -111,25 +109,43 @@ class Operation:
             candidates = k if self.options.chooses_candidates else default_candidates(k)
         return self.n_vectors * candidates
 
-    def filtered_cost(self, index: Index) -> int:
-        """Count the vectors that a search with a filter and a recall compares; this reads the payload, and may learn.
+    def within(self, index: Index, limits: Limits) -> Operation:
+        """Give the operation if it compares no more than the service allows.
 
-        Without a recall it has the default one of the library.
+        A recall that the client asks for and that takes more is refused. The default recall gets fewer candidates.
         """
-        assert self.options is not None
-        state, options = index._state, self.options
-        how = How.checked(state, options.k, options.distance, options.rerank, None, options.recall, None)
-        parts = filters_of_queries(self.among, self.n_vectors) or [(self.among, np.arange(self.n_vectors))]
-        allowed = None if options.where is None else allowed_positions(state, options.where)
-        total = 0
-        for among, rows in parts:
-            view = restricted(state, among, allowed)
-            number = view.n_live
-            if how.recall != 1 and number > how.k:
-                candidates, _ = Searcher(state, index._calibrator)._chosen_for(view, how, None)
-                number = min(number, as_candidates(candidates, how.k))
-            total += len(rows) * number
-        return total
+        options = self.options
+        if options is None or not options.chooses_candidates:
+            return self  # what was asked for was counted when the request was read
+        work, n = limits.work, len(index)
+        if n * self.n_vectors <= work and n <= limits.candidates:
+            return self
+        cost = most = 0
+        for filter, n_queries in self._filters():
+            plan = index.plan(
+                options.k, recall=options.recall, distance=options.distance, among=filter, where=options.where
+            )
+            number = plan.candidates or 0
+            cost += n_queries * number
+            most = max(most, 0 if plan.compares_all else number)
+        if cost <= work and most <= limits.candidates:
+            return self
+        if options.recall is None:
+            fewer = max(options.k, min(limits.candidates, work // self.n_vectors))
+            return replace(self, options=replace(options, candidates=fewer))
+        if cost > work:
+            raise too_much(cost, work)
+        raise invalid(
+            f"a recall of {options.recall:g} needs {most} candidates here, expected at most {limits.candidates}, the "
+            "limit of this service; ask for a lower recall or a smaller k"
+        )
+
+    def _filters(self) -> list[tuple[Any, int]]:
+        """Different filters, and how many queries have each."""
+        if not self.among or not isinstance(self.among[0], list | None):
+            return [(self.among, self.n_vectors)]
+        numbers = Counter(None if one is None else tuple(one) for one in self.among)
+        return [(None if ids is None else list(ids), number) for ids, number in numbers.items()]
 
     def rows(self, index: Index) -> npt.NDArray[Any]:
         """Give the vectors or codes, which are read from the index if the operation has ids."""
@@ -176,14 +192,27 @@ def shown_id(id: Any) -> str:
     return str(id) if isinstance(id, int) else repr(str(id)[:80])
 
 
-def run_batch(operations: Sequence[Operation]) -> list[Result | Exception]:
+def too_much(cost: int, work: int) -> Problem:
+    """Give the problem of a search that would take too long."""
+    return invalid(
+        f"vectors times candidates, or times k without re-ranking, may be {work}, got {cost}; "
+        "send fewer vectors at once, or ask for fewer candidates"
+    )
+
+
+def run_batch(operations: Sequence[Operation], limits: Limits) -> list[Result | Exception]:
     """Run operations with equal keys in one call, or each alone if that call fails; errors are returned, not raised."""
     index = operations[0].served.index  # one version for all of them, even if a new one replaces it now
     results: list[Result | Exception] = [LookupError("not run yet")] * len(operations)
     rows: dict[int, npt.NDArray[Any]] = {}
     for number, operation in enumerate(operations):
         try:
-            rows[number] = operation.rows(index)
+            vectors = operation.rows(index)
+            allowed = operation.within(index, limits)
+            if allowed is operation:
+                rows[number] = vectors
+            else:
+                results[number] = _run_rows(allowed, index, [vectors])[0]
         except Exception as error:
             results[number] = error
     try:
@@ -191,7 +220,7 @@ def run_batch(operations: Sequence[Operation]) -> list[Result | Exception]:
     except Exception as error:
         if len(rows) > 1:
             for number in rows:
-                results[number] = run_batch([operations[number]])[0]
+                results[number] = run_batch([operations[number]], limits)[0]
             return results
         found = [error]
     for number, result in zip(rows, found, strict=True):

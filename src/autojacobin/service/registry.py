@@ -240,7 +240,7 @@ def warm_up(index: Index, *, max_queries: int) -> None:
     if kept:
         _warm_up_measures(index)
         _warm_up_recall(index)
-        index.calibrated(1)  # what a search with default options uses
+        index.search(_queries(index, 1), 1)  # learns, if the index has not
 
 
 def _query_counts(n_vectors: int, max_queries: int) -> list[int]:
@@ -272,13 +272,12 @@ def _warm_up_measures(index: Index) -> None:
 
 
 def _warm_up_recall(index: Index) -> None:
-    """Learn a recall on a small index of the same kind, because learning on the index itself may take minutes."""
+    """Let a small index of the same kind learn about itself, as this one will when it is written to."""
     found = index.search(_queries(index, 1), 1, rerank=False)[1]
     dtype, width = index.vectors(found[0]).dtype, int(index.hasher.n_features_in_)
     rows = max(2, min(_ROWS_TO_LEARN_FROM, _NUMBERS_TO_LEARN_FROM // width))
     small = Index(index.hasher)
     small.add(np.random.default_rng(0).integers(0, 100, size=(rows, width)).astype(dtype))
-    small.calibrated(1, 0.5)
 
 
 def _queries(index: Index, n: int, distance: str | None = None) -> npt.NDArray[Any]:

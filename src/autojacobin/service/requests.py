@@ -32,14 +32,14 @@ from autojacobin.service.fields import (
     read_where,
     shown_value,
 )
-from autojacobin.service.operations import Operation, Options
+from autojacobin.service.operations import Operation, Options, too_much
 from autojacobin.service.problems import Problem, invalid
 from autojacobin.service.registry import IndexRegistry, ServedIndex, width_of
 from autojacobin.service.responses import JSON, RAW, SHAPE, CodeForm
 
 __all__ = [
     "ClientGone", "check_cost", "client_gone", "find_index", "read_add_request", "read_body", "read_encode_request",
-    "read_remove_request", "read_search_request", "too_much",
+    "read_remove_request", "read_search_request",
 ]  # fmt: skip
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -129,14 +129,6 @@ def check_cost(operation: Operation, limits: Limits) -> Operation:
     if operation.cost > limits.work:
         raise too_much(operation.cost, limits.work)
     return operation
-
-
-def too_much(cost: int, work: int) -> Problem:
-    """Give the problem of a search that would take too long."""
-    return invalid(
-        f"vectors times candidates, or times k without re-ranking, may be {work}, got {cost}; "
-        "send fewer vectors at once, or ask for fewer candidates"
-    )
 
 
 def read_encode_request(

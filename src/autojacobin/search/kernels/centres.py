@@ -12,6 +12,15 @@ estimate exceeds that of the n-th by at most four of these. With one million SIF
 the nearest were found for each of 1,000 queries. Sums of whole numbers do not depend on their order, so the centres of
 a query do not depend on what else is searched for.
 
+*The rule.* Which lists are scanned may depend on how many neighbours are expected in them. The expected number λ of
+neighbours in the list of rank i, whose centre is at the squared distance d_i², is learned:
+
+    log λ = w0 + w1 log(d_i² / d_0²) + w2 log(1 + i) + w3 log(d_64² / d_0²)
+
+A list is scanned if log λ is at or above a threshold. There may be rules for several numbers of neighbours, the
+*levels*. With a filter, ranks count the lists that hold an allowed vector. The sum of λ times the share of the list's
+vectors that are allowed is how many allowed neighbours a query can expect. It takes the first level that is enough.
+
 *Cells.* Many centres are in cells of 64 near ones, and only the cells whose means are nearest to the query are looked
 at. Some of the nearest centres are missed then, mostly the farthest of them.
 """
@@ -41,7 +50,9 @@ from autojacobin.search.kernels.simd import (
 
 __all__ = [
     "CENTRES_PER_GROUP",
+    "FEWEST_IN_CELLS",
     "STEPS_AT_ONCE",
+    "cells_to_look_at",
     "group_rows",
     "nearest_centres",
     "nearest_column",
@@ -53,12 +64,19 @@ _STRIP = 64
 CENTRES_PER_GROUP = 64  # whose products are taken together
 _LANES, _BYTES_PER_LANE, _VECTORS_PER_GROUP = 16, 4, 4
 _QUERIES_AT_ONCE = 4
+FEWEST_IN_CELLS = 2**13  # centres; the nearest of fewer are found as fast without cells
+_SHARE_LOOKED_AT = 0.3  # of the geometric mean of the cells and the centres that are wanted
 STEPS_AT_ONCE = 2  # of four features, by a query alone: an addition to a sum waits for the one before
 _DEVIATIONS = 4.0
 _MOST_RANKED = 256  # more numbers are sorted faster in another way
+_FIRST_RANKED = 96  # lists that are ordered at first, if a rule decides how many are scanned
+_FAR_RANK = 64
+_SMALLEST_SHARE = 1e-6  # of the squared distance of that rank
+_TINY = 1e-37
 _INT32S = ir.VectorType(INT32, _LANES)
 _BYTES = ir.VectorType(ir.IntType(8), _LANES * _BYTES_PER_LANE)
 _DOT = "llvm.aarch64.neon.sdot.v4i32.v16i8"
+_SHIFTED = not machine_has("dotprod")  # x86 multiplies unsigned bytes with signed ones, ARM signed ones
 _INFINITE_BITS = np.int32(0x7F800000)  # of float32
 _LARGEST = np.finfo(np.float32).max
 
@@ -90,7 +108,9 @@ def nearest_column(products: Any, norms: Any, labels: Any) -> None:
 
 @kernel
 def write_groups(centres: Any, step: float, largest: int, groups: Any) -> None:
-    """Round centres to multiples of ``step``, add ``largest`` and write them as bytes, as the products read them.
+    """Round centres to multiples of ``step`` and write them as bytes, as the products read them.
+
+    They are unsigned, and larger by ``largest``, or signed, as the machine multiplies them.
 
     ``groups`` has the shape (groups, steps, 4, 16, 4) and holds zeros: four features of 16 centres are a vector, and
     those of 64 centres follow each other. The steps are n_features / 4, rounded up to a multiple of STEPS_AT_ONCE.
@@ -98,7 +118,8 @@ def write_groups(centres: Any, step: float, largest: int, groups: Any) -> None:
     for c in range(centres.shape[0]):
         group, vector, lane = c // CENTRES_PER_GROUP, c // _LANES % _VECTORS_PER_GROUP, c % _LANES
         for j in range(centres.shape[1]):
-            groups[group, j >> 2, vector, lane, j & 3] = largest + _rounded(centres[c, j] / step, largest)
+            whole = _rounded(centres[c, j] / step, largest)
+            groups[group, j >> 2, vector, lane, j & 3] = (largest if _SHIFTED else 0) + whole
 
 
 @kernel(inline=True)
@@ -126,16 +147,20 @@ def _generate_products(n_queries: int, context: Any, builder: Any, signature: An
     bytes_per_step = CENTRES_PER_GROUP * _BYTES_PER_LANE
     centres = builder.gep(groups.data, [builder.mul(builder.mul(group, n_steps), WORD(bytes_per_step))])
 
-    steps_at_once = STEPS_AT_ONCE if n_queries == 1 else 1
+    # as many sums as there are registers
+    few_registers = machine_has("neon")
+    steps_at_once = STEPS_AT_ONCE if n_queries == 1 and not few_registers else 1
+    vectors_at_once = 1 if n_queries > 1 and few_registers else _VECTORS_PER_GROUP
+    columns = builder.extract_value(products.shape, 1)
 
-    def add(first: Any, totals: list[Any]) -> list[Any]:
+    def add(first_vector: int, first: Any, totals: list[Any]) -> list[Any]:
         results: list[Any] = []
         for part in range(steps_at_once):
             step = builder.add(first, WORD(part))
             place = builder.mul(step, WORD(bytes_per_step))
             vectors = [
                 load(builder, builder.gep(centres, [builder.add(place, WORD(v * 64))]), _BYTES, 1)
-                for v in range(_VECTORS_PER_GROUP)
+                for v in range(first_vector, first_vector + vectors_at_once)
             ]
             for q in range(n_queries):
                 offset = builder.add(builder.mul(WORD(q), width), builder.mul(step, WORD(_BYTES_PER_LANE)))
@@ -146,36 +171,33 @@ def _generate_products(n_queries: int, context: Any, builder: Any, signature: An
                     results.append(_add_products(builder, totals[len(results)], vector, numbers))
         return results
 
-    zeros = [ir.Constant(_INT32S, [0] * _LANES)] * (steps_at_once * n_queries * _VECTORS_PER_GROUP)
-    _, totals = generate_loop(builder, WORD(0), n_steps, steps_at_once, zeros, add)
-    columns = builder.extract_value(products.shape, 1)
-    n_totals = n_queries * _VECTORS_PER_GROUP
-    for i, total in enumerate(totals[:n_totals]):
-        for later in totals[n_totals + i :: n_totals]:
-            total = builder.add(total, later)
-        q, v = divmod(i, _VECTORS_PER_GROUP)
-        column = builder.add(arguments[4], WORD(v * _LANES))
-        out = builder.gep(products.data, [builder.add(builder.mul(WORD(q), columns), column)])
-        builder.store(total, builder.bitcast(out, _INT32S.as_pointer())).align = 4
+    n_totals = n_queries * vectors_at_once
+    for first_vector in range(0, _VECTORS_PER_GROUP, vectors_at_once):
+        zeros = [ir.Constant(_INT32S, [0] * _LANES)] * (steps_at_once * n_totals)
+        _, totals = generate_loop(builder, WORD(0), n_steps, steps_at_once, zeros, partial(add, first_vector))
+        for i, total in enumerate(totals[:n_totals]):
+            for later in totals[n_totals + i :: n_totals]:
+                total = builder.add(total, later)
+            q, v = divmod(i, vectors_at_once)
+            column = builder.add(arguments[4], WORD((first_vector + v) * _LANES))
+            out = builder.gep(products.data, [builder.add(builder.mul(WORD(q), columns), column)])
+            builder.store(total, builder.bitcast(out, _INT32S.as_pointer())).align = 4
     return context.get_dummy_value()
 
 
 def _add_products(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
-    """Add the products of 64 bytes with 64 signed ones to 16 sums, four to each."""
+    """Add the products of 64 bytes with 64 signed ones to 16 sums, four to each; both are signed if not shifted."""
     if machine_has("avx512vnni"):
         words = (builder.bitcast(numbers, _INT32S) for numbers in (unsigned, signed))
         return call(builder, "llvm.x86.avx512.vpdpbusd.512", _INT32S, total, *words)
-    if machine_has("dotprod"):  # both factors are signed there: u·s = (u − 128)·s + 2·64·s
-        unsigned = builder.xor(unsigned, ir.Constant(_BYTES, [128] * _BYTES.count))
+    if not _SHIFTED:
         parts = []
         for lane in range(0, _LANES, 4):
             some, one, other = (
                 shuffle(builder, vector, range(lane * size, (lane + 4) * size))
                 for vector, size in ((total, 1), (unsigned, 4), (signed, 4))
             )
-            zeros, halves = ir.Constant(some.type, [0] * 4), ir.Constant(one.type, [64] * 16)
-            half = call(builder, _DOT, some.type, zeros, halves, other)
-            parts.append(call(builder, _DOT, some.type, builder.add(some, builder.add(half, half)), one, other))
+            parts.append(call(builder, _DOT, some.type, some, one, other))
         return join(builder, parts)
     for first in range(_BYTES_PER_LANE):
         one, other = (shuffle(builder, numbers, range(first, 64, _BYTES_PER_LANE)) for numbers in (unsigned, signed))
@@ -188,10 +210,15 @@ def _add_products(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
 
 @kernel
 def nearest_centres(
-    X: Any, points: Any, origin: Any, groups: Any, members: Any, norms: Any, rounding: Any, cells: Any, labels: Any,
-    squared: Any,
+    X: Any, points: Any, origin: Any, groups: Any, members: Any, norms: Any, rounding: Any, cells: Any, rule: Any,
+    shares: Any, labels: Any, squared: Any,
 ) -> None:  # fmt: skip
     """Write the nearest centres of each row and their squared distances, in this order; of equal ones the first.
+
+    If there is a rule, only the centres are written whose lists are worth to be scanned by it, and then -1. For each
+    level, ``rule`` has w0, w1, w2, w3, the smallest log λ of such a list and how many allowed neighbours are wanted;
+    without a rule, it is empty. ``shares`` is the allowed share of each list; without a filter, it is empty, and the
+    first level counts. The nearest centre is always written.
 
     ``groups`` holds the centres less the origin as :func:`write_groups` gives them, in the order of ``members``, and
     ``norms`` their squared norms, filled up with infinity. Centres with an infinite norm do not count; where there are
@@ -238,15 +265,111 @@ def nearest_centres(
                 _estimate(products[i], estimates, place, norms, looked_at[place], constant, factor)
             error = math.sqrt((step * step * squares[i] + units[i] * units[i] * largest_norm) / 12)
             near = estimates[: CENTRES_PER_GROUP * n_looked_at]
-            limit = min(_limit_of(near.view(np.int32), wanted) + np.float32(2 * _DEVIATIONS * error), _LARGEST)
-            keys = _measure(X, q, points, near, limit, looked_at, members)
-            ordered = _sorted(keys)
-            found = min(wanted, len(ordered))
-            for place in range(np.uint64(found)):
-                squared[q, place] = np.int32(ordered[place] >> 32).view(np.float32)
-                labels[q, place] = ordered[place] & 0xFFFFFFFF
-            for place in range(np.uint64(found), np.uint64(wanted)):
-                squared[q, place], labels[q, place] = np.inf, -1
+            ruled, finished = rule.shape[0] > 0, False
+            at_first = wanted if shares.shape[0] > 0 else min(wanted, _FIRST_RANKED)
+            enough = max(at_first, _FAR_RANK + 1) if ruled else wanted
+            while not finished:
+                limit = min(_limit_of(near.view(np.int32), enough) + np.float32(2 * _DEVIATIONS * error), _LARGEST)
+                ordered = _sorted(_measure(X, q, points, near, limit, looked_at, members))
+                finished = _write_lists(ordered, enough, rule, shares, labels, squared, q)
+                enough = 2 * enough
+
+
+@kernel(inline=True)
+def _write_lists(ordered: Any, enough: int, rule: Any, shares: Any, labels: Any, squared: Any, q: Any) -> Any:
+    """Write the lists that a query scans, of the ``enough`` nearest; gives whether more would change nothing."""
+    found, count, level = min(enough, len(ordered)), np.uint64(0), 0
+    finished, threshold = len(ordered) < enough or rule.shape[0] == 0, -np.inf
+    expected = np.empty(found)
+    if rule.shape[0] > 0 and found > 0:
+        threshold = rule[0, 4]
+        gaps = np.empty(found)
+        contrast = _write_gaps(ordered, found, gaps)
+        if shares.shape[0] > 0:
+            level = _level_of(ordered, found, gaps, contrast, rule, shares)
+            threshold = rule[level, 4] if level >= 0 else -np.inf  # if no level expects enough, all are scanned
+        for rank in range(found):
+            expected[rank] = _expected(rule, max(level, 0), contrast, gaps[rank], rank)
+    for rank in range(found):
+        if count == labels.shape[1]:
+            finished = True
+            break
+        if threshold > -np.inf and rank > 0 and expected[rank] < threshold:
+            finished = True  # they fall with the rank, so all that follow are below
+            break
+        labels[q, count] = np.int32(ordered[rank] & 0xFFFFFFFF)
+        squared[q, count] = _distance_of(ordered[rank])
+        count += np.uint64(1)
+    for place in range(count, np.uint64(labels.shape[1])):
+        labels[q, place], squared[q, place] = -1, np.inf
+    return finished
+
+
+@kernel(inline=True)
+def _write_gaps(ordered: Any, found: int, gaps: Any) -> Any:
+    """Write log(d² / d₀²) of each list, and give log(d₆₄² / d₀²).
+
+    Squared distances are at least a small share of that of a far list, so that a query that is a centre scans more than
+    one list.
+    """
+    far = np.float64(_distance_of(ordered[min(_FAR_RANK, found - 1)]))
+    least = _SMALLEST_SHARE * far + _TINY
+    nearest = math.log(max(np.float64(_distance_of(ordered[0])), least))
+    for rank in range(found):
+        gaps[rank] = math.log(max(np.float64(_distance_of(ordered[rank])), least)) - nearest
+    return math.log(max(far, least)) - nearest
+
+
+@kernel(inline=True)
+def _expected(rule: Any, level: int, contrast: float, gap: float, rank: int) -> Any:
+    """Logarithm of the number of neighbours that are expected in the list of a rank."""
+    row = rule[level]
+    return row[0] + row[1] * gap + row[2] * math.log(1.0 + rank) + row[3] * contrast
+
+
+@kernel(inline=True)
+def _level_of(ordered: Any, found: int, gaps: Any, contrast: float, rule: Any, shares: Any) -> Any:
+    """The first level that expects enough allowed neighbours in the lists that were found; -1 if none does."""
+    for level in range(rule.shape[0]):
+        total = 0.0
+        for rank in range(found):
+            number = ordered[rank] & 0xFFFFFFFF
+            total += math.exp(min(_expected(rule, level, contrast, gaps[rank], rank), 50.0)) * shares[number]
+            if total >= rule[level, 5]:
+                return level
+    return -1
+
+
+@kernel
+def write_expected(squared: Any, weights: Any, out: Any) -> None:
+    """Write the logarithms of the numbers of neighbours that are expected in lists; -inf where there is no list.
+
+    ``squared`` has the squared distances of the nearest lists of each query, then infinity; ``weights`` is w₀ to w₃.
+    """
+    ordered, gaps = np.empty(squared.shape[1], dtype=np.int64), np.empty(squared.shape[1])
+    rule = weights.reshape(1, -1)
+    for q in range(squared.shape[0]):
+        found = 0
+        while found < squared.shape[1] and squared[q, found] < np.inf:
+            ordered[found] = np.int64(np.float32(squared[q, found]).view(np.int32)) << 32
+            found += 1
+        if found > 0:
+            contrast = _write_gaps(ordered, found, gaps)
+        for rank in range(squared.shape[1]):
+            out[q, rank] = _expected(rule, 0, contrast, gaps[rank], rank) if rank < found else -np.inf
+
+
+@kernel(inline=True)
+def _distance_of(key: Any) -> Any:
+    return np.int32(key >> 32).view(np.float32)
+
+
+@kernel(inner=True)
+def cells_to_look_at(n_centres: int, wanted: int) -> int:
+    """How many cells hold most of the ``wanted`` nearest centres; 0 if it is faster to look at all centres."""
+    n_cells = -(-n_centres // CENTRES_PER_GROUP)
+    chosen = math.ceil(_SHARE_LOOKED_AT * math.sqrt(wanted * n_cells)) + 2
+    return chosen if n_centres >= FEWEST_IN_CELLS and 2 * chosen <= n_cells else 0
 
 
 @kernel(inline=True)
@@ -278,10 +401,11 @@ def _round_query(shifted: Any, largest: int, asked: Any, row: Any) -> Any:
 
 @kernel(inline=True)
 def _scale_of(asked: Any, unit: float, largest: int, square: float) -> Any:
-    """The constant and the factor of ‖x‖² − 2 x·c for the rounded x and c, whose bytes are larger by ``largest``."""
+    """The constant and the factor of ‖x‖² − 2 x·c for the rounded x and c, whose bytes may be larger by ``largest``."""
     total = np.int64(0)
-    for j in range(np.uint64(asked.shape[0])):
-        total += np.int64(asked[j])
+    if _SHIFTED:
+        for j in range(np.uint64(asked.shape[0])):
+            total += np.int64(asked[j])
     return np.float32(square + 2 * unit * largest * total), np.float32(-2 * unit)
 
 
@@ -365,16 +489,38 @@ def _measure(X: Any, q: Any, points: Any, estimates: Any, limit: Any, looked_at:
 
 @kernel(inline=True)
 def _sorted(keys: Any) -> Any:
-    """Sort different numbers: the place of each is how many are smaller, which whole vectors count."""
+    """Sort different numbers: the place of each is how many are smaller, which whole vectors count.
+
+    Their upper halves are compared. Where two of these are equal, the numbers are sorted in another way.
+    """
     if len(keys) > _MOST_RANKED:
-        return np.sort(keys)
-    ordered = np.empty_like(keys)
+        return _shell_sorted(keys)
+    ordered, upper = np.full(len(keys), -1), np.empty(len(keys), dtype=np.int32)
     for i in range(np.uint64(len(keys))):
-        place = np.int64(0)
+        upper[i] = np.int32(keys[i] >> 32)
+    for i in range(np.uint64(len(keys))):
+        place = np.int32(0)
         for j in range(np.uint64(len(keys))):
-            place += np.int64(keys[j] < keys[i])
+            place = np.int32(place + np.int32(upper[j] < upper[i]))
+        if ordered[np.uint64(place)] >= 0:
+            return _shell_sorted(keys)
         ordered[np.uint64(place)] = keys[i]
     return ordered
+
+
+@kernel(inner=True)
+def _shell_sorted(keys: Any) -> Any:
+    """Sort numbers in place by Shell's method, which compiles in a fraction of the time of NumPy's sort."""
+    gap = len(keys)
+    while gap > 1:
+        gap = max(1, 5 * gap // 11)
+        for i in range(gap, len(keys)):
+            key, place = keys[i], i
+            while place >= gap and keys[place - gap] > key:
+                keys[place] = keys[place - gap]
+                place -= gap
+            keys[place] = key
+    return keys
 
 
 @kernel

@@ -19,7 +19,7 @@ import numpy as np
 from autojacobin.core.compilation import kernel, trailing_zeros, use_wide_registers
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, count_sums, mark_row, measure_block
 
-__all__ = ["map_allowed", "scan_lists", "sort_found"]
+__all__ = ["keep_nearest_slots", "map_allowed", "scan_lists", "sort_found"]
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _UNBOUNDED = np.int64(2**62)
@@ -94,7 +94,7 @@ def scan_lists(
                 near = mark_row(sums, row, radius)
                 count = _append(near, sums, row, np.int64(0), firsts[row], distances, slots, count)
                 if count >= trigger:
-                    radius = np.int64(_keep_nearest(distances, slots, count, k, positions))
+                    radius = np.int64(keep_nearest_slots(distances, slots, count, k, positions))
                     count = k
         for later in range(p, n_probes):
             number, start = np.int64(probes[q, later]), np.int64(starts[q, later])
@@ -115,10 +115,10 @@ def scan_lists(
                 )
                 count = _append(near, sums, 0, start, block << 6, distances, slots, count)
                 if count >= trigger:
-                    radius = np.int64(_keep_nearest(distances, slots, count, k, positions))
+                    radius = np.int64(keep_nearest_slots(distances, slots, count, k, positions))
                     count = k
         if count > k:
-            _keep_nearest(distances, slots, count, k, positions)
+            keep_nearest_slots(distances, slots, count, k, positions)
             count = k
         for i in range(count):
             found[q, i], nearest[q, i] = distances[i], positions[slots[i]]
@@ -171,7 +171,7 @@ def _first_radius(sums: Any, rows: int, k: int, guess: int) -> Any:
 
 
 @kernel
-def _keep_nearest(distances: Any, slots: Any, count: int, k: int, positions: Any) -> Any:
+def keep_nearest_slots(distances: Any, slots: Any, count: int, k: int, positions: Any) -> Any:
     """Move the ``k`` nearest of ``count`` codes to the front, and give the distance of the k-th.
 
     Of equal distances, the lower positions stay. The memory must exceed ``count`` by 64.
@@ -181,7 +181,7 @@ def _keep_nearest(distances: Any, slots: Any, count: int, k: int, positions: Any
     within, below = _count_up_to(distances, count, radius), _count_up_to(distances, count, np.int32(radius - 1))
     last = np.int64(-1)
     if within > k:
-        ties, n_ties = np.empty(within - below + CODES_PER_BLOCK, dtype=np.int32), 0
+        ties, n_ties = np.empty(within - below + CODES_PER_BLOCK, dtype=positions.dtype), 0
         for i in range(count):
             if distances[i] == radius:
                 ties[n_ties] = positions[slots[i]]
@@ -201,20 +201,21 @@ def _keep_nearest(distances: Any, slots: Any, count: int, k: int, positions: Any
 
 @kernel
 def _kth_smallest(values: Any, count: int, k: int) -> Any:
-    """The ``k``-th smallest of the first ``count`` values of int32: halve the range, and count by whole vectors.
+    """The ``k``-th smallest of the first ``count`` values, none below 0: halve the range, and count by whole vectors.
 
     The values after them are overwritten, up to a multiple of 64.
     """
     use_wide_registers()
     low, high = values[0], values[0]
     for i in range(count, (count + 63) & ~63):
-        values[i] = _LARGEST_INT32
+        values[i] = np.iinfo(values.dtype).max
     for i in range(np.uint64(count)):
         low, high = min(low, values[i]), max(high, values[i])
+    as_value = values.dtype.type
     while low < high:
-        middle = np.int32((np.int64(low) + np.int64(high)) >> 1)
+        middle = as_value(low + ((high - low) >> 1))
         enough = _count_up_to(values, count, middle) >= k  # no branch: the CPU could not predict it
-        low, high = np.int32(low if enough else middle + 1), np.int32(middle if enough else high)
+        low, high = as_value(low if enough else middle + 1), as_value(middle if enough else high)
     return low
 
 

@@ -103,12 +103,7 @@ def measure_block(
             bytes_ = load(builder, builder.gep(codes, [builder.mul(b, WORD(CODES_PER_BLOCK))]), _BYTES, 1)
             prefetch(builder, builder.gep(later, [builder.mul(b, WORD(CODES_PER_BLOCK))]))
             table = builder.gep(entries, [builder.mul(b, WORD(2 * _ENTRIES))])
-            shifted = builder.lshr(builder.bitcast(bytes_, _WORDS), _constant(_WORDS, 4))
-            pair = [
-                _look_up(builder, builder.gep(table, [WORD(first)]), values)
-                for first, values in ((0, bytes_), (_ENTRIES, builder.bitcast(shifted, _BYTES)))
-            ]
-            words = builder.bitcast(builder.add(*pair), _WORDS)
+            words = builder.bitcast(builder.add(*look_up_halves(builder, table, bytes_)), _WORDS)
             return [builder.add(totals[0], words), builder.add(totals[1], builder.lshr(words, eight))]
 
         prefetch(builder, builder.gep(offsets.data, [builder.mul(arguments[11], WORD(CODES_PER_BLOCK))]))
@@ -124,8 +119,7 @@ def measure_block(
             scaled = _upper_product(builder, builder.shl(builder.zext(small, _WORDS), eight), factors)
             distances = _add_saturated(builder, builder.add(totals, scaled), starts)
             bits = builder.trunc(builder.lshr(valid, WORD(first)), INT32)
-            mask = builder.bitcast(bits, ir.VectorType(ir.IntType(1), 32))
-            distances = builder.select(mask, distances, _constant(_WORDS, 65535))
+            distances = builder.select(_as_mask(builder, bits), distances, _constant(_WORDS, 65535))
             out = builder.gep(sums.data, [builder.add(builder.mul(row, WORD(CODES_PER_BLOCK)), WORD(first))])
             builder.store(distances, builder.bitcast(out, _WORDS.as_pointer())).align = 2
             marks = builder.and_(builder.bitcast(builder.icmp_unsigned("<=", distances, limits), INT32), bits)
@@ -178,6 +172,16 @@ def count_sums(typing_context: Any, sums: Any, rows: Any, limit: Any) -> Any:  #
     return types.int64(sums, rows, limit), generate
 
 
+def _as_mask(builder: Any, bits: Any) -> Any:
+    """32 bits as a mask of 16-bit words. Without mask registers, LLVM would move one bit after another."""
+    if machine_has("avx512bw"):
+        return builder.bitcast(bits, ir.VectorType(ir.IntType(1), _WORDS.count))
+    both = builder.bitcast(everywhere(builder, bits, ir.VectorType(INT32, _WORDS.count // 2)), _WORDS)
+    halves = shuffle(builder, both, [i // 16 for i in range(_WORDS.count)])
+    chosen = builder.and_(halves, ir.Constant(_WORDS, [1 << i % 16 for i in range(_WORDS.count)]))
+    return builder.icmp_unsigned("!=", chosen, _constant(_WORDS, 0))
+
+
 def _constant(kind: Any, number: int) -> Any:
     return ir.Constant(kind, [number] * kind.count)
 
@@ -201,6 +205,15 @@ _LOOK_UPS = (
     ("ssse3", 16, "llvm.x86.ssse3.pshuf.b.128"),
     ("neon", 16, "llvm.aarch64.neon.tbl1.v16i8"),
 )
+
+
+def look_up_halves(builder: Any, tables: Any, values: Any) -> tuple[Any, Any]:
+    """Entries of two tables of 16 bytes, which follow each other, for the lower and the upper halves of 64 bytes."""
+    if machine_has("neon"):  # which shifts bytes
+        upper = builder.lshr(values, _constant(_BYTES, 4))
+    else:
+        upper = builder.bitcast(builder.lshr(builder.bitcast(values, _WORDS), _constant(_WORDS, 4)), _BYTES)
+    return _look_up(builder, tables, values), _look_up(builder, builder.gep(tables, [WORD(_ENTRIES)]), upper)
 
 
 def _look_up(builder: Any, table: Any, values: Any) -> Any:

@@ -8,8 +8,10 @@ import pytest
 
 from autojacobin import ITQ, LSH, DataError, Index, PartitionedAutoencoder, PartitionedHasher, Sign
 from autojacobin.evaluation import ground_truth
-from autojacobin.index.partitions import QueriesInLists, default_probes, nearest_in_lists, probe_counts
-from autojacobin.index.searching import codes_at
+from autojacobin.index.contents import codes_at
+from autojacobin.index.execution import search_codes
+from autojacobin.index.plan import default_probes
+from autojacobin.search.few import Probing
 
 K = 10
 
@@ -79,13 +81,12 @@ def test_only_the_codes_of_the_probed_lists_are_found(index, hasher):
     labels = labels_of(index)
     squared = ((queries[:, None, :] - hasher.search_centres().points) ** 2).sum(axis=2)
     nearest = np.argsort(squared, axis=1)[:, :3]
-    asked = QueriesInLists.of(hasher, queries, hasher.distances[0])
-    distances, ids = nearest_in_lists(hasher, asked, index._state.segments, 1000, 3)
-    for query, (found, gaps) in enumerate(zip(ids, distances, strict=True)):
+    fewest = min(np.isin(labels, lists).sum() for lists in nearest)
+    _, ids = search_codes(index._state, queries, hasher.distances[0], fewest, None, Probing(3))
+    for query, found in enumerate(ids):
         here = np.flatnonzero(np.isin(labels, nearest[query]))
-        assert np.isin(found[found >= 0], here).all()
-        assert len(set(found[found >= 0])) == np.count_nonzero(found >= 0) == min(1000, len(here))
-        assert np.array_equal(np.isinf(gaps), found < 0)
+        assert np.isin(found, here).all()
+        assert len(set(found)) == fewest
 
 
 def test_lists_whose_codes_were_removed_are_not_probed(index, hasher):
@@ -95,15 +96,12 @@ def test_lists_whose_codes_were_removed_are_not_probed(index, hasher):
     emptied = np.unique(np.argmin(squared, axis=1))[:8]
     index.remove(np.flatnonzero(np.isin(labels, emptied)))
     squared[:, emptied] = np.inf
-    asked = QueriesInLists.of(hasher, queries, hasher.distances[0])
-    _, ids = nearest_in_lists(hasher, asked, index._state.segments, 500, 1)
+    _, ids = search_codes(index._state, queries, hasher.distances[0], 1, None, Probing(1))
     for found, number in zip(ids, np.argmin(squared, axis=1), strict=True):
-        assert set(found[found >= 0]) == set(np.flatnonzero(labels == number))
+        assert labels[found] == number
 
 
-@pytest.mark.parametrize("per_turn", [2**13, 520])  # of the queries that are sorted by their lists
-def test_a_query_finds_the_same_alone_and_among_others(index, per_turn, monkeypatch):
-    monkeypatch.setattr("autojacobin.index.partitions._MOST_SORTED", per_turn)
+def test_a_query_finds_the_same_alone_and_among_others(index):
     queries = points(1200, 2)
     for options in ({"probes": 3, "candidates": 40}, {"probes": 3, "rerank": False}):
         distances, ids = index.search(queries, K, **options)
@@ -176,14 +174,14 @@ def test_segments_answer_as_one(hasher):
             assert np.array_equal(got, expected)
 
 
-def test_a_wanted_recall_is_kept_and_chooses_probes_too(index):
+def test_a_wanted_recall_is_kept_and_easy_queries_scan_fewer_lists(index):
     queries = points(500, 3)
     truth = ground_truth(points(3000), queries, K)
     for recall in (0.8, 0.95):
-        chosen = index.calibrated(K, recall)
-        assert 1 <= chosen.probes <= 32
+        plan = index.plan(K, recall=recall)
+        assert plan.probing is not None
+        assert 1 <= plan.lists < plan.probing.most <= 32
         _, ids = index.search(queries, K, recall=recall)
-        assert np.array_equal(ids, index.search(queries, K, probes=chosen.probes, candidates=chosen)[1])
         found = np.mean([np.isin(row, true).mean() for row, true in zip(ids, truth, strict=True)])
         assert found >= recall - 0.02
 
@@ -192,15 +190,13 @@ def test_a_wanted_recall_is_kept_and_chooses_probes_too(index):
     "hasher",
     [PartitionedAutoencoder(6, n_lists=4, random_state=0), PartitionedHasher(LSH(4, random_state=0), n_lists=4)],
 )
-def test_codes_that_rank_badly_take_all_lists_and_many_candidates(hasher, monkeypatch):
-    monkeypatch.setattr("autojacobin.index.partitions._DEEPEST", 150)
-    base = np.random.default_rng(0).normal(size=(2000, 24)).astype(np.float32)  # nothing to learn
+def test_codes_that_rank_badly_take_many_candidates_or_all(hasher):
+    base = np.random.default_rng(0).normal(size=(3000, 24)).astype(np.float32)  # nothing to learn
     index = Index(hasher.fit(base))
     index.add(base)
-    chosen = index.calibrated(K, 0.99)
-    assert chosen.probes == 4
-    assert chosen.candidates > 500
-    assert chosen.at_least >= 0.99
+    plan = index.plan(K, recall=0.99)
+    assert plan.compares_all or plan.candidates > 500
+    assert plan.at_least >= 0.99
 
 
 def test_on_disk_it_is_the_same_and_survives_a_copy(index, hasher, tmp_path):
@@ -227,9 +223,6 @@ def test_queries_far_from_everything_still_find_k(hasher):
 def test_few_and_many_probes():
     assert default_probes(1) == 1
     assert default_probes(4096) == 128
-    assert probe_counts(1) == [1]
-    assert probe_counts(12) == [1, 2, 4, 6, 8, 12]
-    assert probe_counts(100) == [1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 100]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index, SphericalHashing
-from autojacobin.index import searching
+from autojacobin.index import execution
 from autojacobin.search.distances import DISTANCES
 
 
@@ -49,8 +49,8 @@ def test_an_index_compares_codes_of_a_binary_auto_encoder_by_what_they_decode_to
         ):
             assert np.array_equal(got[0], expected[0])
             assert np.array_equal(got[1], expected[1])
-        assert index.calibrated(10, 0.9).distance == "decoded"
-        counts = [index.calibrated(10, 0.9, distance=name).candidates for name in hasher.distances]
+        assert index.plan(10, recall=0.9).distance == "decoded"
+        counts = [index.plan(10, recall=0.9, distance=name).candidates for name in hasher.distances]
         assert counts[0] <= counts[1] < counts[2]
     itq = Index(ITQ(8, random_state=0).fit(base))
     itq.add(base)
@@ -85,8 +85,8 @@ def test_vectors_in_memory_begin_at_a_cache_line(n, dtype):
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("n_queries", [3, 200])
 def test_all_vectors_are_compared_as_by_brute_force_in_any_blocks(dtype, n_queries, monkeypatch):
-    monkeypatch.setattr(searching, "PRODUCTS_BY_NUMPY", 0)
-    monkeypatch.setattr(searching, "_NUMBERS_AT_ONCE", 6 * 40)  # many blocks, so that results are merged on the way
+    monkeypatch.setattr(execution, "_PRODUCTS_BY_NUMPY", 0)
+    monkeypatch.setattr(execution, "_NUMBERS_AT_ONCE", 6 * 40)  # many blocks, so that results are merged on the way
     rng = np.random.default_rng(2)
     base = rng.integers(0, 4, (1500, 6)).astype(dtype)  # many distances are equal
     index, ids = Index(LSH(8, random_state=0).fit(base)), rng.permutation(9000)[:1500]
@@ -96,7 +96,7 @@ def test_all_vectors_are_compared_as_by_brute_force_in_any_blocks(dtype, n_queri
     gone = rng.random(1500) < 0.3
     index.remove(ids[gone])
     queries = rng.integers(0, 4, (n_queries, 6)).astype(dtype)
-    assert (n_queries >= searching.MANY_QUERIES) == (n_queries == 200)
+    assert (n_queries >= execution._MANY_QUERIES) == (n_queries == 200)
     distances, found = index.search(queries, 7, recall=1)
     left, left_ids = base[~gone].astype(float), ids[~gone]
     gaps = np.sqrt(((queries[:, None].astype(float) - left) ** 2).sum(axis=2))

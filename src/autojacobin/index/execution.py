@@ -1,0 +1,260 @@
+"""Search the segments of an index: by codes, by codes and then vectors, or by all vectors.
+
+Each function takes what a plan decided (``plan.py``) and chooses nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.core.vectors import as_floats
+from autojacobin.hashers import PartitionedAutoencoder
+from autojacobin.hashers.lists import ListHasher
+from autojacobin.index.changes import State
+from autojacobin.index.contents import fetch
+from autojacobin.index.filters import Allowed, reduced
+from autojacobin.index.segment import Segment
+from autojacobin.search.distances import DISTANCES
+from autojacobin.search.euclidean import (
+    Measure,
+    is_read_in_place,
+    measure_fetched,
+    measure_in_place,
+    nearest_candidates,
+    nearest_of_all,
+    order_block,
+)
+from autojacobin.search.few import ListSearch, Probing, ResidualWeights, Stored
+from autojacobin.search.kernels.selection import merge_topk, smallest
+from autojacobin.search.lists import AllowedCodes, ListQueries
+from autojacobin.search.queries import Queries
+from autojacobin.search.truth import ground_truth
+
+_RESULTS_AT_ONCE = 8
+_CANDIDATES_AT_ONCE = 2**24
+_QUERIES_TO_RERANK = 32
+_PRODUCTS_BY_NUMPY = 2**20  # up to this many, NumPy compares all vectors before compiled code is loaded
+_NUMBERS_AT_ONCE = 2**24
+_MANY_QUERIES = 64  # from here on, a matrix product compares all vectors faster than a pass over them for each query
+
+Ids = npt.NDArray[np.int64]
+Found = tuple[npt.NDArray[Any], Ids]
+
+
+def search_codes(
+    state: State,
+    queries: npt.NDArray[Any],
+    distance: str,
+    k: int,
+    candidates: int | None,
+    probing: Probing | None = None,
+    allowed: Allowed | None = None,
+) -> Found:
+    """Distances and numbers of the ``k`` nearest codes, or of the nearest vectors among the candidates.
+
+    If there are fewer in the lists that are probed, numbers are -1.
+    """
+    hasher = state.hasher
+    if probing is not None:
+        assert isinstance(hasher, ListHasher)
+        in_lists = _list_search(state, hasher)
+        if allowed is not None:
+            in_lists = in_lists.restricted(_allowed_codes(state, hasher, allowed))
+        prepared = None if isinstance(hasher, PartitionedAutoencoder) else hasher.prepare(queries, distance)
+        return in_lists.search(queries, k, candidates, probing, prepared)[:2]
+    segments = state.segments if allowed is None else reduced(state.segments, allowed)
+    asked = DISTANCES[distance].queries(hasher, queries)
+    if candidates is None:
+        return nearest_codes(asked, segments, k)
+    return _nearest_vectors(as_floats(queries, argument="queries"), asked, segments, candidates, k)
+
+
+def nearest_lists(state: State, queries: npt.NDArray[Any], most: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Numbers of the nearest lists that hold codes, -1 where there are fewer, and their squared distances."""
+    assert isinstance(state.hasher, ListHasher)
+    return _list_search(state, state.hasher).nearest_lists(queries, most)
+
+
+def chosen_lists(state: State, queries: npt.NDArray[Any], distance: str, probing: Probing) -> ListQueries:
+    """Prepare queries for a scan of the lists that they probe, segment by segment."""
+    hasher = state.hasher
+    assert isinstance(hasher, ListHasher)
+    numbers, squared = _list_search(state, hasher).chosen_lists(queries, probing)
+    return hasher.list_queries(hasher.prepare(queries, distance), numbers, squared)
+
+
+def nearest_in_lists(hasher: ListHasher, prepared: ListQueries, segment: Segment, k: int) -> Found:
+    """Integer distances and ids of the ``k`` nearest codes in the lists of a segment; -1 where there are fewer."""
+    distances, positions = segment.lists(hasher).nearest(prepared, k, _live_codes(segment, hasher))
+    return distances, np.where(positions < 0, -1, segment.ids_at(np.maximum(positions, 0)))
+
+
+def search_vectors(state: State, queries: npt.NDArray[Any], k: int, allowed: Allowed | None = None) -> Found:
+    """Distances and numbers of the ``k`` nearest of all vectors, or of all that are allowed."""
+    positions = [segment.live_positions() for segment in state.segments] if allowed is None else allowed.positions
+    ids = np.concatenate([segment.ids_at(some) for segment, some in zip(state.segments, positions, strict=True)])
+    if len(state.segments) > 1:
+        ids.sort()
+    if len(ids) * queries.size <= _PRODUCTS_BY_NUMPY:
+        return _nearest_by_numpy(queries, state.segments, ids, k)
+    if len(queries) >= _MANY_QUERIES:
+        return nearest_by_products(queries, state.segments, ids, k)
+    return nearest_of_all(as_floats(queries, argument="queries"), ids, measure_of(state.segments), k)
+
+
+# Lists as compiled code reads them, made once for each state
+
+
+def _list_search(state: State, hasher: ListHasher) -> ListSearch:
+    kept: ListSearch | None = state.kept.get("lists")
+    if kept is None:
+        weights = None
+        if isinstance(hasher, PartitionedAutoencoder):
+            weights = ResidualWeights(hasher.decoder_, hasher.origin_, hasher.query_grid())
+        stored = [_stored(segment, segment.lists(hasher), _live_codes(segment, hasher)) for segment in state.segments]
+        kept = state.kept["lists"] = ListSearch(
+            hasher.search_centres(), stored, weights, None if _in_place(state.segments) else measure_of(state.segments)
+        )
+    return kept
+
+
+def _stored(segment: Segment, codes: Any, allowed: Any) -> Stored:
+    vectors = segment.arrays.get("vectors")
+    first = 0 if segment.first_id is None else segment.first_id
+    if vectors is None:
+        return Stored(codes, first, segment.id_list, allowed=allowed)
+    return Stored(codes, first, segment.id_list, vectors.array, segment.rows, *vectors.pending(), allowed)
+
+
+def _live_codes(segment: Segment, hasher: ListHasher) -> AllowedCodes | None:
+    """The codes of a segment that were not removed, kept until more are."""
+    if not segment.n_dead:
+        return None
+    kept = segment.derived.get("allowed")
+    if kept is None or kept[0] is not segment.dead:
+        kept = segment.derived["allowed"] = segment.dead, segment.lists(hasher).allow(~segment.dead)
+    live: AllowedCodes = kept[1]
+    return live
+
+
+def _allowed_codes(state: State, hasher: ListHasher, allowed: Allowed) -> list[AllowedCodes | None]:
+    pairs = zip(state.segments, allowed.positions, strict=True)
+    return [
+        _live_codes(segment, hasher)
+        if len(positions) == segment.n_live
+        else segment.lists(hasher).allow_positions(positions)
+        for segment, positions in pairs
+    ]
+
+
+def _in_place(segments: Sequence[Segment]) -> bool:
+    """Return whether compiled code can read the vectors of all segments where they are."""
+    return len({segment.vectors.dtype for segment in segments}) == 1 and is_read_in_place(segments[0].vectors)
+
+
+# Many queries over tiles
+
+
+def nearest_codes(queries: Queries, segments: Sequence[Segment], k: int) -> Found:
+    """Distances and ids of the ``k`` nearest codes of all segments; equal distances in order of id."""
+    results: list[tuple[Any, Any]] = []
+    for segment in segments:
+        live = ~segment.dead if segment.n_dead else None
+        distances, positions = segment.tiles.nearest(queries, min(k, segment.n_live), live)
+        results.append((distances, segment.ids_at(positions)))
+        if len(results) == _RESULTS_AT_ONCE:
+            results = [merge_topk(results, k)]
+    distances, ids = merge_topk(results, k)
+    return queries.real(distances), ids
+
+
+def _nearest_vectors(
+    queries: npt.NDArray[Any], prepared: Queries, segments: Sequence[Segment], candidates: int, k: int
+) -> Found:
+    """Distances and ids of the ``k`` nearest vectors among the nearest codes; ``queries`` are floats.
+
+    Queries are searched in blocks, so that the candidates of any number of them take some hundred megabytes.
+    """
+    if len(segments) == 1 and segments[0].tiles.collects(len(queries), candidates):
+        return _nearest_in_one(queries, prepared, segments[0], candidates, k)
+    step = max(1, _CANDIDATES_AT_ONCE // candidates)
+    if len(queries) <= step:
+        ids = nearest_codes(prepared, segments, candidates)[1]
+        return nearest_candidates(queries, ids, measure_of(segments), k)
+    blocks = [slice(start, start + step) for start in range(0, len(queries), step)]
+    results = [_nearest_vectors(queries[block], prepared[block], segments, candidates, k) for block in blocks]
+    return np.concatenate([part[0] for part in results]), np.concatenate([part[1] for part in results])
+
+
+def _nearest_in_one(queries: npt.NDArray[Any], prepared: Queries, segment: Segment, candidates: int, k: int) -> Found:
+    """Search and re-rank in one segment. The thread that finds candidates re-ranks them while they are in its cache."""
+    distances, ids = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
+    measure = measure_of([segment])
+
+    def rerank_block(block: slice, positions: npt.NDArray[Any]) -> None:
+        for start in range(block.start, min(block.stop, len(queries)), _QUERIES_TO_RERANK):
+            part = slice(start, min(start + _QUERIES_TO_RERANK, block.stop))
+            found = segment.ids_at(positions[part.start - block.start : part.stop - block.start].astype(np.int64))
+            order_block(queries[part], found, measure, distances[part], ids[part])
+
+    segment.tiles.collect(prepared, candidates, rerank_block, ~segment.dead if segment.n_dead else None)
+    return distances, ids
+
+
+# All vectors
+
+
+def nearest_by_products(queries: npt.NDArray[Any], segments: Sequence[Segment], ids: Ids, k: int) -> Found:
+    """Distances and ids of the ``k`` nearest of the vectors with these ids, about as fast as a matrix product."""
+    floats, measure = as_floats(queries), measure_of(segments)
+    near = np.empty((len(queries), 0), dtype=np.int64)
+    per_block = max(k, _NUMBERS_AT_ONCE // max(1, queries.shape[1]))
+    for start in range(0, len(ids), per_block):
+        block = ids[start : start + per_block]
+        here = block[ground_truth(fetch(segments, block), queries, min(k, len(block)))]
+        near = np.concatenate([near, here], axis=1)
+        if near.shape[1] >= _RESULTS_AT_ONCE * k:
+            near = nearest_candidates(floats, near, measure, k)[1]
+    return nearest_candidates(floats, near, measure, k)
+
+
+def _nearest_by_numpy(queries: npt.NDArray[Any], segments: Sequence[Segment], ids: Ids, k: int) -> Found:
+    vectors = as_floats(fetch(segments, ids))
+    gaps = (np.subtract(vectors, query, dtype=np.float64) for query in as_floats(queries, argument="queries"))
+    found = [smallest(np.einsum("ij,ij->i", gap, gap), k) for gap in gaps]
+    return np.sqrt(np.array([part[0] for part in found])), ids[np.array([part[1] for part in found])]
+
+
+def measure_of(segments: Sequence[Segment]) -> Measure:
+    """Give what measures the distances to vectors of these segments by their ids, in place if possible."""
+    # The order of a sum depends on the dtype, so equal vectors of different dtypes would get different distances.
+    if not _in_place(segments):
+        return partial(measure_fetched, partial(fetch, segments))
+
+    def measure_here(
+        queries: npt.NDArray[Any],
+        ids: npt.NDArray[Any],
+        squared: npt.NDArray[np.float64],
+        wanted: int | None = None,
+    ) -> None:
+        for segment in segments:
+            rows = _rows_here(segment, ids, len(segments) == 1)
+            segment.check_vectors(rows)
+            measure_in_place(segment.vectors, queries, rows, squared, wanted)
+
+    return measure_here
+
+
+def _rows_here(segment: Segment, ids: Ids, all_here: bool) -> Ids:
+    """Row of each vector that is in the segment, and -1 for the others."""
+    if all_here and segment.first_id is not None and segment.rows is None:
+        return ids - segment.first_id
+    columns, positions = segment.find(ids.ravel())
+    rows = np.full(ids.size, -1, dtype=np.int64)
+    rows[columns] = positions if segment.rows is None else segment.rows[positions]
+    return rows.reshape(ids.shape)

@@ -1,0 +1,403 @@
+"""What an index knows about itself: how well a search finds the true neighbours, for every effort it may make.
+
+Some stored vectors serve as queries. Their true neighbours are found by exact distances, and their nearest codes by a
+search that is far wider than any ordinary one. One pass over them gives a table: the share of the true neighbours that
+a search finds, for seven numbers of neighbours (the *levels*), some thresholds for lists, and many numbers of
+candidates. A plan (``plan.py``) is read from this table. It is stored with the index.
+
+*Which lists to scan.* A Poisson regression predicts how many of the k nearest vectors are in the list of rank i:
+
+    log λᵢ = w₀ + w₁ log(dᵢ² / d₀²) + w₂ log(1 + i) + w₃ log(d₆₄² / d₀²)
+
+where dᵢ² is the squared distance of the list's centre. A query scans the lists whose log λᵢ is at or above a threshold.
+So easy queries scan few lists and hard ones many.
+
+*Unlike queries.* The table holds for queries like those that it was learned from. The index also keeps how far these
+are from their nearest neighbours, so that a search notices queries that are much farther from all vectors.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.core.compilation import kernel
+from autojacobin.core.parallel import run_tasks
+from autojacobin.hashers.lists import ListHasher
+from autojacobin.index.changes import State
+from autojacobin.index.contents import drawn, fetch
+from autojacobin.index.execution import nearest_by_products, nearest_lists, search_codes
+from autojacobin.index.segment import Segment
+from autojacobin.search.few import Probing, log_expected
+
+EXACT_UP_TO = 2_000
+"""Up to this many vectors, an index learns nothing, and a search compares all of them unless it says otherwise."""
+LEVELS = (10, 20, 50, 100, 200, 500, 1_000)
+"""Numbers of neighbours that are learned. A search for another number takes the next larger one."""
+
+CHANGED_SHARE = 0.1
+
+# What is learned, and how long that may take.
+_MOST_QUERIES = 1_000
+_PRODUCTS = 2**35  # of numbers, to find true neighbours: about a second of two cores
+_MOST_PRODUCTS = 2**37  # where fewer would leave less than one neighbour for each query
+_CODES_SCANNED = 2**27  # of lists, by all queries
+_DEPTH = 2**11  # nearest codes of each query; then eight times as many of every fourth query
+_DEEPER, _FEWER, _PASSES = 8, 4, 3
+_NEAR_LEVELS = 4  # are learned from all queries, the others from every fourth
+_GROWTH = 1.1  # from one number of candidates in the table to the next
+_SHARES_IN_LISTS = (0.5, 0.7, 0.8, 0.87, 0.92, 0.95, 0.965, 0.975, 0.985, 0.992, 0.997, 1.0)
+"""Thresholds: these shares of the true neighbours are in the lists that they choose."""
+_ENOUGH = 0.995  # recall; if it is reached, there is no third pass
+_RANKS_FITTED = 256
+_NEWTON_STEPS = 5
+_DEVIATIONS = 1.645  # the lower bounds of recalls hold for 95 samples in 100
+_MISSED = 3  # neighbours, of one more query that each bound counts
+_SHARE_LIKE = 0.99  # of the queries, whose nearest neighbours are as near as is usual
+_ROUNDING = 1e-6  # of logarithms, by which compiled code may differ
+_ROOM_FOR_LISTS = 1.25  # beyond the most that such a query scans
+_ROOM = 1.05  # beyond the farthest nearest neighbour of a query that the index learned from
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What was learned; arrays have an entry for each level, threshold for lists and number of candidates.
+
+    Without lists, there is one threshold, minus infinity.
+
+    Attributes
+    ----------
+    n, n_queries : int
+        Vectors in the index when it was learned, and queries it was learned from.
+    levels : array of int64, shape (n_levels,)
+    candidates : array of int64, shape (n_candidates,)
+        Ascending.
+    seen, at_least : arrays of float32, shape (n_levels, n_thresholds, n_candidates)
+        Mean recall of the queries, and its lower confidence bound (95 %).
+    weights : array of float64, shape (n_levels, 4)
+        Of the regression.
+    thresholds : array of float64, shape (n_levels, n_thresholds)
+        For log λ, falling.
+    lists, codes, most : arrays of float64, shape (n_levels, n_thresholds)
+        Lists and codes that a query scans on average, and lists at most.
+    far : array of float64, shape (2,)
+        How far the nearest neighbour is for one in a hundred of the queries, and how far at most.
+    middle : array of float32, shape (n_features,)
+        The mean of the queries. Codes tell least about what is near it, and there may be nothing.
+    central : array of float64, shape (2,)
+        The squared distance to the mean that one in a hundred of the queries is within, and the smallest.
+    queries : array of float32, shape (n_queries, n_features)
+        The user's own queries, if it was learned from these, or none.
+    """
+
+    n: int
+    n_queries: int
+    levels: Ids
+    candidates: Ids
+    seen: npt.NDArray[np.float32]
+    at_least: npt.NDArray[np.float32]
+    weights: Floats
+    thresholds: Floats
+    lists: Floats
+    codes: Floats
+    most: Floats
+    far: Floats
+    middle: npt.NDArray[np.float32]
+    central: Floats
+    queries: npt.NDArray[np.float32]
+
+    def to_bytes(self) -> bytes:
+        """Give the content of a safetensors file."""
+        from safetensors.numpy import save
+
+        return save({field.name: np.ascontiguousarray(getattr(self, field.name)) for field in fields(self)})
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Knowledge:
+        """Read what ``to_bytes`` wrote; a ValueError says what is wrong with it."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            arrays: dict[str, Any] = load(content)
+            numbers = {name: arrays.pop(name).item() for name in ("n", "n_queries")}
+            known = cls(**numbers, **arrays)
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"tables that cannot be read ({error})") from error
+        n_levels, n_thresholds = known.thresholds.shape
+        shape = n_levels, n_thresholds, len(known.candidates)
+        agrees = known.seen.shape == known.at_least.shape == shape and known.weights.shape == (n_levels, 4)
+        tables = known.far.shape == known.central.shape == (
+            2,
+        ) and known.lists.shape == known.codes.shape == known.most.shape == (
+            n_levels,
+            n_thresholds,
+        )
+        if not (agrees and tables and len(known.levels) == n_levels and known.candidates.min(initial=1) > 0):
+            raise ValueError("tables of different sizes")
+        return known
+
+    @property
+    def own_queries(self) -> npt.NDArray[np.float32] | None:
+        """The user's own queries, if it was learned from these."""
+        return self.queries if len(self.queries) else None
+
+    def level(self, k: float) -> int | None:
+        """Place of the level for ``k`` neighbours; None if that is more than any."""
+        place = int(np.searchsorted(self.levels, k))
+        return place if place < len(self.levels) else None
+
+
+def is_outdated(state: State) -> bool:
+    """Return whether a state should learn: it has not, or a tenth of its vectors has changed since."""
+    if not state.keep_vectors or state.n_live <= EXACT_UP_TO:
+        return False
+    known = state.knowledge
+    return known is None or state.n_changed > CHANGED_SHARE * known.n
+
+
+def learn_again(state: State, queries: npt.NDArray[Any] | None = None) -> State:
+    """Learn for the default distance, from these queries or from those that the state learned from before."""
+    if queries is None and state.knowledge is not None:
+        queries = state.knowledge.own_queries
+    return replace(state, knowledge=learn(state, state.hasher.distances[0], queries), n_changed=0)
+
+
+class _Level(NamedTuple):
+    """A number of neighbours, every how many of the queries it is learned from, and the neighbours of these."""
+
+    k: int
+    every: int
+    truth: Ids
+
+
+def learn(state: State, distance: str, queries: npt.NDArray[Any] | None = None) -> Knowledge:
+    """Learn from stored vectors, always the same ones, or from the user's own queries."""
+    own = np.full(0 if queries is None else len(queries), -1, dtype=np.int64)
+    asked = queries
+    if asked is None:
+        own = drawn(state.segments, min(state.n_live, _MOST_QUERIES), seed=0)
+        asked = state.metric.stored_as_queries(fetch(state.segments, own))
+    far, levels = _levels(state.segments, asked, own)
+    scanned = _AllCodes(state, distance, len(levels))
+    if isinstance(state.hasher, ListHasher):
+        scanned = _Lists(state, distance, asked, levels)
+    middle = asked.mean(axis=0, dtype=np.float64).astype(np.float32)
+    gaps = asked - middle
+    central = np.quantile(np.einsum("ij,ij->i", gaps, gaps), [1 - _SHARE_LIKE, 0.0]) / [1.0, _ROOM**2]
+    sections: list[tuple[Ids, Any, Any]] = []
+    depth, every = _DEPTH, 1
+    for number in range(_PASSES):
+        depth = min(depth, state.n_live)
+        found = scanned.nearest(asked[::every], min(depth + 1, state.n_live))  # one more: a query may find itself
+        covered = sections[-1][0][-1] if sections else 0
+        grid = np.unique(np.geomspace(covered + 1, depth, math.ceil(math.log(depth) / math.log(_GROWTH))).astype(int))
+
+        def table(
+            level: _Level,
+            strengths: Floats,
+            thresholds: Floats,
+            found: Ids = found,
+            grid: Ids = grid,
+            every: int = every,
+        ) -> tuple[Floats, Floats]:
+            step = max(every, level.every)
+            some, truth = slice(None, None, step // every), level.truth[:: step // level.every]
+            return _recalls(found[some], own[::step], truth, grid, strengths[some], thresholds)
+
+        tables = run_tasks(table, list(scanned.strengths(found, every, levels)))
+        seen, at_least = (np.array([table[i] for table in tables], dtype=np.float32) for i in (0, 1))
+        sections.append((grid, seen, at_least))
+        shown = at_least[0, -1, -1] >= _ENOUGH
+        if depth == state.n_live or (shown and number > 0):
+            break
+        depth, every = _DEEPER * depth, _FEWER * every
+    return Knowledge(
+        state.n_live, len(asked), np.array([level.k for level in levels]),
+        np.concatenate([section[0] for section in sections]),
+        np.concatenate([section[1] for section in sections], axis=2),
+        np.concatenate([section[2] for section in sections], axis=2),
+        scanned.weights, scanned.thresholds, scanned.lists, scanned.codes, scanned.most, far, middle, central,
+        np.empty((0, asked.shape[1]), np.float32) if queries is None else asked.astype(np.float32),
+    )  # fmt: skip
+
+
+class _AllCodes:
+    """What every search scans if there are no lists. Strengths say how worthwhile it is to scan a code."""
+
+    def __init__(self, state: State, distance: str, n_levels: int) -> None:
+        self.state, self.distance = state, distance
+        self.weights, self.thresholds = np.zeros((n_levels, 4)), np.full((n_levels, 1), -np.inf)
+        self.lists, self.most = np.zeros((n_levels, 1)), np.zeros((n_levels, 1))
+        self.codes = np.full((n_levels, 1), float(state.n_live))
+
+    def nearest(self, queries: Any, depth: int) -> Ids:
+        """Numbers of the nearest codes of some queries."""
+        return search_codes(self.state, queries, self.distance, depth, None)[1]
+
+    def strengths(self, found: Ids, every: int, levels: Sequence[_Level]) -> Iterator[tuple[_Level, Floats, Floats]]:  # noqa: ARG002
+        """Each level, the strengths of the codes that were found for some queries, and the thresholds for these."""
+        return zip(levels, itertools.repeat(np.zeros(found.shape)), self.thresholds, strict=False)
+
+
+class _Lists(_AllCodes):
+    """The lists, how many neighbours the regression expects in each, and thresholds for that."""
+
+    def __init__(self, state: State, distance: str, queries: Any, levels: Sequence[_Level]) -> None:
+        hasher = state.hasher
+        assert isinstance(hasher, ListHasher)
+        self.state, self.distance, self.hasher = state, distance, hasher
+        sizes = np.sum([np.diff(segment.lists(hasher).bounds) for segment in state.segments], axis=0)
+        most = min(len(sizes), max(1, _CODES_SCANNED * len(sizes) // (len(queries) * state.n_live)))
+        self.numbers, self.squared = nearest_lists(state, queries, most)
+        within = np.cumsum(np.where(self.numbers >= 0, sizes[self.numbers], 0), axis=1)
+        few = slice(None, None, _FEWER)
+        features = np.stack([log_expected(self.squared[few, :_RANKS_FITTED], unit) for unit in np.eye(4)], axis=2)
+        self.expected, weights, tables = [], np.zeros(4), []
+        for level in levels:
+            ranks = self._ranks(level.truth, level.every)
+            weights = _fitted(features, ranks[:: _FEWER // level.every], weights)
+            expected = log_expected(self.squared, weights)
+            of_truth = np.take_along_axis(expected[:: level.every], np.maximum(ranks, 0), axis=1)
+            falling = -np.sort(-np.where(ranks >= 0, of_truth, -np.inf), axis=None)
+            last = np.ceil(np.array(_SHARES_IN_LISTS) * falling.size).astype(int) - 1
+            thresholds = np.maximum(falling[last], expected[np.isfinite(expected)].min()) - _ROUNDING
+            # expectations fall with the rank, so that those above a threshold come first
+            scanned = np.array([(expected[few] >= threshold).sum(axis=1).clip(1) for threshold in thresholds])
+            codes = [np.take_along_axis(within[few], n[:, np.newaxis] - 1, axis=1).mean() for n in scanned]
+            farthest = np.minimum(most, np.ceil(_ROOM_FOR_LISTS * scanned.max(axis=1)))
+            tables.append((weights, thresholds, scanned.mean(axis=1), farthest, np.array(codes)))
+            self.expected.append(expected)
+        columns = (np.array(table) for table in zip(*tables, strict=True))
+        self.weights, self.thresholds, self.lists, self.most, self.codes = columns
+
+    def nearest(self, queries: Any, depth: int) -> Ids:
+        """Numbers of the nearest codes in the nearest lists."""
+        return search_codes(self.state, queries, self.distance, depth, None, Probing(self.numbers.shape[1]))[1]
+
+    def strengths(self, found: Ids, every: int, levels: Sequence[_Level]) -> Iterator[tuple[_Level, Floats, Floats]]:
+        """Expected neighbours in the lists of the codes, as logarithms."""
+        labels, by_list = self._labels(found), np.full(len(self.hasher.centres_) + 1, -np.inf)
+        for level, expected, thresholds in zip(levels, self.expected, self.thresholds, strict=True):
+            strengths = np.empty(found.shape)
+            for row, (numbers, values) in enumerate(zip(self.numbers[::every], expected[::every], strict=True)):
+                by_list[numbers] = values  # the last entry is for lists that there are not
+                strengths[row] = by_list[labels[row]]
+            yield level, strengths, thresholds
+
+    def _ranks(self, ids: Ids, every: int) -> Ids:
+        """Rank of the list of each vector among those of its query; -1 if it is farther."""
+        labels, ranks = self._labels(ids), np.empty(ids.shape, dtype=np.int64)
+        places = np.empty(len(self.hasher.centres_) + 1, dtype=np.int64)
+        for row, numbers in enumerate(self.numbers[::every]):
+            places[:] = -1
+            places[numbers] = np.arange(len(numbers))
+            ranks[row] = places[labels[row]]
+        return ranks
+
+    def _labels(self, ids: Ids) -> npt.NDArray[np.int32]:
+        """Lists of some vectors."""
+        labels = np.zeros(ids.size, dtype=np.int32)
+        for segment in self.state.segments:
+            places, positions = segment.find(ids.ravel())
+            labels[places] = segment.lists(self.hasher).labels(positions)
+        return labels.reshape(ids.shape)
+
+
+def _levels(segments: Sequence[Segment], queries: npt.NDArray[Any], own: Ids) -> tuple[Floats, list[_Level]]:
+    """How far the first neighbours are, and the levels with the true neighbours.
+
+    Many neighbours are learned from fewer queries. Where there are many vectors, the neighbours are those within a
+    sample of them, and there are fewer by the same share.
+    """
+    n, size = sum(segment.n_live for segment in segments), queries.size
+    rows = min(n, max(_PRODUCTS // size, min(-(-n // LEVELS[0]), _MOST_PRODUCTS // size), LEVELS[0] + 1))
+    looked_at, share = drawn(segments, rows, seed=1), rows / n
+    far, levels = np.zeros(2), []
+    for every, ks in ((1, LEVELS[:_NEAR_LEVELS]), (_FEWER, LEVELS[_NEAR_LEVELS:])):
+        wanted = min(rows, math.ceil(ks[-1] * share) + 1)
+        distances, near = nearest_by_products(queries[::every], segments, looked_at, wanted)
+        others = np.argsort(near == own[::every, np.newaxis], axis=1, kind="stable")[:, : max(1, wanted - 1)]
+        truth = np.take_along_axis(near, others, axis=1)
+        if every == 1:
+            far = np.quantile(np.take_along_axis(distances, others[:, :1], axis=1), [_SHARE_LIKE, 1.0])
+        fitting = [k for k in ks if math.ceil(k * share) <= truth.shape[1]]
+        levels += [_Level(k, every, truth[:, : math.ceil(k * share)]) for k in fitting]
+    return far * [1.0, _ROOM], levels
+
+
+def _fitted(features: Floats, ranks: Ids, start: Floats) -> Floats:
+    """Weights of the Poisson regression for neighbours in lists of these ranks, by Newton's method."""
+    n_ranks = features.shape[1]
+    rows, columns = np.nonzero((ranks >= 0) & (ranks < n_ranks))
+    counts = np.bincount(rows * n_ranks + ranks[rows, columns], minlength=len(features) * n_ranks)
+    known = np.isfinite(features).all(axis=2).ravel()
+    X, y = features.reshape(-1, features.shape[2])[known], counts[known].astype(np.float64)
+    weights = start.copy() if start.any() else np.array([math.log(max(y.mean(), 1e-9)), 0.0, 0.0, 0.0])
+    ridge = 1e-6 * len(y) * np.eye(len(weights))
+    for _ in range(_NEWTON_STEPS if start.any() else 2 * _NEWTON_STEPS):
+        expected = np.exp(np.clip(X @ weights, -30, 10))
+        step = np.linalg.solve((X * expected[:, np.newaxis]).T @ X + ridge, X.T @ (y - expected))
+        weights = weights + step * min(1.0, 2.0 / max(1e-9, float(np.abs(step).max())))
+    return np.array([weights[0], min(weights[1], 0.0), min(weights[2], 0.0), weights[3]])
+
+
+def _recalls(
+    found: Ids, own: Ids, truth: Ids, grid: Ids, strengths: Floats, thresholds: Floats
+) -> tuple[Floats, Floats]:
+    """Mean recall and its lower bound for each threshold and each number of candidates.
+
+    Queries are drawn at random, so the spread is the one between queries. The bound counts one more query that misses
+    some neighbours, so that a sample without a miss does not promise certainty.
+    """
+    shape = len(thresholds), len(grid)
+    sums, squares = np.zeros(shape), np.zeros(shape)
+    _add_recalls(found, own, np.sort(truth, axis=1), strengths, thresholds, grid, sums, squares)
+    n, missed = len(found), max(0.0, 1 - _MISSED / truth.shape[1])
+    mean = (sums + missed) / (n + 1)
+    variance = np.maximum(0.0, (squares + missed**2) / (n + 1) - mean**2)
+    return sums / n, mean - _DEVIATIONS * np.sqrt(variance / n)
+
+
+@kernel
+def _add_recalls(
+    found: Any, own: Any, truth: Any, strengths: Any, thresholds: Any, grid: Any, sums: Any, squares: Any
+) -> None:
+    """Add up recalls and their squares. True neighbours ascend by id, thresholds fall. A query itself does not count.
+
+    The rank of a code for a threshold is the number of codes before it that are at or above the threshold.
+    """
+    n_thresholds, n_steps, k = thresholds.shape[0], grid.shape[0], truth.shape[1]
+    hits, before = np.empty((n_thresholds, n_steps + 1), dtype=np.int64), np.empty(n_thresholds, dtype=np.int64)
+    for q in range(found.shape[0]):
+        hits[:], before[:] = 0, 0
+        for c in range(found.shape[1]):
+            id = found[q, c]
+            first = 0
+            while first < n_thresholds and strengths[q, c] < thresholds[first]:
+                first += 1
+            if id < 0 or id == own[q] or first == n_thresholds:
+                continue
+            place = np.searchsorted(truth[q], id)
+            if place < k and truth[q, place] == id:
+                rank = 0
+                for t in range(n_thresholds):
+                    rank += before[t]
+                    if t >= first:
+                        hits[t, np.searchsorted(grid, rank, side="right")] += 1
+            before[first] += 1
+        for t in range(n_thresholds):
+            total = 0
+            for step in range(n_steps):
+                total += hits[t, step]
+                sums[t, step] += total / k
+                squares[t, step] += (total / k) ** 2

@@ -1,0 +1,280 @@
+"""Plans: how a search is carried out on a state of an index.
+
+``make_plan`` checks the arguments of a search and reads from what the index knows about itself (``knowledge.py``) how
+much effort they take. Nothing else chooses candidates or lists. A plan is immutable, and the same arguments on the same
+state give the same plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.errors import DataError, DataTypeError
+from autojacobin.hashers.lists import ListHasher
+from autojacobin.index.changes import State
+from autojacobin.index.execution import Found, search_codes, search_vectors
+from autojacobin.index.filters import Allowed
+from autojacobin.index.knowledge import EXACT_UP_TO, Knowledge
+from autojacobin.search.arguments import as_candidates, as_count, as_k
+from autojacobin.search.distances import as_distance
+from autojacobin.search.few import Probing
+
+DEFAULT_RECALL = 0.95
+"""The recall of a search that names neither a recall nor candidates nor probes."""
+_LARGEST_RECALL = 0.999
+_QUERIES_PER_MISS = 3  # of queries that the index learns from
+
+# What parts of a search cost, in nanoseconds of a core, roughly. Only their ratios matter, and only to the speed.
+_PER_CODE_BYTE, _PER_VECTOR_BYTE, _PER_LIST = 0.08, 0.25, 60.0
+_SHARE_PROBED, _FEWEST_PROBES = 32, 8
+_WIDER = 8  # times the candidates, for a query that is unlike those that the index learned from
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How a search is carried out. It can be passed as ``candidates``.
+
+    Attributes
+    ----------
+    k : int
+        Neighbours of each query.
+    distance : str
+        How codes are compared.
+    rerank : bool
+        Whether the distances are those of the vectors.
+    candidates : int or None
+        How many of the nearest codes to re-rank; all vectors are compared without a look at codes if ``compares_all``.
+    compares_all : bool
+        Whether all vectors are compared.
+    recall : float or None
+        The recall that was asked for, or the default; 1 if all vectors are compared.
+    seen, at_least : float
+        Recall that the index saw when it learned, and its lower confidence bound (95 %); NaN without a recall.
+    n_queries : int
+        Number of queries it learned from.
+    probing : Probing or None
+        Which lists a query scans, for an index with lists.
+    lists, codes : float
+        How many lists and codes a query scans, on average, as far as that is known.
+    far : tuple of two floats
+        A query whose nearest neighbour is farther than the first is searched wider, with eight times the candidates and
+        in more lists. If it is farther than the second, the query is compared with all vectors.
+    central : tuple of two floats
+        The same for queries that are nearer to the ``middle`` of what the index learned from, as squared distances.
+    wider : Probing or None
+        Which lists such a query scans.
+    """
+
+    k: int
+    distance: str
+    rerank: bool
+    candidates: int | None = None
+    compares_all: bool = False
+    recall: float | None = None
+    seen: float = math.nan
+    at_least: float = math.nan
+    n_queries: int = 0
+    probing: Probing | None = None
+    lists: float = 0.0
+    codes: float = 0.0
+    far: tuple[float, float] = (math.inf, math.inf)
+    central: tuple[float, float] = (-1.0, -1.0)
+    middle: npt.NDArray[np.float32] | None = None
+    wider: Probing | None = None
+
+    def __index__(self) -> int:
+        if self.candidates is None:
+            raise TypeError("this plan re-ranks nothing, so it has no number of candidates")
+        return self.candidates
+
+    def run(self, state: State, queries: npt.NDArray[Any], allowed: Allowed | None = None) -> Found:
+        """Distances and numbers of the nearest vectors; NaN and -1 where there are fewer than ``k``."""
+        n = state.n_live if allowed is None else allowed.n
+        k = min(self.k, n)
+        if not k:
+            return _padded((np.empty((len(queries), 0)), np.empty((len(queries), 0), dtype=np.int64)), self.k)
+        if self.compares_all:
+            found = search_vectors(state, queries, k, allowed)
+        else:
+            candidates = None if self.candidates is None else min(self.candidates, n)
+            found = search_codes(state, queries, self.distance, k, candidates, self.probing, allowed)
+            if allowed is None:
+                found = self.widened(state, queries, found)
+        return found if k == self.k else _padded(found, self.k)
+
+    def widened(self, state: State, queries: npt.NDArray[Any], found: Found) -> Found:
+        """Search wider for queries that are unlike those that the index learned from."""
+        if self.middle is None:
+            return found
+        gaps, nearest = queries - self.middle, found[0][:, 0]
+        central = np.einsum("ij,ij->i", gaps, gaps)
+        if nearest.max() <= self.far[0] and central.min() >= self.central[0]:
+            return found
+        k, limits = found[0].shape[1], zip(self.far, self.central, strict=True)
+        odd, unlike = ((nearest > far) | (central < near) for far, near in limits)
+        if (some := np.flatnonzero(odd & ~unlike)).size:
+            number = min(_WIDER * self.__index__(), state.n_live)
+            found[0][some], found[1][some] = search_codes(state, queries[some], self.distance, k, number, self.wider)
+        if (some := np.flatnonzero(unlike)).size:
+            found[0][some], found[1][some] = search_vectors(state, queries[some], k)
+        return found
+
+
+def _padded(found: Found, k: int) -> Found:
+    """Fill up to ``k`` columns with NaN and -1."""
+    distances, numbers = found
+    missing = ((0, 0), (0, k - distances.shape[1]))
+    floats = distances.astype(np.float64, copy=False)
+    return np.pad(floats, missing, constant_values=np.nan), np.pad(numbers, missing, constant_values=-1)
+
+
+def make_plan(
+    state: State,
+    know: Callable[[str], Knowledge],
+    k: SupportsIndex,
+    candidates: SupportsIndex | None = None,
+    recall: float | None = None,
+    distance: str | None = None,
+    rerank: bool | None = None,
+    probes: SupportsIndex | str | None = None,
+    n_allowed: int | None = None,
+) -> Plan:
+    """Make the plan for the arguments of :meth:`Index.search`, with a filter that allows ``n_allowed`` vectors.
+
+    ``know(distance)`` gives what the index knows about itself. It is called only if a recall has to be reached.
+    """
+    wanted = as_k(k, state.n_live, "the index")
+    probing = _fixed_probing(probes, state)
+    distance = as_distance(distance, state.hasher.distances)
+    if rerank is None:
+        rerank = state.keep_vectors or candidates is not None or recall is not None
+    if rerank and not state.keep_vectors:
+        raise DataError(
+            "this index keeps no vectors to re-rank by; pass rerank=False, or build it with keep_vectors=True"
+        )
+    if not rerank and candidates is not None:
+        raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")
+    if recall is not None and (candidates is not None or not rerank):
+        other = "rerank=False" if candidates is None else f"candidates={candidates!r}"
+        raise DataError(f"recall chooses how many candidates to re-rank, got {other} besides; leave out either")
+    if recall is not None and probes is not None:
+        raise DataError(f"recall chooses how many lists to scan, got probes={probes!r} besides; leave out either")
+    n = state.n_live if n_allowed is None else n_allowed
+    if not rerank or candidates is not None or probes is not None:
+        number = as_candidates(candidates, wanted) if rerank else None
+        if probing is not None and n_allowed:  # more lists, so that as many allowed codes are in them
+            probing = Probing(min(_n_lists(state), math.ceil(probing.most * state.n_live / n_allowed)))
+        return Plan(wanted, distance, rerank, number, probing=probing)
+    asked = DEFAULT_RECALL if recall is None else as_recall(recall)
+    everything = Plan(wanted, distance, True, n, True, 1.0, 1.0, 1.0)
+    if asked == 1 or n <= EXACT_UP_TO:
+        return everything
+    known = know(distance)
+    plan, cost = _cheapest(state, known, wanted, asked, distance, n_allowed)
+    bytes_per_vector = state.segments[0].vectors.dtype.itemsize * state.hasher.n_features_in_
+    return plan if plan is not None and cost < n * bytes_per_vector * _PER_VECTOR_BYTE else everything
+
+
+def _cheapest(
+    state: State, known: Knowledge, k: int, recall: float, distance: str, n_allowed: int | None
+) -> tuple[Plan | None, float]:
+    """The plan that reaches a recall at the least cost, and that cost in nanoseconds; None if none is known to.
+
+    With a filter, the nearest k of the allowed vectors are among more of all vectors: how many depends on where they
+    are, so each query finds its own level (:class:`Probing`). The candidates are those of an unfiltered search. They
+    are enough, because a larger level needs fewer candidates for each neighbour.
+    """
+    level = known.level(k)
+    if level is None:
+        return None, math.inf
+    enough = known.at_least[level] >= recall
+    if not enough.any():
+        enough = known.seen[level] >= recall  # the sample was too small to be sure
+    if not enough.any():
+        return None, math.inf
+    share = 1.0 if n_allowed is None else n_allowed / state.n_live
+    beyond = min(int(np.searchsorted(known.levels, k / share)), len(known.levels) - 1)  # of a random filter
+    bytes_per_vector = state.segments[0].vectors.dtype.itemsize * state.hasher.n_features_in_
+    first = np.where(enough.any(axis=1), enough.argmax(axis=1), -1)
+    costs = [
+        math.inf
+        if place < 0
+        else known.codes[beyond, t] * state.hasher.n_bits / 8 * _PER_CODE_BYTE
+        + known.lists[beyond, t] * _PER_LIST
+        + known.candidates[place] * bytes_per_vector * _PER_VECTOR_BYTE
+        for t, place in enumerate(first)
+    ]
+    t = int(np.argmin(costs))
+    number = max(k, int(known.candidates[first[t]]))
+    probing = wider = None
+    if isinstance(state.hasher, ListHasher):
+        last = level + 1 if n_allowed is None else len(known.levels)
+        most = int(known.most[last - 1, t])
+        probing = Probing(most, known.weights[level:last], known.thresholds[level:last, t], k)
+        wider = Probing(
+            int(known.most[level, -1]), known.weights[level : level + 1], known.thresholds[level : level + 1, -1]
+        )
+    plan = Plan(
+        k, distance, True, number, False, recall, float(known.seen[level, t, first[t]]),
+        float(known.at_least[level, t, first[t]]), known.n_queries, probing, float(known.lists[beyond, t]),
+        float(known.codes[beyond, t]), tuple(known.far.tolist()), tuple(known.central.tolist()), known.middle, wider,
+    )  # fmt: skip
+    return plan, costs[t]
+
+
+def default_probes(n_lists: int) -> int:
+    """Number of lists to scan where a search names candidates, but no lists and no recall."""
+    return min(n_lists, max(_FEWEST_PROBES, n_lists // _SHARE_PROBED))
+
+
+def _n_lists(state: State) -> int:
+    """Number of lists; 0 if the codes are in none."""
+    return len(state.hasher.centres_) if isinstance(state.hasher, ListHasher) else 0
+
+
+def _fixed_probing(probes: SupportsIndex | str | None, state: State) -> Probing | None:
+    """The same number of lists for every query; None if the codes are in no lists."""
+    hasher = state.hasher
+    if not isinstance(hasher, ListHasher):
+        if probes is not None:
+            raise DataError(
+                f"probes are for an index with lists, got probes={probes!r} for codes of {type(hasher).__name__}; "
+                "leave it out, or make the index with partitions"
+            )
+        return None
+    n_lists = _n_lists(state)
+    if probes is None:
+        return Probing(default_probes(n_lists))
+    if isinstance(probes, str):
+        if probes != "all":
+            raise DataTypeError(f"probes must be a number of lists or 'all', got {probes!r}")
+        return Probing(n_lists)
+    return Probing(as_count("probes", probes, n_lists, "the number of lists"))
+
+
+def as_recall(recall: float) -> float:
+    """Give a wanted recall as a float."""
+    wanted = f"recall must be a number above 0 and at most {_LARGEST_RECALL}, such as 0.95, or 1 for an exact search"
+    if not isinstance(recall, Real) or isinstance(recall, bool | np.bool_):
+        raise DataTypeError(f"{wanted}, got {recall!r}")
+    if not 0 < float(recall) <= _LARGEST_RECALL and float(recall) != 1:
+        raise DataError(f"{wanted}, got {recall!r}")
+    return float(recall)
+
+
+def check_enough_queries(n: int, recall: float | None) -> None:
+    """Check that there are enough queries to learn a recall from."""
+    wanted = DEFAULT_RECALL if recall is None else as_recall(recall)
+    fewest = 1 if wanted == 1 else math.ceil(round(_QUERIES_PER_MISS / (1 - wanted), 6))
+    if n < fewest:
+        raise DataError(
+            f"a recall of {wanted} needs at least {fewest} queries to learn from, got {n}; pass more of them, or ask "
+            "for a lower recall"
+        )

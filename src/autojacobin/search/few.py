@@ -1,0 +1,397 @@
+"""Search of codes in segments and of the vectors behind them, by one call of compiled code for a few queries.
+
+A search is prepared once for a state of an index: it holds the addresses of all arrays that the kernels read, so that a
+query costs a handful of Python calls. Up to eight queries are searched in the calling thread. More queries of lists are
+searched in blocks on all cores, by the same compiled code, so that their answers are the same.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.core.parallel import run_tasks, usable_cores
+from autojacobin.core.vectors import check_finite
+from autojacobin.search.centres import Centres
+from autojacobin.search.euclidean import Measure, order_block
+from autojacobin.search.kernels.centres import write_expected
+from autojacobin.search.kernels.few import MODEL, PART, REALS, choose_lists, order_codes, order_vectors, search_lists
+from autojacobin.search.lists import AllowedCodes, Lists, OffsetGrid
+from autojacobin.search.queries import Queries
+from autojacobin.search.tiles import Tiles
+
+MOST_QUERIES = 8
+"""So many queries are searched in the calling thread."""
+_MOST_PER_BLOCK = 64  # queries
+_FEWEST_SORTED, _MOST_SORTED = 512, 2**13  # queries, which are sorted by their nearest lists
+_MOST_PROBES = 2**22  # of the queries that are sorted together
+_MISSING = 2**31 - 1  # whole distance where there is no code
+_NO_NUMBERS = np.empty(0)
+_NO_RULE = np.empty((0, 6))
+_NOT_CHOSEN = np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.float32)
+
+
+class Stored(NamedTuple):
+    """A segment as a search reads it.
+
+    Attributes
+    ----------
+    codes : Lists or Tiles
+        The codes.
+    first_id : int
+        Number of the first code, if they are consecutive.
+    ids : array of int64, optional
+        Numbers of the codes otherwise, ascending.
+    vectors : matrix, optional
+        Vectors that are read in place, in memory or in a memory map.
+    rows : array of uint32, optional
+        The row of each code's vector, if vectors do not have the order of codes.
+    checked : array of bool, optional
+        Which blocks of the vectors were checked. By default there is nothing to check.
+    block_bytes : int
+        Bytes of such a block.
+    check : callable, optional
+        ``check(rows)`` checks the blocks of some rows.
+    allowed : AllowedCodes, or array of uint8, optional
+        The codes that count: of lists as :meth:`Lists.allow` gives them, of tiles a bitmap of positions.
+    """
+
+    codes: Lists | Tiles
+    first_id: int = 0
+    ids: npt.NDArray[np.int64] | None = None
+    vectors: Any = None
+    rows: npt.NDArray[np.uint32] | None = None
+    checked: npt.NDArray[np.bool_] | None = None
+    block_bytes: int = 1
+    check: Callable[[npt.NDArray[np.int64]], None] | None = None
+    allowed: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Probing:
+    """Which lists a query scans: the ``most`` nearest, or those of them in which enough neighbours are expected.
+
+    ``weights`` has w0 to w3 of the expected number of neighbours (``kernels/centres.py``) for one or more levels, and a
+    list is scanned if its logarithm is at least the entry of ``thresholds``. With a filter, each query takes the first
+    level at which it expects ``k`` allowed neighbours.
+    """
+
+    most: int
+    weights: npt.NDArray[np.float64] | None = None
+    thresholds: npt.NDArray[np.float64] | None = None
+    k: int = 1
+
+    @cached_property
+    def rule(self) -> npt.NDArray[np.float64]:
+        """Weights, threshold and k of each level as the kernels take them."""
+        if self.weights is None or self.thresholds is None:
+            return _NO_RULE
+        return np.column_stack([self.weights, self.thresholds, np.full(len(self.weights), float(self.k))])
+
+
+def log_expected(squared: npt.NDArray[np.float32], weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Logarithms of the numbers of neighbours that are expected in lists; -inf where there is none."""
+    expected = np.empty(squared.shape)
+    write_expected(np.ascontiguousarray(squared), weights, expected)
+    return expected
+
+
+class ResidualWeights(NamedTuple):
+    """How queries are compared with codes of residuals: ``decoder`` and ``origin`` of a hasher, and its grid."""
+
+    decoder: npt.NDArray[np.float32]
+    origin: npt.NDArray[np.float32]
+    grid: OffsetGrid
+
+
+class Found(NamedTuple):
+    """What a search found.
+
+    Attributes
+    ----------
+    distances, numbers : arrays of shape (n_queries, k)
+        Distances of vectors, or of codes; equal ones in the order of their numbers. Where there are too few, numbers
+        are -1, and distances are infinite, or the largest of int32.
+    nearest : array of float64, shape (n_queries,)
+        Squared distance of each query to the nearest centre of a list with a code that counts.
+    """
+
+    distances: npt.NDArray[Any]
+    numbers: npt.NDArray[np.int64]
+    nearest: npt.NDArray[np.float64]
+
+
+class _Search:
+    """The segments of a search as the kernels take them.
+
+    ``measure`` measures vectors by their numbers, if they cannot be read in place, or have several types.
+    """
+
+    def __init__(self, segments: Sequence[Stored], measure: Measure | None) -> None:
+        self._segments, self._measure = tuple(segments), measure
+        self._kept: list[Any] = []
+        self._model = np.zeros(len(MODEL), dtype=np.int64)
+        self._parts = np.zeros((len(segments), len(PART)), dtype=np.int64)
+        vectors = None if measure is not None else segments[0].vectors
+        self._kind = None
+        if vectors is not None:
+            self._kind = np.empty(0, dtype=np.uint16 if vectors.dtype == np.float16 else vectors.dtype)
+        for part, segment in zip(self._parts, segments, strict=True):
+            checked = segment.checked
+            self._put(part, n=segment.codes.n, first_id=segment.first_id, ids=segment.ids)
+            if vectors is not None:
+                self._put(part, vectors=segment.vectors, n_vectors=len(segment.vectors), rows=segment.rows)
+                self._put(part, checked=checked, n_checked=0 if checked is None else len(checked))
+                self._put(part, block_bytes=segment.block_bytes)
+
+    def _put(self, row: npt.NDArray[np.int64], **fields: Any) -> None:
+        """Set fields of a part or of the model to numbers, or to the addresses of arrays; None is 0."""
+        names = PART if len(row) == len(PART) else MODEL
+        for name, value in fields.items():
+            if isinstance(value, np.ndarray):
+                self._kept.append(value)
+                value = value.ctypes.data
+            row[names.index(name)] = value or 0
+
+    def _order(
+        self,
+        floats: npt.NDArray[np.float32],
+        queries: npt.NDArray[Any],
+        candidates: int | None,
+        collected: npt.NDArray[np.int64],
+        facts: npt.NDArray[np.float64],
+        found: Found,
+    ) -> int:
+        """Order candidates, by their vectors if their number was given; gives how many queries have too few results."""
+        found.nearest[:] = facts[:, 2]
+        if candidates is None:
+            return int(order_codes(collected, facts, found.distances, found.numbers))
+        doubtful = np.empty((2, 2 * len(floats) * candidates), dtype=np.int64)
+        n_doubtful, n_short = order_vectors(
+            floats, queries, self._kind, self._parts, collected, found.distances, found.numbers, doubtful
+        )
+        if n_doubtful:
+            self._check(doubtful[:, :n_doubtful])
+        return int(n_short)
+
+    def _check(self, doubtful: npt.NDArray[np.int64]) -> None:
+        """Check vectors before their distances are given to anyone."""
+        for number, segment in enumerate(self._segments):
+            rows = doubtful[1, doubtful[0] == number]
+            if len(rows):
+                if segment.check is not None:
+                    segment.check(rows)
+                if segment.vectors.dtype.kind == "f":
+                    check_finite(segment.vectors[rows], rows)
+
+
+class ListSearch(_Search):
+    """Search in inverted lists.
+
+    Parameters
+    ----------
+    centres : Centres
+        The centres of the lists.
+    segments : sequence of Stored
+        At least one.
+    weights : ResidualWeights, optional
+        For codes of residuals. Codes that are compared as without lists have none.
+    measure : Measure, optional
+        Measures vectors by their numbers, if they cannot be read in place, or have several types.
+    """
+
+    def __init__(
+        self,
+        centres: Centres,
+        segments: Sequence[Stored],
+        weights: ResidualWeights | None = None,
+        measure: Measure | None = None,
+    ) -> None:
+        super().__init__(segments, measure)
+        self._centres, self._reals = centres, np.zeros(len(REALS))
+        for part, segment in zip(self._parts, segments, strict=True):
+            codes: Any = segment.codes
+            self._put(part, codes=codes.blocks, offsets=codes.offsets, bounds=codes.bounds, positions=codes.positions)
+        points, width = centres.points.shape
+        self._put(self._model, width=width, bytes_per_code=codes.blocks.shape[1], n_lists=points)
+        if weights is not None:
+            decoder, start = (np.array(part, dtype=np.float32, order="C") for part in weights[:2])
+            self._put(self._model, decoder=decoder, start=start, n_bits=len(decoder))
+            self._reals[2:] = weights.grid
+        self._allow([segment.allowed for segment in segments])
+        self._live, self._shares = self._counts, _NO_NUMBERS
+
+    def restricted(self, allowed: Sequence[AllowedCodes | None]) -> ListSearch:
+        """The same search with other codes that count, one entry for each segment; removed codes must not be allowed.
+
+        Where an entry is None, all codes of the segment count.
+        """
+        other = copy.copy(self)
+        other._kept, other._model, other._parts = [*self._kept], self._model.copy(), self._parts.copy()
+        other._allow(allowed)
+        other._shares = other._counts / np.maximum(self._live, 1)
+        return other
+
+    def _allow(self, allowed: Sequence[AllowedCodes | None]) -> None:
+        counts = []
+        for part, segment, some in zip(self._parts, self._segments, allowed, strict=True):
+            codes: Any = segment.codes
+            bitmap, numbers = (None, None) if some is None else some
+            self._put(part, allowed=bitmap, counts=numbers)
+            counts.append(np.diff(codes.bounds) if numbers is None else numbers)
+        self._counts = np.sum(counts, axis=0)
+        usable = self._counts > 0
+        points, origin, groups, order, norms, rounding, means, norms_of_means, in_cells = self._centres.arrays(
+            None if usable.all() else usable, exact=False
+        )
+        self._put(self._model, points=points, origin=origin, groups=groups, order=order, norms=norms)
+        self._put(self._model, n_groups=len(groups), n_steps=groups.shape[1], means=means, n_means=len(means))
+        self._put(self._model, norms_of_means=norms_of_means, in_cells=in_cells, largest=rounding[1])
+        self._reals[:2] = rounding[0], rounding[2]
+
+    def search(
+        self,
+        queries: npt.NDArray[Any],
+        k: int,
+        candidates: int | None,
+        probing: Probing,
+        prepared: Queries | None = None,
+    ) -> Found:
+        """Find the nearest vectors of queries, or the nearest codes.
+
+        Parameters
+        ----------
+        queries : array of float32 or float64, shape (n_queries, n_features)
+            Finite numbers, contiguous in memory.
+        k : int
+            Neighbours of each query.
+        candidates : int, optional
+            How many of the nearest codes are compared by their vectors, at least ``k``. By default the codes decide.
+        probing : Probing
+            Which lists are scanned. A query for which they hold fewer than ``k`` codes is searched for in all lists.
+        prepared : Queries, optional
+            The queries as they are compared with codes that are not of residuals.
+        """
+        n = len(queries)
+        if candidates is not None and self._measure is not None:
+            found = self.search(queries, candidates, None, probing, prepared)
+            distances, numbers = np.empty((n, k)), np.empty((n, k), dtype=np.int64)
+            order_block(queries, found.numbers, self._measure, distances, numbers)
+            return Found(distances, numbers, found.nearest)
+        found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty(n))
+        floats = queries if queries.dtype == np.float32 else queries.astype(np.float32)
+        if n <= MOST_QUERIES:
+            n_short = self._run(floats, queries, _NOT_CHOSEN, probing, candidates, prepared, found)
+        else:
+            n_short = self._run_blocks(floats, queries, probing, candidates, prepared, found)
+        if n_short and (probing.most < len(self._centres) or probing.weights is not None):
+            short = np.flatnonzero(found.numbers[:, -1] < 0)
+            asked = None if prepared is None else prepared[short]
+            again = self.search(queries[short], k, candidates, Probing(len(self._centres)), asked)
+            found.distances[short], found.numbers[short] = again[:2]
+        return found if candidates is not None else found._replace(distances=_of_codes(found.distances, prepared))
+
+    def nearest_lists(
+        self, queries: npt.NDArray[Any], most: int
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """The nearest lists that hold codes, then -1, and the squared distances of their centres, then infinity."""
+        return self.chosen_lists(queries, Probing(most))
+
+    def chosen_lists(
+        self, queries: npt.NDArray[Any], probing: Probing
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """The lists that each query scans, then -1, and the squared distances of their centres; on all cores."""
+        lists = np.empty((len(queries), probing.most), dtype=np.int32)
+        squared = np.empty(lists.shape, dtype=np.float32)
+        floats = np.ascontiguousarray(queries, dtype=np.float32)
+
+        def choose(rows: slice) -> None:
+            choose_lists(floats[rows], self._model, self._reals, probing.rule, self._shares, lists[rows], squared[rows])
+
+        run_tasks(choose, [(rows,) for rows in _blocks(len(queries))])
+        return lists, squared
+
+    def _run(
+        self,
+        floats: npt.NDArray[np.float32],
+        queries: npt.NDArray[Any],
+        chosen: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]],
+        probing: Probing,
+        candidates: int | None,
+        prepared: Queries | None,
+        found: Found,
+    ) -> int:
+        """Search in the calling thread; gives how many queries have too few results."""
+        n, k = found.numbers.shape
+        collected, facts = np.empty((4, n, candidates or k), np.int64), np.empty((n, 3))
+        search_lists(
+            floats, self._parts, self._model, self._reals, _coding_of(prepared), probing.rule, self._shares,
+            probing.most, *chosen, collected, facts,
+        )  # fmt: skip
+        return self._order(floats, queries, candidates, collected, facts, found)
+
+    def _run_blocks(
+        self,
+        floats: npt.NDArray[np.float32],
+        queries: npt.NDArray[Any],
+        probing: Probing,
+        candidates: int | None,
+        prepared: Queries | None,
+        found: Found,
+    ) -> int:
+        """Search in blocks on all cores.
+
+        If there are many queries, a block has queries whose nearest lists are close to each other, so that the lists
+        that one query has read are still in the cache for the next.
+        """
+        per_turn = min(max(_MOST_PROBES // probing.most, _FEWEST_SORTED), _MOST_SORTED)
+        n_short = []
+
+        def search(rows: Any, *chosen: npt.NDArray[Any]) -> None:
+            some = floats[rows]
+            exact = some if queries is floats else queries[rows]
+            asked = None if prepared is None else prepared[rows]
+            here = Found(*(np.empty((len(some), *part.shape[1:]), part.dtype) for part in found))
+            n_short.append(self._run(some, exact, chosen or _NOT_CHOSEN, probing, candidates, asked, here))  # type: ignore[arg-type]
+            for part, out in zip(here, found, strict=True):
+                out[rows] = part
+
+        for start in range(0, len(floats), per_turn):
+            some = floats[start : start + per_turn]
+            blocks: list[Any] = _blocks(len(some))
+            if len(some) < _FEWEST_SORTED:
+                run_tasks(search, [(slice(start + rows.start, start + rows.stop),) for rows in blocks])
+                continue
+            lists, squared = self.chosen_lists(some, probing)
+            order = np.argsort(self._centres.places[lists[:, 0]], kind="stable")
+            sorted_blocks = [order[rows] for rows in blocks]
+            run_tasks(search, [(start + rows, lists[rows], squared[rows]) for rows in sorted_blocks])
+        return sum(n_short)
+
+
+def _coding_of(prepared: Queries | None) -> tuple[Any, ...] | None:
+    """Queries as they are compared with codes that are not of residuals."""
+    if prepared is None:
+        return None
+    scales = np.ones(len(prepared)) if prepared.scales is None else prepared.scales
+    constants = np.zeros(len(prepared)) if prepared.constants is None else prepared.constants
+    return prepared.words, prepared.planes, scales, constants
+
+
+def _of_codes(distances: npt.NDArray[np.float64], prepared: Queries | None) -> npt.NDArray[Any]:
+    """Distances of codes in their own type: whole numbers if they are counts."""
+    if prepared is None or prepared.scales is not None:
+        return distances.astype(np.float32)
+    return np.where(np.isinf(distances), _MISSING, distances).astype(np.int32)
+
+
+def _blocks(n: int) -> list[slice]:
+    """Rows in blocks of a size that keeps all cores busy."""
+    step = min(max(MOST_QUERIES, n // (2 * usable_cores())), _MOST_PER_BLOCK)
+    return [slice(first, min(first + step, n)) for first in range(0, n, step)]

@@ -1,0 +1,380 @@
+"""A search in one call of compiled code: centres, tables, codes, candidates and vectors, in the calling thread.
+
+A *part* is a segment as a row of whole numbers: the addresses of its arrays, and their sizes (``few.Stored``). So one
+compiled function searches any number of segments, and a call passes a handful of arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import carray, types  # type: ignore[attr-defined]
+from numba.extending import overload
+
+from autojacobin.core.compilation import intrinsic, kernel
+from autojacobin.search.kernels.centres import CENTRES_PER_GROUP, cells_to_look_at, nearest_centres
+from autojacobin.search.kernels.euclidean import (
+    LONGEST_UINT8,
+    estimate_rows,
+    l2_rows,
+    l2_uint8_rows,
+    write_bytes,
+)
+from autojacobin.search.kernels.lists import keep_nearest_slots, scan_lists
+from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, make_bit_tables, make_tables, write_weights
+from autojacobin.search.kernels.selection import select_smallest
+
+__all__ = ["MODEL", "PART", "REALS", "choose_lists", "order_codes", "order_vectors", "search_lists"]
+
+PART = (
+    "n", "codes", "offsets", "bounds", "positions", "allowed", "counts", "ids", "first_id", "rows", "vectors",
+    "n_vectors", "checked", "n_checked", "block_bytes",
+)  # fmt: skip
+"""What a part consists of. Addresses are 0 where there is no such array."""
+(
+    _N, _CODES, _OFFSETS, _BOUNDS, _POSITIONS, _ALLOWED, _COUNTS, _IDS, _FIRST_ID, _ROWS, _VECTORS, _N_VECTORS,
+    _CHECKED, _N_CHECKED, _BLOCK_BYTES,
+) = range(len(PART))  # fmt: skip
+MODEL = (
+    "width", "bytes_per_code", "n_lists", "points", "origin", "groups", "order", "norms", "n_groups", "n_steps",
+    "means", "norms_of_means", "n_means", "in_cells", "largest", "decoder", "start", "n_bits",
+)  # fmt: skip
+"""What all parts share: the centres as ``Centres.arrays`` gives them, and the decoder of residuals."""
+(
+    _WIDTH, _BYTES_PER_CODE, _N_LISTS, _POINTS, _ORIGIN, _GROUPS, _ORDER, _NORMS, _N_GROUPS, _N_STEPS, _MEANS,
+    _NORMS_OF_MEANS, _N_MEANS, _IN_CELLS, _LARGEST, _DECODER, _START, _N_BITS,
+) = range(len(MODEL))  # fmt: skip
+REALS = ("step", "largest_norm", "low", "offset_step")
+"""The steps of the centres' bytes, the largest norm of a centre, and the grid of the offsets."""
+_STEP, _LARGEST_NORM, _LOW, _OFFSET_STEP = range(len(REALS))
+
+_UNIT, _TINY_SQUARE = 2.0**-24, 2.0**-120  # as in search/euclidean.py, which says why
+_FEWEST_ROWS_PER_WANTED = 4
+_LONGEST_ESTIMATED = 2**20
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _pointer(_typing_context: Any, address: Any, like: Any) -> Any:
+    """An address as a pointer to numbers of the type of ``like``."""
+    kind = types.CPointer(like.dtype)  # type: ignore[no-untyped-call]
+
+    def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(kind))
+
+    return kind(address, like), generate
+
+
+# Lists
+
+
+@kernel
+def choose_lists(
+    queries: Any, model: Any, reals: Any, rule: Any, shares: Any, lists: Any, squared: Any
+) -> None:  # fmt: skip
+    """Write the lists that each query scans, nearest first, and the squared distances of their centres; then -1.
+
+    ``rule`` and ``shares`` are those of :func:`~autojacobin.search.kernels.centres.nearest_centres`.
+    """
+    n_lists, width, n_steps = model[_N_LISTS], model[_WIDTH], model[_N_STEPS]
+    n_groups, n_means = model[_N_GROUPS], model[_N_MEANS]
+    points = carray(_pointer(model[_POINTS], np.float32), (n_lists, width))
+    origin = carray(_pointer(model[_ORIGIN], np.float32), (width,))
+    groups = carray(_pointer(model[_GROUPS], np.uint8), (n_groups, n_steps, 4, 16, 4))
+    order = carray(_pointer(model[_ORDER], np.int32), (n_lists,))
+    norms = carray(_pointer(model[_NORMS], np.float32), (n_groups * CENTRES_PER_GROUP,))
+    means = carray(_pointer(model[_MEANS], np.uint8), (n_means, n_steps, 4, 16, 4))
+    norms_of_means = carray(_pointer(model[_NORMS_OF_MEANS], np.float32), (n_means * CENTRES_PER_GROUP,))
+    n_cells = cells_to_look_at(n_lists, lists.shape[1]) if model[_IN_CELLS] else 0
+    rounding = reals[_STEP], model[_LARGEST], reals[_LARGEST_NORM]
+    cells = means, norms_of_means, n_cells
+    nearest_centres(queries, points, origin, groups, order, norms, rounding, cells, rule, shares, lists, squared)
+
+
+@kernel
+def search_lists(
+    queries: Any, parts: Any, model: Any, reals: Any, prepared: Any, rule: Any, shares: Any, most: int, lists: Any,
+    squared: Any, candidates: Any, facts: Any,
+) -> None:  # fmt: skip
+    """Write the nearest codes in the lists that queries scan, in any order.
+
+    Parameters
+    ----------
+    queries : array of float32, shape (n_queries, n_features)
+        Queries.
+    parts, model, reals : arrays of int64, int64 and float64
+        Segments and what they share, as ``PART``, ``MODEL`` and ``REALS`` say.
+    prepared : tuple or None
+        Words, planes, scales and constants of the queries; None if codes are of residuals.
+    rule, shares : arrays of float64
+        As :func:`choose_lists` takes them.
+    most : int
+        The largest number of lists that a query scans.
+    lists, squared : arrays of shape (n_queries, most)
+        What :func:`choose_lists` gives. Without rows, the lists are chosen here.
+    candidates : array of int64, shape (4, n_queries, n_candidates)
+        Gets numbers, parts, positions and whole distances of the nearest codes; numbers are -1 where there are fewer.
+    facts : array of float64, shape (n_queries, 3)
+        Gets what a whole distance is multiplied by, what is added then, and the squared distance of the nearest centre.
+    """
+    n, n_parts, wanted = queries.shape[0], parts.shape[0], candidates.shape[2]
+    if lists.shape[0] < n:
+        lists, squared = np.empty((n, most), dtype=np.int32), np.empty((n, most), dtype=np.float32)
+        choose_lists(queries, model, reals, rule, shares, lists, squared)
+    tables, factors, starts = _tables_of(queries, model, reals, prepared, lists, squared, facts)
+    found = np.empty((n_parts, n, wanted), dtype=np.int32)
+    places = np.empty((n_parts, n, wanted), dtype=np.int64)
+    for s in range(n_parts):
+        _scan_part(parts, s, model, tables, factors, lists, starts, wanted, found[s], places[s])
+    for q in range(n):
+        facts[q, 2] = squared[q, 0]
+    _write_candidates(parts, found, places, candidates)
+
+
+def _tables_of(queries: Any, model: Any, reals: Any, prepared: Any, lists: Any, squared: Any, facts: Any) -> Any:
+    """Tables, factors and starts of queries."""
+    raise NotImplementedError("only kernels can call this function")
+
+
+@overload(_tables_of)
+def _choose_tables(queries: Any, model: Any, reals: Any, prepared: Any, lists: Any, squared: Any, facts: Any) -> Any:  # noqa: ARG001
+    return _tables_of_residuals if isinstance(prepared, types.NoneType) else _tables_of_bits
+
+
+def _tables_of_residuals(
+    queries: Any,
+    model: Any,
+    reals: Any,
+    prepared: Any,
+    lists: Any,
+    squared: Any,
+    facts: Any,
+) -> Any:
+    n, n_bits, width = queries.shape[0], model[_N_BITS], model[_WIDTH]
+    decoder = carray(_pointer(model[_DECODER], np.float32), (n_bits, width))
+    start = carray(_pointer(model[_START], np.float32), (width,))
+    weights = np.empty((n, n_bits), dtype=np.float32)
+    write_weights(queries, start, decoder, weights)
+    tables, starts = np.empty((n, (n_bits + 7) // 8, 2, 16), dtype=np.uint8), np.empty(lists.shape, dtype=np.int32)
+    factors, low, step = np.empty(n, dtype=np.int64), reals[_LOW], reals[_OFFSET_STEP]
+    make_tables(weights, squared, lists, low, step, tables, factors, starts, facts[:, 0], facts[:, 1])
+    return tables, factors, starts
+
+
+def _tables_of_bits(queries: Any, model: Any, reals: Any, prepared: Any, lists: Any, squared: Any, facts: Any) -> Any:  # noqa: ARG001
+    words, planes, scales, constants = prepared
+    tables = np.empty((queries.shape[0], model[_BYTES_PER_CODE], 2, 16), dtype=np.uint8)
+    make_bit_tables(words, planes, tables)
+    factors, starts = np.zeros(queries.shape[0], dtype=np.int64), np.zeros(lists.shape, dtype=np.int32)
+    for q in range(queries.shape[0]):
+        facts[q, 0], facts[q, 1] = scales[q], constants[q]
+    return tables, factors, starts
+
+
+@kernel(inner=True)
+def _scan_part(
+    parts: Any, s: int, model: Any, tables: Any, factors: Any, lists: Any, starts: Any, candidates: int, found: Any,
+    places: Any,
+) -> None:  # fmt: skip
+    """Write the nearest codes of a segment: whole distances and positions, in any order, then -1."""
+    n, n_lists, bytes_per_code = parts[s, _N], model[_N_LISTS], model[_BYTES_PER_CODE]
+    n_blocks = (n + CODES_PER_BLOCK - 1) // CODES_PER_BLOCK
+    blocks = carray(_pointer(parts[s, _CODES], np.uint8), (n_blocks, bytes_per_code, CODES_PER_BLOCK))
+    offsets = carray(_pointer(parts[s, _OFFSETS], np.uint8), (n_blocks * CODES_PER_BLOCK,))
+    bounds = carray(_pointer(parts[s, _BOUNDS], np.int64), (n_lists + 1,))
+    positions = carray(_pointer(parts[s, _POSITIONS], np.int32), (n,))
+    filtered = parts[s, _ALLOWED] != 0
+    bitmap = carray(_pointer(parts[s, _ALLOWED], np.uint64), (n_blocks if filtered else 0,))
+    counts = carray(_pointer(parts[s, _COUNTS], np.int64), (n_lists if filtered else 0,))
+    scan_lists(
+        (blocks, offsets), bounds, positions, (bitmap, counts), tables, factors, lists, starts, candidates, found,
+        places,
+    )  # fmt: skip
+
+
+# What was found
+
+
+@kernel(inner=True)
+def _write_candidates(parts: Any, found: Any, places: Any, candidates: Any) -> None:
+    """Write the nearest of what was found in each part."""
+    n_parts, n, wanted = found.shape
+    capacity = n_parts * wanted + CODES_PER_BLOCK
+    whole, slots, ids = np.empty(capacity, np.int32), np.empty(capacity, np.int64), np.empty(capacity, np.int64)
+    for q in range(n):
+        count = 0
+        for s in range(n_parts):
+            for c in range(wanted):
+                if places[s, q, c] < 0:  # and so are all that follow
+                    break
+                whole[count], slots[count] = found[s, q, c], s * wanted + c
+                ids[s * wanted + c] = _id_at(parts, s, places[s, q, c])
+                count += 1
+        if count > wanted:
+            keep_nearest_slots(whole, slots, count, wanted, ids)
+            count = wanted
+        for c in range(count):
+            s = slots[c] // wanted
+            candidates[0, q, c], candidates[1, q, c] = ids[slots[c]], s
+            candidates[2, q, c], candidates[3, q, c] = places[s, q, slots[c] - s * wanted], whole[c]
+        for c in range(count, wanted):
+            candidates[0, q, c] = -1
+
+
+@kernel
+def order_codes(candidates: Any, facts: Any, distances: Any, numbers: Any) -> int:
+    """Write real distances and numbers of the nearest candidates by whole distance; gives how many queries lack some.
+
+    Where there are fewer, distances are infinite and numbers -1.
+    """
+    short, wanted = 0, numbers.shape[1]
+    values, names = np.empty((1, candidates.shape[2])), np.empty((1, candidates.shape[2]), dtype=np.int64)
+    for q in range(numbers.shape[0]):
+        for c in range(candidates.shape[2]):
+            missing = candidates[0, q, c] < 0
+            names[0, c], values[0, c] = candidates[0, q, c], np.inf if missing else candidates[3, q, c]
+        select_smallest(values, names, wanted, distances[q : q + 1], numbers[q : q + 1])
+        for i in range(wanted):
+            distances[q, i] = np.float32(facts[q, 1] + facts[q, 0] * distances[q, i])
+        short += numbers[q, wanted - 1] < 0
+    return short
+
+
+@kernel
+def order_vectors(
+    queries: Any, exact: Any, kind: Any, parts: Any, candidates: Any, distances: Any, numbers: Any, doubtful: Any
+) -> tuple[int, int]:  # fmt: skip
+    """Write distances and numbers of the nearest candidates by their vectors.
+
+    Parameters
+    ----------
+    queries, exact : arrays of shape (n_queries, n_features)
+        Queries in float32, and as they were given, in float32 or float64.
+    kind : empty array
+        Has the type of the vectors.
+    parts, candidates : arrays
+        As in :func:`search_lists`.
+    distances, numbers : arrays of shape (n_queries, k)
+        The results; infinity and -1 where there are fewer.
+    doubtful : array of int64, shape (2, 2 * n_queries * n_candidates)
+        Gets part and row of vectors whose block was not checked, or whose distance is not finite.
+
+    Returns
+    -------
+    n_doubtful, n_short : int
+        How many vectors are doubtful, and how many queries have fewer than ``k`` results.
+    """
+    n_doubtful, n_short, wanted = 0, 0, numbers.shape[1]
+    squared = np.empty((1, candidates.shape[2]))
+    names, rows = np.empty((1, candidates.shape[2]), np.int64), np.empty((1, candidates.shape[2]), np.int64)
+    for q in range(numbers.shape[0]):
+        for c in range(candidates.shape[2]):
+            names[0, c], squared[0, c] = candidates[0, q, c], np.inf
+        scratch = distances[q : q + 1], numbers[q : q + 1]
+        for s in range(parts.shape[0]):
+            for c in range(candidates.shape[2]):
+                here = names[0, c] >= 0 and candidates[1, q, c] == s
+                rows[0, c] = _row_at(parts, s, candidates[2, q, c]) if here else -1
+            n_doubtful = _measure_part(
+                queries, exact, kind, parts, s, q, rows, names, squared, scratch, doubtful, n_doubtful
+            )
+        select_smallest(squared, names, wanted, *scratch)
+        for i in range(wanted):
+            distances[q, i] = math.sqrt(distances[q, i])
+        n_short += numbers[q, wanted - 1] < 0
+    return n_doubtful, n_short
+
+
+@kernel(inline=True)
+def _id_at(parts: Any, s: int, position: int) -> Any:
+    if parts[s, _IDS] == 0:
+        return parts[s, _FIRST_ID] + position
+    return carray(_pointer(parts[s, _IDS], np.int64), (parts[s, _N],))[position]
+
+
+@kernel(inline=True)
+def _row_at(parts: Any, s: int, position: int) -> Any:
+    if parts[s, _ROWS] == 0:
+        return position
+    return np.int64(carray(_pointer(parts[s, _ROWS], np.uint32), (parts[s, _N],))[position])
+
+
+@kernel(inner=True)
+def _measure_part(
+    queries: Any, exact: Any, kind: Any, parts: Any, s: int, q: int, rows: Any, names: Any, squared: Any,
+    scratch: Any, doubtful: Any, n_doubtful: int,
+) -> int:  # fmt: skip
+    """Write squared distances to rows of a part, and which of them are doubtful; gives the number of these so far."""
+    width = exact.shape[1]
+    vectors = carray(_pointer(parts[s, _VECTORS], kind), (parts[s, _N_VECTORS], width))
+    if parts[s, _CHECKED] != 0:
+        checked = carray(_pointer(parts[s, _CHECKED], np.uint8), (parts[s, _N_CHECKED],))
+        row_bytes, block_bytes = width * vectors.itemsize, parts[s, _BLOCK_BYTES]
+        for c in range(rows.shape[1]):
+            start = rows[0, c] * row_bytes
+            for block in range(start // block_bytes, (start + row_bytes - 1) // block_bytes + 1):
+                if start >= 0 and checked[block] == 0:
+                    doubtful[0, n_doubtful], doubtful[1, n_doubtful] = s, rows[0, c]
+                    n_doubtful += 1
+                    break
+    _measure(queries[q : q + 1], exact[q : q + 1], vectors, rows, names, squared, scratch)
+    for c in range(rows.shape[1]):
+        if rows[0, c] >= 0 and not squared[0, c] < np.inf:
+            doubtful[0, n_doubtful], doubtful[1, n_doubtful] = s, rows[0, c]
+            n_doubtful += 1
+    return n_doubtful
+
+
+def _measure(query: Any, exact: Any, vectors: Any, rows: Any, names: Any, squared: Any, scratch: Any) -> None:
+    """Write squared distances, or anything larger for rows that are not among the nearest.
+
+    ``names`` are the numbers of the rows. ``scratch`` is memory for the distances and numbers of as many rows as are
+    wanted. Rows that are not measured exactly become -1.
+    """
+    raise NotImplementedError("only kernels can call this function")
+
+
+@overload(_measure)
+def _choose_measure(
+    query: Any, exact: Any, vectors: Any, rows: Any, names: Any, squared: Any, scratch: Any  # noqa: ARG001
+) -> Any:  # fmt: skip
+    if vectors.dtype == types.uint8:
+        return _measure_bytes
+    return _measure_exactly if vectors.dtype == types.float64 else _measure_estimated
+
+
+def _measure_exactly(
+    query: Any, exact: Any, vectors: Any, rows: Any, names: Any, squared: Any, scratch: Any  # noqa: ARG001
+) -> None:  # fmt: skip
+    l2_rows(exact, vectors, rows, squared)
+
+
+def _measure_bytes(
+    query: Any, exact: Any, vectors: Any, rows: Any, names: Any, squared: Any, scratch: Any  # noqa: ARG001
+) -> None:  # fmt: skip
+    whole = np.empty(exact.shape, dtype=np.int16)
+    if exact.shape[1] <= LONGEST_UINT8 and write_bytes(exact, whole):
+        l2_uint8_rows(whole, vectors, rows, squared)
+    else:
+        l2_rows(exact, vectors, rows, squared)
+
+
+def _measure_estimated(
+    query: Any, exact: Any, vectors: Any, rows: Any, names: Any, squared: Any, scratch: Any
+) -> None:  # fmt: skip
+    """As ``search/euclidean.py`` says: what the estimates in float32 show to be far is not measured in float64."""
+    width, wanted = exact.shape[1], scratch[1].shape[1]
+    if rows.shape[1] >= _FEWEST_ROWS_PER_WANTED * wanted and width <= _LONGEST_ESTIMATED:
+        moved = 0.0
+        for j in range(width):
+            moved += (np.float64(exact[0, j]) - np.float64(query[0, j])) ** 2
+        estimate_rows(query, vectors, rows, squared)
+        select_smallest(squared, names, wanted, scratch[0], scratch[1])
+        error, tiny = 2 * (width + 8) * _UNIT, (width + 8) * _TINY_SQUARE
+        reach = math.sqrt(scratch[0][0, wanted - 1] * (1 + error) + tiny) + 2 * math.sqrt(moved) * (1 + 2.0**-20)
+        limit = (reach * reach + tiny) / (1 - error)
+        for c in range(rows.shape[1]):
+            if squared[0, c] > limit and squared[0, c] < np.inf:
+                rows[0, c] = -1
+    l2_rows(exact, vectors, rows, squared)

@@ -1,0 +1,217 @@
+"""What an index knows about itself: against counts by brute force, stored, kept while little changes, and damaged."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autojacobin import LSH, DataError, FormatError, Index, PartitionedAutoencoder
+from autojacobin.evaluation import ground_truth
+from autojacobin.index import knowledge
+from autojacobin.index.contents import drawn
+from autojacobin.index.knowledge import Knowledge, learn
+from tests.index.test_plan import clusters, recalls
+
+K = 10
+
+
+@pytest.fixture(scope="module")
+def X():
+    return clusters(3000, seed=0)
+
+
+@pytest.fixture
+def index(X):
+    index = Index(LSH(24, random_state=0).fit(X))
+    index.add(X)
+    return index
+
+
+def tables(known):
+    return [getattr(known, name) for name in ("levels", "candidates", "seen", "at_least", "thresholds", "codes", "far")]
+
+
+def same(one, two):
+    return all(np.array_equal(a, b) for a, b in zip(tables(one), tables(two), strict=True))
+
+
+def test_the_recall_seen_is_that_of_searching_for_the_sample(index, X):
+    known = index._state.knowledge
+    own = drawn(index._state.segments, known.n_queries, seed=0)
+    place = int(np.searchsorted(known.candidates, 60))
+    number = int(known.candidates[place])
+    # one more of each: the query itself is always found, and is no neighbour of its own
+    _, ids = index.search(X[own], K + 1, candidates=number + 1)
+    truth = ground_truth(X, X[own], K + 1)
+    found = [set(row) & (set(true) - {i}) for row, true, i in zip(ids, truth, own, strict=True)]
+    assert np.mean([len(one) / K for one in found]) == pytest.approx(known.seen[0, 0, place], abs=1e-6)
+
+
+def test_lists_are_expected_to_hold_as_many_neighbours_as_they_do(X):
+    index = Index(PartitionedAutoencoder(29, n_lists=32, random_state=0).fit(X))
+    index.add(X)
+    known, queries = index._state.knowledge, clusters(500, seed=4)
+    squared = ((queries[:, None] - index._state.hasher.search_centres().points) ** 2).sum(axis=2)
+    order = np.argsort(squared, axis=1)
+    expected = np.exp(
+        knowledge.log_expected(np.take_along_axis(squared, order, axis=1).astype(np.float32), known.weights[0])
+    )
+    labels = index._state.hasher.split(index.codes(np.arange(3000)))[1]
+    near = labels[ground_truth(X, queries, K)]
+    held = np.array([[(near[q] == number).sum() for number in order[q]] for q in range(500)])
+    assert expected.sum(axis=1).mean() == pytest.approx(K, rel=0.1)
+    for ranks in (slice(0, 1), slice(1, 3)):
+        assert expected[:, ranks].sum() == pytest.approx(held[:, ranks].sum(), rel=0.3)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 5))
+@settings(max_examples=30)
+def test_recalls_are_those_of_the_codes_above_a_threshold(seed, k, n_thresholds):
+    rng = np.random.default_rng(seed)
+    n_queries, n = 7, 60
+    found = np.array([rng.permutation(80)[:n] for _ in range(n_queries)])
+    found[rng.random(found.shape) < 0.1] = -1
+    own = rng.integers(0, 80, n_queries)
+    truth = np.array([rng.permutation(np.setdiff1d(np.arange(80), [i]))[:k] for i in own])
+    strengths = rng.normal(size=found.shape).round(1)
+    thresholds, grid = -np.sort(-rng.normal(size=n_thresholds)), np.array([1, 3, 10, 60])
+    seen, at_least = knowledge._recalls(found, own, truth, grid, strengths, thresholds)
+    for t, threshold in enumerate(thresholds):
+        for place, number in enumerate(grid):
+            shares = []
+            for q in range(n_queries):
+                kept = [
+                    i for i, s in zip(found[q], strengths[q], strict=True) if s >= threshold and i >= 0 and i != own[q]
+                ]
+                shares.append(len(set(kept[:number]) & set(truth[q])) / k)
+            assert seen[t, place] == pytest.approx(np.mean(shares))
+            assert at_least[t, place] <= np.mean(shares) + 1e-12
+
+
+@pytest.mark.parametrize("chance", [0.8, 0.95, 0.99])
+def test_the_bound_holds_for_about_95_samples_in_100(chance):
+    rng, k = np.random.default_rng(0), 10
+    truth, bounds = np.tile(np.arange(k), (600, 1)), []
+    for _ in range(300):
+        found = np.where(rng.random((600, k)) < chance, truth, -1)
+        table = knowledge._recalls(
+            found, np.full(600, -1), truth, np.array([k]), np.zeros(found.shape), np.array([-np.inf])
+        )
+        bounds.append(table[1][0, 0])
+    assert np.mean(np.array(bounds) <= chance) >= 0.92
+    assert np.mean(bounds) >= chance - 0.015  # and says something
+
+
+def test_a_sample_of_a_large_base_asks_for_no_fewer(index, X, monkeypatch):
+    whole = index.plan(20, recall=0.9).candidates
+    monkeypatch.setattr(knowledge, "_PRODUCTS", 1000 * 12 * 1500)  # half of the base
+    known = learn(index._state, "asymmetric")
+    place = int(np.argmax(known.at_least[known.level(20), 0] >= 0.9))
+    assert known.candidates[place] == pytest.approx(whole, rel=0.3)
+
+
+def test_it_is_stored_and_read_again(index, X, tmp_path):
+    index.save(tmp_path / "index")
+    with Index.open(tmp_path / "index") as opened:
+        assert same(opened._state.knowledge, index._state.knowledge)
+        assert opened.plan(K).candidates == index.plan(K).candidates
+        opened.verify()
+
+
+def test_it_is_kept_until_a_tenth_has_changed_and_compact_learns(X, tmp_path):
+    with Index.create(tmp_path / "index", LSH(24, random_state=0).fit(X)) as index:
+        index.add(X)
+        first = index._state.knowledge
+        index.add(clusters(200, seed=6))
+        index.remove(index.ids[:50])
+        assert index._state.knowledge is first
+        with Index.open(tmp_path / "index") as reader:
+            assert same(reader._state.knowledge, first)
+            assert reader._state.n_changed == 250
+        index.compact()
+        second = index._state.knowledge
+        assert second.n == 3150
+        assert same(second, learn(index._state, "asymmetric"))
+        index.add(clusters(400, seed=7))
+        assert index._state.knowledge.n == 3550
+        assert index._state.n_changed == 0
+        names = [path.name for path in (tmp_path / "index").glob("knowledge-*")]
+        assert names == [index._state.manifest.knowledge.name]
+
+
+def test_a_folder_without_it_learns_at_first_need(index, X, tmp_path):
+    index._state = index._state.__class__(**{**vars_of(index._state), "knowledge": None})
+    index.save(tmp_path / "index")
+    with Index.open(tmp_path / "index") as opened:
+        assert opened._state.knowledge is None
+        queries = clusters(300, seed=1)
+        assert recalls(opened.search(queries, K)[1], ground_truth(X, queries, K)).mean() >= 0.93
+        assert opened._state.knowledge is None  # a search does not write
+        opened.compact()
+        assert opened._state.knowledge is not None
+
+
+def vars_of(state):
+    return {name: value for name, value in vars(state).items() if name != "kept"}
+
+
+def test_damage_is_an_error(index, tmp_path):
+    index.save(tmp_path / "index")
+    (path,) = (tmp_path / "index").glob("knowledge-*")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match="knowledge-.*does not match its checksum"):
+        Index.open(tmp_path / "index")
+
+
+@pytest.mark.parametrize("forged", [b"", b"no tables", None])
+def test_a_forged_file_is_refused(index, forged):
+    if forged is None:
+        known = index._state.knowledge
+        forged = Knowledge(**{**vars(known), "seen": known.seen[:, :, 1:]}).to_bytes()
+    with pytest.raises(ValueError, match="tables"):
+        Knowledge.from_bytes(forged)
+
+
+def test_own_queries_are_learned_from_and_kept(index, X, tmp_path):
+    far = clusters(1000, seed=3) * 3  # nothing like what is stored, and harder to find
+    index.save(tmp_path / "index")
+    with Index.open(tmp_path / "index") as opened:
+        easy, hard = opened.plan(K, recall=0.9), opened.calibrated(K, 0.9, queries=far[:500])
+        assert hard.candidates > easy.candidates or hard.compares_all
+        assert hard.compares_all or hard.n_queries == 500
+        opened.add(clusters(400, seed=9))
+        assert np.array_equal(opened._state.knowledge.own_queries, far[:500])
+    with Index.open(tmp_path / "index") as opened:
+        assert np.array_equal(opened._state.knowledge.own_queries, far[:500])
+        _, ids = opened.search(far[500:], K, recall=0.9)
+        base = opened.vectors(opened.ids)
+        assert recalls(ids, ground_truth(base, far[500:], K)).mean() >= 0.88
+
+
+def test_bad_queries_to_learn_from_are_named(index, X):
+    before = index._state.knowledge
+    with pytest.raises(DataError, match="needs at least 30 queries to learn from, got 10"):
+        index.calibrated(K, 0.9, queries=X[:10])
+    with pytest.raises(DataError, match="queries have 5 features"):
+        index.calibrated(K, 0.9, queries=X[:100, :5])
+    wrong = X[:100].copy()
+    wrong[3, 4] = np.nan
+    with pytest.raises(DataError, match="NaN in row 3, column 4"):
+        index.calibrated(K, 0.9, queries=wrong)
+    assert index._state.knowledge is before
+
+
+def test_another_distance_is_learned_once(index, X, monkeypatch):
+    learned = []
+    monkeypatch.setattr(
+        "autojacobin.index.holder.learn", lambda *arguments: learned.append(arguments[1]) or learn(*arguments)
+    )
+    for _ in range(2):
+        index.search(X[:3], K, distance="hamming", recall=0.9)
+    index.add(clusters(20, seed=2))
+    index.search(X[:3], K, distance="hamming", recall=0.9)
+    assert learned == ["hamming"]
+    index.search(X[:3], K)
+    assert learned == ["hamming"]

@@ -1,0 +1,196 @@
+"""Plans: the recall that was asked for is found by brute force, under filters and for odd queries, too."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autojacobin import LSH, BinaryAutoencoder, DataError, Index, PartitionedAutoencoder, PartitionedHasher
+from autojacobin.evaluation import ground_truth
+
+K = 5
+
+
+def clusters(n, seed):
+    """Points around a few centres: neighbours are worth looking for, and codes do not find all of them."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).normal(size=(20, 12)) * 2
+    return (centres[rng.integers(0, 20, n)] + rng.normal(size=(n, 12))).astype(np.float32)
+
+
+def recalls(ids, truth):
+    return np.array([len(set(row) & set(true)) / len(true) for row, true in zip(ids, truth, strict=True)])
+
+
+METHODS = {
+    "signs": lambda: LSH(24, random_state=0),
+    "auto-encoder": lambda: BinaryAutoencoder(24, random_state=0),
+    "signs in lists": lambda: PartitionedHasher(LSH(24, random_state=0), n_lists=32, random_state=0),
+    "auto-encoder in lists": lambda: PartitionedAutoencoder(29, n_lists=32, random_state=0),
+}
+
+
+@pytest.fixture(scope="module")
+def X():
+    return clusters(4000, seed=0)
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def index(request, X):
+    index = Index(METHODS[request.param]().fit(X))
+    index.add(X)
+    return index
+
+
+@pytest.mark.parametrize("recall", [0.5, 0.9, 0.97])
+def test_the_promise_is_kept_on_new_queries(index, X, recall):
+    queries = clusters(400, seed=1)
+    plan = index.plan(10, recall=recall)
+    assert plan.at_least >= recall
+    assert 10 <= plan.candidates < len(X)
+    found = recalls(index.search(queries, 10, recall=recall)[1], ground_truth(X, queries, 10))
+    assert found.mean() >= recall - 2 * found.std() / 20  # two deviations of the mean of 400
+
+
+def test_the_same_call_gives_the_same_answer_whatever_was_asked_before(index, X):
+    queries = clusters(40, seed=1)
+    first = index.search(queries, K)
+    for options in ({"recall": 0.5}, {"recall": 0.99}, {"candidates": 50}, {"among": np.arange(0, 4000, 2)}):
+        index.search(queries, K, **options)
+    for again in (index.search(queries, K), [np.concatenate(part) for part in zip(
+        *(index.search(queries[row : row + 1], K) for row in range(40)), strict=True
+    )]):  # fmt: skip
+        assert np.array_equal(first[1], again[1])
+        assert np.allclose(first[0], again[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.1, 0.01])
+@pytest.mark.parametrize("kind", ["random", "clusters"])
+def test_a_recall_is_kept_within_a_filter(index, X, share, kind, monkeypatch):
+    monkeypatch.setattr("autojacobin.index.plan.EXACT_UP_TO", 20)  # so that the choice matters for a small index
+    index = index if not index._state.kept else fresh(index)
+    order = np.random.default_rng(5).random(len(X)) if kind == "random" else X @ X[0]
+    allowed = np.sort(np.argsort(order)[: int(share * len(X))])
+    queries = clusters(300, seed=3)
+    truth = allowed[ground_truth(X[allowed], queries, K)]
+    ids = index.search(queries, K, among=allowed)[1]
+    found = recalls(ids, truth)
+    assert np.isin(ids, allowed).all()
+    assert found.mean() >= 0.95 - 3 * found.std() / np.sqrt(300)
+
+
+def fresh(index):
+    """An index with the same content and no plans."""
+    other = Index(index._state.hasher)
+    other.add(index.vectors(index.ids))
+    return other
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def far_clusters(request):
+    """An index of clusters that are far apart, and its vectors."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(50, 12)) * 5
+    X = (centres[rng.integers(0, 50, 4000)] + 0.3 * rng.normal(size=(4000, 12))).astype(np.float32)
+    index = Index(METHODS[request.param]().fit(X))
+    index.add(X)
+    return index, X
+
+
+@pytest.mark.parametrize("kind", ["middle", "far", "axis", "zero"])
+def test_queries_unlike_all_vectors_are_searched_wider(far_clusters, kind):
+    index, X = far_clusters
+    rng = np.random.default_rng(7)
+    one, two = X[rng.integers(0, len(X), 100)], X[rng.integers(0, len(X), 100)]
+    queries = {
+        "middle": (one + two) / 2,
+        "far": 30 * one,
+        "axis": 10 * np.eye(12, dtype=np.float32)[rng.integers(0, 12, 100)],
+        "zero": 1e-3 * one,
+    }[kind].astype(np.float32)
+    found = recalls(index.search(queries, 10)[1], ground_truth(X, queries, 10))
+    assert found.mean() >= 0.9
+
+
+@given(st.data())
+@settings(max_examples=40)
+def test_a_plan_finds_what_brute_force_does_in_any_state(data):
+    """Over states, filters and k: what is found is allowed, in order, and all of it if all is compared."""
+    method = data.draw(st.sampled_from(sorted(METHODS)))
+    n = data.draw(st.integers(40, 400))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    X = rng.integers(0, 6, (n, 12)).astype(np.float32)
+    hasher = METHODS[method]()
+    index = Index(hasher.fit(clusters(200, seed=1)))
+    for part in np.array_split(np.arange(n), data.draw(st.integers(1, 3))):
+        index.add(X[part])
+    gone = rng.permutation(n)[: data.draw(st.integers(0, n // 2))]
+    index.remove(gone)
+    live = np.setdiff1d(np.arange(n), gone)
+    mask = rng.random(n) < data.draw(st.sampled_from([0.05, 0.5, 1.0]))
+    allowed = live[mask[live]]
+    k = data.draw(st.integers(1, len(live)))
+    queries = rng.integers(0, 6, (data.draw(st.sampled_from([1, 3, 20])), 12)).astype(np.float32)
+    how = data.draw(st.sampled_from([{}, {"recall": 1}, {"candidates": n}, {"candidates": n, "probes": "all"}]))
+    if "probes" in how and "lists" not in method:
+        how = {"candidates": n}
+    distances, ids = index.search(queries, k, among=allowed, **how)
+    gaps = np.sqrt(((queries[:, None].astype(float) - X[allowed]) ** 2).sum(axis=2))
+    order = np.argsort(gaps, axis=1, kind="stable")[:, :k]
+    n_found = min(k, len(allowed))
+    assert ids.shape == (len(queries), k)
+    assert (ids[:, n_found:] == -1).all()
+    assert np.isnan(distances[:, n_found:]).all()
+    assert np.isin(ids[:, :n_found], allowed).all()
+    assert (np.diff(distances[:, :n_found], axis=1) >= 0).all()
+    if "candidates" not in how or "lists" not in method or "probes" in how:
+        assert np.array_equal(ids[:, :n_found], allowed[order])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"recall": 0.0}, "a number above 0 and at most 0.999, such as 0.95, or 1 for an exact search, got 0.0"),
+        ({"recall": 0.9995}, "got 0.9995"),
+        ({"recall": float("nan")}, "got nan"),
+        ({"recall": "high"}, "got 'high'"),
+        ({"recall": True}, "got True"),
+        ({"recall": 0.9, "candidates": 20}, "recall chooses how many candidates to re-rank, got candidates=20 besides"),
+        ({"recall": 0.9, "rerank": False}, "got rerank=False besides"),
+        ({"recall": 0.9, "distance": "cosine"}, "distance must be .*, got 'cosine'"),
+        ({"candidates": [3]}, "candidates must be an integer"),
+    ],
+)
+def test_bad_wishes_are_named(index, X, arguments, message):
+    with pytest.raises(DataError, match=message):
+        index.search(X[:2], K, **arguments)
+    with pytest.raises(DataError, match=message):
+        index.plan(K, **arguments)
+
+
+def test_a_small_index_compares_all_vectors(X):
+    index = Index(LSH(8, random_state=0).fit(X))
+    index.add(X[:2000])
+    plan = index.plan(K)
+    assert plan.compares_all
+    assert plan.at_least == 1
+    queries = clusters(30, seed=1)
+    assert np.array_equal(index.search(queries, K)[1], ground_truth(X[:2000], queries, K))
+
+
+def test_without_vectors_the_default_is_the_best_distance_alone(X):
+    index = Index(LSH(24, random_state=0).fit(X), keep_vectors=False)
+    index.add(X)
+    answer = index.search(X[:9], K)
+    expected = index.search(X[:9], K, distance="asymmetric", rerank=False)
+    assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))
+    with pytest.raises(DataError, match="keeps no vectors"):
+        index.plan(K, recall=0.9)
+
+
+def test_with_probes_the_candidates_are_ten_times_k(X):
+    index = Index(METHODS["auto-encoder in lists"]().fit(X))
+    index.add(X)
+    answer = index.search(X[:20], K, probes=8)
+    expected = index.search(X[:20], K, probes=8, candidates=100)
+    assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))

@@ -1,0 +1,283 @@
+"""The search in one call, against the same steps one by one, and against brute force over what it may find."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autojacobin import Codes, DataError
+from autojacobin.search import few
+from autojacobin.search.asymmetric import asymmetric_queries
+from autojacobin.search.centres import Centres
+from autojacobin.search.few import ListSearch, Probing, ResidualWeights, Stored
+from autojacobin.search.hamming import hamming_queries
+from autojacobin.search.kernels.selection import merge_topk
+from autojacobin.search.lists import (
+    Lists,
+    OffsetGrid,
+    list_queries,
+    query_weights,
+    usable_lists,
+    weighted_list_queries,
+)
+
+DTYPES = ["uint8", "float16", "float32", "float64"]
+WIDTH = 12
+
+
+class Problem:
+    """Segments of random codes in lists, with ids, vectors and removed codes; and random queries."""
+
+    def __init__(self, seed, n_segments=1, dtype="float32", n_lists=7, n_bits=20, n_queries=3, removed=False, most=90):
+        self.rng = rng = np.random.default_rng(seed)
+        self.n_bits, self.n_lists = n_bits, n_lists
+        self.centres = Centres(rng.normal(size=(n_lists, WIDTH)).astype(np.float32) * 3)
+        self.weights = ResidualWeights(
+            rng.normal(size=(n_bits, WIDTH)).astype(np.float32), self.centres.origin, OffsetGrid(-3.0, 0.1)
+        )
+        self.segments, self.alive = [], []
+        first = 0
+        for _ in range(n_segments):
+            n = int(rng.integers(1, most))
+            ids = first + np.arange(n) if rng.random() < 0.5 else np.sort(rng.choice(4 * n, n, replace=False)) + first
+            first = int(ids[-1]) + 1 + int(rng.integers(5))
+            lists = Lists.build(
+                Codes.from_bits(rng.integers(0, 2, (n, n_bits))), rng.integers(0, n_lists, n).astype(np.int32), n_lists,
+                rng.normal(size=n) * 3, self.weights.grid,
+            )  # fmt: skip
+            vectors = rng.integers(0, 30, (n + 3, WIDTH)).astype(dtype)
+            rows = rng.permutation(n + 3)[:n].astype(np.uint32) if rng.random() < 0.5 else None
+            alive = rng.random(n) < 0.7 if removed else np.ones(n, dtype=bool)
+            allowed = lists.allow(np.packbits(alive, bitorder="little")) if removed else None
+            consecutive = int(ids[-1]) - int(ids[0]) == n - 1
+            self.alive.append(alive)
+            self.segments.append(
+                Stored(lists, int(ids[0]) if consecutive else 0, None if consecutive else ids, vectors, rows,
+                       allowed=allowed)
+            )  # fmt: skip
+        whole = rng.random() < 0.5
+        queries = rng.integers(0, 30, (n_queries, WIDTH)) if whole else rng.normal(size=(n_queries, WIDTH)) * 10
+        self.queries = queries.astype(rng.choice(["float32", "float64"]))
+
+    @property
+    def floats(self):
+        return self.queries.astype(np.float32)
+
+    def ids(self, segment):
+        return segment.first_id + np.arange(segment.codes.n) if segment.ids is None else segment.ids
+
+    def filtered(self, share):
+        """Random codes that are allowed, one entry for each segment."""
+        masks = [alive & (self.rng.random(len(alive)) < share) for alive in self.alive]
+        pairs = zip(self.segments, masks, strict=True)
+        return [segment.codes.allow(np.packbits(mask, bitorder="little")) for segment, mask in pairs], masks
+
+    def candidates(self, prepared, number, allowed):
+        """Whole distances and ids of the nearest codes, by the steps of a search."""
+        parts = []
+        for segment, some in zip(self.segments, allowed, strict=True):
+            distances, positions = segment.codes.nearest(prepared, number, some)
+            ids = np.where(positions < 0, -1, self.ids(segment)[np.maximum(positions, 0)])
+            parts.append((distances, ids))
+        return merge_topk(parts, number)
+
+    def exact(self, ids, k):
+        """The nearest of some ids of each query by their vectors."""
+        known = {}
+        for segment in self.segments:
+            rows = np.arange(segment.codes.n) if segment.rows is None else segment.rows
+            known.update(zip(self.ids(segment).tolist(), segment.vectors[rows].astype(np.float64), strict=True))
+        distances, nearest = np.full((len(ids), k), np.inf), np.full((len(ids), k), -1)
+        for q, row in enumerate(ids):
+            pairs = [
+                (np.linalg.norm(self.queries[q].astype(np.float64) - known[number]), number)
+                for number in row.tolist() if number >= 0
+            ]  # fmt: skip
+            for place, pair in enumerate(sorted(pairs)[:k]):
+                distances[q, place], nearest[q, place] = pair
+        return distances, nearest
+
+
+def nearest_lists(problem, probes, allowed):
+    lists = np.empty((len(problem.queries), probes), dtype=np.int32)
+    squared = np.empty(lists.shape, dtype=np.float32)
+    stores = [(segment.codes, some) for segment, some in zip(problem.segments, allowed, strict=True)]
+    problem.centres.write_nearest(problem.floats, lists, squared, usable_lists(stores), exact=False)
+    return lists, squared
+
+
+def prepared_for(problem, distance, lists, squared):
+    """Queries for the lists, and for the search in one call."""
+    if distance == "decoded":
+        weights = query_weights(problem.floats, problem.weights.origin, problem.weights.decoder)
+        return list_queries(weights, lists, squared, problem.weights.grid), None
+    projections = problem.floats @ problem.weights.decoder.T
+    if distance == "asymmetric":
+        asked = asymmetric_queries(projections)
+    else:
+        asked = hamming_queries(Codes.from_bits(projections >= 0))
+    return weighted_list_queries(asked, problem.n_bits, lists), asked
+
+
+def search_of(problem, distance):
+    return ListSearch(problem.centres, problem.segments, problem.weights if distance == "decoded" else None)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 3), st.sampled_from(DTYPES), st.integers(1, 9), st.booleans(), st.data())
+def test_one_call_gives_what_the_steps_of_a_search_give(seed, n_segments, dtype, n_queries, removed, data):
+    problem = Problem(
+        seed, n_segments, dtype, n_queries=n_queries, removed=removed, most=data.draw(st.integers(2, 300))
+    )
+    distance = data.draw(st.sampled_from(["decoded", "asymmetric", "hamming"]))
+    k, probes = data.draw(st.integers(1, 12)), data.draw(st.integers(1, problem.n_lists))
+    search, allowed = search_of(problem, distance), [segment.allowed for segment in problem.segments]
+    if data.draw(st.booleans()):
+        allowed, _ = problem.filtered(data.draw(st.sampled_from([0.0, 0.1, 0.6])))
+        search = search.restricted(allowed)
+    lists, squared = nearest_lists(problem, probes, allowed)
+    steps, asked = prepared_for(problem, distance, lists, squared)
+    everywhere = nearest_lists(problem, problem.n_lists, allowed)
+    steps_everywhere, _ = prepared_for(problem, distance, *everywhere)
+
+    whole, ids = problem.candidates(steps, k, allowed)
+    real = steps.real(whole)
+    short = np.flatnonzero(ids[:, -1] < 0)
+    whole, more = problem.candidates(steps_everywhere, k, allowed)
+    real[short], ids[short] = steps_everywhere.real(whole)[short], more[short]
+    found = search.search(problem.queries, k, None, Probing(probes), asked)
+    assert np.array_equal(found.numbers, ids)
+    assert np.array_equal(found.distances, real)
+    assert found.distances.dtype == real.dtype
+    assert np.array_equal(found.nearest, everywhere[1][:, 0])
+
+    candidates = k + data.draw(st.integers(0, 60))
+    exact = problem.exact(problem.candidates(steps, candidates, allowed)[1], k)
+    for part, all_lists in zip(
+        exact, problem.exact(problem.candidates(steps_everywhere, candidates, allowed)[1], k), strict=True
+    ):
+        part[short] = all_lists[short]
+    found = search.search(problem.queries, k, candidates, Probing(probes), asked)
+    assert np.array_equal(found.numbers, exact[1])
+    assert np.allclose(found.distances, exact[0], rtol=1e-12)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([20, 100, 300]), st.booleans(), st.data())
+def test_lists_are_scanned_where_enough_neighbours_are_expected(seed, n_lists, filtered, data):
+    problem = Problem(seed, 2, n_lists=n_lists, most=900)
+    search = search_of(problem, "decoded")
+    live = sum(np.diff(segment.codes.bounds) for segment in problem.segments)
+    counts = live
+    if filtered:
+        allowed, _ = problem.filtered(0.5)
+        search, counts = search.restricted(allowed), sum(some.counts for some in allowed)
+    usable = np.flatnonzero(counts)
+    n_levels, k = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 30))
+    draw = [(st.floats(-3, 3), st.floats(-3, 0), st.floats(-3, 0), st.floats(-3, 1)) for _ in range(n_levels)]
+    weights = np.array([[data.draw(one) for one in level] for level in draw])
+    thresholds = np.array([data.draw(st.floats(-6, 3)) for _ in range(n_levels)])
+    most = data.draw(st.integers(1, n_lists))
+    lists, squared = search.chosen_lists(problem.floats, Probing(most, weights, thresholds, k))
+    for q, query in enumerate(problem.floats.astype(np.float64)):
+        distances = np.square(query - problem.centres.points[usable].astype(np.float64)).sum(axis=1)
+        order = np.argsort(distances, kind="stable")
+        ranked, distances = usable[order], distances[order]
+        if filtered:  # as many are looked at as may be scanned
+            ranked, distances = ranked[: max(most, 65)], distances[: max(most, 65)]
+        far = distances[min(64, len(distances) - 1)]
+        logs = np.log(np.maximum(distances, 1e-6 * far))
+        ranks = np.arange(len(ranked))
+        features = [np.ones(len(ranks)), logs - logs[0], np.log(1 + ranks), np.log(far) - logs[0] + 0 * ranks]
+        expected = weights @ np.array(features)
+        level, undecided = 0, np.zeros(1, dtype=bool)
+        threshold = thresholds[0]
+        if filtered:
+            sums = (np.exp(expected) * (counts[ranked] / live[ranked])).sum(axis=1)
+            reached = np.flatnonzero(sums >= k)
+            level, threshold = (reached[0], thresholds[reached[0]]) if len(reached) else (0, -np.inf)
+            undecided = np.abs(sums / k - 1) < 1e-4
+        chosen = ranked[(expected[level] >= threshold) | (ranks == 0)][:most]
+        undecided = np.append(undecided, np.abs(expected[level] - threshold) < 1e-4)
+        written = lists[q][lists[q] >= 0]
+        if not undecided.any():
+            assert np.array_equal(written, chosen)
+        assert np.all(lists[q, len(written) :] == -1)
+        assert np.allclose(squared[q, : len(written)], np.square(query - problem.centres.points[written]).sum(axis=1))
+
+
+@pytest.mark.parametrize("n_queries", [9, 700])
+def test_many_queries_get_the_answers_of_each_alone(n_queries):
+    problem = Problem(5, 2, "float32", n_lists=40, n_queries=n_queries, most=3000)
+    search = search_of(problem, "decoded")
+    for probing in (Probing(4), Probing(30, np.array([[0.5, -1.0, -0.5, 0.2]]), np.array([-2.0]))):
+        together = search.search(problem.queries, 5, 20, probing)
+        for q in range(0, n_queries, 40):
+            alone = search.search(problem.queries[q : q + 1], 5, 20, probing)
+            assert all(np.array_equal(one[0], other[q]) for one, other in zip(alone, together, strict=True))
+
+
+def test_a_query_that_is_a_centre_scans_more_than_its_list():
+    problem = Problem(2, n_lists=100, most=900)
+    query = problem.centres.points[:1].copy()
+    lists, squared = search_of(problem, "decoded").chosen_lists(
+        query, Probing(50, np.array([[0.0, -0.1, -0.1, 0.0]]), np.array([-2.0]))
+    )
+    assert squared[0, 0] == 0
+    assert (lists >= 0).sum() > 1
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e38])
+def test_numbers_that_are_not_finite_do_no_harm(value):
+    problem = Problem(3, n_lists=100, most=900)
+    for probing in (Probing(4), Probing(30, np.array([[0.5, -1.0, -0.5, 0.2]]), np.array([-2.0]))):
+        for columns in (slice(0, 1), slice(None)):
+            problem.queries[1, columns] = value
+            found = search_of(problem, "decoded").search(problem.queries, 5, 20, probing)
+            assert found.numbers.shape == (3, 5)
+            assert np.all(found.numbers < 4000)
+
+
+def test_vectors_are_checked_before_distances_are_given():
+    problem = Problem(4, 2, "float32", most=400)
+    seen = []
+
+    def check(rows):
+        seen.append(rows)
+
+    flags = [np.zeros(len(segment.vectors) * WIDTH * 4 // 64 + 1, dtype=bool) for segment in problem.segments]
+    problem.segments = [
+        segment._replace(checked=some, block_bytes=64, check=check)
+        for segment, some in zip(problem.segments, flags, strict=True)
+    ]
+    search = search_of(problem, "decoded")
+    found = search.search(problem.queries, 5, 20, Probing(7))
+    assert sum(len(np.unique(rows)) for rows in seen) >= 20
+    for some in flags:
+        some[:] = True
+    seen.clear()
+    again = search.search(problem.queries, 5, 20, Probing(7))
+    assert not seen
+    assert np.array_equal(found.numbers, again.numbers)
+
+
+def test_a_vector_with_nan_is_an_error():
+    problem = Problem(4, 1, "float32", most=400)
+    problem.segments[0].vectors[:, 3] = np.nan
+    with pytest.raises(DataError, match="NaN in row"):
+        search_of(problem, "decoded").search(problem.queries, 5, 20, Probing(7))
+
+
+def test_vectors_that_cannot_be_read_in_place_are_measured_by_their_numbers():
+    problem = Problem(6, 2, "float32", most=200)
+    plain = search_of(problem, "decoded").search(problem.queries, 5, 20, Probing(3))
+
+    def measure(queries, ids, squared, wanted=None):
+        del wanted
+        for q, row in enumerate(ids):
+            for c, number in enumerate(row):
+                squared[q, c] = problem.exact(np.array([[number]] * len(problem.queries)), 1)[0][q, 0] ** 2
+
+    search = ListSearch(problem.centres, problem.segments, problem.weights, measure)
+    found = search.search(problem.queries, 5, 20, Probing(3))
+    assert np.array_equal(found.numbers, plain.numbers)
+    assert np.allclose(found.distances, plain.distances)
+    assert len(problem.queries) <= few.MOST_QUERIES
