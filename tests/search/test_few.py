@@ -9,7 +9,9 @@ from autojacobin import Codes, DataError
 from autojacobin.search import few
 from autojacobin.search.asymmetric import asymmetric_queries
 from autojacobin.search.centres import Centres
-from autojacobin.search.few import ListSearch, Probing, ResidualWeights, Stored
+from autojacobin.search.decoded import decoded_queries
+from autojacobin.search.distances import DistanceTerms
+from autojacobin.search.few import ListSearch, Probing, Projection, ResidualWeights, Stored, TileSearch
 from autojacobin.search.hamming import hamming_queries
 from autojacobin.search.kernels.selection import merge_topk
 from autojacobin.search.lists import (
@@ -20,7 +22,9 @@ from autojacobin.search.lists import (
     usable_lists,
     weighted_list_queries,
 )
+from autojacobin.search.tiles import Tiles
 
+MISSING = 2**31 - 1
 DTYPES = ["uint8", "float16", "float32", "float64"]
 WIDTH = 12
 
@@ -281,3 +285,101 @@ def test_vectors_that_cannot_be_read_in_place_are_measured_by_their_numbers():
     assert np.array_equal(found.numbers, plain.numbers)
     assert np.allclose(found.distances, plain.distances)
     assert len(problem.queries) <= few.MOST_QUERIES
+
+
+# Tiles
+
+
+def tiles_of(problem):
+    """The segments of a problem as tiles of the same codes."""
+    return [
+        segment._replace(
+            codes=Tiles.from_codes(segment.codes.codes()),
+            allowed=None if segment.allowed is None else np.packbits(alive, bitorder="little"),
+        )
+        for segment, alive in zip(problem.segments, problem.alive, strict=True)
+    ]
+
+
+def projection_of(problem, distance, n_level_bits):
+    """A random projection, its weights for the queries, and these as the distance takes them."""
+    rng, n_bits = problem.rng, problem.n_bits
+    shift = rng.normal(size=n_bits).astype(np.float32)
+    matrix = problem.weights.decoder[: n_bits - n_level_bits]
+    projection = Projection(matrix, problem.weights.origin, shift, n_level_bits, 2.0)
+    weights = np.zeros((len(problem.queries), n_bits), dtype=np.float32)
+    weights[:, : len(matrix)] = query_weights(problem.floats, projection.start, matrix)
+    weights += shift
+    if distance == "hamming":
+        return projection, hamming_queries(Codes.from_bits(weights >= 0))
+    if distance == "asymmetric":
+        return projection, asymmetric_queries(weights)
+    constants = np.square(problem.floats.astype(np.float64) - projection.start).sum(axis=1) + projection.offset
+    return projection, decoded_queries(DistanceTerms(weights, constants, n_level_bits))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 3), st.integers(3, 300), st.integers(1, 8), st.booleans(), st.data())
+def test_one_call_over_all_codes_gives_what_the_steps_of_a_search_give(
+    seed, n_segments, n_bits, n_queries, removed, data
+):
+    most, dtype = data.draw(st.integers(2, 3000)), data.draw(st.sampled_from(DTYPES))
+    problem = Problem(seed, n_segments, dtype, n_bits=n_bits, n_queries=n_queries, removed=removed, most=most)
+    distance, k = data.draw(st.sampled_from(["decoded", "asymmetric", "hamming"])), data.draw(st.integers(1, 12))
+    projection, prepared = projection_of(problem, distance, data.draw(st.integers(0, 2)) * (distance == "decoded"))
+    problem.segments = tiles_of(problem)
+    given_ = data.draw(st.booleans())
+    search = TileSearch(problem.segments, distance, None if given_ else projection)
+    assert TileSearch.takes(distance, n_bits)
+    bitmaps = [segment.allowed for segment in problem.segments]
+    if data.draw(st.booleans()):
+        share = data.draw(st.sampled_from([0.0, 0.05, 0.6]))
+        bitmaps = [np.packbits(alive & (problem.rng.random(len(alive)) < share), bitorder="little")
+                   for alive in problem.alive]  # fmt: skip
+        search = search.restricted(bitmaps)
+
+    def nearest(number):
+        parts = [(np.full((n_queries, number), MISSING, dtype=np.int32), np.full((n_queries, number), -1))]
+        for segment, bitmap in zip(problem.segments, bitmaps, strict=True):
+            present = segment.codes.n if bitmap is None else int(np.unpackbits(bitmap).sum())
+            if present:
+                distances, positions = segment.codes.nearest(prepared, min(number, present), bitmap)
+                parts.append((distances, problem.ids(segment)[positions]))
+        return merge_topk(parts, number)
+
+    whole, ids = nearest(k)
+    found = search.search(problem.queries, k, None, prepared if given_ else None)
+    assert np.array_equal(found.numbers, ids)
+    expected = prepared.real(whole)
+    missing = ids < 0
+    assert found.distances.dtype == expected.dtype
+    assert np.allclose(found.distances[~missing], expected[~missing], rtol=1e-5, atol=1e-4)
+    assert np.array_equal(found.nearest, np.where(missing[:, 0], np.inf, whole[:, 0]))
+    candidates = k + data.draw(st.integers(0, 200))
+    found = search.search(problem.queries, k, candidates, prepared if given_ else None)
+    distances, numbers = problem.exact(nearest(candidates)[1], k)
+    assert np.array_equal(found.numbers, numbers)
+    assert np.allclose(found.distances, distances, rtol=1e-12)
+
+
+@pytest.mark.parametrize("distance", ["decoded", "asymmetric", "hamming"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e38])
+def test_numbers_that_are_not_finite_do_no_harm_in_tiles(distance, value):
+    problem = Problem(3, most=900)
+    projection, _ = projection_of(problem, distance, 0)
+    search = TileSearch(tiles_of(problem), distance, projection)
+    problem.queries[1] = value
+    found = search.search(problem.queries, 5, 20)
+    assert np.all(found.numbers[[0, 2]] >= 0)
+    assert np.all((found.numbers >= -1) & (found.numbers < 4000))
+
+
+def test_the_longest_codes_of_tiles_are_compared_exactly():
+    problem = Problem(8, n_bits=64 * 31, most=400)
+    problem.segments = tiles_of(problem)
+    bits = np.unpackbits(problem.segments[0].codes.take(np.arange(3)).packed, axis=1, bitorder="little")
+    prepared = hamming_queries(Codes.from_bits(1 - bits))  # as far away as codes can be
+    found = TileSearch(problem.segments, "hamming").search(problem.queries, 400, None, prepared)
+    expected = problem.segments[0].codes.nearest(prepared, problem.segments[0].codes.n)
+    assert np.array_equal(found.distances[:, : expected[0].shape[1]], expected[0])
+    assert expected[0].max() == 64 * 31
+    assert not TileSearch.takes("hamming", 64 * 31 + 1)

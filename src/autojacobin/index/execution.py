@@ -29,7 +29,7 @@ from autojacobin.search.euclidean import (
     nearest_of_all,
     order_block,
 )
-from autojacobin.search.few import ListSearch, Probing, ResidualWeights, Stored
+from autojacobin.search.few import MOST_QUERIES, ListSearch, Probing, ResidualWeights, Stored, TileSearch
 from autojacobin.search.kernels.selection import merge_topk, smallest
 from autojacobin.search.lists import AllowedCodes, ListQueries
 from autojacobin.search.queries import Queries
@@ -67,8 +67,13 @@ def search_codes(
             in_lists = in_lists.restricted(_allowed_codes(state, hasher, allowed))
         prepared = None if isinstance(hasher, PartitionedAutoencoder) else hasher.prepare(queries, distance)
         return in_lists.search(queries, k, candidates, probing, prepared)[:2]
-    segments = state.segments if allowed is None else reduced(state.segments, allowed)
     asked = DISTANCES[distance].queries(hasher, queries)
+    if len(queries) <= MOST_QUERIES and TileSearch.takes(distance, hasher.n_bits):
+        tiles = _tile_search(state, distance)
+        if allowed is not None:
+            tiles = tiles.restricted(allowed.bitmaps())
+        return tiles.search(queries, k, candidates, asked)[:2]
+    segments = state.segments if allowed is None else reduced(state.segments, allowed)
     if candidates is None:
         return nearest_codes(asked, segments, k)
     return _nearest_vectors(as_floats(queries, argument="queries"), asked, segments, candidates, k)
@@ -107,7 +112,7 @@ def search_vectors(state: State, queries: npt.NDArray[Any], k: int, allowed: All
     return nearest_of_all(as_floats(queries, argument="queries"), ids, measure_of(state.segments), k)
 
 
-# Lists as compiled code reads them, made once for each state
+# Lists and tiles as compiled code reads them, made once for each state
 
 
 def _list_search(state: State, hasher: ListHasher) -> ListSearch:
@@ -117,10 +122,21 @@ def _list_search(state: State, hasher: ListHasher) -> ListSearch:
         if isinstance(hasher, PartitionedAutoencoder):
             weights = ResidualWeights(hasher.decoder_, hasher.origin_, hasher.query_grid())
         stored = [_stored(segment, segment.lists(hasher), _live_codes(segment, hasher)) for segment in state.segments]
-        kept = state.kept["lists"] = ListSearch(
-            hasher.search_centres(), stored, weights, None if _in_place(state.segments) else measure_of(state.segments)
-        )
+        kept = state.kept["lists"] = ListSearch(hasher.search_centres(), stored, weights, _measure_if_needed(state))
     return kept
+
+
+def _tile_search(state: State, distance: str) -> TileSearch:
+    kept: TileSearch | None = state.kept.get(("tiles", distance))
+    if kept is None:
+        stored = [_stored(one, one.tiles, ~one.dead if one.n_dead else None) for one in state.segments]
+        kept = state.kept["tiles", distance] = TileSearch(stored, distance, measure=_measure_if_needed(state))
+    return kept
+
+
+def _measure_if_needed(state: State) -> Measure | None:
+    """What measures vectors, if compiled code cannot read them where they are."""
+    return measure_of(state.segments) if state.keep_vectors and not _in_place(state.segments) else None
 
 
 def _stored(segment: Segment, codes: Any, allowed: Any) -> Stored:

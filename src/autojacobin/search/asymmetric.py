@@ -30,10 +30,17 @@ from autojacobin.search.kernels.selection import smallest
 from autojacobin.search.queries import LARGEST_DISTANCE, Queries
 from autojacobin.search.tiles import code_words, tiles_of
 
-__all__ = ["asymmetric_queries", "asymmetric_topk", "lifted_magnitudes", "weighted_queries", "weighted_topk"]
+__all__ = [
+    "LARGEST_WEIGHT",
+    "asymmetric_queries",
+    "asymmetric_topk",
+    "lifted_magnitudes",
+    "weighted_queries",
+    "weighted_topk",
+]
 
-_LARGEST_WEIGHT = 2**PLANES - 1
-_LONGEST = LARGEST_DISTANCE // _LARGEST_WEIGHT
+LARGEST_WEIGHT = 2**PLANES - 1
+_LONGEST = LARGEST_DISTANCE // LARGEST_WEIGHT
 _SUBNORMAL_BELOW = 2.0**-1000  # a fraction of a smaller number may lose digits, or become zero
 _LIFT = 200
 
@@ -48,10 +55,10 @@ def asymmetric_queries(projections: Any) -> Queries:
         )
     magnitudes, lifts = lifted_magnitudes(values)
     largest = magnitudes.max(axis=1)
-    steps = np.where(largest > 0, largest / _LARGEST_WEIGHT, 1.0)
+    steps = np.where(largest > 0, largest / LARGEST_WEIGHT, 1.0)
     scales = np.where(largest > 0, np.ldexp(steps, -lifts), 0.0)
     weights = np.rint(magnitudes / steps[:, None]).astype(np.uint8)
-    return weighted_queries(values >= 0, weights, PLANES, _LARGEST_WEIGHT * values.shape[1], scales)
+    return weighted_queries(values >= 0, weights, PLANES, LARGEST_WEIGHT * values.shape[1], scales)
 
 
 def lifted_magnitudes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:

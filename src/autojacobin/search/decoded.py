@@ -24,7 +24,7 @@ from autojacobin.search.asymmetric import lifted_magnitudes, weighted_queries, w
 from autojacobin.search.distances import DistanceTerms
 from autojacobin.search.queries import LARGEST_DISTANCE, Queries
 
-__all__ = ["decoded_queries", "decoded_topk"]
+__all__ = ["decoded_queries", "decoded_topk", "largest_weight"]
 
 _PLANES = 8
 _LARGEST_WEIGHT, _LARGEST_OF_SHORT_CODES = 15, 31
@@ -43,8 +43,7 @@ def decoded_queries(terms: DistanceTerms) -> Queries:
             f"a search by decoded codes takes codes of at most {_LONGEST:,} bits, got {n_bits:,}; use shorter codes, "
             "or decoded_topk with exact=True"
         )
-    wanted = _LARGEST_OF_SHORT_CODES if n_bits <= _SHORT else _LARGEST_WEIGHT
-    largest = min(wanted, (LARGEST_DISTANCE - _LARGEST_LEVEL_SUM) // n_bits)
+    largest = largest_weight(n_bits)
     magnitudes, lifts = lifted_magnitudes(weights)
     units = np.maximum(
         magnitudes[:, :n_bits].max(axis=1) / largest,
@@ -61,6 +60,12 @@ def decoded_queries(terms: DistanceTerms) -> Queries:
         2 * units,
         constants - units * whole.sum(axis=1),
     )
+
+
+def largest_weight(n_bits: int) -> int:
+    """The largest whole weight of a bit, for codes with ``n_bits`` bits beside those of the level."""
+    wanted = _LARGEST_OF_SHORT_CODES if n_bits <= _SHORT else _LARGEST_WEIGHT
+    return int(min(wanted, (LARGEST_DISTANCE - _LARGEST_LEVEL_SUM) // n_bits))
 
 
 def decoded_topk(

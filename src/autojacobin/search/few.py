@@ -18,13 +18,25 @@ import numpy.typing as npt
 
 from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.core.vectors import check_finite
+from autojacobin.search.asymmetric import LARGEST_WEIGHT
 from autojacobin.search.centres import Centres
+from autojacobin.search.decoded import largest_weight
 from autojacobin.search.euclidean import Measure, order_block
 from autojacobin.search.kernels.centres import write_expected
-from autojacobin.search.kernels.few import MODEL, PART, REALS, choose_lists, order_codes, order_vectors, search_lists
+from autojacobin.search.kernels.exhaustive import MOST_WORDS
+from autojacobin.search.kernels.few import (
+    MODEL,
+    PART,
+    REALS,
+    choose_lists,
+    order_codes,
+    order_vectors,
+    search_lists,
+    search_tiles,
+)
 from autojacobin.search.lists import AllowedCodes, Lists, OffsetGrid
 from autojacobin.search.queries import Queries
-from autojacobin.search.tiles import Tiles
+from autojacobin.search.tiles import Tiles, n_words
 
 MOST_QUERIES = 8
 """So many queries are searched in the calling thread."""
@@ -180,6 +192,13 @@ class _Search:
             self._check(doubtful[:, :n_doubtful])
         return int(n_short)
 
+    def _measured(self, queries: npt.NDArray[Any], k: int, candidates: Found) -> Found:
+        """The nearest of some candidates by vectors that are measured by their numbers."""
+        assert self._measure is not None
+        found = Found(np.empty((len(queries), k)), np.empty((len(queries), k), np.int64), candidates.nearest)
+        order_block(queries, candidates.numbers, self._measure, found.distances, found.numbers)
+        return found
+
     def _check(self, doubtful: npt.NDArray[np.int64]) -> None:
         """Check vectors before their distances are given to anyone."""
         for number, segment in enumerate(self._segments):
@@ -222,8 +241,8 @@ class ListSearch(_Search):
         self._put(self._model, width=width, bytes_per_code=codes.blocks.shape[1], n_lists=points)
         if weights is not None:
             decoder, start = (np.array(part, dtype=np.float32, order="C") for part in weights[:2])
-            self._put(self._model, decoder=decoder, start=start, n_bits=len(decoder))
-            self._reals[2:] = weights.grid
+            self._put(self._model, matrix=decoder, start=start, n_rows=len(decoder))
+            self._reals[2:4] = weights.grid
         self._allow([segment.allowed for segment in segments])
         self._live, self._shares = self._counts, _NO_NUMBERS
 
@@ -280,10 +299,7 @@ class ListSearch(_Search):
         """
         n = len(queries)
         if candidates is not None and self._measure is not None:
-            found = self.search(queries, candidates, None, probing, prepared)
-            distances, numbers = np.empty((n, k)), np.empty((n, k), dtype=np.int64)
-            order_block(queries, found.numbers, self._measure, distances, numbers)
-            return Found(distances, numbers, found.nearest)
+            return self._measured(queries, k, self.search(queries, candidates, None, probing, prepared))
         found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty(n))
         floats = queries if queries.dtype == np.float32 else queries.astype(np.float32)
         if n <= MOST_QUERIES:
@@ -295,7 +311,10 @@ class ListSearch(_Search):
             asked = None if prepared is None else prepared[short]
             again = self.search(queries[short], k, candidates, Probing(len(self._centres)), asked)
             found.distances[short], found.numbers[short] = again[:2]
-        return found if candidates is not None else found._replace(distances=_of_codes(found.distances, prepared))
+        if candidates is not None:
+            return found
+        counted = prepared is not None and prepared.scales is None
+        return found._replace(distances=_of_codes(found.distances, counted))
 
     def nearest_lists(
         self, queries: npt.NDArray[Any], most: int
@@ -375,6 +394,113 @@ class ListSearch(_Search):
         return sum(n_short)
 
 
+class Projection(NamedTuple):
+    """How a vector becomes the weights of the bits of a code: 2 (vector − start)·matrix' + shift.
+
+    Attributes
+    ----------
+    matrix : array of float32, shape (n_rows, n_features)
+        At most as many rows as bits; the products of the other bits are zero.
+    start : array of float32, shape (n_features,)
+    shift : array of float32, shape (n_bits,)
+    n_level_bits : int
+        The last bits, if they are the number of a level.
+    offset : float
+        The constant of a distance is ‖vector − start‖² + offset.
+    """
+
+    matrix: npt.NDArray[np.float32]
+    start: npt.NDArray[np.float32]
+    shift: npt.NDArray[np.float32]
+    n_level_bits: int = 0
+    offset: float = 0.0
+
+
+class TileSearch(_Search):
+    """Search among all codes of tiles, for up to eight queries.
+
+    Parameters
+    ----------
+    segments : sequence of Stored
+        At least one.
+    distance : {"hamming", "asymmetric", "decoded"}
+        How codes are compared.
+    projection : Projection, optional
+        How vectors become queries. Without one, the queries must be prepared.
+    measure : Measure, optional
+        Measures vectors by their numbers, if they cannot be read in place, or have several types.
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[Stored],
+        distance: str,
+        projection: Projection | None = None,
+        measure: Measure | None = None,
+    ) -> None:
+        super().__init__(segments, measure)
+        self._distance, self._reals = distance, np.zeros(len(REALS))
+        for part, segment in zip(self._parts, segments, strict=True):
+            tiles: Any = segment.codes
+            self._put(part, codes=tiles.words, allowed=segment.allowed)
+        _, words, lanes, columns = tiles.words.shape
+        self._put(self._model, n_bits=tiles.n_bits, n_words=words, lanes=lanes, columns=columns)
+        n_level_bits = 0
+        if projection is not None:
+            matrix, start, shift = (np.array(part, dtype=np.float32, order="C") for part in projection[:3])
+            n_level_bits = projection.n_level_bits
+            self._put(self._model, width=matrix.shape[1], matrix=matrix, n_rows=len(matrix), start=start, shift=shift)
+            self._put(self._model, n_level_bits=n_level_bits)
+            self._reals[REALS.index("offset")] = projection.offset
+        self._asked: tuple[Any, Any] = (1, words), np.uint64
+        self._largest = 1
+        if distance != "hamming":
+            self._asked = (16 * words, 16), np.uint8
+            self._largest = LARGEST_WEIGHT if distance == "asymmetric" else largest_weight(tiles.n_bits - n_level_bits)
+
+    @staticmethod
+    def takes(distance: str, n_bits: int) -> bool:
+        """Return whether codes of so many bits can be searched by this distance."""
+        return distance in ("hamming", "asymmetric", "decoded") and n_words(n_bits) <= MOST_WORDS
+
+    def restricted(self, allowed: Sequence[npt.NDArray[np.uint8] | None]) -> TileSearch:
+        """The same search with other bitmaps of positions that count; removed codes must not be allowed."""
+        other = copy.copy(self)
+        other._kept, other._parts = [*self._kept], self._parts.copy()
+        for part, bitmap in zip(other._parts, allowed, strict=True):
+            other._put(part, allowed=bitmap)
+        return other
+
+    def search(
+        self, queries: npt.NDArray[Any], k: int, candidates: int | None, prepared: Queries | None = None
+    ) -> Found:
+        """Find the nearest vectors of queries, or the nearest codes, as :meth:`ListSearch.search` does.
+
+        ``prepared`` are the queries as the distance takes them, if there is no projection. The last field of the
+        result is the whole distance of the nearest code.
+        """
+        n = len(queries)
+        if candidates is not None and self._measure is not None:
+            return self._measured(queries, k, self.search(queries, candidates, None, prepared))
+        found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty(n))
+        floats = queries if queries.dtype == np.float32 else queries.astype(np.float32)
+        collected, facts = np.empty((4, n, candidates or k), np.int64), np.empty((n, 3))
+        search_tiles(
+            floats, self._parts, self._model, self._reals, _coding_of(prepared), np.empty(*self._asked), self._largest,
+            collected, facts,
+        )  # fmt: skip
+        if self._distance == "asymmetric" and prepared is None:
+            facts[:, 0] /= 2
+            facts[:, 1] = 0
+        elif self._distance == "hamming":
+            facts[:, :2] = 1, 0
+        self._order(floats, queries, candidates, collected, facts, found)
+        if candidates is not None:
+            return found
+        counted = self._distance == "hamming"
+        return found._replace(distances=_of_codes(found.distances, counted))
+
+
 def _coding_of(prepared: Queries | None) -> tuple[Any, ...] | None:
     """Queries as they are compared with codes that are not of residuals."""
     if prepared is None:
@@ -384,9 +510,9 @@ def _coding_of(prepared: Queries | None) -> tuple[Any, ...] | None:
     return prepared.words, prepared.planes, scales, constants
 
 
-def _of_codes(distances: npt.NDArray[np.float64], prepared: Queries | None) -> npt.NDArray[Any]:
+def _of_codes(distances: npt.NDArray[np.float64], counted: bool) -> npt.NDArray[Any]:
     """Distances of codes in their own type: whole numbers if they are counts."""
-    if prepared is None or prepared.scales is not None:
+    if not counted:
         return distances.astype(np.float32)
     return np.where(np.isinf(distances), _MISSING, distances).astype(np.int32)
 

@@ -22,11 +22,12 @@ from autojacobin.search.kernels.euclidean import (
     l2_uint8_rows,
     write_bytes,
 )
+from autojacobin.search.kernels.exhaustive import scan_tiles, write_query
 from autojacobin.search.kernels.lists import keep_nearest_slots, scan_lists
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, make_bit_tables, make_tables, write_weights
-from autojacobin.search.kernels.selection import select_smallest
+from autojacobin.search.kernels.selection import LAST_ID, select_smallest
 
-__all__ = ["MODEL", "PART", "REALS", "choose_lists", "order_codes", "order_vectors", "search_lists"]
+__all__ = ["MODEL", "PART", "REALS", "choose_lists", "order_codes", "order_vectors", "search_lists", "search_tiles"]
 
 PART = (
     "n", "codes", "offsets", "bounds", "positions", "allowed", "counts", "ids", "first_id", "rows", "vectors",
@@ -39,20 +40,27 @@ PART = (
 ) = range(len(PART))  # fmt: skip
 MODEL = (
     "width", "bytes_per_code", "n_lists", "points", "origin", "groups", "order", "norms", "n_groups", "n_steps",
-    "means", "norms_of_means", "n_means", "in_cells", "largest", "decoder", "start", "n_bits",
+    "means", "norms_of_means", "n_means", "in_cells", "largest", "matrix", "start", "shift", "n_rows", "n_bits",
+    "n_level_bits", "n_words", "lanes", "columns",
 )  # fmt: skip
-"""What all parts share: the centres as ``Centres.arrays`` gives them, and the decoder of residuals."""
+"""What all parts share.
+
+Of lists, the centres as ``Centres.arrays`` gives them. Of tiles, the numbers of bits and the shape. The weights of the
+bits of a query are 2 (query − start)·matrix' + shift.
+"""
 (
     _WIDTH, _BYTES_PER_CODE, _N_LISTS, _POINTS, _ORIGIN, _GROUPS, _ORDER, _NORMS, _N_GROUPS, _N_STEPS, _MEANS,
-    _NORMS_OF_MEANS, _N_MEANS, _IN_CELLS, _LARGEST, _DECODER, _START, _N_BITS,
+    _NORMS_OF_MEANS, _N_MEANS, _IN_CELLS, _LARGEST, _MATRIX, _START, _SHIFT, _N_ROWS, _N_BITS, _N_LEVEL_BITS,
+    _N_WORDS, _LANES, _COLUMNS,
 ) = range(len(MODEL))  # fmt: skip
-REALS = ("step", "largest_norm", "low", "offset_step")
-"""The steps of the centres' bytes, the largest norm of a centre, and the grid of the offsets."""
-_STEP, _LARGEST_NORM, _LOW, _OFFSET_STEP = range(len(REALS))
+REALS = ("step", "largest_norm", "low", "offset_step", "offset")
+"""The step of the centres' bytes, the largest norm of a centre, the grid of the offsets, and a constant of tiles."""
+_STEP, _LARGEST_NORM, _LOW, _OFFSET_STEP, _OFFSET = range(len(REALS))
 
 _UNIT, _TINY_SQUARE = 2.0**-24, 2.0**-120  # as in search/euclidean.py, which says why
 _FEWEST_ROWS_PER_WANTED = 4
 _LONGEST_ESTIMATED = 2**20
+_LARGEST_OF_LEVELS = 255  # whole weight of a bit of a level
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -143,16 +151,10 @@ def _choose_tables(queries: Any, model: Any, reals: Any, prepared: Any, lists: A
 
 
 def _tables_of_residuals(
-    queries: Any,
-    model: Any,
-    reals: Any,
-    prepared: Any,
-    lists: Any,
-    squared: Any,
-    facts: Any,
-) -> Any:
-    n, n_bits, width = queries.shape[0], model[_N_BITS], model[_WIDTH]
-    decoder = carray(_pointer(model[_DECODER], np.float32), (n_bits, width))
+    queries: Any, model: Any, reals: Any, prepared: Any, lists: Any, squared: Any, facts: Any  # noqa: ARG001
+) -> Any:  # fmt: skip
+    n, n_bits, width = queries.shape[0], model[_N_ROWS], model[_WIDTH]
+    decoder = carray(_pointer(model[_MATRIX], np.float32), (n_bits, width))
     start = carray(_pointer(model[_START], np.float32), (width,))
     weights = np.empty((n, n_bits), dtype=np.float32)
     write_weights(queries, start, decoder, weights)
@@ -191,6 +193,101 @@ def _scan_part(
         (blocks, offsets), bounds, positions, (bitmap, counts), tables, factors, lists, starts, candidates, found,
         places,
     )  # fmt: skip
+
+
+# Tiles
+
+
+@kernel
+def search_tiles(
+    queries: Any, parts: Any, model: Any, reals: Any, prepared: Any, asked: Any, rounded_to: int, candidates: Any,
+    facts: Any,
+) -> None:  # fmt: skip
+    """Write the nearest of all codes, in any order, as :func:`search_lists` does.
+
+    ``asked`` is memory for what :func:`~autojacobin.search.kernels.exhaustive.scan_tiles` needs. ``rounded_to`` is the
+    largest whole weight of a bit that is not one of a level, and 1 for the Hamming distance. The last of ``facts`` is
+    the smallest whole distance.
+    """
+    n, n_parts, wanted = queries.shape[0], parts.shape[0], candidates.shape[2]
+    n_words = model[_N_WORDS]
+    found = np.empty((n_parts, n, wanted), dtype=np.int32)
+    places = np.empty((n_parts, n, wanted), dtype=np.int64)
+    sizes, tables = np.empty(64 * n_words, dtype=np.int32), np.empty((16 * n_words, 16), dtype=np.uint16)
+    for q in range(n):
+        sizes[:] = 0
+        _write_sizes(queries, q, model, reals, prepared, rounded_to, sizes, facts)
+        write_query(sizes, tables, asked)
+        for s in range(n_parts):
+            codes = model[_LANES] * model[_COLUMNS]
+            n_tiles = (parts[s, _N] + codes - 1) // codes
+            shape = n_tiles, n_words, model[_LANES], model[_COLUMNS]
+            tiles = carray(_pointer(parts[s, _CODES], np.uint64), shape)
+            n_allowed = (parts[s, _N] + 7) // 8 if parts[s, _ALLOWED] else 0
+            allowed = carray(_pointer(parts[s, _ALLOWED], np.uint8), (n_allowed,))
+            scan_tiles(tiles, parts[s, _N], allowed, tables, asked, wanted, found[s, q], places[s, q])
+        facts[q, 2] = np.inf
+        for s in range(n_parts):
+            for c in range(wanted):
+                if places[s, q, c] >= 0:
+                    facts[q, 2] = min(facts[q, 2], np.float64(found[s, q, c]))
+    _write_candidates(parts, found, places, candidates)
+
+
+def _write_sizes(
+    queries: Any, q: int, model: Any, reals: Any, prepared: Any, rounded_to: int, sizes: Any, facts: Any
+) -> None:  # fmt: skip
+    """Write what a set bit of a code adds to the distance, in whole numbers; the opposite of what a clear bit adds."""
+    raise NotImplementedError("only kernels can call this function")
+
+
+@overload(_write_sizes)
+def _choose_sizes(
+    queries: Any, q: int, model: Any, reals: Any, prepared: Any, rounded_to: int, sizes: Any, facts: Any  # noqa: ARG001
+) -> Any:  # fmt: skip
+    return _sizes_of_projection if isinstance(prepared, types.NoneType) else _sizes_of_planes
+
+
+def _sizes_of_planes(
+    queries: Any, q: int, model: Any, reals: Any, prepared: Any, rounded_to: int, sizes: Any, facts: Any  # noqa: ARG001
+) -> None:  # fmt: skip
+    words, planes, scales, constants = prepared
+    for b in range(model[_N_BITS]):
+        weight, shift = np.int64(0 if planes.shape[0] else 1), np.uint64(b & 63)
+        for p in range(planes.shape[1]):
+            weight += np.int64((planes[q, p, b >> 6] >> shift) & np.uint64(1)) << p
+        sizes[b] = -weight if (words[q, b >> 6] >> shift) & np.uint64(1) else weight
+    facts[q, 0], facts[q, 1] = scales[q], constants[q]
+
+
+def _sizes_of_projection(
+    queries: Any, q: int, model: Any, reals: Any, prepared: Any, rounded_to: int, sizes: Any, facts: Any  # noqa: ARG001
+) -> None:  # fmt: skip
+    """As :mod:`autojacobin.search.decoded` and :mod:`autojacobin.search.asymmetric` round weights."""
+    n_bits, n_rows, n_levels = model[_N_BITS], model[_N_ROWS], model[_N_LEVEL_BITS]
+    matrix = carray(_pointer(model[_MATRIX], np.float32), (n_rows, model[_WIDTH]))
+    start = carray(_pointer(model[_START], np.float32), (model[_WIDTH],))
+    shift = carray(_pointer(model[_SHIFT], np.float32), (n_bits,))
+    weights = np.zeros((1, n_bits), dtype=np.float32)
+    write_weights(queries[q : q + 1], start, matrix, weights[:, :n_rows])
+    unit, constant = 0.0, reals[_OFFSET]
+    for b in range(n_bits):
+        weights[0, b] += shift[b]
+        largest = _LARGEST_OF_LEVELS if b >= n_bits - n_levels else rounded_to
+        unit = max(unit, abs(np.float64(weights[0, b])) / largest)
+    if not 0 < unit < np.inf:  # NaN too
+        unit = 1.0
+    total = np.int64(0)
+    for b in range(n_bits):
+        whole = np.int64(1)
+        if rounded_to > 1:
+            real = np.rint(abs(np.float64(weights[0, b])) / unit)
+            whole = np.int64(real if real <= _LARGEST_OF_LEVELS else 0.0)  # not for NaN
+        sizes[b] = -whole if weights[0, b] >= 0 else whole
+        total += whole
+    for j in range(model[_WIDTH]):
+        constant += (np.float64(queries[q, j]) - np.float64(start[j])) ** 2
+    facts[q, 0], facts[q, 1] = 2 * unit, constant - unit * total
 
 
 # What was found
@@ -282,6 +379,8 @@ def order_vectors(
         select_smallest(squared, names, wanted, *scratch)
         for i in range(wanted):
             distances[q, i] = math.sqrt(distances[q, i])
+            if numbers[q, i] == LAST_ID:  # nothing was comparable
+                numbers[q, i] = -1
         n_short += numbers[q, wanted - 1] < 0
     return n_doubtful, n_short
 

@@ -174,19 +174,20 @@ def _first_radius(sums: Any, rows: int, k: int, guess: int) -> Any:
 def keep_nearest_slots(distances: Any, slots: Any, count: int, k: int, positions: Any) -> Any:
     """Move the ``k`` nearest of ``count`` codes to the front, and give the distance of the k-th.
 
-    Of equal distances, the lower positions stay. The memory must exceed ``count`` by 64.
+    Of equal distances, those stay whose slots have the lower positions; without positions, the lower slots do. The
+    memory must exceed ``count`` by 64.
     """
     use_wide_registers()
     radius = _kth_smallest(distances, count, k)
     within, below = _count_up_to(distances, count, radius), _count_up_to(distances, count, np.int32(radius - 1))
     last = np.int64(-1)
     if within > k:
-        ties, n_ties = np.empty(within - below + CODES_PER_BLOCK, dtype=positions.dtype), 0
+        ties, n_ties = np.empty(within - below + CODES_PER_BLOCK, dtype=np.int64), 0
         for i in range(count):
             if distances[i] == radius:
-                ties[n_ties] = positions[slots[i]]
+                ties[n_ties] = slots[i] if positions is None else positions[slots[i]]
                 n_ties += 1
-        last = np.int64(_kth_smallest(ties, n_ties, k - below))
+        last = _kth_smallest(ties, n_ties, k - below)
     kept = np.uint64(0)
     for i in range(np.uint64(count)):
         # written in any case and then counted or not: the CPU would mispredict half of the branches
@@ -194,7 +195,7 @@ def keep_nearest_slots(distances: Any, slots: Any, count: int, k: int, positions
         distances[kept], slots[kept] = distance, slot
         stays = distance <= radius
         if within > k and distance == radius:
-            stays = np.int64(positions[slot]) <= last
+            stays = slot <= last if positions is None else positions[slot] <= last
         kept += np.uint64(stays)
     return radius
 

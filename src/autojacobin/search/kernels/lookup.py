@@ -39,8 +39,8 @@ from autojacobin.search.kernels.simd import (
 )
 
 __all__ = [
-    "CODES_PER_BLOCK", "count_sums", "make_bit_tables", "make_tables", "mark_row", "measure_block", "read_blocks",
-    "sum_weights", "write_blocks", "write_weights",
+    "CODES_PER_BLOCK", "LOOK_UPS", "count_sums", "look_up_halves", "make_bit_tables", "make_tables", "mark_row",
+    "measure_block", "read_blocks", "sum_weights", "write_blocks", "write_weights",
 ]  # fmt: skip
 
 CODES_PER_BLOCK = 64
@@ -199,7 +199,7 @@ def _add_saturated(builder: Any, one: Any, other: Any) -> Any:
     return call(builder, "llvm.uadd.sat.v32i16", _WORDS, one, other)
 
 
-_LOOK_UPS = (
+LOOK_UPS = (
     ("avx512bw", 64, "llvm.x86.avx512.pshuf.b.512"),
     ("avx2", 32, "llvm.x86.avx2.pshuf.b"),
     ("ssse3", 16, "llvm.x86.ssse3.pshuf.b.128"),
@@ -208,28 +208,29 @@ _LOOK_UPS = (
 
 
 def look_up_halves(builder: Any, tables: Any, values: Any) -> tuple[Any, Any]:
-    """Entries of two tables of 16 bytes, which follow each other, for the lower and the upper halves of 64 bytes."""
+    """Entries of two tables of 16 bytes, which follow each other, for the lower and the upper halves of bytes."""
     if machine_has("neon"):  # which shifts bytes
-        upper = builder.lshr(values, _constant(_BYTES, 4))
+        upper = builder.lshr(values, _constant(values.type, 4))
     else:
-        upper = builder.bitcast(builder.lshr(builder.bitcast(values, _WORDS), _constant(_WORDS, 4)), _BYTES)
+        words = ir.VectorType(ir.IntType(16), values.type.count // 2)
+        upper = builder.bitcast(builder.lshr(builder.bitcast(values, words), _constant(words, 4)), values.type)
     return _look_up(builder, tables, values), _look_up(builder, builder.gep(tables, [WORD(_ENTRIES)]), upper)
 
 
 def _look_up(builder: Any, table: Any, values: Any) -> Any:
-    """Entries of a table of 16 bytes for the lower four bits of 64 values, by the best instruction of the machine."""
-    entries = load(builder, table, ir.VectorType(ir.IntType(8), _ENTRIES), 1)
-    if machine_has("avx512vbmi"):  # looks at the lower six bits, and the table is repeated
-        repeated = shuffle(builder, entries, [i % _ENTRIES for i in range(CODES_PER_BLOCK)])
-        return call(builder, "llvm.x86.avx512.permvar.qi.512", _BYTES, repeated, values)
-    indices = builder.and_(values, _constant(_BYTES, _ENTRIES - 1))
-    for feature, width, name in _LOOK_UPS:
+    """Entries of a table of 16 bytes for the lower four bits of values, by the best instruction of the machine."""
+    entries, count = load(builder, table, ir.VectorType(ir.IntType(8), _ENTRIES), 1), values.type.count
+    if machine_has("avx512vbmi") and count == 64:  # looks at the lower six bits, and the table is repeated
+        repeated = shuffle(builder, entries, [i % _ENTRIES for i in range(count)])
+        return call(builder, "llvm.x86.avx512.permvar.qi.512", values.type, repeated, values)
+    indices = builder.and_(values, _constant(values.type, _ENTRIES - 1))
+    for feature, width, name in LOOK_UPS:
         if machine_has(feature):
             repeated = shuffle(builder, entries, [i % _ENTRIES for i in range(width)])
-            parts = [shuffle(builder, indices, range(i, i + width)) for i in range(0, CODES_PER_BLOCK, width)]
+            parts = [shuffle(builder, indices, range(i, i + width)) for i in range(0, count, width)]
             return join(builder, [call(builder, name, part.type, repeated, part) for part in parts])
-    result = ir.Constant(_BYTES, ir.Undefined)
-    for i in range(CODES_PER_BLOCK):
+    result = ir.Constant(values.type, ir.Undefined)
+    for i in range(count):
         index = builder.zext(builder.extract_element(indices, INT32(i)), WORD)
         result = builder.insert_element(result, builder.load(builder.gep(table, [index])), INT32(i))
     return result

@@ -20,13 +20,13 @@ import numpy.typing as npt
 from autojacobin.core.compilation import kernel, use_wide_registers
 
 __all__ = [
-    "BELOW", "COUNT", "RADIUS", "Selection", "admit", "capacity_for", "empty_selection", "finish", "keep_nearest",
-    "merge_topk", "select_smallest", "smallest", "upper_limit",
+    "BELOW", "COUNT", "LAST_ID", "RADIUS", "Selection", "admit", "capacity_for", "empty_selection", "finish",
+    "keep_nearest", "merge_topk", "select_smallest", "smallest", "upper_limit",
 ]  # fmt: skip
 
 RADIUS, BELOW, COUNT = 0, 1, 2  # columns of Selection.counters
 _STRIPES_PER_WANTED = 4
-_LAST_ID = 2**63 - 1
+LAST_ID = 2**63 - 1
 
 
 class Selection(NamedTuple):
@@ -178,7 +178,7 @@ def select_smallest(values: Any, ids: Any, k: int, out: Any, out_ids: Any) -> No
     for q in range(values.shape[0]):
         limit = upper_limit(values, q, k, out, out_ids)
         for s in range(k):
-            out[q, s], out_ids[q, s] = np.inf, _LAST_ID
+            out[q, s], out_ids[q, s] = np.inf, LAST_ID
         for c in range(values.shape[1]):
             value = values[q, c]
             if value <= limit:
