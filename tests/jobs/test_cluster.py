@@ -199,7 +199,7 @@ def test_a_damaged_file_ends_the_job_and_is_named_and_what_was_done_is_kept(clus
     with pytest.raises(StorageError, match="there is no index"):
         Index.open(tmp_path / "index")
     records = tmp_path / "index.building"
-    wait_until(lambda: len(list(records.glob("chunk-*.json"))) == 2)
+    wait_until(lambda: len(list(records.glob("chunk-*.json"))) == 2, "two chunks are written")
     damaged.write_bytes(whole)
     reported = []
     build_index(files, hasher, tmp_path / "index", cluster, rows_per_chunk=1, progress=lambda *t: reported.append(t))
