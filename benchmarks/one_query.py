@@ -1,6 +1,6 @@
 """One query at a time, as users call it: median microseconds of a search, with peers in turns in one process.
 
-    python benchmarks/one_query.py [--data DIR] [--set sift] [--bits 128] [--queries 1000] [--rounds 3] [--json PATH]
+    OMP_NUM_THREADS=1 python benchmarks/one_query.py [--data DIR] [--set sift] [--bits 128] [--queries 1000] [--rounds 3] [--json PATH]
 
 Each index is searched for the 10 nearest of one query after another, in one thread. Ours is called as ``Index.search``
 with a ``recall``, also within a condition that allows a share of the vectors. Peers get the fastest of their settings
@@ -8,11 +8,6 @@ that reaches the recall. Peers that are not installed are left out: pip install 
 """
 
 from __future__ import annotations
-
-import os
-
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
 
 import argparse
 import importlib.util
