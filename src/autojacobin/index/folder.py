@@ -25,8 +25,6 @@ from autojacobin.index.manifest import Manifest, SegmentRecord
 from autojacobin.index.segment import Segment, check_ids, open_segment
 from autojacobin.index.storage import MANIFEST_NAME, FolderStore
 
-__all__ = ["IndexFolder", "adopt_segments", "index_files", "locked_folder", "read_index"]
-
 T = TypeVar("T")
 
 
@@ -250,12 +248,6 @@ class IndexFolder:
                 f"{MANIFEST_NAME} from a copy, or save the vectors with: "
                 f"autojacobin index repair {self.path} NEW_FOLDER"
             )
-
-
-def read_index(path: str | os.PathLike[str]) -> tuple[Hasher, Manifest, tuple[Segment, ...]]:
-    """Hasher, manifest and segments of the newest state of an index."""
-    home = IndexFolder(path)
-    return home.newest(lambda manifest: (home.read_hasher(manifest), manifest, home.read_segments(manifest)))
 
 
 def index_files(path: str | os.PathLike[str]) -> set[str] | None:

@@ -26,7 +26,7 @@ the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -51,11 +51,6 @@ from autojacobin.search.kernels.lookup import (
 from autojacobin.search.kernels.selection import merge_topk
 from autojacobin.search.kernels.simd import empty_aligned
 from autojacobin.search.queries import Queries
-
-__all__ = [
-    "AllowedCodes", "ListQueries", "Lists", "OffsetGrid", "code_offsets", "list_queries", "query_weights",
-    "usable_lists", "weighted_list_queries",
-]  # fmt: skip
 
 _MOST_CODES = 2**31 - 1  # positions are stored in 32 bits
 _MOST_BITS = 2**16
@@ -423,16 +418,6 @@ class Lists:
         codes = self.n * n_probes // self.n_lists * len(queries)  # about as many: to look at each list takes longer
         parts = min(codes // _FEWEST_CODES_PER_PART, n_probes)
         return min(parts, usable_cores()) if parts > 1 else 1
-
-
-def usable_lists(stores: Sequence[tuple[Lists, AllowedCodes | None]]) -> npt.NDArray[np.bool_] | None:
-    """Return which lists hold a code that counts in any of the stores; None if all do."""
-    masks = [lists.filled if allowed is None else allowed.counts > 0 for lists, allowed in stores]
-    some = [mask for mask in masks if mask is not None]
-    if len(some) < len(masks):
-        return None
-    usable: npt.NDArray[np.bool_] = np.any(some, axis=0)
-    return None if usable.all() else usable
 
 
 def _run(work: Callable[..., None], tasks: list[tuple[int, ...]]) -> None:
