@@ -1,7 +1,7 @@
 """One query at a time, as users call it: median microseconds of a search, with peers in turns in one process.
 
-    OMP_NUM_THREADS=1 python benchmarks/one_query.py [--data DIR] [--set sift] [--bits 128] [--queries 1000] [--rounds 3]
-                                                     [--json PATH]
+    OMP_NUM_THREADS=1 python benchmarks/one_query.py [--data DIR] [--set sift] [--bits 128] [--queries 1000]
+                                                     [--rounds 3] [--json PATH]
 
 Each index is searched for the 10 nearest of one query after another, in one thread. Ours is called as ``Index.search``
 with a ``recall``, also within a condition that allows a share of the vectors. Peers get the fastest of their settings

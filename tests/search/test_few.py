@@ -19,7 +19,6 @@ from autojacobin.search.lists import (
     OffsetGrid,
     list_queries,
     query_weights,
-    usable_lists,
     weighted_list_queries,
 )
 from autojacobin.search.tiles import Tiles
@@ -27,6 +26,11 @@ from autojacobin.search.tiles import Tiles
 MISSING = 2**31 - 1
 DTYPES = ["uint8", "float16", "float32", "float64"]
 WIDTH = 12
+
+
+def held_by(stores):
+    """Which lists hold a code that counts."""
+    return np.any([(np.diff(lists.bounds) if some is None else some.counts) > 0 for lists, some in stores], axis=0)
 
 
 class Problem:
@@ -106,7 +110,7 @@ def nearest_lists(problem, probes, allowed):
     lists = np.empty((len(problem.queries), probes), dtype=np.int32)
     squared = np.empty(lists.shape, dtype=np.float32)
     stores = [(segment.codes, some) for segment, some in zip(problem.segments, allowed, strict=True)]
-    problem.centres.write_nearest(problem.floats, lists, squared, usable_lists(stores), exact=False)
+    problem.centres.write_nearest(problem.floats, lists, squared, held_by(stores), exact=False)
     return lists, squared
 
 

@@ -27,7 +27,6 @@ from autojacobin.search.lists import (
     code_offsets,
     list_queries,
     query_weights,
-    usable_lists,
     weighted_list_queries,
 )
 from autojacobin.search.tiles import Tiles
@@ -219,15 +218,17 @@ def test_weights_of_queries_are_products_with_the_decoder(seed, n, width, n_bits
     assert np.array_equal(query_weights(Q[:1].astype(np.float32), origin, decoder), weights[:1])
 
 
-def test_lists_without_a_code_that_counts_are_not_usable():
-    codes = Codes.from_bits(np.zeros((4, 8), dtype=int))
-    lists = Lists.build(codes, np.array([0, 2, 2, 3], dtype=np.int32), 4)
-    others = Lists.build(codes, np.array([1, 1, 1, 1], dtype=np.int32), 4)
-    allowed = lists.allow(np.array([0b0110], dtype=np.uint8))
-    assert usable_lists([(lists, None)]).tolist() == [True, False, True, True]
-    assert usable_lists([(lists, allowed)]).tolist() == [False, False, True, False]
-    assert usable_lists([(lists, allowed), (others, None)]).tolist() == [False, True, True, False]
-    assert usable_lists([(lists, None), (others, None)]) is None
+@given(st.integers(0, 2**32), st.integers(1, 300), st.integers(1, 9))
+def test_positions_are_allowed_as_a_bitmap_of_them_is(seed, n, n_lists):
+    rng = np.random.default_rng(seed)
+    codes = Codes.from_bits(rng.integers(0, 2, (n, 8)))
+    labels = rng.integers(0, n_lists, n).astype(np.int32)
+    lists = Lists.build(codes, labels, n_lists)
+    mask = rng.random(n) < 0.3
+    expected, allowed = lists.allow(np.packbits(mask, bitorder="little")), lists.allow_positions(np.flatnonzero(mask))
+    assert np.array_equal(allowed.bitmap, expected.bitmap)
+    assert np.array_equal(allowed.counts, expected.counts)
+    assert np.array_equal(lists.labels(np.arange(n)), labels)
 
 
 def test_codes_can_be_read_back():
