@@ -102,9 +102,9 @@ def hasher_to_faiss(hasher: Hasher, source: Index | Codes | None = None) -> Any:
     Parameters
     ----------
     hasher : Hasher
-        A fitted hasher whose bits are sides of hyperplanes: LSH, ITQ, PCARotation, OKMeans, NOKMeans, Sign, AutoBin and
-        its variants, or AutoJacoBin. For a hasher that was trained for the cosine, the index also divides vectors by
-        their lengths; one for inner products is refused.
+        A fitted hasher whose bits are sides of hyperplanes: LSH, ITQ, PCARotation, OKMeans, NOKMeans, Sign,
+        NeighbourHashing, AutoBin and its variants, or AutoJacoBin. For a hasher that was trained for the cosine, the
+        index also divides vectors by their lengths; one for inner products is refused.
     source : Index or Codes, optional
         Codes to fill the index with, made by this hasher. For an ``Index`` the result is wrapped into an
         ``IndexIDMap2`` with its ids.

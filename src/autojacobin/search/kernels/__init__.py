@@ -9,6 +9,8 @@
 ``scan``        top-k over tiles: queries and tiles shared out over the cores
 ``candidates``  the same k codes in any order, for re-ranking, with a radius estimated from a sample
 ``lists``       the k nearest codes of the inverted lists that a query probes
+``exhaustive``  candidates among all codes of tiles, for a few queries in the calling thread
+``few``         centres, tables, codes, candidates and vectors of a search, in a handful of calls
 ``centres``     the nearest of some centres, and the means of groups of vectors
 ``euclidean``   squared Euclidean distances to vectors of uint8, float16, float32 and float64
 ``truth``       rows that may be among the nearest, from a matrix product with an error bound
