@@ -250,7 +250,6 @@ def test_train_reports_what_it_chose(done, digits, folder):
 def test_the_help_of_train_says_that_settings_are_chosen(done):
     text = " ".join(done("train", "--help").out.split())
     assert "compares settings on held-out vectors" in text
-    assert "can take minutes" in text
     assert "-m autojacobin-published" in text
 
 

@@ -148,7 +148,7 @@ def test_time_enough_changes_nothing(name):
 
 @pytest.mark.parametrize("wrong", [0, -1, "1", np.nan])
 def test_a_wrong_time_is_an_error(wrong):
-    with pytest.raises(DataError, match="max_seconds of AutoBin must be None or a finite number above 0"):
+    with pytest.raises(DataError, match="max_seconds of AutoBin must be None or a number above 0 and at most"):
         AutoBin(8, max_seconds=wrong).fit(digits()[:300])
 
 
