@@ -183,5 +183,6 @@ def _with_room(sample: Any, places: int, size: int, dtype: Any) -> Any:
     if places <= len(sample) and sample.dtype == dtype:
         return sample
     grown = np.empty((max(len(sample), min(size, max(places, 2 * len(sample)))), sample.shape[1]), dtype=dtype)
-    grown[: len(sample)] = sample
+    with np.errstate(invalid="ignore"):  # rows that are not filled yet may hold anything
+        grown[: len(sample)] = sample
     return grown
