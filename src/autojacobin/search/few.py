@@ -299,13 +299,13 @@ class ListSearch(_Search):
         """
         n = len(queries)
         if candidates is not None and self._measure is not None:
-            return self._measured(queries, k, self.search(queries, candidates, None, probing, prepared))
-        found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty(n))
-        floats = queries if queries.dtype == np.float32 else queries.astype(np.float32)
-        if n <= MOST_QUERIES:
-            n_short = self._run(floats, queries, _NOT_CHOSEN, probing, candidates, prepared, found)
+            collected = Found(np.empty((n, candidates)), np.empty((n, candidates), np.int64), np.empty(n))
+            self._scan(queries, None, probing, prepared, collected)
+            found = self._measured(queries, k, collected)
+            n_short = int((found.numbers[:, -1] < 0).sum())
         else:
-            n_short = self._run_blocks(floats, queries, probing, candidates, prepared, found)
+            found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty(n))
+            n_short = self._scan(queries, candidates, probing, prepared, found)
         if n_short and (probing.most < len(self._centres) or probing.weights is not None):
             short = np.flatnonzero(found.numbers[:, -1] < 0)
             asked = None if prepared is None else prepared[short]
@@ -315,6 +315,20 @@ class ListSearch(_Search):
             return found
         counted = prepared is not None and prepared.scales is None
         return found._replace(distances=_of_codes(found.distances, counted))
+
+    def _scan(
+        self,
+        queries: npt.NDArray[Any],
+        candidates: int | None,
+        probing: Probing,
+        prepared: Queries | None,
+        found: Found,
+    ) -> int:
+        """Search the lists that are probed; gives how many queries have too few results."""
+        floats = queries if queries.dtype == np.float32 else queries.astype(np.float32)
+        if len(queries) <= MOST_QUERIES:
+            return self._run(floats, queries, _NOT_CHOSEN, probing, candidates, prepared, found)
+        return self._run_blocks(floats, queries, probing, candidates, prepared, found)
 
     def nearest_lists(
         self, queries: npt.NDArray[Any], most: int
