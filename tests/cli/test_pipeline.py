@@ -250,7 +250,7 @@ def test_train_reports_what_it_chose(done, digits, folder):
 def test_the_help_of_train_says_that_settings_are_chosen(done):
     text = " ".join(done("train", "--help").out.split())
     assert "compares settings on held-out vectors" in text
-    assert "-m autojacobin-published" in text
+    assert "-m itq learns in a second" in text
 
 
 def test_evaluate_measures_what_search_finds_by_default(done, digits, folder):

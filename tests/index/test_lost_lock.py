@@ -120,7 +120,7 @@ class TestForks:
         inside, done = threading.Event(), threading.Event()
 
         def learn():
-            with index._calibrator._lock:
+            with index._learning:
                 inside.set()
                 happens(done)
 
@@ -129,7 +129,7 @@ class TestForks:
         happens(inside)
         pid = os.fork()
         if pid == 0:
-            free = index._calibrator._lock.acquire(blocking=False)
+            free = index._learning.acquire(blocking=False)
             os._exit(0 if free else 1)
         done.set()
         joined(thread)

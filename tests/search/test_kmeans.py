@@ -124,6 +124,7 @@ def test_products_of_bytes_equal_those_of_numbers(feature, multiply, monkeypatch
     if feature != "none" and not kernels.machine_has(feature):
         pytest.skip(f"this machine has no {feature}")
     monkeypatch.setattr(kernels, "machine_has", lambda name: name == feature)
+    monkeypatch.setattr(kernels, "_SHIFTED", feature != "dotprod")
     function = getattr(kernels, multiply)
 
     @numba.njit
@@ -135,14 +136,15 @@ def test_products_of_bytes_equal_those_of_numbers(feature, multiply, monkeypatch
     whole = rng.integers(-127, 128, (130, 33))
     whole[0], whole[1] = 127, -127
     groups = np.zeros((3, 10, 4, 16, 4), dtype=np.uint8)
-    kernels.write_groups(whole * 0.5, 0.5, 127, groups)
+    kernels.write_groups.py_func(whole * 0.5, 0.5, 127, groups.view(np.int8 if feature == "dotprod" else np.uint8))
     asked = np.zeros((4, 40), dtype=np.int8)
     asked[:, :33] = rng.integers(-127, 128, (4, 33))
     asked[0, :33] = 127
     products = np.zeros((4, 192), dtype=np.int32)
     call(asked, groups, products)
+    shift = 0 if feature == "dotprod" else 127
     queries = slice(0, 1) if multiply == "_multiply_one" else slice(0, 4)
-    assert np.array_equal(products[queries, :130], asked[queries, :33].astype(int) @ (whole + 127).T)
+    assert np.array_equal(products[queries, :130], asked[queries, :33].astype(int) @ (whole + shift).T)
 
 
 def test_a_machine_without_products_of_bytes_finds_the_same(tmp_path):

@@ -35,6 +35,7 @@ _FOR_DEVELOPERS = ("dev", "docs", "test")
 _MODULES = {
     "faiss-cpu": "faiss",
     "opencv-python-headless": "cv2",
+    "PyWavelets": "pywt",
     "scikit-image": "skimage",
     "cupy-cuda12x": "cupy",
     "llama-index-core": "llama_index",

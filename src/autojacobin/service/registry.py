@@ -24,6 +24,7 @@ from autojacobin.hashers import OwnCodes
 from autojacobin.index.index import Index
 from autojacobin.index.storage import MANIFEST_NAME
 from autojacobin.search.arguments import default_candidates
+from autojacobin.search.few import MOST_QUERIES
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 
 __all__ = ["IndexRegistry", "ServedIndex", "kind_of", "named_paths", "takes_codes", "warm_up", "width_of"]
@@ -32,6 +33,7 @@ _log = logging.getLogger("autojacobin.service")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 # Numbers of queries and candidates from which the library uses other kernels.
+_SCANNED = MOST_QUERIES + 1
 _SLICED = 32
 _COLLECTED_PER_CORE = 64
 _ESTIMATED_NUMBERS = 2**18
@@ -247,7 +249,7 @@ def _query_counts(n_vectors: int, max_queries: int) -> list[int]:
     """Give one number of queries for each set of kernels; fewer for a large index, where many queries take minutes."""
     collected = _COLLECTED_PER_CORE * usable_cores()
     most = min(max_queries, max(collected, _COMPARISONS // n_vectors))
-    return sorted({1, *(n for n in (_SLICED, collected) if n < most), most})
+    return sorted({1, *(n for n in (_SCANNED, _SLICED, collected) if n < most), most})
 
 
 def _warm_up_filters(index: Index) -> None:
@@ -255,7 +257,7 @@ def _warm_up_filters(index: Index) -> None:
     candidates = default_candidates(1) if index.info()["vectors_kept"] else None
     masks = np.arange(len(index)) == 0, np.arange(len(index)) % 2 == 0
     for distance in index.hasher.distances:
-        for n_queries in (1, _SLICED):
+        for n_queries in (1, _SCANNED, _SLICED):
             for mask in masks:
                 asked = _queries(index, n_queries, distance)
                 index.search(asked, 1, distance=distance, candidates=candidates, among=mask)
