@@ -5,9 +5,14 @@ BIN    := $(VENV)/bin
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-.PHONY: test quick lowest pythons release browser demo docs lint types pytest bounds avx2 fuzz stress format clean
+.PHONY: test check quick lowest pythons release browser demo docs lint types pytest rare bounds avx2 fuzz stress format clean
 
+# What a change usually breaks: each feature, format, adapter and message.
 test: lint types pytest
+
+# What rarely breaks: interrupts at every instant, long random runs, every method's contract, bounds, other versions.
+check: rare bounds lowest pythons
+
 
 demo: $(VENV)/.demo-installed
 	$(BIN)/autojacobin demo
@@ -35,6 +40,9 @@ types: $(VENV)/.installed
 # One BLAS thread a worker: several workers that each start a thread per core only get in each other's way.
 pytest: $(VENV)/.installed
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
+
+rare: $(VENV)/.installed
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto -m rare --hypothesis-profile thorough
 
 # What finds most mistakes soonest: codes, distances, models, the index, the service's requests, the command line.
 QUICK := tests/test_codes.py tests/search/test_distances.py tests/hashers/test_persistence.py \

@@ -5,5 +5,6 @@ from hypothesis import HealthCheck, settings
 # A machine that is busy with other work is slow, which says nothing of the code.
 # A fixture holds what all examples of a test may share.
 allowed = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-settings.register_profile("busy", deadline=None, suppress_health_check=allowed)
-settings.load_profile("busy")
+settings.register_profile("thorough", deadline=None, suppress_health_check=allowed)
+settings.register_profile("usual", settings.get_profile("thorough"), max_examples=20)
+settings.load_profile("usual")  # make check asks for --hypothesis-profile=thorough
