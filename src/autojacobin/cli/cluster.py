@@ -18,8 +18,6 @@ from autojacobin.cli.search import SearchOptions
 from autojacobin.cli.settings import write_settings
 from autojacobin.core.parallel import Progress
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Encode, build, search and find true neighbours in many files, with many processes or machines.",
     no_args_is_help=True,

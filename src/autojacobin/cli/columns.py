@@ -20,8 +20,6 @@ from autojacobin.cli.files import STREAM, split_part
 from autojacobin.core.addresses import redacted_address
 from autojacobin.errors import DataError, FormatError, MissingExtraError, StorageError
 
-__all__ = ["as_ids", "read_ids", "read_payload"]
-
 _PARQUET = (".parquet", ".pq")
 _PAYLOADS = (*_PARQUET, ".csv", ".jsonl", ".ndjson", ".arrow", ".feather")
 

@@ -18,11 +18,6 @@ from rich.text import Text
 from autojacobin.core.parallel import Progress
 from autojacobin.core.progress import from_time_to_time, on_compilation
 
-__all__ = [
-    "as_text", "count_of", "print_facts", "print_json", "print_sentence", "print_table", "progress_bar",
-    "report_blocks", "single_bar",
-]  # fmt: skip
-
 _WIDTH_OF_FILES = 120  # of tables in a file or a pipe
 
 

@@ -19,8 +19,6 @@ from autojacobin.datasets import CATALOGUE, Entry, VectorSet, data_folder, fetch
 if TYPE_CHECKING:
     from autojacobin.datasets.pictures import BuiltSet
 
-__all__ = ["app"]
-
 app = typer.Typer(help="List, fetch and build data sets.", no_args_is_help=True)
 
 _PARTS = ("train", "base", "queries", "truth", "base_patches", "query_patches")

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
     from autojacobin.index.index import Index
 
-__all__ = ["evaluate"]
-
 # ids found, true ids, numbers of true neighbours that count, facts about the search
 _Found = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[int], dict[str, Any]]
 

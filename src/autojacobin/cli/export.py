@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from autojacobin.engines import Engine
     from autojacobin.index.index import Index
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Write codes to FAISS, PostgreSQL, Milvus, LanceDB or SQLite.", no_args_is_help=True)
 
 _ROWS_PER_BLOCK = 2**16

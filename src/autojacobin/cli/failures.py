@@ -20,8 +20,6 @@ from typer.core import TyperGroup
 from autojacobin.core.addresses import redacted_message
 from autojacobin.errors import AutoJacobinError
 
-__all__ = ["Group", "kept_in", "report_failures", "show_tracebacks", "stoppable"]
-
 _GIVEN = "autojacobin.arguments"
 _UsageError: Any = typer.BadParameter.__mro__[1]  # typer takes it from click, or from a copy of click
 

@@ -49,11 +49,6 @@ if TYPE_CHECKING:
     from autojacobin.index.index import Index
     from autojacobin.index.metrics import Metric
 
-__all__ = [
-    "STREAM", "add_files", "all_opened", "blocks_for", "check_output", "is_stream", "load_model", "metric_for",
-    "names_in", "open_index", "opened", "saved_bits", "split_part", "write_codes", "write_neighbours",
-]  # fmt: skip
-
 STREAM = "-"
 _PART_MARK = "::"
 _KINDS = {f".{kind}": kind for kind in ("npz", "npy", "parquet", "csv", "jsonl")}

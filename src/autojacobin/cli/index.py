@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
     from autojacobin.index.index import Index
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Make, change, check and repair indexes on disk.", no_args_is_help=True)
 
 _Vectors = Annotated[

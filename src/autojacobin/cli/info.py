@@ -26,8 +26,6 @@ from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError, StorageError
 from autojacobin.hashers import Hasher
 
-__all__ = ["bench", "info"]
-
 _FIRST_ROWS = 1_000
 _CORE = ("numpy", "scipy", "scikit-learn", "numba", "safetensors", "typer", "rich")
 _FOR_DEVELOPERS = ("dev", "docs", "test")

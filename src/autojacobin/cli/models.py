@@ -18,8 +18,6 @@ from autojacobin.errors import DataError
 from autojacobin.hashers import Hasher, Method, find_command, methods
 from autojacobin.hashers.parameters import check_parameters
 
-__all__ = ["encode", "make_hasher", "method_names", "settable", "train"]
-
 # parameters that other options set
 _RESERVED = {"n_bits": "--bits", "random_state": "--seed", "device": "--device", "progress": "--quiet"}
 _WORDS: dict[str, Any] = {"none": None, "true": True, "false": False}

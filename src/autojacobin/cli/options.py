@@ -14,13 +14,6 @@ from autojacobin.cli.failures import show_tracebacks
 from autojacobin.cli.settings import use_settings
 from autojacobin.search.distances import DISTANCES, METRICS
 
-__all__ = [
-    "AsJson", "BitOrder", "BitOrderOption", "Bits", "ByDistance", "Candidates", "Config", "DataFolder", "Debug",
-    "Device", "Distance", "Format", "IndexPath", "K", "KeepVectors", "Metric", "MetricOption", "ModelPath",
-    "NeighboursPath", "OnDevice", "Overwrite", "Partitions", "Probes", "QueriesPath", "Quiet", "Rerank", "Seed",
-    "SetName", "Threads",
-]  # fmt: skip
-
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 

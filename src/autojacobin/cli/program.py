@@ -20,8 +20,6 @@ from autojacobin.cli.reproduce import demo, reproduce
 from autojacobin.cli.search import search
 from autojacobin.cli.serve import explore, serve, warm
 
-__all__ = ["app", "main"]
-
 _HELP = """Learned binary codes for nearest-neighbour search.
 
 Learn codes, build an index, search it, and measure how many true neighbours it finds:

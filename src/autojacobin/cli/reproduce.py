@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from autojacobin.reproduction import Reproduction
     from autojacobin.reproduction.report import Table as ReportTable
 
-__all__ = ["demo", "reproduce"]
-
 # m-Recall of all methods and by several distances, recall curves, and retrieved patches.
 _SHOWN = ("quality", "distances", "fig9", "fig5")
 _WIDEST = 110

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from autojacobin.index.index import Index
     from autojacobin.index.plan import Plan
 
-__all__ = ["SearchOptions", "search"]
-
 _QUERIES_PER_BLOCK = 1024
 
 _Where = Annotated[

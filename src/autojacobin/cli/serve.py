@@ -22,8 +22,6 @@ from autojacobin.service.server import DEFAULT_PORT
 if TYPE_CHECKING:
     from autojacobin.explorer import Bundle
 
-__all__ = ["explore", "serve", "warm"]
-
 _DEFAULTS = Limits()
 
 

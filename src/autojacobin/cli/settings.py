@@ -27,8 +27,6 @@ import typer
 from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.core.files import write_atomically
 
-__all__ = ["as_toml", "settings_path", "use_settings", "write_settings"]
-
 # those that do not change the output, and consent to replace a file, which is given anew each time
 _NOT_SETTINGS = ("config", "quiet", "json", "debug", "help", "overwrite")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")

@@ -14,8 +14,6 @@ import numpy as np
 
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError
 
-__all__ = ["adopt", "free_gpu_memory", "give_back", "namespace", "on_device", "to_host"]
-
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
 
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from autojacobin.errors import DataError, DataTypeError
 
-__all__ = ["as_count"]
-
 
 def as_count(name: str, value: SupportsIndex, most: int | None = None, what: str = "", *, least: int = 1) -> int:
     """Convert ``value`` to an int from ``least`` to ``most``; booleans are refused.

@@ -22,11 +22,6 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = [
-    "HAS_FOLDER_DESCRIPTORS", "atomic_writer", "clear_os_errors", "os_reason", "patiently", "sync", "sync_folder",
-    "whole_folder", "write_atomically",
-]  # fmt: skip
-
 T = TypeVar("T")
 
 HAS_FOLDER_DESCRIPTORS = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")  # everywhere but on Windows

@@ -9,11 +9,6 @@ import numpy as np
 
 from autojacobin.core.arrays import namespace
 
-__all__ = [
-    "centre", "coordinates", "corners", "leading_directions", "mean_row", "nearest_frame", "principal_frame",
-    "random_rotation", "squared_distances",
-]  # fmt: skip
-
 _ROWS_PER_BLOCK = 2**14
 _SMALLEST_EIGENVALUE = 1e-8  # of M'M, as a share of the largest, for which a polar factor is computed from M'M
 

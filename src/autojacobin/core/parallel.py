@@ -20,8 +20,6 @@ from threadpoolctl import ThreadpoolController
 
 from autojacobin.core.arrays import namespace
 
-__all__ = ["Progress", "map_points", "one_blas_thread", "run_tasks", "scipy_linalg", "usable_cores"]
-
 T = TypeVar("T")
 Progress = Callable[[str, int, int], None]  # called as progress(stage, done, total)
 

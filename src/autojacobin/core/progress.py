@@ -11,8 +11,6 @@ from contextlib import contextmanager
 
 from autojacobin.core.parallel import Progress
 
-__all__ = ["compilation_begins", "from_time_to_time", "on_compilation", "printed_progress"]
-
 COMPILING = "compiling, once per machine, about 8 s for each kind of search or training"
 NOT_KEPT = (
     "compiling, about 8 s for each kind of search or training, in each process again, because no cache can be written; "

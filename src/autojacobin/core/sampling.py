@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from autojacobin.errors import DataError
 
-__all__ = ["Moments", "Reservoir", "as_random_state", "sample_of_blocks", "sampled_rows"]
-
 _ROWS_AT_ONCE = 2**16
 _ROWS_PER_STEP = 2**11  # of the covariance
 

@@ -12,8 +12,6 @@ import numpy as np
 from autojacobin.core.arrays import adopt, namespace
 from autojacobin.errors import DataError, DataTypeError
 
-__all__ = ["LARGEST", "as_floats", "as_matrix", "check_finite", "check_size", "float_blocks", "row_number"]
-
 LARGEST = 1e15
 """Largest absolute value of a number in vectors to learn from, to store and to search for.
 

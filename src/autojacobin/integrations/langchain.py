@@ -21,8 +21,6 @@ try:
 except ImportError as error:
     raise MissingExtraError("langchain-core", "langchain", "the vector store for LangChain") from error
 
-__all__ = ["AutoJacobinVectorStore"]
-
 DocumentFilter = Mapping[str, Any] | Callable[[Document], bool] | str
 
 

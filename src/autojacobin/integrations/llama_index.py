@@ -32,8 +32,6 @@ try:
 except ImportError as error:
     raise MissingExtraError("llama-index-core", "llama-index", "the vector store for LlamaIndex") from error
 
-__all__ = ["AutoJacobinVectorStore"]
-
 _DOCUMENT = "ref_doc_id"  # the field by which LlamaIndex knows the document of a node
 _MMR_FETCHED = 4  # times the wanted number
 _OPERATORS = {

@@ -9,8 +9,6 @@ from typing import Any
 from autojacobin.errors import DataError
 from autojacobin.index.conditions import Column, Condition, Step, as_literal
 
-__all__ = ["as_condition", "field_column"]
-
 _DEEPEST = 50  # dicts of a filter in each other
 _OPERATORS = {
     "$eq": "equal", "$ne": "equal", "$gt": "greater", "$gte": "greater_equal", "$lt": "less", "$lte": "less_equal",

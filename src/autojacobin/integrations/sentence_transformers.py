@@ -13,8 +13,6 @@ from autojacobin.index import Index
 from autojacobin.integrations.text_store import Filter, Text, TextStore
 from autojacobin.search.arguments import as_count
 
-__all__ = ["SentenceIndex"]
-
 
 class SentenceIndex:
     """Texts that are encoded by a model and searched by text.

@@ -30,8 +30,6 @@ from autojacobin.search.arguments import as_count
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Filter", "Text", "TextStore"]
-
 TEXT, METADATA = "text", "metadata"
 _COSINE = Metric("cosine")
 _DEFAULT_BITS = 256
