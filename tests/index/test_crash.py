@@ -82,9 +82,9 @@ def check_that_it_can_be_written_again(path):
 
 
 @pytest.mark.parametrize("fault", CRASHES + POWER_CUTS)
-def test_a_crash_at_any_operation_leaves_a_committed_state(prepared, tmp_path, fault):
+def test_a_crash_at_any_operation_leaves_a_committed_state(prepared, tmp_path, fault, instants):
     original, states, counts = prepared
-    for at in range(1, counts[-1] + 1):
+    for at in instants(counts[-1]):
         path = Path(shutil.copytree(original, tmp_path / str(at)))
         index, done = opened(path, Faults(at, fault)), 0
         with pytest.raises(Crash):  # noqa: PT012
@@ -98,9 +98,9 @@ def test_a_crash_at_any_operation_leaves_a_committed_state(prepared, tmp_path, f
 
 
 @pytest.mark.parametrize("fault", ERRORS)
-def test_an_error_at_any_operation_changes_nothing_and_the_index_goes_on(prepared, tmp_path, fault):
+def test_an_error_at_any_operation_changes_nothing_and_the_index_goes_on(prepared, tmp_path, fault, instants):
     original, states, counts = prepared
-    for at in range(1, counts[-1] + 1):
+    for at in instants(counts[-1]):
         path = Path(shutil.copytree(original, tmp_path / str(at)))
         with opened(path, faults := Faults(at, fault)) as index:
             for done, change in enumerate(CHANGES):
@@ -120,11 +120,11 @@ def test_an_error_at_any_operation_changes_nothing_and_the_index_goes_on(prepare
         shutil.rmtree(path)
 
 
-def test_a_disk_that_fails_for_good_leaves_a_committed_state_and_the_index_goes_on_when_it_is_mended(
-    prepared, tmp_path
+def test_a_disk_that_fails_for_good_leaves_a_committed_state_and_the_index_goes_on_when_it_is_fixed(
+    prepared, tmp_path, instants
 ):
     original, states, counts = prepared
-    for at in range(1, counts[-1] + 1):
+    for at in instants(counts[-1]):
         path = Path(shutil.copytree(original, tmp_path / str(at)))
         faults, done = Faults(at, "errors from here"), 0
         index = opened(path, faults)
@@ -153,14 +153,14 @@ def replacement():
 
 @pytest.mark.parametrize("fault", ERRORS + CRASHES + POWER_CUTS)
 @pytest.mark.parametrize("over_another", [False, True])
-def test_saving_is_all_or_nothing(prepared, tmp_path, monkeypatch, fault, over_another):
+def test_saving_is_all_or_nothing(prepared, tmp_path, monkeypatch, fault, over_another, instants):
     original, states, _ = prepared
     new, counting = replacement(), Faults()
     shutil.copytree(original, tmp_path / "counted")
     with monkeypatch.context() as patch:
         patch.setattr(storage, "Files", counting.files)
         new.save(tmp_path / "counted", overwrite=True)
-    for at in range(1, counting.count + 1):
+    for at in instants(counting.count):
         path = tmp_path / str(at)
         if over_another:
             shutil.copytree(original, path)
@@ -186,28 +186,32 @@ def test_saving_is_all_or_nothing(prepared, tmp_path, monkeypatch, fault, over_a
 
 
 @pytest.mark.parametrize("fault", ERRORS + CRASHES + POWER_CUTS)
-def test_making_an_index_is_all_or_nothing(tmp_path, monkeypatch, fault):
-    hasher, at, failed = small_hasher(), 0, True
-    while failed:
-        at, failed = at + 1, False
-        faulty = Faults(at, fault)
+def test_making_an_index_is_all_or_nothing(tmp_path, monkeypatch, fault, instants):
+    hasher = small_hasher()
+
+    def create(path, faults):
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "Files", faulty.files)
-            try:
-                Index.create(tmp_path / str(at), hasher).close()
-            except (StorageError, Crash):
-                failed = True
+            patch.setattr(storage, "Files", faults.files)
+            Index.create(path, hasher).close()
+
+    create(tmp_path / "counted", counting := Faults())
+    assert counting.count > 8
+    for at in instants(counting.count):
+        path, failed = tmp_path / str(at), False
         try:
-            assert state_on_disk(tmp_path / str(at)) == {}
+            create(path, Faults(at, fault))
+        except (StorageError, Crash):
+            failed = True
+        try:
+            assert state_on_disk(path) == {}
         except StorageError as error:
             assert failed
             assert "there is no index" in str(error)  # and not half of one
-            Index.create(tmp_path / str(at), hasher).close()
-    assert at > 8
+            Index.create(path, hasher).close()
 
 
-def test_a_process_killed_at_random_moments_leaves_a_committed_state(tmp_path):
-    kills = 300
+@pytest.mark.parametrize("kills", [30, pytest.param(300, marks=pytest.mark.rare)])
+def test_a_process_killed_at_random_moments_leaves_a_committed_state(tmp_path, kills):
     # forks among threads are warned of from Python 3.12 on; these children do next to nothing
     command = [
         sys.executable,
@@ -227,4 +231,5 @@ def test_a_process_killed_at_random_moments_leaves_a_committed_state(tmp_path):
     assert result.stderr == ""
     tally = ast.literal_eval(result.stdout)
     assert sum(tally.values()) == kills
-    assert {"add", "upsert", "remove", "compact", "save"} <= tally.keys()
+    if kills > 100:
+        assert {"add", "upsert", "remove", "compact", "save"} <= tally.keys()

@@ -1,14 +1,12 @@
 """An exception from outside at any instant of a change: the same object goes on, and nothing is lost.
 
 Exceptions come at two kinds of instants: before and after every file operation, and wherever the interpreter runs
-signal handlers, which is at the start of functions and after calls, in every function that decides about a change.
+signal handlers, in every function through which a file is reached.
 """
 
-import dis
 import errno
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +19,7 @@ from autojacobin.index.index import Index
 from autojacobin.index.lock import WriterLock
 from tests.index.faults import Faults, Interrupt
 from tests.index.index_model import contents, small_hasher
+from tests.index.interrupts import InterruptAtCall, on_the_way_to_a_file
 from tests.index.test_crash import CHANGES, names_on_disk, opened, replacement, state_on_disk, vectors
 
 pytestmark = [
@@ -29,52 +28,22 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-FILES = {"index.py", "holder.py", "folder.py", "storage.py", "lock.py"}
-FUNCTIONS = {
-    "_change", "_change_on_disk", "_settle", "_read_again", "write_state", "commit", "check_writable", "settle",
-    "_placed", "take_lock", "acquire", "release", "write_whole", "prepare", "_write_file", "mark_unfinished",
-    "create", "save",
-}  # fmt: skip
 
-
-by_instruction = pytest.mark.skipif(sys.version_info >= (3, 12), reason="a tracer is not called for each instruction")
-
-
-class InterruptAtCall:
-    """Raises an exception at the ``at``-th instant at which a signal handler could; counts them if ``at`` is 0."""
-
-    def __init__(self, at=0):
-        self.at, self.count, self.last = at, 0, {}
-
-    def __enter__(self):
-        sys.settrace(self.enter)
-        return self
-
-    def __exit__(self, *exception):
-        sys.settrace(None)
-
-    def enter(self, frame, event, argument):
-        path = Path(frame.f_code.co_filename)
-        if frame.f_code.co_name not in FUNCTIONS or path.name not in FILES or "autojacobin" not in path.parts:
-            return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        self.step()
-        return self.inside
-
-    def inside(self, frame, event, argument):
-        if event == "opcode":
-            before = self.last.get(id(frame))
-            self.last[id(frame)] = frame.f_lasti
-            if before is not None and dis.opname[frame.f_code.co_code[before]].startswith("CALL"):
-                self.step()
-        elif event == "return":
-            self.last.pop(id(frame), None)
-        return self.inside
-
-    def step(self):
-        self.count += 1
-        if self.count == self.at:
-            raise Interrupt
+def interrupted(work, instants, make):
+    """Interrupt ``work(made)`` at some instants; give what ``make`` made, and whether the exception came through."""
+    functions = on_the_way_to_a_file(lambda: work(make()))
+    made = make()
+    with InterruptAtCall(functions) as counting:
+        work(made)
+    assert counting.count > 100
+    for at in instants(counting.count - 1):
+        made, raised = make(), False
+        try:
+            with InterruptAtCall(functions, at):
+                work(made)
+        except Interrupt:
+            raised = True
+        yield made, raised
 
 
 @pytest.fixture(scope="module")
@@ -106,94 +75,73 @@ def check_that_the_object_goes_on(index, path, allowed):
     assert names_on_disk(path) == index._state.manifest.names()
 
 
+@pytest.fixture
+def a_copy(tmp_path):
+    """Copies a folder to a new place; what was copied before is deleted."""
+
+    def copy(original=None):
+        shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+        return tmp_path / "copy" if original is None else Path(shutil.copytree(original, tmp_path / "copy"))
+
+    return copy
+
+
 @pytest.mark.parametrize("number", range(len(CHANGES)))
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_an_interrupt_at_any_file_operation(states, tmp_path, number, when):
+def test_an_interrupt_at_any_file_operation(states, a_copy, number, when, instants):
     (original, before), (_, after) = states[number], states[number + 1]
-    at, interrupted = 0, True
-    while interrupted:
-        at, interrupted = at + 1, False
-        path = Path(shutil.copytree(original, tmp_path / str(at)))
-        with opened(path, faults := Faults(at, f"interrupt {when}")) as index:
-            try:
-                CHANGES[number](index)
-            except Interrupt:
-                interrupted = True
-            faults.at = 0
-            check_that_the_object_goes_on(index, path, [before, after] if interrupted else [after])
-        shutil.rmtree(path)
-    assert at > 5
-
-
-@by_instruction
-@pytest.mark.parametrize("number", range(len(CHANGES)))
-def test_an_interrupt_at_any_call(states, tmp_path, number):
-    (original, before), (_, after) = states[number], states[number + 1]
-    shutil.copytree(original, tmp_path / "counted")
-    with Index.open(tmp_path / "counted") as index, InterruptAtCall() as counting:
+    with opened(a_copy(original), counting := Faults()) as index:
         CHANGES[number](index)
-    assert counting.count > 40
-    outcomes = set()
-    for at in range(1, counting.count):
-        path = Path(shutil.copytree(original, tmp_path / str(at)))
-        index, raised = Index.open(path), False
-        try:
-            with InterruptAtCall(at):
+    assert counting.count > 5
+    for at in instants(counting.count):
+        path = a_copy(original)
+        with opened(path, faults := Faults(at, f"interrupt {when}")) as index:
+            with pytest.raises(Interrupt):
                 CHANGES[number](index)
-        except Interrupt:
-            raised = True
+            faults.at = 0
+            check_that_the_object_goes_on(index, path, [before, after])
+
+
+@pytest.mark.parametrize("number", range(len(CHANGES)))
+def test_an_interrupt_at_any_call(states, a_copy, number, instants):
+    (original, before), (_, after) = states[number], states[number + 1]
+    outcomes, work = set(), CHANGES[number]
+    for at, (index, raised) in enumerate(interrupted(work, instants, lambda: Index.open(a_copy(original)))):
         found = contents(index)
         assert found in (before, after)
         outcomes.add((raised, found == after))
         if at % 8 == 0:
-            check_that_the_object_goes_on(index, path, [before, after])
+            check_that_the_object_goes_on(index, index.path, [before, after])
         else:
             index.add(vectors(3, 9))
-            with Index.open(path) as again:
+            with Index.open(index.path) as again:
                 assert contents(again) == contents(index)
             assert found.items() <= contents(index).items()
         index.close()
-        shutil.rmtree(path)
-    assert (True, True) in outcomes  # it came after the commit
+    if instants.every:
+        assert (True, True) in outcomes  # it came after the commit
     assert before == after or (True, False) in outcomes
 
 
-@by_instruction
 @pytest.mark.parametrize("over_another", [False, True])
-def test_an_interrupted_save_can_be_repeated(states, tmp_path, over_another):
+def test_an_interrupted_save_can_be_repeated(states, a_copy, over_another, instants):
     original, before = states[0]
     new = replacement()
-    shutil.copytree(original, tmp_path / "counted")
-    with InterruptAtCall() as counting:
-        new.save(tmp_path / "counted", overwrite=True)
-    for at in range(1, counting.count):
-        path = tmp_path / str(at)
+
+    def save(path):
+        new.save(path, overwrite=True)
+
+    for path, raised in interrupted(save, instants, lambda: a_copy(original if over_another else None)):
         if over_another:
-            shutil.copytree(original, path)
-        try:
-            with InterruptAtCall(at):
-                new.save(path, overwrite=True)
-        except Interrupt:
-            if over_another:
-                assert state_on_disk(path) in (before, contents(new)), at
+            assert state_on_disk(path) in ([before, contents(new)] if raised else [contents(new)])
         new.save(path, overwrite=True)
         assert state_on_disk(path) == contents(new)
         assert len(names_on_disk(path)) == len(Index.open(path)._state.manifest.names())
-        shutil.rmtree(path)
 
 
-@by_instruction
-def test_an_interrupted_create_leaves_an_index_or_none(tmp_path):
+def test_an_interrupted_create_leaves_an_index_or_none(a_copy, instants):
     hasher = small_hasher()
-    with InterruptAtCall() as counting:
-        Index.create(tmp_path / "counted", hasher).close()
-    for at in range(1, counting.count):
-        path = tmp_path / str(at)
-        try:
-            with InterruptAtCall(at):
-                Index.create(path, hasher).close()
-        except Interrupt:
-            pass
+    for path, _ in interrupted(lambda path: Index.create(path, hasher).close(), instants, a_copy):
         try:
             index = Index.create(path, hasher)
         except StorageError as error:
@@ -202,7 +150,6 @@ def test_an_interrupted_create_leaves_an_index_or_none(tmp_path):
         index.add(vectors(3, 1))
         assert state_on_disk(path) == contents(index)
         index.close()
-        shutil.rmtree(path)
 
 
 def test_an_interrupt_while_the_state_is_read_again_is_no_loss_either(states, tmp_path):
@@ -248,18 +195,9 @@ def test_an_iterator_cannot_change_the_index_that_reads_it(tmp_path):
         index.close()
 
 
-@by_instruction
-def test_an_interrupted_lock_is_given_back(states, tmp_path):
+def test_an_interrupted_lock_is_given_back(states, tmp_path, instants):
     path = Path(shutil.copytree(states[0][0], tmp_path / "index"))
-    with Index.open(path) as index, InterruptAtCall() as counting:
-        index.remove([])
-    for at in range(1, counting.count):
-        index = Index.open(path)
-        try:
-            with InterruptAtCall(at):
-                index.remove([])
-        except Interrupt:
-            pass
+    for index, _ in interrupted(lambda index: index.remove([]), instants, lambda: Index.open(path)):
         index.close()
         with Index.open(path) as other:
             other.remove([])  # nobody else holds the lock
@@ -269,54 +207,43 @@ def test_an_interrupted_lock_is_given_back(states, tmp_path):
             other.remove([])
 
 
-def test_saving_interrupted_at_any_file_operation(states, tmp_path, monkeypatch):
+def test_saving_interrupted_at_any_file_operation(states, a_copy, monkeypatch, instants):
     original, before = states[0]
-    new, at, interrupted = replacement(), 0, True
-    while interrupted:
-        at, interrupted = at + 1, False
-        path = Path(shutil.copytree(original, tmp_path / str(at)))
-        faults = Faults(at, "interrupt after")
+    new = replacement()
+
+    def save(path, faults):
         with monkeypatch.context() as patch:
             patch.setattr(storage, "Files", faults.files)
-            try:
-                new.save(path, overwrite=True)
-            except Interrupt:
-                interrupted = True
-        assert state_on_disk(path) in ([before, contents(new)] if interrupted else [contents(new)])
+            new.save(path, overwrite=True)
+
+    save(a_copy(original), counting := Faults())
+    for at in instants(counting.count):
+        path = a_copy(original)
+        with pytest.raises(Interrupt):
+            save(path, Faults(at, "interrupt after"))
+        assert state_on_disk(path) in (before, contents(new))
         new.save(path, overwrite=True)
         assert state_on_disk(path) == contents(new)
         assert np.all(Index.open(path).ids == new.ids)
-        shutil.rmtree(path)
 
 
-@by_instruction
-def test_an_interrupt_between_the_lock_and_the_reading_of_a_new_state(states, tmp_path):
+def test_an_interrupt_between_the_lock_and_the_reading_of_a_new_state(states, a_copy, instants):
     """An object that is behind takes the lock, is interrupted, and goes on: what others wrote meanwhile stays."""
 
-    def behind(path):
-        shutil.copytree(states[0][0], path)
-        index = Index.open(path)
-        with Index.open(path) as other:
+    def behind():
+        index = Index.open(a_copy(states[0][0]))
+        with Index.open(index.path) as other:
             other.add(vectors(7, 1))
             other.compact()  # deletes all files that the first object knows
-            return index, contents(other)
+        return index
 
-    index, _ = behind(tmp_path / "counted")
-    with index, InterruptAtCall() as counting:
-        index.add(vectors(2, 2))
-    assert counting.count > 40
-    for at in range(1, counting.count):
-        index, written = behind(tmp_path / str(at))
-        try:
-            with InterruptAtCall(at):
-                index.add(vectors(2, 2))
-        except Interrupt:
-            pass
+    with behind() as index:
+        written = state_on_disk(index.path)
+    for index, _ in interrupted(lambda index: index.add(vectors(2, 2)), instants, behind):
         index.add(vectors(3, 3))
-        assert written.items() <= contents(index).items(), at
+        assert written.items() <= contents(index).items()
         assert state_on_disk(index.path) == contents(index)
         index.close()
-        shutil.rmtree(tmp_path / str(at))
 
 
 def test_a_state_that_could_not_be_read_is_read_before_the_next_change(tmp_path, monkeypatch):
