@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from autojacobin.errors import DataError
 from autojacobin.service.access import Limits
-from autojacobin.service.operations import Batcher, Operation, Options, Result, run_batch
+from autojacobin.service.operations import Batcher, Operation, Options, run_batch
 from autojacobin.service.problems import Problem
-from autojacobin.service.registry import ServedIndex
+from autojacobin.service.responses import Result
+from autojacobin.service.served import ServedIndex
 from tests.service.conftest import WIDTH
 from tests.waiting import run_async
 

@@ -79,7 +79,7 @@ def serve(
     """
     from autojacobin.explorer import explorer_routes
     from autojacobin.service.background import any_unfinished
-    from autojacobin.service.registry import named_paths
+    from autojacobin.service.served import named_paths
     from autojacobin.service.server import serve as run
 
     limits = Limits(

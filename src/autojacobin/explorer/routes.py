@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from autojacobin.errors import DataError, MissingExtraError
 from autojacobin.explorer.static_page import ASSETS, script_hash
-from autojacobin.index.changes import live_numbers
 from autojacobin.index.names import from_names
 from autojacobin.service.access import Access
 from autojacobin.service.fields import read_ids
@@ -116,11 +115,11 @@ class _SomeIds:
     """Some ids of each index, read once for each of its versions, because that sorts all ids."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Index, dict[Any, int], list[int | str]]] = {}
+        self._known: dict[str, tuple[Index, tuple[int, int], list[int | str]]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, index: Index, query: Mapping[str, str]) -> dict[str, Any]:
-        name, version = query["index"], live_numbers(index._state.segments)
+        name, version = query["index"], (len(index), index.next_id)  # new vectors raise the second
         with self._lock:  # a request for the same ids waits and finds them
             known = self._known.get(name)
             if known is None or known[0] is not index or known[1] != version:

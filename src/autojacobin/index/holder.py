@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -63,6 +63,23 @@ class StateHolder:
             self._check_open()
             if self._folder is not None:
                 self._read_again(self._folder)
+
+    @property
+    def next_id(self) -> int:
+        """The id that the next vector gets if none is given for it."""
+        return int(self._open_state().next_id)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Let no other thread change the index while the block runs."""
+        with self._mutex:
+            yield
+
+    def release(self) -> None:
+        """Let other processes write to the folder until the next change of this index, which takes the lock again."""
+        with self._mutex:
+            if self._folder is not None:
+                self._folder.release()
 
     def close(self) -> None:
         """Close the files and release the lock; the index cannot be used afterwards."""

@@ -22,12 +22,11 @@ from autojacobin.index.index import Index
 from autojacobin.search.distances import distances_of
 from autojacobin.service.access import Access, Limits, is_write_path
 from autojacobin.service.background import BackgroundThread
-from autojacobin.service.metrics import MEDIA_TYPE, Metrics
 from autojacobin.service.middleware import Asgi, MetricsMiddleware, QueueMiddleware, SecurityMiddleware, problem_app
+from autojacobin.service.monitoring import MEDIA_TYPE, Metrics
 from autojacobin.service.openapi import openapi_document
-from autojacobin.service.operations import Batcher, Operation, Result, run_batch
+from autojacobin.service.operations import Batcher, Operation, run_batch
 from autojacobin.service.problems import Problem, busy, invalid
-from autojacobin.service.registry import IndexRegistry
 from autojacobin.service.requests import (
     ClientGone,
     client_gone,
@@ -38,7 +37,17 @@ from autojacobin.service.requests import (
     read_remove_request,
     read_search_request,
 )
-from autojacobin.service.responses import GENERATION, JSON, SHAPE, Payload, codes_payload, neighbours_payload, wants_raw
+from autojacobin.service.responses import (
+    GENERATION,
+    JSON,
+    SHAPE,
+    Payload,
+    Result,
+    codes_payload,
+    neighbours_payload,
+    wants_raw,
+)
+from autojacobin.service.served import IndexRegistry
 from autojacobin.service.writes import Writer
 
 __all__ = ["Pages", "Service"]

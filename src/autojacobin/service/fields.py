@@ -15,7 +15,7 @@ from autojacobin.errors import DataError
 from autojacobin.hashers import OwnCodes
 from autojacobin.index.conditions import LONGEST_CONDITION, read_condition
 from autojacobin.service.problems import invalid
-from autojacobin.service.registry import ServedIndex
+from autojacobin.service.served import ServedIndex
 
 __all__ = [
     "as_int", "as_packed", "check_finite", "one_of", "read_among", "read_codes", "read_columns", "read_ids",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
-    from autojacobin.service.metrics import Metrics
+    from autojacobin.service.monitoring import Metrics
 
 __all__ = ["Asgi", "MetricsMiddleware", "QueueMiddleware", "SecurityMiddleware", "page_policy", "problem_app"]
 

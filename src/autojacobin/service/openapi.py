@@ -10,8 +10,8 @@ from autojacobin.index.names import ID_KINDS
 from autojacobin.search.distances import DISTANCES
 from autojacobin.service.access import Limits
 from autojacobin.service.problems import MEDIA_TYPE
-from autojacobin.service.registry import IndexRegistry, width_of
 from autojacobin.service.responses import GENERATION, JSON, RAW, SHAPE
+from autojacobin.service.served import IndexRegistry, width_of
 
 __all__ = ["openapi_document"]
 

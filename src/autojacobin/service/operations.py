@@ -24,10 +24,10 @@ from autojacobin.index.index import Index
 from autojacobin.search.arguments import default_candidates
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 from autojacobin.service.problems import Problem, busy, invalid
-from autojacobin.service.registry import ServedIndex, takes_codes, width_of
-from autojacobin.service.responses import is_missing
+from autojacobin.service.responses import Result, is_missing
+from autojacobin.service.served import ServedIndex, takes_codes, width_of
 
-__all__ = ["Batcher", "Job", "Operation", "Options", "Result", "run_batch", "shown_id", "unknown_id"]
+__all__ = ["Batcher", "Job", "Operation", "Options", "run_batch", "shown_id", "unknown_id"]
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,6 @@ class Options:
     def chooses_candidates(self) -> bool:
         """Whether a recall, given or by default, decides how many candidates there are."""
         return self.rerank and self.candidates is None and self.probes is None
-
-
-@dataclass(frozen=True)
-class Result:
-    """Arrays with one row for each vector of the operation, and the state of the index that they come from.
-
-    ``payload`` is an Arrow table with a row for each neighbour, if a search asked for columns.
-    """
-
-    generation: int | None
-    n_bits: int
-    arrays: tuple[npt.NDArray[Any], ...]
-    payload: Any = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,8 +34,8 @@ from autojacobin.service.fields import (
 )
 from autojacobin.service.operations import Operation, Options, too_much
 from autojacobin.service.problems import Problem, invalid
-from autojacobin.service.registry import IndexRegistry, ServedIndex, width_of
 from autojacobin.service.responses import JSON, RAW, SHAPE, CodeForm
+from autojacobin.service.served import IndexRegistry, ServedIndex, width_of
 
 __all__ = [
     "ClientGone", "check_cost", "client_gone", "find_index", "read_add_request", "read_body", "read_encode_request",

@@ -10,25 +10,37 @@ import datetime
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
 
-if TYPE_CHECKING:
-    from autojacobin.service.operations import Result
-
 __all__ = [
-    "GENERATION", "JSON", "RAW", "SHAPE", "CodeForm", "Payload", "as_json_value", "codes_payload", "is_missing",
-    "neighbours_payload", "wants_raw",
+    "GENERATION", "JSON", "RAW", "SHAPE", "CodeForm", "Payload", "Result", "as_json_value", "codes_payload",
+    "is_missing", "neighbours_payload", "wants_raw",
 ]  # fmt: skip
 
 JSON = "application/json"
 RAW = "application/octet-stream"
 SHAPE = "Autojacobin-Shape"  # header of a raw body, in requests and responses: ROWS,COLUMNS
 GENERATION = "Autojacobin-Generation"
+
+
+@dataclass(frozen=True)
+class Result:
+    """Arrays with one row for each vector of the operation, and the state of the index that they come from.
+
+    ``payload`` is an Arrow table with a row for each neighbour, if a search asked for columns.
+    """
+
+    generation: int | None
+    n_bits: int
+    arrays: tuple[npt.NDArray[Any], ...]
+    payload: Any = None
+
 
 Payload = tuple[bytes, str, dict[str, str]]  # body, media type, headers
 

@@ -17,7 +17,7 @@ from autojacobin.hashers import LSH, BinaryAutoencoder, Hasher, Sign
 from autojacobin.hashers.registry import Method, methods
 from autojacobin.index.index import Index
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
-from autojacobin.service.registry import warm_up
+from autojacobin.service.served import warm_up
 
 __all__ = ["compile_kernels"]
 

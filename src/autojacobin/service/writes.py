@@ -15,7 +15,7 @@ from autojacobin.errors import DataError, IndexLockedError, MissingExtraError
 from autojacobin.index.index import Index
 from autojacobin.service.operations import shown_id, unknown_id
 from autojacobin.service.problems import Problem, invalid
-from autojacobin.service.registry import ServedIndex
+from autojacobin.service.served import ServedIndex
 
 __all__ = ["Writer"]
 
@@ -46,14 +46,13 @@ class Writer:
         given: dict[str, Any] = {}
 
         def change(index: Index) -> None:
-            with index._mutex:  # so that no other thread adds before the ids are read
+            with index.exclusive():  # so that no other thread adds before the ids are read
                 try:
                     index.add(vectors, ids, payload)
                 except DataError as error:
                     raise _known_id(index, ids or (), served.name) or error from error
                 if ids is None:
-                    end = index._state.next_id
-                    given["ids"] = list(range(end - len(vectors), end))
+                    given["ids"] = list(range(index.next_id - len(vectors), index.next_id))
 
         return {**await self._write(served, "add", len(vectors), change), **given}
 

@@ -15,8 +15,8 @@ from autojacobin import LSH, BinaryAutoencoder, Index
 from autojacobin.cli import app
 from autojacobin.errors import StorageError
 from autojacobin.search.kernels.selection import select_smallest
-from autojacobin.service import registry, warming
-from autojacobin.service.registry import ServedIndex, kind_of
+from autojacobin.service import served, warming
+from autojacobin.service.served import ServedIndex, kind_of
 from autojacobin.service.warming import compile_kernels
 
 
@@ -78,7 +78,7 @@ def test_every_distance_of_the_hasher_is_warmed_up_and_no_other(points, monkeypa
         searched.clear()
         index = Index(hasher.fit(points))
         index.add(points[:300])
-        registry.warm_up(index, max_queries=1)
+        served.warm_up(index, max_queries=1)
         assert {name for name in searched if name is not None} == set(hasher.distances)
 
 

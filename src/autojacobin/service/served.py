@@ -91,8 +91,8 @@ class ServedIndex:
                 if self._path is not None:
                     self._seen = _version_of(self._path)  # while the lock is held, so that it is this change
             finally:
-                if self._path is not None and index._folder is not None:
-                    index._folder.release()
+                if self._path is not None:
+                    index.release()
         return index
 
     def warm(self, index: Index | None = None) -> None:

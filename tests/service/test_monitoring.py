@@ -6,8 +6,8 @@ import pytest
 
 from autojacobin.errors import MissingExtraError
 from autojacobin.service import serving
-from autojacobin.service.metrics import Metrics
-from autojacobin.service.registry import IndexRegistry
+from autojacobin.service.monitoring import Metrics
+from autojacobin.service.served import IndexRegistry
 
 
 def lines(metrics):
@@ -50,7 +50,7 @@ def test_buckets_gauges_and_indexes_are_written(index):
 
 
 def test_a_missing_package_is_named_with_its_extra(index, monkeypatch):
-    for module in ("autojacobin.service.app", "autojacobin.service.metrics"):
+    for module in ("autojacobin.service.app", "autojacobin.service.monitoring"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     expected = r"the search service needs the package 'prometheus_client'.*pip install 'autojacobin\[web\]'"

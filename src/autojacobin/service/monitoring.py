@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 if TYPE_CHECKING:
-    from autojacobin.service.registry import IndexRegistry
+    from autojacobin.service.served import IndexRegistry
 
 __all__ = ["MEDIA_TYPE", "Metrics"]
 

@@ -9,7 +9,7 @@ from autojacobin import ITQ, LSH
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.index.index import Index
 from autojacobin.service import Client, Limits, serving
-from autojacobin.service.registry import IndexRegistry, ServedIndex, kind_of, named_paths, width_of
+from autojacobin.service.served import IndexRegistry, ServedIndex, kind_of, named_paths, width_of
 from tests.service.conftest import WIDTH
 from tests.service.service_process import eventually
 from tests.waiting import joined
