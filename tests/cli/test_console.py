@@ -7,7 +7,7 @@ import threading
 import pytest
 from rich.console import Console
 
-from autojacobin.cli.console import count_of, progress_bar, single_bar
+from autojacobin.cli.console import count_of, output, progress_bar
 from autojacobin.core.progress import compilation_begins
 
 
@@ -34,29 +34,29 @@ class Awaited(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("bar", "calls", "line"),
+    ("calls", "line"),
     [
-        (progress_bar, [], r"^working, \d+ s$"),
-        (progress_bar, [("compacting", 0, 0)], r"^compacting, \d+ s$"),
-        (progress_bar, [("adding vectors", 450, 1000)], r"^adding vectors: 45 %, \d+ s$"),
-        (single_bar, [("learning [a]", 9, 100)], r"^  9 %  learning \[a\], \d+ s$"),
+        ([], r"^working, \d+ s$"),
+        ([("compacting", 0, 0)], r"^compacting, \d+ s$"),
+        ([("adding [a]", 450, 1000)], r"^adding \[a\]: 45 %, \d+ s$"),
     ],
 )
-def test_a_line_comes_from_time_to_time_where_there_is_no_terminal(monkeypatch, bar, calls, line):
+def test_a_line_comes_from_time_to_time_where_there_is_no_terminal(monkeypatch, calls, line):
     monkeypatch.setattr("autojacobin.core.progress._SECONDS_BETWEEN_LINES", 0.01)
     stream = Awaited(line)
-    with bar(Console(file=stream, width=80)) as progress:
+    with progress_bar(Console(file=stream, width=80)) as progress:
         for call in calls:
             progress(*call)
         assert stream.seen.wait(120), f"nothing like {line!r} in {stream.getvalue()!r}"
 
 
-@pytest.mark.parametrize("bar", [progress_bar, single_bar])
-def test_quiet_progress_prints_nothing(monkeypatch, capfd, bar):
+@pytest.mark.parametrize("option", ["quiet", "as_json"])
+def test_quiet_progress_prints_nothing(monkeypatch, capfd, option):
+    monkeypatch.setattr(output, option, True)
     monkeypatch.setattr("autojacobin.core.progress._announced", False)
     monkeypatch.setattr("autojacobin.core.progress._SECONDS_BETWEEN_LINES", 0.001)
     console = Console(file=io.StringIO(), width=80)
-    with bar(console, quiet=True) as progress:
+    with progress_bar(console) as progress:
         progress("learning", 1, 2)
         compilation_begins()
         assert "autojacobin-progress" not in [thread.name for thread in threading.enumerate()]
@@ -73,13 +73,6 @@ def test_progress_is_a_bar_in_a_terminal():
     assert "fetching [a]" in shown
     assert "100%" in shown
     assert "…\n" not in shown
-
-
-def test_the_bar_takes_an_unknown_total_and_names_in_brackets(capsys):
-    with single_bar() as progress:
-        progress("[a] set", 0, 0)
-        progress("[b] set", 1, 2)
-    assert capsys.readouterr().err == "[a] set …\n 50 %  [b] set\n"
 
 
 def test_one_thing_is_not_counted_in_the_plural():

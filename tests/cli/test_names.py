@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from autojacobin import DataError, Index
-from autojacobin.cli.columns import read_ids, read_payload
+from autojacobin.cli.opening import read_ids, read_payload
 
 NAMES = [f"digit, {number} ü" for number in range(600)]
 TABLE = pa.table({"size": list(range(600)), "lang": ["de", "en"] * 300})
@@ -97,10 +97,9 @@ def test_get_works_without_a_payload(done, command, folder):
     ]
     failed = command("index", "get", "my-index", 600)
     assert failed.code == 1
-    assert "autojacobin index get INDEX ID" in failed.err
-    assert "`id in index`" not in failed.err
+    assert "got 600, which is not; leave it out" in failed.err
     failed = command("index", "get", "my-index", 3, "--columns", "size")
-    assert "give one with: autojacobin index add --payload FILE" in failed.err
+    assert "give one with index.add(…, payload=…) or --payload" in failed.err
 
 
 def test_uuids_are_typed_as_text(done, command, folder, fitted, digits):
@@ -194,7 +193,7 @@ WRONG = [
     (("search", "named", "-", "f.npy", "--among", "-"), 2, "give - once at most"),
     (("search", "named", "queries.npy", "f.csv", "--columns", "weight"), 1, "there is no column 'weight'"),
     (("search", "named", "queries.npy", "f.csv", "--where", "weight < 3"), 1, "names the column 'weight', but"),
-    (("search", "my-index", "queries.npy", "f.csv", "--where", "a < 3"), 1, "autojacobin index add --payload FILE"),
+    (("search", "my-index", "queries.npy", "f.csv", "--where", "a < 3"), 1, "or --payload"),
     (("search", "my-index", "queries.npy", "f.csv", "--among", "names.txt"), 1, "this index are whole numbers"),
     (("evaluate", "named", "queries.npy", "--truth", "base.npy"), 2, "this index has names"),
     (
@@ -311,7 +310,9 @@ def test_add_refuses_names_that_exist_and_upsert_replaces_them(done, command, na
     (folder / "two.txt").write_text(f"{NAMES[0]}\nnew one\n")
     failed = command("index", "add", named, "two.npy", "--ids", "two.txt")
     assert failed.code == 1
-    assert f"must be new, got {NAMES[0]!r}, which is in the index already; replace it with --upsert" in failed.err
+    assert (
+        f"must be new, got {NAMES[0]!r}, which is in the index already; replace it by upsert (--upsert)" in failed.err
+    )
     assert command("index", "add", named, "two.npy", "--upsert").code == 2
     assert "Wrote 2 vectors" in done("index", "add", named, "two.npy", "--ids", "two.txt", "--upsert").out
     with Index.open(named) as index:

@@ -2,25 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import autojacobin
-from autojacobin.cli.settings import as_toml
 
 tomllib = pytest.importorskip("tomllib", reason="which Python has from 3.11 on")
-
-scalars = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.text())
-documents = st.recursive(
-    st.dictionaries(st.text(), st.one_of(scalars, st.lists(scalars, max_size=3)), max_size=4),
-    lambda inner: st.dictionaries(st.text(), st.one_of(scalars, inner), max_size=4),
-    max_leaves=8,
-)
-
-
-@given(documents)
-def test_toml_is_read_back_as_it_was(document):
-    assert tomllib.loads(as_toml(document)) == document
 
 
 def test_the_settings_of_a_run_stand_beside_its_output_and_give_the_same_output(done, folder):

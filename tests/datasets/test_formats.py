@@ -170,7 +170,10 @@ def test_parts_are_written_and_named(tmp_path, ending):
     with pytest.raises(DataError, match=r"called 'tset' .* it has: .*'neighbors' \(int64, 40 × 2\)"):
         open_vectors(path, part="tset")
     write_vectors(path, {"a": WHOLE, "b": WHOLE})
-    with pytest.raises(DataError, match=r"several .*s, expected part= to name one of them: 'a' \(int64, 40 × 5\), 'b'"):
+    with pytest.raises(
+        DataError,
+        match=r"several .*s, name one of them \(part=, or PATH::PART in a command\): 'a' \(int64, 40 × 5\), 'b'",
+    ):
         open_vectors(path)
     write_vectors(path, {"set/train": WHOLE, "train": WHOLE[:1]})
     assert open_vectors(path, part="set/train").shape == (40, 5)

@@ -12,7 +12,7 @@ import xxhash
 from typer.testing import CliRunner
 
 from autojacobin import LSH
-from autojacobin.cli.index import app
+from autojacobin.cli.indexes import app
 from autojacobin.errors import AutoJacobinError, FormatError, StorageError
 from autojacobin.index.array_files import BLOCK_BYTES
 from autojacobin.index.index import Index

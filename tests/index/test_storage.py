@@ -10,7 +10,7 @@ import xxhash
 from typer.testing import CliRunner
 
 from autojacobin import AutoJacobinError, FormatError
-from autojacobin.cli.index import app
+from autojacobin.cli.indexes import app
 from autojacobin.errors import StorageError
 from autojacobin.index import array_files
 from autojacobin.index.array_files import SegmentLabel

@@ -13,7 +13,8 @@ import typer
 from autojacobin.cli import options
 from autojacobin.cli.console import print_sentence, progress_bar
 from autojacobin.cli.failures import kept_in, stoppable
-from autojacobin.cli.files import check_output, is_stream, load_model, opened, write_neighbours
+from autojacobin.cli.opening import load_model, opened
+from autojacobin.cli.outputs import check_output, is_stream, write_neighbours
 from autojacobin.cli.search import SearchOptions
 from autojacobin.cli.settings import write_settings
 from autojacobin.core.parallel import Progress
@@ -47,10 +48,6 @@ def build(
     cluster: _Cluster = "local:2",
     keep_vectors: options.KeepVectors = True,
     rows: _Rows = _ROWS,
-    _config: options.Config = None,
-    quiet: options.Quiet = False,
-    as_json: options.AsJson = False,
-    _debug: options.Debug = False,
 ) -> None:
     """Make an index of the vectors in many files. Ids count the rows of all files in the order of their paths.
 
@@ -62,12 +59,12 @@ def build(
 
     hasher, start = load_model(model), time.perf_counter()
     how: dict[str, Any] = {"keep_vectors": keep_vectors, "rows_per_chunk": rows}
-    with stoppable(kept_in(f"{index}.building")), _workers(cluster, quiet or as_json) as (workers, progress):
+    with stoppable(kept_in(f"{index}.building")), _workers(cluster) as (workers, progress):
         n = build_index(inputs, hasher, index, workers, progress=progress, **how)
     seconds = time.perf_counter() - start
     write_settings(context, index)
     facts = {"index": index, "vectors": n, "seconds": round(seconds, 3)}
-    print_sentence(f"Made {index}: {n:,} vectors in {seconds:.1f} s.", facts, quiet=quiet, as_json=as_json)
+    print_sentence(f"Made {index}: {n:,} vectors in {seconds:.1f} s.", facts)
 
 
 @app.command()
@@ -78,10 +75,6 @@ def encode(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder for the codes; all workers need access to it.")],
     cluster: _Cluster = "local:2",
     rows: _Rows = _ROWS,
-    _config: options.Config = None,
-    quiet: options.Quiet = False,
-    as_json: options.AsJson = False,
-    _debug: options.Debug = False,
 ) -> None:
     """Encode the vectors in many files into files of codes, one per chunk, named after its first row.
 
@@ -92,12 +85,12 @@ def encode(
     from autojacobin.jobs import encode_files
 
     hasher, start = load_model(model), time.perf_counter()
-    with stoppable(kept_in(out)), _workers(cluster, quiet or as_json) as (workers, progress):
+    with stoppable(kept_in(out)), _workers(cluster) as (workers, progress):
         paths = encode_files(inputs, hasher, out, workers, rows_per_chunk=rows, progress=progress)
     seconds = time.perf_counter() - start
     write_settings(context, out)
     facts = {"out": out, "files": len(paths), "seconds": round(seconds, 3)}
-    print_sentence(f"Wrote {len(paths)} files to {out} in {seconds:.1f} s.", facts, quiet=quiet, as_json=as_json)
+    print_sentence(f"Wrote {len(paths)} files to {out} in {seconds:.1f} s.", facts)
 
 
 @app.command()
@@ -114,10 +107,6 @@ def search(
     probes: options.Probes = None,
     cluster: _Cluster = "local:2",
     overwrite: options.Overwrite = False,
-    _config: options.Config = None,
-    quiet: options.Quiet = False,
-    as_json: options.AsJson = False,
-    _debug: options.Debug = False,
 ) -> None:
     """Find the nearest vectors of an index for every query, with a task for each of its segments.
 
@@ -130,11 +119,11 @@ def search(
     check_output(out, "OUT", overwrite, inputs=[queries])
     how = SearchOptions(distance, candidates, recall, rerank, probes).arguments()
     start = time.perf_counter()
-    with opened(queries) as asked, _workers(cluster, quiet or as_json) as (workers, progress):
+    with opened(queries) as asked, _workers(cluster) as (workers, progress):
         distances, ids = search_index(index, asked, k, workers, progress=progress, **how)
     seconds = time.perf_counter() - start
     write_neighbours(out, distances, ids)
-    _report(context, out, k, len(ids), seconds, quiet, as_json)
+    _report(context, out, k, len(ids), seconds)
 
 
 @app.command()
@@ -149,10 +138,6 @@ def truth(
     cluster: _Cluster = "local:2",
     rows: _Rows = _ROWS,
     overwrite: options.Overwrite = False,
-    _config: options.Config = None,
-    quiet: options.Quiet = False,
-    as_json: options.AsJson = False,
-    _debug: options.Debug = False,
 ) -> None:
     """Find the true Euclidean neighbours of every query, exactly, among the vectors in many files.
 
@@ -163,27 +148,25 @@ def truth(
 
     check_output(out, "OUT", overwrite, inputs=[*base, queries], endings=_TRUTH_ENDINGS)
     start = time.perf_counter()
-    with opened(queries) as asked, _workers(cluster, quiet or as_json) as (workers, progress):
+    with opened(queries) as asked, _workers(cluster) as (workers, progress):
         ids = true_neighbours(base, asked, k, workers, rows_per_chunk=rows, progress=progress)
     seconds = time.perf_counter() - start
     write_vectors(out, ids)
-    _report(context, out, k, len(ids), seconds, quiet, as_json)
+    _report(context, out, k, len(ids), seconds)
 
 
 @contextmanager
-def _workers(cluster: str, quiet: bool) -> Iterator[tuple[Any, Progress]]:
+def _workers(cluster: str) -> Iterator[tuple[Any, Progress]]:
     from autojacobin.jobs import connect
 
-    with progress_bar(quiet=quiet) as progress, connect(cluster) as workers:
+    with progress_bar() as progress, connect(cluster) as workers:
         yield workers, progress
 
 
-def _report(
-    context: typer.Context, out: Path, k: int, n_queries: int, seconds: float, quiet: bool, as_json: bool
-) -> None:
+def _report(context: typer.Context, out: Path, k: int, n_queries: int, seconds: float) -> None:
     if is_stream(out):  # its reader expects only neighbours
         return
     write_settings(context, out)
     facts = {"out": out, "queries": n_queries, "k": k, "seconds": round(seconds, 3)}
     sentence = f"Wrote {out}: {k} neighbours of each of {n_queries:,} queries in {seconds:.1f} s."
-    print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
+    print_sentence(sentence, facts)

@@ -1,11 +1,12 @@
-"""What commands print: progress bars, and at the end a sentence or a table for people, or JSON for programs."""
+"""What commands print: a progress bar, and at the end a sentence or a table for people, or JSON for programs."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from typing import Any
 import typer
 from rich import progress as bars
 from rich.console import Console, RenderableType
-from rich.text import Text
 
 from autojacobin.core.parallel import Progress
 from autojacobin.core.progress import from_time_to_time, on_compilation
@@ -21,112 +21,55 @@ from autojacobin.core.progress import from_time_to_time, on_compilation
 _WIDTH_OF_FILES = 120  # of tables in a file or a pipe
 
 
-class _RateColumn(bars.ProgressColumn):
-    """Points, steps or bytes per second."""
+@dataclass
+class Output:
+    """What the options of the program ask for: ``--quiet``, ``--json`` and ``--debug``."""
 
-    def render(self, task: bars.Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{_shorten(speed)}/s", style="progress.data.speed")
-
-
-def _shorten(number: float) -> str:
-    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= unit:
-            return f"{number / unit:.1f}{letter}"
-    return f"{number:.1f}"
+    quiet: bool = False
+    as_json: bool = False
+    debug: bool = False
 
 
-def progress_bar(console: Console | None = None, *, quiet: bool = False) -> AbstractContextManager[Progress]:
-    """Give a callback ``progress(stage, done, total)`` as the library takes it. Each stage has a bar of its own.
+output = Output()
 
-    The bars go to the standard error, so that the output of a command can be piped. If that is not a terminal, plain
+
+@contextmanager
+def progress_bar(console: Console | None = None) -> Iterator[Progress]:
+    """Give a callback ``progress(stage, done, total)`` as the library takes it, for one bar that names the stage.
+
+    The bar goes to the standard error, so that the output of a command can be piped. If that is not a terminal, plain
     lines are printed instead: one when a stage begins, and one every 30 seconds. A ``total`` of 0 means that
-    it is unknown. With ``quiet`` nothing is shown.
+    it is unknown. With ``--quiet`` and ``--json`` nothing is shown.
     """
-    return _progress(console or Console(stderr=True), quiet, _bar_per_stage, "{stage}: {percent} %")
+    shown = console or Console(stderr=True)
 
+    def say(line: str) -> None:
+        if not (output.quiet or output.as_json):
+            shown.print(line, markup=False, highlight=False, soft_wrap=True)
 
-def single_bar(console: Console | None = None, *, quiet: bool = False) -> AbstractContextManager[Progress]:
-    """Give a callback as :func:`progress_bar` does, with one bar for all stages, which names the current one."""
-    return _progress(console or Console(stderr=True), quiet, _one_bar, "{percent:3d} %  {stage}")
+    with on_compilation(say):
+        if output.quiet or output.as_json:
+            yield lambda *_: None
+        elif shown.is_terminal:
+            name = bars.TextColumn("{task.description}", markup=False)
+            columns = (bars.BarColumn(), bars.TaskProgressColumn(), bars.TimeRemainingColumn(), name)
+            with bars.Progress(*columns, console=shown, transient=True) as bar:
+                task = bar.add_task("working", total=None)
+                yield lambda stage, done, total: bar.update(
+                    task, description=stage, completed=done, total=total or None
+                )
+        else:
+            start, line, stages = time.perf_counter(), "working", {"working"}
 
+            def progress(stage: str, done: int, total: int) -> None:
+                nonlocal line
+                line = f"{stage}: {100 * done // total} %" if total else stage
+                if stage not in stages:
+                    stages.add(stage)
+                    say(line if done else f"{stage} …")
 
-def _progress(
-    console: Console, quiet: bool, bar: Callable[[Console], AbstractContextManager[Progress]], line: str
-) -> AbstractContextManager[Progress]:
-    if quiet:
-        return _silence()
-    return bar(console) if console.is_terminal else _lines(console, line)
-
-
-@contextmanager
-def _silence() -> Iterator[Progress]:
-    with on_compilation(lambda *_: None):
-        yield lambda *_: None
-
-
-@contextmanager
-def _lines(console: Console, layout: str) -> Iterator[Progress]:
-    start, stages = time.perf_counter(), {"working"}
-    line = "working"
-
-    def progress(stage: str, done: int, total: int) -> None:
-        nonlocal line
-        line = layout.format(stage=stage, percent=100 * done // total) if total else stage
-        if stage not in stages:
-            stages.add(stage)
-            _say(console, line if done else f"{stage} …")
-
-    with (
-        on_compilation(lambda line: _say(console, line)),
-        from_time_to_time(lambda: _say(console, f"{line}, {time.perf_counter() - start:.0f} s")),
-    ):
-        yield progress
-
-
-@contextmanager
-def _bar_per_stage(console: Console) -> Iterator[Progress]:
-    bar, share, left = bars.BarColumn(), bars.TaskProgressColumn(), bars.TimeRemainingColumn()
-    with _bars(console, _description(), bar, share, _RateColumn(), left) as shown:
-        before = shown.add_task("working", total=None)
-        tasks: dict[str, bars.TaskID] = {}
-
-        def progress(stage: str, done: int, total: int) -> None:
-            shown.update(before, visible=False)
-            if stage not in tasks:
-                tasks[stage] = shown.add_task(stage, total=total or None)
-            shown.update(tasks[stage], completed=done, total=total or None)
-
-        yield progress
-
-
-@contextmanager
-def _one_bar(console: Console) -> Iterator[Progress]:
-    bar, share, left = bars.BarColumn(), bars.TaskProgressColumn(), bars.TimeRemainingColumn()
-    with _bars(console, bar, share, left, _description()) as shown:
-        task = shown.add_task("working", total=None)
-
-        def progress(stage: str, done: int, total: int) -> None:
-            shown.update(task, description=stage, completed=done, total=total or None)
-
-        yield progress
-
-
-@contextmanager
-def _bars(console: Console, *columns: bars.ProgressColumn) -> Iterator[bars.Progress]:
-    with (
-        bars.Progress(*columns, console=console, transient=True) as shown,
-        on_compilation(lambda line: _say(console, line)),
-    ):
-        yield shown
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _description() -> bars.TextColumn:
-    return bars.TextColumn("{task.description}", markup=False)
+            with from_time_to_time(lambda: say(f"{line}, {time.perf_counter() - start:.0f} s")):
+                yield progress
 
 
 def count_of(n: int, one: str, many: str = "") -> str:
@@ -144,17 +87,17 @@ def report_blocks(blocks: Iterable[Any], total: int, progress: Progress, stage: 
         progress(stage, done, total)
 
 
-def print_sentence(sentence: str, facts: Mapping[str, Any], *, quiet: bool, as_json: bool) -> None:
-    """Print the sentence, or with ``as_json`` the facts in it."""
-    if as_json:
+def print_sentence(sentence: str, facts: Mapping[str, Any]) -> None:
+    """Print the sentence, or with ``--json`` the facts in it."""
+    if output.as_json:
         print_json(facts)
-    elif not quiet:
+    elif not output.quiet:
         typer.echo(sentence)
 
 
-def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
+def print_facts(facts: Mapping[str, Any]) -> None:
     """Print one name and value per line."""
-    if as_json:
+    if output.as_json:
         print_json(facts)
         return
     width = max(13, *(len(name) + 1 for name in facts)) + 1
@@ -164,7 +107,7 @@ def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
 
 def print_json(facts: Any) -> None:
     """Print plain values, also those of NumPy, as JSON."""
-    typer.echo(json.dumps(facts, indent=2, ensure_ascii=False, default=_plain, allow_nan=False))
+    typer.echo(json.dumps(facts, indent=2, ensure_ascii=False, default=plain, allow_nan=False))
 
 
 def print_table(table: RenderableType) -> None:
@@ -188,7 +131,8 @@ def as_text(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Give the text or number that an Enum, a path or a number of NumPy stands for."""
     if isinstance(value, Enum):
         return value.value
     return str(value) if isinstance(value, Path) else value.item()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
 from rich.table import Table
 
-from autojacobin.cli.console import print_json, print_sentence, print_table, progress_bar
+from autojacobin.cli.console import output, print_json, print_sentence, print_table, progress_bar
 from autojacobin.cli.failures import stoppable
-from autojacobin.cli.options import AsJson, DataFolder, Debug, Quiet
+from autojacobin.cli.options import DataFolder
 from autojacobin.datasets import CATALOGUE, Entry, VectorSet, data_folder, fetch_set, is_here, load_set
 
 if TYPE_CHECKING:
@@ -26,22 +25,14 @@ _FIRST_ROWS = 1_000
 _SKIPPED_SHOWN = 5
 
 
-class Descriptor(str, Enum):
-    """What is computed from a picture."""
-
-    sift = "sift"
-    gist = "gist"
-    wavelet = "wavelet"
-
-
 @app.command("list")
-def list_sets(data: DataFolder = None, as_json: AsJson = False, _debug: Debug = False) -> None:
+def list_sets(data: DataFolder = None) -> None:
     """List the named sets with their sizes, kinds, licences, and whether they are on this machine.
 
     Example: autojacobin data list
     """
     entries = {entry: is_here(entry.name, data) for entry in CATALOGUE.values()}
-    if as_json:
+    if output.as_json:
         print_json([_facts(entry, here) for entry, here in entries.items()])
         return
     table = Table(box=None, pad_edge=False)
@@ -58,29 +49,24 @@ def list_sets(data: DataFolder = None, as_json: AsJson = False, _debug: Debug = 
 def fetch(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name that `autojacobin data list` shows.")],
     data: DataFolder = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    _debug: Debug = False,
 ) -> None:
-    """Download a named set, check and unpack it. Continues an interrupted download; does nothing if the set is here.
+    """Download a named set, check and unpack it. Does nothing if the set is here.
 
     Example: autojacobin data fetch siftsmall --data my-data
     """
-    kept = "what was fetched is kept, and the same command continues from there"
-    with stoppable(kept), progress_bar(quiet=quiet or as_json) as progress:
+    kept = "complete files are kept, and the same command fetches the others"
+    with stoppable(kept), progress_bar() as progress:
         found = fetch_set(name, data, progress)
     facts = {"name": name, **_parts_of(found)}
     sizes = f"{len(found.train):,} to learn from, a base of {len(found.base):,}, {len(found.queries):,} queries"
     sentence = f"{name} is here: {sizes}, {found.base.shape[1]} values each"
-    print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
+    print_sentence(sentence, facts)
 
 
 @app.command()
 def info(
     name: Annotated[str, typer.Argument(metavar="NAME_OR_PATH", help="A named set, or a folder or file of vectors.")],
     data: DataFolder = None,
-    as_json: AsJson = False,
-    _debug: Debug = False,
 ) -> None:
     """Describe a set: shapes, types, the range of its first values, source, licence, citation.
 
@@ -88,7 +74,7 @@ def info(
     """
     found = load_set(name, data)
     about = {"source": found.source, "licence": found.licence, "citation": found.citation}
-    if as_json:
+    if output.as_json:
         print_json({"name": found.name, "holds": found.description, **_parts_of(found), **about})
         return
     lines = {"name": found.name, "holds": found.description}
@@ -103,12 +89,11 @@ def build(
         Path, typer.Argument(metavar="IMAGES", help="Folder of pictures; those in subfolders count too.")
     ],
     out: Annotated[Path, typer.Argument(metavar="SET", help="Folder for the set; it must not exist, or be empty.")],
-    descriptor: Annotated[Descriptor, typer.Option(help="What is computed from each picture.")] = Descriptor.sift,
+    descriptor: Annotated[
+        Literal["sift", "gist", "wavelet"], typer.Option(help="What is computed from each picture.")
+    ] = "sift",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Most vectors per picture.")] = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    _debug: Debug = False,
 ) -> None:
     """Make a set from your own pictures: SIFT (128-D), GIST (960-D) or wavelet texture (128-D), split by picture.
 
@@ -116,12 +101,12 @@ def build(
     """
     from autojacobin.datasets.pictures import build_set  # which needs OpenCV
 
-    with progress_bar(quiet=quiet or as_json) as progress:
-        built = build_set(images, out, descriptor.value, seed=seed, limit=limit, progress=progress)
-    if as_json:
+    with progress_bar() as progress:
+        built = build_set(images, out, descriptor, seed=seed, limit=limit, progress=progress)
+    if output.as_json:
         skipped = [{"picture": str(name), "why": why} for name, why in built.skipped]
         print_json({"folder": built.folder, "descriptor": built.descriptor, **built.vectors, "skipped": skipped})
-    elif not quiet:
+    elif not output.quiet:
         _report(built)
 
 

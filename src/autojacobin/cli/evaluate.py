@@ -12,21 +12,8 @@ import typer
 from rich.table import Table
 
 from autojacobin.cli import options
-from autojacobin.cli.console import (
-    as_text,
-    count_of,
-    print_json,
-    print_table,
-    progress_bar,
-    report_blocks,
-)
-from autojacobin.cli.files import (
-    STREAM,
-    load_model,
-    metric_for,
-    open_index,
-    opened,
-)
+from autojacobin.cli.console import as_text, count_of, output, print_json, print_table, progress_bar, report_blocks
+from autojacobin.cli.opening import STREAM, load_model, metric_for, open_index, opened
 from autojacobin.cli.search import SearchOptions
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError
@@ -88,11 +75,6 @@ def evaluate(
     recall: options.Recall = None,
     rerank: options.Rerank = None,
     probes: options.Probes = None,
-    _threads: options.Threads = None,
-    _config: options.Config = None,
-    quiet: options.Quiet = False,
-    as_json: options.AsJson = False,
-    _debug: options.Debug = False,
 ) -> None:
     """Measure how many of the true neighbours a model's codes, or an index, find.
 
@@ -107,7 +89,7 @@ def evaluate(
     if [queries, base, truth].count(STREAM) > 1:
         raise typer.BadParameter("the standard input can be read once; give - once at most", param_hint="'QUERIES'")
     wanted = _Wanted(truth, counted, depth, measures)
-    with progress_bar(quiet=quiet or as_json) as progress, opened(queries) as asked:
+    with progress_bar() as progress, opened(queries) as asked:
         from autojacobin.evaluation import evaluate as measured
 
         if path.is_dir():
@@ -128,7 +110,7 @@ def evaluate(
     # An index retrieves few points, and m-recall, an average over their numbers, could then not come near 1.
     averaged = [] if path.is_dir() else [f"m-recall@{retrieved}"]
     results = {k: measured(ids, true, measures or _usual_measures(k, retrieved, averaged), k) for k in ks}
-    if as_json:
+    if output.as_json:
         means = {
             k: {name: {"mean": value.mean, "standard_error": value.standard_error} for name, value in row.items()}
             for k, row in results.items()
@@ -154,14 +136,14 @@ def _from_model(
     asked: Vectors,
     base: str,
     wanted: _Wanted,
-    compared: tuple[options.Metric | None, options.Distance | None],
+    compared: tuple[str | None, str | None],
     progress: Progress,
 ) -> _Found:
     from autojacobin.evaluation import ground_truth
     from autojacobin.search.distances import DISTANCES, as_distance
 
     hasher = load_model(path)
-    metric, distance = (None if option is None else option.value for option in compared)
+    metric, distance = compared
     comparison = DISTANCES[as_distance(distance, hasher.distances)]
     with opened(base) as vectors:
         ks = wanted.ks(len(vectors), _USUAL_KS)

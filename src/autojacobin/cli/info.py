@@ -18,10 +18,10 @@ import numpy.typing as npt
 import typer
 from rich.table import Table
 
-from autojacobin.cli.console import print_facts, print_json, print_table, progress_bar
-from autojacobin.cli.files import load_model, open_index, opened, split_part
+from autojacobin.cli.console import output, print_facts, print_json, print_table, progress_bar
 from autojacobin.cli.models import settable
-from autojacobin.cli.options import AsJson, Bits, Config, Debug, K, Quiet, Seed, Threads
+from autojacobin.cli.opening import load_model, open_index, opened, split_part
+from autojacobin.cli.options import Bits, K, Seed
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError, StorageError
 from autojacobin.hashers import Hasher
@@ -49,8 +49,6 @@ def info(
         str | None,
         typer.Argument(metavar="PATH", help="Model, codes, index or vectors (PATH::PART for one of several)."),
     ] = None,
-    as_json: AsJson = False,
-    _debug: Debug = False,
 ) -> None:
     """Describe a file or folder; without one, the versions, extras, cores and devices of this installation.
 
@@ -58,7 +56,7 @@ def info(
 
     Example: autojacobin info
     """
-    print_facts(_installation() if path is None else _describe(path), as_json=as_json)
+    print_facts(_installation() if path is None else _describe(path))
 
 
 def _describe(name: str) -> dict[str, Any]:
@@ -191,11 +189,6 @@ def bench(
     k: K = 10,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds; the best time of each counts.")] = 5,
     seed: Seed = 0,
-    _threads: Threads = None,
-    _config: Config = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    _debug: Debug = False,
 ) -> None:
     """Measure how fast this machine encodes and searches, in comparison with FAISS if that is installed.
 
@@ -207,7 +200,7 @@ def bench(
 
     if k > points:
         raise typer.BadParameter(f"{k} is more than the {points} points", param_hint="'-k'")
-    with progress_bar(quiet=quiet or as_json) as progress:
+    with progress_bar() as progress:
         progress("making points near a curved surface", 0, 0)
         base, asked = _surface(points, features, seed, 0), _surface(queries, features, seed, 1)
         tasks = _tasks(base, asked, bits, k, seed)
@@ -215,7 +208,7 @@ def bench(
     rows = {name: _row(name, seconds, best, points, queries) for name, seconds in best.items()}
     settings = {"bits": bits, "points": points, "features": features, "queries": queries, "k": k, "rounds": rounds}
     settings |= {"seed": seed, "cores": usable_cores()}
-    if as_json:
+    if output.as_json:
         print_json({**settings, "measured": rows})
     else:
         _print(rows, settings)

@@ -11,7 +11,8 @@ import typer
 
 from autojacobin.cli import options
 from autojacobin.cli.console import print_sentence, progress_bar, report_blocks
-from autojacobin.cli.files import STREAM, check_output, is_stream, load_model, opened, split_part, write_codes
+from autojacobin.cli.opening import STREAM, load_model, opened, split_part
+from autojacobin.cli.outputs import check_output, is_stream, write_codes
 from autojacobin.cli.settings import write_settings
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError
@@ -62,19 +63,14 @@ def train(
         int | None,
         typer.Option("--sample", min=1, help="Learn from at most this many rows, drawn from all files."),
     ] = None,
-    metric: options.MetricOption = options.Metric.EUCLIDEAN,
+    metric: options.MetricOption = "euclidean",
     all_rows: Annotated[
         bool, typer.Option("--all", help="Learn from all rows; by default from 10,000, or what the method needs.")
     ] = False,
     format: options.Format = None,
     seed: options.Seed = 0,
-    device: options.OnDevice = options.Device.cpu,
+    device: options.OnDevice = "cpu",
     overwrite: options.Overwrite = False,
-    _threads: options.Threads = None,
-    _config: options.Config = None,
-    quiet: options.Quiet = False,
-    as_json: options.AsJson = False,
-    _debug: options.Debug = False,
 ) -> None:
     """Learn from vectors how to turn them into binary codes, and write the model.
 
@@ -88,12 +84,12 @@ def train(
     """
     from_file = (context.default_map or {}).get("parameters", [])  # parameters given here are added to them
     method = _method(method).command
-    hasher = make_hasher(method, bits, [*from_file, *(parameters or [])], seed, device.value)
+    hasher = make_hasher(method, bits, [*from_file, *(parameters or [])], seed, device)
     check_output(model, "MODEL", overwrite, inputs=vectors, endings=(".safetensors",))
     if sample is not None and all_rows:
         raise typer.BadParameter("it takes all rows, and --sample some of them; leave out either", param_hint="'--all'")
     rows = None if all_rows or sample is not None else hasher.default_training_points()
-    with progress_bar(quiet=quiet or as_json) as progress:
+    with progress_bar() as progress:
         start = time.perf_counter()
         if sample is None and len(vectors) == 1:
             with opened(vectors[0], format) as matrix:
@@ -123,7 +119,7 @@ def train(
     settings = f" The result is {hasher.trained_as}." if chosen else ""
     if learned_from < shape[0]:
         settings += " Give --all to learn from all vectors."
-    print_sentence(f"Wrote {model}: {learned}, seed {seed}.{settings}", facts, quiet=quiet, as_json=as_json)
+    print_sentence(f"Wrote {model}: {learned}, seed {seed}.{settings}", facts)
 
 
 def encode(
@@ -134,14 +130,9 @@ def encode(
         Path, typer.Argument(metavar="CODES", help="Codes to write: .npz, .npy, .parquet, .csv, .jsonl, or -.")
     ],
     format: options.Format = None,
-    bitorder: options.BitOrderOption = options.BitOrder.little,
-    device: options.OnDevice = options.Device.cpu,
+    bitorder: options.BitOrderOption = "little",
+    device: options.OnDevice = "cpu",
     overwrite: options.Overwrite = False,
-    _threads: options.Threads = None,
-    _config: options.Config = None,
-    quiet: options.Quiet = False,
-    as_json: options.AsJson = False,
-    _debug: options.Debug = False,
 ) -> None:
     """Turn vectors into binary codes with a model.
 
@@ -153,29 +144,29 @@ def encode(
     Example: autojacobin encode model.safetensors - - < base.npy
     """
     check_output(codes, "CODES", overwrite, inputs=[str(model), vectors])
-    if bitorder is options.BitOrder.big and codes.suffix.lower() == ".npz":
+    if bitorder == "big" and codes.suffix.lower() == ".npz":
         raise typer.BadParameter(
             "an .npz file has the bit order of Codes.load, little; leave it out, or write another format",
             param_hint="'--bitorder'",
         )
     hasher = load_model(model)
-    _move_to(hasher, device.value)
-    with progress_bar(quiet=quiet or as_json) as progress, opened(vectors, format) as matrix:
+    _move_to(hasher, device)
+    with progress_bar() as progress, opened(vectors, format) as matrix:
         start = time.perf_counter()
         made = hasher.encode(report_blocks(_prepared(hasher, matrix.blocks()), len(matrix), progress, "encoding"))
         seconds = time.perf_counter() - start
-        write_codes(codes, made, bitorder.value)
+        write_codes(codes, made, bitorder)
     if is_stream(codes):  # its reader expects only codes
         return
     write_settings(context, codes)
     facts = {"codes": codes, "vectors": len(made), "bits": made.n_bits, "seconds": round(seconds, 3)}
     sentence = f"Wrote {codes}: {len(made):,} codes of {made.n_bits} bits in {seconds:.1f} s."
-    print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
+    print_sentence(sentence, facts)
 
 
 def _prepared(hasher: Hasher, blocks: Iterator[Any]) -> Iterator[Any]:
     """Vectors as the metric of a model wants them."""
-    if hasher.metric_ == options.Metric.EUCLIDEAN.value:
+    if hasher.metric_ == "euclidean":
         yield from blocks
         return
     from autojacobin.index.metrics import Metric
@@ -250,12 +241,12 @@ def _fit(
         hasher.set_params(progress=progress)
     else:
         progress(f"training {method}", 0, 0)
-    if metric is options.Metric.EUCLIDEAN:  # which needs no numba
+    if metric == "euclidean":  # which needs no numba
         hasher.fit(matrix, training_points=rows)
     else:
         from autojacobin.index.metrics import Metric
 
-        Metric.of(metric.value, matrix).fit(hasher, matrix, training_points=rows)
+        Metric.of(metric, matrix).fit(hasher, matrix, training_points=rows)
     return int(matrix.shape[0]), int(matrix.shape[1])
 
 

@@ -2,72 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
-from threadpoolctl import threadpool_limits
 
-from autojacobin.cli.failures import show_tracebacks
-from autojacobin.cli.settings import use_settings
+from autojacobin.codes import BitOrder
 from autojacobin.search.distances import DISTANCES, METRICS
 
-_THREADS_VARIABLE = "OMP_NUM_THREADS"
-
-
-class BitOrder(str, Enum):
-    """Order of the bits in a byte."""
-
-    little = "little"
-    big = "big"
-
-
-class Device(str, Enum):
-    """Where a hasher computes."""
-
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-if TYPE_CHECKING:  # mypy takes no computed Enum
-
-    class Distance(str, Enum):
-        """How codes are compared."""
-
-    class Metric(str, Enum):
-        """What neighbours are near by."""
-
-        EUCLIDEAN = "euclidean"
-
+Device = Literal["cpu", "cuda"]
+if TYPE_CHECKING:  # mypy takes no computed Literal
+    Distance: TypeAlias = str
+    Metric: TypeAlias = str
 else:
-    Distance = Enum("Distance", {name: name for name in DISTANCES}, type=str)
-    Metric = Enum("Metric", {name.upper(): name for name in METRICS}, type=str)
-
-
-def _limit_threads(context: typer.Context, threads: int | None) -> int | None:
-    """Limit the cores of this library, and of the BLAS library that is already loaded, until the command ends."""
-    if threads is None or context.resilient_parsing:
-        return threads
-    before = os.environ.get(_THREADS_VARIABLE)
-    os.environ[_THREADS_VARIABLE] = str(threads)
-    limit = threadpool_limits(threads)
-
-    def restore() -> None:
-        limit.restore_original_limits()
-        os.environ.pop(_THREADS_VARIABLE)
-        if before is not None:
-            os.environ[_THREADS_VARIABLE] = before
-
-    context.call_on_close(restore)
-    return threads
-
-
-def _show_tracebacks(context: typer.Context, wanted: bool) -> bool:
-    if wanted and not context.resilient_parsing:
-        show_tracebacks()
-    return wanted
+    Distance, Metric = Literal[tuple(DISTANCES)], Literal[tuple(METRICS)]
 
 
 def split_columns(names: str | None) -> list[str] | None:
@@ -82,29 +30,9 @@ NeighboursPath = Annotated[
     Path, typer.Argument(metavar="OUT", help="Neighbours to write: .npz, .npy, .parquet, .csv, .jsonl, or -.")
 ]
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists already.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, without progress.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of all random numbers.")]
 OnDevice = Annotated[Device, typer.Option("--device", help="Where to compute; cuda is for the auto-encoders.")]
-Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, callback=_limit_threads, help="Cores to use; all by default.")
-]
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        exists=True,
-        dir_okay=False,
-        is_eager=True,
-        callback=use_settings,
-        help="TOML file of settings. Options on the command line win.",
-    ),
-]
-Debug = Annotated[
-    bool, typer.Option("--debug", is_eager=True, callback=_show_tracebacks, help="Show the traceback of an error.")
-]
 Format = Annotated[
     str | None,
     typer.Option("--format", metavar="NAME", help="Format of the vectors if the name does not show it, such as fvecs."),

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import io
+import itertools
+import os
 import re
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from threadpoolctl import threadpool_limits
+from typer.core import TyperGroup
 
 from autojacobin import __version__
-from autojacobin.cli import cluster, data, export, index
+from autojacobin.cli import cluster, data, export, indexes
+from autojacobin.cli.console import output
 from autojacobin.cli.evaluate import evaluate
-from autojacobin.cli.failures import Group, report_failures
+from autojacobin.cli.failures import clear_usage_errors, report_failures
 from autojacobin.cli.info import bench, info
 from autojacobin.cli.models import encode, train
-from autojacobin.cli.options import Debug
 from autojacobin.cli.reproduce import demo, reproduce
 from autojacobin.cli.search import search
 from autojacobin.cli.serve import explore, serve, warm
+from autojacobin.cli.settings import read_settings
 
 _HELP = """Learned binary codes for nearest-neighbour search.
 
@@ -34,24 +40,55 @@ PATH::PART names one matrix of several; - is the standard input or output.
 The ending of an output gives its format: npz, npy, Parquet, CSV or JSON lines.
 Outputs are written atomically. A file that exists is replaced only with --overwrite.
 
+Options of the program, such as --json, may also stand after the command.
+
 Exit codes: 0 done, 1 failed, 2 wrong use, 130 and 143 stopped by a signal.
 The --help of every command shows an example.
 """
 _LEARN, _SEARCH, _MEASURE, _SERVE = "Learn and encode", "Index and search", "Measure and look", "Serve and export"
 _PANELS = {_LEARN: (train, encode), _SEARCH: (search,), _MEASURE: (evaluate, bench, info, demo, reproduce, explore)}
-_GROUPS = {"data": (data, _LEARN), "index": (index, _SEARCH), "cluster": (cluster, _SERVE), "export": (export, _SERVE)}
+_GROUPS = {
+    "data": (data, _LEARN),
+    "index": (indexes, _SEARCH),
+    "cluster": (cluster, _SERVE),
+    "export": (export, _SERVE),
+}
 
 
 _METAVARS = {"int range": "N", "int": "N", "float range": "NUMBER", "str": "NAME", "path": "PATH"}
 
 
-class _Program(Group):
+_FLAGS, _WITH_VALUE = ("--quiet", "-q", "--json", "--debug"), ("--config", "--threads")
+_WITHOUT_JSON = ("demo", "explore", "reproduce", "serve", "warm")
+_THREADS_VARIABLE = "OMP_NUM_THREADS"
+
+
+class _Program(TyperGroup):
     """All commands. Their help names values by words and not by types, and wraps paragraphs at the terminal's width."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Parse the arguments of the program."""
         _format_help(self, typer.Context(self, **self.context_settings))
-        return super().make_context(info_name, args, parent, **extra)
+        with clear_usage_errors():
+            return super().make_context(info_name, _program_options_first(args), parent, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Parse the arguments of the command, and run it."""
+        with clear_usage_errors():
+            return super().invoke(ctx)
+
+
+def _program_options_first(arguments: list[str]) -> list[str]:
+    """Put the options of the program, which may also be given after a command, before it."""
+    first, others, words = list[str](), list[str](), iter(arguments)
+    for word in words:
+        if word in _FLAGS or word.startswith(tuple(f"{name}=" for name in _WITH_VALUE)):
+            first.append(word)
+        elif word in _WITH_VALUE:
+            first += [word, *itertools.islice(words, 1)]
+        else:
+            others += [word, *words] if word == "--" else [word]
+    return first + others
 
 
 def _format_help(command: Any, context: typer.Context) -> None:
@@ -100,12 +137,41 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[
+    context: typer.Context,
+    _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    _debug: Debug = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, without progress.")] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", exists=True, dir_okay=False, help="TOML file of settings; options win."),
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Cores to use; all by default.")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    pass
+    output.quiet, output.as_json, output.debug = quiet, as_json, debug
+    if as_json and context.invoked_subcommand in _WITHOUT_JSON:
+        raise typer.BadParameter(f"{context.invoked_subcommand} prints no JSON; leave it out", param_hint="'--json'")
+    if config is not None:
+        context.default_map = read_settings(context, config)
+    if threads is not None:
+        _limit_threads(context, threads)
+
+
+def _limit_threads(context: typer.Context, threads: int) -> None:
+    """Limit the cores of this library, and of the BLAS library that is already loaded, until the command ends."""
+    before = os.environ.get(_THREADS_VARIABLE)
+    os.environ[_THREADS_VARIABLE] = str(threads)
+    limit = threadpool_limits(threads)
+
+    def restore() -> None:
+        limit.restore_original_limits()
+        os.environ.pop(_THREADS_VARIABLE)
+        if before is not None:
+            os.environ[_THREADS_VARIABLE] = before
+
+    context.call_on_close(restore)
 
 
 def main() -> None:

@@ -17,9 +17,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from autojacobin.cli.console import print_table, single_bar
+from autojacobin.cli.console import output, print_table, progress_bar
 from autojacobin.cli.failures import kept_in, stoppable
-from autojacobin.cli.options import Config, DataFolder, Debug, Quiet, SetName, Threads
+from autojacobin.cli.options import DataFolder, SetName
 from autojacobin.cli.settings import write_settings
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import StorageError
@@ -55,8 +55,6 @@ def demo(
     bits: Annotated[int, typer.Option(min=1, help="Length of the codes.")] = 64,
     train: Annotated[int, typer.Option(min=2, help="Most training points.")] = 4_000,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds to average over.")] = 1,
-    _threads: Threads = None,
-    _debug: Debug = False,
 ) -> None:
     """Learn codes of real vectors with all methods, build indexes, search them, and write a report.
 
@@ -84,7 +82,7 @@ def demo(
         learned_from = min(train, len(chosen.train))
         ways = len(every_method()) + 1  # and the binary auto-encoder
         typer.echo(f"\n2. {ways} ways to learn {bits} bits from {learned_from:,} vectors, and what their codes find")
-        with single_bar() as progress:
+        with progress_bar() as progress:
             made = reproduce(
                 chosen, folder, settings, only=_SHOWN, models={*SHOWN, NEIGHBOUR, AUTOENCODER}, progress=progress
             )
@@ -92,11 +90,11 @@ def demo(
         typer.echo(
             "\n3. An index on disk with codes of neighbour hashing, one in memory with codes of the binary auto-encoder"
         )
-        with single_bar() as progress:
+        with progress_bar() as progress:
             own, other = made.models[NEIGHBOUR], Index(made.models[AUTOENCODER])
             index = _index_on_disk(own, chosen, folder, progress)
             other.add(chosen.base)
-    with stoppable(kept_in(folder)), single_bar() as progress, index:  # nothing else runs while this is timed
+    with stoppable(kept_in(folder)), progress_bar() as progress, index:  # nothing else runs while this is timed
         figures = index.info()
         bytes_per_vector = chosen.base.shape[1] * chosen.base.dtype.itemsize
         _print(
@@ -125,10 +123,6 @@ def reproduce(
     ] = None,
     depth: Annotated[int | None, typer.Option(min=1, help="Points retrieved, K.")] = None,
     train: Annotated[int | None, typer.Option(min=2, help="Most training points; 10,000 by default.")] = None,
-    _threads: Threads = None,
-    _config: Config = None,
-    quiet: Quiet = False,
-    _debug: Debug = False,
 ) -> None:
     """Make the paper's tables and figures for a data set, and write a report.
 
@@ -145,11 +139,11 @@ def reproduce(
         chosen, quick=quick, seeds=seeds, bits=tuple(bits) if bits else None, depth=depth, training_points=train
     )
     folder = out or Path(f"reproduction-{chosen.name}{'-quick' if quick else ''}")
-    with stoppable(kept_in(folder)), single_bar(quiet=quiet) as progress:
+    with stoppable(kept_in(folder)), progress_bar() as progress:
         made = run(chosen, folder, settings, only=only, progress=progress)
         used = {"seeds": settings.seeds, "bits": settings.bits, "depth": settings.depth}
         write_settings(context, folder, **used, train=settings.training_points, out=None)
-    if quiet:
+    if output.quiet:
         return
     lines = [made.tables["table2"].to_text()] if "table2" in made.tables else []
     lines += [table.to_text() for table in made.verdict]

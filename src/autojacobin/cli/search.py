@@ -11,22 +11,14 @@ import numpy.typing as npt
 import typer
 
 from autojacobin.cli import options
-from autojacobin.cli.columns import read_ids
 from autojacobin.cli.console import (
     count_of,
     print_sentence,
     progress_bar,
     report_blocks,
 )
-from autojacobin.cli.files import (
-    STREAM,
-    blocks_for,
-    check_output,
-    is_stream,
-    open_index,
-    opened,
-    write_neighbours,
-)
+from autojacobin.cli.opening import STREAM, blocks_for, open_index, opened, read_ids
+from autojacobin.cli.outputs import check_output, is_stream, write_neighbours
 from autojacobin.cli.settings import write_settings
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError
@@ -68,11 +60,6 @@ def search(
     columns: options.Columns = None,
     format: options.Format = None,
     overwrite: options.Overwrite = False,
-    _threads: options.Threads = None,
-    _config: options.Config = None,
-    quiet: options.Quiet = False,
-    as_json: options.AsJson = False,
-    _debug: options.Debug = False,
 ) -> None:
     """Find the nearest vectors of an index for every query.
 
@@ -94,7 +81,7 @@ def search(
         raise typer.BadParameter("the standard input can be read once; give - once at most", param_hint="'--among'")
     how = SearchOptions(distance, candidates, recall, rerank, probes, where, options.split_columns(columns))
     with (
-        progress_bar(quiet=quiet or as_json) as progress,
+        progress_bar() as progress,
         open_index(index) as opened_index,
         opened(queries, format) as asked,
     ):
@@ -114,14 +101,14 @@ def search(
     asked_for = "the query" if len(ids) == 1 else f"each of {len(ids):,} queries"
     searched = ("those allowed of " if how.is_filtered else "") + count_of(n, "vector")
     sentence = f"Wrote {out}: {count_of(k, 'neighbour')} of {asked_for} among {searched} in {seconds:.2f} s."
-    print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
+    print_sentence(sentence, facts)
 
 
 @dataclass
 class SearchOptions:
     """How commands search an index."""
 
-    distance: options.Distance | str | None
+    distance: str | None
     candidates: int | None
     recall: float | None
     rerank: bool | None
@@ -148,10 +135,6 @@ class SearchOptions:
             raise typer.BadParameter("it chooses the candidates; leave out --candidates", param_hint="'--recall'")
 
     @property
-    def _name(self) -> str | None:
-        return self.distance.value if isinstance(self.distance, options.Distance) else self.distance
-
-    @property
     def is_filtered(self) -> bool:
         """Whether only some of the vectors are searched."""
         return self.where is not None or self.among is not None
@@ -161,7 +144,7 @@ class SearchOptions:
         return {
             "candidates": self.candidates,
             "recall": self.recall,
-            "distance": self._name,
+            "distance": self.distance,
             "rerank": self.rerank,
             "probes": self.probes,
         }

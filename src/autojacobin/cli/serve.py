@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autojacobin.cli.console import single_bar
+from autojacobin.cli.console import output, progress_bar
 from autojacobin.cli.failures import stoppable
-from autojacobin.cli.options import Config, DataFolder, Debug, Quiet, Threads
+from autojacobin.cli.options import DataFolder
 from autojacobin.errors import DataError
 from autojacobin.service.access import TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, Access, Limits, read_token
 from autojacobin.service.server import DEFAULT_PORT
@@ -66,9 +66,6 @@ def serve(
     poll_seconds: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.01, help="How often to look for new versions.")
     ] = 1.0,
-    _threads: Threads = None,
-    _config: Config = None,
-    _debug: Debug = False,
 ) -> None:
     """Serve indexes over HTTP: a JSON API and a page.
 
@@ -130,7 +127,7 @@ def _write_token(writable: bool, file: Path | None) -> str | None:
     return token
 
 
-def warm(quiet: Quiet = False, _debug: Debug = False) -> None:
+def warm() -> None:
     """Compile everything now, so that later commands and the service start without waiting for the compiler.
 
     The compiled code goes to a cache beside the library, or in the folder that NUMBA_CACHE_DIR names. It is for one
@@ -140,9 +137,9 @@ def warm(quiet: Quiet = False, _debug: Debug = False) -> None:
     """
     from autojacobin.service.warming import compile_kernels
 
-    with single_bar(quiet=quiet) as progress:
+    with progress_bar() as progress:
         compile_kernels(progress)
-    if not quiet:
+    if not output.quiet:
         typer.echo("Everything is compiled; later commands load it from the cache.")
 
 
@@ -198,7 +195,7 @@ def explore(
     named = [method.strip() for method in methods.split(",")] if methods is not None else list(SHOWN)
 
     def build() -> Bundle:
-        with single_bar() as progress:
+        with progress_bar() as progress:
             return build_bundle(chosen, settings, methods=named, wall=wall, models=models, progress=progress)
 
     if static is None:

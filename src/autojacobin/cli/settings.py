@@ -1,4 +1,4 @@
-"""Settings of a command as a TOML file: read for ``--config``, and written beside the output of a run.
+"""Settings of commands as a TOML file: read for ``--config``, and written beside the output of a run.
 
 The file has one table per command, so that one file can serve a whole pipeline. Its keys are the long names of options:
 
@@ -14,10 +14,8 @@ A file that a run wrote also has a table ``[run]``, which describes the run and 
 
 from __future__ import annotations
 
-import json
-import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -27,21 +25,20 @@ import typer
 from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.core.files import write_atomically
 
-# those that do not change the output, and consent to replace a file, which is given anew each time
-_NOT_SETTINGS = ("config", "quiet", "json", "debug", "help", "overwrite")
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_NOT_SETTINGS = ("help", "overwrite")  # consent to replace a file is given anew each time
 
 
-def use_settings(context: typer.Context, path: Path | None) -> Path | None:
-    """Use the settings of the file as the defaults of the command."""
-    if path is not None and not context.resilient_parsing:
-        known = _settings_of(context)
-        table = _table(context, path)
-        for key in table:
-            if key not in known:
-                raise _wrong(f"{path} sets {key!r}, which is unknown here; known are {', '.join(known)}")
-        context.default_map = {known[key].name: _as_typed(known[key], key, value) for key, value in table.items()}
-    return path
+def read_settings(context: typer.Context, path: Path) -> dict[str, Any]:
+    """Read the defaults of commands, in the nested form in which click passes them down from the program."""
+    tables = {name: table for name, table in _parsed(path).items() if name != "run"}
+    root: Any = context.command
+    name = context.invoked_subcommand
+    for key in tables:
+        if key not in root.commands:
+            raise _wrong(f"{path} has {key!r} outside of a command's table; put it below [{name}]")
+    if not isinstance(tables.get(name or ""), dict):
+        raise _wrong(f"{path} has no table [{name}], which holds the settings of this command")
+    return {key: _defaults(path, root.commands[key], table) for key, table in tables.items()}
 
 
 def settings_path(output: Path) -> Path:
@@ -51,81 +48,68 @@ def settings_path(output: Path) -> Path:
 
 def write_settings(context: typer.Context, output: Path, **instead: Any) -> None:
     """Write the settings that the command ran with to ``<output>.toml``; ``instead`` replaces some, by key."""
+    import tomli_w
+
     from autojacobin import __version__
 
-    values = {key: context.params.get(param.name) for key, param in _settings_of(context).items()} | instead
-    run: dict[str, Any] = {"version": __version__, "command": " ".join(_names(context))}
-    run |= {param.name: _shown(context.params[param.name]) for param in _parameters(context, "argument")}
+    values = {key: context.params.get(param.name) for key, param in _settings_of(context.command).items()} | instead
+    names: list[str] = []
+    here: Any = context
+    while here.parent is not None:
+        names.insert(0, here.info_name)
+        here = here.parent
+    run: dict[str, Any] = {"version": __version__, "command": " ".join(names)}
+    run |= {param.name: _shown(context.params[param.name]) for param in _parameters(context.command, "argument")}
     table: dict[str, Any] = {key: _shown(value) for key, value in values.items() if value is not None}
-    for name in reversed(_names(context)):
+    for name in reversed(names):
         table = {name: table}
-    write_atomically(settings_path(output), as_toml({"run": run, **table}).encode("utf-8", "replace"))
+    write_atomically(settings_path(output), tomli_w.dumps({"run": run, **table}).encode("utf-8", "replace"))
 
 
 def _shown(value: Any) -> Any:
-    """Give a value without the passwords that addresses may contain."""
+    """Give a value as TOML has it, without the passwords that addresses may contain."""
+    if isinstance(value, Enum):
+        return value.value
     if isinstance(value, Mapping):
         return {key: _shown(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_shown(entry) for entry in value]
-    return redacted_address(value) if isinstance(value, str | Path) and not isinstance(value, Enum) else value
+    return redacted_address(value) if isinstance(value, str | Path) else value
 
 
-def as_toml(document: Mapping[str, Any], above: tuple[str, ...] = ()) -> str:
-    """Give nested mappings of plain values as TOML."""
-    lines = [f"{_key(key)} = {_value(value)}\n" for key, value in document.items() if not isinstance(value, Mapping)]
-    head = f"[{'.'.join(map(_key, above))}]\n" if above and (lines or not document) else ""
-    tables = [as_toml(value, (*above, key)) for key, value in document.items() if isinstance(value, Mapping)]
-    return "\n".join(part for part in (head + "".join(lines), *tables) if part)
-
-
-def _settings_of(context: typer.Context) -> dict[str, Any]:
-    """Options of the command by their key in a file."""
-    keys = {_long_name(param): param for param in _parameters(context, "option")}
+def _settings_of(command: Any) -> dict[str, Any]:
+    """Options of a command by their key in a file."""
+    keys = {_long_name(param): param for param in _parameters(command, "option")}
     return {key: param for key, param in keys.items() if key not in _NOT_SETTINGS}
 
 
-def _parameters(context: typer.Context, kind: str) -> list[Any]:
-    return [param for param in context.command.params if param.param_type_name == kind]
+def _parameters(command: Any, kind: str) -> list[Any]:
+    return [param for param in command.params if param.param_type_name == kind]
 
 
 def _long_name(param: Any) -> str:
     return str(next((name for name in param.opts if name.startswith("--")), param.opts[0])).lstrip("-")
 
 
-def _names(context: typer.Context) -> list[str]:
-    """Names of the command below ``autojacobin``: ``["index", "build"]``."""
-    names: list[str] = []
-    here: Any = context
-    while here.parent is not None:
-        names.insert(0, here.info_name)
-        here = here.parent
-    return names
-
-
-def _table(context: typer.Context, path: Path) -> dict[str, Any]:
-    """Read the table of this command from the file."""
-    table: Any = _parsed(path)
-    names = _names(context)
-    root: Any = context.find_root().command
+def _defaults(path: Path, command: Any, table: Any) -> dict[str, Any]:
+    """Give the table of a command, or of a group of them, by the names of parameters, with values as they are typed."""
+    inner = getattr(command, "commands", None)
+    known = _settings_of(command) if inner is None else inner
+    if not isinstance(table, dict):
+        raise _wrong(f"{path} has {command.name!r} as a value, expected a table [{command.name}]")
     for key in table:
-        if key != "run" and key not in root.commands:
-            raise _wrong(f"{path} has {key!r} outside of a command's table; put it below [{'.'.join(names)}]")
-    for depth, name in enumerate(names, 1):
-        if not isinstance(table, dict) or not isinstance(table.get(name), dict):
-            raise _wrong(f"{path} has no table [{'.'.join(names[:depth])}], which holds the settings of this command")
-        table = table[name]
-    return dict(table)
+        if key not in known:
+            raise _wrong(f"{path} sets {key!r}, which is unknown here; known are {', '.join(known)}")
+    if inner is not None:
+        return {key: _defaults(path, inner[key], value) for key, value in table.items()}
+    return {known[key].name: _as_typed(known[key], key, value) for key, value in table.items()}
 
 
 def _parsed(path: Path) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
-        try:
-            import tomli as tomllib
-        except ImportError:
-            raise _wrong("reading TOML before Python 3.11 needs the package tomli; run: pip install tomli") from None
+        import tomli as tomllib
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -148,23 +132,3 @@ def _as_typed(param: Any, key: str, value: Any) -> Any:
 
 def _wrong(what: str) -> typer.BadParameter:
     return typer.BadParameter(what, param_hint="'--config'")
-
-
-def _key(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else _text(key)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Enum):
-        return _value(value.value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"[{', '.join(map(_value, value))}]"
-    return _text(str(value))
-
-
-def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

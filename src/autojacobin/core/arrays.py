@@ -83,7 +83,7 @@ def _import_cupy() -> ModuleType:
     except ImportError:
         raise MissingExtraError("cupy", "gpu", 'device="cuda"') from None
     if not _has_gpu(cupy):
-        raise DataError('device="cuda" needs an NVIDIA GPU, got a machine without one; use device="cpu" instead')
+        raise DataError('device="cuda" needs an NVIDIA GPU, got a machine without one; use the device "cpu" instead')
     return cupy
 
 

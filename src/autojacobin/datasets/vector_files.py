@@ -90,7 +90,7 @@ FORMATS = {format.name: format for format in _ALL}
 _BY_EXTENSION = {extension: format for format in FORMATS.values() for extension in format.extensions}
 _EXPECTED = (  # for messages about files whose format is not known
     f"expected a name that ends in one of {', '.join(_BY_EXTENSION)}, and .gz after any but .npz, HDF5 and Parquet, "
-    f"or format= with one of {', '.join(FORMATS)}"
+    f"or the name of its format, one of {', '.join(FORMATS)}"
 )
 
 

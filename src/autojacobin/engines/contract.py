@@ -33,8 +33,8 @@ def check_integer_ids(index: Index) -> None:
     kind = index.info()["ids"]
     if kind != "integer":
         raise DataError(
-            f"engines need integers as ids, but those of this index are of the kind {kind}; export "
-            "index.codes(index.ids), whose rows are in the order of index.ids"
+            f"engines need integers as ids, but those of this index are of the kind {kind}; build an index with "
+            "integers as ids, or export index.codes(index.ids), whose rows are in the order of index.ids"
         )
 
 

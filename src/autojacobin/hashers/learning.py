@@ -233,7 +233,7 @@ class Learner(Estimator):
         if fitting and not self._more_bits_than_features and self.n_bits > D:
             raise DataError(
                 f"{name} is undefined for more bits than features, got n_bits={self.n_bits} for {D} feature(s) "
-                f"(n_features = {D}); use n_bits={D} or fewer, or a method without that limit such as BinaryAutoencoder"
+                f"(n_features = {D}); use {D} bits or fewer, or a method without that limit such as BinaryAutoencoder"
             )
         if not fitting:
             if self.n_features_in_ != D:

@@ -265,6 +265,6 @@ def load(path: str | os.PathLike[str]) -> Hasher:
     StorageError
         If there is no such file, or it cannot be read.
     """
-    with clear_os_errors(f"read the model {os.fspath(path)}", "give the path of a file that hasher.save wrote"):
+    with clear_os_errors(f"read the model {os.fspath(path)}", "give the path of a model that was saved"):
         model: Hasher = read_model(path, classes())
     return model

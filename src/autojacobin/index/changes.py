@@ -186,8 +186,7 @@ def numbers_of(state: State, ids: Any, done: str) -> Ids:
     missing = np.flatnonzero(numbers < 0)
     if len(missing):
         raise DataError(
-            f"only ids in the index can be {done}, got {given.shown(missing[0])}, which is not; leave it out, or ask "
-            "with `id in index`"
+            f"only ids in the index can be {done}, got {given.shown(missing[0])}, which is not; leave it out"
         )
     return numbers
 
@@ -289,7 +288,7 @@ class NewIds(NamedTuple):
         if len(there):
             raise DataError(
                 f"ids that are added must be new, got {self.shown(there[0])}, which is in the index already; replace "
-                "it with index.upsert, or leave it out"
+                "it by upsert (--upsert), or leave it out"
             )
 
     def check_number(self, n: int) -> None:

@@ -150,7 +150,9 @@ def _is_mask(among: Any) -> bool:
 def _met(state: State, where: Any) -> list[npt.NDArray[np.bool_]]:
     """Give for each position of each segment whether its payload meets a condition."""
     if state.schema is None:
-        raise DataError(f"this index has no payload for where={where!r:.60}; give one with index.add(…, payload=…)")
+        raise DataError(
+            f"this index has no payload for where={where!r:.60}; give one with index.add(…, payload=…) or --payload"
+        )
     tables = [empty_like(state.schema, one.n) if one.payload is None else one.payload.table for one in state.segments]
     if not tables:
         return []

@@ -129,7 +129,8 @@ class IndexFolder:
             below = sorted(self.path.glob(f"*/{MANIFEST_NAME}"))
             if below:
                 raise StorageError(f"there is no index at {self.path}, but one at {below[0].parent}; give that path")
-        raise StorageError(f"there is no index at {self.path}: it has no {MANIFEST_NAME}; make one with Index.create")
+        remedy = "make one with Index.create or `autojacobin index build`"
+        raise StorageError(f"there is no index at {self.path}: it has no {MANIFEST_NAME}; {remedy}")
 
     def read_hasher(self, manifest: Manifest) -> Hasher:
         """Load the hasher of a state."""

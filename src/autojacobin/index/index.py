@@ -321,7 +321,7 @@ class Index(StateHolder):
         """Vectors with these ids, all of which must be in the index, in the order of ``ids``."""
         state, wanted = self._present(ids)
         if not state.keep_vectors:
-            raise DataError("this index keeps no vectors to give back; build it with keep_vectors=True")
+            raise DataError("this index keeps no vectors to give back; build it with its vectors")
         if not state.segments:
             return state.metric.original(np.empty((0, state.hasher.n_features_in_), dtype=np.float32))
         return state.metric.original(fetch(state.segments, wanted))
@@ -337,7 +337,7 @@ class Index(StateHolder):
     def _columns(self, state: State, numbers: npt.NDArray[np.int64], columns: Sequence[str] | None) -> Any:
         table = payload_of(state.segments, numbers)
         if table is None:
-            raise DataError("this index has no payload; give one with index.add(vectors, payload=...)")
+            raise DataError("this index has no payload; give one with index.add(…, payload=…) or --payload")
         if isinstance(columns, str):
             raise DataTypeError(f"columns must be a list of names, got {columns!r}; pass [{columns!r}]")
         unknown = [name for name in columns or () if name not in table.column_names]

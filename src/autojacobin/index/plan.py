@@ -157,7 +157,7 @@ def make_plan(
         rerank = state.keep_vectors or candidates is not None or recall is not None
     if rerank and not state.keep_vectors:
         raise DataError(
-            "this index keeps no vectors to re-rank by; pass rerank=False, or build it with keep_vectors=True"
+            "this index keeps no vectors to re-rank by; pass rerank=False (--no-rerank), or build it with its vectors"
         )
     if not rerank and candidates is not None:
         raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")

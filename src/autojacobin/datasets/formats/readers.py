@@ -121,7 +121,9 @@ def chosen_part(source: Source, part: str | None, matrices: dict[str, str], what
         )
     if len(matrices) == 1 or "train" in matrices:
         return "train" if "train" in matrices else next(iter(matrices))
-    raise DataError(f"{source.path} has several {what}s, expected part= to name one of them: {listed}")
+    raise DataError(
+        f"{source.path} has several {what}s, name one of them (part=, or PATH::PART in a command): {listed}"
+    )
 
 
 class RowError(DataError, IndexError):

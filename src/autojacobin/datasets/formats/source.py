@@ -132,7 +132,7 @@ def damaged(path: Path, format: str, what: str) -> FormatError:
     """Make the error for a file whose bytes are not those of its format."""
     return FormatError(
         f"{path} is damaged or is not a {format} file, got {what}; write or fetch it again, "
-        "or name its format if it is another (format=...)"
+        "or name its format, if it is another"
     )
 
 

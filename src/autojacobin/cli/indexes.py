@@ -5,40 +5,35 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
 
-from autojacobin.cli.columns import as_ids, read_ids, read_payload
 from autojacobin.cli.console import count_of, print_facts, print_sentence, progress_bar
-from autojacobin.cli.files import (
+from autojacobin.cli.opening import (
     STREAM,
     add_files,
     all_opened,
+    as_ids,
     load_model,
     metric_for,
     names_in,
     open_index,
+    read_ids,
+    read_payload,
     saved_bits,
 )
 from autojacobin.cli.options import (
-    AsJson,
-    BitOrder,
     BitOrderOption,
     Columns,
-    Config,
-    Debug,
     Format,
     IndexPath,
     KeepVectors,
     Metric,
     ModelPath,
     Partitions,
-    Quiet,
-    Threads,
     split_columns,
 )
 from autojacobin.cli.settings import settings_path, write_settings
@@ -76,16 +71,8 @@ _Listed = Annotated[
 ]
 
 
-class _IdKind(str, Enum):
-    """The kinds of ids."""
-
-    INTEGER = "integer"
-    STRING = "string"
-    UUID = "uuid"
-
-
 _IdKindOption = Annotated[
-    _IdKind | None,
+    Literal["integer", "string", "uuid"] | None,
     typer.Option(
         "--id-kind",
         metavar="KIND",
@@ -111,11 +98,6 @@ def build(
         typer.Option("--metric", metavar="NAME", help="How vectors are compared; by default as the model was trained."),
     ] = None,
     format: Format = None,
-    _threads: Threads = None,
-    _config: Config = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    _debug: Debug = False,
 ) -> None:
     """Make an index of vectors. It is written atomically.
 
@@ -131,7 +113,7 @@ def build(
     lists = int(partitions) if partitions is not None and partitions.isdecimal() else partitions
     chosen = names_in(vectors, format) if ids is None else _read_new_ids(ids, id_kind)
     with (
-        progress_bar(quiet=quiet or as_json) as progress,
+        progress_bar() as progress,
         all_opened(vectors, format) as files,
         whole_folder(index.absolute(), "free some space, or give another path") as folder,
         Index.create(
@@ -139,14 +121,14 @@ def build(
             _reporting(hasher, progress),
             keep_vectors=keep_vectors,
             partitions=lists,
-            metric=metric_for(None if metric is None else metric.value, files, hasher),
+            metric=metric_for(metric, files, hasher),
         ) as made,
     ):
         add_files(made, files, chosen, _payload_of(files, payload), progress)
         figures = made.info()
     write_settings(context, index)
     sentence = f"Made {index}: {figures['vectors']:,} vectors, {figures['bits']} bits each, {figures['bytes']:,} bytes."
-    print_sentence(sentence, {"index": index, **figures}, quiet=quiet, as_json=as_json)
+    print_sentence(sentence, {"index": index, **figures})
 
 
 @app.command()
@@ -160,16 +142,11 @@ def create(
     bits: Annotated[
         int | None, typer.Option("--bits", "-b", min=1, help="Length of a code; by default 8 times the bytes of a row.")
     ] = None,
-    bitorder: BitOrderOption = BitOrder.little,
+    bitorder: BitOrderOption = "little",
     ids: _Ids = None,
     id_kind: _IdKindOption = None,
     payload: _Payload = None,
     format: Format = None,
-    _threads: Threads = None,
-    _config: Config = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    _debug: Debug = False,
 ) -> None:
     """Make an index of codes that another program made, without a model.
 
@@ -190,17 +167,17 @@ def create(
     _check_new_folder(index)
     chosen = _read_new_ids(ids, id_kind)
     with (
-        progress_bar(quiet=quiet or as_json) as progress,
+        progress_bar() as progress,
         all_opened(codes or [], format) as files,
         whole_folder(index.absolute(), "free some space, or give another path") as folder,
-        Index.create(folder, n_bits=bits or _length_of_codes(files[0]), bitorder=bitorder.value) as made,
+        Index.create(folder, n_bits=bits or _length_of_codes(files[0]), bitorder=bitorder) as made,
     ):
         if files:
             add_files(made, files, chosen, _payload_of(files, payload), progress, "adding codes")
         figures = made.info()
     write_settings(context, index)
     sentence = f"Made {index}: {figures['vectors']:,} codes of {figures['bits']} bits, {figures['bytes']:,} bytes."
-    print_sentence(sentence, {"index": index, **figures}, quiet=quiet, as_json=as_json)
+    print_sentence(sentence, {"index": index, **figures})
 
 
 def _length_of_codes(file: Vectors) -> int:
@@ -212,15 +189,15 @@ def _payload_of(files: list[Vectors], name: Path | None) -> Any:
     return None if name is None else read_payload(name, sum(map(len, files)))
 
 
-def _read_new_ids(ids: str | None, kind: _IdKind | None, known: str | None = None) -> Any:
+def _read_new_ids(ids: str | None, kind: str | None, known: str | None = None) -> Any:
     """Read ids for vectors that are added; ``known`` is the kind that the index has already."""
     if ids is None:
         if kind is not None:
             raise typer.BadParameter("it is the kind of the ids in --ids; give these too", param_hint="'--id-kind'")
         return None
-    if kind is not None and known not in (None, kind.value):
+    if kind is not None and known not in (None, kind):
         raise typer.BadParameter(f"the ids of this index are of the kind {known}", param_hint="'--id-kind'")
-    return read_ids(ids, known if kind is None else kind.value)
+    return read_ids(ids, known if kind is None else kind)
 
 
 def _reporting(hasher: Hasher, progress: Progress) -> Hasher:
@@ -243,10 +220,6 @@ def add(
         bool, typer.Option("--upsert", help="Replace vectors whose id exists; columns that are not given stay.")
     ] = False,
     format: Format = None,
-    _threads: Threads = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    _debug: Debug = False,
 ) -> None:
     """Add vectors to an index. Ids that exist are refused, unless --upsert is given. Either all are added or none.
 
@@ -255,7 +228,7 @@ def add(
     Example: autojacobin index add my-index more.npy
     """
     _check_streams(vectors, ids)
-    with open_index(index) as opened, progress_bar(quiet=quiet or as_json) as progress:
+    with open_index(index) as opened, progress_bar() as progress:
         kind = _id_kind(opened)
         named = names_in(vectors, format) if ids is None and kind != "integer" else None
         chosen = named if ids is None else _read_new_ids(ids, id_kind, kind)
@@ -267,7 +240,7 @@ def add(
         figures = opened.info()
     done = f"{'Wrote' if upsert else 'Added'} {count_of(count, 'vector')}"
     sentence = f"{done} to {index}, which now holds {figures['vectors']:,}."
-    print_sentence(sentence, {"index": index, "added": count, **figures}, quiet=quiet, as_json=as_json)
+    print_sentence(sentence, {"index": index, "added": count, **figures})
 
 
 @app.command()
@@ -275,23 +248,20 @@ def remove(
     index: IndexPath,
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids to remove.")] = None,
     listed: _Listed = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    _debug: Debug = False,
 ) -> None:
     """Remove vectors from an index by their ids. If one id is unknown, none is removed.
 
     Example: autojacobin index remove my-index 3 14 15
     """
     _check_either(ids, listed)
-    with open_index(index) as opened, progress_bar(quiet=quiet or as_json) as progress:
+    with open_index(index) as opened, progress_bar() as progress:
         progress("removing vectors", 0, 0)
         before = len(opened)
         opened.remove(_ids_in(opened, ids, listed))
         left = len(opened)
     sentence = f"Removed {count_of(before - left, 'vector')} from {index}, which now holds {left:,}."
     facts = {"index": index, "removed": before - left, "vectors": left}
-    print_sentence(sentence, facts, quiet=quiet, as_json=as_json)
+    print_sentence(sentence, facts)
 
 
 @app.command()
@@ -300,7 +270,6 @@ def get(
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids to look up.")] = None,
     listed: _Listed = None,
     columns: Columns = None,
-    _debug: Debug = False,
 ) -> None:
     """Print the payload of vectors as JSON lines. If one id is unknown, nothing is printed.
 
@@ -338,35 +307,33 @@ def _id_kind(index: Index) -> str | None:
 
 
 @app.command()
-def compact(
-    index: IndexPath, _threads: Threads = None, quiet: Quiet = False, as_json: AsJson = False, _debug: Debug = False
-) -> None:
+def compact(index: IndexPath) -> None:
     """Rewrite an index without the removed vectors, in as few segments as possible, which makes searches faster.
 
     Example: autojacobin index compact my-index
     """
-    with open_index(index) as opened, progress_bar(quiet=quiet or as_json) as progress:
+    with open_index(index) as opened, progress_bar() as progress:
         progress("compacting", 0, 0)
         before = opened.info()
         opened.compact()
         after = opened.info()
     sizes = f"{before['segments']} → {after['segments']} segments, {before['bytes']:,} → {after['bytes']:,} bytes"
-    print_sentence(f"Compacted {index}: {sizes}.", {"index": index, **after}, quiet=quiet, as_json=as_json)
+    print_sentence(f"Compacted {index}: {sizes}.", {"index": index, **after})
 
 
 @app.command()
-def verify(path: IndexPath, quiet: Quiet = False, as_json: AsJson = False, _debug: Debug = False) -> None:
+def verify(path: IndexPath) -> None:
     """Read every byte of an index and compare it with its checksums. Names the first damaged file.
 
     Example: autojacobin index verify my-index
     """
-    with open_index(path) as index, progress_bar(quiet=quiet or as_json) as progress:
+    with open_index(path) as index, progress_bar() as progress:
         progress("reading all files", 0, 0)
         index.verify()
         figures = index.info()
     sizes = f"{figures['vectors']:,} vectors, {figures['files']} files, {figures['bytes']:,} bytes"
     facts = {"index": path, "intact": True, **figures}
-    print_sentence(f"{path} is intact: {sizes}.", facts, quiet=quiet, as_json=as_json)
+    print_sentence(f"{path} is intact: {sizes}.", facts)
 
 
 @app.command()
@@ -376,10 +343,6 @@ def repair(
     model: Annotated[
         Path | None, typer.Option("--model", metavar="MODEL", help="Model of the index, if its own copy is damaged.")
     ] = None,
-    _threads: Threads = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    _debug: Debug = False,
 ) -> None:
     """Save the undamaged part of an index to a new one, and report what was lost.
 
@@ -387,7 +350,7 @@ def repair(
     """
     from autojacobin.index.repair import repair as repair_index
 
-    with progress_bar(quiet=quiet or as_json) as progress:
+    with progress_bar() as progress:
         progress("reading what is undamaged", 0, 0)
         report = repair_index(source, target, None if model is None else load_model(model))
     sentence = f"Saved {report.saved:,} vectors of {source} to {target}; {report.lost:,} were lost."
@@ -395,19 +358,17 @@ def repair(
         sentence += f" {report.renumbered:,} lost their ids and got new ones."
     if report.revived:
         sentence += f" {report.revived:,} that were removed may be back."
-    print_sentence(
-        "\n".join([*report.problems, sentence]), {"target": target, **asdict(report)}, quiet=quiet, as_json=as_json
-    )
+    print_sentence("\n".join([*report.problems, sentence]), {"target": target, **asdict(report)})
 
 
 @app.command()
-def info(path: IndexPath, as_json: AsJson = False, _debug: Debug = False) -> None:
+def info(path: IndexPath) -> None:
     """Print the figures of an index: vectors, bits, kind of ids, columns, lists, segments, bytes.
 
     Example: autojacobin index info my-index
     """
     with open_index(path) as index:
-        print_facts(index.info(), as_json=as_json)
+        print_facts(index.info())
 
 
 def _check_streams(vectors: list[str], ids: str | None) -> None:

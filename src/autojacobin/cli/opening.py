@@ -1,0 +1,345 @@
+"""What commands read: vectors, models, indexes, ids and payloads.
+
+Vectors have any format that the library reads, and are named by a path, ``PATH::PART``, or ``-`` for the standard
+input. Ids are text with one per line, an npy file, or a column of a Parquet file (``PATH::COLUMN``). A payload is a
+Parquet, CSV, JSON lines or Arrow file.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+from autojacobin.cli.console import report_blocks
+from autojacobin.codes import Codes
+from autojacobin.core.addresses import redacted_address
+from autojacobin.core.parallel import Progress
+from autojacobin.errors import DataError, FormatError, MissingExtraError, StorageError
+
+if TYPE_CHECKING:
+    from autojacobin.datasets import Vectors
+    from autojacobin.hashers import Hasher
+    from autojacobin.index.index import Index
+    from autojacobin.index.metrics import Metric
+
+STREAM = "-"
+_PART_MARK = "::"
+_PARQUET = (".parquet", ".pq")
+_PAYLOADS = (*_PARQUET, ".csv", ".jsonl", ".ndjson", ".arrow", ".feather")
+
+Ids = npt.NDArray[np.int64] | list[Any]
+
+
+def split_part(name: str) -> tuple[str, str | None]:
+    """Split ``PATH::PART`` into path and part, unless there is a file of this name."""
+    path, mark, part = name.rpartition(_PART_MARK)
+    plain = not mark or not path or "://" in part or os.path.exists(name)  # fsspec chains addresses by :: too
+    return (name, None) if plain else (path, part)
+
+
+@contextmanager
+def opened(name: str, format: str | None = None) -> Iterator[Vectors]:
+    """Open vectors. Those of the standard input are copied to a temporary file until the block ends."""
+    from autojacobin.datasets import open_vectors
+
+    path, part = split_part(name)
+    if path != STREAM:
+        with open_vectors(path, part=part, format=format) as vectors:
+            yield vectors
+        return
+    with tempfile.TemporaryDirectory(prefix="autojacobin-") as folder:
+        spooled = Path(folder) / "standard-input"
+        with open(spooled, "wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        try:
+            with open_vectors(spooled, part=part, format=format) as vectors:
+                yield vectors
+        except (DataError, FormatError, StorageError) as error:
+            raise type(error)(str(error).replace(str(spooled), "the standard input")) from error
+
+
+def names_in(names: list[str], format: str | None = None) -> list[str] | None:
+    """Give the words before the vectors of some files, which can be ids; None if a file has none."""
+    if STREAM in names:
+        return None
+    found: list[str] = []
+    for name in names:
+        with opened(name, format) as vectors:
+            words = vectors.names
+        if words is None:
+            return None
+        found += words
+    return found
+
+
+@contextmanager
+def all_opened(names: list[str], format: str | None) -> Iterator[list[Vectors]]:
+    """Open several files of vectors."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(opened(name, format)) for name in names]
+
+
+@contextmanager
+def reading(
+    files: list[Vectors], blocks_of: Callable[[Vectors], Iterator[npt.NDArray[Any]]]
+) -> Iterator[Iterator[npt.NDArray[Any]]]:
+    """Give the blocks of several files as one stream. An error in one of their rows names the file."""
+    began = 0, files[0]  # the row at which the file that is being read begins
+
+    def blocks() -> Iterator[npt.NDArray[Any]]:
+        nonlocal began
+        row = 0
+        for file in files:
+            began = row, file
+            yield from blocks_of(file)
+            row += len(file)
+
+    try:
+        yield blocks()
+    except DataError as error:
+        if len(files) == 1 or not {"row", "features"} & set(str(error).split()):
+            raise
+        row, file = began
+        raise type(error)(f"{error} (row {row} is the first of {file.path})") from error
+
+
+def add_files(
+    index: Index,
+    files: list[Vectors],
+    ids: Any,
+    payload: Any,
+    progress: Progress,
+    stage: str = "adding vectors",
+    *,
+    upsert: bool = False,
+) -> None:
+    """Add the rows of several files to an index."""
+    n = sum(map(len, files))
+    if ids is not None and len(ids) != n:
+        raise DataError(f"there must be an id for every vector, got {len(ids)} ids for {n} vectors; give one each")
+    with reading(files, partial(blocks_for, index.hasher)) as blocks:
+        write = index.upsert if upsert else index.add
+        write(report_blocks(blocks, n, progress, stage), ids, payload)
+
+
+def blocks_for(hasher: Hasher, file: Vectors, rows: int | None = None) -> Iterator[npt.NDArray[Any]]:
+    """Give the blocks of a file as an index with this hasher takes them.
+
+    An index of codes that were made elsewhere takes packed bytes in its own bit order. Only a file that ``Codes.save``
+    wrote has a bit order of its own, and gets that of the index.
+    """
+    from autojacobin.hashers import OwnCodes
+
+    blocks = file.blocks(rows)
+    n_bits = saved_bits(file) if isinstance(hasher, OwnCodes) else None
+    if n_bits is None or not isinstance(hasher, OwnCodes):
+        return blocks
+    if n_bits != hasher.n_bits:
+        raise DataError(
+            f"the codes of the index have {hasher.n_bits} bits, got codes of {n_bits} bits in {file.path}; give others"
+        )
+    return (Codes(block, n_bits).to_packed(hasher.bitorder) for block in blocks)
+
+
+def saved_bits(file: Vectors) -> int | None:
+    """Give the length of the codes in a file that ``Codes.save`` wrote; None for any other file."""
+    if file.format != "npz":
+        return None
+    with np.load(file.path, allow_pickle=False) as arrays:
+        return int(arrays["n_bits"]) if {"packed", "n_bits", "format_version"} == set(arrays.files) else None
+
+
+def load_model(path: Path) -> Hasher:
+    """Load a hasher, or raise StorageError if the path is not a file."""
+    from autojacobin import load
+
+    if not path.is_file():
+        what = "it is a folder" if path.is_dir() else "there is no such file"
+        raise StorageError(f"cannot read the model {redacted_address(path)}: {what}; make one with: autojacobin train")
+    return load(path)
+
+
+def open_index(path: Path) -> Index:
+    """Open an index. It is imported only here, since loading numba takes a second."""
+    from autojacobin.index.index import Index
+
+    if path.is_file():
+        raise StorageError(
+            f"{path} is a file, expected the folder of an index; give the index first, then vectors or queries"
+        )
+    return Index.open(path)
+
+
+def metric_for(given: str | None, files: list[Vectors], hasher: Hasher) -> Metric:
+    """Give the metric of a model for the vectors in some files; another one that is given is refused."""
+    from autojacobin.index.metrics import Metric
+
+    name = str(hasher.metric_)
+    if given not in (None, name):
+        raise DataError(
+            f"the model was trained for the metric {name}, got --metric {given}; leave it out, or train a model with: "
+            f"autojacobin train --metric {given}"
+        )
+    width, expected = files[0].shape[1], int(hasher.n_features_in_) - (name == "inner_product")
+    if width != expected:
+        raise DataError(
+            f"the model takes vectors of {expected} numbers, got {width} in {files[0].path}; give vectors like those "
+            "that it learned from"
+        )
+    with reading(files, lambda file: file.blocks()) as blocks:
+        return Metric.of(name, blocks)
+
+
+def as_ids(words: Sequence[str], kind: str | None) -> Ids:
+    """Give ids, as they are typed, in the kind that an index has.
+
+    Of a new index, whose kind is None, they are integers if all of them are whole numbers as they are usually written,
+    and names otherwise, such as 007.
+    """
+    if kind is None:
+        kind = "integer" if all(_is_usual_number(word) for word in words) else "string"
+    if kind == "string":
+        return list(words)
+    read, expected = (uuid.UUID, "UUIDs") if kind == "uuid" else (_whole_number, "whole numbers from 0 to 2^63 - 1")
+    found: list[Any] = []
+    for word in words:
+        try:
+            found.append(read(word))
+        except ValueError:
+            raise DataError(f"the ids of this index are {expected}, got {word!r:.60}; give ids of this kind") from None
+    return found if kind == "uuid" else np.array(found, dtype=np.int64)
+
+
+def _is_usual_number(word: str) -> bool:
+    return word.isascii() and word.isdigit() and (word == "0" or word[0] != "0")
+
+
+def _whole_number(word: str) -> int:
+    number = int(word)
+    if not 0 <= number < 2**63:
+        raise ValueError
+    return number
+
+
+def read_ids(path: str, kind: str | None = None) -> Ids:
+    """Read ids for an index whose ids are of this kind; None if it is a new one."""
+    shown = redacted_address(path)
+    try:
+        return _read_ids(path, kind)
+    except DataError:
+        raise
+    except OSError as error:
+        raise StorageError(f"cannot read the ids in {shown}: {(error.strerror or str(error)).lower()}") from None
+    except (ValueError, OverflowError, EOFError) as error:
+        expected = "one id per line, an npy file of whole numbers or strings, or a column of a Parquet file"
+        raise FormatError(f"the ids in {shown} cannot be read: {error}; expected {expected}") from None
+
+
+def _read_ids(path: str, kind: str | None) -> Ids:
+    file, column = split_part(path)
+    if file.lower().endswith(_PARQUET):
+        found = _parquet_column(file, column)
+    elif path.endswith(".npy"):
+        found = np.load(path, allow_pickle=False)
+        if found.dtype.kind not in "iuU" or found.size != max(found.shape, default=0):
+            raise DataError(
+                f"the ids in {redacted_address(path)} must be a row of whole numbers or strings, got {found.dtype} of "
+                f"shape {found.shape}"
+            )
+        found = found.reshape(-1)
+    else:
+        text = sys.stdin.read() if path == STREAM else Path(path).read_text(encoding="utf-8-sig")
+        return as_ids(_words(text, kind, redacted_address(path)), kind)
+    if found.dtype.kind in "iu" and kind in (None, "integer"):
+        return found
+    words = [str(uuid.UUID(bytes=id) if kind == "uuid" and isinstance(id, bytes) else id) for id in found.tolist()]
+    return as_ids(words, kind or "string")  # in a file with types, text is text, also if it consists of digits
+
+
+def _words(text: str, kind: str | None, shown: str) -> list[str]:
+    """Ids in a text: whole numbers, of which several may be on a line, or else lines."""
+    words = text.split()
+    if kind != "string" and all(word.isdigit() if kind == "integer" else _is_usual_number(word) for word in words):
+        return words
+    lines = [line.strip() for line in text.rstrip().split("\n")] if words else []
+    if "" in lines:
+        raise DataError(
+            f"the ids in {shown} have an empty line, number {lines.index('') + 1}, expected an id on each; remove the "
+            "line, or fill it in"
+        )
+    return lines
+
+
+def _parquet_column(path: str, column: str | None) -> npt.NDArray[Any]:
+    """Read a column of whole numbers or text; it need not be named if it is the only one."""
+    parquet = _arrow("pyarrow.parquet", "reading Parquet")
+    names = parquet.read_schema(path).names
+    if column is None and len(names) == 1:
+        column = names[0]
+    if column not in names:
+        what = f"got no column {column!r}" if column else "got none named"
+        raise DataError(
+            f"the ids must be one column of {redacted_address(path)}, {what}, expected PATH::COLUMN with one of "
+            f"{', '.join(names)}"
+        )
+    found = parquet.read_table(path, columns=[column]).column(0)
+    if found.null_count:
+        raise DataError(
+            f"every vector needs an id, got {found.null_count} nulls in the column {column!r}; fill them in"
+        )
+    array: npt.NDArray[Any] = found.to_numpy()
+    return array
+
+
+def read_payload(path: Path, n: int) -> Any:
+    """Read the columns of ``n`` vectors as an Arrow table."""
+    ending = path.suffix.lower()
+    if ending not in _PAYLOADS:
+        expected = ", ".join(_PAYLOADS)
+        raise typer.BadParameter(
+            f"{path} must end in one of {expected}, which gives its format", param_hint="'--payload'"
+        )
+    if not path.is_file():
+        what = "it is a folder" if path.is_dir() else "there is no such file"
+        raise StorageError(f"cannot read the payload {path}: {what}; look at the spelling")
+    arrow = _arrow("pyarrow", "a payload")
+    try:
+        if ending in _PARQUET:
+            table = _arrow("pyarrow.parquet", "a payload").read_table(path)
+        elif ending == ".csv":
+            table = _arrow("pyarrow.csv", "a payload").read_csv(path)
+        elif ending in (".arrow", ".feather"):
+            table = _arrow("pyarrow.feather", "a payload").read_table(path)
+        else:
+            table = _arrow("pyarrow.json", "a payload").read_json(path)
+    except (OSError, arrow.ArrowException) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise FormatError(
+            f"the payload {path} cannot be read: {reason}; give a file of the format that its ending names"
+        ) from None
+    # pandas writes its row numbers as a column of this name, or of none
+    table = table.drop_columns([name for name in table.column_names if name == "" or name.startswith("__index_level_")])
+    if table.num_rows != n:
+        raise DataError(f"the payload in {path} must have one row for each of the {n} vectors, got {table.num_rows}")
+    return table
+
+
+def _arrow(module: str, purpose: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(module)
+    except ImportError:
+        raise MissingExtraError("pyarrow", "payload", purpose) from None
