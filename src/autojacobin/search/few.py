@@ -8,6 +8,7 @@ searched in blocks on all cores, by the same compiled code, so that their answer
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,6 +47,7 @@ _MOST_PROBES = 2**22  # of the queries that are sorted together
 _MISSING = 2**31 - 1  # whole distance where there is no code
 _NO_NUMBERS = np.empty(0)
 _NO_RULE = np.empty((0, 6))
+_MOST_BYTES_KEPT = 2**16  # of memory for candidates, by each thread
 _NOT_CHOSEN = np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.float32)
 
 
@@ -130,13 +132,41 @@ class Found(NamedTuple):
     distances, numbers : arrays of shape (n_queries, k)
         Distances of vectors, or of codes; equal ones in the order of their numbers. Where there are too few, numbers
         are -1, and distances are infinite, or the largest of int32.
-    nearest : array of float64, shape (n_queries,)
-        Squared distance of each query to the nearest centre of a list with a code that counts.
+    facts : array of float64, shape (n_queries, 3)
+        Unit and constant of the whole distances of each query, and how near it is; see :attr:`nearest`.
     """
 
     distances: npt.NDArray[Any]
     numbers: npt.NDArray[np.int64]
-    nearest: npt.NDArray[np.float64]
+    facts: npt.NDArray[np.float64]
+
+    @property
+    def nearest(self) -> npt.NDArray[np.float64]:
+        """Squared distance of each query to the nearest centre of a list with a code that counts.
+
+        In a search without lists, the whole distance to the nearest code.
+        """
+        nearest: npt.NDArray[np.float64] = self.facts[:, 2]
+        return nearest
+
+
+class _Memory(threading.local):
+    """Memory for the candidates of a few queries, which each thread keeps."""
+
+    shape = (0, 0)
+    kept: Any = None
+
+    def candidates(self, n: int, number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Memory for the candidates of ``n`` queries, and for those of them that are doubtful."""
+        made: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] = self.kept
+        if self.shape != (n, number):
+            made = np.empty((4, n, number), np.int64), np.empty((2, 2 * n * number), np.int64)
+            if made[0].nbytes <= _MOST_BYTES_KEPT:
+                self.shape, self.kept = (n, number), made
+        return made
+
+
+_memory = _Memory()
 
 
 class _Search:
@@ -160,7 +190,7 @@ class _Search:
             if vectors is not None:
                 self._put(part, vectors=segment.vectors, n_vectors=len(segment.vectors), rows=segment.rows)
                 self._put(part, checked=checked, n_checked=0 if checked is None else len(checked))
-                self._put(part, block_bytes=segment.block_bytes)
+                self._put(part, row_bytes=segment.vectors.strides[0], block_bytes=segment.block_bytes)
 
     def _put(self, row: npt.NDArray[np.int64], **fields: Any) -> None:
         """Set fields of a part or of the model to numbers, or to the addresses of arrays; None is 0."""
@@ -177,14 +207,12 @@ class _Search:
         queries: npt.NDArray[Any],
         candidates: int | None,
         collected: npt.NDArray[np.int64],
-        facts: npt.NDArray[np.float64],
+        doubtful: npt.NDArray[np.int64],
         found: Found,
     ) -> int:
         """Order candidates, by their vectors if their number was given; gives how many queries have too few results."""
-        found.nearest[:] = facts[:, 2]
         if candidates is None:
-            return int(order_codes(collected, facts, found.distances, found.numbers))
-        doubtful = np.empty((2, 2 * len(floats) * candidates), dtype=np.int64)
+            return int(order_codes(collected, found.facts, found.distances, found.numbers))
         n_doubtful, n_short = order_vectors(
             floats, queries, self._kind, self._parts, collected, found.distances, found.numbers, doubtful
         )
@@ -195,7 +223,7 @@ class _Search:
     def _measured(self, queries: npt.NDArray[Any], k: int, candidates: Found) -> Found:
         """The nearest of some candidates by vectors that are measured by their numbers."""
         assert self._measure is not None
-        found = Found(np.empty((len(queries), k)), np.empty((len(queries), k), np.int64), candidates.nearest)
+        found = Found(np.empty((len(queries), k)), np.empty((len(queries), k), np.int64), candidates.facts)
         order_block(queries, candidates.numbers, self._measure, found.distances, found.numbers)
         return found
 
@@ -299,12 +327,12 @@ class ListSearch(_Search):
         """
         n = len(queries)
         if candidates is not None and self._measure is not None:
-            collected = Found(np.empty((n, candidates)), np.empty((n, candidates), np.int64), np.empty(n))
+            collected = Found(np.empty((n, candidates)), np.empty((n, candidates), np.int64), np.empty((n, 3)))
             self._scan(queries, None, probing, prepared, collected)
             found = self._measured(queries, k, collected)
             n_short = int((found.numbers[:, -1] < 0).sum())
         else:
-            found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty(n))
+            found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty((n, 3)))
             n_short = self._scan(queries, candidates, probing, prepared, found)
         if n_short and (probing.most < len(self._centres) or probing.weights is not None):
             short = np.flatnonzero(found.numbers[:, -1] < 0)
@@ -362,12 +390,12 @@ class ListSearch(_Search):
     ) -> int:
         """Search in the calling thread; gives how many queries have too few results."""
         n, k = found.numbers.shape
-        collected, facts = np.empty((4, n, candidates or k), np.int64), np.empty((n, 3))
+        collected, doubtful = _memory.candidates(n, candidates or k)
         search_lists(
             floats, self._parts, self._model, self._reals, _coding_of(prepared), probing.rule, self._shares,
-            probing.most, *chosen, collected, facts,
+            probing.most, *chosen, collected, found.facts,
         )  # fmt: skip
-        return self._order(floats, queries, candidates, collected, facts, found)
+        return self._order(floats, queries, candidates, collected, doubtful, found)
 
     def _run_blocks(
         self,
@@ -490,25 +518,21 @@ class TileSearch(_Search):
     ) -> Found:
         """Find the nearest vectors of queries, or the nearest codes, as :meth:`ListSearch.search` does.
 
-        ``prepared`` are the queries as the distance takes them, if there is no projection. The last field of the
-        result is the whole distance of the nearest code.
+        ``prepared`` are the queries as the distance takes them, if there is no projection.
         """
         n = len(queries)
         if candidates is not None and self._measure is not None:
             return self._measured(queries, k, self.search(queries, candidates, None, prepared))
-        found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty(n))
+        found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty((n, 3)))
         floats = queries if queries.dtype == np.float32 else queries.astype(np.float32)
-        collected, facts = np.empty((4, n, candidates or k), np.int64), np.empty((n, 3))
+        collected, doubtful = _memory.candidates(n, candidates or k)
         search_tiles(
             floats, self._parts, self._model, self._reals, _coding_of(prepared), np.empty(*self._asked), self._largest,
-            collected, facts,
+            collected, found.facts,
         )  # fmt: skip
-        if self._distance == "asymmetric" and prepared is None:
-            facts[:, 0] /= 2
-            facts[:, 1] = 0
-        elif self._distance == "hamming":
-            facts[:, :2] = 1, 0
-        self._order(floats, queries, candidates, collected, facts, found)
+        if candidates is None and prepared is None and self._distance != "decoded":
+            found.facts[:, :2] = (1, 0) if self._distance == "hamming" else found.facts[:, :1] / 2 * (1, 0)
+        self._order(floats, queries, candidates, collected, doubtful, found)
         if candidates is not None:
             return found
         counted = self._distance == "hamming"

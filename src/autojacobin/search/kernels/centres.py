@@ -69,8 +69,7 @@ _SHARE_LOOKED_AT = 0.3  # of the geometric mean of the cells and the centres tha
 STEPS_AT_ONCE = 2  # of four features, by a query alone: an addition to a sum waits for the one before
 _DEVIATIONS = 4.0
 _MOST_RANKED = 256  # more numbers are sorted faster in another way
-_FIRST_RANKED = 96  # lists that are ordered at first, if a rule decides how many are scanned
-_FAR_RANK = 64
+_FAR_RANK = 64  # up to it, lists are ordered at first, if a rule decides how many are scanned
 _SMALLEST_SHARE = 1e-6  # of the squared distance of that rank
 _TINY = 1e-37
 _INT32S = ir.VectorType(INT32, _LANES)
@@ -266,8 +265,9 @@ def nearest_centres(
             error = math.sqrt((step * step * squares[i] + units[i] * units[i] * largest_norm) / 12)
             near = estimates[: CENTRES_PER_GROUP * n_looked_at]
             ruled, finished = rule.shape[0] > 0, False
-            at_first = wanted if shares.shape[0] > 0 else min(wanted, _FIRST_RANKED)
-            enough = max(at_first, _FAR_RANK + 1) if ruled else wanted
+            enough = wanted
+            if ruled:  # with a filter, all are needed to choose a level
+                enough = max(wanted, _FAR_RANK + 1) if shares.shape[0] > 0 else _FAR_RANK + 1
             while not finished:
                 limit = min(_limit_of(near.view(np.int32), enough) + np.float32(2 * _DEVIATIONS * error), _LARGEST)
                 ordered = _sorted(_measure(X, q, points, near, limit, looked_at, members))

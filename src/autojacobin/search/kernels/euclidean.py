@@ -38,8 +38,8 @@ from autojacobin.search.kernels.simd import (
 )
 
 __all__ = [
-    "LONGEST_UINT8", "decode_float16", "estimate_rows", "l2_rows", "l2_uint8_rows", "select_undecided",
-    "write_bytes", "write_measured",
+    "LONGEST_UINT8", "decode_float16", "estimate_rows", "l2_rows", "l2_uint8_rows", "prefetch_bytes",
+    "select_undecided", "write_bytes", "write_measured",
 ]  # fmt: skip
 
 _BYTES_AHEAD, _FEWEST_ROWS_AHEAD, _MOST_ROWS_AHEAD = 4096, 4, 24
@@ -71,11 +71,15 @@ def _prefetch(typing_context: Any, address: Any) -> Any:  # noqa: ARG001
 
 
 @kernel(inline=True)
-def _prefetch_row(vectors: Any, row: int) -> None:
-    step = vectors.strides[0]
-    first = vectors.ctypes.data + row * step
-    for line in range(first & -CACHE_LINE, first + step, CACHE_LINE):
+def prefetch_bytes(first: int, n_bytes: int) -> None:
+    """Prefetch some bytes from an address on."""
+    for line in range(first & -CACHE_LINE, first + n_bytes, CACHE_LINE):
         _prefetch(np.uintp(line))
+
+
+@kernel(inline=True)
+def _prefetch_row(vectors: Any, row: int) -> None:
+    prefetch_bytes(vectors.ctypes.data + row * vectors.strides[0], vectors.strides[0])
 
 
 @kernel(inline=True)

@@ -20,6 +20,7 @@ from autojacobin.search.kernels.euclidean import (
     estimate_rows,
     l2_rows,
     l2_uint8_rows,
+    prefetch_bytes,
     write_bytes,
 )
 from autojacobin.search.kernels.exhaustive import scan_tiles, write_query
@@ -31,12 +32,12 @@ __all__ = ["MODEL", "PART", "REALS", "choose_lists", "order_codes", "order_vecto
 
 PART = (
     "n", "codes", "offsets", "bounds", "positions", "allowed", "counts", "ids", "first_id", "rows", "vectors",
-    "n_vectors", "checked", "n_checked", "block_bytes",
+    "n_vectors", "row_bytes", "checked", "n_checked", "block_bytes",
 )  # fmt: skip
 """What a part consists of. Addresses are 0 where there is no such array."""
 (
     _N, _CODES, _OFFSETS, _BOUNDS, _POSITIONS, _ALLOWED, _COUNTS, _IDS, _FIRST_ID, _ROWS, _VECTORS, _N_VECTORS,
-    _CHECKED, _N_CHECKED, _BLOCK_BYTES,
+    _ROW_BYTES, _CHECKED, _N_CHECKED, _BLOCK_BYTES,
 ) = range(len(PART))  # fmt: skip
 MODEL = (
     "width", "bytes_per_code", "n_lists", "points", "origin", "groups", "order", "norms", "n_groups", "n_steps",
@@ -60,6 +61,7 @@ _STEP, _LARGEST_NORM, _LOW, _OFFSET_STEP, _OFFSET = range(len(REALS))
 _UNIT, _TINY_SQUARE = 2.0**-24, 2.0**-120  # as in search/euclidean.py, which says why
 _FEWEST_ROWS_PER_WANTED = 4
 _LONGEST_ESTIMATED = 2**20
+_PREFETCHED = 256  # bytes of a vector; the CPU notices by itself that others follow
 _LARGEST_OF_LEVELS = 255  # whole weight of a bit of a level
 
 
@@ -130,6 +132,11 @@ def search_lists(
     if lists.shape[0] < n:
         lists, squared = np.empty((n, most), dtype=np.int32), np.empty((n, most), dtype=np.float32)
         choose_lists(queries, model, reals, rule, shares, lists, squared)
+        used = 1
+        for q in range(n):
+            while used < most and lists[q, used] >= 0:
+                used += 1
+        lists, squared = lists[:, :used].copy(), squared[:, :used].copy()
     tables, factors, starts = _tables_of(queries, model, reals, prepared, lists, squared, facts)
     found = np.empty((n_parts, n, wanted), dtype=np.int32)
     places = np.empty((n_parts, n, wanted), dtype=np.int64)
@@ -315,6 +322,9 @@ def _write_candidates(parts: Any, found: Any, places: Any, candidates: Any) -> N
             s = slots[c] // wanted
             candidates[0, q, c], candidates[1, q, c] = ids[slots[c]], s
             candidates[2, q, c], candidates[3, q, c] = places[s, q, slots[c] - s * wanted], whole[c]
+            row_bytes = parts[s, _ROW_BYTES]  # of the vector, which will be needed soon
+            start = parts[s, _VECTORS] + _row_at(parts, s, candidates[2, q, c]) * row_bytes
+            prefetch_bytes(start, min(row_bytes, _PREFETCHED))
         for c in range(count, wanted):
             candidates[0, q, c] = -1
 
@@ -409,7 +419,7 @@ def _measure_part(
     vectors = carray(_pointer(parts[s, _VECTORS], kind), (parts[s, _N_VECTORS], width))
     if parts[s, _CHECKED] != 0:
         checked = carray(_pointer(parts[s, _CHECKED], np.uint8), (parts[s, _N_CHECKED],))
-        row_bytes, block_bytes = width * vectors.itemsize, parts[s, _BLOCK_BYTES]
+        row_bytes, block_bytes = parts[s, _ROW_BYTES], parts[s, _BLOCK_BYTES]
         for c in range(rows.shape[1]):
             start = rows[0, c] * row_bytes
             for block in range(start // block_bytes, (start + row_bytes - 1) // block_bytes + 1):
