@@ -22,7 +22,8 @@ from autojacobin.core.parallel import usable_cores
 from autojacobin.core.progress import compilation_begins
 
 __all__ = [
-    "compile_meanwhile", "intrinsic", "is_cached", "kernel", "popcount", "trailing_zeros", "use_wide_registers",
+    "compile_meanwhile", "intrinsic", "is_cached", "kernel", "part_of_others", "popcount", "trailing_zeros",
+    "use_wide_registers",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -112,6 +113,15 @@ def kernel(
     cache_file = compiled._cache._cache_file
     cache_file._source_stamp = cache_file._source_stamp, _digest(Path(function.__code__.co_filename).parent)
     return compiled
+
+
+def part_of_others(compiled: Any) -> Any:
+    """Give a kernel as an inner function, for other kernels that call it.
+
+    It is then compiled as a part of these. As a kernel, it would be compiled and cached on its own as well.
+    """
+    options = {name: compiled.targetoptions[name] for name in ("fastmath", "error_model")}
+    return register_jitable(**options)(compiled.py_func)
 
 
 @cache

@@ -13,7 +13,7 @@ import numpy as np
 from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import overload
 
-from autojacobin.core.compilation import intrinsic, kernel
+from autojacobin.core.compilation import intrinsic, kernel, part_of_others
 from autojacobin.search.kernels.centres import CENTRES_PER_GROUP, cells_to_look_at, nearest_centres
 from autojacobin.search.kernels.euclidean import (
     LONGEST_UINT8,
@@ -64,6 +64,13 @@ _LONGEST_ESTIMATED = 2**20
 _PREFETCHED = 256  # bytes of a vector; the CPU notices by itself that others follow
 _LARGEST_OF_LEVELS = 255  # whole weight of a bit of a level
 
+_nearest_centres, _scan_lists, _make_tables, _make_bit_tables, _write_weights, _select_smallest = map(
+    part_of_others, (nearest_centres, scan_lists, make_tables, make_bit_tables, write_weights, select_smallest)
+)
+_write_bytes, _l2_uint8_rows, _l2_rows, _estimate_rows = map(
+    part_of_others, (write_bytes, l2_uint8_rows, l2_rows, estimate_rows)
+)
+
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _pointer(_typing_context: Any, address: Any, like: Any) -> Any:
@@ -87,6 +94,13 @@ def choose_lists(
 
     ``rule`` and ``shares`` are those of :func:`~autojacobin.search.kernels.centres.nearest_centres`.
     """
+    _choose_lists(queries, model, reals, rule, shares, lists, squared)
+
+
+@kernel(inner=True)
+def _choose_lists(
+    queries: Any, model: Any, reals: Any, rule: Any, shares: Any, lists: Any, squared: Any
+) -> None:  # fmt: skip
     n_lists, width, n_steps = model[_N_LISTS], model[_WIDTH], model[_N_STEPS]
     n_groups, n_means = model[_N_GROUPS], model[_N_MEANS]
     points = carray(_pointer(model[_POINTS], np.float32), (n_lists, width))
@@ -99,7 +113,7 @@ def choose_lists(
     n_cells = cells_to_look_at(n_lists, lists.shape[1]) if model[_IN_CELLS] else 0
     rounding = reals[_STEP], model[_LARGEST], reals[_LARGEST_NORM]
     cells = means, norms_of_means, n_cells
-    nearest_centres(queries, points, origin, groups, order, norms, rounding, cells, rule, shares, lists, squared)
+    _nearest_centres(queries, points, origin, groups, order, norms, rounding, cells, rule, shares, lists, squared)
 
 
 @kernel
@@ -131,7 +145,7 @@ def search_lists(
     n, n_parts, wanted = queries.shape[0], parts.shape[0], candidates.shape[2]
     if lists.shape[0] < n:
         lists, squared = np.empty((n, most), dtype=np.int32), np.empty((n, most), dtype=np.float32)
-        choose_lists(queries, model, reals, rule, shares, lists, squared)
+        _choose_lists(queries, model, reals, rule, shares, lists, squared)
         used = 1
         for q in range(n):
             while used < most and lists[q, used] >= 0:
@@ -164,17 +178,17 @@ def _tables_of_residuals(
     decoder = carray(_pointer(model[_MATRIX], np.float32), (n_bits, width))
     start = carray(_pointer(model[_START], np.float32), (width,))
     weights = np.empty((n, n_bits), dtype=np.float32)
-    write_weights(queries, start, decoder, weights)
+    _write_weights(queries, start, decoder, weights)
     tables, starts = np.empty((n, (n_bits + 7) // 8, 2, 16), dtype=np.uint8), np.empty(lists.shape, dtype=np.int32)
     factors, low, step = np.empty(n, dtype=np.int64), reals[_LOW], reals[_OFFSET_STEP]
-    make_tables(weights, squared, lists, low, step, tables, factors, starts, facts[:, 0], facts[:, 1])
+    _make_tables(weights, squared, lists, low, step, tables, factors, starts, facts[:, 0], facts[:, 1])
     return tables, factors, starts
 
 
 def _tables_of_bits(queries: Any, model: Any, reals: Any, prepared: Any, lists: Any, squared: Any, facts: Any) -> Any:  # noqa: ARG001
     words, planes, scales, constants = prepared
     tables = np.empty((queries.shape[0], model[_BYTES_PER_CODE], 2, 16), dtype=np.uint8)
-    make_bit_tables(words, planes, tables)
+    _make_bit_tables(words, planes, tables)
     factors, starts = np.zeros(queries.shape[0], dtype=np.int64), np.zeros(lists.shape, dtype=np.int32)
     for q in range(queries.shape[0]):
         facts[q, 0], facts[q, 1] = scales[q], constants[q]
@@ -196,7 +210,7 @@ def _scan_part(
     filtered = parts[s, _ALLOWED] != 0
     bitmap = carray(_pointer(parts[s, _ALLOWED], np.uint64), (n_blocks if filtered else 0,))
     counts = carray(_pointer(parts[s, _COUNTS], np.int64), (n_lists if filtered else 0,))
-    scan_lists(
+    _scan_lists(
         (blocks, offsets), bounds, positions, (bitmap, counts), tables, factors, lists, starts, candidates, found,
         places,
     )  # fmt: skip
@@ -276,7 +290,7 @@ def _sizes_of_projection(
     start = carray(_pointer(model[_START], np.float32), (model[_WIDTH],))
     shift = carray(_pointer(model[_SHIFT], np.float32), (n_bits,))
     weights = np.zeros((1, n_bits), dtype=np.float32)
-    write_weights(queries[q : q + 1], start, matrix, weights[:, :n_rows])
+    _write_weights(queries[q : q + 1], start, matrix, weights[:, :n_rows])
     unit, constant = 0.0, reals[_OFFSET]
     for b in range(n_bits):
         weights[0, b] += shift[b]
@@ -341,7 +355,7 @@ def order_codes(candidates: Any, facts: Any, distances: Any, numbers: Any) -> in
         for c in range(candidates.shape[2]):
             missing = candidates[0, q, c] < 0
             names[0, c], values[0, c] = candidates[0, q, c], np.inf if missing else candidates[3, q, c]
-        select_smallest(values, names, wanted, distances[q : q + 1], numbers[q : q + 1])
+        _select_smallest(values, names, wanted, distances[q : q + 1], numbers[q : q + 1])
         for i in range(wanted):
             distances[q, i] = np.float32(facts[q, 1] + facts[q, 0] * distances[q, i])
         short += numbers[q, wanted - 1] < 0
@@ -386,7 +400,7 @@ def order_vectors(
             n_doubtful = _measure_part(
                 queries, exact, kind, parts, s, q, rows, names, squared, scratch, doubtful, n_doubtful
             )
-        select_smallest(squared, names, wanted, *scratch)
+        _select_smallest(squared, names, wanted, *scratch)
         for i in range(wanted):
             distances[q, i] = math.sqrt(distances[q, i])
             if numbers[q, i] == LAST_ID:  # nothing was comparable
@@ -456,17 +470,17 @@ def _choose_measure(
 def _measure_exactly(
     query: Any, exact: Any, vectors: Any, rows: Any, names: Any, squared: Any, scratch: Any  # noqa: ARG001
 ) -> None:  # fmt: skip
-    l2_rows(exact, vectors, rows, squared)
+    _l2_rows(exact, vectors, rows, squared)
 
 
 def _measure_bytes(
     query: Any, exact: Any, vectors: Any, rows: Any, names: Any, squared: Any, scratch: Any  # noqa: ARG001
 ) -> None:  # fmt: skip
     whole = np.empty(exact.shape, dtype=np.int16)
-    if exact.shape[1] <= LONGEST_UINT8 and write_bytes(exact, whole):
-        l2_uint8_rows(whole, vectors, rows, squared)
+    if exact.shape[1] <= LONGEST_UINT8 and _write_bytes(exact, whole):
+        _l2_uint8_rows(whole, vectors, rows, squared)
     else:
-        l2_rows(exact, vectors, rows, squared)
+        _l2_rows(exact, vectors, rows, squared)
 
 
 def _measure_estimated(
@@ -478,12 +492,12 @@ def _measure_estimated(
         moved = 0.0
         for j in range(width):
             moved += (np.float64(exact[0, j]) - np.float64(query[0, j])) ** 2
-        estimate_rows(query, vectors, rows, squared)
-        select_smallest(squared, names, wanted, scratch[0], scratch[1])
+        _estimate_rows(query, vectors, rows, squared)
+        _select_smallest(squared, names, wanted, scratch[0], scratch[1])
         error, tiny = 2 * (width + 8) * _UNIT, (width + 8) * _TINY_SQUARE
         reach = math.sqrt(scratch[0][0, wanted - 1] * (1 + error) + tiny) + 2 * math.sqrt(moved) * (1 + 2.0**-20)
         limit = (reach * reach + tiny) / (1 - error)
         for c in range(rows.shape[1]):
             if squared[0, c] > limit and squared[0, c] < np.inf:
                 rows[0, c] = -1
-    l2_rows(exact, vectors, rows, squared)
+    _l2_rows(exact, vectors, rows, squared)

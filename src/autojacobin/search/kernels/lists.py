@@ -170,7 +170,7 @@ def _first_radius(sums: Any, rows: int, k: int, guess: int) -> Any:
     return high
 
 
-@kernel
+@kernel(inner=True)
 def keep_nearest_slots(distances: Any, slots: Any, count: int, k: int, positions: Any) -> Any:
     """Move the ``k`` nearest of ``count`` codes to the front, and give the distance of the k-th.
 
@@ -200,7 +200,7 @@ def keep_nearest_slots(distances: Any, slots: Any, count: int, k: int, positions
     return radius
 
 
-@kernel
+@kernel(inner=True)
 def _kth_smallest(values: Any, count: int, k: int) -> Any:
     """The ``k``-th smallest of the first ``count`` values, none below 0: halve the range, and count by whole vectors.
 
