@@ -58,15 +58,19 @@ def test_dense_sift_leaves_a_folder_that_exists_alone(photographs, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def write_little_set(folder):
+    """3,000 vectors of bytes and 50 queries, as the set "little"."""
+    rng = np.random.default_rng(0)
+    base, queries = (rng.integers(0, 256, (size, 16), dtype=np.uint8) for size in (3_000, 50))
+    (folder / "little").mkdir()
+    for name, part in {"base": base, "query": queries, "groundtruth": ground_truth(base, queries, 10)}.items():
+        write_vectors(folder / "little" / f"{name}.npy", part)
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
 @pytest.mark.parametrize("place", [[], ["--disk"]])
 def test_the_frontier_runs_without_peers(tmp_path, place):
-    rng = np.random.default_rng(0)
-    base, queries = (rng.integers(0, 256, (size, 16), dtype=np.uint8) for size in (3_000, 50))
-    (tmp_path / "little").mkdir()
-    vectors = {"base": base, "query": queries, "groundtruth": ground_truth(base, queries, 10)}
-    for name, part in vectors.items():
-        write_vectors(tmp_path / "little" / f"{name}.npy", part)
+    write_little_set(tmp_path)
     out = tmp_path / "out.json"
     options = ["--data", tmp_path, "--set", "little", "--lists", 16, "--bits", 32, "--rounds", 1, "--only", "ours"]
     done = run("frontier.py", *options, "--single", "--json", out, *place)
@@ -78,3 +82,14 @@ def test_the_frontier_runs_without_peers(tmp_path, place):
     assert recalls[4, 15] < recalls[16, 300]
     median, p99 = result["single_us"]
     assert 0 < median <= p99
+
+
+def test_one_query_is_timed_with_and_without_a_condition(tmp_path):
+    write_little_set(tmp_path)
+    out = tmp_path / "out.json"
+    options = ["--data", tmp_path, "--set", "little", "--queries", 5, "--rounds", 1, "--json", out]
+    done = run("one_query.py", *options, "--only", "ours, lists, .95", "ours, 6 %")
+    assert done.returncode == 0, done.stderr
+    results = json.loads(out.read_text())["results"]
+    assert [result["name"] for result in results] == ["ours, lists, .95", "ours, 6 % by a condition, .95"]
+    assert all(result["recall"] > 0.9 and 0 < result["median_us"] <= result["p99_us"] for result in results)
