@@ -5,12 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autojacobin import Codes, DataError
+from autojacobin import (
+    ITQ,
+    BinaryAutoencoder,
+    Codes,
+    DataError,
+    PartitionedAutoencoder,
+    Sign,
+    SphericalHashing,
+)
 from autojacobin.search import few
 from autojacobin.search.asymmetric import asymmetric_queries
 from autojacobin.search.centres import Centres
 from autojacobin.search.decoded import decoded_queries
-from autojacobin.search.distances import DistanceTerms
+from autojacobin.search.distances import DISTANCES, DistanceTerms
 from autojacobin.search.few import ListSearch, Probing, Projection, ResidualWeights, Stored, TileSearch
 from autojacobin.search.hamming import hamming_queries
 from autojacobin.search.kernels.selection import merge_topk
@@ -22,6 +30,7 @@ from autojacobin.search.lists import (
     weighted_list_queries,
 )
 from autojacobin.search.tiles import Tiles
+from tests.hashers.methods import digits
 
 MISSING = 2**31 - 1
 DTYPES = ["uint8", "float16", "float32", "float64"]
@@ -389,3 +398,36 @@ def test_the_longest_codes_of_tiles_are_compared_exactly():
     assert np.array_equal(found.distances[:, : expected[0].shape[1]], expected[0])
     assert expected[0].max() == 64 * 31
     assert not TileSearch.takes("hamming", 64 * 31 + 1)
+
+
+@pytest.mark.parametrize(
+    ("hasher", "distance"),
+    [
+        (ITQ(24, random_state=0), "hamming"),
+        (ITQ(24, random_state=0), "asymmetric"),
+        (Sign(), "hamming"),
+        (BinaryAutoencoder(40, random_state=0), "decoded"),
+        (BinaryAutoencoder(40, random_state=0), "asymmetric"),
+    ],
+)
+def test_the_projection_of_a_method_finds_what_its_prepared_queries_find(hasher, distance):
+    X = digits()
+    hasher = hasher.fit(X)
+    stored = [Stored(Tiles.from_codes(hasher.encode(X)))]
+    queries = np.ascontiguousarray(X[:200:3] + 0.25, dtype=np.float32)
+    by_itself = TileSearch(stored, distance, hasher.projection(distance))
+    prepared = TileSearch(stored, distance)
+    for q in range(0, len(queries), 8):
+        some = queries[q : q + 8]
+        found = by_itself.search(some, 20, None)
+        expected = prepared.search(some, 20, None, DISTANCES[distance].queries(hasher, some))
+        assert np.array_equal(found.numbers, expected.numbers)
+        assert np.allclose(found.distances, expected.distances, rtol=1e-4, atol=1e-2)
+
+
+def test_methods_whose_queries_only_they_can_make_have_no_projection():
+    X = digits()
+    assert BinaryAutoencoder(40, random_state=0).fit(X).projection("hamming") is None
+    assert ITQ(24, random_state=0).fit(X).projection("decoded") is None
+    assert PartitionedAutoencoder(40, n_lists=4, random_state=0).fit(X).projection("decoded") is None
+    assert SphericalHashing(24, random_state=0).fit(X).projection("hamming") is None

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ from autojacobin.hashers.learning import NO_BLOCK, Learner, non_empty
 from autojacobin.hashers.parameters import check_parameters
 from autojacobin.hashers.persistence import Tensor, model_bytes
 from autojacobin.search.distances import DISTANCES, DistanceTerms
+
+if TYPE_CHECKING:
+    from autojacobin.search.few import Projection
 
 __all__ = ["Hasher", "LinearHasher", "as_vectors", "check_fitted", "for_index"]
 
@@ -117,6 +120,10 @@ class Hasher(Learner):
             f"{type(self).__name__} has no distance 'decoded', which is made for codes of BinaryAutoencoder; "
             "use 'asymmetric'"
         )
+
+    def projection(self, distance: str) -> Projection | None:  # noqa: ARG002
+        """Give how compiled code makes a query of a vector for a distance; None if only the method itself can."""
+        return None
 
     def score(self, X: Any, y: Any = None, *, k: int = 10, depth: int | None = None) -> float:  # noqa: ARG002
         """m-Recall of held-out points: how well the codes of ``X`` find the true neighbours within ``X``.
@@ -250,6 +257,14 @@ class LinearHasher(Hasher):
     def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return A, shape (n_bits, n_features), and c, shape (n_bits,): bit j is 1 where A[j] @ x + c[j] >= 0."""
         raise NotImplementedError
+
+    def projection(self, distance: str) -> Projection | None:  # noqa: D102
+        from autojacobin.search.few import Projection
+
+        if distance not in ("asymmetric", "hamming") or (distance == "hamming" and not self.codes_are_signs):
+            return None
+        weights, offsets = self.hyperplanes()
+        return Projection(weights / 2, np.zeros(weights.shape[1]), offsets)
 
     def _check_learned(self) -> None:
         with np.errstate(over="ignore", invalid="ignore"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ from autojacobin.hashers.parameters import Bits, Callback, Choice, Limit, Number
 from autojacobin.hashers.persistence import Tensor
 from autojacobin.hashers.tabu_search import ERROR_SHARE, Decoder, Offsets, search_codes
 from autojacobin.search.distances import DistanceTerms
+
+if TYPE_CHECKING:
+    from autojacobin.search.few import Projection
 
 __all__ = ["BinaryAutoencoder"]
 
@@ -156,6 +159,14 @@ class BinaryAutoencoder(Hasher):
         with_constants = [to_host(block) for block in self._walk(X, partial(self._projector, constants=True))]
         terms = np.concatenate(with_constants) if len(with_constants) != 1 else with_constants[0]
         return DistanceTerms(terms[:, :-1], terms[:, -1].astype(np.float64), self._n_coded() - len(self.decoder_))
+
+    def projection(self, distance: str) -> Projection | None:  # noqa: D102
+        from autojacobin.search.few import Projection
+
+        if distance not in ("decoded", "asymmetric"):
+            return None
+        levels = int(self.n_bits) - len(self.decoder_) if distance == "decoded" else 0
+        return Projection(self.decoder_, self.mean_, -self.slope_, levels, float(self.offset_))
 
     def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         return self.decoder_, self.mean_

@@ -127,6 +127,9 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
             "add the vectors to an Index"
         )
 
+    def projection(self, distance: str) -> None:  # noqa: D102, ARG002
+        return None
+
     def score(self, X: Any, y: Any = None, *, k: int = 10, depth: int | None = None) -> float:  # noqa: ARG002
         """m-Recall of held-out points by the distance to what their codes decode to."""
         from autojacobin.evaluation import leave_one_out_m_recall

@@ -441,19 +441,19 @@ class Projection(NamedTuple):
 
     Attributes
     ----------
-    matrix : array of float32, shape (n_rows, n_features)
+    matrix : array of shape (n_rows, n_features)
         At most as many rows as bits; the products of the other bits are zero.
-    start : array of float32, shape (n_features,)
-    shift : array of float32, shape (n_bits,)
+    start : array of shape (n_features,)
+    shift : array of shape (n_bits,)
     n_level_bits : int
         The last bits, if they are the number of a level.
     offset : float
         The constant of a distance is ‖vector − start‖² + offset.
     """
 
-    matrix: npt.NDArray[np.float32]
-    start: npt.NDArray[np.float32]
-    shift: npt.NDArray[np.float32]
+    matrix: npt.NDArray[Any]
+    start: npt.NDArray[Any]
+    shift: npt.NDArray[Any]
     n_level_bits: int = 0
     offset: float = 0.0
 
