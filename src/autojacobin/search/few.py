@@ -471,6 +471,11 @@ class TileSearch(_Search):
         How vectors become queries. Without one, the queries must be prepared.
     measure : Measure, optional
         Measures vectors by their numbers, if they cannot be read in place, or have several types.
+
+    Attributes
+    ----------
+    projects : bool
+        Whether there is a projection, so that queries need not be prepared.
     """
 
     def __init__(
@@ -482,6 +487,7 @@ class TileSearch(_Search):
     ) -> None:
         super().__init__(segments, measure)
         self._distance, self._reals = distance, np.zeros(len(REALS))
+        self.projects = projection is not None
         for part, segment in zip(self._parts, segments, strict=True):
             tiles: Any = segment.codes
             self._put(part, codes=tiles.words, allowed=segment.allowed)
