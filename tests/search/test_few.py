@@ -223,6 +223,14 @@ def test_lists_are_scanned_where_enough_neighbours_are_expected(seed, n_lists, f
         assert np.allclose(squared[q, : len(written)], np.square(query - problem.centres.points[written]).sum(axis=1))
 
 
+def test_a_level_that_expects_enough_only_in_more_lists_than_may_be_scanned_is_not_taken():
+    """Of 65 lists, 11.94 neighbours are expected: fewer than 12, so that all of them are scanned."""
+    problem = Problem(0, 2, n_lists=300, most=900)
+    search = search_of(problem, "decoded").restricted(problem.filtered(0.5)[0])
+    lists, _ = search.chosen_lists(problem.floats, Probing(65, np.array([[0.0, 0.0, 0.0, -2.0]]), np.zeros(1), 12))
+    assert (lists[2] >= 0).sum() == 65
+
+
 @pytest.mark.parametrize("n_queries", [9, 700])
 def test_many_queries_get_the_answers_of_each_alone(n_queries):
     problem = Problem(5, 2, "float32", n_lists=40, n_queries=n_queries, most=3000)

@@ -291,15 +291,15 @@ def _write_lists(ordered: Any, enough: int, rule: Any, shares: Any, labels: Any,
         for rank in range(found):
             expected[rank] = _expected(rule, max(level, 0), contrast, gaps[rank], rank)
     for rank in range(found):
-        if count == labels.shape[1]:
-            finished = True
-            break
         if threshold > -np.inf and rank > 0 and expected[rank] < threshold:
             finished = True  # they fall with the rank, so all that follow are below
             break
         labels[q, count] = np.int32(ordered[rank] & 0xFFFFFFFF)
         squared[q, count] = _distance_of(ordered[rank])
         count += np.uint64(1)
+        if count == labels.shape[1]:
+            finished = True
+            break
     for place in range(count, np.uint64(labels.shape[1])):
         labels[q, place], squared[q, place] = -1, np.inf
     return finished
