@@ -67,12 +67,13 @@ def search_codes(
             in_lists = in_lists.restricted(_allowed_codes(state, hasher, allowed))
         prepared = None if isinstance(hasher, PartitionedAutoencoder) else hasher.prepare(queries, distance)
         return in_lists.search(queries, k, candidates, probing, prepared)[:2]
-    asked = DISTANCES[distance].queries(hasher, queries)
     if len(queries) <= MOST_QUERIES and TileSearch.takes(distance, hasher.n_bits):
         tiles = _tile_search(state, distance)
         if allowed is not None:
             tiles = tiles.restricted(allowed.bitmaps())
-        return tiles.search(queries, k, candidates, asked)[:2]
+        prepared = None if tiles.projects else DISTANCES[distance].queries(hasher, queries)
+        return tiles.search(queries, k, candidates, prepared)[:2]
+    asked = DISTANCES[distance].queries(hasher, queries)
     segments = state.segments if allowed is None else reduced(state.segments, allowed)
     if candidates is None:
         return nearest_codes(asked, segments, k)
@@ -130,7 +131,8 @@ def _tile_search(state: State, distance: str) -> TileSearch:
     kept: TileSearch | None = state.kept.get(("tiles", distance))
     if kept is None:
         stored = [_stored(one, one.tiles, ~one.dead if one.n_dead else None) for one in state.segments]
-        kept = state.kept["tiles", distance] = TileSearch(stored, distance, measure=_measure_if_needed(state))
+        projection, measure = state.hasher.projection(distance), _measure_if_needed(state)
+        kept = state.kept["tiles", distance] = TileSearch(stored, distance, projection, measure)
     return kept
 
 
