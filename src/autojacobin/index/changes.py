@@ -19,7 +19,7 @@ from autojacobin.core.arrays import to_host
 from autojacobin.core.parallel import map_points
 from autojacobin.core.vectors import as_matrix
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.hashers import Hasher, PartitionedHasher
+from autojacobin.hashers import Hasher, OwnCodes, PartitionedHasher
 from autojacobin.hashers.base import as_vectors
 from autojacobin.hashers.learning import non_empty
 from autojacobin.index.contents import in_id_order, names_of
@@ -84,6 +84,13 @@ class State:
     def n_live(self) -> int:
         """Number of vectors."""
         return sum(segment.n_live for segment in self.segments)
+
+    @cached_property
+    def query_width(self) -> int:
+        """Width of queries that are plain matrices; 0 if they are codes, or have names of features to compare."""
+        if isinstance(self.hasher, OwnCodes) or hasattr(self.hasher, "feature_names_in_"):
+            return 0
+        return self.metric.width(int(self.hasher.n_features_in_))
 
 
 class Change(NamedTuple):

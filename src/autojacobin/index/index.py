@@ -643,15 +643,12 @@ class Index(StateHolder):
             If there are ``columns``: those of all neighbours, query by query.
         """
         state = self._open_state()
-        if isinstance(queries, int | np.integer) and hasattr(k, "__len__"):
-            raise DataTypeError(f"the queries come first and then k, got {queries} first; swap the two arguments")
         options = candidates, recall, distance, rerank, probes
+        queries, asked = _checked_queries(state, queries)
         if among is None and where is None:
             plan = self._plan(state, k, options)
-            queries, asked = _checked_queries(state, queries)
             distances, numbers = plan.run(state, asked)
         else:
-            queries, asked = _checked_queries(state, queries)
             found = []
             for rows, allowed in allowed_by(state, among, where, len(asked)):
                 plan = self._plan(state, k, options, allowed)
@@ -783,7 +780,9 @@ def _packed(vectors: Any, hasher: Hasher) -> Any:
 def _checked_queries(state: State, queries: Any) -> tuple[Any, npt.NDArray[Any]]:
     """Queries, and as the metric prepares them, after a check; one vector becomes a matrix with one row."""
     if _is_ready(state, queries):
-        return queries, queries
+        return queries, queries if state.metric.name == "euclidean" else state.metric.queries(queries)
+    if isinstance(queries, int | np.integer):
+        raise DataTypeError(f"the queries come first and then k, got {queries} first; swap the two arguments")
     queries = _packed(queries, state.hasher)
     listed = isinstance(queries, list | tuple) and len(queries) > 0 and np.isscalar(queries[0])
     if listed or getattr(queries, "ndim", None) == 1:
@@ -805,18 +804,14 @@ def _checked_queries(state: State, queries: Any) -> tuple[Any, npt.NDArray[Any]]
 
 
 def _is_ready(state: State, queries: Any) -> bool:
-    """Return whether queries can be searched for as they are."""
+    """Return whether queries are a matrix that needs no conversion, with finite numbers of a usual size."""
     return (
         type(queries) is np.ndarray
-        and queries.ndim == 2
         and queries.dtype == np.float32
+        and queries.ndim == 2
+        and queries.shape[1] == state.query_width
         and queries.flags.c_contiguous
-        and len(queries) > 0
-        and queries.shape[1] == state.hasher.n_features_in_
-        and state.metric.name == "euclidean"
-        and not isinstance(state.hasher, OwnCodes)
-        and not hasattr(state.hasher, "feature_names_in_")
-        and bool(np.abs(queries).max() <= LARGEST)  # also if there is a NaN
+        and bool(0 < np.vdot(queries, queries) <= LARGEST)  # not if there is a NaN
     )
 
 

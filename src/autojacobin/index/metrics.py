@@ -165,9 +165,9 @@ class Metric:
         if self.name == "euclidean":
             check_size(matrix, rows, "queries")
             return vectors
-        floats = as_floats(to_host(matrix), rows, "queries")
         if self.name == "cosine":
             return self.prepare(vectors, rows)
+        floats = as_floats(to_host(matrix), rows, "queries")
         if self.radius < _SHORTEST_IN_FLOAT32:
             floats = floats.astype(np.float64)
         exponents = self._exponents(floats)

@@ -25,6 +25,7 @@ from autojacobin.index.knowledge import EXACT_UP_TO, Knowledge
 from autojacobin.search.arguments import as_candidates, as_count, as_k
 from autojacobin.search.distances import as_distance
 from autojacobin.search.few import Probing
+from autojacobin.search.kernels.few import mark_unlike
 
 DEFAULT_RECALL = 0.95
 """The recall of a search that names neither a recall nor candidates nor probes."""
@@ -113,16 +114,14 @@ class Plan:
         """Search wider for queries that are unlike those that the index learned from."""
         if self.middle is None:
             return found
-        gaps, nearest = queries - self.middle, found[0][:, 0]
-        central = np.einsum("ij,ij->i", gaps, gaps)
-        if nearest.max() <= self.far[0] and central.min() >= self.central[0]:
+        unlike = np.empty(len(queries), dtype=np.int64)
+        if not mark_unlike(queries, self.middle, found[0], self.far, self.central, unlike):
             return found
-        k, limits = found[0].shape[1], zip(self.far, self.central, strict=True)
-        odd, unlike = ((nearest > far) | (central < near) for far, near in limits)
-        if (some := np.flatnonzero(odd & ~unlike)).size:
+        k = found[0].shape[1]
+        if (some := np.flatnonzero(unlike == 1)).size:
             number = min(_WIDER * self.__index__(), state.n_live)
             found[0][some], found[1][some] = search_codes(state, queries[some], self.distance, k, number, self.wider)
-        if (some := np.flatnonzero(unlike)).size:
+        if (some := np.flatnonzero(unlike == 2)).size:
             found[0][some], found[1][some] = search_vectors(state, queries[some], k)
         return found
 

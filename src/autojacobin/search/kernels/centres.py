@@ -70,6 +70,7 @@ STEPS_AT_ONCE = 2  # of four features, by a query alone: an addition to a sum wa
 _DEVIATIONS = 4.0
 _MOST_RANKED = 256  # more numbers are sorted faster in another way
 _FAR_RANK = 64  # up to it, lists are ordered at first, if a rule decides how many are scanned
+_HALVINGS = 5  # of the range in which the last of the lists is
 _SMALLEST_SHARE = 1e-6  # of the squared distance of that rank
 _TINY = 1e-37
 _INT32S = ir.VectorType(INT32, _LANES)
@@ -264,77 +265,96 @@ def nearest_centres(
                 _estimate(products[i], estimates, place, norms, looked_at[place], constant, factor)
             error = math.sqrt((step * step * squares[i] + units[i] * units[i] * largest_norm) / 12)
             near = estimates[: CENTRES_PER_GROUP * n_looked_at]
-            ruled, finished = rule.shape[0] > 0, False
             enough = wanted
-            if ruled:  # with a filter, all are needed to choose a level
+            if rule.shape[0] > 0:  # with a filter, all are needed to choose a level
                 enough = max(wanted, _FAR_RANK + 1) if shares.shape[0] > 0 else _FAR_RANK + 1
-            while not finished:
-                limit = min(_limit_of(near.view(np.int32), enough) + np.float32(2 * _DEVIATIONS * error), _LARGEST)
-                ordered = _sorted(_measure(X, q, points, near, limit, looked_at, members))
-                finished = _write_lists(ordered, enough, rule, shares, labels, squared, q)
-                enough = 2 * enough
+            limit = min(_limit_of(near.view(np.int32), enough) + np.float32(2 * _DEVIATIONS * error), _LARGEST)
+            ordered = _sorted(_measure(X, q, points, near, limit, looked_at, members))
+            if rule.shape[0] > 0 and shares.shape[0] == 0 and len(ordered) > _FAR_RANK:
+                reach = _reach_of(ordered, near, rule)
+                if reach > 0:
+                    limit = min(np.float32(reach) + np.float32(2 * _DEVIATIONS * error), _LARGEST)
+                    ordered = _sorted(_measure(X, q, points, near, limit, looked_at, members))
+            if shares.shape[0] > 0:
+                ordered = ordered[:enough]
+            _write_lists(ordered, rule, shares, labels, squared, q)
 
 
 @kernel(inline=True)
-def _write_lists(ordered: Any, enough: int, rule: Any, shares: Any, labels: Any, squared: Any, q: Any) -> Any:
-    """Write the lists that a query scans, of the ``enough`` nearest; gives whether more would change nothing."""
-    found, count, level = min(enough, len(ordered)), np.uint64(0), 0
-    finished, threshold = len(ordered) < enough or rule.shape[0] == 0, -np.inf
-    expected = np.empty(found)
-    if rule.shape[0] > 0 and found > 0:
-        threshold = rule[0, 4]
-        gaps = np.empty(found)
-        contrast = _write_gaps(ordered, found, gaps)
+def _reach_of(ordered: Any, estimates: Any, rule: Any) -> Any:
+    """The squared distance up to which the rule scans lists, or a little more; 0 if it scans none behind the far rank.
+
+    The rank of a list is taken from the estimates, of which as many are smaller.
+    """
+    scale, row = _scale_of_gaps(ordered), rule[0]
+    room = _expected(ordered, _FAR_RANK, scale, row) - row[4]
+    if room < 0:
+        return 0.0
+    low = math.log(np.float64(_distance_of(ordered[_FAR_RANK])) + _TINY)
+    high = low + min(room / -row[1], 80.0) if row[1] < 0 else 80.0
+    for _ in range(_HALVINGS):
+        middle, rank = (low + high) / 2, np.int32(0)
+        limit = np.float32(math.exp(middle))
+        for c in range(np.uint64(estimates.shape[0])):
+            rank = np.int32(rank + np.int32(estimates[c] <= limit))
+        expected = row[0] + row[1] * (middle - scale[1]) + row[2] * math.log(1.0 + rank) + row[3] * scale[2]
+        low, high = (middle, high) if expected >= row[4] else (low, middle)
+    return math.exp(high)
+
+
+@kernel(inline=True)
+def _write_lists(ordered: Any, rule: Any, shares: Any, labels: Any, squared: Any, q: Any) -> None:
+    """Write the lists that a query scans, of those that were measured, then -1."""
+    count = min(len(ordered), labels.shape[1])
+    if rule.shape[0] > 0 and count > 0:
+        scale, level = _scale_of_gaps(ordered), 0
         if shares.shape[0] > 0:
-            level = _level_of(ordered, found, gaps, contrast, rule, shares)
-            threshold = rule[level, 4] if level >= 0 else -np.inf  # if no level expects enough, all are scanned
-        for rank in range(found):
-            expected[rank] = _expected(rule, max(level, 0), contrast, gaps[rank], rank)
-    for rank in range(found):
-        if threshold > -np.inf and rank > 0 and expected[rank] < threshold:
-            finished = True  # they fall with the rank, so all that follow are below
-            break
-        labels[q, count] = np.int32(ordered[rank] & 0xFFFFFFFF)
-        squared[q, count] = _distance_of(ordered[rank])
-        count += np.uint64(1)
-        if count == labels.shape[1]:
-            finished = True
-            break
-    for place in range(count, np.uint64(labels.shape[1])):
+            level = _level_of(ordered, scale, rule, shares)
+        if level >= 0:  # if no level expects enough, all are scanned
+            low, high = 1, count  # what is expected falls with the rank
+            while low < high:
+                middle = (low + high) >> 1
+                if _expected(ordered, middle, scale, rule[level]) < rule[level, 4]:
+                    high = middle
+                else:
+                    low = middle + 1
+            count = low
+    for place in range(np.uint64(count)):
+        labels[q, place] = np.int32(ordered[place] & 0xFFFFFFFF)
+        squared[q, place] = _distance_of(ordered[place])
+    for place in range(np.uint64(count), np.uint64(labels.shape[1])):
         labels[q, place], squared[q, place] = -1, np.inf
-    return finished
 
 
 @kernel(inline=True)
-def _write_gaps(ordered: Any, found: int, gaps: Any) -> Any:
-    """Write log(d² / d₀²) of each list, and give log(d₆₄² / d₀²).
+def _scale_of_gaps(ordered: Any) -> Any:
+    """The smallest squared distance that counts, log d₀², and log(d₆₄² / d₀²).
 
     Squared distances are at least a small share of that of a far list, so that a query that is a centre scans more than
     one list.
     """
-    far = np.float64(_distance_of(ordered[min(_FAR_RANK, found - 1)]))
+    far = np.float64(_distance_of(ordered[min(_FAR_RANK, len(ordered) - 1)]))
     least = _SMALLEST_SHARE * far + _TINY
     nearest = math.log(max(np.float64(_distance_of(ordered[0])), least))
-    for rank in range(found):
-        gaps[rank] = math.log(max(np.float64(_distance_of(ordered[rank])), least)) - nearest
-    return math.log(max(far, least)) - nearest
+    return least, nearest, math.log(max(far, least)) - nearest
 
 
 @kernel(inline=True)
-def _expected(rule: Any, level: int, contrast: float, gap: float, rank: int) -> Any:
+def _expected(ordered: Any, rank: int, scale: Any, weights: Any) -> Any:
     """Logarithm of the number of neighbours that are expected in the list of a rank."""
-    row = rule[level]
-    return row[0] + row[1] * gap + row[2] * math.log(1.0 + rank) + row[3] * contrast
+    least, nearest, contrast = scale
+    gap = math.log(max(np.float64(_distance_of(ordered[rank])), least)) - nearest
+    return weights[0] + weights[1] * gap + weights[2] * math.log(1.0 + rank) + weights[3] * contrast
 
 
 @kernel(inline=True)
-def _level_of(ordered: Any, found: int, gaps: Any, contrast: float, rule: Any, shares: Any) -> Any:
+def _level_of(ordered: Any, scale: Any, rule: Any, shares: Any) -> Any:
     """The first level that expects enough allowed neighbours in the lists that were found; -1 if none does."""
     for level in range(rule.shape[0]):
         total = 0.0
-        for rank in range(found):
+        for rank in range(len(ordered)):
             number = ordered[rank] & 0xFFFFFFFF
-            total += math.exp(min(_expected(rule, level, contrast, gaps[rank], rank), 50.0)) * shares[number]
+            total += math.exp(min(_expected(ordered, rank, scale, rule[level]), 50.0)) * shares[number]
             if total >= rule[level, 5]:
                 return level
     return -1
@@ -346,17 +366,17 @@ def write_expected(squared: Any, weights: Any, out: Any) -> None:
 
     ``squared`` has the squared distances of the nearest lists of each query, then infinity; ``weights`` is w₀ to w₃.
     """
-    ordered, gaps = np.empty(squared.shape[1], dtype=np.int64), np.empty(squared.shape[1])
-    rule = weights.reshape(1, -1)
+    ordered = np.empty(squared.shape[1], dtype=np.int64)
     for q in range(squared.shape[0]):
         found = 0
         while found < squared.shape[1] and squared[q, found] < np.inf:
             ordered[found] = np.int64(np.float32(squared[q, found]).view(np.int32)) << 32
             found += 1
+        out[q] = -np.inf
         if found > 0:
-            contrast = _write_gaps(ordered, found, gaps)
-        for rank in range(squared.shape[1]):
-            out[q, rank] = _expected(rule, 0, contrast, gaps[rank], rank) if rank < found else -np.inf
+            scale = _scale_of_gaps(ordered[:found])
+            for rank in range(found):
+                out[q, rank] = _expected(ordered, rank, scale, weights)
 
 
 @kernel(inline=True)

@@ -28,7 +28,10 @@ from autojacobin.search.kernels.lists import keep_nearest_slots, scan_lists
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, make_bit_tables, make_tables, write_weights
 from autojacobin.search.kernels.selection import LAST_ID, select_smallest
 
-__all__ = ["MODEL", "PART", "REALS", "choose_lists", "order_codes", "order_vectors", "search_lists", "search_tiles"]
+__all__ = [
+    "MODEL", "PART", "REALS", "choose_lists", "mark_unlike", "order_codes", "order_vectors", "search_lists",
+    "search_tiles",
+]  # fmt: skip
 
 PART = (
     "n", "codes", "offsets", "bounds", "positions", "allowed", "counts", "ids", "first_id", "rows", "vectors",
@@ -421,6 +424,26 @@ def _row_at(parts: Any, s: int, position: int) -> Any:
     if parts[s, _ROWS] == 0:
         return position
     return np.int64(carray(_pointer(parts[s, _ROWS], np.uint32), (parts[s, _N],))[position])
+
+
+@kernel
+def mark_unlike(queries: Any, middle: Any, distances: Any, far: Any, central: Any, unlike: Any) -> int:
+    """Write how unlike the vectors of an index queries are: as many limits as they are beyond; gives the sum.
+
+    A query is unlike them if its nearest neighbour is farther than a limit of ``far``, or if its squared distance to
+    the ``middle`` is less than one of ``central``.
+    """
+    total = 0
+    for q in range(queries.shape[0]):
+        square = 0.0
+        for j in range(queries.shape[1]):
+            gap = np.float64(queries[q, j]) - np.float64(middle[j])
+            square += gap * gap
+        unlike[q] = 0
+        for limit in range(len(far)):
+            unlike[q] += distances[q, 0] > far[limit] or square < central[limit]
+        total += unlike[q]
+    return total
 
 
 @kernel(inner=True)
