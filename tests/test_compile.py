@@ -126,6 +126,6 @@ def test_no_time_is_spent_on_compiling_texts_and_sorts(tmp_path):
         [sys.executable, "-c", COMPILED], env=environment, capture_output=True, text=True, check=True, timeout=1200
     )
     modules = result.stdout.split()
-    assert {"autojacobin.autoencoder.eigen_cpu", "autojacobin.hashers.tabu_kernels"} <= set(modules)
-    assert "autojacobin.search.kernels.truth" in modules
+    assert {"autojacobin.autoencoder.eigen_cpu", "autojacobin.hashers.autoencoders.tabu_kernels"} <= set(modules)
+    assert "autojacobin.search.kernels.screening" in modules
     assert not {"numba.cpython.unicode", "numba.misc.quicksort"} & set(modules)

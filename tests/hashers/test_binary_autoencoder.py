@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import autojacobin
 from autojacobin import ITQ, BinaryAutoencoder, Codes, DataError, NotFittedError
 from autojacobin.evaluation import ground_truth, m_recall
-from autojacobin.hashers.tabu_search import ERROR_SHARE, Decoder, Offsets, search_codes, waits
+from autojacobin.hashers.autoencoders.tabu_search import ERROR_SHARE, Decoder, Offsets, search_codes, waits
 from tests.hashers.methods import digits, fitted
 
 

@@ -16,8 +16,7 @@ from threadpoolctl import threadpool_limits
 from autojacobin import ITQ, AutoJacoBin, DataError, load
 from autojacobin.autoencoder import Network, tangent, training
 from autojacobin.evaluation import ground_truth, m_recall
-from autojacobin.hashers.held_out import split
-from autojacobin.hashers.model_selection import recipe_name, settings_text
+from autojacobin.hashers.model_selection import recipe_name, settings_text, split
 from autojacobin.search import hamming_topk
 from tests.hashers.methods import METHODS, digits
 
@@ -43,7 +42,8 @@ def take_the_last(monkeypatch):
     """Score whatever is looked at above all before it, so that training is chosen whether it pays or not."""
     scores = itertools.count()
     monkeypatch.setattr(
-        "autojacobin.hashers.autojacobin.held_out_score", lambda *_: lambda _: np.full(9, float(next(scores)))
+        "autojacobin.hashers.autoencoders.autojacobin.held_out_score",
+        lambda *_: lambda _: np.full(9, float(next(scores))),
     )
 
 
@@ -108,7 +108,7 @@ def test_a_last_fit_that_goes_wrong_is_not_delivered(monkeypatch, batch_size):
 
 
 def test_nine_tenths_of_the_points_are_enough_to_deliver_what_was_compared(monkeypatch):
-    monkeypatch.setattr("autojacobin.hashers.held_out._ENOUGH_QUERIES", 10)
+    monkeypatch.setattr("autojacobin.hashers.model_selection._ENOUGH_QUERIES", 10)
     monkeypatch.setattr(AutoJacoBin, "_trained", None)  # no fit after the choice
     X = digits()[:900]
     hasher = quick(jacobian_weight=1.0, init="random", alpha=0.1).fit(X)
@@ -143,7 +143,7 @@ def test_a_choice_that_is_out_of_time_delivers_the_best_so_far(monkeypatch, tmp_
 
 
 def test_a_choice_among_a_sample_that_is_out_of_time_knows_the_ranks_of_the_sample(monkeypatch):
-    monkeypatch.setattr("autojacobin.hashers.autojacobin._MOST_TO_CHOOSE", 600)
+    monkeypatch.setattr("autojacobin.hashers.autoencoders.autojacobin._MOST_TO_CHOOSE", 600)
     monkeypatch.setattr(training, "time", Clock())
     take_the_last(monkeypatch)
     hasher = quick(jacobian_weight=1.0, init="itq", alpha=0.1, max_seconds=25).fit(digits()[:1000])
@@ -184,7 +184,7 @@ def test_a_second_fit_leaves_nothing_of_the_first():
 
 
 def test_more_points_than_are_needed_are_sampled(monkeypatch):
-    monkeypatch.setattr("autojacobin.hashers.autojacobin._MOST_TO_CHOOSE", 600)
+    monkeypatch.setattr("autojacobin.hashers.autoencoders.autojacobin._MOST_TO_CHOOSE", 600)
     take_the_last(monkeypatch)
     hasher = quick(init="itq").fit(digits()[:1000])
     assert hasher.search_results_["n_steps"][-2:].tolist() == [4, 4]
@@ -235,7 +235,7 @@ def test_tangent_spaces_that_memory_cannot_hold_are_never_held_at_once(monkeypat
 
 
 def test_the_spaces_to_choose_with_are_gone_before_those_of_all_points_come(monkeypatch):
-    monkeypatch.setattr("autojacobin.hashers.autojacobin._MOST_TO_CHOOSE", 600)
+    monkeypatch.setattr("autojacobin.hashers.autoencoders.autojacobin._MOST_TO_CHOOSE", 600)
     spaces, alive = [], []
     estimate = AutoJacoBin._tangents
 
@@ -248,7 +248,8 @@ def test_the_spaces_to_choose_with_are_gone_before_those_of_all_points_come(monk
     monkeypatch.setattr(AutoJacoBin, "_tangents", watched)
     numbers = itertools.count()  # whatever is looked at last is the best
     monkeypatch.setattr(
-        "autojacobin.hashers.autojacobin.held_out_score", lambda *_: lambda network: np.full(9, float(next(numbers)))
+        "autojacobin.hashers.autoencoders.autojacobin.held_out_score",
+        lambda *_: lambda network: np.full(9, float(next(numbers))),
     )
     hasher = quick(jacobian_weight=1.0, init="random", alpha=0.1).fit(digits()[:900])
     assert hasher.chosen_["n_epochs"] > 0

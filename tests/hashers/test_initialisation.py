@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autojacobin import ITQ, AutoJacoBin, NOKMeans, OKMeans
-from autojacobin.hashers.autobin import initial_network, possible_inits
+from autojacobin.hashers.autoencoders.autobin import initial_network, possible_inits
 from tests.hashers.methods import digits
 
 

@@ -8,10 +8,17 @@ import pytest
 from autojacobin.autoencoder import OutOfTimeError
 from autojacobin.codes import Codes
 from autojacobin.evaluation import ground_truth, measure
-from autojacobin.hashers import held_out, model_selection
-from autojacobin.hashers.autobin import initial_network
-from autojacobin.hashers.held_out import held_out_score, m_recall_of_bits, split
-from autojacobin.hashers.model_selection import Options, Recipe, behind, select_recipe
+from autojacobin.hashers import model_selection
+from autojacobin.hashers.autoencoders.autobin import initial_network
+from autojacobin.hashers.model_selection import (
+    Options,
+    Recipe,
+    behind,
+    held_out_score,
+    m_recall_of_bits,
+    select_recipe,
+    split,
+)
 from autojacobin.search import hamming_topk
 from tests.hashers.methods import digits
 
@@ -239,9 +246,9 @@ def test_the_score_is_the_m_recall_by_definition():
 
 
 def test_stages_double_and_end_with_all_epochs():
-    assert [list(model_selection._stages(n, 1)) for n in (1, 2, 5, 15)] == [[1], [1, 2], [1, 2, 5], [1, 2, 4, 15]]
-    assert list(model_selection._stages(5, 4)) == [3, 4, 8, 20]
-    assert list(model_selection._stages(1, 3)) == [3]
+    assert [model_selection.stages(n, 1) for n in (1, 2, 5, 15)] == [[1], [1, 2], [1, 2, 5], [1, 2, 4, 15]]
+    assert model_selection.stages(5, 4) == [3, 4, 8, 20]
+    assert model_selection.stages(1, 3) == [3]
 
 
 def test_the_depth_of_the_comparison_is_the_one_that_was_asked_for():
@@ -288,7 +295,7 @@ def test_many_points_are_scored_by_a_search_and_few_by_arrays(monkeypatch):
     queries, base = rng.normal(size=(20, 6)), rng.normal(size=(80, 6))
     signs = SimpleNamespace()
     score = held_out_score(queries, base, 3, 10, lambda _, X: X >= 0)(signs)
-    monkeypatch.setattr(held_out, "_FEW_DISTANCES", 0)
+    monkeypatch.setattr(model_selection, "_FEW_DISTANCES", 0)
     searched = held_out_score(queries, base, 3, 10, lambda _, X: X >= 0)
-    monkeypatch.setattr(held_out, "m_recall_of_bits", None)
+    monkeypatch.setattr(model_selection, "m_recall_of_bits", None)
     assert np.array_equal(searched(signs), score)

@@ -14,7 +14,7 @@ import autojacobin
 from autojacobin import DataError, FormatError
 from autojacobin.cli import app
 from autojacobin.figures import METHOD_STYLES, MethodStyle, recall
-from autojacobin.hashers import LinearHasher, Method, Tensor, find_method, methods, registry
+from autojacobin.hashers import LinearHasher, Method, Tensor, find_method, methods, persistence, registry
 from autojacobin.hashers.parameters import Number, Whole
 from autojacobin.reproduction import Settings, reproduce
 from autojacobin.reproduction.experiment import EVERY, every_method, make_hasher
@@ -53,6 +53,7 @@ class Quantiles(LinearHasher):
 def own_registry(monkeypatch):
     """Undo what a test registers."""
     monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(persistence, "_CLASSES", dict(persistence._CLASSES))
 
 
 @pytest.fixture
@@ -90,6 +91,7 @@ def test_a_registered_hasher_is_saved_and_loaded(tmp_path):
 def test_a_file_of_an_unregistered_hasher_names_the_class(tmp_path, monkeypatch):
     with monkeypatch.context() as registered:
         registered.setattr(registry, "_METHODS", dict(registry._METHODS))
+        registered.setattr(persistence, "_CLASSES", dict(persistence._CLASSES))
         autojacobin.register(Quantiles)
         Quantiles(8).fit(digits()[:100]).save(tmp_path / "model.safetensors")
     with pytest.raises(FormatError, match="class Quantiles,.* or import the module that registers Quantiles"):

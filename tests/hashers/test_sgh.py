@@ -4,7 +4,7 @@ import numpy as np
 import scipy.linalg
 
 from autojacobin import SGH
-from autojacobin.hashers.sgh import similarity_factors
+from autojacobin.hashers.graph_hashing import similarity_factors
 from tests.hashers.methods import digits
 
 

@@ -9,7 +9,7 @@ from autojacobin import BinaryAutoencoder, Codes, DataError
 from autojacobin.errors import DataTypeError
 from autojacobin.search import decoded_topk
 from autojacobin.search.decoded import decoded_queries
-from autojacobin.search.distances import DistanceTerms
+from autojacobin.search.queries import DistanceTerms
 from tests.hashers.methods import digits, fitted
 
 # The fixture only chooses a kernel, so examples may share it.

@@ -7,8 +7,9 @@ import pytest
 
 from autojacobin import Codes, DataError, search
 from autojacobin.cli.options import Distance
-from autojacobin.hashers.registry import classes
-from autojacobin.search.distances import DISTANCES, DistanceTerms, as_distance
+from autojacobin.hashers.persistence import classes
+from autojacobin.search.distances import DISTANCES, as_distance
+from autojacobin.search.queries import DistanceTerms
 from autojacobin.search.tiles import tiles_of
 
 

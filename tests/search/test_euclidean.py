@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from autojacobin import DataError
 from autojacobin.search import euclidean, rerank
 from autojacobin.search.euclidean import squared_distances
-from autojacobin.search.kernels.euclidean import LONGEST_UINT8, write_bytes
+from autojacobin.search.kernels.l2 import LONGEST_UINT8, write_bytes
 from tests.search.candidates import by_sorting, drawn
 
 

@@ -18,7 +18,7 @@ from autojacobin.search import few
 from autojacobin.search.asymmetric import asymmetric_queries
 from autojacobin.search.centres import Centres
 from autojacobin.search.decoded import decoded_queries
-from autojacobin.search.distances import DISTANCES, DistanceTerms
+from autojacobin.search.distances import DISTANCES
 from autojacobin.search.few import ListSearch, Probing, Projection, ResidualWeights, Stored, TileSearch
 from autojacobin.search.hamming import hamming_queries
 from autojacobin.search.kernels.selection import merge_topk
@@ -29,6 +29,7 @@ from autojacobin.search.lists import (
     query_weights,
     weighted_list_queries,
 )
+from autojacobin.search.queries import DistanceTerms
 from autojacobin.search.tiles import Tiles
 from tests.hashers.methods import digits
 

@@ -16,7 +16,6 @@ from autojacobin.core.compilation import intrinsic
 from autojacobin.search import lists as module
 from autojacobin.search.asymmetric import asymmetric_queries
 from autojacobin.search.decoded import decoded_queries
-from autojacobin.search.distances import DistanceTerms
 from autojacobin.search.hamming import hamming_queries
 from autojacobin.search.kernels import lookup
 from autojacobin.search.kernels.simd import load
@@ -29,6 +28,7 @@ from autojacobin.search.lists import (
     query_weights,
     weighted_list_queries,
 )
+from autojacobin.search.queries import DistanceTerms
 from autojacobin.search.tiles import Tiles
 from tests.hashers.methods import digits
 

@@ -155,7 +155,7 @@ def reproduce(
 def _kernels_compiled_meanwhile() -> AbstractContextManager[object]:
     """Compile kernels in another process during a with block, unless an earlier demo has compiled them."""
     from autojacobin.core.compilation import compile_meanwhile, is_cached
-    from autojacobin.hashers.tabu_kernels import search
+    from autojacobin.hashers.autoencoders.tabu_kernels import search
 
     return nullcontext() if is_cached(search) else compile_meanwhile(_CALLS_KERNELS)
 

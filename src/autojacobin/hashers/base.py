@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,8 @@ from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers.learning import NO_BLOCK, Learner, non_empty
 from autojacobin.hashers.parameters import check_parameters
 from autojacobin.hashers.persistence import Tensor, model_bytes
-from autojacobin.search.distances import DISTANCES, DistanceTerms
-
-if TYPE_CHECKING:
-    from autojacobin.search.few import Projection
-
-__all__ = ["Hasher", "LinearHasher", "as_vectors", "check_fitted", "for_index"]
+from autojacobin.search.distances import DISTANCES
+from autojacobin.search.queries import DistanceTerms, Projection
 
 _CODES_PER_BLOCK = 2**11  # unpacked at once
 
@@ -165,10 +161,7 @@ class Hasher(Learner):
 
     def to_bytes(self) -> bytes:
         """Give the content of the file that :meth:`save` writes."""
-        from autojacobin.hashers.registry import check_registered  # the registry imports every method, and so this file
-
         self._check_fitted()
-        check_registered(type(self))
         self._check_unchanged()
         return model_bytes(self)
 
@@ -259,8 +252,6 @@ class LinearHasher(Hasher):
         raise NotImplementedError
 
     def projection(self, distance: str) -> Projection | None:  # noqa: D102
-        from autojacobin.search.few import Projection
-
         if distance not in ("asymmetric", "hamming") or (distance == "hamming" and not self.codes_are_signs):
             return None
         weights, offsets = self.hyperplanes()

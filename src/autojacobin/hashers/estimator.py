@@ -16,8 +16,6 @@ from autojacobin.errors import DataError
 if TYPE_CHECKING:
     from typing_extensions import Self  # typing has it from Python 3.11 on
 
-__all__ = ["Estimator"]
-
 
 class Estimator:
     """A transformer for scikit-learn's pipelines, searches and clones.

@@ -24,8 +24,6 @@ from autojacobin.hashers.learning import warn_caller
 from autojacobin.hashers.parameters import Bits, Limit, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 
-__all__ = ["ITQ", "PCARotation", "itq_rotation"]
-
 _NUMBERS_PER_TASK = 2**17
 
 

@@ -23,8 +23,6 @@ from autojacobin.search.arguments import as_count
 if TYPE_CHECKING:
     from typing_extensions import Self  # typing has it from Python 3.11 on
 
-__all__ = ["NO_BLOCK", "SMALLEST_SPREAD", "TRAINING_POINTS", "Learner", "non_empty", "warn_caller"]
-
 TRAINING_POINTS = 10_000
 """Rows that ``fit`` draws by default."""
 

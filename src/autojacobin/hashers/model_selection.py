@@ -1,12 +1,9 @@
-"""Choice of settings on the training set alone, by scores of held-out points (``held_out.py``).
+"""Choice of settings on the training set alone: candidates race, and the m-Recall of held-out points decides.
 
-Candidates are compared by the m-Recall of their codes. Candidates without the Jacobian term cost little and are tried
-first, from every initialisation. The Jacobian term needs tangent spaces and takes nearly all of the time, so it is
-tried only from the two best initialisations, and not from one that is behind beyond the noise of the queries. In both
-rounds, candidates race (successive halving): they are trained for a few steps and compared, and only the best go on to
-the next stage. A candidate is also dropped when more training has lowered its score. One with the Jacobian term is
-dropped when it is behind the best of all beyond the noise, so that where the term cannot win, it costs three steps for
-each candidate and the tangent spaces of these steps.
+Some training points are held out as queries, and the m-Recall of a network's codes of the others is its score.
+Candidates without the Jacobian term cost little and race first, from every initialisation. The Jacobian term needs
+tangent spaces and takes nearly all of the time, so candidates with it race only from the two best initialisations. A
+race is successive halving: candidates are trained for a few steps and compared, and the best go on to the next stage.
 
 The initial networks and the state of every candidate after every stage count too. So the chosen network never scores
 lower than anything that was tried.
@@ -17,27 +14,101 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from autojacobin.autoencoder import Network, OutOfTimeError, Step
-from autojacobin.hashers.held_out import Found
+from autojacobin.codes import Codes
+from autojacobin.core.arrays import namespace, to_host
+from autojacobin.core.parallel import Progress
 
-__all__ = [
-    "Found", "Options", "Recipe", "Selected", "behind", "recipe_name", "select_recipe",
-    "settings_text",
-]  # fmt: skip
+Model = TypeVar("Model")
+Found = npt.NDArray[np.float64]  # m-Recall of each query
+Train = Callable[[Network, "Recipe", int, np.random.RandomState], Iterator[tuple[Network, Step]]]
 
 _STARTS = {"random": "a random rotation", "itq": "ITQ", "okmeans": "OKMeans", "nokmeans": "NOKMeans"}
 
-_REDUCTION = 3  # one in three candidates is kept after each stage
+# What tunes the choice
+_POINTS_PER_QUERY, _FEWEST_POINTS_PER_QUERY = 10, 4
+_ENOUGH_QUERIES, _MOST_QUERIES = 1000, 2000
+_FEW_DISTANCES = 2**20  # arrays compute so few as fast as kernels, which would have to be compiled first
+_REDUCTION = 3  # one in three candidates goes on to the next stage
 _STEPS_OF_FIRST_STAGE = 3
 _INITS_WITH_JACOBIAN = 2
-_COST, _COST_WITH_JACOBIAN = 1, 20  # of a step, in the same unit, for the progress
-_STANDARD_ERRORS = 3.0  # a score that is behind by more than this many standard errors is behind beyond the noise
+_STANDARD_ERRORS = 3.0  # a difference beyond this many standard errors is beyond the noise
+
+
+def split(n: int, rng: np.random.RandomState) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Draw the rows that are queries, and return them and the rest.
+
+    A tenth of the rows are queries, at most 2,000. In a small set up to a quarter are, because fewer than 1,000 queries
+    can hardly distinguish candidates that differ by 0.01.
+    """
+    order = rng.permutation(n)
+    number = min(max(n // _POINTS_PER_QUERY, min(_ENOUGH_QUERIES, n // _FEWEST_POINTS_PER_QUERY)), _MOST_QUERIES)
+    return np.sort(order[:number]), np.sort(order[number:])
+
+
+def held_out_score(
+    queries: Any,
+    base: Any,
+    k: int,
+    depth: int | None,
+    bits: Callable[[Model, Any], Any],
+    originals: tuple[Any, Any] | None = None,
+) -> Callable[[Model], Found]:
+    """Return the function that rates a model: the m-Recall of each of ``queries`` in ``base``.
+
+    ``bits(model, points)`` gives bits. ``depth`` points are retrieved; by default one in a hundred of the base, and at
+    least twice ``k``. If the points are coordinates in fewer dimensions, ``originals`` are the queries and the base in
+    all dimensions, where the true neighbours are.
+    """
+    from autojacobin.evaluation import ground_truth, measure  # only here: loading numba takes a second
+    from autojacobin.search import hamming_topk
+
+    n = len(base)
+    by_arrays = namespace(base) is not np or n * len(queries) <= _FEW_DISTANCES
+    depth = min(n, max(2 * k, n // 100) if depth is None else depth)
+    all_queries, all_base = originals or (queries, base)
+    truth = ground_truth(to_host(all_base), to_host(all_queries), k)
+
+    def score(model: Model) -> Found:
+        query_bits, base_bits = (bits(model, points) for points in (queries, base))
+        if by_arrays:
+            return m_recall_of_bits(query_bits, base_bits, truth, depth)
+        _, ids = hamming_topk(Codes.from_bits(query_bits), Codes.from_bits(base_bits), depth)
+        return measure(f"m-recall@{depth}", ids, truth, k).values
+
+    return score
+
+
+def m_recall_of_bits(query_bits: Any, base_bits: Any, truth: npt.NDArray[np.int64], depth: int) -> Found:
+    """m-Recall of each query from bits, in few large array operations, for a GPU or for few points.
+
+    A point is found at the rank that counts the points that are nearer, or as near and have a lower number.
+    """
+    xp = namespace(base_bits)
+    (n, d), rows = base_bits.shape, xp.arange(len(query_bits))
+    products = (2 * query_bits - xp.float32(1)) @ (2 * base_bits - xp.float32(1)).T  # d − 2 × Hamming distance
+    number = xp.int32 if 2 * (d + 1) * n < 2**31 else xp.int64
+    order = (d - products).astype(number) * n + xp.arange(n, dtype=number)
+    found = xp.zeros(len(rows), dtype=xp.int64)
+    for neighbour in xp.asarray(truth).T:
+        ranks = xp.count_nonzero(order < order[rows, neighbour][:, None], axis=1)
+        found += xp.maximum(depth - ranks, 0)
+    return np.asarray(to_host(found) / truth.shape[1] / depth)
+
+
+def behind(found: Found, best: Found) -> bool:
+    """Whether the score ``found`` is lower than ``best`` by more than the noise of the queries.
+
+    Both have one value for each query. The noise is that of their difference, which is far smaller than that of either.
+    """
+    gaps = best - found
+    return bool(gaps.mean() > _STANDARD_ERRORS * gaps.std() / len(gaps) ** 0.5)
 
 
 @dataclass(frozen=True)
@@ -54,16 +125,8 @@ class Recipe:
 class Options:
     """The settings to choose from.
 
-    Attributes
-    ----------
-    inits, alphas, jacobian_weights, energies : tuples
-        At least one value each. The first energy is the largest.
-    alphas_without_jacobian : tuple of float
-        Weights of the binary term for candidates without the Jacobian term.
-    n_epochs, n_epochs_without_jacobian : int
-        Largest numbers of epochs, with and without the Jacobian term.
-    baseline : Recipe, optional
-        A recipe with the Jacobian term that is tried unless its initialisation is behind beyond the noise.
+    The tuples have at least one value each, and the first energy is the largest. ``baseline`` is a recipe with the
+    Jacobian term that is tried unless its initialisation is behind beyond the noise.
     """
 
     inits: tuple[str, ...]
@@ -75,19 +138,39 @@ class Options:
     n_epochs_without_jacobian: int
     baseline: Recipe | None = None
 
-    @property
-    def light_alphas(self) -> tuple[float, ...]:
-        """Weights α to try without the Jacobian term; none if the options do not include that."""
-        return self.alphas_without_jacobian if 0.0 in self.jacobian_weights else ()
+    def without_jacobian(self) -> list[Recipe]:
+        """Recipes without the Jacobian term, if the options include them."""
+        alphas = self.alphas_without_jacobian if self.n_epochs and 0.0 in self.jacobian_weights else ()
+        return [Recipe(init, alpha, 0.0, np.nan) for init, alpha in itertools.product(self.inits, alphas)]
+
+    def with_jacobian(self, inits: list[str]) -> list[Recipe]:
+        """Recipes with the term and the largest energy, from the first ``inits``, which come best first."""
+        weights = [weight for weight in self.jacobian_weights if self.n_epochs and weight > 0]
+        pairs = itertools.product(inits[:_INITS_WITH_JACOBIAN], self.alphas, weights)
+        recipes = [Recipe(init, alpha, weight, self.energies[0]) for init, alpha, weight in pairs]
+        if weights and self.baseline is not None and self.baseline.init in inits and self.baseline not in recipes:
+            recipes.append(self.baseline)
+        return recipes
+
+
+@dataclass
+class Trial:
+    """A network in training, its score when it was last rated, and whether that was no lower than the time before."""
+
+    recipe: Recipe
+    network: Network
+    training: Iterator[tuple[Network, Step]]
+    steps: list[Step] = field(default_factory=list)
+    found: Found = field(default_factory=lambda: np.full(1, -np.inf))
+    improved: bool = True
 
     @property
-    def positive_weights(self) -> tuple[float, ...]:
-        """Weights of the Jacobian term to try."""
-        return tuple(weight for weight in self.jacobian_weights if weight > 0)
+    def score(self) -> float:
+        """Mean over the queries."""
+        return float(self.found.mean())
 
 
-@dataclass(frozen=True)
-class Selected:
+class Selected(NamedTuple):
     """The best candidate: its recipe, the network that was compared, its steps, and a table of all that was scored."""
 
     recipe: Recipe
@@ -117,245 +200,149 @@ class Selected:
         return table
 
 
-class _Scored(NamedTuple):
-    recipe: Recipe
-    n_epochs: int
-    n_steps: int
-    found: Found
-    score: float
-
-
-class _Candidate:
-    """A network in training, and the steps it has taken."""
-
-    def __init__(self, recipe: Recipe, network: Network, training: Iterator[tuple[Network, Step]]) -> None:
-        self.recipe, self.network, self._training = recipe, network, training
-        self.steps: list[Step] = []
-        self.found: Found = np.empty(0)
-        self.score = self.last_score = float("-inf")
-
-    def step(self) -> bool:
-        """Train for one step; False if there is none left."""
-        taken = next(self._training, None)
-        if taken is not None:
-            self.network, row = taken
-            self.steps.append(row)
-        return taken is not None
-
-
-def behind(found: Found, best: Found) -> bool:
-    """Whether the score ``found`` is lower than ``best`` by more than the noise of the queries.
-
-    Both have one value for each query. The noise is that of their difference, which is far smaller than that of either.
-    """
-    gaps = best - found
-    return bool(gaps.mean() > _STANDARD_ERRORS * gaps.std() / len(gaps) ** 0.5)
-
-
 def select_recipe(
     options: Options,
     initialise: Callable[[str], Network],
-    train: Callable[[Network, Recipe, int, np.random.RandomState], Iterator[tuple[Network, Step]]],
+    train: Train,
     score: Callable[[Network], Found],
     seed: int,
     steps_per_epoch: int,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Selected:
     """Find the best of the options.
 
-    Parameters
-    ----------
-    options : Options
-    initialise : callable
-        Makes an initial network, given its name.
-    train : callable
-        Gives the network after each step of a training with a recipe, for a number of epochs.
-    score : callable
-        Rates a network, with one value for each query; higher is better.
-    seed : int
-        Seed of the mini-batches, which are the same for every candidate.
-    steps_per_epoch : int
-        Number of mini-batches.
-    progress : callable, optional
-        Called as ``progress("choosing", done, total)``, in units of work. The total is an upper bound. If it raises
-        OutOfTimeError, the best network so far is selected.
+    ``initialise`` makes an initial network, given its name. ``train`` gives the network after each step of a training
+    with a recipe, for a number of epochs. ``score`` rates a network, with one value for each query. ``seed`` is that of
+    the mini-batches, the same for every candidate. ``progress("choosing", done, total)`` counts steps of all
+    candidates, and the total is an upper bound. If it raises OutOfTimeError, the best network so far is selected.
     """
     search = _Search(options, train, score, seed, steps_per_epoch, progress)
     with suppress(OutOfTimeError):
-        search.score_initial_networks(initialise)
-        if options.n_epochs and options.light_alphas:
-            search.compete_without_jacobian()
-        if options.n_epochs and options.positive_weights:
-            search.compete_with_jacobian()
-            search.try_other_energies()
+        search.rate_initial_networks(initialise)
+        search.race(options.without_jacobian(), options.n_epochs_without_jacobian)
+        search.race(options.with_jacobian(search.promising_inits()), options.n_epochs)
+        search.try_other_energies()
     return search.finish()
 
 
 class _Search:
-    """Successive halving over recipes. It keeps a record of every network that was scored."""
+    """The trials so far, the best of them as it was when it was rated, and a row of the table for each rating."""
 
     def __init__(
         self,
         options: Options,
-        train: Callable[[Network, Recipe, int, np.random.RandomState], Iterator[tuple[Network, Step]]],
+        train: Train,
         score: Callable[[Network], Found],
         seed: int,
         steps_per_epoch: int,
-        progress: Callable[[str, int, int], None] | None,
+        progress: Progress | None,
     ) -> None:
         self._options, self._train, self._score, self._seed = options, train, score, seed
-        self._steps_per_epoch = steps_per_epoch
-        self._progress, self._done, self._total = progress, 0, _most_work(options, steps_per_epoch)
+        self._steps_per_epoch, self._progress = steps_per_epoch, progress
         self._initial: dict[str, Network] = {}
-        self._scored: list[_Scored] = []
-        self._best_network: tuple[Network, tuple[Step, ...]] | None = None
+        self._rated: list[Trial] = []
+        self._done = 0
+        heavy = options.with_jacobian(list(options.inits))
+        self._total = self._most_steps(len(options.without_jacobian()), options.n_epochs_without_jacobian)
+        self._total += self._most_steps(len(heavy), options.n_epochs)
+        self._total += (len(options.energies) - 1) * options.n_epochs * steps_per_epoch if heavy else 0
 
-    def score_initial_networks(self, initialise: Callable[[str], Network]) -> None:
-        with suppress(OutOfTimeError):  # one network at least is scored
-            self.advance(0)
+    def rate_initial_networks(self, initialise: Callable[[str], Network]) -> None:
+        with suppress(OutOfTimeError):  # one network at least is rated
+            self._advance(0)
         for init in self._options.inits:
             self._initial[init] = initialise(init)
-            self._rate(self._candidate(Recipe(init, np.nan, np.nan, np.nan)))
-            self.advance(0)
+            self._rate(Trial(Recipe(init, np.nan, np.nan, np.nan), self._initial[init], iter(())))
+            self._advance(0)
 
-    def compete_without_jacobian(self) -> None:
-        options = self._options
-        pairs = itertools.product(options.inits, options.light_alphas)
-        recipes = [Recipe(init, alpha, 0.0, np.nan) for init, alpha in pairs]
-        self._compete(recipes, options.n_epochs_without_jacobian)
-
-    def compete_with_jacobian(self) -> None:
-        options = self._options
-        inits = self._promising_inits()
-        triples = itertools.product(inits[:_INITS_WITH_JACOBIAN], options.alphas, options.positive_weights)
-        recipes = [Recipe(init, alpha, weight, options.energies[0]) for init, alpha, weight in triples]
-        if options.baseline is not None and options.baseline not in recipes and options.baseline.init in inits:
-            recipes.append(options.baseline)
-        self._compete(recipes, options.n_epochs)
+    def race(self, recipes: list[Recipe], n_epochs: int) -> None:
+        """Train in stages. Drop the weak, those that get worse, and with the Jacobian term those that are behind."""
+        trials = [self._trial(recipe) for recipe in recipes]
+        for until in stages(n_epochs, self._steps_per_epoch):
+            for trial in trials:
+                self._train_and_rate(trial, until)
+            kept = sorted(trials, key=lambda trial: -trial.score)[: -(-len(trials) // _REDUCTION)]
+            best = self._best(self._rated).found
+            trials = [t for t in kept if t.improved and not (t.recipe.jacobian_weight and behind(t.found, best))]
 
     def try_other_energies(self) -> None:
-        """Train the best candidate with the Jacobian term at the other energies, unless it is behind."""
-        best = self._best(trial for trial in self._scored if trial.recipe.jacobian_weight > 0)
-        if behind(best.found, self._best(self._scored).found):
+        """Train the best trial with the Jacobian term at the other energies, unless it is behind."""
+        heavy = [trial for trial in self._rated if trial.recipe.jacobian_weight > 0]
+        if not heavy or behind(self._best(heavy).found, self._best(self._rated).found):
             return
+        best = self._best(heavy)
         for energy in self._options.energies[1:]:
-            self._train_and_rate(self._candidate(replace(best.recipe, energy=energy)), best.n_steps)
+            self._train_and_rate(self._trial(replace(best.recipe, energy=energy)), len(best.steps))
+
+    def promising_inits(self) -> list[str]:
+        """Initialisations from the best to the worst, without those that are behind beyond the noise.
+
+        They are compared at the first stage, when all have had the same training.
+        """
+        first = stages(self._options.n_epochs, self._steps_per_epoch)[0]
+        equals = [trial for trial in self._rated if len(trial.steps) <= first]
+        best = {init: self._best(t for t in equals if t.recipe.init == init) for init in self._initial}
+        lead = self._best(equals).found
+        promising = [init for init, trial in best.items() if not behind(trial.found, lead)]
+        return sorted(promising, key=lambda init: (-best[init].score, init))
 
     def finish(self) -> Selected:
         with suppress(OutOfTimeError):
-            self.advance(self._total - self._done)
-        best = self._best(self._scored)
-        assert self._best_network is not None
-        best_start = max(trial.score for trial in self._scored if not trial.n_steps)
-        return Selected(best.recipe, *self._best_network, best.found, best_start, self._table(best))
+            self._advance(self._total - self._done)
+        best = self._best(self._rated)
+        best_start = max(trial.score for trial in self._rated if not trial.steps)
+        rows = [
+            (*vars(t.recipe).values(), -(-len(t.steps) // self._steps_per_epoch), len(t.steps), t.score, t is best)
+            for t in self._rated
+        ]
+        names = ("init", "alpha", "jacobian_weight", "energy", "n_epochs", "n_steps", "m_recall", "chosen")
+        kinds = (np.str_, *3 * [np.float64], *2 * [np.int64], np.float64, np.int64)
+        columns = zip(names, kinds, zip(*rows, strict=True), strict=True)
+        results: dict[str, npt.NDArray[Any]] = {name: np.array(column, dtype=kind) for name, kind, column in columns}
+        return Selected(best.recipe, self._best_network, tuple(best.steps), best.found, best_start, results)
 
-    def advance(self, work: int) -> None:
-        self._done += work
+    def _trial(self, recipe: Recipe) -> Trial:
+        options, network = self._options, self._initial[recipe.init]
+        most = options.n_epochs if recipe.jacobian_weight else options.n_epochs_without_jacobian
+        return Trial(recipe, network, self._train(network, recipe, most, np.random.RandomState(self._seed)))
+
+    def _train_and_rate(self, trial: Trial, n_steps: int) -> None:
+        """Train until ``n_steps`` steps have been taken."""
+        for network, step in itertools.islice(trial.training, n_steps - len(trial.steps)):
+            trial.network = network
+            trial.steps.append(step)
+            self._advance(1)
+        self._rate(trial)
+
+    def _rate(self, trial: Trial) -> None:
+        before, trial.found = trial.score, self._score(trial.network)
+        trial.improved = trial.score >= before
+        if not self._rated or trial.score > self._best(self._rated).score:
+            self._best_network = trial.network
+        # of the networks in training, only the best is kept
+        self._rated.append(replace(trial, network=self._initial[trial.recipe.init], steps=[*trial.steps]))
+
+    def _best(self, trials: Iterable[Trial]) -> Trial:
+        return max(trials, key=lambda trial: trial.score)  # of equals the first, which took the least work
+
+    def _advance(self, n_steps: int) -> None:
+        self._done += n_steps
         if self._progress is not None:
             self._progress("choosing", self._done, self._total)
 
-    def _compete(self, recipes: list[Recipe], n_epochs: int) -> None:
-        """Train the recipes in stages, and drop those that are weak, get worse, or cannot win."""
-        candidates = [self._candidate(recipe) for recipe in recipes]
-        for until in _stages(n_epochs, self._steps_per_epoch):
-            for candidate in candidates:
-                self._train_and_rate(candidate, until)
-            kept = sorted(candidates, key=lambda candidate: -candidate.score)[: _n_kept(len(candidates))]
-            candidates = [candidate for candidate in kept if self._goes_on(candidate)]
-
-    def _goes_on(self, candidate: _Candidate) -> bool:
-        if candidate.score < candidate.last_score:
-            return False
-        costly = candidate.recipe.jacobian_weight > 0
-        return not (costly and behind(candidate.found, self._best(self._scored).found))
-
-    def _candidate(self, recipe: Recipe) -> _Candidate:
-        network, rng = self._initial[recipe.init], np.random.RandomState(self._seed)
-        most = self._options.n_epochs if recipe.jacobian_weight else self._options.n_epochs_without_jacobian
-        return _Candidate(recipe, network, self._train(network, recipe, most, rng))
-
-    def _train_and_rate(self, candidate: _Candidate, n_steps: int) -> None:
-        """Train a candidate until it has taken ``n_steps`` steps."""
-        while len(candidate.steps) < n_steps and candidate.step():
-            self.advance(_COST_WITH_JACOBIAN if candidate.recipe.jacobian_weight else _COST)
-        self._rate(candidate)
-
-    def _rate(self, candidate: _Candidate) -> None:
-        found, n_steps = self._score(candidate.network), len(candidate.steps)
-        candidate.found, candidate.last_score, candidate.score = found, candidate.score, float(found.mean())
-        if not self._scored or candidate.score > self._best(self._scored).score:
-            self._best_network = candidate.network, tuple(candidate.steps)
-        n_epochs = -(-n_steps // self._steps_per_epoch)
-        self._scored.append(_Scored(candidate.recipe, n_epochs, n_steps, found, candidate.score))
-
-    def _best(self, trials: Iterable[_Scored]) -> _Scored:
-        return max(trials, key=lambda trial: trial.score)  # of equals the first, which took the least work
-
-    def _promising_inits(self) -> list[str]:
-        """Initialisations from the best to the worst, without those that are behind beyond the noise.
-
-        These are behind at their best, and also when all had the same training, at the first stage.
-        """
-        first = next(_stages(self._options.n_epochs, self._steps_per_epoch))
-        promising = set()
-        for trials in (self._scored, [trial for trial in self._scored if trial.n_steps <= first]):
-            best = self._best(trials)
-            of_init = {init: self._best(t for t in trials if t.recipe.init == init) for init in self._initial}
-            promising |= {init for init, trial in of_init.items() if not behind(trial.found, best.found)}
-        scores = {init: max(t.score for t in self._scored if t.recipe.init == init) for init in promising}
-        return sorted(scores, key=lambda init: (-scores[init], init))
-
-    def _table(self, best: _Scored) -> dict[str, npt.NDArray[Any]]:
-        trials = self._scored
-        return {
-            "init": np.array([trial.recipe.init for trial in trials]),
-            "alpha": np.array([trial.recipe.alpha for trial in trials], dtype=np.float64),
-            "jacobian_weight": np.array([trial.recipe.jacobian_weight for trial in trials], dtype=np.float64),
-            "energy": np.array([trial.recipe.energy for trial in trials], dtype=np.float64),
-            "n_epochs": np.array([trial.n_epochs for trial in trials], dtype=np.int64),
-            "n_steps": np.array([trial.n_steps for trial in trials], dtype=np.int64),
-            "m_recall": np.array([trial.score for trial in trials], dtype=np.float64),
-            "chosen": np.array([trial is best for trial in trials], dtype=np.int64),
-        }
+    def _most_steps(self, n_trials: int, n_epochs: int) -> int:
+        """Steps of all trials of a race together, if none is dropped early."""
+        total = before = 0
+        for until in stages(n_epochs, self._steps_per_epoch):
+            total += n_trials * (until - before)
+            before, n_trials = until, -(-n_trials // _REDUCTION)
+        return total
 
 
-def _stages(n_epochs: int, steps_per_epoch: int) -> Iterator[int]:
+def stages(n_epochs: int, steps_per_epoch: int) -> list[int]:
     """Numbers of steps after which candidates are compared: three, 1 epoch, 2, 4, … and ``n_epochs``."""
-    if steps_per_epoch > _STEPS_OF_FIRST_STAGE:
-        yield _STEPS_OF_FIRST_STAGE
-    epochs = 1
-    while epochs < n_epochs:
-        yield epochs * steps_per_epoch
-        epochs = n_epochs if 4 * epochs > n_epochs else 2 * epochs
-    yield n_epochs * steps_per_epoch
-
-
-def _n_kept(n_candidates: int) -> int:
-    return -(-n_candidates // _REDUCTION)
-
-
-def _most_work(options: Options, steps_per_epoch: int) -> int:
-    """Work of the whole search, if no candidate is dropped for being behind."""
-    if not options.n_epochs:
-        return 0
-    n_light = len(options.inits) * len(options.light_alphas)
-    total = _COST * _work_of_stages(n_light, options.n_epochs_without_jacobian, steps_per_epoch)
-    if options.positive_weights:
-        n_inits = min(_INITS_WITH_JACOBIAN, len(options.inits))
-        n_heavy = n_inits * len(options.alphas) * len(options.positive_weights) + (options.baseline is not None)
-        other_energies = (len(options.energies) - 1) * options.n_epochs * steps_per_epoch
-        heavy = _work_of_stages(n_heavy, options.n_epochs, steps_per_epoch)
-        total += _COST_WITH_JACOBIAN * (heavy + other_energies)
-    return total
-
-
-def _work_of_stages(n_candidates: int, n_epochs: int, steps_per_epoch: int) -> int:
-    """Steps of all candidates together in one competition."""
-    total = before = 0
-    for until in _stages(n_epochs, steps_per_epoch):
-        total += n_candidates * (until - before)
-        before, n_candidates = until, _n_kept(n_candidates)
-    return total
+    epochs = [2**i for i in range(n_epochs.bit_length()) if 2 ** (i + 1) <= n_epochs] + [n_epochs]
+    return [_STEPS_OF_FIRST_STAGE] * (steps_per_epoch > _STEPS_OF_FIRST_STAGE) + [steps_per_epoch * n for n in epochs]
 
 
 def recipe_name(settings: Mapping[str, Any]) -> str:

@@ -15,14 +15,11 @@ from autojacobin.core.parallel import one_blas_thread
 from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError
 from autojacobin.hashers.base import LinearHasher
-from autojacobin.hashers.held_out import held_out_score, split
 from autojacobin.hashers.itq import itq_rotation
-from autojacobin.hashers.model_selection import behind, settings_text
+from autojacobin.hashers.model_selection import behind, held_out_score, settings_text, split
 from autojacobin.hashers.neighbour_embedding import Weights, draw_batches, train
 from autojacobin.hashers.parameters import Bits, Callback, Choice, Limit, Number, OrAuto, OrNone, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
-
-__all__ = ["NeighbourHashing"]
 
 # What is tried, from the one that moves farthest from ITQ to the one that stays closest to it.
 _CANDIDATES = (Weights(0.003, 0.1), Weights(0.03, 0.3), Weights(0.03, 10.0))

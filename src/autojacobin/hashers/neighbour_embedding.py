@@ -17,8 +17,6 @@ from autojacobin.core.arrays import namespace
 from autojacobin.core.linear_algebra import corners, squared_distances
 from autojacobin.core.parallel import run_tasks
 
-__all__ = ["Batch", "Weights", "draw_batches", "gradient_of_codes", "neighbour_loss", "train"]
-
 _SLICE = 128  # points of a batch that one task works on
 _EXPONENT = 3.0  # of the probability at the distance of the last of the neighbours that set the scale
 _TIMES_AS_MANY = 3  # neighbours have a probability as set the scale; those beyond would get almost none

@@ -14,8 +14,6 @@ from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.parameters import Bits, Limit, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 
-__all__ = ["NOKMeans"]
-
 # A new hyperplane is rejected if its direction or its bits correlate more than this with those of another one,
 _LARGEST_SIMILARITY = 0.95
 # or if the variance along its normal is below this share of the mean variance over the initial frame.

@@ -14,8 +14,6 @@ from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.parameters import Bits, Limit, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 
-__all__ = ["OKMeans"]
-
 _NUMBERS_PER_TASK = 2**19
 _FEW_CHANGES = 0.03  # share of changed signs up to which a sparse product is faster than a dense one
 

@@ -14,8 +14,6 @@ from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers.base import Hasher
 from autojacobin.hashers.parameters import Bits, Choice, Limit
 
-__all__ = ["OwnCodes"]
-
 
 class OwnCodes(Hasher):
     """Stands in for the hasher of codes that were made elsewhere: its vectors are the packed codes themselves.

@@ -11,8 +11,6 @@ import numpy as np
 
 from autojacobin.errors import DataError
 
-__all__ = ["Bits", "Callback", "Choice", "Limit", "Number", "OrAuto", "OrNone", "Seed", "Whole", "check_parameters"]
-
 
 @dataclass(frozen=True)
 class Limit:

@@ -15,7 +15,7 @@ from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError
 from autojacobin.hashers.base import Hasher, check_fitted
 from autojacobin.hashers.learning import NO_BLOCK, TRAINING_POINTS, non_empty
-from autojacobin.hashers.lists import ListHasher
+from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.hashers.own_codes import OwnCodes
 from autojacobin.hashers.parameters import Callback, Limit, OrNone, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
@@ -23,8 +23,6 @@ from autojacobin.search.distances import DISTANCES
 
 if TYPE_CHECKING:
     from autojacobin.search.lists import ListQueries
-
-__all__ = ["PartitionedHasher", "check_can_have_lists"]
 
 _ROWS_PER_BLOCK = 2**12
 _TINY = float(np.finfo(np.float32).tiny)

@@ -1,14 +1,15 @@
-"""Save hashers to safetensors files, and load them."""
+"""Save hashers to safetensors files, and load them: the classes that files may name, and what files hold."""
 
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,8 @@ import safetensors
 import safetensors.numpy
 
 from autojacobin.core.vectors import LARGEST
-from autojacobin.errors import FormatError
+from autojacobin.errors import DataError, FormatError
 from autojacobin.search.distances import METRICS
-
-__all__ = ["FORMAT_VERSION", "Tensor", "model_bytes", "read_model"]
 
 FORMAT_VERSION = 3  # 1 had no columns of words, 2 no scales for decode
 _NO_DIGEST = "0" * 64
@@ -36,6 +35,48 @@ _LONGEST_REASON, _LONGEST_NAME = 200, 100
 _LARGEST_LEARNED = 1e18  # somewhat more than the largest number in vectors; float32 holds its square
 _OF_WRAPPED = "hasher_."  # begins the names of the arrays of a hasher that another one wraps
 _deserialize: Any = safetensors.deserialize  # has no types
+_CLASSES: dict[str, Any] = {}
+_plugins_loaded = False
+
+
+def add_class(hasher: Any) -> None:
+    """Let files name a class."""
+    _CLASSES[hasher.__name__] = hasher
+
+
+def classes() -> dict[str, Any]:
+    """The classes that files may name."""
+    load_plugins()
+    return _CLASSES
+
+
+def load_plugins() -> None:
+    """Import what other packages declare in the entry points ``autojacobin.methods``, once."""
+    global _plugins_loaded
+    if _plugins_loaded:
+        return
+    _plugins_loaded = True
+    for entry in importlib.metadata.entry_points(group="autojacobin.methods"):
+        try:
+            entry.load()
+        except Exception as error:  # a broken package of somebody else must not break this library
+            warnings.warn(
+                f"the methods of the entry point {entry.name} = {entry.value} are left out, because it could not be "
+                f"loaded: {type(error).__name__}: {error}",
+                stacklevel=3,
+            )
+
+
+def _check_registered(hasher: Any) -> None:
+    """Raise a DataError if ``load`` would not find the class of a saved hasher."""
+    name = hasher.__name__
+    known = classes().get(name)
+    if known is hasher:
+        return
+    fix = f"register it with autojacobin.register({name})"
+    if known is not None:
+        fix = f"rename the class, because {known.__module__} has registered another {name}, and register it"
+    raise DataError(f"the class {name} is not registered, so no program could load it from a file; {fix}")
 
 
 @dataclass(frozen=True)
@@ -60,11 +101,12 @@ class Tensor:
 
 def model_bytes(model: Any) -> bytes:
     """Give the content of a model file: the class of ``model``, its parameters, the attributes that it declares."""
+    _check_registered(type(model))
     described, arrays = _described(model)
     header = {
         "checksum": _NO_DIGEST,  # stays the first key, so that nothing else in the file can be mistaken for it
         "format_version": FORMAT_VERSION,
-        "library_version": version("autojacobin"),
+        "library_version": importlib.metadata.version("autojacobin"),
         **described,
     }
     content = safetensors.numpy.save(arrays, metadata={"autojacobin": json.dumps(header)})
@@ -81,7 +123,7 @@ def _described(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         "n_features_in": int(model.n_features_in_),
         "feature_names_in": [str(name) for name in getattr(model, "feature_names_in_", ())],
     }
-    if model.metric_ not in (None, METRICS[0]):  # a file without a metric is a Euclidean one, as all older files are
+    if model.metric_ not in (None, METRICS[0]):  # a file without a metric is a Euclidean one
         header |= {"metric": model.metric_, "radius": float(model.radius_)}
     arrays: dict[str, Any] = {}
     for name, tensor in model._tensors.items():
@@ -102,8 +144,8 @@ def _saved_parameters(hasher: Any) -> list[str]:
     return [name for name in hasher._parameters() if name not in left_out]
 
 
-def read_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:
-    """Read a model of one of ``classes``, by the name of the class."""
+def read_model(path: str | os.PathLike[str]) -> Any:
+    """Read a model of one of the classes that files may name."""
     content = Path(path).read_bytes()
     if content[8:10] != b'{"':  # a file of safetensors has a JSON header after its length
         raise _damaged(path, f"a file that begins with {content[:6]!r}", _IF_FOREIGN)
@@ -118,14 +160,15 @@ def read_model(path: str | os.PathLike[str], classes: Mapping[str, Any]) -> Any:
         entries = dict(_deserialize(content))
         header = _header(content)
         format_version = _field(header, "format_version", int)
+        known = classes()
         for described in (header, header.get("hasher")):
             name = described.get("class") if isinstance(described, dict) else None
             is_name = isinstance(name, str) and name.isidentifier() and len(name) <= _LONGEST_NAME
-            if is_name and 1 <= format_version < 2**31 and (format_version > FORMAT_VERSION or name not in classes):
+            if is_name and 1 <= format_version < 2**31 and (format_version > FORMAT_VERSION or name not in known):
                 raise _too_new(path, format_version, str(name))
         if not 1 <= format_version <= FORMAT_VERSION:
             raise ValueError(f"format {format_version}")
-        return _read(classes, header, entries)
+        return _read(known, header, entries)
     except (ValueError, safetensors.SafetensorError) as error:
         raise _damaged(path, str(error)) from error
 
@@ -257,6 +300,6 @@ def _too_new(path: str | os.PathLike[str], format_version: int, name: str) -> Fo
     register = f", or import the module that registers {name}" if format_version <= FORMAT_VERSION else ""
     return FormatError(
         f"{Path(path)} needs a newer library, got format {format_version}, class {name}, while autojacobin "
-        f"{version('autojacobin')} reads formats up to {FORMAT_VERSION}; install a newer "
+        f"{importlib.metadata.version('autojacobin')} reads formats up to {FORMAT_VERSION}; install a newer "
         f"version{register}"
     )

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from autojacobin.core.files import clear_os_errors
 from autojacobin.errors import DataError
-from autojacobin.hashers.autobin import AutoBin, CAutoBin, DAutoBin
-from autojacobin.hashers.autojacobin import PUBLISHED_PARAMETERS, AutoJacoBin
+from autojacobin.hashers.autoencoders.autobin import AutoBin, CAutoBin, DAutoBin
+from autojacobin.hashers.autoencoders.autojacobin import PUBLISHED_PARAMETERS, AutoJacoBin
+from autojacobin.hashers.autoencoders.binary_autoencoder import BinaryAutoencoder
+from autojacobin.hashers.autoencoders.partitioned_autoencoder import PartitionedAutoencoder
 from autojacobin.hashers.base import Hasher
-from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
+from autojacobin.hashers.data_independent import LSH, Sign
+from autojacobin.hashers.graph_hashing import SGH, SpectralHashing
 from autojacobin.hashers.itq import ITQ, PCARotation
-from autojacobin.hashers.lsh import LSH
 from autojacobin.hashers.neighbour import NeighbourHashing
 from autojacobin.hashers.nokmeans import NOKMeans
 from autojacobin.hashers.okmeans import OKMeans
 from autojacobin.hashers.own_codes import OwnCodes
-from autojacobin.hashers.partitioned_autoencoder import PartitionedAutoencoder
 from autojacobin.hashers.partitioned_hasher import PartitionedHasher
-from autojacobin.hashers.persistence import read_model
-from autojacobin.hashers.sgh import SGH
-from autojacobin.hashers.sign import Sign
-from autojacobin.hashers.spectral import SpectralHashing
-from autojacobin.hashers.spherical import SphericalHashing
-
-__all__ = ["Method", "check_registered", "classes", "find_command", "find_method", "load", "methods", "register"]
+from autojacobin.hashers.persistence import add_class, load_plugins, read_model
+from autojacobin.hashers.spherical_hashing import SphericalHashing
 
 H = TypeVar("H", bound=Hasher)
 
@@ -74,7 +68,6 @@ class Method:
 
 
 _METHODS: dict[str, Method] = {}
-_plugins_loaded = False
 
 
 def register(
@@ -117,6 +110,7 @@ def register(
     method = Method(name, hasher, label or name, command or name.lower(), dict(parameters or {}))
     _check_unique(method)
     _METHODS[name] = method
+    add_class(hasher)
     return hasher
 
 
@@ -129,14 +123,14 @@ def methods() -> tuple[Method, ...]:
     >>> [method.command for method in methods()][:4]
     ['lsh', 'spectral', 'itq', 'okmeans']
     """
-    _load_plugins()
+    load_plugins()
     return tuple(_METHODS.values())
 
 
 def find_method(name: str) -> Method:
     """Return the method with this name, or raise a DataError."""
     if name not in _METHODS:
-        _load_plugins()
+        load_plugins()
     if name not in _METHODS:
         raise DataError(
             f"there is no method {name!r}, expected one of: {', '.join(_METHODS)}; "
@@ -170,24 +164,6 @@ def _letters(name: str) -> str:
     return re.sub(r"[-_\s]", "", name).lower()
 
 
-def classes() -> dict[str, type[Hasher]]:
-    """All classes by the names that files call them by: registered ones, and those that are no methods."""
-    registered = {method.hasher.__name__: method.hasher for method in methods()}
-    return registered | {hasher.__name__: hasher for hasher in (OwnCodes, PartitionedHasher)}
-
-
-def check_registered(hasher: type[Hasher]) -> None:
-    """Raise a DataError if ``load`` would not find the class of a saved hasher."""
-    name = hasher.__name__
-    known = classes().get(name)
-    if known is hasher:
-        return
-    fix = f"register it with autojacobin.register({name})"
-    if known is not None:
-        fix = f"rename the class, because {known.__module__} has registered another {name}, and register it"
-    raise DataError(f"the class {name} is not registered, so no program could load it from a file; {fix}")
-
-
 def _check_unique(method: Method) -> None:
     """Raise a DataError if another method has one of the names, or another class the same class name.
 
@@ -214,22 +190,6 @@ def _path(hasher: type[Hasher]) -> tuple[str, str]:
     return hasher.__module__, hasher.__qualname__
 
 
-def _load_plugins() -> None:
-    global _plugins_loaded
-    if _plugins_loaded:
-        return
-    _plugins_loaded = True
-    for entry in importlib.metadata.entry_points(group="autojacobin.methods"):
-        try:
-            entry.load()
-        except Exception as error:  # a broken package of somebody else must not break this library
-            warnings.warn(
-                f"the methods of the entry point {entry.name} = {entry.value} are left out, because it could not be "
-                f"loaded: {type(error).__name__}: {error}",
-                stacklevel=3,
-            )
-
-
 # The methods of the paper, in the order of its tables and legends.
 register(LSH)
 register(SpectralHashing, label="SH", command="spectral")
@@ -250,6 +210,9 @@ register(SGH)
 register(NeighbourHashing, label="Neighbour hashing", command="neighbour")
 register(BinaryAutoencoder, label="Binary auto-encoder")
 register(PartitionedAutoencoder, label="Partitioned auto-encoder")
+# No methods, but files hold them.
+add_class(OwnCodes)
+add_class(PartitionedHasher)
 
 
 def load(path: str | os.PathLike[str]) -> Hasher:
@@ -266,5 +229,5 @@ def load(path: str | os.PathLike[str]) -> Hasher:
         If there is no such file, or it cannot be read.
     """
     with clear_os_errors(f"read the model {os.fspath(path)}", "give the path of a model that was saved"):
-        model: Hasher = read_model(path, classes())
+        model: Hasher = read_model(path)
     return model

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from autojacobin.core.vectors import as_floats
 from autojacobin.hashers import PartitionedAutoencoder
-from autojacobin.hashers.lists import ListHasher
+from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.changes import State
 from autojacobin.index.contents import fetch
 from autojacobin.index.filters import Allowed, reduced

@@ -15,7 +15,6 @@ from autojacobin.errors import FormatError, StorageError
 from autojacobin.hashers import Hasher
 from autojacobin.hashers.base import for_index
 from autojacobin.hashers.persistence import read_model
-from autojacobin.hashers.registry import classes
 from autojacobin.index.array_files import ArrayFile, damaged
 from autojacobin.index.changes import State
 from autojacobin.index.files import clear_os_errors
@@ -136,7 +135,7 @@ class IndexFolder:
         """Load the hasher of a state."""
         self._checked_content(manifest.hasher)
         path = self.path / manifest.hasher.name
-        hasher = for_index(read_model(path, classes()))  # load hides that a writer has just deleted the file
+        hasher = for_index(read_model(path))  # load hides that a writer has just deleted the file
         hasher.metric_, hasher.radius_ = manifest.metric.name, manifest.metric.radius  # older models do not know it
         if (hasher.n_bits, hasher.n_features_in_) != (manifest.n_bits, manifest.n_features):
             raise damaged(path, f"{hasher.n_bits} bits and {hasher.n_features_in_} features")

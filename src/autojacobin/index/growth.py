@@ -24,7 +24,7 @@ from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import BinaryAutoencoder, Hasher, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.hashers.learning import SMALLEST_SPREAD
-from autojacobin.hashers.lists import ListHasher
+from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.hashers.partitioned_hasher import check_can_have_lists
 from autojacobin.index.changes import Change, State, check_rows, encoded_block
 from autojacobin.index.contents import codes_at, drawn, fetch, in_id_order

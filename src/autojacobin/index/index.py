@@ -22,7 +22,7 @@ from autojacobin.core.vectors import LARGEST, as_floats, as_matrix
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
 from autojacobin.hashers import Hasher, OwnCodes, PartitionedHasher
 from autojacobin.hashers.base import as_vectors, check_fitted, for_index
-from autojacobin.hashers.lists import ListHasher
+from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.hashers.parameters import check_parameters
 from autojacobin.index.changes import (
     Change,

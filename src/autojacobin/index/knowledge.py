@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from autojacobin.core.compilation import kernel
 from autojacobin.core.parallel import run_tasks
-from autojacobin.hashers.lists import ListHasher
+from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.changes import State
 from autojacobin.index.contents import drawn, fetch
 from autojacobin.index.execution import nearest_by_products, nearest_lists, search_codes

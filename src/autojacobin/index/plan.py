@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.hashers.lists import ListHasher
+from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.changes import State
 from autojacobin.index.execution import Found, search_codes, search_vectors
 from autojacobin.index.filters import Allowed

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.errors import FormatError
-from autojacobin.hashers.lists import ListHasher
+from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.array_files import ArrayFile, CheckedArray, SegmentLabel, damaged, open_array
 from autojacobin.index.files import Files
 from autojacobin.index.manifest import SegmentRecord

@@ -10,7 +10,7 @@ import numpy as np
 from autojacobin.codes import Codes
 from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.hashers import Hasher
-from autojacobin.hashers.lists import ListHasher
+from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.array_files import CheckedArray, SegmentLabel
 from autojacobin.index.manifest import MOST_CODES
 from autojacobin.index.names import NameTable

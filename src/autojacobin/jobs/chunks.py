@@ -21,7 +21,7 @@ from autojacobin.codes import Codes
 from autojacobin.core.vectors import check_size
 from autojacobin.errors import DataError, StorageError
 from autojacobin.hashers import Hasher, load
-from autojacobin.hashers.lists import ListHasher
+from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.changes import encoded_parts
 from autojacobin.index.contents import fetch
 from autojacobin.index.execution import measure_of, nearest_codes, nearest_in_lists

@@ -17,7 +17,7 @@ from autojacobin.core.parallel import Progress
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import DataError
-from autojacobin.hashers.lists import ListHasher
+from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.changes import shown_ids
 from autojacobin.index.execution import chosen_lists
 from autojacobin.index.folder import IndexFolder

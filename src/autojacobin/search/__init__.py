@@ -19,8 +19,6 @@ _MODULES = {
     "hamming_topk": "autojacobin.search.hamming",
     "rerank": "autojacobin.search.euclidean",
     "spherical_topk": "autojacobin.search.spherical",
-    # moved there; programs may know it by this name
-    "Index": "autojacobin.index",
 }
 
 

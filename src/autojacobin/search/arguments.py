@@ -8,10 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.core.counts import as_count
+from autojacobin.core.counts import as_count as as_count
 from autojacobin.errors import DataError, DataTypeError
-
-__all__ = ["as_candidates", "as_count", "as_k", "as_subset", "check_codes", "default_candidates"]
 
 
 def check_codes(queries: Any, base: Any) -> None:

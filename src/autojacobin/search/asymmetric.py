@@ -30,15 +30,6 @@ from autojacobin.search.kernels.selection import smallest
 from autojacobin.search.queries import LARGEST_DISTANCE, Queries
 from autojacobin.search.tiles import code_words, tiles_of
 
-__all__ = [
-    "LARGEST_WEIGHT",
-    "asymmetric_queries",
-    "asymmetric_topk",
-    "lifted_magnitudes",
-    "weighted_queries",
-    "weighted_topk",
-]
-
 LARGEST_WEIGHT = 2**PLANES - 1
 _LONGEST = LARGEST_DISTANCE // LARGEST_WEIGHT
 _SUBNORMAL_BELOW = 2.0**-1000  # a fraction of a smaller number may lose digits, or become zero

@@ -21,7 +21,7 @@ from autojacobin.core.parallel import one_blas_thread, run_tasks
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_count
-from autojacobin.search.kernels.centres import (
+from autojacobin.search.kernels.coarse_quantiser import (
     CENTRES_PER_GROUP,
     FEWEST_IN_CELLS,
     STEPS_AT_ONCE,
@@ -31,8 +31,6 @@ from autojacobin.search.kernels.centres import (
     write_groups,
 )
 from autojacobin.search.kernels.simd import empty_aligned
-
-__all__ = ["Centres"]
 
 _PRODUCTS_PER_BLOCK = 2**21
 _PRODUCTS_ON_GPU = 2**28

@@ -21,10 +21,7 @@ from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search.asymmetric import lifted_magnitudes, weighted_queries, weighted_topk
-from autojacobin.search.distances import DistanceTerms
-from autojacobin.search.queries import LARGEST_DISTANCE, Queries
-
-__all__ = ["decoded_queries", "decoded_topk", "largest_weight"]
+from autojacobin.search.queries import LARGEST_DISTANCE, DistanceTerms, Queries
 
 _PLANES = 8
 _LARGEST_WEIGHT, _LARGEST_OF_SHORT_CODES = 15, 31

@@ -3,50 +3,28 @@
 Everything that offers a choice of distances takes it from here: the index, the cluster jobs, the service, the command
 line and the explorer. A new distance is one more entry.
 
-The functions import the compiled searches when they are called, so that those who only need the names, such as the
-command line, do not wait for numba.
+The compiled searches are imported when they are called, so that those who only need the names, such as the command
+line, do not wait for numba.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import adopt, to_host
 from autojacobin.core.parallel import one_blas_thread, run_tasks
 from autojacobin.core.vectors import as_matrix
 from autojacobin.errors import DataError
-
-if TYPE_CHECKING:
-    from autojacobin.search.queries import Queries
-
-__all__ = ["DISTANCES", "METRICS", "CodeDistance", "DistanceTerms", "Encoder", "as_distance", "distances_of"]
+from autojacobin.search.queries import DistanceTerms, Queries
 
 _QUERIES_PER_SLICE, _FEWEST_TO_SLICE = 512, 64
-
-
-class DistanceTerms(NamedTuple):
-    """What the distance of queries to codes s ∈ {−1, 1}^n_bits is made of: constant − weights·s.
-
-    Attributes
-    ----------
-    weights : array of shape (n_queries, n_bits)
-        A weight for each bit.
-    constants : array of float64, shape (n_queries,)
-        The part that is the same for all codes.
-    n_level_bits : int
-        The last bits of a code that are the number of a level. They may weigh much more than the others.
-    """
-
-    weights: npt.NDArray[Any]
-    constants: npt.NDArray[np.float64]
-    n_level_bits: int
 
 
 class Encoder(Protocol):
@@ -104,8 +82,6 @@ class CodeDistance:
         """
         if len(vectors) < _FEWEST_TO_SLICE or getattr(hasher, "device", "cpu") != "cpu":
             return self.prepare(self.encode(hasher, vectors))
-        from autojacobin.search.queries import Queries
-
         # a data frame stays one, so that the hasher can compare the names of its columns
         rows = vectors.iloc if hasattr(vectors, "iloc") else as_matrix(vectors, type(hasher).__name__)
         slices = [(slice(start, start + _QUERIES_PER_SLICE),) for start in range(0, len(vectors), _QUERIES_PER_SLICE)]
@@ -117,60 +93,21 @@ def _encode(hasher: Encoder, vectors: Any) -> Codes:
     return hasher.encode(vectors)
 
 
-def _hamming_queries(codes: Codes) -> Queries:
-    from autojacobin.search.hamming import hamming_queries
-
-    return hamming_queries(codes)
-
-
-def _hamming_topk(codes: Codes, base: Codes, k: int) -> tuple[Any, Any]:
-    from autojacobin.search.hamming import hamming_topk
-
-    return hamming_topk(codes, base, k)
-
-
 def _project(hasher: Encoder, vectors: Any) -> Any:
     return to_host(adopt(hasher.project(vectors)))
-
-
-def _asymmetric_queries(projections: Any) -> Queries:
-    from autojacobin.search.asymmetric import asymmetric_queries
-
-    return asymmetric_queries(projections)
-
-
-def _asymmetric_topk(projections: Any, base: Codes, k: int) -> tuple[Any, Any]:
-    from autojacobin.search.asymmetric import asymmetric_topk
-
-    return asymmetric_topk(projections, base, k)
 
 
 def _distance_terms(hasher: Encoder, vectors: Any) -> DistanceTerms:
     return hasher.distance_terms(vectors)
 
 
-def _decoded_queries(terms: DistanceTerms) -> Queries:
-    from autojacobin.search.decoded import decoded_queries
+def _function(module: str, name: str) -> Callable[..., Any]:
+    """A function of this package, whose module is imported at the first call, because it loads numba."""
 
-    return decoded_queries(terms)
+    def call(*arguments: Any) -> Any:
+        return getattr(import_module(f"autojacobin.search.{module}"), name)(*arguments)
 
-
-def _decoded_topk(terms: DistanceTerms, base: Codes, k: int) -> tuple[Any, Any]:
-    from autojacobin.search.decoded import decoded_topk
-
-    return decoded_topk(terms, base, k)
-
-
-def _spherical_queries(codes: Codes) -> Queries:
-    from autojacobin.search.spherical import spherical_queries
-
-    return spherical_queries(codes)
-
-
-def _spherical_topk(codes: Codes, base: Codes, k: int) -> tuple[Any, Any]:
-    from autojacobin.search.spherical import spherical_topk
-
-    return spherical_topk(codes, base, k)
+    return call
 
 
 _TABLE = (
@@ -180,8 +117,8 @@ _TABLE = (
         unit="the number of bits that differ",
         dtype=np.int32,
         encode=_encode,
-        prepare=_hamming_queries,
-        topk=_hamming_topk,
+        prepare=_function("hamming", "hamming_queries"),
+        topk=_function("hamming", "hamming_topk"),
     ),
     CodeDistance(
         name="asymmetric",
@@ -189,8 +126,8 @@ _TABLE = (
         unit="the sum of |projection| over the bits that differ",
         dtype=np.float32,
         encode=_project,
-        prepare=_asymmetric_queries,
-        topk=_asymmetric_topk,
+        prepare=_function("asymmetric", "asymmetric_queries"),
+        topk=_function("asymmetric", "asymmetric_topk"),
     ),
     CodeDistance(
         name="decoded",
@@ -198,8 +135,8 @@ _TABLE = (
         unit="the squared Euclidean distance to the decoded vector, plus a share of its error",
         dtype=np.float32,
         encode=_distance_terms,
-        prepare=_decoded_queries,
-        topk=_decoded_topk,
+        prepare=_function("decoded", "decoded_queries"),
+        topk=_function("decoded", "decoded_topk"),
     ),
     CodeDistance(
         name="spherical",
@@ -207,8 +144,8 @@ _TABLE = (
         unit="the number of bits that differ, divided by the number of ones that both codes have",
         dtype=np.float32,
         encode=_encode,
-        prepare=_spherical_queries,
-        topk=_spherical_topk,
+        prepare=_function("spherical", "spherical_queries"),
+        topk=_function("spherical", "spherical_topk"),
     ),
 )
 

@@ -28,7 +28,7 @@ from autojacobin.core.parallel import run_tasks
 from autojacobin.core.vectors import as_floats, as_matrix, check_finite
 from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_k
-from autojacobin.search.kernels.euclidean import (
+from autojacobin.search.kernels.l2 import (
     LONGEST_UINT8,
     estimate_rows,
     l2_rows,
@@ -38,11 +38,6 @@ from autojacobin.search.kernels.euclidean import (
     write_measured,
 )
 from autojacobin.search.kernels.selection import merge_topk, select_smallest
-
-__all__ = [
-    "Measure", "is_read_in_place", "measure_fetched", "measure_in_place", "nearest_candidates", "nearest_of_all",
-    "order_block", "rerank", "squared_distances",
-]  # fmt: skip
 
 _NUMBERS_PER_BLOCK = 2**23
 _QUERIES_AT_ONCE = 32

@@ -23,7 +23,7 @@ from autojacobin.search.asymmetric import LARGEST_WEIGHT
 from autojacobin.search.centres import Centres
 from autojacobin.search.decoded import largest_weight
 from autojacobin.search.euclidean import Measure, order_block
-from autojacobin.search.kernels.centres import write_expected
+from autojacobin.search.kernels.coarse_quantiser import write_expected
 from autojacobin.search.kernels.exhaustive import MOST_WORDS
 from autojacobin.search.kernels.few import (
     MODEL,
@@ -36,7 +36,7 @@ from autojacobin.search.kernels.few import (
     search_tiles,
 )
 from autojacobin.search.lists import AllowedCodes, Lists, OffsetGrid
-from autojacobin.search.queries import Queries
+from autojacobin.search.queries import Projection, Queries
 from autojacobin.search.tiles import Tiles, n_words
 
 MOST_QUERIES = 8
@@ -434,28 +434,6 @@ class ListSearch(_Search):
             sorted_blocks = [order[rows] for rows in blocks]
             run_tasks(search, [(start + rows, lists[rows], squared[rows]) for rows in sorted_blocks])
         return sum(n_short)
-
-
-class Projection(NamedTuple):
-    """How a vector becomes the weights of the bits of a code: 2 (vector − start)·matrix' + shift.
-
-    Attributes
-    ----------
-    matrix : array of shape (n_rows, n_features)
-        At most as many rows as bits; the products of the other bits are zero.
-    start : array of shape (n_features,)
-    shift : array of shape (n_bits,)
-    n_level_bits : int
-        The last bits, if they are the number of a level.
-    offset : float
-        The constant of a distance is ‖vector − start‖² + offset.
-    """
-
-    matrix: npt.NDArray[Any]
-    start: npt.NDArray[Any]
-    shift: npt.NDArray[Any]
-    n_level_bits: int = 0
-    offset: float = 0.0
 
 
 class TileSearch(_Search):

@@ -18,8 +18,6 @@ from autojacobin.search.kernels.popcount import row_distances
 from autojacobin.search.queries import LARGEST_DISTANCE, Queries
 from autojacobin.search.tiles import code_words, tiles_of
 
-__all__ = ["hamming_queries", "hamming_radius", "hamming_topk"]
-
 
 def hamming_queries(codes: Codes) -> Queries:
     """Prepare codes as queries: all bits have the weight 1."""

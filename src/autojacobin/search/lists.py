@@ -37,8 +37,8 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.errors import DataError
-from autojacobin.search.kernels.centres import group_rows
-from autojacobin.search.kernels.lists import map_allowed, scan_lists, sort_found
+from autojacobin.search.kernels.coarse_quantiser import group_rows
+from autojacobin.search.kernels.list_scan import map_allowed, scan_lists, sort_found
 from autojacobin.search.kernels.lookup import (
     CODES_PER_BLOCK,
     make_bit_tables,

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LARGEST_DISTANCE", "CodeStore", "Levels", "Queries"]
-
 LARGEST_DISTANCE = 2**15 - 1  # the kernels keep a distance in 15 bits
 _NO_PLANES = np.empty((0, 0, 0), dtype=np.uint64)
+
+
+class DistanceTerms(NamedTuple):
+    """What the distance of queries to codes s ∈ {−1, 1}^n_bits is made of: constant − weights·s.
+
+    Attributes
+    ----------
+    weights : array of shape (n_queries, n_bits)
+        A weight for each bit.
+    constants : array of float64, shape (n_queries,)
+        The part that is the same for all codes.
+    n_level_bits : int
+        The last bits of a code that are the number of a level. They may weigh much more than the others.
+    """
+
+    weights: npt.NDArray[Any]
+    constants: npt.NDArray[np.float64]
+    n_level_bits: int
 
 
 @dataclass(frozen=True)
@@ -126,3 +142,25 @@ class CodeStore(Protocol):
         distances, positions : arrays of shape (n_queries, k)
             Distances as whole numbers, in ascending order; equal distances in order of position.
         """
+
+
+class Projection(NamedTuple):
+    """How a vector becomes the weights of the bits of a code: 2 (vector − start)·matrix' + shift.
+
+    Attributes
+    ----------
+    matrix : array of shape (n_rows, n_features)
+        At most as many rows as bits; the products of the other bits are zero.
+    start : array of shape (n_features,)
+    shift : array of shape (n_bits,)
+    n_level_bits : int
+        The last bits, if they are the number of a level.
+    offset : float
+        The constant of a distance is ‖vector − start‖² + offset.
+    """
+
+    matrix: npt.NDArray[Any]
+    start: npt.NDArray[Any]
+    shift: npt.NDArray[Any]
+    n_level_bits: int = 0
+    offset: float = 0.0

@@ -26,8 +26,6 @@ from autojacobin.search.arguments import as_k, as_subset, check_codes
 from autojacobin.search.queries import Levels, Queries
 from autojacobin.search.tiles import code_words, tiles_of
 
-__all__ = ["spherical_queries", "spherical_topk"]
-
 _LONGEST = 2_048  # the table of levels has a row and a column for each number of bits
 _PAIRS_PER_BLOCK = 2**26
 

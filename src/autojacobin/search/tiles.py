@@ -23,10 +23,8 @@ from autojacobin.codes import Codes
 from autojacobin.search.kernels.candidates import Use, are_collected, collect
 from autojacobin.search.kernels.popcount import write_tiles
 from autojacobin.search.kernels.scan import ALL_ALLOWED, topk
-from autojacobin.search.kernels.spherical import lowest_levels
+from autojacobin.search.kernels.shared_bits import lowest_levels
 from autojacobin.search.queries import Queries
-
-__all__ = ["Tiles", "code_words", "codes_per_tile", "lanes_for", "n_words", "shape_of", "tiles_of"]
 
 _MOST_CODES, _FEWEST_CODES = 2048, 128
 _BYTES_PER_TILE = 2**15

@@ -34,10 +34,8 @@ from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.core.vectors import as_matrix, check_finite
 from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_k
+from autojacobin.search.kernels.screening import keep_near, remove_far
 from autojacobin.search.kernels.selection import smallest
-from autojacobin.search.kernels.truth import keep_near, remove_far
-
-__all__ = ["LARGEST_EXPONENT", "Candidates", "Frame", "error_factor", "exact_squared_distances", "ground_truth"]
 
 LARGEST_EXPONENT = 400  # squares of numbers up to 2^±400 neither overflow nor underflow in float64
 

@@ -57,11 +57,6 @@ from autojacobin.search.kernels.simd import (
     store,
 )
 
-__all__ = [
-    "CODES_PER_CHUNK", "SlicedQueries", "can_be_sliced", "mark_near", "set_start", "slice_chunk", "slice_queries",
-    "write_margins",
-]  # fmt: skip
-
 CODES_PER_CHUNK = 64 * WORDS
 _MOST_WORDS = 8  # of a code
 _ROWS_AT_ONCE, _FEWER_ROWS = 16, 8  # rows that are added as one tree

@@ -36,8 +36,6 @@ from autojacobin.search.kernels.scan import ALL_ALLOWED, topk
 from autojacobin.search.kernels.selection import keep_nearest
 from autojacobin.search.kernels.simd import WORDS, empty_aligned
 
-__all__ = ["Use", "are_collected", "collect"]
-
 _QUERIES_PER_TASK = 256
 _BYTES_PER_TASK, _BYTES_PER_CODE = 2**24, 6  # a position and a distance for each code that is written down
 _FEWEST_QUERIES_PER_CORE = 64  # with fewer, each core searches a part of the base instead

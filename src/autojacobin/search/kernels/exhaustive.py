@@ -23,7 +23,7 @@ from llvmlite import ir
 from numba import types
 
 from autojacobin.core.compilation import intrinsic, kernel, trailing_zeros, use_wide_registers
-from autojacobin.search.kernels.lists import keep_nearest_slots
+from autojacobin.search.kernels.list_scan import keep_nearest_slots
 from autojacobin.search.kernels.lookup import LOOK_UPS, look_up_halves
 from autojacobin.search.kernels.simd import (
     VECTOR,
@@ -36,8 +36,6 @@ from autojacobin.search.kernels.simd import (
     load,
     machine_has,
 )
-
-__all__ = ["MOST_WORDS", "scan_tiles", "write_query"]
 
 MOST_WORDS = 31  # of a code, whose bits a byte can count for each of its bytes
 _CODES_PER_BLOCK = 64

@@ -14,8 +14,9 @@ from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import overload
 
 from autojacobin.core.compilation import intrinsic, kernel, part_of_others
-from autojacobin.search.kernels.centres import CENTRES_PER_GROUP, cells_to_look_at, nearest_centres
-from autojacobin.search.kernels.euclidean import (
+from autojacobin.search.kernels.coarse_quantiser import CENTRES_PER_GROUP, cells_to_look_at, nearest_centres
+from autojacobin.search.kernels.exhaustive import scan_tiles, write_query
+from autojacobin.search.kernels.l2 import (
     LONGEST_UINT8,
     estimate_rows,
     l2_rows,
@@ -23,15 +24,9 @@ from autojacobin.search.kernels.euclidean import (
     prefetch_bytes,
     write_bytes,
 )
-from autojacobin.search.kernels.exhaustive import scan_tiles, write_query
-from autojacobin.search.kernels.lists import keep_nearest_slots, scan_lists
+from autojacobin.search.kernels.list_scan import keep_nearest_slots, scan_lists
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, make_bit_tables, make_tables, write_weights
 from autojacobin.search.kernels.selection import LAST_ID, select_smallest
-
-__all__ = [
-    "MODEL", "PART", "REALS", "choose_lists", "mark_unlike", "order_codes", "order_vectors", "search_lists",
-    "search_tiles",
-]  # fmt: skip
 
 PART = (
     "n", "codes", "offsets", "bounds", "positions", "allowed", "counts", "ids", "first_id", "rows", "vectors",
@@ -95,7 +90,7 @@ def choose_lists(
 ) -> None:  # fmt: skip
     """Write the lists that each query scans, nearest first, and the squared distances of their centres; then -1.
 
-    ``rule`` and ``shares`` are those of :func:`~autojacobin.search.kernels.centres.nearest_centres`.
+    ``rule`` and ``shares`` are those of :func:`~autojacobin.search.kernels.coarse_quantiser.nearest_centres`.
     """
     _choose_lists(queries, model, reals, rule, shares, lists, squared)
 

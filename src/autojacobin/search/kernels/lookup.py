@@ -38,11 +38,6 @@ from autojacobin.search.kernels.simd import (
     shuffle,
 )
 
-__all__ = [
-    "CODES_PER_BLOCK", "LOOK_UPS", "count_sums", "look_up_halves", "make_bit_tables", "make_tables", "mark_row",
-    "measure_block", "read_blocks", "sum_weights", "write_blocks", "write_weights",
-]  # fmt: skip
-
 CODES_PER_BLOCK = 64
 _LARGEST_ENTRY = 127
 _ENTRIES = 16

@@ -39,10 +39,6 @@ from autojacobin.search.kernels.simd import (
     shuffle,
 )
 
-__all__ = [
-    "PLANES", "code_distance", "near_bitmap", "row_distances", "table_sums", "tile_distances", "write_tiles",
-]  # fmt: skip
-
 PLANES = 4  # bit planes that are counted together
 
 # A one in every lane of a word, and the highest bit of every lane.

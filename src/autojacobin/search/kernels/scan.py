@@ -33,8 +33,6 @@ from autojacobin.search.kernels.selection import (
 )
 from autojacobin.search.kernels.simd import WORDS
 
-__all__ = ["ALL_ALLOWED", "topk"]
-
 _MOST_QUERIES_PER_TASK = 512
 _FEWEST_QUERIES_TO_SLICE = 32
 _FEWEST_QUERIES_PER_CORE = 256

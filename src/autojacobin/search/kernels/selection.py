@@ -19,11 +19,6 @@ import numpy.typing as npt
 
 from autojacobin.core.compilation import kernel, use_wide_registers
 
-__all__ = [
-    "BELOW", "COUNT", "LAST_ID", "RADIUS", "Selection", "admit", "capacity_for", "empty_selection", "finish",
-    "keep_nearest", "merge_topk", "select_smallest", "smallest", "upper_limit",
-]  # fmt: skip
-
 RADIUS, BELOW, COUNT = 0, 1, 2  # columns of Selection.counters
 _STRIPES_PER_WANTED = 4
 LAST_ID = 2**63 - 1

@@ -16,11 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import binding, ir
 
-__all__ = [
-    "CACHE_LINE", "INT32", "VECTOR", "WORD", "WORDS", "call", "empty_aligned", "everywhere", "generate_loop",
-    "horizontal_sum", "join", "load", "machine_has", "prefetch", "shuffle", "splat", "store",
-]  # fmt: skip
-
 CACHE_LINE = 64  # bytes
 WORDS = 8  # 64-bit words in a vector
 WORD, INT32 = ir.IntType(64), ir.IntType(32)

@@ -22,8 +22,6 @@ from autojacobin.hashers.okmeans import OKMeans
 from autojacobin.hashers.parameters import Bits, Callback, Choice, Limit, Number, OrNone, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 
-__all__ = ["INITS", "AutoBin", "AutoEncoderHasher", "CAutoBin", "DAutoBin", "initial_network", "possible_inits"]
-
 INITS = ("random", "itq", "okmeans", "nokmeans")
 _ITQ_ITERATIONS = 50
 

@@ -25,21 +25,20 @@ from autojacobin.autoencoder import (
 from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.parallel import Progress, one_blas_thread
 from autojacobin.errors import DataError
-from autojacobin.hashers.autobin import AutoEncoderHasher, initial_network, possible_inits
-from autojacobin.hashers.held_out import held_out_score, split
+from autojacobin.hashers.autoencoders.autobin import AutoEncoderHasher, initial_network, possible_inits
 from autojacobin.hashers.learning import warn_caller
 from autojacobin.hashers.model_selection import (
     Options,
     Recipe,
     Selected,
+    held_out_score,
     recipe_name,
     select_recipe,
     settings_text,
+    split,
 )
 from autojacobin.hashers.parameters import Limit, Number, OrAuto, OrNone, Whole
 from autojacobin.hashers.persistence import Tensor
-
-__all__ = ["PUBLISHED_PARAMETERS", "AutoJacoBin"]
 
 PUBLISHED = Recipe(init="random", alpha=0.1, jacobian_weight=1.0, energy=0.98)
 PUBLISHED_PARAMETERS: dict[str, Any] = {**vars(PUBLISHED), "pca_energy": None}

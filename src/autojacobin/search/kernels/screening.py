@@ -8,8 +8,6 @@ import numpy as np
 
 from autojacobin.core.compilation import kernel
 
-__all__ = ["keep_near", "remove_far"]
-
 
 @kernel
 def keep_near(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +14,11 @@ from autojacobin.core.arrays import namespace, on_device, to_host
 from autojacobin.core.linear_algebra import centre, principal_frame, random_rotation
 from autojacobin.core.parallel import map_points, one_blas_thread
 from autojacobin.core.vectors import as_floats
+from autojacobin.hashers.autoencoders.tabu_search import ERROR_SHARE, Decoder, Offsets, search_codes
 from autojacobin.hashers.base import Hasher, check_fitted
 from autojacobin.hashers.parameters import Bits, Callback, Choice, Limit, Number, OrNone, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
-from autojacobin.hashers.tabu_search import ERROR_SHARE, Decoder, Offsets, search_codes
-from autojacobin.search.distances import DistanceTerms
-
-if TYPE_CHECKING:
-    from autojacobin.search.few import Projection
-
-__all__ = ["BinaryAutoencoder"]
+from autojacobin.search.queries import DistanceTerms, Projection
 
 _ROWS_PER_SLICE = 2**11  # of a product over the points, which should stay in the cache
 _ROWS_PER_BLOCK = 2**14  # searched at once
@@ -161,8 +156,6 @@ class BinaryAutoencoder(Hasher):
         return DistanceTerms(terms[:, :-1], terms[:, -1].astype(np.float64), self._n_coded() - len(self.decoder_))
 
     def projection(self, distance: str) -> Projection | None:  # noqa: D102
-        from autojacobin.search.few import Projection
-
         if distance not in ("decoded", "asymmetric"):
             return None
         levels = int(self.n_bits) - len(self.decoder_) if distance == "decoded" else 0

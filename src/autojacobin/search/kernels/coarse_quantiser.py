@@ -48,18 +48,6 @@ from autojacobin.search.kernels.simd import (
     shuffle,
 )
 
-__all__ = [
-    "CENTRES_PER_GROUP",
-    "FEWEST_IN_CELLS",
-    "STEPS_AT_ONCE",
-    "cells_to_look_at",
-    "group_rows",
-    "nearest_centres",
-    "nearest_column",
-    "write_groups",
-    "write_means",
-]
-
 _STRIP = 64
 CENTRES_PER_GROUP = 64  # whose products are taken together
 _LANES, _BYTES_PER_LANE, _VECTORS_PER_GROUP = 16, 4, 4

@@ -14,8 +14,6 @@ from numba import types
 
 from autojacobin.core.compilation import intrinsic, kernel, use_wide_registers
 
-__all__ = ["search"]
-
 _NEVER = np.int32(2**31 - 1)
 _ROWS_AT_ONCE = 8  # multiplied by a matrix that is too large for the cache
 

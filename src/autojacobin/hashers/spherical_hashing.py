@@ -14,8 +14,6 @@ from autojacobin.hashers.base import Hasher
 from autojacobin.hashers.parameters import Bits, Limit, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 
-__all__ = ["SphericalHashing"]
-
 _POINTS_PER_CENTRE = 5
 _MEAN_TOLERANCE, _SPREAD_TOLERANCE = 0.10, 0.15  # of the overlaps, as shares of n / 4
 

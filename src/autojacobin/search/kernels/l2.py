@@ -37,11 +37,6 @@ from autojacobin.search.kernels.simd import (
     shuffle,
 )
 
-__all__ = [
-    "LONGEST_UINT8", "decode_float16", "estimate_rows", "l2_rows", "l2_uint8_rows", "prefetch_bytes",
-    "select_undecided", "write_bytes", "write_measured",
-]  # fmt: skip
-
 _BYTES_AHEAD, _FEWEST_ROWS_AHEAD, _MOST_ROWS_AHEAD = 4096, 4, 24
 
 _UINT8_STRIP, _FLOAT32_STRIP = 32, 16  # numbers in a vector

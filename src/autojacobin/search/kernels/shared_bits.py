@@ -16,8 +16,6 @@ from autojacobin.core.compilation import kernel, popcount, use_wide_registers
 from autojacobin.core.parallel import run_tasks
 from autojacobin.search.kernels.selection import select_smallest
 
-__all__ = ["lowest_levels"]
-
 _ZERO = np.uint64(0)
 
 

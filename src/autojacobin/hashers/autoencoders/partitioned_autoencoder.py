@@ -14,17 +14,15 @@ from autojacobin.core.arrays import to_host
 from autojacobin.core.parallel import Progress
 from autojacobin.core.vectors import as_matrix
 from autojacobin.errors import DataError
+from autojacobin.hashers.autoencoders.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.base import check_fitted
-from autojacobin.hashers.binary_autoencoder import BinaryAutoencoder
-from autojacobin.hashers.lists import ListHasher
+from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.hashers.parameters import Bits, Limit, OrNone, Whole
 from autojacobin.hashers.persistence import Tensor
-from autojacobin.search.distances import DistanceTerms
+from autojacobin.search.queries import DistanceTerms
 
 if TYPE_CHECKING:
     from autojacobin.search.lists import ListQueries, OffsetGrid
-
-__all__ = ["PartitionedAutoencoder"]
 
 _MOST_TRAINING_POINTS = 20_000  # of the auto-encoder; the centres take all
 _SHARE_BEYOND_THE_GRID = 0.0005

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from autojacobin.search.centres import Centres
     from autojacobin.search.lists import ListQueries, Lists, OffsetGrid
 
-__all__ = ["ListHasher"]
-
 _POINTS_PER_LIST = 64
 _MOST_TRAINING_POINTS = 20_000  # by default, if there are few lists
 _ROWS_PER_BLOCK = 2**12

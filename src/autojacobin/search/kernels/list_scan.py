@@ -19,8 +19,6 @@ import numpy as np
 from autojacobin.core.compilation import kernel, trailing_zeros, use_wide_registers
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, count_sums, mark_row, measure_block
 
-__all__ = ["keep_nearest_slots", "map_allowed", "scan_lists", "sort_found"]
-
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _UNBOUNDED = np.int64(2**62)
 _LARGEST_SUM = np.int64(2**16 - 1)

@@ -32,8 +32,6 @@ import numpy as np
 from autojacobin.core.arrays import namespace
 from autojacobin.core.parallel import run_tasks
 
-__all__ = ["ERROR_SHARE", "Decoder", "Offsets", "search_codes", "waits"]
-
 ERROR_SHARE = 0.6  # a: how much of its own error a code adds to its distances
 _STIFFNESS = 8  # λ in units of 1 / Σ‖C_j‖²
 
@@ -182,7 +180,7 @@ def search_codes(X: Any, decoder: Decoder, n_steps: int, *, start: Any = None, s
     matrix = xp.empty((0, d), dtype=xp.float32) if start is None else start
     if xp is not np:
         return _search_on_gpu(X, decoder, n_steps, matrix, first, given)
-    from autojacobin.hashers.tabu_kernels import search  # not before a fit: loading numba takes a second
+    from autojacobin.hashers.autoencoders.tabu_kernels import search  # not before a fit: loading numba takes a second
 
     first = np.ascontiguousarray(first)  # for any other layout the kernel would be compiled again
     out, levels = np.empty((len(X), d), dtype=np.float32), np.zeros(len(X), dtype=np.float32)

@@ -1,0 +1,1 @@
+"""The auto-encoders: those of the paper, and the binary auto-encoder, whose codes are searched."""
