@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autojacobin.errors import DataError
 from autojacobin.search import centres as centres_module
 from autojacobin.search.centres import Centres
-from autojacobin.search.kernels import centres as kernels
+from autojacobin.search.kernels import coarse_quantiser as kernels
 from autojacobin.search.kmeans import kmeans
 from tests.hashers.methods import digits
 

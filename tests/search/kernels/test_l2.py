@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autojacobin.search import euclidean, rerank
 from autojacobin.search.euclidean import _are_estimated, _estimate, squared_distances
-from autojacobin.search.kernels import euclidean as kernels
+from autojacobin.search.kernels import l2 as kernels
 from tests.search.candidates import by_sorting, drawn
 
 
