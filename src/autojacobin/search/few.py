@@ -91,9 +91,9 @@ class Stored(NamedTuple):
 class Probing:
     """Which lists a query scans: the ``most`` nearest, or those of them in which enough neighbours are expected.
 
-    ``weights`` has w0 to w3 of the expected number of neighbours (``kernels/coarse_quantiser.py``) for one or more levels, and a
-    list is scanned if its logarithm is at least the entry of ``thresholds``. With a filter, each query takes the first
-    level at which it expects ``k`` allowed neighbours.
+    ``weights`` has w0 to w3 of the expected number of neighbours (``kernels/coarse_quantiser.py``) for each level. A
+    list is scanned if the logarithm of this number is at least the entry of ``thresholds``. With a
+    filter, each query takes the first level at which it expects ``k`` allowed neighbours.
     """
 
     most: int
