@@ -1,4 +1,4 @@
-"""Writes the golden index of an index format. Run once, when the format is new; never again for that version.
+"""Writes the golden indexes of an index format. After the first release: once for each format, and never again.
 
     python -m tests.golden.make_index
 
@@ -32,9 +32,9 @@ def main() -> None:
         index.remove([7])
         expected = {"queries": queries, "ids": index.ids}
         for name, options in {
-            "hamming": {"rerank": False},
+            "hamming": {"distance": "hamming", "rerank": False},
             "asymmetric": {"distance": "asymmetric", "rerank": False},
-            "reranked": {},
+            "reranked": {"distance": "hamming"},
         }.items():
             expected[f"{name}_distances"], expected[f"{name}_ids"] = index.search(queries, 10, **options)
     (FOLDER / "index" / "LOCK").unlink()
@@ -44,6 +44,19 @@ def main() -> None:
         expected["lists_codes"] = index.codes(index.ids).packed
         expected["lists_distances"], expected["lists_ids"] = index.search(queries, 10, probes="all", rerank=False)
     (FOLDER / "lists" / "LOCK").unlink()
+    rng = np.random.default_rng(0)
+    named = rng.integers(1, 200, (2_100, 4)).astype(np.uint8)
+    payload = {"price": np.arange(2_100), "shop": ["north", "south", None] * 700}
+    hasher = ITQ(4, random_state=0)
+    names = [f"article {number}" for number in range(2_100)]
+    Index.from_vectors(named, hasher, path=FOLDER / "named", ids=names, payload=payload, metric="cosine").close()
+    with Index.open(FOLDER / "named") as index:
+        expected["named_queries"] = named[:5]
+        expected["named_candidates"] = index.plan(10).candidates
+        for name, where in {"named": None, "dear": "price >= 2000 and shop = 'north'"}.items():
+            expected[f"{name}_similarities"], ids = index.search(named[:5], 10, recall=1, where=where)
+            expected[f"{name}_ids"] = ids.astype(str)
+    (FOLDER / "named" / "LOCK").unlink()
     np.savez(FOLDER / "expected.npz", **expected)
 
 

@@ -7,7 +7,6 @@ import autojacobin
 from autojacobin import ITQ, AutoBin, Codes, DataError, NotFittedError
 from autojacobin.errors import DataTypeError
 from tests.hashers.methods import AUTO_ENCODERS, METHODS, digits, fitted
-from tests.hashers.test_persistence import GOLDEN
 
 WITHOUT = ["LSH", "SpectralHashing", "Sign", "SphericalHashing", "SGH"]
 DECODERS = [name for name in METHODS if name not in WITHOUT]
@@ -120,11 +119,3 @@ def test_what_is_not_a_code_of_the_method_is_refused(name):
 def test_methods_without_a_decoder_say_so(name):
     with pytest.raises(DataError, match=f"{name} has no decoder.* such as BinaryAutoencoder"):
         fitted(name).decode(fitted(name).encode(digits()[:2]))
-
-
-@pytest.mark.parametrize(("name", "missing"), [("ITQ", "scale_"), ("AutoBin", "hidden_scales_")])
-def test_files_from_before_there_was_a_decoder_say_what_they_lack(name, missing):
-    hasher = autojacobin.load(GOLDEN / "hashers-2" / f"{name}.safetensors")
-    codes = Codes.load(GOLDEN / "hashers-2" / f"{name}.npz")
-    with pytest.raises(DataError, match=rf"this {name} was saved by a version .* lacks {missing}; fit it again"):
-        hasher.decode(codes)

@@ -177,7 +177,10 @@ def taken(tmp_path):
         (lambda header: header.pop("hasher"), "hasher of type NoneType in the header, expected dict"),
         (lambda header: header.update(hasher=[]), "hasher of type list in the header"),
         (lambda header: header["hasher"].update({"class": "PartitionedHasher"}), "class 'PartitionedHasher'"),
-        (lambda header: header["hasher"].update({"class": "New"}), "needs a newer library.* class New.* registers New"),
+        (
+            lambda header: header["hasher"].update({"class": "New"}),
+            "format 3 and class New, .* registers New",
+        ),
         (lambda header: header["hasher"].update({"class": "ITQ"}), "'center' of type bool, which ITQ does not have"),
         (
             lambda header: header["hasher"]["parameters"].update(n_bits=9),

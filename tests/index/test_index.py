@@ -1,7 +1,6 @@
 """An index against a plain dict of vectors: changes, searches and files."""
 
 import itertools
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from autojacobin.search import hamming_topk
 from autojacobin.search.asymmetric import asymmetric_topk
 from tests.index.index_model import N_FEATURES, as_bytes, by_hamming, by_reranking, contents, small_hasher, vectors
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = Path(__file__).parent.parent / "golden" / f"index-{FORMAT_VERSION}"
 
 
 change = st.one_of(
@@ -257,10 +256,8 @@ def test_an_index_without_vectors_searches_codes_alone(hasher, tmp_path):
     index.close()
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_the_golden_index_of_each_format_stays_readable(version):
-    folder = GOLDEN / f"index-{version}"
-    with np.load(folder / "expected.npz") as expected, Index.open(folder / "index") as index:
+def test_the_golden_index_stays_readable():
+    with np.load(GOLDEN / "expected.npz") as expected, Index.open(GOLDEN / "index") as index:
         index.verify()
         assert np.array_equal(index.ids, expected["ids"])
         kinds = {"hamming": ("hamming", False), "asymmetric": ("asymmetric", False), "reranked": ("hamming", True)}
@@ -271,7 +268,7 @@ def test_the_golden_index_of_each_format_stays_readable(version):
 
 
 def test_the_golden_index_with_lists_stays_readable():
-    with np.load(GOLDEN / "index-3" / "expected.npz") as expected, Index.open(GOLDEN / "index-3" / "lists") as index:
+    with np.load(GOLDEN / "expected.npz") as expected, Index.open(GOLDEN / "lists") as index:
         index.verify()
         assert np.array_equal(index.codes(index.ids).packed, expected["lists_codes"])
         distances, ids = index.search(expected["queries"], 10, probes="all", rerank=False)
@@ -279,20 +276,14 @@ def test_the_golden_index_with_lists_stays_readable():
         assert np.mean(ids == expected["lists_ids"]) > 0.8  # another BLAS may round distances differently
 
 
-def test_an_index_of_format_1_can_be_written_on(tmp_path):
-    """New files have the newest format; files of both formats are checked and copied alike."""
-    path = Path(shutil.copytree(GOLDEN / "index-1" / "index", tmp_path / "index"))
-    with Index.open(path) as index:
-        before = contents(index)
-        index.add(np.arange(24, dtype=np.uint8).reshape(3, 8))
-        index.remove([0])
-        assert len(contents(index)) == len(before) + 2
+def test_the_golden_index_with_names_a_payload_and_knowledge_stays_readable():
+    with np.load(GOLDEN / "expected.npz") as expected, Index.open(GOLDEN / "named") as index:
         index.verify()
-        index.compact()
-        index.verify()
-        assert contents(index).items() >= {i: v for i, v in before.items() if i}.items()
-    (codes,) = path.glob("codes-*")
-    assert codes.read_bytes()[8] == FORMAT_VERSION
+        assert index.plan(10).candidates == expected["named_candidates"]
+        for name, where in {"named": None, "dear": "price >= 2000 and shop = 'north'"}.items():
+            similarities, ids = index.search(expected["named_queries"], 10, recall=1, where=where)
+            assert np.allclose(similarities, expected[f"{name}_similarities"], rtol=1e-5)
+            assert np.mean(ids.astype(str) == expected[f"{name}_ids"]) > 0.8  # equal ones are rounded differently
 
 
 @pytest.mark.parametrize("dtypes", [["uint8"], ["float16"], ["float32", "float64"], ["uint8", "float16"], ["int16"]])

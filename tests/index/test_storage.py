@@ -84,12 +84,13 @@ def test_a_file_of_the_same_kind_from_elsewhere_is_refused(copied):
         Index.open(copied)
 
 
-def test_a_newer_manifest_needs_a_newer_library(copied):
+@pytest.mark.parametrize(("version", "advice"), [(1, "build the index again from"), (4, "install a newer version")])
+def test_a_manifest_of_another_format_says_what_to_do(copied, version, advice):
     file = copied / "MANIFEST.json"
-    fields = json.loads(file.read_bytes()) | {"checksum": "0" * 16, "format_version": 4}
+    fields = json.loads(file.read_bytes()) | {"checksum": "0" * 16, "format_version": version}
     content = json.dumps(fields, indent=1).encode() + b"\n"
     file.write_bytes(content.replace(b"0" * 16, xxhash.xxh64_hexdigest(content).encode(), 1))
-    with pytest.raises(FormatError, match="MANIFEST.json needs a newer library, got index format 4"):
+    with pytest.raises(FormatError, match=f"MANIFEST.json has index format {version}, .*; {advice}"):
         Index.open(copied)
 
 
@@ -98,7 +99,7 @@ def test_a_newer_array_needs_a_newer_library(copied, monkeypatch):
         newer.setattr(array_files, "FORMAT_VERSION", 4)
         writer = FolderStore(copied).start("ids", np.int64)
         writer.append(np.arange(3))
-        with pytest.raises(FormatError, match="ids-.* needs a newer library, got index format 4"):
+        with pytest.raises(FormatError, match="ids-.* has index format 4, which is not read by this version"):
             newer_by_one(writer, newer)
 
 

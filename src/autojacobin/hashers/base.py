@@ -200,15 +200,6 @@ class Hasher(Learner):
             rows = slice(start, start + _CODES_PER_BLOCK)
             yield rows, codes[rows].to_signs().astype(dtype)
 
-    def _learned_for_decoding(self, name: str) -> Any:
-        """Give a learned attribute that files written before the method had a decoder lack."""
-        if not hasattr(self, name):
-            raise DataError(
-                f"this {type(self).__name__} was saved by a version that stored no decoder, so it lacks {name}; "
-                "fit it again"
-            )
-        return getattr(self, name)
-
     def _projections(self, X: Any) -> Iterator[Any]:
         return self._walk(X, self._projector)
 

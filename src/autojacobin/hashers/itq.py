@@ -81,7 +81,7 @@ class ITQ(LinearHasher):
     _tensors: ClassVar[dict[str, Tensor]] = {
         "weights_": Tensor("f", ("n_bits", "n_features")),
         "mean_": Tensor("f", ("n_features",)),
-        "scale_": Tensor("f", optional=True),
+        "scale_": Tensor("f"),
         "quantization_error_": Tensor("f", ("iterations",), power=2),
     }
     _more_bits_than_features: ClassVar[bool] = False
@@ -122,7 +122,7 @@ class ITQ(LinearHasher):
         return self.weights_, -self.weights_ @ self.mean_
 
     def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        return self.weights_ * self._learned_for_decoding("scale_"), self.mean_
+        return self.weights_ * self.scale_, self.mean_
 
 
 class PCARotation(ITQ):

@@ -21,7 +21,7 @@ from autojacobin.core.vectors import LARGEST
 from autojacobin.errors import DataError, FormatError
 from autojacobin.search.distances import METRICS
 
-FORMAT_VERSION = 3  # 1 had no columns of words, 2 no scales for decode
+FORMAT_VERSION = 3
 _NO_DIGEST = "0" * 64
 # The JSON header is itself a string within safetensors' JSON, so its quotation marks are escaped.
 _DIGEST = re.compile(rb'\\"checksum\\": ?\\"([0-9a-f]{64})\\"')
@@ -164,9 +164,9 @@ def read_model(path: str | os.PathLike[str]) -> Any:
         for described in (header, header.get("hasher")):
             name = described.get("class") if isinstance(described, dict) else None
             is_name = isinstance(name, str) and name.isidentifier() and len(name) <= _LONGEST_NAME
-            if is_name and 1 <= format_version < 2**31 and (format_version > FORMAT_VERSION or name not in known):
-                raise _too_new(path, format_version, str(name))
-        if not 1 <= format_version <= FORMAT_VERSION:
+            if is_name and 1 <= format_version < 2**31 and (format_version != FORMAT_VERSION or name not in known):
+                raise _not_read(path, format_version, str(name))
+        if format_version != FORMAT_VERSION:
             raise ValueError(f"format {format_version}")
         return _read(known, header, entries)
     except (ValueError, safetensors.SafetensorError) as error:
@@ -296,10 +296,13 @@ def _damaged(path: str | os.PathLike[str], what: str, advice: str = _IF_DAMAGED)
     return FormatError(f"{Path(path)} is damaged or is not a model saved by autojacobin, got: {what}; {advice}")
 
 
-def _too_new(path: str | os.PathLike[str], format_version: int, name: str) -> FormatError:
-    register = f", or import the module that registers {name}" if format_version <= FORMAT_VERSION else ""
+def _not_read(path: str | os.PathLike[str], format_version: int, name: str) -> FormatError:
+    advice = "fit and save the model again"
+    if format_version == FORMAT_VERSION:
+        advice = f"install a newer version, or import the module that registers {name}"
+    elif format_version > FORMAT_VERSION:
+        advice = "install a newer version"
     return FormatError(
-        f"{Path(path)} needs a newer library, got format {format_version}, class {name}, while autojacobin "
-        f"{importlib.metadata.version('autojacobin')} reads formats up to {FORMAT_VERSION}; install a newer "
-        f"version{register}"
+        f"{Path(path)} has format {format_version} and class {name}, which is not read by autojacobin "
+        f"{importlib.metadata.version('autojacobin')}, only format {FORMAT_VERSION} and registered classes; {advice}"
     )

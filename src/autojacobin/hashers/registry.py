@@ -224,7 +224,7 @@ def load(path: str | os.PathLike[str]) -> Hasher:
     Raises
     ------
     FormatError
-        If the file is damaged or foreign, or if it needs a newer library.
+        If the file is damaged or foreign, or if it has another format.
     StorageError
         If there is no such file, or it cannot be read.
     """

@@ -24,11 +24,21 @@ from autojacobin.index.files import Files, clear_os_errors
 from autojacobin.search.kernels.simd import empty_aligned
 
 __all__ = [
-    "FORMAT_VERSION", "READ_AT_ONCE", "ArrayFile", "ArrayFileWriter", "CheckedArray", "SegmentLabel", "damaged",
-    "open_array", "read_label", "salvage_array", "salvage_label", "too_new",
+    "FORMAT_VERSION",
+    "READ_AT_ONCE",
+    "ArrayFile",
+    "ArrayFileWriter",
+    "CheckedArray",
+    "SegmentLabel",
+    "damaged",
+    "open_array",
+    "other_format",
+    "read_label",
+    "salvage_array",
+    "salvage_label",
 ]  # fmt: skip
 
-FORMAT_VERSION = 3  # format 1 has one checksum for the whole array, and no label; format 2 has no lists
+FORMAT_VERSION = 3
 BLOCK_BYTES = 2**14
 _MAGIC = b"\x89AJBin\r\n"
 _HEADER_BYTES = 4096  # a page, so that the array can be memory-mapped
@@ -87,7 +97,6 @@ class CheckedArray:
         self.array, self.file, self.label = array, file, label
         self._path = Path()
         self._checksums = np.empty(0, dtype=np.uint64)
-        self._block_bytes = 1
         self._problem: Problem | None = None
         self._checked = np.empty(0, dtype=bool)
         self._all_checked = True
@@ -95,11 +104,11 @@ class CheckedArray:
     @classmethod
     def mapped(
         cls, array: npt.NDArray[Any], file: ArrayFile, label: SegmentLabel | None, path: Path,
-        checksums: npt.NDArray[np.uint64], block_bytes: int, check: bool, problem: Problem | None,
+        checksums: npt.NDArray[np.uint64], check: bool, problem: Problem | None,
     ) -> CheckedArray:  # fmt: skip
         """Wrap an array of a file. ``problem`` checks the whole array once, and returns what is wrong with it."""
         made = cls(array, file, label)
-        made._path, made._checksums, made._block_bytes, made._problem = path, checksums, block_bytes, problem
+        made._path, made._checksums, made._problem = path, checksums, problem
         made._checked = np.full(len(checksums), not check)
         made._all_checked = not check and problem is None
         return made
@@ -116,7 +125,7 @@ class CheckedArray:
         """Which blocks were compared, the bytes of a block, and what compares rows; None if nothing is left to do."""
         if self._all_checked or not self.array.size:
             return None, 1, None
-        return self._checked, self._block_bytes, self.check_rows
+        return self._checked, BLOCK_BYTES, self.check_rows
 
     def check_rows(self, rows: npt.NDArray[Any]) -> None:
         """Check the blocks with some rows, none of which is beyond the array."""
@@ -124,8 +133,8 @@ class CheckedArray:
             return
         row_bytes = self.array.nbytes // len(self.array)
         starts = rows.ravel().astype(np.int64) * row_bytes  # row numbers in 32 bits would overflow
-        first = starts // self._block_bytes
-        last = (starts + row_bytes - 1) // self._block_bytes
+        first = starts // BLOCK_BYTES
+        last = (starts + row_bytes - 1) // BLOCK_BYTES
         most_between = int((last - first).max(initial=0))
         if most_between > 1 or not (self._checked[first].all() and self._checked[last].all()):
             blocks = np.unique(np.concatenate([first + step for step in range(most_between + 1)]))
@@ -152,12 +161,11 @@ class CheckedArray:
         if self.file is None or not len(self._checksums):
             return
         with files.open(self.file.name) as stream:
-            for start, checksum in zip(range(0, self.array.nbytes, self._block_bytes), self._checksums, strict=True):
-                place, digest = slice(start, min(start + self._block_bytes, self.array.nbytes)), xxhash.xxh64()
+            for start, checksum in zip(range(0, self.array.nbytes, BLOCK_BYTES), self._checksums, strict=True):
+                place, digest = slice(start, min(start + BLOCK_BYTES, self.array.nbytes)), xxhash.xxh64()
                 with suppress(OSError):
                     stream.seek(_HEADER_BYTES + start)
-                    for at in range(start, place.stop, READ_AT_ONCE):  # a file of format 1 is one block
-                        digest.update(stream.read(min(READ_AT_ONCE, place.stop - at)))
+                    digest.update(stream.read(place.stop - start))
                 stream.seek(_HEADER_BYTES + start)
                 yield place, stream, digest.intdigest() == checksum
 
@@ -168,7 +176,7 @@ class CheckedArray:
             raise damaged(self._path, "content that does not match its checksum")
 
     def _are_whole(self, blocks: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        content, size = self.array.reshape(-1).view(np.uint8).data, self._block_bytes
+        content, size = self.array.reshape(-1).view(np.uint8).data, BLOCK_BYTES
         hashes = (xxhash.xxh64_intdigest(content[start : start + size]) for start in (blocks * size).tolist())
         found: npt.NDArray[np.bool_] = np.fromiter(hashes, np.uint64, len(blocks)) == self._checksums[blocks]
         return found
@@ -262,19 +270,17 @@ def open_array(
         )
         if not fits or (dtype is not None and header.dtype != np.dtype(dtype)):
             raise damaged(path, f"{header.dtype} of shape {header.shape}, expected shape {shape}")
-        n_blocks = -(-header.n_bytes // BLOCK_BYTES) if header.version > 1 else 0
+        n_blocks = -(-header.n_bytes // BLOCK_BYTES)
         size, expected = os.fstat(stream.fileno()).st_size, _HEADER_BYTES + header.n_bytes + 8 * n_blocks
         if size != file.size or size != expected:
             raise damaged(path, f"{size} bytes, expected {expected} by its header and {file.size} by the manifest")
-        checksums, block_bytes = np.array([header.digest], dtype=np.uint64), max(1, header.n_bytes)
-        if header.version > 1:
-            stream.seek(_HEADER_BYTES + header.n_bytes)
-            table = stream.read(8 * n_blocks)
-            if xxhash.xxh64_intdigest(table) != header.digest:
-                raise damaged(path, "a table of checksums that does not match its own checksum")
-            checksums, block_bytes = np.frombuffer(table, dtype="<u8"), BLOCK_BYTES
+        stream.seek(_HEADER_BYTES + header.n_bytes)
+        table = stream.read(8 * n_blocks)
+        if xxhash.xxh64_intdigest(table) != header.digest:
+            raise damaged(path, "a table of checksums that does not match its own checksum")
+        checksums = np.frombuffer(table, dtype="<u8")
         array = _mapped(stream, header, writable=kind in _READ_BY_KERNELS)
-    return CheckedArray.mapped(array, file, header.label, path, checksums, block_bytes, check, problem)
+    return CheckedArray.mapped(array, file, header.label, path, checksums, check, problem)
 
 
 def salvage_array(
@@ -291,11 +297,11 @@ def salvage_array(
         page_is_whole = xxhash.xxh64_intdigest(page[: -_SUM.size]).to_bytes(_SUM.size, "little") == page[-_SUM.size :]
         if page_is_whole:
             _read_header(page, path, file, kind)  # refuses another file
-        _, version, _, dtype_name, *_ = _FIELDS.unpack_from(page.ljust(_HEADER_BYTES, b"\0"))
+        dtype_name = _FIELDS.unpack_from(page.ljust(_HEADER_BYTES, b"\0"))[3]
         found = np.dtype(dtype) if dtype is not None else _DTYPES.get(dtype_name.rstrip(b"\0"))
-        if found is None or version == 1:
+        if found is None:
             raise damaged(path, "a header that cannot be read")
-        header = _Header(FORMAT_VERSION, found, shape, 0, None)
+        header = _Header(found, shape, 0, SegmentLabel(b"", None, 0, 0))
         if size < _HEADER_BYTES + header.n_bytes:
             raise damaged(path, f"{size} bytes, which is less than its array has")
         n_blocks = -(-header.n_bytes // BLOCK_BYTES)
@@ -303,7 +309,7 @@ def salvage_array(
         table = stream.read(8 * n_blocks).ljust(8 * n_blocks, b"\0")
         array = _mapped(stream, header, writable=False)
     checksums = np.frombuffer(table, dtype="<u8")
-    return CheckedArray.mapped(array, file, None, path, checksums, BLOCK_BYTES, True, None)
+    return CheckedArray.mapped(array, file, None, path, checksums, True, None)
 
 
 def _mapped(stream: BinaryIO, header: _Header, *, writable: bool) -> npt.NDArray[Any]:
@@ -321,8 +327,8 @@ def _mapped(stream: BinaryIO, header: _Header, *, writable: bool) -> npt.NDArray
     return np.asarray(np.memmap(stream, dtype=header.dtype, mode=mode, offset=_HEADER_BYTES, shape=header.shape))
 
 
-def read_label(files: Files, name: str) -> tuple[str, tuple[int, ...], np.dtype[Any], SegmentLabel | None, ArrayFile]:
-    """Kind, shape, dtype and label of an array that no manifest names; files of format 1 have no label."""
+def read_label(files: Files, name: str) -> tuple[str, tuple[int, ...], np.dtype[Any], SegmentLabel, ArrayFile]:
+    """Kind, shape, dtype and label of an array that no manifest names."""
     path = files.path / name
     with files.open(name) as stream:
         page, size = stream.read(_HEADER_BYTES), os.fstat(stream.fileno()).st_size
@@ -342,11 +348,10 @@ def salvage_label(files: Files, name: str) -> tuple[bytes, ArrayFile]:
 
 @dataclass(frozen=True)
 class _Header:
-    version: int
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     digest: int
-    label: SegmentLabel | None
+    label: SegmentLabel
 
     @property
     def n_bytes(self) -> int:
@@ -368,23 +373,21 @@ def _header(kind: str, dtype: np.dtype[Any], shape: tuple[int, ...], digest: int
 def _read_header(page: bytes, path: Path, file: ArrayFile, kind: str) -> _Header:
     if not page.startswith(_MAGIC) or len(page) != _HEADER_BYTES:
         raise damaged(path, "bytes that no array file starts with")
-    # The checksum of the page is at the same place in every version, so that damage is not taken for a newer version.
+    # The checksum of the page is at the same place in every version, so that damage is not taken for another version.
     (digest,) = _SUM.unpack(page[-_SUM.size :])
     if xxhash.xxh64_intdigest(page[: -_SUM.size]) != digest:
         raise damaged(path, "a header that does not match its checksum")
     _, version, found_kind, dtype, n_dimensions, *lengths, payload_digest = _FIELDS.unpack_from(page)
-    if version > FORMAT_VERSION:
-        raise too_new(path, version)
+    if version != FORMAT_VERSION:
+        raise other_format(path, version)
     if f"{digest:016x}" != file.checksum or found_kind.rstrip(b"\0") != kind.encode():
         raise damaged(path, "another file than the manifest names")
     known = _DTYPES.get(dtype.rstrip(b"\0"))
-    if version < 1 or known is None or not 1 <= n_dimensions <= 4:
-        raise damaged(path, f"version {version}, dtype {dtype!r} and {n_dimensions} dimensions")
-    label = None
-    if version > 1:
-        segment, first_id, n, n_bits = _LABEL.unpack_from(page, _FIELDS.size)
-        label = SegmentLabel(segment, None if first_id < 0 else first_id, n, n_bits)
-    return _Header(version, known, tuple(lengths[:n_dimensions]), payload_digest, label)
+    if known is None or not 1 <= n_dimensions <= 4:
+        raise damaged(path, f"dtype {dtype!r} and {n_dimensions} dimensions")
+    segment, first_id, n, n_bits = _LABEL.unpack_from(page, _FIELDS.size)
+    label = SegmentLabel(segment, None if first_id < 0 else first_id, n, n_bits)
+    return _Header(known, tuple(lengths[:n_dimensions]), payload_digest, label)
 
 
 def new_name(kind: str, suffix: str) -> str:
@@ -400,9 +403,10 @@ def damaged(path: Path, what: str) -> FormatError:
     )
 
 
-def too_new(path: Path, version: int) -> FormatError:
-    """Return the error for a file of a later format."""
+def other_format(path: Path, version: int) -> FormatError:
+    """Return the error for a file of an earlier or later format."""
+    advice = "install a newer version" if version > FORMAT_VERSION else "build the index again from the vectors"
     return FormatError(
-        f"{path} needs a newer library, got index format {version}, while this one reads formats up to "
-        f"{FORMAT_VERSION}; install a newer version"
+        f"{path} has index format {version}, which is not read by this version of autojacobin, only format "
+        f"{FORMAT_VERSION}; {advice}"
     )

@@ -136,7 +136,7 @@ class IndexFolder:
         self._checked_content(manifest.hasher)
         path = self.path / manifest.hasher.name
         hasher = for_index(read_model(path))  # load hides that a writer has just deleted the file
-        hasher.metric_, hasher.radius_ = manifest.metric.name, manifest.metric.radius  # older models do not know it
+        hasher.metric_, hasher.radius_ = manifest.metric.name, manifest.metric.radius
         if (hasher.n_bits, hasher.n_features_in_) != (manifest.n_bits, manifest.n_features):
             raise damaged(path, f"{hasher.n_bits} bits and {hasher.n_features_in_} features")
         return hasher

@@ -141,8 +141,7 @@ class StateHolder:
     def _know(self, state: State, distance: str) -> Knowledge:
         """What a state knows about itself for a distance.
 
-        What is not stored is learned now and kept in memory: for another distance than the default, and in a folder
-        that nobody has written to since an older version of the library did.
+        What is stored is for the default distance. What others need is learned now and kept in memory.
         """
         if distance == state.hasher.distances[0] and state.knowledge is not None:
             known: Knowledge = state.knowledge

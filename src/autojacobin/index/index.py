@@ -282,7 +282,7 @@ class Index(StateHolder):
         Raises
         ------
         FormatError
-            If a file is damaged or foreign, or needs a newer library.
+            If a file is damaged or foreign, or has another format.
         StorageError
             If there is no index, or it cannot be read.
         """

@@ -11,7 +11,7 @@ from typing import Any
 
 import xxhash
 
-from autojacobin.index.array_files import FORMAT_VERSION, ArrayFile, damaged, too_new
+from autojacobin.index.array_files import FORMAT_VERSION, ArrayFile, damaged, other_format
 from autojacobin.index.metrics import EUCLIDEAN, Metric
 from autojacobin.index.names import ID_KINDS
 from autojacobin.index.storage import is_hasher_name, is_knowledge_name, is_part_name
@@ -100,8 +100,8 @@ class Manifest:
         try:
             fields = json.loads(content)
             format_version = _whole(fields, "format_version", 1, LARGEST_ID)
-            if format_version > FORMAT_VERSION:
-                raise too_new(path, format_version)
+            if format_version != FORMAT_VERSION:
+                raise other_format(path, format_version)
             hasher = _field(fields, "hasher", dict)
             manifest = cls(
                 generation=_whole(fields, "generation", 0, LARGEST_ID),
@@ -113,9 +113,9 @@ class Manifest:
                 segments=tuple(SegmentRecord.from_json(record) for record in _field(fields, "segments", list)),
                 partitions=_partitions(fields.get("partitions")),
                 id_kind=_id_kind(fields),
-                metric=Metric(**fields.get("metric", {})),
+                metric=Metric(**_field(fields, "metric", dict)),
                 knowledge=_knowledge(fields.get("knowledge")),
-                n_changed=_whole(fields, "n_changed", 0, LARGEST_ID) if "n_changed" in fields else 0,
+                n_changed=_whole(fields, "n_changed", 0, LARGEST_ID),
             )
         except (ValueError, TypeError, RecursionError) as error:
             raise damaged(path, f"a manifest with a wrong entry ({error})") from error
@@ -137,13 +137,11 @@ def _knowledge(record: Any) -> ArrayFile | None:
 
 
 def _id_kind(fields: Any) -> str | None:
-    """The kind of the ids, None before the first vector is added. Older formats had only integers."""
-    kind = fields.get("id_kind")
+    """The kind of the ids; None before the first vector is added."""
+    kind: str | None = fields.get("id_kind")
     if kind not in (None, *ID_KINDS):
         raise ValueError(f"id_kind is {kind!r:.50}")
-    named = "integer" if kind is None and fields.get("segments") else kind
-    found: str | None = named
-    return found
+    return kind
 
 
 def _array_file(record: dict[str, Any], name_is_right: bool) -> ArrayFile:

@@ -115,7 +115,7 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
             report.problems.append(f"The metric is not known without the manifest; that of the model is {metric}.")
             new = Index(used, keep_vectors=keep_vectors)
         else:
-            used.metric_ = None  # a model that was saved by an older version does not know it
+            used.metric_ = None  # one that the user gives may have another, and the manifest is right
             new = Index(used, keep_vectors=keep_vectors, partitions=manifest.partitions, metric=manifest.metric)
         with new._placed(target, parts, next_id, kind) as index:
             report.saved = len(index)
@@ -433,14 +433,9 @@ def _records(folder: IndexFolder, report: Repair) -> list[SegmentRecord]:
                 segment, file = read_payload(files, name)
                 groups.setdefault(segment, {})["payload"] = file
                 continue
-            kind, shape, _, label, file = read_label(files, name)
+            kind, _, _, label, file = read_label(files, name)
         except (FormatError, OSError) as error:
             unread.append((name, error))
-            continue
-        if label is None:  # format 1: only vectors say by themselves what they are
-            if kind == "vectors":
-                groups[name] = {"vectors": file}
-                labels[name] = (None, shape[0])
             continue
         group = groups.setdefault(label.segment, {})
         labels[label.segment] = (label.first_id, label.n)

@@ -288,14 +288,11 @@ def open_segment(
             continue
         shape, dtype, problem = expected[kind]
         arrays[kind] = open_array(files, file, kind, shape, dtype, check=check, problem=problem)
-    labels = [array.label for array in arrays.values() if array.label is not None]  # files of format 1 have none
-    label = labels[0] if labels else SegmentLabel.new(record.first_id, n, n_bits)
-    for array in arrays.values():
-        if array.file is not None and array.label not in (
-            None,
-            replace(label, first_id=record.first_id, n=n, n_bits=n_bits),
-        ):
-            raise damaged(files.path / array.file.name, "a file of another segment")
+    label = arrays["codes"].label
+    assert label is not None
+    for kind, array in arrays.items():
+        if array.label != replace(label, first_id=record.first_id, n=n, n_bits=n_bits):
+            raise damaged(files.path / record.files[kind].name, "a file of another segment")
     if "dead" in arrays:
         arrays["dead"] = CheckedArray(np.array(arrays["dead"].check()), arrays["dead"].file)
     return Segment(label, arrays, record.n_dead, payload)

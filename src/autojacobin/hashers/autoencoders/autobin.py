@@ -106,7 +106,7 @@ class AutoEncoderHasher(LinearHasher):
         "W2_": Tensor("f", ("n_features", "n_bits")),
         "b2_": Tensor("f", ("n_features",)),
         "scale_": Tensor("f"),
-        "hidden_scales_": Tensor("f", ("n_bits",), optional=True),
+        "hidden_scales_": Tensor("f", ("n_bits",)),
         "history_": Tensor("f", ("steps",), columns=True, required={"cost": "f", "n_points": "i"}),
     }
 
@@ -137,7 +137,7 @@ class AutoEncoderHasher(LinearHasher):
         return out
 
     def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        return self._learned_for_decoding("hidden_scales_")[:, None] * self.W2_.T, self.b2_
+        return self.hidden_scales_[:, None] * self.W2_.T, self.b2_
 
     def _training_floats(self, array: Any) -> Any:
         return on_device(as_floats(array), self.device)
