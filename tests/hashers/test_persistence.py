@@ -224,7 +224,7 @@ def test_foreign_files_are_refused(tmp_path):
     with pytest.raises(FormatError, match="begins with .*NUMPY'; look at the order of the arguments"):
         autojacobin.load(path)
     for missing in (tmp_path / "missing", tmp_path):
-        with pytest.raises(StorageError, match="cannot read the model .*; give the path of a file"):
+        with pytest.raises(StorageError, match="cannot read the model .*; give the path of a "):
             autojacobin.load(missing)
 
 
