@@ -17,7 +17,7 @@ from autojacobin.datasets.formats import containers, flat, text
 from autojacobin.datasets.formats.flat import ReadLayout
 from autojacobin.datasets.formats.readers import Reader, Vectors
 from autojacobin.datasets.formats.source import Source, as_path, check_not_special, open_source, unpacked
-from autojacobin.datasets.formats.writing import CallersError, Matrix, as_dtype, outgoing
+from autojacobin.datasets.formats.writing import Matrix, as_dtype, outgoing
 from autojacobin.errors import DataError, DataTypeError, FormatError
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"
@@ -189,23 +189,20 @@ def write_vectors(
     if chosen is None:
         raise DataError(f"the format of {target} is not known, {_EXPECTED}")
     kind = _dtype_of(chosen, dtype)
-    try:
-        with clear_os_errors(f"write {target}", "nothing was changed; fix the cause, and try again"):
-            check_not_special(target)
-            if chosen.default_part:
-                if packed:
-                    raise DataError(f"{chosen.name} files are not packed by gzip, got {target}; leave .gz out")
-                parts = _parts(chosen, vectors, part, kind)
-                with atomic_writer(target) as stream:
-                    chosen.write(stream, parts)
-            else:
-                if part is not None or isinstance(vectors, Mapping):
-                    raise DataError(f"a {chosen.name} file is one matrix without parts; use npz or hdf5 for several")
-                matrix = outgoing(vectors, kind)
-                with atomic_writer(target) as stream:
-                    _write_flat(stream, chosen, matrix, packed)
-    except CallersError as carried:
-        raise carried.error from None
+    with clear_os_errors(f"write {target}", "nothing was changed; fix the cause, and try again"):
+        check_not_special(target)
+        if chosen.default_part:
+            if packed:
+                raise DataError(f"{chosen.name} files are not packed by gzip, got {target}; leave .gz out")
+            parts = _parts(chosen, vectors, part, kind)
+            with atomic_writer(target) as stream:
+                chosen.write(stream, parts)
+        else:
+            if part is not None or isinstance(vectors, Mapping):
+                raise DataError(f"a {chosen.name} file is one matrix without parts; use npz or hdf5 for several")
+            matrix = outgoing(vectors, kind)
+            with atomic_writer(target) as stream:
+                _write_flat(stream, chosen, matrix, packed)
 
 
 def _write_flat(stream: BinaryIO, format: Format, matrix: Matrix, packed: bool) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import zipfile
-from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from autojacobin.datasets.formats.flat import HEAD_BYTES, npy_header, npy_layout
-from autojacobin.datasets.formats.readers import LazyReader, Reader, chosen_part, rows_per_block
+from autojacobin.datasets.formats.readers import LazyReader, Reader, chosen_part
 from autojacobin.datasets.formats.source import Source, clear_foreign_errors, damaged, import_extra, spooled
 from autojacobin.datasets.formats.writing import Matrix
 from autojacobin.errors import DataError, FormatError
@@ -22,7 +21,7 @@ PARQUET_MAGIC = b"PAR1"
 _BYTES_PER_READ = 2**20
 _LARGEST_RATIO = 1032  # deflate cannot shrink data more than this; a header that claims more is forged
 _LARGEST_PARQUET_RATIO = 100_000  # columns of zeros and ones reach a third of it
-_LARGEST_GROUP_KEPT = 2**28  # bytes; files with larger groups are decoded to a temporary file
+_LARGEST_PARQUET = 2**28  # bytes of vectors that any file may claim to hold
 
 
 def open_npz(source: Source, part: str | None) -> Reader:
@@ -168,7 +167,7 @@ class _ParquetReader(LazyReader):
         if n < 1 or min(groups) < 0:
             raise FormatError(f"{source.path} holds no vectors, got {n} rows; write it again")
         # the metadata of columns is not used here: pyarrow 26 ends the process if it is wrong
-        if n * dtype.itemsize > max(_LARGEST_GROUP_KEPT, _LARGEST_PARQUET_RATIO * len(source)):
+        if n * dtype.itemsize > max(_LARGEST_PARQUET, _LARGEST_PARQUET_RATIO * len(source)):
             what = f"{n} rows in a file of {len(source)} bytes"
             raise damaged(source.path, "Parquet", f"{what}, more than it can hold")
         batches = file.iter_batches(batch_size=1, columns=[label], use_threads=False)
@@ -176,28 +175,14 @@ class _ParquetReader(LazyReader):
         width = 0 if first is None or first.null_count else len(first.flatten())
         if width < 1:
             raise damaged(source.path, "Parquet", f"no number in row 0 of {label!r}, expected a vector")
-        self._keeps_groups = max(groups) * width * dtype.itemsize <= _LARGEST_GROUP_KEPT
         super().__init__(source.path, (n, width), dtype)
 
-    def _stream(self) -> Iterator[npt.NDArray[Any]]:
-        rows = 0
-        with clear_foreign_errors(self.path, "Parquet"):
-            step = rows_per_block(self.shape[1], self.dtype)
-            for batch in self._file.iter_batches(batch_size=step, columns=[self._label], use_threads=False):
-                block = self._decoded_lists([batch.column(self._label)])
-                rows += len(block)
-                yield block
-        if rows != self.shape[0]:
-            raise damaged(self.path, "Parquet", f"{rows} rows, expected {self.shape[0]} as its footer says")
-
     def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        if not self._keeps_groups:
-            return self.whole()[start:stop]
-        parts = []
+        parts = [np.empty((0, self.shape[1]), self.dtype)]
         for number, (first, end) in enumerate(itertools.pairwise(self._starts)):
             if first < stop and start < end:
                 parts.append(self._group(number)[max(0, start - first) : stop - first])
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return parts[1] if len(parts) == 2 else np.concatenate(parts)
 
     def _group(self, number: int) -> npt.NDArray[Any]:
         if self._kept[0] != number:

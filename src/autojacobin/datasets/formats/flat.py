@@ -140,9 +140,11 @@ class _VecsReader(Reader):
         self._check(np.arange(start, stop))
         return super().rows(start, stop)
 
-    def take(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        self._check(ids)
-        return super().take(ids)
+    def take(self, key: Any) -> npt.NDArray[Any]:
+        if isinstance(key, np.ndarray) and key.dtype.kind in "iu":
+            self._check(key)
+            return self._array[key]
+        return super().take(key)
 
     def whole(self) -> npt.NDArray[Any]:
         for start, stop in steps(self.shape[0], _ROWS_PER_CHECK):

@@ -12,14 +12,13 @@ import numpy.typing as npt
 
 from autojacobin.core.counts import as_count
 from autojacobin.datasets.formats.source import Source, spooled
-from autojacobin.errors import DataError, DataTypeError, FormatError
+from autojacobin.errors import DataError, FormatError
 
 _BYTES_PER_BLOCK = 2**24
-_ROWS_PER_STEP = 2**12
 
 
 class Reader:
-    """An open file whose rows are stored as they are in memory; the caller has checked the row numbers."""
+    """An open file whose rows are stored as they are in memory."""
 
     shape: tuple[int, int]
     dtype: np.dtype[Any]
@@ -33,9 +32,10 @@ class Reader:
         """Rows from ``start`` to ``stop``."""
         return self._array[start:stop]
 
-    def take(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Rows in the order of ``ids``."""
-        return self._array[ids]
+    def take(self, key: Any) -> npt.NDArray[Any]:
+        """What NumPy gives for this key."""
+        found: npt.NDArray[Any] = self.whole()[key]
+        return found
 
     def whole(self) -> npt.NDArray[Any]:
         """All rows, mapped."""
@@ -48,8 +48,7 @@ class Reader:
 class LazyReader(Reader):
     """Rows that have to be decoded.
 
-    ``whole`` decodes all rows once into an unnamed temporary file, which is mapped. So they need not fit into memory,
-    and are not decoded again.
+    ``whole`` decodes all rows once into an unnamed temporary file, which is mapped. So they need not fit into memory.
     """
 
     def __init__(self, path: Path, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
@@ -69,22 +68,6 @@ class LazyReader(Reader):
         """Rows from ``start`` to ``stop``."""
         with self._lock:
             return self._read(start, stop) if self._decoded is None else self._decoded[start:stop]
-
-    def take(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Rows in the order of ``ids``."""
-        with self._lock:
-            if self._decoded is not None:
-                return self._decoded[ids]
-            found = np.empty((len(ids), self.shape[1]), dtype=self.dtype)
-            order = np.argsort(ids, kind="stable")
-            ascending = ids[order]
-            step = min(_ROWS_PER_STEP, rows_per_block(self.shape[1], self.dtype))
-            edges = np.flatnonzero(np.diff(ascending // step)) + 1
-            for places, rows in zip(np.split(order, edges), np.split(ascending, edges), strict=True):
-                if len(rows):
-                    first = int(rows[0])
-                    found[places] = self._read(first, int(rows[-1]) + 1)[rows - first]
-            return found
 
     def whole(self) -> npt.NDArray[Any]:
         """All rows, mapped."""
@@ -126,17 +109,12 @@ def chosen_part(source: Source, part: str | None, matrices: dict[str, str], what
     )
 
 
-class RowError(DataError, IndexError):
-    """A row or a column that a file does not have."""
-
-
 class Vectors:
     """A file of vectors, opened by :func:`~autojacobin.datasets.open_vectors`; gives rows as NumPy arrays.
 
-    Indexing works as with an array: a row number, a slice, a list of row numbers or a mask, and after a comma a column
-    or a slice of columns. ``numpy.asarray`` gives all rows as a read-only map of the file, so that whatever takes
-    an array takes a ``Vectors``. Formats that have to be decoded (chunked HDF5, Parquet, text) are then decoded once
-    into an unnamed temporary file, which is mapped.
+    Indexing works as with an array. ``numpy.asarray`` gives all rows as a read-only map of the file, so that whatever
+    takes an array takes a ``Vectors``. Chunked HDF5 and Parquet are read slice by slice. For anything else than a row
+    or a slice they are decoded once into an unnamed temporary file, which is mapped.
 
     Arrays that were returned stay valid after :meth:`close`. No other program may shorten the file while it is open;
     ``write_vectors`` replaces files as a whole, which is safe.
@@ -171,15 +149,14 @@ class Vectors:
         return f"Vectors({n} × {dimension} {self.dtype}, {self.format} file {self.path})"
 
     def __getitem__(self, key: Any) -> Any:
-        rows, columns = self._rows_and_columns(key)
-        if isinstance(rows, slice):
-            return self._slice(rows)[:, columns]
-        if isinstance(rows, int | np.integer) and not isinstance(rows, bool):
-            n, row = len(self), int(rows)
-            if not -n <= row < n:
-                raise self._no_such_row(row)
-            return self._open_reader().rows(row % n, row % n + 1)[0, columns]
-        return self._open_reader().take(self._row_numbers(rows))[:, columns]
+        reader = self._open_reader()
+        if isinstance(key, int | np.integer):
+            row = range(len(self))[key]
+            return reader.rows(row, row + 1)[0]
+        if isinstance(key, slice) and key.step in (None, 1):
+            start, stop, _ = key.indices(len(self))
+            return reader.rows(start, max(start, stop))
+        return reader.take(key)
 
     def __iter__(self) -> Iterator[npt.NDArray[Any]]:
         for block in self.blocks():
@@ -187,15 +164,11 @@ class Vectors:
 
     def blocks(self, rows: int | None = None) -> Iterator[npt.NDArray[Any]]:
         """Walk over all vectors in blocks of ``rows`` rows, by default of some megabytes; the last may be shorter."""
-        if rows is None:
-            return self._walk(rows_per_block(self.shape[1], self.dtype))
-        return self._walk(as_count("rows", rows))
+        step = rows_per_block(self.shape[1], self.dtype) if rows is None else as_count("rows", rows)
+        return (self._open_reader().rows(*span) for span in steps(len(self), step))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        array = self._open_reader().whole()
-        if copy is False and dtype is not None and np.dtype(dtype) != array.dtype:
-            raise DataError(f"{array.dtype} cannot be given as {np.dtype(dtype)} without a copy; leave copy=False out")
-        return np.array(array, dtype=dtype) if copy else np.asarray(array, dtype=dtype)
+        return np.array(self._open_reader().whole(), dtype=dtype, copy=copy)
 
     def close(self) -> None:
         """Close the file; arrays that were returned stay valid."""
@@ -214,53 +187,3 @@ class Vectors:
         if self._reader is None:
             raise DataError(f"the vectors of {self.path} are closed; open them again with open_vectors")
         return self._reader
-
-    def _rows_and_columns(self, key: Any) -> tuple[Any, Any]:
-        if not isinstance(key, tuple):
-            return key, slice(None)
-        if not 1 <= len(key) <= 2:
-            raise RowError(f"vectors are indexed by rows, or by rows and columns, got {len(key)} indices")
-        rows, columns = key if len(key) == 2 else (*key, slice(None))
-        if isinstance(columns, bool) or not isinstance(columns, slice | int | np.integer):
-            raise DataTypeError(f"columns must be a number or a slice, got {columns!r}; take them from vectors[rows]")
-        width = self.shape[1]
-        if not isinstance(columns, slice) and not -width <= columns < width:
-            raise RowError(f"column {columns} is not in {self.path}, which has columns 0 to {width - 1}")
-        return rows, columns
-
-    def _walk(self, step: int) -> Iterator[npt.NDArray[Any]]:
-        for start, stop in steps(len(self), step):
-            yield self._open_reader().rows(start, stop)
-
-    def _slice(self, key: slice) -> npt.NDArray[Any]:
-        try:
-            chosen = range(*key.indices(len(self)))
-        except (TypeError, ValueError) as error:
-            raise DataTypeError(f"a slice of vectors needs integers, got {key}: {error}") from None
-        reader = self._open_reader()
-        if not chosen:
-            return np.empty((0, self.shape[1]), dtype=self.dtype)
-        if abs(chosen.step) == 1:
-            return reader.rows(min(chosen), max(chosen) + 1)[:: chosen.step]
-        return reader.take(np.array(chosen, dtype=np.int64))
-
-    def _row_numbers(self, rows: Any) -> npt.NDArray[np.int64]:
-        n = len(self)
-        array = np.asarray(rows)
-        if array.dtype == np.bool_:
-            if array.shape != (n,):
-                raise RowError(f"a mask of rows must have shape ({n},), got {array.shape}")
-            return np.flatnonzero(array).astype(np.int64)
-        if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
-            raise RowError(
-                f"rows must be row numbers, a slice or a mask, got {array.dtype} of shape {array.shape}; "
-                "convert them with np.asarray(rows, dtype=np.int64)"
-            )
-        wrong = np.flatnonzero((array < -n) | (array >= n))
-        if wrong.size:
-            raise self._no_such_row(array[wrong[0]])
-        numbers = array.astype(np.int64)
-        return np.where(numbers < 0, numbers + n, numbers)
-
-    def _no_such_row(self, row: Any) -> RowError:
-        return RowError(f"row {row} is not in {self.path}, which has rows 0 to {len(self) - 1}")

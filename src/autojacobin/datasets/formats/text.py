@@ -8,14 +8,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from autojacobin.datasets.formats.flat import LARGEST_DIMENSION
 from autojacobin.datasets.formats.readers import Reader
-from autojacobin.datasets.formats.source import Source, damaged, shortened, spooled
+from autojacobin.datasets.formats.source import Source, damaged, shortened
 from autojacobin.datasets.formats.writing import Matrix
 from autojacobin.errors import FormatError
 
@@ -26,106 +25,77 @@ _DIGITS = {2: 5, 4: 9, 8: 17}  # decimal digits that every float of so many byte
 
 
 def open_text(source: Source, name: str) -> Reader:
-    """Decode all lines into a temporary file, which is mapped."""
+    """Decode all lines with ``numpy.loadtxt``."""
     blocks = _blocks_of_lines(source, name)
     first = next(blocks, []) + next(blocks, [])
     skipped = next((number for number, line in enumerate(first) if not line.lstrip().startswith(b"#")), len(first))
-    lines = _Lines(source, name, skipped, first[skipped:])
-    parts = spooled(lines.numbers(itertools.chain([first[lines.skipped :]], blocks)), f"decode {source.path}")
-    return Reader(parts.view(lines.dtype).reshape(-1, lines.width), lines.words)
+    after_words = _width_after_words(first[skipped:]) if name == "text" else None
+    if after_words is not None:
+        width, has_header = after_words
+        separator, skipped = None, skipped + has_header
+    else:
+        width, separator, has_header = _read_header(source, name, first[skipped:], skipped)
+        skipped += has_header
+    if width > LARGEST_DIMENSION:
+        what = f"more than {LARGEST_DIMENSION} fields in line {1 + skipped}"
+        raise damaged(source.path, name, f"{what}, expected 1 to {LARGEST_DIMENSION}")
+    number, words = skipped, list[str]()
+
+    def numbers() -> Iterator[str]:
+        nonlocal number
+        for line in itertools.chain(first[skipped:], itertools.chain.from_iterable(blocks)):
+            number += 1
+            if after_words is not None and line.strip():
+                fields = line.rsplit(None, width)
+                if len(fields) != width + 1:
+                    raise ValueError(f"{len(fields) - 1} fields")
+                words.append(fields[0].decode("utf-8", "replace"))
+                line = b" ".join(fields[1:])
+            yield line.decode("ascii", "backslashreplace")
+
+    dtype = np.float64 if after_words is None else np.float32
+    try:
+        found = np.loadtxt(numbers(), dtype, delimiter=separator, quotechar='"', comments=None, ndmin=2)
+    except (ValueError, OverflowError) as error:
+        what = f"{_reason(str(error), number)}, expected {width} numbers as in the first line"
+        raise damaged(source.path, name, what) from None
+    return Reader(found, None if after_words is None else words)
 
 
-class _Lines:
-    """What the first lines say about all of them: header, separator, width, and whether each begins with a word."""
-
-    def __init__(self, source: Source, name: str, skipped: int, first: list[bytes]) -> None:
-        self._source, self._name, self.skipped = source, name, skipped
-        self._separator: bytes | None = None
-        self.words: list[str] | None = None
-        self.dtype: np.dtype[Any] = np.dtype(np.float64)
-        after_words = _width_after_words(first) if name == "text" else None
-        if after_words is not None:
-            self.width, has_header = after_words
-            self.skipped += has_header
-            self.words, self.dtype = [], np.dtype(np.float32)
-        else:
-            self._read_header(first)
-        if self.width > LARGEST_DIMENSION:
-            what = f"more than {LARGEST_DIMENSION} fields in line {1 + self.skipped}"
-            raise damaged(source.path, name, f"{what}, expected 1 to {LARGEST_DIMENSION}")
-
-    def _read_header(self, first: list[bytes]) -> None:
-        header: list[bytes] = []
-        if first and not any(_is_number(field) for field in _fields(first[0], _separator(first[0], self._name))):
-            header = _fields(first[0], _separator(first[0], self._name))
-            self.skipped, first = self.skipped + 1, first[1:]
-        if not any(map(bytes.strip, first)):
-            raise FormatError(
-                f"{self._source.path} holds no line of numbers, expected one vector per line; give a {self._name} file "
-                "with numbers"
-            )
-        self._separator = _separator(first[0], self._name)
-        if header and not any(map(_is_number, _fields(first[0], self._separator))):
-            words = (
-                shortened(" ".join(text.decode("utf-8", "replace").split()), 40)
-                for text in (b" ".join(header), first[0])
-            )
-            raise FormatError(
-                f"{self._source.path} holds text and no vectors, got {' and '.join(map(repr, words))} in its first "
-                "lines, expected numbers; if these are names, give them as ids beside a file of vectors"
-            )
-        self.width = len(_fields(first[0], self._separator))
-        if header and (len(header) == self.width - 1 or not header[0].strip(b' \t\r"')):  # of pandas and R
-            raise FormatError(
-                f"{self._source.path} has no name for the first column in line {self.skipped}, its header, so "
-                "its lines seem to begin with the names of rows; write it without them, as to_csv(index=False) does"
-            )
-
-    def numbers(self, blocks: Iterator[list[bytes]]) -> Iterator[npt.NDArray[Any]]:
-        """Decode blocks of lines; empty lines may be at the end alone."""
-        number, empty = self.skipped + 1, list[bytes]()
-        for block in blocks:
-            lines = empty + block
-            end = next((end for end in range(len(lines), 0, -1) if lines[end - 1].strip()), 0)
-            empty = lines[end:]
-            if end:
-                yield self._decoded(lines[:end], number)
-                number += end
-
-    def _decoded(self, lines: list[bytes], number: int) -> npt.NDArray[Any]:
-        """Decode some lines, the first of which is line ``number`` of the file."""
-        fields = lines
-        if self.words is not None:
-            split = [line.rsplit(None, self.width) for line in lines]
-            wrong = next((row for row, parts in enumerate(split) if len(parts) != self.width + 1), None)
-            if wrong is not None:
-                raise self._wrong(f"{max(0, len(split[wrong]) - 1)} fields in line {number + wrong}")
-            self.words += [parts[0].decode("utf-8", "replace") for parts in split]
-            fields = [b" ".join(parts[1:]) for parts in split]
-        missing = next((row for row, line in enumerate(lines) if not line.strip()), None)
-        if missing is not None:  # loadtxt would leave it out
-            raise self._wrong(f"nothing in line {number + missing}")
-        separator = None if self._separator is None else self._separator.decode()
-        try:
-            text = [line.decode("ascii", "backslashreplace") for line in fields]
-            found = np.loadtxt(text, self.dtype, delimiter=separator, quotechar='"', comments=None, ndmin=2)
-        except (ValueError, OverflowError) as error:
-            raise self._wrong(_reason(str(error), number)) from None
-        if found.shape != (len(lines), self.width):
-            raise self._wrong(f"{found.shape[1]} fields in lines {number} to {number + len(lines) - 1}")
-        return found
-
-    def _wrong(self, what: str) -> FormatError:
-        return damaged(self._source.path, self._name, f"{what}, expected {self.width} numbers as in the first line")
+def _read_header(source: Source, name: str, first: list[bytes], skipped: int) -> tuple[int, str | None, bool]:
+    """Give the width, the separator, and whether there is a header, by the first lines; ``skipped`` are before them."""
+    header: list[bytes] = []
+    if first and not any(_is_number(field) for field in _fields(first[0], _separator(first[0], name))):
+        header = _fields(first[0], _separator(first[0], name))
+        first = first[1:]
+    if not any(map(bytes.strip, first)):
+        raise FormatError(
+            f"{source.path} holds no line of numbers, expected one vector per line; give a {name} file with numbers"
+        )
+    separator = _separator(first[0], name)
+    fields = _fields(first[0], separator)
+    if header and not any(map(_is_number, fields)):
+        lines = [
+            shortened(" ".join(text.decode("utf-8", "replace").split()), 40) for text in (b" ".join(header), first[0])
+        ]
+        raise FormatError(
+            f"{source.path} holds text and no vectors, got {lines[0]!r} and {lines[1]!r} in its first lines, expected "
+            "numbers; if these are names, give them as ids beside a file of vectors"
+        )
+    if header and (len(header) == len(fields) - 1 or not header[0].strip(b' \t\r"')):  # of pandas and R
+        raise FormatError(
+            f"{source.path} has no name for the first column in line {skipped + 1}, its header, so its lines seem to "
+            "begin with the names of rows; write it without them, as to_csv(index=False) does"
+        )
+    return len(fields), None if separator is None else separator.decode(), bool(header)
 
 
 def _reason(message: str, number: int) -> str:
-    """What NumPy says, with the number of the line in the file."""
-    if found := re.search(r"string (.*) to float\d+ at row (\d+), column (\d+)", message, re.DOTALL):
-        return f"{shortened(found[1], 60)} in field {found[3]} of line {number + int(found[2])}"
-    if found := re.search(r"columns changed from \d+ to (\d+) at row (\d+)", message):
-        return f"{found[1]} fields in line {number + int(found[2]) - 1}"
-    return shortened(f"{' '.join(message.split())} from line {number} on", 200)
+    """What NumPy says about a line, with the number of the line instead of its own number of the row."""
+    if found := re.search(r"string (.*) to float\d+ at row \d+, column (\d+)", message, re.DOTALL):
+        return f"{shortened(found[1], 60)} in field {found[2]} of line {number}"
+    found = re.search(r"columns changed from \d+ to (\d+) at row", message)
+    return f"{f'{found[1]} fields' if found else shortened(message, 200)} in line {number}"
 
 
 def _blocks_of_lines(source: Source, name: str) -> Iterator[list[bytes]]:

@@ -17,14 +17,6 @@ from autojacobin.errors import DataError, DataTypeError
 _EXACT_INTEGERS = 2**53  # up to here float64 holds every whole number
 
 
-class CallersError(Exception):
-    """Carries an OSError of the caller's iterator, so that it is not taken for an error of the disk."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(error)
-        self.error = error
-
-
 class Matrix:
     """Rows of one width and one little-endian type; ``rows`` is None for a stream of blocks, which has no known end."""
 
@@ -56,11 +48,10 @@ class Matrix:
 def outgoing(vectors: Any, dtype: np.dtype[Any] | None) -> Matrix:
     """Convert what the caller wants to write: an array, ``Vectors``, or an iterator of blocks."""
     if isinstance(vectors, Iterator):
-        stream = _from_caller(vectors)
-        first = next((array for array in map(_as_block, stream) if len(array)), None)
+        first = next((array for array in map(_as_block, vectors) if len(array)), None)
         if first is None:
             raise DataError("there are no vectors to write, got an iterator without a block; pass at least one vector")
-        blocks = itertools.chain((first,), stream)
+        blocks = itertools.chain((first,), vectors)
         return Matrix(first.shape[1], dtype or _storable(first.dtype), None, lambda: blocks)
     if isinstance(vectors, Vectors):
         n, width = vectors.shape
@@ -80,13 +71,6 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     if found.kind not in "biuf" or found.itemsize > 8:
         raise DataTypeError(f"dtype must be a type of real numbers, got {dtype!r}; pass for example 'float32'")
     return found
-
-
-def _from_caller(blocks: Iterator[Any]) -> Iterator[Any]:
-    try:
-        yield from blocks
-    except OSError as error:
-        raise CallersError(error) from error
 
 
 def _as_block(block: Any) -> npt.NDArray[Any]:
@@ -113,42 +97,24 @@ def _fitted(block: npt.NDArray[Any], target: np.dtype[Any], first_row: int) -> n
     """Convert a block; floats may be rounded to shorter floats, and no other number may change."""
     with np.errstate(all="ignore"):  # what cannot be converted is reported below
         converted = np.ascontiguousarray(block, dtype=target)
+        kinds = block.dtype.kind, target.kind
         # NumPy says that 64-bit integers fit into a float64, which rounds those beyond 2^53
-        rounded = target.kind == "f" and block.dtype.kind in "iu" and block.dtype.itemsize == 8
-        if np.can_cast(block.dtype, target, "safe") and not rounded:
+        rounds = kinds[1] == "f" and kinds[0] in "iu" and block.dtype.itemsize == 8
+        if np.can_cast(block.dtype, target, "safe") and not rounds:
             return converted
-        wrong = _changed(block, converted)
+        if kinds == ("f", "f"):
+            wrong = np.isinf(converted) & np.isfinite(block)
+        elif kinds[1] == "f":
+            wide = block.astype(np.float64)
+            wrong = (converted.astype(np.float64) != wide) | (block > _EXACT_INTEGERS) | (wide < -_EXACT_INTEGERS)
+        else:
+            wrong = (converted.astype(block.dtype) != block) | ((converted < 0) != (block < 0)) | (block >= 2.0**64)
+            wrong |= (block >= 2.0**63) & (target == np.int64)
     if wrong.any():
         row, column = divmod(int(wrong.argmax()), block.shape[1])
         raise DataError(
             f"row {first_row + row}, column {column} holds {block[row, column]}, which cannot be stored as "
-            f"{target.name}, so nothing was written; {_advice(block.dtype, target)}"
+            f"{target.name}, so nothing was written; round or scale the vectors first, or choose a format for such "
+            "numbers, as npy is for all"
         )
     return converted
-
-
-def _changed(block: npt.NDArray[Any], converted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_]
-    target = converted.dtype
-    if target.kind == "b":
-        found = (block != 0) & (block != 1)
-    elif target.kind == "f" and block.dtype.kind == "f":
-        found = np.isinf(converted) & np.isfinite(block)
-    elif target.kind == "f":
-        found = converted.astype(np.float64) != block.astype(np.float64)
-        if block.dtype.itemsize == 8:
-            found |= (block > _EXACT_INTEGERS) | (block < -_EXACT_INTEGERS)
-    elif block.dtype.kind == "f":
-        limits = np.iinfo(target)
-        wide = block.astype(np.float64)
-        found = ~((wide >= float(limits.min)) & (wide < float(limits.max) + 1) & (wide == np.trunc(wide)))
-    else:
-        limits = np.iinfo(target)
-        found = (block < int(limits.min)) | (block > int(limits.max))
-    return found
-
-
-def _advice(dtype: np.dtype[Any], target: np.dtype[Any]) -> str:
-    if target.kind in "iu" and dtype.kind == "f":
-        return "round or scale the vectors first, or choose a format for floats such as fvecs or npy"
-    return "choose a format with a wider type, such as npy, or pass another dtype="
