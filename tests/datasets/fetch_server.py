@@ -1,6 +1,5 @@
 """A real HTTP server on this machine that can be told to break off, to lie and to corrupt, request by request."""
 
-import re
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -57,31 +56,12 @@ def _head(handler, status, length, **more):
 
 
 def honest(handler, server, upto=None):
-    match = re.fullmatch(r"bytes=(\d+)-", handler.headers.get("Range", ""))
-    n = len(server.content)
-    start = int(match[1]) if match else 0
-    if not match:
-        _head(handler, 200, n)
-    elif start >= n:
-        _head(handler, 416, 0, Content_Range=f"bytes */{n}")
-        return
-    else:
-        _head(handler, 206, n - start, Content_Range=f"bytes {start}-{n - 1}/{n}")
-    handler.wfile.write(server.content[start:upto])
+    _head(handler, 200, len(server.content))
+    handler.wfile.write(server.content[:upto])
 
 
 def breaking_off_at(upto):
     return lambda handler, server: honest(handler, server, upto)
-
-
-def ignoring_range(handler, server):
-    _head(handler, 200, len(server.content))
-    handler.wfile.write(server.content)
-
-
-def ignoring_range_and_breaking_off(handler, server):
-    _head(handler, 200, len(server.content))
-    handler.wfile.write(server.content[: len(server.content) // 2])
 
 
 def announcing(length):
@@ -95,12 +75,6 @@ def announcing(length):
 def without_length(handler, server):
     _head(handler, 200, None)
     handler.wfile.write(server.content)
-
-
-def continuing_elsewhere(handler, server):
-    n = len(server.content)
-    _head(handler, 206, n - 1, Content_Range=f"bytes 1-{n - 1}/{n}")
-    handler.wfile.write(server.content[1:])
 
 
 def corrupting(handler, server):
@@ -119,11 +93,3 @@ def redirecting_to(place):
 def hanging_up(handler, server):
     handler.connection.close()
     handler.wfile = open("/dev/null", "wb")  # noqa: SIM115  # which the base class closes
-
-
-def dawdling(handler, server):
-    _head(handler, 200, len(server.content))
-    for start in range(0, len(server.content), 10_000):
-        handler.wfile.write(server.content[start : start + 10_000])
-        handler.wfile.flush()
-        threading.Event().wait(0.01)

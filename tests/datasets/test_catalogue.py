@@ -47,12 +47,6 @@ class TestEntries:
         assert CATALOGUE["nus-wide"].split == Split(train=10**4, base=pictures - 10**4, queries=10**4)
         assert CATALOGUE["nus-wide"].rows == 161_789 + 107_859 == pictures
 
-    def test_texmex_archives_may_unpack_to_what_their_files_take_and_little_more(self):
-        sizes = {"siftsmall": (25_000 + 10_000 + 100, 100, 128), "sift1m": (1_110_000, 10_000, 128)}
-        for name, (rows, queries, dimension) in sizes.items():
-            exact = rows * (4 + 4 * dimension) + queries * 404
-            assert exact < CATALOGUE[name].files[0].most_bytes <= exact + 10**6
-
 
 class TestDigits:
     def test_they_are_split_and_always_the_same(self):

@@ -36,22 +36,20 @@ def tree(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def refused(archive, match, most_bytes=10**6):
+def refused(archive, match):
     folder = archive.parent / "place"
     folder.mkdir()
     before = sorted(archive.parent.rglob("*"))
     with pytest.raises(FormatError, match=match):
-        unpack(archive, folder / "out", most_bytes)
+        unpack(archive, folder / "out")
     assert sorted(archive.parent.rglob("*")) == before
 
 
 @pytest.mark.parametrize("kind", ["a.tar.gz", "a.zip"])
 def test_what_went_in_comes_out(tmp_path, kind):
     archive = zip_of(tmp_path / kind, MEMBERS) if kind.endswith(".zip") else tar_of(tmp_path / kind, MEMBERS)
-    told = []
-    unpack(archive, tmp_path / "out", 10**6, lambda *step: told.append(step))
+    unpack(archive, tmp_path / "out")
     assert tree(tmp_path / "out") == MEMBERS
-    assert told[-1] == ("unpacking", archive.stat().st_size, archive.stat().st_size)
     assert sorted(path.name for path in tmp_path.iterdir()) == [kind, "out"]
 
 
@@ -59,21 +57,21 @@ def test_archives_of_the_usual_programs_come_out(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "one.txt").write_text("one.txt")
     subprocess.run(["tar", "-czf", tmp_path / "a.tar.gz", "-C", tmp_path, "./in"], check=True, timeout=1200)
-    unpack(tmp_path / "a.tar.gz", tmp_path / "out", 10**6)
+    unpack(tmp_path / "a.tar.gz", tmp_path / "out")
     assert tree(tmp_path / "out") == {"in/one.txt": b"one.txt"}
 
 
 def test_an_archive_in_an_archive_is_unpacked_in_its_place(tmp_path):
     inner = tar_of(tmp_path / "SIFT10M.tar.gz", {"SIFT10M/SIFT10Mfeatures.mat": b"features"}).read_bytes()
     archive = zip_of(tmp_path / "sift10m.zip", {"SIFT10M.tar.gz": inner, "note": b"n"})
-    unpack(archive, tmp_path / "out", 10**6)
+    unpack(archive, tmp_path / "out")
     assert tree(tmp_path / "out") == {"SIFT10M/SIFT10Mfeatures.mat": b"features", "note": b"n"}
 
 
 def test_what_somebody_else_unpacked_meanwhile_stays(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "theirs").write_text("theirs")
-    unpack(tar_of(tmp_path / "a.tar.gz", MEMBERS), tmp_path / "out", 10**6)
+    unpack(tar_of(tmp_path / "a.tar.gz", MEMBERS), tmp_path / "out")
     assert tree(tmp_path / "out") == {"theirs": b"theirs"}
 
 
@@ -83,7 +81,7 @@ def test_no_path_leaves_the_folder(tmp_path, make, name):
     archive = make(tmp_path / "a.tar.gz", {"good": b"good", name: b"evil"})
     (tmp_path / "place").mkdir()
     try:
-        unpack(archive, tmp_path / "place" / "out", 10**6)
+        unpack(archive, tmp_path / "place" / "out")
     except FormatError:
         assert list((tmp_path / "place").iterdir()) == []
     else:  # the way out was cut off the name
@@ -108,17 +106,6 @@ def test_a_link_that_a_later_member_would_follow_is_refused(tmp_path):
     assert not (tmp_path / "evil").exists()
 
 
-@pytest.mark.parametrize("make", [tar_of, zip_of])
-@pytest.mark.parametrize("nested", [False, True])
-def test_a_bomb_is_stopped(tmp_path, make, nested):
-    members = {"bomb": bytes(5_000_000)}
-    if nested:
-        members = {"in.tar.gz": tar_of(tmp_path / "in", members).read_bytes()}
-    archive = make(tmp_path / "a.tar.gz", members)
-    assert archive.stat().st_size < 10_000
-    refused(archive, "unpacks to more than the .* bytes expected", most_bytes=1_000_000)
-
-
 @pytest.mark.parametrize("content", [b"", b"hello, I am a web page", b"\x1f\x8b", b"PK\3\4", bytes(512)])
 def test_what_is_no_archive_is_told(tmp_path, content):
     (tmp_path / "a.tar.gz").write_bytes(content)
@@ -140,7 +127,7 @@ def test_a_header_that_claims_more_than_the_file_holds_is_reported(tmp_path):
 
 @settings(max_examples=100)
 @given(data=st.data(), kind=st.sampled_from(["a.tar.gz", "a.zip"]))
-def test_damaged_archives_are_told_or_come_out_bounded(data, kind, tmp_path_factory):
+def test_damaged_archives_are_told_or_come_out(data, kind, tmp_path_factory):
     folder = tmp_path_factory.mktemp("damaged")
     (zip_of if kind == "a.zip" else tar_of)(folder / kind, {"a/one": b"0123456789" * 30, "zwölf": bytes(600)})
     content = bytearray((folder / kind).read_bytes())
@@ -149,14 +136,13 @@ def test_damaged_archives_are_told_or_come_out_bounded(data, kind, tmp_path_fact
     content = content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content
     (folder / kind).write_bytes(content)
     try:
-        unpack(folder / kind, folder / "out", 10**6)
+        unpack(folder / kind, folder / "out")
     except AutoJacobinError:
         assert [path.name for path in folder.iterdir()] == [kind]
     else:
-        assert sum(len(value) for value in tree(folder / "out").values()) <= 10**6
         assert sorted(path.name for path in folder.iterdir()) == sorted([kind, "out"])
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path):
     with pytest.raises(StorageError, match="cannot write .*missing.*; check that the folder exists"):
-        unpack(tar_of(tmp_path / "a.tar.gz", MEMBERS), tmp_path / "missing" / "out", 10**6)
+        unpack(tar_of(tmp_path / "a.tar.gz", MEMBERS), tmp_path / "missing" / "out")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_MB, _GB = 10**6, 10**9
-
 
 @dataclass(frozen=True)
 class RemoteFile:
@@ -15,16 +13,12 @@ class RemoteFile:
     ----------
     url, name : str
         Its address, with http, https or ftp, and its name in the folder of its set.
-    most_bytes : int
-        The most that the file, and what an archive unpacks to, may have. More is not what was asked for.
     checksum : str, optional
-        ``"md5:…"`` or ``"sha256:…"``, where one is published. Without one, the SHA-256 of the first download is kept
-        beside the file, and a later download with another one is refused.
+        ``"md5:…"`` or ``"sha256:…"``, where one is published.
     """
 
     url: str
     name: str
-    most_bytes: int
     checksum: str | None = None
 
 
@@ -102,8 +96,6 @@ def _texmex(
 ) -> Entry:
     learn, split = sizes
     rows = learn + split.base + split.queries
-    truth_bytes = split.queries * (4 + 4 * 100)
-    unpacked = rows * (4 + 4 * dimension) + truth_bytes
     return Entry(
         name=name,
         description=f"{what}; the base and the queries are those provided, and the training set is "
@@ -120,7 +112,6 @@ def _texmex(
             RemoteFile(
                 url=f"{_TEXMEX_FTP}{archive}.tar.gz",
                 name=f"{archive}.tar.gz",
-                most_bytes=unpacked + _MB,
                 checksum=f"md5:{md5}",  # of the file MD5SUM beside it
             ),
         ),
@@ -139,8 +130,7 @@ def _mnist(name: str, what: str, root: str, md5s: tuple[str, str], elsewhere: tu
         rows=70_000,
         split=Split(train=10_000, base=60_000, queries=10_000),
         files=tuple(
-            RemoteFile(url=root + file, name=file, most_bytes=64 * _MB, checksum=f"md5:{md5}")
-            for file, md5 in zip(names, md5s, strict=True)
+            RemoteFile(url=root + file, name=file, checksum=f"md5:{md5}") for file, md5 in zip(names, md5s, strict=True)
         ),
         by_hand=f"{names[0]} and {names[1]} from {root}, or {name}-784-euclidean.hdf5 of ann-benchmarks",
         elsewhere=elsewhere,
@@ -220,7 +210,6 @@ _ENTRIES = (
             RemoteFile(
                 url="https://archive.ics.uci.edu/static/public/353/sift10m.zip",
                 name="sift10m.zip",
-                most_bytes=128 * _GB,
             ),
         ),
         by_hand="sift10m.zip, or the SIFT10Mfeatures.mat in it, from https://archive.ics.uci.edu/dataset/353/sift10m",

@@ -59,14 +59,6 @@ class TestMnist:
             assert (len(first.requests), len(second.requests)) == (1, 2)
         assert sorted(path.name for path in (tmp_path / "mnist").iterdir()) == sorted(file.name for file in files)
 
-    def test_a_damaged_file_that_is_there_is_told_and_kept(self, shrunk, tmp_path):
-        (tmp_path / "mnist").mkdir()
-        wrong = tmp_path / "mnist" / "train-images-idx3-ubyte.gz"
-        wrong.write_bytes(b"a web page")
-        with pytest.raises(FormatError, match=rf"is not 'md5:f68b3c2dcbeaaa9fbdd348bbdeb89873'; delete {wrong}"):
-            fetch_set("mnist", tmp_path)
-        assert wrong.read_bytes() == b"a web page"
-
     def test_the_file_of_ann_benchmarks_will_do(self, shrunk, tmp_path):
         shrunk("fashion-mnist", rows=60, split=self.split)
         base, queries = self.pictures()
