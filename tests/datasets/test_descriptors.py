@@ -178,15 +178,16 @@ def test_without_opencv_the_pip_line_is_given(photograph, monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'autojacobin\[data\]'"):
         describe(photograph, "sift")
-    assert describe(photograph, "gist").shape == (1, 960)  # which needs none
 
 
 @settings(max_examples=30)
-@given(st.integers(1, 90), st.integers(1, 90), st.integers(0, 2**32 - 1))
-def test_squares_are_resized_as_pillow_does(whole, side, seed):
-    picture = np.random.default_rng(seed).integers(0, 256, (whole, whole), dtype=np.uint8)
-    expected = Image.fromarray(picture.astype(np.float32)).resize((side, side), Image.Resampling.BILINEAR)
-    np.testing.assert_allclose(as_square(picture, side), np.asarray(expected), atol=1e-3)
+@given(st.integers(1, 30), st.integers(1, 5), st.integers(0, 2**32 - 1))
+def test_squares_shrink_to_means_of_areas_and_grow_as_pillow_does(side, times, seed):
+    picture = np.random.default_rng(seed).integers(0, 256, (side * times, side * times), dtype=np.uint8)
+    means = picture.reshape(side, times, side, times).mean(axis=(1, 3))
+    np.testing.assert_allclose(as_square(picture, side), means, atol=1e-3)
+    grown = Image.fromarray(picture.astype(np.float32)).resize((2 * side * times,) * 2, Image.Resampling.BILINEAR)
+    np.testing.assert_allclose(as_square(picture, 2 * side * times), np.asarray(grown), atol=1e-3)
 
 
 def test_the_square_is_the_middle():
