@@ -113,11 +113,11 @@ def test_routes_give_codes_and_ids_and_refuse_the_rest(address, index):
     for path, part in (
         ("codes?index=none&id=1", "there is no index 'none', expected one of: digits"),
         ("codes?index=digits&id=1000", "only ids in the index can be read, got 1000"),
-        ("codes?index=digits&id=1,2", "id must be an integer from 0"),
-        ("codes?index=digits&id=-1", "id must be an integer from 0"),
-        ("codes?index=digits&id=99999999999999999999", "id must be an integer from 0"),
-        ("codes?index=digits" + "&id=1" * 1001, "id must be a list of 1 to 1000 integers"),
-        ("codes?index=digits", "id must be a list of 1 to 1000 integers"),
+        ("codes?index=digits&id=1,2", "id must be of the kind integer, got '1,2'"),
+        ("codes?index=digits&id=-1", "id must be of the kind integer, got '-1'"),
+        ("codes?index=digits&id=99999999999999999999", "id must be of the kind integer"),
+        ("codes?index=digits" + "&id=1" * 1001, "id must be given 1 to 1000 times"),
+        ("codes?index=digits", "id must be given 1 to 1000 times"),
         ("ids", "there is no index ''"),
     ):
         status, kind, content = get(address, f"/explorer/{path}")

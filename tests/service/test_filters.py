@@ -130,7 +130,7 @@ def test_each_query_may_have_its_own_filter(client, points):
     _, found = client.search(points[:2], 2, index="plain", among=[[5, 6], [7]])
     assert sorted(found[0].tolist()) == [5, 6]
     assert found[1].tolist() == [7, -1]
-    with pytest.raises(ServiceError, match="one list for each of the 2 queries, got 1"):
+    with pytest.raises(ServiceError, match="one filter for each of the 2 queries, got 1"):
         client.search(points[:2], 2, index="plain", among=[[5]])
 
 
@@ -159,25 +159,25 @@ def test_a_recall_with_a_filter_is_what_the_library_finds(client, named, points)
     [
         ({"where": "size < 3"}, "names the column 'size', but the columns are price (int64), lang (string)"),
         ({"where": "price < 'x'"}, "compares the column 'price' (int64) with the text 'x', expected a number"),
-        ({"where": "lang = '\ud800'"}, "cannot be computed"),
+        ({"where": "lang = '\ud800'"}, "the body must be a JSON object"),
         ({"where": "price <"}, "cannot be read at its end: a condition compares columns with"),
         ({"where": "(select count(*) from range(9)) > 0"}, "cannot be read at 'count', character 9"),
         ({"where": "(with a as " * 30}, "cannot be read at 'a', character 7"),
         ({"where": "(" * 1999}, "has more than 50 parentheses around each other"),
-        ({"where": 3}, "where must be a condition of 1 to 10000 characters, got 3"),
-        ({"where": ""}, "where must be a condition"),
-        ({"where": None}, "where must be a condition"),
-        ({"columns": ["size"]}, "there is no column 'size' in named, expected some of price, lang"),
-        ({"columns": []}, "columns must be a list of 1 or more names"),
-        ({"columns": "price"}, "columns must be a list of 1 or more names, got 'price'"),
-        ({"among": "a"}, "among must be a list of ids"),
-        ({"among": [3]}, "among must be non-empty strings, got 3"),
-        ({"among": [["a"], "b"]}, "one list for each of the 1 queries, got 2"),
-        ({"among": [""]}, "got ''"),
-        ({"index": "plain", "where": "a < 3"}, "where needs a payload, got a search of plain, which has none"),
-        ({"index": "plain", "columns": ["a"]}, "columns needs a payload"),
-        ({"index": "plain", "among": ["a"]}, "among must be an integer from 0"),
-        ({"index": "plain", "among": [True]}, "among must be an integer from 0"),
+        ({"where": 3}, "where must be text, got an integer"),
+        ({"where": ""}, "where must be text of length >= 1"),
+        ({"where": "a" * 10_001}, "where must be text of length <= 10000"),
+        ({"columns": ["size"]}, "there is no column 'size' in this index, expected some of price, lang"),
+        ({"columns": []}, "columns must be a list of length >= 1"),
+        ({"columns": "price"}, "columns must be a list, got text"),
+        ({"among": "a"}, "among must be a list, got text"),
+        ({"among": [3]}, "among must be of the kind string, got '3'"),
+        ({"among": [["a"], "b"]}, "among must be a list of ids, or one such list for each query, got both"),
+        ({"among": [""]}, "among[0] must be text of length >= 1"),
+        ({"index": "plain", "where": "a < 3"}, "this index has no payload for where='a < 3'"),
+        ({"index": "plain", "columns": ["a"]}, "this index has no payload"),
+        ({"index": "plain", "among": ["a"]}, "among must be of the kind integer, got 'a'"),
+        ({"index": "plain", "among": [True]}, "among[0] must be an integer or text or a list, got a boolean"),
     ],
 )
 def test_wrong_filters_are_refused_in_a_sentence(client, points, change, words):
@@ -198,7 +198,7 @@ def test_filters_are_for_json_requests(client, points):
 
     headers = {"Content-Type": "application/octet-stream", "Autojacobin-Shape": f"1,{WIDTH}"}
     call = Call("POST", "/v1/search?index=named&where=price", json.loads, points[:1].tobytes(), headers)
-    with pytest.raises(ServiceError, match="where is for JSON requests, got it with a raw body"):
+    with pytest.raises(ServiceError, match="there is no field 'where', expected index, k"):
         client._send(call)
 
 

@@ -64,8 +64,10 @@ def test_every_operation_of_the_document_is_requested(service):
 
 def test_the_document_names_the_limits_and_the_indexes(service):
     described = json.loads(service.ask("GET", "/openapi.json")[2])
-    asked = described["paths"]["/v1/search"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert asked["properties"]["k"]["maximum"] == 50
-    assert asked["properties"]["index"]["enum"] == ["points", "bare"]
-    row = asked["properties"]["vectors"]["items"]
+    asked = described["components"]["schemas"]["SearchRequest"]
+    limited = {name: field.get("anyOf", [field])[0] for name, field in asked["properties"].items()}
+    assert limited["k"]["maximum"] == 50
+    assert limited["index"]["enum"] == ["points", "bare"]
+    assert asked["oneOf"] == [{"required": [name]} for name in ("vectors", "codes", "id", "ids")]
+    row = limited["vectors"]["items"]
     assert (row["minItems"], row["maxItems"]) == (5, 8)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from autojacobin.errors import DataError
 from autojacobin.service.access import Limits
 from autojacobin.service.operations import Batcher, Operation, Options, run_batch
-from autojacobin.service.problems import Problem
-from autojacobin.service.responses import Result
+from autojacobin.service.responses import Problem, Result
 from autojacobin.service.served import ServedIndex
 from tests.service.conftest import WIDTH
 from tests.waiting import run_async

@@ -11,9 +11,8 @@ from autojacobin.errors import DataError, MissingExtraError
 from autojacobin.explorer.static_page import ASSETS, script_hash
 from autojacobin.index.names import from_names
 from autojacobin.service.access import Access
-from autojacobin.service.fields import read_ids
 from autojacobin.service.middleware import Asgi, SecurityMiddleware, page_policy, problem_app
-from autojacobin.service.problems import MEDIA_TYPE, Problem, invalid
+from autojacobin.service.responses import PROBLEM, Problem, invalid
 
 if TYPE_CHECKING:
     from autojacobin.index.index import Index
@@ -48,7 +47,7 @@ def explorer_routes(indexes: Mapping[str, Index]) -> list[Any]:
     headers = {"Content-Security-Policy": page_policy(), "Cache-Control": "no-cache"}
 
     def refusal(problem: Problem) -> Any:
-        return Response(problem.body(), problem.status, media_type=MEDIA_TYPE)
+        return Response(problem.body(), problem.status, media_type=PROBLEM)
 
     def file(name: str) -> Any:
         path = files.get(name)  # from a dictionary, so that no path of a request reaches the disk
@@ -144,8 +143,12 @@ def _some_ids(index: Index) -> list[int | str]:
 
 def _codes(index: Index, query: Any) -> dict[str, Any]:
     """Give the codes of ids, which are text in a query string."""
+    from autojacobin.service.requests import as_ids
+
     words, kind = query.getlist("id"), str(index.info()["ids"])
     if kind == "integer":
         words = [int(word) if word.isascii() and word.isdigit() and len(word) < 19 else word for word in words]
-    found = index.codes(read_ids("id", words, _MOST_CODES, kind))
+    if not 1 <= len(words) <= _MOST_CODES:
+        raise DataError(f"id must be given 1 to {_MOST_CODES} times, got {len(words)}")
+    found = index.codes(as_ids("id", words, kind))
     return {"bits": found.n_bits, "codes": [row.tobytes().hex() for row in found.packed]}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from autojacobin.errors import DataError, StorageError
-from autojacobin.service.problems import Problem
+from autojacobin.service.responses import Problem
 
 __all__ = [
     "PUBLIC_PATHS", "TOKEN_VARIABLE", "VECTORS_TOGETHER", "WRITE_TOKEN_VARIABLE", "Access", "Limits", "is_loopback",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import base64
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -16,35 +16,36 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from autojacobin.codes import Codes
 from autojacobin.errors import DataError, MissingExtraError
 from autojacobin.hashers import OwnCodes
 from autojacobin.index.index import Index
 from autojacobin.search.distances import distances_of
 from autojacobin.service.access import Access, Limits, is_write_path
 from autojacobin.service.background import BackgroundThread
+from autojacobin.service.messages import (
+    Encoded,
+    EncodeOptions,
+    Indexes,
+    IndexFigures,
+    Neighbours,
+    as_json,
+    openapi_document,
+)
 from autojacobin.service.middleware import Asgi, MetricsMiddleware, QueueMiddleware, SecurityMiddleware, problem_app
 from autojacobin.service.monitoring import MEDIA_TYPE, Metrics
-from autojacobin.service.openapi import openapi_document
 from autojacobin.service.operations import Batcher, Operation, run_batch
-from autojacobin.service.problems import Problem, busy, invalid
-from autojacobin.service.requests import (
-    ClientGone,
-    client_gone,
-    find_index,
-    read_add_request,
-    read_body,
-    read_encode_request,
-    read_remove_request,
-    read_search_request,
-)
+from autojacobin.service.requests import ClientGone, Received, Requests, client_gone, read_body
 from autojacobin.service.responses import (
     GENERATION,
     JSON,
+    RAW,
     SHAPE,
-    Payload,
+    Problem,
     Result,
-    codes_payload,
-    neighbours_payload,
+    busy,
+    invalid,
+    raw_headers,
     wants_raw,
 )
 from autojacobin.service.served import IndexRegistry
@@ -55,7 +56,6 @@ __all__ = ["Pages", "Service"]
 Pages = Callable[[Mapping[str, Index]], list[BaseRoute]]
 
 _log = logging.getLogger("autojacobin.service")
-_FIGURES = ("vectors", "hasher", "bits", "features", "vectors_kept", "metric", "ids", "columns", "lists", "generation")
 _LARGEST_WRITTEN_HERE = 2**12  # numbers; a thread writes larger responses, so that other requests go on
 
 
@@ -74,6 +74,7 @@ class Service:
         pages: Pages | None = None,
     ) -> None:
         self._registry = IndexRegistry(indexes, limits)
+        self._requests = Requests(self._registry, limits)
         self._limits = limits
         self._poll_seconds = poll_seconds
         self._batcher: Batcher | None = None
@@ -130,50 +131,44 @@ class Service:
             await asyncio.sleep(self._poll_seconds)
 
     async def _search(self, request: Request) -> Response:
-        headers = dict(request.scope["headers"])
         try:
-            body = await read_body(request.receive, headers, self._limits)
-            operation = read_search_request(body, headers, request.scope["query_string"], self._registry, self._limits)
+            received = await self._receive(request)
+            operation = self._requests.search(received)
             result = await self._run(operation, request.receive)
         except ClientGone:
             return Response(status_code=499)  # nobody sees it, but it is counted
-        write = partial(neighbours_payload, operation.served.name, result, raw=wants_raw(headers))
-        return await _response(write, result)
+        return await _neighbours(operation.served.name, result, raw=wants_raw(received.headers))
 
     async def _encode(self, request: Request) -> Response:
-        headers = dict(request.scope["headers"])
         try:
-            body = await read_body(request.receive, headers, self._limits)
-            query = request.scope["query_string"]
-            operation, form = read_encode_request(body, headers, query, self._registry, self._limits)
+            received = await self._receive(request)
+            operation, form = self._requests.encode(received)
             result = await self._run(operation, request.receive)
         except ClientGone:
             return Response(status_code=499)
-        write = partial(codes_payload, operation.served.name, result, form, raw=wants_raw(headers))
-        return await _response(write, result)
+        return _codes(operation.served.name, result, form, raw=wants_raw(received.headers))
 
     async def _write(self, request: Request) -> Response:
         if not is_write_path(request.scope["path"]):  # or nobody has checked the right to write
             raise Problem(404, "not-found", "there is nothing at this address; see /openapi.json")
-        served = find_index(request.path_params["index"], self._registry)
-        headers, query = dict(request.scope["headers"]), request.scope["query_string"]
+        served = self._requests.find_index(request.path_params["index"])
         try:
-            body = await read_body(request.receive, headers, self._limits)
+            received = await self._receive(request)
         except ClientGone:
             return Response(status_code=499)
-        if request.method != "DELETE":
-            vectors, ids, payload = read_add_request(body, headers, query, served, self._limits)
-            if request.method == "POST":
-                return _json(await self._writer.add(served, vectors, ids, payload))
-            if ids is None:
-                raise invalid("PUT replaces vectors by their ids, got no ids; send them too, or send POST to add")
-            return _json(await self._writer.upsert(served, vectors, ids, payload))
-        return _json(await self._writer.remove(served, read_remove_request(body, headers, query, served, self._limits)))
+        if request.method == "POST":
+            return _json(await self._writer.add(served, *self._requests.add(received, served)))
+        if request.method == "PUT":
+            return _json(await self._writer.upsert(served, *self._requests.upsert(received, served)))
+        return _json(await self._writer.remove(served, self._requests.remove(received, served)))
+
+    async def _receive(self, request: Request) -> Received:
+        headers = dict(request.scope["headers"])
+        return Received(await read_body(request.receive, headers, self._limits), headers, request.scope["query_string"])
 
     async def _list_indexes(self, _: Request) -> Response:
-        described = [{"name": name, **_figures(index)} for name, index in self._registry.items()]
         limits = {name: getattr(self._limits, name) for name in ("vectors", "k", "candidates", "work", "body_bytes")}
-        return _json({"indexes": described, "limits": limits})
+        return _json(Indexes([_figures(name, index) for name, index in self._registry.items()], limits))
 
     async def _openapi(self, _: Request) -> Response:
         return _json(openapi_document(self._registry, self._limits, writable=self._writable))
@@ -210,22 +205,36 @@ class Service:
             self._batcher.drop(job)
 
 
-def _figures(index: Index) -> dict[str, Any]:
-    figures = index.info()
-    shown = {key: figures[key] for key in _FIGURES}
-    distances = {name: distance.summary for name, distance in distances_of(index.hasher).items()}
-    bitorder = index.hasher.bitorder if isinstance(index.hasher, OwnCodes) else None
-    return {**shown, "trained_as": index.hasher.trained_as, "bitorder": bitorder, "distances": distances}
+def _figures(name: str, index: Index) -> IndexFigures:
+    figures, hasher = index.info(), index.hasher
+    shown = {key: value for key, value in figures.items() if key in IndexFigures.__struct_fields__}
+    distances = {name: distance.summary for name, distance in distances_of(hasher).items()}
+    bitorder = hasher.bitorder if isinstance(hasher, OwnCodes) else None
+    return IndexFigures(name=name, **shown, trained_as=hasher.trained_as, bitorder=bitorder, distances=distances)
 
 
-async def _response(write: Callable[[], Payload], result: Result) -> Response:
-    small = result.payload is None and result.arrays[0].size <= _LARGEST_WRITTEN_HERE
-    body, media_type, headers = write() if small else await asyncio.to_thread(write)
-    return Response(body, media_type=media_type, headers=headers)
+async def _neighbours(name: str, result: Result, *, raw: bool) -> Response:
+    """Write neighbours. Only integer ids without columns can be raw."""
+    distances, ids = result.arrays
+    if raw and ids.dtype != object and result.payload is None:
+        body = distances.astype("<f8", copy=False).tobytes() + ids.astype("<i8", copy=False).tobytes()
+        return Response(body, media_type=RAW, headers=raw_headers(result, ids.shape))
+    if result.payload is None and ids.size <= _LARGEST_WRITTEN_HERE:
+        return _json(Neighbours.of(name, result))
+    return Response(await asyncio.to_thread(lambda: as_json(Neighbours.of(name, result))), media_type=JSON)
+
+
+def _codes(name: str, result: Result, form: EncodeOptions, *, raw: bool) -> Response:
+    packed = Codes(result.arrays[0], result.n_bits).to_packed(form.bitorder)
+    if raw:
+        return Response(packed.tobytes(), media_type=RAW, headers=raw_headers(result, (len(packed), result.n_bits)))
+    write = bytes.hex if form.encoding == "hex" else (lambda code: base64.b64encode(code).decode("ascii"))
+    codes = [write(row.tobytes()) for row in packed]
+    return _json(Encoded(name, result.generation, result.n_bits, form.encoding, codes))
 
 
 def _json(content: Any) -> Response:
-    return Response(json.dumps(content, allow_nan=False), media_type=JSON)
+    return Response(as_json(content), media_type=JSON)
 
 
 def _with_cors(app: Asgi, access: Access) -> Asgi:

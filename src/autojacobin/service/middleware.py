@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autojacobin.service.access import Access, Limits, is_write_path
-from autojacobin.service.problems import MEDIA_TYPE, Problem, busy
-from autojacobin.service.responses import SHAPE
+from autojacobin.service.responses import PROBLEM, SHAPE, Problem, busy
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -211,7 +210,7 @@ def problem_app(routes: Sequence[BaseRoute], *, hint: str, lifespan: Callable[[A
 async def _on_problem(_: Request, problem: Any) -> Response:
     from starlette.responses import Response
 
-    return Response(problem.body(), problem.status, media_type=MEDIA_TYPE, headers=problem.headers)
+    return Response(problem.body(), problem.status, media_type=PROBLEM, headers=problem.headers)
 
 
 async def _on_error(request: Request, _: Exception) -> Response:
@@ -221,7 +220,7 @@ async def _on_error(request: Request, _: Exception) -> Response:
 
 async def _send_problem(problem: Problem, send: Send) -> None:
     body = problem.body()
-    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+    headers = [(b"content-type", PROBLEM.encode()), (b"content-length", str(len(body)).encode())]
     headers += [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

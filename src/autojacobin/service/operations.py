@@ -23,8 +23,7 @@ from autojacobin.hashers import OwnCodes
 from autojacobin.index.index import Index
 from autojacobin.search.arguments import default_candidates
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
-from autojacobin.service.problems import Problem, busy, invalid
-from autojacobin.service.responses import Result, is_missing
+from autojacobin.service.responses import Problem, Result, busy, invalid, is_missing
 from autojacobin.service.served import ServedIndex, takes_codes, width_of
 
 __all__ = ["Batcher", "Job", "Operation", "Options", "run_batch", "shown_id", "unknown_id"]

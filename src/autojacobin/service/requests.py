@@ -1,62 +1,67 @@
-"""Read requests and check every part of them: JSON, or raw float32 or packed codes with the shape in a header."""
+"""Read requests: JSON, or raw float32 or packed codes with the shape in a header; and give what they ask for.
+
+The messages check themselves, and the library checks what depends on an index. Here are the rest: vectors and codes.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import base64
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from contextlib import suppress
-from difflib import get_close_matches
-from typing import Any
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.codes import as_bit_order
-from autojacobin.index.names import ID_KINDS
-from autojacobin.search.distances import DISTANCES
+from autojacobin.codes import BitOrder, Codes
+from autojacobin.errors import DataError
 from autojacobin.service.access import Limits
-from autojacobin.service.fields import (
-    as_int,
-    as_packed,
-    check_finite,
-    one_of,
-    read_among,
-    read_codes,
-    read_columns,
-    read_ids,
-    read_matrix,
-    read_payload,
-    read_where,
-    shown_value,
+from autojacobin.service.messages import (
+    AddRequest,
+    EncodeOptions,
+    EncodeRequest,
+    RemoveRequest,
+    Request,
+    SearchOptions,
+    SearchRequest,
+    UpsertRequest,
+    limited,
 )
 from autojacobin.service.operations import Operation, Options, too_much
-from autojacobin.service.problems import Problem, invalid
-from autojacobin.service.responses import JSON, RAW, SHAPE, CodeForm
+from autojacobin.service.responses import JSON, RAW, SHAPE, Problem, invalid
 from autojacobin.service.served import IndexRegistry, ServedIndex, width_of
 
-__all__ = [
-    "ClientGone", "check_cost", "client_gone", "find_index", "read_add_request", "read_body", "read_encode_request",
-    "read_remove_request", "read_search_request",
-]  # fmt: skip
+__all__ = ["ClientGone", "Received", "Requests", "as_ids", "client_gone", "read_body"]
 
+R = TypeVar("R", bound=Request)
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 _SHAPE_KEY = SHAPE.lower().encode()
 _SHAPE_FORM = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
-_ENCODINGS = ("base64", "hex")
-_MOST_PROBES = 2**20
 _USUAL_K = 10
-_BIT_ORDERS = ("little", "big")
-_SEARCH_OPTIONS = ("index", "k", "candidates", "distance", "rerank", "recall", "probes", "bitorder")
-_ROWS = ("vectors", "codes", "id", "ids")
-_FILTERS = ("among", "where", "columns")  # of JSON requests
+_DEEPEST = 32  # lists and objects of a payload inside each other
+_TEXTS = ("index", "distance", "encoding", "bitorder")  # in a query string, where other words are read as JSON
+_WORDS = {
+    "array": "a list", "bool": "a boolean", "float": "a number", "int": "an integer", "object": "an object",
+    "str": "text",
+}  # fmt: skip
 
 
 class ClientGone(Exception):  # noqa: N818 (nobody's error)
     """The client hung up, so nobody waits for a response."""
+
+
+class Received(NamedTuple):
+    """A request as it came."""
+
+    body: bytes
+    headers: dict[bytes, bytes]
+    query: bytes
 
 
 async def read_body(receive: Receive, headers: dict[bytes, bytes], limits: Limits) -> bytes:
@@ -79,71 +84,167 @@ async def client_gone(receive: Receive) -> None:
         pass
 
 
-def read_search_request(
-    body: bytes, headers: dict[bytes, bytes], query: bytes, registry: IndexRegistry, limits: Limits
-) -> Operation:
-    """Read a request for neighbours."""
-    fields, raw = _read_fields(body, headers, query, _SEARCH_OPTIONS, (*_ROWS, "encoding", *_FILTERS))
-    served = _find_index(fields, registry)
-    options = _read_options(fields, served, limits)
-    if raw:
-        rows = _read_raw(body, headers, served, limits, options.distance, _read_bit_order(fields))
-        operation = Operation(served, rows, None, options)
-    else:
-        vectors, ids = _read_rows(fields, served, limits, options.distance)
-        n_queries = len(vectors if vectors is not None else ids or ())
-        among = read_among(fields["among"], n_queries, served) if "among" in fields else None
-        operation = Operation(served, vectors, ids, options, among)
-    return check_cost(operation, limits)
+class Requests:
+    """Reads the requests of one service."""
+
+    def __init__(self, registry: IndexRegistry, limits: Limits) -> None:
+        self._registry = registry
+        self._limits = limits
+        self._kinds: dict[type[Request], type[Request]] = {}
+
+    def search(self, received: Received) -> Operation:
+        """Read a request for neighbours."""
+        request = self._read(received, SearchRequest, SearchOptions)
+        served = self.find_index(request.index)
+        options = _search_options(request, served, self._limits)
+        if isinstance(request, SearchRequest):
+            ids = request.ids if request.id is None else [request.id]
+            operation = Operation(
+                served,
+                self._rows(request, served, options.distance) if ids is None else None,
+                None if ids is None else as_ids("ids", ids, served.id_kind),
+                options,
+                None if request.among is None else _read_among(request.among, served.id_kind),
+            )
+        else:
+            rows = self._raw_rows(received, served, options.distance, request.bitorder)
+            operation = Operation(served, rows, None, options)
+        if operation.cost > self._limits.work:
+            raise too_much(operation.cost, self._limits.work)
+        return operation
+
+    def encode(self, received: Received) -> tuple[Operation, EncodeOptions]:
+        """Read a request for codes, and the form that they have in the response."""
+        request = self._read(received, EncodeRequest, EncodeOptions)
+        served = self.find_index(request.index)
+        if served.own_codes is not None:
+            raise invalid(
+                f"{served.name} holds codes that were made elsewhere, so there is nothing to encode vectors with"
+            )
+        if isinstance(request, EncodeRequest):
+            return Operation(served, _read_matrix(request.vectors, width_of(served.index))), request
+        return Operation(served, self._raw_rows(received, served)), request
+
+    def add(self, received: Received, served: ServedIndex, kind: type[AddRequest] = AddRequest) -> Any:
+        """Read vectors or codes to add or replace, their ids, and their payload."""
+        request = self._read(received, kind)
+        rows, ids = self._rows(request, served), request.ids
+        known = None if served.id_kind == "integer" and not len(served.index) else served.id_kind
+        if request.id_kind is not None and ids is None:
+            raise invalid("id_kind is the kind of the ids, got no ids; send them too, or leave it out")
+        if ids is not None:
+            ids = as_ids("ids", ids, request.id_kind or known)
+        _check_depth(request.payload)
+        return rows, ids, request.payload
+
+    def upsert(self, received: Received, served: ServedIndex) -> Any:
+        """Read vectors to add or replace."""
+        return self.add(received, served, UpsertRequest)
+
+    def remove(self, received: Received, served: ServedIndex) -> list[Any]:
+        """Read the ids of vectors to remove."""
+        return as_ids("ids", self._read(received, RemoveRequest).ids, served.id_kind)
+
+    def find_index(self, name: str | None) -> ServedIndex:
+        """Find an index by its name, which may be left out if there is only one."""
+        names = ", ".join(self._registry)
+        if name is None:
+            if len(self._registry) > 1:
+                raise invalid(f"index must be named where several are served, got none, expected one of {names}")
+            name = next(iter(self._registry))
+        if name not in self._registry.served:  # a dictionary: names never become paths
+            detail = f"there is no index {name[:80]!r}, expected one of {names}; see /v1/indexes"
+            raise Problem(404, "unknown-index", detail)
+        return self._registry.served[name]
+
+    def _read(self, received: Received, kind: type[R], options: type[Request] | None = None) -> Any:
+        """Decode a JSON body; or the query string of a raw body, if the request can have one, as its options."""
+        body, headers, query = received
+        media = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+        if media == RAW and options is not None:
+            fields = _read_query(query)
+            with _one_sentence(options):
+                return msgspec.convert(fields, self._limited(options))
+        if media != JSON:
+            expected = JSON if options is None else f"{JSON} or {RAW}"
+            detail = f"Content-Type must be {expected}, got {media[:80] or 'none'!r}; name the kind of body you send"
+            raise Problem(415, "unsupported-media-type", detail)
+        if query:
+            raise invalid("a JSON request has all fields in its body, got a query string as well; put it into the body")
+        if _SHAPE_KEY in headers:
+            raise invalid(f"a JSON request takes its shape from the body, got {SHAPE} as well; leave it out")
+        with _one_sentence(kind):
+            return msgspec.json.decode(body, type=self._limited(kind))
+
+    def _limited(self, kind: type[Request]) -> type[Request]:
+        if kind not in self._kinds:
+            self._kinds[kind] = limited(kind, self._limits, self._registry)
+        return self._kinds[kind]
+
+    def _rows(
+        self, request: SearchRequest | AddRequest, served: ServedIndex, distance: str | None = None
+    ) -> npt.NDArray[Any]:
+        """Read vectors, or codes in the bit order of an index that has no hasher."""
+        own, vectors, codes = served.own_codes, request.vectors, request.codes
+        if own is None and vectors is None:
+            raise invalid(f"{served.name} encodes vectors itself, got codes; send vectors")
+        if distance == "asymmetric" and vectors is None:
+            raise invalid(
+                "the asymmetric distance compares codes with real values, got codes; send vectors, a value for each bit"
+            )
+        if vectors is not None and (own is None or distance == "asymmetric"):
+            return _read_matrix(vectors, width_of(served.index, distance))
+        if codes is None:
+            raise invalid(
+                f"{served.name} holds codes that were made elsewhere, got vectors; send codes, or search for real "
+                "values, one for each bit, by the distance asymmetric"
+            )
+        assert own is not None
+        return _in_order(_read_codes(codes, request.encoding, int(own.n_features_in_)), request.bitorder, served)
+
+    def _raw_rows(
+        self, received: Received, served: ServedIndex, distance: str | None = None, bitorder: BitOrder | None = None
+    ) -> npt.NDArray[Any]:
+        """Read a raw body. The shape must be given, because two vectors of half the width would pass for one."""
+        own = served.own_codes if distance != "asymmetric" else None
+        what, size = ("codes", 1) if own is not None else ("vectors", 4)
+        width, most = width_of(served.index, distance), self._limits.vectors
+        shape = received.headers.get(_SHAPE_KEY, b"").decode("latin-1")
+        form = _SHAPE_FORM.fullmatch(shape)
+        if form is None or int(form[2]) != width or not 1 <= int(form[1]) <= most:
+            raise invalid(
+                f"a raw body for {served.name} must have the header {SHAPE}: ROWS,{width} with 1 to {most} rows, got "
+                f"{shape[:80] or 'none'!r}; see /v1/indexes for what is served"
+            )
+        rows = int(form[1])
+        if len(received.body) != size * rows * width:
+            unit = "bytes" if own is not None else "little-endian float32 numbers"
+            raise invalid(
+                f"a raw body of {rows} {what} of {width} {unit} must have {size * rows * width} bytes, got "
+                f"{len(received.body)}; send all of the {what}, or the shape that they have"
+            )
+        if own is not None:
+            packed = np.frombuffer(received.body, dtype=np.uint8).reshape(rows, width)
+            return _in_order(packed, bitorder, served)
+        # A copy, because a read-only array is another type to the compiler, which would compile the kernels twice.
+        matrix = np.frombuffer(received.body, dtype="<f4").astype(np.float32, copy=True).reshape(rows, width)
+        _check_finite(matrix)
+        return matrix
 
 
-def read_add_request(
-    body: bytes, headers: dict[bytes, bytes], query: bytes, served: ServedIndex, limits: Limits
-) -> tuple[npt.NDArray[Any], list[Any] | None, dict[str, list[Any]] | None]:
-    """Read vectors or codes to add, their ids and the columns of their payload."""
-    expected = ("vectors", "codes", "encoding", "bitorder", "ids", "id_kind", "payload")
-    fields = _read_write_fields(body, headers, query, expected, ("vectors", "codes"))
-    vectors = _read_vectors(fields, served, limits)
-    ids = payload = None
-    if "id_kind" in fields and "ids" not in fields:
-        raise invalid("id_kind is the kind of the ids, got no ids; send them too, or leave it out")
-    if "ids" in fields:
-        ids = read_ids("ids", fields["ids"], limits.vectors, _read_id_kind(fields, served))
-        if len(ids) != len(vectors):
-            raise invalid(f"ids must have one for each of the {len(vectors)} vectors, got {len(ids)}")
-    if "payload" in fields:
-        payload = read_payload(fields["payload"], len(vectors))
-    return vectors, ids, payload
-
-
-def read_remove_request(
-    body: bytes, headers: dict[bytes, bytes], query: bytes, served: ServedIndex, limits: Limits
-) -> list[Any]:
-    """Read the ids of vectors to remove."""
-    fields = _read_write_fields(body, headers, query, ("ids",), ("ids",))
-    return read_ids("ids", fields["ids"], limits.vectors, served.id_kind)
-
-
-def check_cost(operation: Operation, limits: Limits) -> Operation:
-    """Refuse a search that would take too long."""
-    if operation.cost > limits.work:
-        raise too_much(operation.cost, limits.work)
-    return operation
-
-
-def read_encode_request(
-    body: bytes, headers: dict[bytes, bytes], query: bytes, registry: IndexRegistry, limits: Limits
-) -> tuple[Operation, CodeForm]:
-    """Read a request for codes, and the form that they have in the response."""
-    fields, raw = _read_fields(body, headers, query, ("index", "encoding", "bitorder"), ("vectors",))
-    served = _find_index(fields, registry)
-    if served.own_codes is not None:
-        raise invalid(f"{served.name} holds codes that were made elsewhere, so there is nothing to encode vectors with")
-    form = CodeForm(_read_encoding(fields), as_bit_order(_read_bit_order(fields) or "little"))
-    if raw:
-        return Operation(served, _read_raw(body, headers, served, limits)), form
-    _read_only_one(fields, ("vectors",))
-    return Operation(served, _read_vectors(fields, served, limits)), form
+def as_ids(name: str, ids: list[Any], kind: str | None) -> list[Any]:
+    """Give ids of a kind, or of any if it is None; UUIDs come as text."""
+    if kind is None:
+        return ids
+    wrong = next((id for id in ids if isinstance(id, int) != (kind == "integer")), None)
+    if wrong is not None:
+        raise invalid(f"{name} must be of the kind {kind}, got {str(wrong)[:80]!r}")
+    if kind != "uuid":
+        return ids
+    try:
+        return [uuid.UUID(id) for id in ids]
+    except ValueError:
+        raise invalid(f"{name} must be UUIDs, got something else; write them in full") from None
 
 
 async def _read_parts(receive: Receive, limits: Limits) -> bytes:
@@ -168,70 +269,33 @@ def _too_large(limits: Limits, *, expects_continue: bool) -> Problem:
     return Problem(413, "body-too-large", detail, {"Connection": "close"} if expects_continue else None)
 
 
-def _read_fields(
-    body: bytes, headers: dict[bytes, bytes], query: bytes, options: tuple[str, ...], contents: tuple[str, ...]
-) -> tuple[Mapping[str, Any], bool]:
-    """Give the fields by name, from a JSON body or from the query string of a raw body, and whether it is raw."""
-    media = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
-    if media == RAW:
-        fields, expected = _read_query(query), options
-        given = next((name for name in fields if name in _FILTERS and name in contents), None)
-        if given is not None:
-            raise invalid(f"{given} is for JSON requests, got it with a raw body; send the vectors as JSON")
-    elif media == JSON:
-        if query:
-            raise invalid("a JSON request has all fields in its body, got a query string as well; put it into the body")
-        if _SHAPE_KEY in headers:
-            raise invalid(f"a JSON request takes its shape from the body, got {SHAPE} as well; leave it out")
-        fields, expected = _read_json(body), options + contents
-    else:
-        detail = f"Content-Type must be {JSON} or {RAW}, got {media[:80] or 'none'!r}; name the kind of body you send"
-        raise Problem(415, "unsupported-media-type", detail)
-    unknown = [name for name in fields if name not in expected]
-    if unknown:
-        near = get_close_matches(unknown[0][:80], expected, 1)
-        advice = f"rename it to {near[0]!r}" if near and near[0] not in fields else "leave it out"
-        raise invalid(f"there is no field {unknown[0][:80]!r}, expected {', '.join(expected)}; {advice}")
-    return fields, media == RAW
-
-
-def _read_write_fields(
-    body: bytes, headers: dict[bytes, bytes], query: bytes, expected: tuple[str, ...], required: tuple[str, ...]
-) -> Mapping[str, Any]:
-    """Give the fields of a write, which must have exactly one of those that are required."""
-    fields, raw = _read_fields(body, headers, query, (), expected)
-    if raw:
-        detail = f"Content-Type of a write must be {JSON}, got {RAW}; send {' or '.join(required)} as JSON"
-        raise Problem(415, "unsupported-media-type", detail)
-    _read_only_one(fields, required)
-    return fields
-
-
-def _read_only_one(fields: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    """Give the name of the one field that a request must have of some."""
-    given = [name for name in names if name in fields]
-    if len(given) != 1:
-        *most, last = names
-        wanted = f"one of {', '.join(most)} and {last}" if most else last
-        raise invalid(f"a request must have {wanted}, got {' and '.join(given) or 'none'}; send exactly one")
-    return given[0]
-
-
-def _read_json(body: bytes) -> dict[str, Any]:
+@contextmanager
+def _one_sentence(kind: type[Request]) -> Iterator[None]:
+    """Turn errors of msgspec into problems that name the field."""
     try:
-        document = json.loads(body, parse_constant=_check_varies)
+        yield
     except RecursionError:
         raise invalid("the body is nested too deeply, expected an object with lists of lists; flatten it") from None
-    except ValueError as error:  # also for text that is not UTF-8
-        what = str(error).partition("\n")[0][:120]
-        raise invalid(f"the body must be a JSON object, got something else ({what}); see /openapi.json") from None
-    if not isinstance(document, dict):
-        raise invalid(f"the body must be a JSON object, got a {type(document).__name__}; see /openapi.json")
-    return document
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).partition(" - at `$")
+        field = place.strip("`.") or "the body"
+        known = kind.__struct_fields__
+        if what.startswith("Object contains unknown field"):
+            what = f"there is no field {what.split('`')[1][:80]!r}, expected {', '.join(known)}"
+        elif what.startswith("Expected "):
+            words = re.sub("`(.*?)`", lambda found: _in_words(found[1]), what.removeprefix("Expected "))
+            what = f"{field} must be {words}"
+        elif what.startswith("Object missing required field"):
+            what = f"the field {what.split('`')[1]!r} is required, got none"
+        elif place:  # such as: Number out of range
+            what = f"{field} is not accepted: {what[0].lower()}{what[1:200]}; see /openapi.json"
+        raise invalid(what) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise invalid(f"the body must be a JSON object, got something else ({error}); see /openapi.json") from None
 
 
-def _check_varies(name: str) -> Any:
-    raise ValueError(f"{name} is not a number in JSON")
+def _in_words(types: str) -> str:
+    return " or ".join(_WORDS[name] for name in types.split(" | ") if name in _WORDS) or types
 
 
 def _read_query(query: bytes) -> dict[str, Any]:
@@ -245,146 +309,83 @@ def _read_query(query: bytes) -> dict[str, Any]:
         if name in fields:
             raise invalid(f"{name[:80]!r} must be given once, got it twice; leave out one of them")
         fields[name] = text
-        if name not in ("index", "distance", "encoding", "bitorder"):
-            with suppress(ValueError, RecursionError):  # the check of the field refuses the text
-                fields[name] = json.loads(text[:40])
+        if name not in _TEXTS:
+            with suppress(msgspec.DecodeError, UnicodeError, RecursionError):  # the check of the field refuses the text
+                fields[name] = msgspec.json.decode(text[:40])
     return fields
 
 
-def _find_index(fields: Mapping[str, Any], registry: IndexRegistry) -> ServedIndex:
-    names = list(registry)
-    name = fields.get("index", names[0] if len(names) == 1 else None)
-    if name is None:
-        raise invalid(f"index must be named where several are served, got none, expected one of {', '.join(names)}")
-    if not isinstance(name, str):
-        raise invalid(f"index must be a name, got {shown_value(name)}, expected one of {', '.join(names)}")
-    return find_index(name, registry)
+def _search_options(request: SearchOptions, served: ServedIndex, limits: Limits) -> Options:
+    k = request.k or max(1, min(_USUAL_K, limits.k, len(served.index)))
+    rerank = request.rerank
+    if rerank is None:
+        kept = bool(served.index.info()["vectors_kept"])
+        rerank = kept or request.candidates is not None or request.recall is not None
+    where = columns = None
+    if isinstance(request, SearchRequest):
+        where, columns = request.where, None if request.columns is None else tuple(request.columns)
+    return Options(k, request.candidates, request.distance, rerank, request.recall, request.probes, where, columns)
 
 
-def find_index(name: str, registry: IndexRegistry) -> ServedIndex:
-    """Find an index by its name."""
-    if name not in registry.served:  # a dictionary: names never become paths
-        detail = f"there is no index {shown_value(name)}, expected one of {', '.join(registry)}; see /v1/indexes"
-        raise Problem(404, "unknown-index", detail)
-    return registry.served[name]
+def _read_among(among: list[Any], kind: str) -> list[Any]:
+    """Read ids to search among, or one list of them for each query."""
+    lists = [entry for entry in among if isinstance(entry, list)]
+    if not lists:
+        return as_ids("among", among, kind)
+    if len(lists) < len(among):
+        raise invalid("among must be a list of ids, or one such list for each query, got both")
+    return [as_ids("among", entry, kind) for entry in lists]
 
 
-def _read_options(fields: Mapping[str, Any], served: ServedIndex, limits: Limits) -> Options:
-    usual = max(1, min(_USUAL_K, limits.k, len(served.index)))
-    k = as_int("k", fields.get("k", usual), 1, limits.k, "the limit of this service")
-    candidates = fields.get("candidates")
-    if candidates is not None:
-        candidates = as_int("candidates", candidates, 1, limits.candidates, "the limit of this service")
-    rerank = fields.get("rerank", served.index.info()["vectors_kept"] or candidates is not None or "recall" in fields)
-    if not isinstance(rerank, bool):
-        raise invalid(f"rerank must be true or false, got {shown_value(rerank)}")
-    if rerank and served.own_codes is not None:
-        raise invalid(
-            f"{served.name} holds codes alone, and no vectors to re-rank by; leave out rerank, candidates and recall"
-        )
-    recall = fields.get("recall")
-    if recall is not None and (isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 < recall <= 1):
-        raise invalid(f"recall must be a number above 0 and at most 1, got {shown_value(recall)}")
-    if recall is not None and (candidates is not None or not rerank):
-        raise invalid("recall chooses the candidates to re-rank, got it with candidates or without re-ranking")
-    distance = fields.get("distance")
-    if distance is not None:
-        distance = one_of("distance", distance, tuple(DISTANCES))
-    probes = fields.get("probes")
-    if probes is not None:
-        probes = as_int("probes", probes, 1, _MOST_PROBES, "the most that any index has")
-        if recall is not None:
-            raise invalid("recall chooses how many lists to scan, got it with probes; leave out either")
-    where = read_where(fields["where"], served) if "where" in fields else None
-    columns = read_columns(fields["columns"], served) if "columns" in fields else None
-    return Options(k, candidates, distance, rerank, None if recall is None else float(recall), probes, where, columns)
+def _check_depth(value: Any, left: int = _DEEPEST) -> None:
+    """Refuse a payload that is nested so deeply that Arrow would take seconds for it, or fail."""
+    if isinstance(value, list | dict):
+        if not left:
+            raise invalid(f"payload may have {_DEEPEST} lists and objects inside each other, got more; flatten it")
+        for part in value.values() if isinstance(value, dict) else value:
+            _check_depth(part, left - 1)
 
 
-def _read_rows(
-    fields: Mapping[str, Any], served: ServedIndex, limits: Limits, distance: str | None
-) -> tuple[npt.NDArray[Any] | None, list[Any] | None]:
-    """Read the vectors, the codes or the ids of a JSON body."""
-    given = _read_only_one(fields, _ROWS)
-    if given in ("vectors", "codes"):
-        return _read_vectors(fields, served, limits, distance), None
-    ids = [fields["id"]] if given == "id" else fields["ids"]
-    return None, read_ids(given, ids, limits.vectors, served.id_kind)
-
-
-def _read_vectors(
-    fields: Mapping[str, Any], served: ServedIndex, limits: Limits, distance: str | None = None
-) -> npt.NDArray[Any]:
-    """Read vectors, or codes in the bit order of an index that has no hasher."""
-    own = served.own_codes
-    if own is None and "codes" in fields:
-        raise invalid(f"{served.name} encodes vectors itself, got codes; send vectors")
-    if own is None or distance == "asymmetric":
-        if "vectors" not in fields:
-            raise invalid(
-                "the asymmetric distance compares codes with real values, got codes; send vectors, a value for each bit"
-            )
-        return read_matrix(fields["vectors"], width_of(served.index, distance), limits.vectors)
-    if "codes" not in fields:
-        raise invalid(
-            f"{served.name} holds codes that were made elsewhere, got vectors; send codes, or search for real values, "
-            "one for each bit, by the distance asymmetric"
-        )
-    return read_codes(fields["codes"], _read_encoding(fields), _read_bit_order(fields), own, limits.vectors)
-
-
-def _read_encoding(fields: Mapping[str, Any]) -> str:
-    return one_of("encoding", fields.get("encoding", "base64"), _ENCODINGS)
-
-
-def _read_bit_order(fields: Mapping[str, Any]) -> str | None:
-    return one_of("bitorder", fields["bitorder"], _BIT_ORDERS) if "bitorder" in fields else None
-
-
-def _read_id_kind(fields: Mapping[str, Any], served: ServedIndex) -> str | None:
-    """Give the kind of the ids that are added; None if the first of them decides it."""
-    known = None if served.id_kind == "integer" and not len(served.index) else served.id_kind
-    if "id_kind" not in fields:
-        return known
-    kind = one_of("id_kind", fields["id_kind"], ID_KINDS)
-    if known not in (None, kind):
-        raise invalid(f"the ids of {served.name} are of the kind {known}, got {kind!r}; leave id_kind out")
-    return kind
-
-
-def _read_raw(
-    body: bytes,
-    headers: dict[bytes, bytes],
-    served: ServedIndex,
-    limits: Limits,
-    distance: str | None = None,
-    bitorder: str | None = None,
-) -> npt.NDArray[Any]:
-    """Read a raw body. The shape must be given, because two vectors of half the width would pass for one."""
-    own = served.own_codes if distance != "asymmetric" else None
-    what, unit, size = ("vectors", "little-endian float32 numbers", 4) if own is None else ("codes", "bytes", 1)
-    width, shape = width_of(served.index, distance), headers.get(_SHAPE_KEY, b"").decode("latin-1")
-    form = _SHAPE_FORM.fullmatch(shape)
-    if form is None:
-        raise invalid(
-            f"a raw body must come with its shape in the header {SHAPE}: ROWS,COLUMNS, "
-            f"got {shown_value(shape) if shape else 'none'}; send for example {SHAPE}: 1,{width} with one of the {what}"
-        )
-    rows, columns = int(form[1]), form[2]
-    if int(columns) != width:
-        raise invalid(
-            f"{what} must have the {width} {'features' if own is None else 'bytes'} of {served.name}, got {columns} in "
-            f"{SHAPE}; see /v1/indexes for what is served"
-        )
-    if not 1 <= rows <= limits.vectors:
-        raise invalid(f"a raw body must have 1 to {limits.vectors} {what}, the limit of this service, got {rows}")
-    if len(body) != size * rows * width:
-        raise invalid(
-            f"a raw body of {rows} {what} of {width} {unit} must have {size * rows * width} bytes, got {len(body)}; "
-            f"send all of the {what}, or the shape that they have"
-        )
-    if own is not None:
-        return as_packed(np.frombuffer(body, dtype=np.uint8).reshape(rows, width).copy(), bitorder, own)
-    # A copy, because a read-only array is another type to the compiler, which would compile the kernels twice.
-    matrix = np.frombuffer(body, dtype="<f4").astype(np.float32, copy=True).reshape(rows, width)
-    check_finite(matrix)
+def _read_matrix(vectors: list[list[float]], width: int) -> npt.NDArray[np.float32]:
+    for row, vector in enumerate(vectors):
+        if len(vector) != width:
+            raise invalid(f"vectors[{row}] must be a list of {width} numbers, got a list of {len(vector)}")
+    with np.errstate(over="ignore"):  # what does not fit becomes Inf, which is refused below
+        matrix = np.array(vectors, dtype=np.float64).astype(np.float32)
+    _check_finite(matrix)
     return matrix
+
+
+def _check_finite(matrix: npt.NDArray[np.float32]) -> None:
+    """Refuse a matrix with a number that is not finite, and name its place."""
+    finite = np.isfinite(matrix)
+    if not finite.all():
+        row, column = divmod(int(np.argmin(finite)), matrix.shape[1])
+        raise invalid(
+            f"vectors[{row}][{column}] must be finite and fit into float32, got {matrix[row, column]}; leave such "
+            "vectors out, or rescale them"
+        )
+
+
+def _read_codes(codes: list[str], encoding: str, width: int) -> npt.NDArray[np.uint8]:
+    """Read packed codes, each as text in base64 or hexadecimal digits."""
+    rows = []
+    for row, text in enumerate(codes):
+        try:
+            code = base64.b64decode(text, validate=True) if encoding == "base64" else bytes.fromhex(text)
+        except ValueError:
+            raise invalid(f"codes[{row}] must be text in {encoding}, got {text[:80]!r}") from None
+        if len(code) != width:
+            raise invalid(f"codes[{row}] must have {width} bytes, got {len(code)}")
+        rows.append(code)
+    return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, width)
+
+
+def _in_order(packed: npt.NDArray[np.uint8], bitorder: BitOrder | None, served: ServedIndex) -> npt.NDArray[np.uint8]:
+    """Give packed codes in the bit order of an index, which is also the one that they have by default."""
+    own = served.own_codes
+    assert own is not None
+    try:
+        return Codes.from_packed(packed, own.n_bits, bitorder=bitorder or own.bitorder).to_packed(own.bitorder)
+    except DataError as error:
+        raise invalid(str(error)) from error

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from autojacobin.errors import DataError, IndexLockedError, MissingExtraError
 from autojacobin.index.index import Index
 from autojacobin.service.operations import shown_id, unknown_id
-from autojacobin.service.problems import Problem, invalid
+from autojacobin.service.responses import Problem, invalid
 from autojacobin.service.served import ServedIndex
 
 __all__ = ["Writer"]
