@@ -13,6 +13,7 @@ from rich.table import Table
 
 from autojacobin.cli import options
 from autojacobin.cli.console import as_text, count_of, output, print_json, print_table, progress_bar, report_blocks
+from autojacobin.cli.failures import wrong
 from autojacobin.cli.opening import STREAM, load_model, metric_for, open_index, opened
 from autojacobin.cli.search import SearchOptions
 from autojacobin.core.parallel import Progress
@@ -87,24 +88,24 @@ def evaluate(
     Example: autojacobin evaluate my-index queries.npy -k 10 --candidates 50 --json
     """
     if [queries, base, truth].count(STREAM) > 1:
-        raise typer.BadParameter("the standard input can be read once; give - once at most", param_hint="'QUERIES'")
+        raise wrong("QUERIES", "the standard input can be read once; give - once at most")
     wanted = _Wanted(truth, counted, depth, measures)
     with progress_bar() as progress, opened(queries) as asked:
         from autojacobin.evaluation import evaluate as measured
 
         if path.is_dir():
             if base is not None:
-                raise typer.BadParameter("an index has its own vectors; leave --base out", param_hint="'--base'")
+                raise wrong("--base", "an index has its own vectors; leave --base out")
             if metric is not None:
-                raise typer.BadParameter("an index has its own metric; leave --metric out", param_hint="'--metric'")
+                raise wrong("--metric", "an index has its own metric; leave --metric out")
             how = SearchOptions(distance, candidates, recall, rerank, probes)
             ids, true, ks, about = _from_index(path, asked, wanted, how, progress)
         else:
             if candidates is not None or recall is not None:
                 name = "--candidates" if recall is None else "--recall"
-                raise typer.BadParameter("a model has no vectors to re-rank by", param_hint=f"'{name}'")
+                raise wrong(name, "a model has no vectors to re-rank by")
             if base is None:
-                raise typer.BadParameter("a model needs --base, the vectors to search among", param_hint="'--base'")
+                raise wrong("--base", "a model needs --base, the vectors to search among")
             ids, true, ks, about = _from_model(path, asked, base, wanted, (metric, distance), progress)
     n, retrieved = ids.shape
     # An index retrieves few points, and m-recall, an average over their numbers, could then not come near 1.
@@ -180,7 +181,7 @@ def _from_index(path: Path, asked: Vectors, wanted: _Wanted, how: SearchOptions,
     with open_index(path) as index:
         method = index.hasher.trained_as
         if wanted.truth is not None and index.info()["ids"] != "integer":
-            raise typer.BadParameter("it holds whole numbers, but this index has names", param_hint="'--truth'")
+            raise wrong("--truth", "it holds whole numbers, but this index has names")
         ks = wanted.ks(len(index), (_K_OF_SEARCH,))  # a larger k would re-rank more candidates
         retrieved = wanted.retrieved(len(index), ks[-1])
         _, ids, _ = how.run(index, asked, retrieved, progress)
@@ -226,7 +227,7 @@ class _Wanted:
         try:
             measured(np.arange(depth)[None], [[0]], self.measures or [], 1)
         except DataError as error:
-            raise typer.BadParameter(str(error), param_hint="'--measure'") from None
+            raise wrong("--measure", str(error)) from None
         return depth
 
     def read_truth(self, asked: Vectors) -> npt.NDArray[np.int64] | None:

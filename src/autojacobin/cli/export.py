@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from autojacobin.cli.console import print_sentence, progress_bar
-from autojacobin.cli.failures import stoppable
+from autojacobin.cli.failures import stoppable, wrong
 from autojacobin.cli.options import BitOrderOption, Overwrite
 from autojacobin.cli.outputs import check_output
 from autojacobin.codes import Codes
@@ -52,9 +52,7 @@ def faiss(
             if not isinstance(origin, Index):
                 raise DataError(f"{source} holds codes and no hasher, expected an index; give its folder")
             if bitorder == "big":
-                raise typer.BadParameter(
-                    "a hasher of FAISS has the order little; leave it out", param_hint="'--bitorder'"
-                )
+                raise wrong("--bitorder", "a hasher of FAISS has the order little; leave it out")
             made = hasher_to_faiss(origin.hasher, origin)
         else:
             made = to_faiss(origin, kind, bitorder=bitorder, progress=progress)

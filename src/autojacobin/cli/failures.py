@@ -52,6 +52,11 @@ def clear_usage_errors() -> Iterator[None]:
         raise
 
 
+def wrong(option: str, what: str) -> typer.BadParameter:
+    """Give the error for an option or argument that is used wrongly."""
+    return typer.BadParameter(what, param_hint=f"'{option}'")
+
+
 def _without_secrets(text: str) -> str:
     return redacted_message(text, *sys.argv[1:])
 

@@ -12,6 +12,7 @@ import numpy as np
 import typer
 
 from autojacobin.cli.console import count_of, print_facts, print_sentence, progress_bar
+from autojacobin.cli.failures import wrong
 from autojacobin.cli.opening import (
     STREAM,
     add_files,
@@ -159,10 +160,10 @@ def create(
     from autojacobin.index.index import Index
 
     if codes is None and bits is None:
-        raise typer.BadParameter("an empty index needs the length of its codes; give --bits", param_hint="'--bits'")
+        raise wrong("--bits", "an empty index needs the length of its codes; give --bits")
     for name, given in (("--ids", ids), ("--payload", payload)):
         if codes is None and given is not None:
-            raise typer.BadParameter("it belongs to codes; give --codes too", param_hint=f"'{name}'")
+            raise wrong(name, "it belongs to codes; give --codes too")
     _check_streams(codes or [], ids)
     _check_new_folder(index)
     chosen = _read_new_ids(ids, id_kind)
@@ -193,10 +194,10 @@ def _read_new_ids(ids: str | None, kind: str | None, known: str | None = None) -
     """Read ids for vectors that are added; ``known`` is the kind that the index has already."""
     if ids is None:
         if kind is not None:
-            raise typer.BadParameter("it is the kind of the ids in --ids; give these too", param_hint="'--id-kind'")
+            raise wrong("--id-kind", "it is the kind of the ids in --ids; give these too")
         return None
     if kind is not None and known not in (None, kind):
-        raise typer.BadParameter(f"the ids of this index are of the kind {known}", param_hint="'--id-kind'")
+        raise wrong("--id-kind", f"the ids of this index are of the kind {known}")
     return read_ids(ids, known if kind is None else kind)
 
 
@@ -235,7 +236,7 @@ def add(
         with all_opened(vectors, format) as files:
             count = sum(map(len, files))
             if upsert and chosen is None:
-                raise typer.BadParameter("it replaces vectors by their ids; give --ids too", param_hint="'--upsert'")
+                raise wrong("--upsert", "it replaces vectors by their ids; give --ids too")
             add_files(opened, files, chosen, _payload_of(files, payload), progress, upsert=upsert)
         figures = opened.info()
     done = f"{'Wrote' if upsert else 'Added'} {count_of(count, 'vector')}"
@@ -292,7 +293,7 @@ def get(
 
 def _check_either(ids: list[str] | None, listed: str | None) -> None:
     if bool(ids) == (listed is not None):
-        raise typer.BadParameter("give the ids either as arguments or by --ids FILE", param_hint="'ID'")
+        raise wrong("ID", "give the ids either as arguments or by --ids FILE")
 
 
 def _ids_in(index: Index, ids: list[str] | None, listed: str | None) -> Any:
@@ -373,7 +374,7 @@ def info(path: IndexPath) -> None:
 
 def _check_streams(vectors: list[str], ids: str | None) -> None:
     if [*vectors, ids].count(STREAM) > 1:
-        raise typer.BadParameter("the standard input can be read once; give - once at most", param_hint="'VECTORS'")
+        raise wrong("VECTORS", "the standard input can be read once; give - once at most")
 
 
 def _check_new_folder(path: Path) -> None:

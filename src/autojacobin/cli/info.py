@@ -19,6 +19,7 @@ import typer
 from rich.table import Table
 
 from autojacobin.cli.console import output, print_facts, print_json, print_table, progress_bar
+from autojacobin.cli.failures import wrong
 from autojacobin.cli.models import settable
 from autojacobin.cli.opening import load_model, open_index, opened, split_part
 from autojacobin.cli.options import Bits, K, Seed
@@ -199,7 +200,7 @@ def bench(
     from autojacobin.core.parallel import usable_cores
 
     if k > points:
-        raise typer.BadParameter(f"{k} is more than the {points} points", param_hint="'-k'")
+        raise wrong("-k", f"{k} is more than the {points} points")
     with progress_bar() as progress:
         progress("making points near a curved surface", 0, 0)
         base, asked = _surface(points, features, seed, 0), _surface(queries, features, seed, 1)

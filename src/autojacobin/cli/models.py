@@ -11,6 +11,7 @@ import typer
 
 from autojacobin.cli import options
 from autojacobin.cli.console import print_sentence, progress_bar, report_blocks
+from autojacobin.cli.failures import wrong
 from autojacobin.cli.opening import STREAM, load_model, opened, split_part
 from autojacobin.cli.outputs import check_output, is_stream, write_codes
 from autojacobin.cli.settings import write_settings
@@ -87,7 +88,7 @@ def train(
     hasher = make_hasher(method, bits, [*from_file, *(parameters or [])], seed, device)
     check_output(model, "MODEL", overwrite, inputs=vectors, endings=(".safetensors",))
     if sample is not None and all_rows:
-        raise typer.BadParameter("it takes all rows, and --sample some of them; leave out either", param_hint="'--all'")
+        raise wrong("--all", "it takes all rows, and --sample some of them; leave out either")
     rows = None if all_rows or sample is not None else hasher.default_training_points()
     with progress_bar() as progress:
         start = time.perf_counter()
@@ -145,9 +146,8 @@ def encode(
     """
     check_output(codes, "CODES", overwrite, inputs=[str(model), vectors])
     if bitorder == "big" and codes.suffix.lower() == ".npz":
-        raise typer.BadParameter(
-            "an .npz file has the bit order of Codes.load, little; leave it out, or write another format",
-            param_hint="'--bitorder'",
+        raise wrong(
+            "--bitorder", "an .npz file has the bit order of Codes.load, little; leave it out, or write another format"
         )
     hasher = load_model(model)
     _move_to(hasher, device)
@@ -182,7 +182,7 @@ def _method(name: str) -> Method:
     try:
         return find_command(name)
     except DataError as error:
-        raise typer.BadParameter(str(error), param_hint="'--method'") from None
+        raise wrong("--method", str(error)) from None
 
 
 def make_hasher(name: str, bits: int | None, given: list[str], seed: int, device: str) -> Hasher:
@@ -191,15 +191,15 @@ def make_hasher(name: str, bits: int | None, given: list[str], seed: int, device
     known = settable(hasher)
     for parameter, value in map(_parse, given):
         if parameter in _RESERVED:
-            raise _wrong(f"{parameter} has an option of its own, {_RESERVED[parameter]}")
+            raise wrong("--set", f"{parameter} has an option of its own, {_RESERVED[parameter]}")
         if parameter not in known:
-            raise _wrong(f"{name} has no parameter {parameter!r}; it has {', '.join(known) or 'none'}")
+            raise wrong("--set", f"{name} has no parameter {parameter!r}; it has {', '.join(known) or 'none'}")
         hasher.set_params(**{parameter: value})
     _move_to(hasher, device)
     try:
         check_parameters(hasher, hasher._limits)
     except DataError as error:
-        raise _wrong(str(error).partition("; ")[0]) from None
+        raise wrong("--set", str(error).partition("; ")[0]) from None
     return hasher
 
 
@@ -213,13 +213,13 @@ def _move_to(hasher: Hasher, device: str) -> None:
         hasher.set_params(device=device)
     elif device != "cpu":
         name = type(hasher).__name__
-        raise typer.BadParameter(f"{name} computes on the CPU alone; leave it out", param_hint="'--device'")
+        raise wrong("--device", f"{name} computes on the CPU alone; leave it out")
 
 
 def _parse(setting: str) -> tuple[str, Any]:
     name, _, text = (part.strip() for part in setting.partition("="))
     if not name or not text:
-        raise _wrong(f"expected name=value, got {setting!r}")
+        raise wrong("--set", f"expected name=value, got {setting!r}")
     if text.lower() in _WORDS:
         return name, _WORDS[text.lower()]
     for kind in (int, float):
@@ -228,10 +228,6 @@ def _parse(setting: str) -> tuple[str, Any]:
         except ValueError:
             continue
     return name, text
-
-
-def _wrong(what: str) -> typer.BadParameter:
-    return typer.BadParameter(what, param_hint="'--set'")
 
 
 def _fit(
@@ -262,9 +258,9 @@ def _sample(names: list[str], most: int | None, seed: int, format: str | None, p
     from autojacobin.jobs.inputs import draw_sample, survey
 
     if format is not None or any(name == STREAM or split_part(name)[1] is not None for name in names):
-        raise typer.BadParameter(
+        raise wrong(
+            "--sample",
             "rows are drawn from whole files whose names show their format; leave out -, ::PART and --format",
-            param_hint="'--sample'",
         )
     n = survey(names).rows
     return draw_sample(names, n if most is None else min(most, n), random_state=seed, progress=progress)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import typer
 
 from autojacobin.cli.console import report_blocks
+from autojacobin.cli.failures import wrong
 from autojacobin.codes import Codes
 from autojacobin.core.addresses import redacted_address
 from autojacobin.core.parallel import Progress
@@ -308,9 +308,7 @@ def read_payload(path: Path, n: int) -> Any:
     ending = path.suffix.lower()
     if ending not in _PAYLOADS:
         expected = ", ".join(_PAYLOADS)
-        raise typer.BadParameter(
-            f"{path} must end in one of {expected}, which gives its format", param_hint="'--payload'"
-        )
+        raise wrong("--payload", f"{path} must end in one of {expected}, which gives its format")
     if not path.is_file():
         what = "it is a folder" if path.is_dir() else "there is no such file"
         raise StorageError(f"cannot read the payload {path}: {what}; look at the spelling")

@@ -26,8 +26,8 @@ from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
-import typer
 
+from autojacobin.cli.failures import wrong
 from autojacobin.cli.opening import STREAM, split_part
 from autojacobin.cli.settings import settings_path
 from autojacobin.codes import BitOrder, Codes
@@ -59,23 +59,23 @@ def check_output(
     """
     if is_stream(output):
         return
-    beside, wrong = settings_path(output), ""
+    beside, problem = settings_path(output), ""
     if endings is not None and output.suffix.lower() not in tuple(endings):
-        wrong = f"{output} must end in one of {', '.join(endings)}, which gives its format"
+        problem = f"{output} must end in one of {', '.join(endings)}, which gives its format"
     elif output.is_dir():
-        wrong = f"{output} is a folder, expected the path of a file"
+        problem = f"{output} is a folder, expected the path of a file"
     elif not output.parent.is_dir():
-        wrong = f"the folder {output.parent} does not exist; make it first"
+        problem = f"the folder {output.parent} does not exist; make it first"
     elif not os.access(output.parent, os.W_OK):
-        wrong = f"nothing may be written to the folder {output.parent}"
+        problem = f"nothing may be written to the folder {output.parent}"
     elif output.exists() and any(_is_same_file(output, split_part(given)[0]) for given in inputs):
-        wrong = f"{output} is an input too; give another path"
+        problem = f"{output} is an input too; give another path"
     elif output.exists() and not overwrite:
-        wrong = f"{output} exists already; give another path, or --overwrite to replace it"
+        problem = f"{output} exists already; give another path, or --overwrite to replace it"
     elif settings and beside.exists() and not overwrite:
-        wrong = f"{beside}, where the settings of the run go, exists already; give another path, or --overwrite"
-    if wrong:
-        raise typer.BadParameter(wrong, param_hint=f"'{name}'")
+        problem = f"{beside}, where the settings of the run go, exists already; give another path, or --overwrite"
+    if problem:
+        raise wrong(name, problem)
 
 
 def _is_same_file(output: Path, other: str) -> bool:

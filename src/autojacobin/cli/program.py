@@ -18,7 +18,7 @@ from autojacobin import __version__
 from autojacobin.cli import cluster, data, export, indexes
 from autojacobin.cli.console import output
 from autojacobin.cli.evaluate import evaluate
-from autojacobin.cli.failures import clear_usage_errors, report_failures
+from autojacobin.cli.failures import clear_usage_errors, report_failures, wrong
 from autojacobin.cli.info import bench, info
 from autojacobin.cli.models import encode, train
 from autojacobin.cli.reproduce import demo, reproduce
@@ -152,7 +152,7 @@ def _root(
 ) -> None:
     output.quiet, output.as_json, output.debug = quiet, as_json, debug
     if as_json and context.invoked_subcommand in _WITHOUT_JSON:
-        raise typer.BadParameter(f"{context.invoked_subcommand} prints no JSON; leave it out", param_hint="'--json'")
+        raise wrong("--json", f"{context.invoked_subcommand} prints no JSON; leave it out")
     if config is not None:
         context.default_map = read_settings(context, config)
     if threads is not None:

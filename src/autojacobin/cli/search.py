@@ -17,6 +17,7 @@ from autojacobin.cli.console import (
     progress_bar,
     report_blocks,
 )
+from autojacobin.cli.failures import wrong
 from autojacobin.cli.opening import STREAM, blocks_for, open_index, opened, read_ids
 from autojacobin.cli.outputs import check_output, is_stream, write_neighbours
 from autojacobin.cli.settings import write_settings
@@ -76,9 +77,9 @@ def search(
     """
     check_output(out, "OUT", overwrite, inputs=[queries])
     if columns is not None and out.suffix.lower() in (".npy", ".npz"):
-        raise typer.BadParameter(f"{out} cannot hold them; write .csv, .jsonl or .parquet", param_hint="'--columns'")
+        raise wrong("--columns", f"{out} cannot hold them; write .csv, .jsonl or .parquet")
     if [queries, among].count(STREAM) > 1:
-        raise typer.BadParameter("the standard input can be read once; give - once at most", param_hint="'--among'")
+        raise wrong("--among", "the standard input can be read once; give - once at most")
     how = SearchOptions(distance, candidates, recall, rerank, probes, where, options.split_columns(columns))
     with (
         progress_bar() as progress,
@@ -125,14 +126,14 @@ class SearchOptions:
             try:
                 as_recall(self.recall)
             except DataError as error:
-                raise typer.BadParameter(str(error), param_hint="'--recall'") from None
+                raise wrong("--recall", str(error)) from None
         for name, given in (("--candidates", self.candidates), ("--recall", self.recall)):
             if given is not None and self.rerank is False:
-                raise typer.BadParameter("candidates are for re-ranking; leave out --no-rerank", param_hint=f"'{name}'")
+                raise wrong(name, "candidates are for re-ranking; leave out --no-rerank")
         if self.probes is not None and self.recall is not None:
-            raise typer.BadParameter("it chooses the lists to scan; leave out --probes", param_hint="'--recall'")
+            raise wrong("--recall", "it chooses the lists to scan; leave out --probes")
         if self.candidates is not None and self.recall is not None:
-            raise typer.BadParameter("it chooses the candidates; leave out --candidates", param_hint="'--recall'")
+            raise wrong("--recall", "it chooses the candidates; leave out --candidates")
 
     @property
     def is_filtered(self) -> bool:

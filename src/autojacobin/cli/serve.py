@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autojacobin.cli.console import output, progress_bar
-from autojacobin.cli.failures import stoppable
+from autojacobin.cli.failures import stoppable, wrong
 from autojacobin.cli.options import DataFolder
 from autojacobin.errors import DataError
 from autojacobin.service.access import TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, Access, Limits, read_token
@@ -114,9 +114,7 @@ def _write_token(writable: bool, file: Path | None) -> str | None:
     """Give the token for writing, which a writable service must have and another must not."""
     if not writable:
         if file is not None:
-            raise typer.BadParameter(
-                "it is for a service that writes; add --writable", param_hint="'--write-token-file'"
-            )
+            raise wrong("--write-token-file", "it is for a service that writes; add --writable")
         return None
     token = read_token(file, WRITE_TOKEN_VARIABLE)
     if token is None:

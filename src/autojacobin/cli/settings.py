@@ -22,6 +22,7 @@ from typing import Any
 
 import typer
 
+from autojacobin.cli.failures import wrong
 from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.core.files import write_atomically
 
@@ -35,9 +36,9 @@ def read_settings(context: typer.Context, path: Path) -> dict[str, Any]:
     name = context.invoked_subcommand
     for key in tables:
         if key not in root.commands:
-            raise _wrong(f"{path} has {key!r} outside of a command's table; put it below [{name}]")
+            raise wrong("--config", f"{path} has {key!r} outside of a command's table; put it below [{name}]")
     if not isinstance(tables.get(name or ""), dict):
-        raise _wrong(f"{path} has no table [{name}], which holds the settings of this command")
+        raise wrong("--config", f"{path} has no table [{name}], which holds the settings of this command")
     return {key: _defaults(path, root.commands[key], table) for key, table in tables.items()}
 
 
@@ -96,10 +97,10 @@ def _defaults(path: Path, command: Any, table: Any) -> dict[str, Any]:
     inner = getattr(command, "commands", None)
     known = _settings_of(command) if inner is None else inner
     if not isinstance(table, dict):
-        raise _wrong(f"{path} has {command.name!r} as a value, expected a table [{command.name}]")
+        raise wrong("--config", f"{path} has {command.name!r} as a value, expected a table [{command.name}]")
     for key in table:
         if key not in known:
-            raise _wrong(f"{path} sets {key!r}, which is unknown here; known are {', '.join(known)}")
+            raise wrong("--config", f"{path} sets {key!r}, which is unknown here; known are {', '.join(known)}")
     if inner is not None:
         return {key: _defaults(path, inner[key], value) for key, value in table.items()}
     return {known[key].name: _as_typed(known[key], key, value) for key, value in table.items()}
@@ -113,7 +114,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise _wrong(f"{path} is not a TOML file: {error}") from None
+        raise wrong("--config", f"{path} is not a TOML file: {error}") from None
 
 
 def _as_typed(param: Any, key: str, value: Any) -> Any:
@@ -126,9 +127,5 @@ def _as_typed(param: Any, key: str, value: Any) -> Any:
     if isinstance(value, bool) and getattr(param, "is_flag", False):
         return value
     if not isinstance(value, bool | int | float | str):
-        raise _wrong(f"{key!r} must be one value, got {redacted_message(repr(value))}")
+        raise wrong("--config", f"{key!r} must be one value, got {redacted_message(repr(value))}")
     return [str(value)] if several else str(value)
-
-
-def _wrong(what: str) -> typer.BadParameter:
-    return typer.BadParameter(what, param_hint="'--config'")
