@@ -198,25 +198,6 @@ def test_places_that_cannot_be_used_are_named(tmp_path, monkeypatch, uri, table,
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"storage_options": 5}, "must be a mapping of text to text, .* got int"),
-        (
-            {"storage_options": {"secret_access_key": b"sesame"}},
-            "must be a mapping of text to text, .* got other keys or values",
-        ),
-        ({"n_features": 2**31}, "n_features must be at most 2147483647"),
-        ({"n_bits": 2**40}, "n_bits must be at most 17179869176"),
-    ],
-)
-def test_arguments_that_make_no_sense(tmp_path, options, message):
-    with pytest.raises(DataError, match=message) as caught:
-        LanceDB(**{"uri": tmp_path, "table": "codes", "n_bits": 64, **options})
-    assert "sesame" not in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_more_partitions_than_there_can_be_are_all(indexed):
     engine, codes, ids = indexed
     distances, _ = engine.search(codes[:3], 20, approximate=True, probes=2**70)

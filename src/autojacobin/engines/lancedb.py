@@ -24,14 +24,13 @@ from autojacobin.engines.contract import (
     as_address,
     blocks,
 )
-from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
+from autojacobin.errors import DataError, MissingExtraError, StorageError
 from autojacobin.search.arguments import as_count
 
 _ADDRESS = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^\s/?#@]*@)?(?:\[[0-9A-Fa-f:.]+\]|[\w.~%-]*)(?::[0-9]{0,5})?(?:[/?#]|$)"
 )
 _BIT_ORDERS = {"little": "least significant first in a byte", "big": "most significant first in a byte"}
-_LONGEST_LIST = 2**31 - 1
 _LONGEST_REASON = 300
 _IDS_PER_REQUEST = 10_000
 _MOST_PROBES = 2**31 - 1
@@ -52,14 +51,10 @@ class LanceDB(Engine):
         A folder, which is made if it does not exist, or an address in object storage such as ``s3://bucket/folder``.
     table : str
         Name of the table: letters, digits, ``_``, ``-`` and ``.``.
-    n_bits : int
-        Length of the codes.
-    n_features : int, optional
-        Dimension of the vectors stored with the codes. None stores none.
+    n_bits, n_features, bitorder
+        As in :class:`Engine`.
     storage_options : mapping of str to str, optional
         Settings of the object storage, as in ``lancedb.connect``: keys, region, endpoint.
-    bitorder : {"little", "big"}
-        Order of the bits in the stored bytes: least or most significant first.
     """
 
     _noun: ClassVar[str] = "the table"
@@ -77,7 +72,7 @@ class LanceDB(Engine):
         self._uri = _as_uri(uri)
         self.table = table
         _check_name(table)
-        self._options = _as_options(storage_options)
+        self._options = None if storage_options is None else dict(storage_options)
         self._table = self._open()
         self._schema = self._table.schema
 
@@ -88,20 +83,13 @@ class LanceDB(Engine):
 
         Parameters
         ----------
-        queries : Codes
-            Codes of the queries.
-        k : int
-            Neighbours per query, from 1 to ``count()``.
+        queries, k
+            As in :meth:`Engine.search`, as is what is returned.
         approximate : bool
             Whether to use the index of :meth:`create_index`, if there is one. It is faster and misses some neighbours.
             An exact search reads every code, index or not.
         probes : int
             Partitions of the index that an approximate search looks into.
-
-        Returns
-        -------
-        distances, ids : arrays of shape (n_queries, k)
-            Hamming distances in ascending order.
         """
         if not approximate:
             return super().search(queries, k)
@@ -277,23 +265,9 @@ def _numbers(column: Any) -> npt.NDArray[Any]:
     return numbers
 
 
-def _as_options(options: Any) -> dict[str, str] | None:
-    if options is None:
-        return None
-    if not isinstance(options, Mapping) or not all(isinstance(part, str) for pair in options.items() for part in pair):
-        raise DataTypeError(  # without the values, which may be secret keys
-            "storage_options must be a mapping of text to text, such as {'region': 'eu-west-1'}, got "
-            f"{'other keys or values' if isinstance(options, Mapping) else type(options).__name__}"
-        )
-    return dict(options)
-
-
 def _schema(n_bits: int, n_features: int | None, bitorder: BitOrder) -> Any:
     import pyarrow as pa
 
-    for name, number, most in (("n_bits", n_bits, 8 * _LONGEST_LIST), ("n_features", n_features or 1, _LONGEST_LIST)):
-        if number > most:
-            raise DataError(f"{name} must be at most {most}, the longest that a table of LanceDB keeps, got {number}")
     columns = {"id": pa.int64(), "code": pa.list_(pa.uint8(), -(-n_bits // 8))}
     if n_features is not None:
         columns["vector"] = pa.list_(pa.float32(), n_features)

@@ -38,18 +38,14 @@ class Milvus(Engine):
         milvus-lite starts a server that :meth:`close` stops. Only one process at a time can open the file.
     collection : str
         Name of the collection: letters, digits and underscores.
-    n_bits : int
-        Length of the codes.
-    n_features : int, optional
-        Dimension of the vectors stored with the codes, which needs Milvus 2.4 or newer. None stores none.
+    n_bits, n_features, bitorder
+        As in :class:`Engine`. Vectors with codes need Milvus 2.4 or newer.
     index : {"BIN_FLAT", "BIN_IVF_FLAT"}, optional
         Index of a new collection, by default BIN_FLAT, the only one in a file. An existing collection keeps its own.
     token : str, optional
         ``user:password``, or the key of a cloud service.
     timeout : float, optional
         Seconds to wait for a response of the server. None waits as long as pymilvus tries.
-    bitorder : {"little", "big"}
-        Order of the bits in the stored bytes: least or most significant first.
     """
 
     _noun: ClassVar[str] = "the collection"
@@ -100,20 +96,13 @@ class Milvus(Engine):
 
         Parameters
         ----------
-        queries : Codes
-            Codes of the queries.
-        k : int
-            Neighbours per query, from 1 to ``count()``, and at most 16,384, the limit of Milvus for one response.
+        queries, k
+            As in :meth:`Engine.search`, as is what is returned; at most 16,384 neighbours, the limit of Milvus.
         approximate : bool
             Whether BIN_IVF_FLAT may look into ``probes`` of its 128 lists instead of all. It is faster and misses some
             neighbours. BIN_FLAT is exact either way.
         probes : int
             Lists that an approximate search looks into.
-
-        Returns
-        -------
-        distances, ids : arrays of shape (n_queries, k)
-            Hamming distances in ascending order.
         """
         if not approximate:
             return super().search(queries, k)

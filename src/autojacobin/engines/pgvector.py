@@ -60,10 +60,8 @@ class PgVector(Engine):
         environment variables of libpq, such as ``PGPASSWORD``; an empty string takes all of them from there.
     table : str
         Name of the table, or a schema and a name with a dot between them. Capital letters count.
-    n_bits : int
-        Length of the codes.
-    n_features : int, optional
-        Dimension of the vectors to store for re-ranking; None stores none.
+    n_bits, n_features
+        As in :class:`Engine`.
     vector_type : {"vector", "halfvec"}
         Single precision, or half precision in half the space.
     plain : bool
@@ -107,19 +105,13 @@ class PgVector(Engine):
 
         Parameters
         ----------
-        queries : Codes
-        k : int
-            Neighbours per query, from 1 to ``count()``.
+        queries, k
+            As in :meth:`Engine.search`, as is what is returned.
         approximate : bool
             Whether to use the index of :meth:`create_index`, which is much faster and may miss some neighbours.
         ef_search : int, optional
             Length of the candidate list of the approximate search, from 1 to 1000; by default twice k and at least
             100.
-
-        Returns
-        -------
-        distances, ids : arrays of shape (n_queries, k)
-            Hamming distances in ascending order.
         """
         if not approximate:
             if ef_search is not None:

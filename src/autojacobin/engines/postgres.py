@@ -13,19 +13,11 @@ from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
 
 _SECONDS_TO_CONNECT = 10
-_OLDEST_SERVER = 140_000  # the first with bit_count
-_OLDEST_EXTENSION = (0, 7)  # the first with distances of bits
 _MOST_FEATURES = 16_000
 _LONGEST_NAME = 63
-_RELATION = "SELECT oid, relkind::text FROM pg_class WHERE oid = to_regclass(%s)"
-_TABLES = ("r", "p")  # ordinary and partitioned ones; views, sequences and indexes are other relations
 _COLUMNS = """
-    SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull
-    FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
-"""
-_UNIQUE_ID = """
-    SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-    WHERE i.indrelid = %s AND i.indisunique AND i.indnkeyatts = 1 AND i.indpred IS NULL AND a.attname = 'id'
+    SELECT attname, format_type(atttypid, atttypmod)
+    FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
 """
 
 
@@ -63,19 +55,7 @@ def translated_errors(connection: Any, dsn: str, table: str) -> Iterator[None]:
     except psycopg.Error as error:
         parts = _parts(dsn)
         server, reason = _server(dsn), _reason(error, parts)
-        if isinstance(error, psycopg.errors.UndefinedTable):
-            message = f"the table {table} at {server} is gone; open it again to make a new one"
-        elif isinstance(error, psycopg.errors.InsufficientPrivilege):
-            message = (
-                f"PostgreSQL at {server} denies permission: {reason}; ask its administrator to grant it, or "
-                "connect as another user"
-            )
-        elif isinstance(error, psycopg.errors.NotNullViolation):
-            message = (
-                f"the table {table} at {server} has a column of its own that has to be filled: {reason}; give that "
-                "column a default and repeat the call, of which nothing was kept"
-            )
-        elif connection.closed:
+        if connection.closed:
             message = f"the connection to PostgreSQL at {server} is lost: {reason}; open it again and repeat the call"
         else:
             message = (
@@ -136,20 +116,22 @@ class TableLayout:
         from pgvector.psycopg import register_vector
         from pgvector.psycopg.bit import register_bit_info
 
-        _check_version(connection)
         if self.plain:
             register_bit_info(connection, psycopg_package().types.TypeInfo.fetch(connection, "bit"))
         else:
             _install_extension(connection)
             register_vector(connection)
-        found = connection.execute(_RELATION, (self.identifier.as_string(connection),)).fetchone()
-        if found is None:
-            self._make(connection)
+        found = dict(connection.execute(_COLUMNS, (self.identifier.as_string(connection),)).fetchall())
+        if not found:
+            make = psycopg_package().sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, PRIMARY KEY (id))")
+            connection.execute(make.format(self.identifier, self.column_list()))
             return
-        number, kind = found
-        if kind not in _TABLES:
-            raise DataError(f"{self.name} is not a table, expected one, or a name that is free; choose another name")
-        self._check_layout(connection, number)
+        there = {name: kind for name, kind in found.items() if name in ("id", "code", "vector")}
+        if there != self.columns:
+            raise DataError(
+                f"the table {self.name} has another layout, got {_listed(there)}, expected {_listed(self.columns)}; "
+                "open it as it was made, or choose another name"
+            )
 
     def column_list(self) -> Any:
         """Columns and their types, for a statement that makes a table."""
@@ -157,38 +139,13 @@ class TableLayout:
         columns = (sql.SQL(f"{{}} {kind} NOT NULL").format(sql.Identifier(name)) for name, kind in self.columns.items())
         return sql.SQL(", ").join(columns)
 
-    def _make(self, connection: Any) -> None:
-        make = psycopg_package().sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, PRIMARY KEY (id))")
-        connection.execute(make.format(self.identifier, self.column_list()))
-
-    def _check_layout(self, connection: Any, number: int) -> None:
-        found = {name: (kind, filled) for name, kind, filled in connection.execute(_COLUMNS, (number,)).fetchall()}
-        there = {name: kind for name, (kind, _) in found.items() if name in ("id", "code", "vector")}
-        if there != self.columns:
-            raise DataError(
-                f"the table {self.name} has another layout, got {_listed(there)}, expected {_listed(self.columns)}; "
-                "open it as it was made, or choose another name"
-            )
-        loose = [name for name in self.columns if not found[name][1]]
-        if loose or connection.execute(_UNIQUE_ID, (number,)).fetchone() is None:
-            lacks = f"NOT NULL on {', '.join(loose)}" if loose else "a unique index on id"
-            raise DataError(f"the table {self.name} lacks {lacks}, without which an id could not be replaced; add it")
-
 
 def _listed(columns: dict[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items()) or "none of the columns"
 
 
-def _check_version(connection: Any) -> None:
-    version = connection.info.server_version
-    if version < _OLDEST_SERVER:
-        raise StorageError(f"PostgreSQL 14 or newer is needed, got {version // 10_000}; upgrade the server")
-
-
 def _install_extension(connection: Any) -> None:
-    select = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
-    found = connection.execute(select).fetchone()
-    if found is None:
+    if connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone() is None:
         try:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
         except psycopg_package().Error as error:
@@ -196,13 +153,6 @@ def _install_extension(connection: Any) -> None:
                 f"this database has no pgvector, and it could not be added: {str(error).splitlines()[0]}; have an "
                 "administrator install it and run CREATE EXTENSION vector, or pass plain=True to do without"
             ) from error
-        found = connection.execute(select).fetchone()
-    version = tuple(int(part) for part in re.findall(r"\d+", found[0])[:2])
-    if version < _OLDEST_EXTENSION:
-        raise StorageError(
-            f"pgvector 0.7 or newer is needed to compare bits, got {found[0]}; run ALTER EXTENSION vector UPDATE, or "
-            "pass plain=True to do without"
-        )
 
 
 def _server(dsn: str) -> str:

@@ -41,12 +41,8 @@ class SQLite(Engine):
         The database, which is made if it does not exist. It may hold other tables.
     table : str
         Name of the table: letters, digits and underscores.
-    n_bits : int
-        Length of the codes, up to 8192.
-    n_features : int, optional
-        Dimension of the vectors stored with the codes, up to 8192. None stores none.
-    bitorder : {"little", "big"}
-        Order of the bits in the stored bytes. ``vec_quantize_binary`` of sqlite-vec makes ``"little"``.
+    n_bits, n_features, bitorder
+        As in :class:`Engine`, with lengths up to 8192. ``vec_quantize_binary`` of sqlite-vec makes ``"little"``.
     """
 
     _noun: ClassVar[str] = "the table"
