@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from autojacobin.errors import DataTypeError, MissingExtraError
-from autojacobin.hashers import Hasher
 from autojacobin.index import Index
-from autojacobin.integrations.text_store import Text, TextStore
+from autojacobin.integrations.text_store import StoreOptions, Text, TextStore
 
 try:
     from langchain_core.documents import Document
@@ -20,6 +19,9 @@ try:
     from langchain_core.vectorstores.utils import maximal_marginal_relevance
 except ImportError as error:
     raise MissingExtraError("langchain-core", "langchain", "the vector store for LangChain") from error
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 DocumentFilter = Mapping[str, Any] | Callable[[Document], bool] | str
 
@@ -40,33 +42,21 @@ class AutoJacobinVectorStore(VectorStore):
     path : path, optional
         Folder of the index, which is opened if it holds one. Every change is on the disk before the call returns. By
         default the index lives in memory.
-    hasher : Hasher, optional
-        Makes the codes. One that is not fitted is fitted to the first vectors. By default codes have 256 bits, by ITQ
-        if the first vectors are many enough to train it, and otherwise by LSH, which needs no training.
-    partitions : int, "auto" or None
-        Whether the index makes inverted lists, as in ``Index``. An index that is in the folder already stays as it was
-        made, with its hasher and lists.
-    recall : float, optional
-        Share of the true neighbours that a search finds. By default all up to 2,000 documents, and 0.95 above that.
-    columns : mapping of str to type, optional
-        Fields of the metadata that become columns, with their type: ``str``, ``int``, ``float`` or ``bool``. Conditions
-        on them are fast.
+    **options
+        ``hasher``, ``partitions``, ``recall`` and ``columns``, as in
+        :class:`~autojacobin.integrations.text_store.TextStore`.
     """
 
     def __init__(
         self,
         embedding: Embeddings,
         path: str | os.PathLike[str] | None = None,
-        *,
-        hasher: Hasher | None = None,
-        partitions: SupportsIndex | str | None = None,
-        recall: float | None = None,
-        columns: Mapping[str, type] | None = None,
+        **options: Unpack[StoreOptions],
     ) -> None:
         if not isinstance(embedding, Embeddings):
             raise DataTypeError(f"embedding must be LangChain's Embeddings, got {type(embedding).__name__}")
         self._embedding = embedding
-        self._store = TextStore(path, hasher=hasher, partitions=partitions, recall=recall, columns=columns)
+        self._store = TextStore(path, **options)
 
     @classmethod
     def from_texts(

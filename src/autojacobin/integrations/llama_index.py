@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 from autojacobin.errors import DataError, MissingExtraError, StorageError
-from autojacobin.hashers import Hasher
 from autojacobin.index import Index
-from autojacobin.integrations.text_store import Text, TextStore
+from autojacobin.integrations.text_store import StoreOptions, Text, TextStore
 
 try:
     from llama_index.core.bridge.pydantic import PrivateAttr
@@ -32,6 +31,9 @@ try:
 except ImportError as error:
     raise MissingExtraError("llama-index-core", "llama-index", "the vector store for LlamaIndex") from error
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 _DOCUMENT = "ref_doc_id"  # the field by which LlamaIndex knows the document of a node
 _MMR_FETCHED = 4  # times the wanted number
 _OPERATORS = {
@@ -51,17 +53,9 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
     path : path, optional
         Folder of the index, which is opened if it holds one. Every change is on the disk before the call returns. By
         default the index lives in memory, and :meth:`persist` writes it.
-    hasher : Hasher, optional
-        Makes the codes. One that is not fitted is fitted to the first vectors. By default codes have 256 bits, by ITQ
-        if the first vectors are many enough to train it, and otherwise by LSH, which needs no training.
-    partitions : int, "auto" or None
-        Whether the index makes inverted lists, as in ``Index``. An index that is in the folder already stays as it was
-        made, with its hasher and lists.
-    recall : float, optional
-        Share of the true neighbours that a search finds. By default all up to 2,000 nodes, and 0.95 above that.
-    columns : mapping of str to type, optional
-        Fields of the metadata that become columns, with their type: ``str``, ``int``, ``float`` or ``bool``. Conditions
-        on them are fast.
+    **options
+        ``hasher``, ``partitions``, ``recall`` and ``columns``, as in
+        :class:`~autojacobin.integrations.text_store.TextStore`.
     """
 
     stores_text: bool = True
@@ -72,15 +66,11 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
     def __init__(
         self,
         path: str | os.PathLike[str] | None = None,
-        *,
-        hasher: Hasher | None = None,
-        partitions: SupportsIndex | str | None = None,
-        recall: float | None = None,
-        columns: Mapping[str, type] | None = None,
+        **options: Unpack[StoreOptions],
     ) -> None:
         super().__init__(stores_text=True)
-        every = {_DOCUMENT: str, **(columns or {})}
-        self._store = TextStore(path, hasher=hasher, partitions=partitions, recall=recall, columns=every)
+        options["columns"] = {_DOCUMENT: str, **(options.get("columns") or {})}
+        self._store = TextStore(path, **options)
 
     @classmethod
     def class_name(cls) -> str:

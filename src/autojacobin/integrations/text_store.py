@@ -8,7 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,15 @@ class Text(NamedTuple):
 
 
 Filter = Mapping[str, Any] | Callable[[Text], bool] | str
+
+
+class StoreOptions(TypedDict, total=False):
+    """The parameters of :class:`TextStore` that all stores take."""
+
+    hasher: Hasher | None
+    partitions: SupportsIndex | str | None
+    recall: float | None
+    columns: Mapping[str, type] | None
 
 
 class TextStore:
