@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin.errors import DataError
+from autojacobin.service import operations
 from autojacobin.service.access import Limits
-from autojacobin.service.operations import Batcher, Operation, Options, run_batch
+from autojacobin.service.operations import Operation, Options, Worker, run_batch
 from autojacobin.service.responses import Problem, Result
 from autojacobin.service.served import ServedIndex
 from tests.service.conftest import WIDTH
-from tests.waiting import run_async
+from tests.waiting import happens, run_async
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +31,18 @@ class Stopped:
         self.begun = threading.Event()
         self.let_go = threading.Event()
 
-    def __call__(self, works):
+    def __call__(self, works, limits):
         self.together.append([work.n_vectors for work in works])
         self.begun.set()
         assert self.let_go.wait(20)
-        return run_batch(works, Limits())
+        return run_batch(works, limits)
+
+
+@pytest.fixture
+def run(monkeypatch):
+    stopped = Stopped()
+    monkeypatch.setattr(operations, "run_batch", stopped)
+    return stopped
 
 
 def searching(served, n, k=2):
@@ -46,94 +54,94 @@ async def begun(run):
     assert await asyncio.to_thread(run.begun.wait, 20)
 
 
-def test_waiting_operations_run_together_in_order(served):
+def test_waiting_operations_run_together_in_order(served, run):
     async def scenario():
-        run = Stopped()
-        batcher = Batcher(run, Limits())
-        first = batcher.submit(searching(served, 1))
+        worker = Worker("test")
+        works = [searching(served, 1)]
+        found = [worker.submit(works[0])]
         await begun(run)  # an idle service begins at once, without waiting for more
-        others = [batcher.submit(searching(served, n, k)) for n, k in ((2, 2), (3, 5), (4, 2), (510, 2), (20, 2))]
+        works += [searching(served, n, k) for n, k in ((2, 2), (3, 5), (4, 2), (510, 2), (20, 2))]
+        found += [worker.submit(work) for work in works[1:]]
         run.let_go.set()
-        for job in [first, *others]:
-            answer = await job.future
-            expected = served.index.search(job.operation.vectors, job.operation.options.k)
+        for work, answer in zip(works, await asyncio.gather(*found), strict=True):
+            expected = served.index.search(work.vectors, work.options.k)
             np.testing.assert_array_equal(answer.arrays[1], expected[1])
-        await asyncio.to_thread(batcher.close)
-        return run.together
+        await asyncio.to_thread(worker.close)
 
-    assert run_async(scenario()) == [[1], [2, 4, 20], [3], [510]]
+    run_async(scenario())
+    assert run.together == [[1], [2, 4, 20], [3], [510]]
 
 
-def test_a_full_queue_refuses_at_once_and_has_room_again_later(served):
+def test_a_full_queue_refuses_at_once_and_has_room_again_later(served, run):
     async def scenario():
-        run = Stopped()
-        batcher = Batcher(run, Limits(waiting_vectors=10))
-        jobs = [batcher.submit(searching(served, 1))]
+        worker = Worker("test", Limits(waiting_vectors=10))
+        found = [worker.submit(searching(served, 1))]
         await begun(run)
-        jobs.append(batcher.submit(searching(served, 11)))  # larger than the queue, but nobody waits
+        found.append(worker.submit(searching(served, 11)))  # larger than the queue, but nobody waits
         with pytest.raises(Problem, match="the queue is full, got 11 vectors waiting of at most 10") as caught:
-            batcher.submit(searching(served, 1))
+            worker.submit(searching(served, 1))
         assert caught.value.headers == {"Retry-After": "1"}
         assert caught.value.status == 503
         run.let_go.set()
-        await asyncio.gather(*(job.future for job in jobs))
-        assert batcher.waiting_vectors == 0
-        await batcher.submit(searching(served, 1)).future
-        await asyncio.to_thread(batcher.close)
+        await asyncio.gather(*found)
+        assert worker.waiting_vectors == 0
+        await worker.submit(searching(served, 1))
+        await asyncio.to_thread(worker.close)
         with pytest.raises(Problem, match="is stopping"):
-            batcher.submit(searching(served, 1))
+            worker.submit(searching(served, 1))
 
     run_async(scenario())
 
 
-def test_dropped_jobs_are_not_run(served):
+def test_what_nobody_waits_for_is_not_run(served, run):
     async def scenario():
-        run = Stopped()
-        batcher = Batcher(run, Limits())
-        kept = [batcher.submit(searching(served, 1))]
+        worker = Worker("test")
+        kept = [worker.submit(searching(served, 1))]
         await begun(run)
-        dropped = batcher.submit(searching(served, 7))
-        kept.append(batcher.submit(searching(served, 2)))
-        batcher.drop(dropped)
-        batcher.drop(kept[0])  # begun already: its answer is thrown away
-        assert batcher.waiting_vectors == 2
+        dropped = worker.submit(searching(served, 7))
+        kept.append(worker.submit(searching(served, 2)))
+        dropped.cancel()
+        kept[0].cancel()  # begun already: its answer is thrown away
+        assert worker.waiting_vectors == 2
         run.let_go.set()
-        await kept[1].future
-        await asyncio.to_thread(batcher.close)
-        assert kept[0].future.cancelled()
-        return run.together
+        await kept[1]
+        await asyncio.to_thread(worker.close)
+        assert kept[0].cancelled()
 
-    assert run_async(scenario()) == [[1], [2]]
+    run_async(scenario())
+    assert run.together == [[1], [2]]
 
 
-def test_closing_finishes_the_waiting_jobs(served):
+def test_closing_finishes_what_waits_or_gives_it_up(served):
+    made, hold = [], threading.Event()
+
     async def scenario():
-        run = Stopped()
-        batcher = Batcher(run, Limits())
-        jobs = [batcher.submit(searching(served, n, k=n)) for n in (1, 2, 3)]
-        closing = asyncio.create_task(asyncio.to_thread(batcher.close))
-        run.let_go.set()
-        answers = await asyncio.gather(*(job.future for job in jobs))
-        await closing
-        return [answer.arrays[1].shape for answer in answers]
+        worker = Worker("test")
+        found = [worker.submit(searching(served, n, k=n)) for n in (1, 2, 3)]
+        await asyncio.to_thread(worker.close)
+        assert [answer.arrays[1].shape for answer in await asyncio.gather(*found)] == [(1, 1), (2, 2), (3, 3)]
+        impatient, began = Worker("test"), threading.Event()
+        first = impatient.call(lambda: (began.set(), happens(hold), made.append("first")))
+        second = impatient.call(lambda: made.append("second"))
+        await asyncio.to_thread(happens, began)
+        impatient.close(wait=False)
+        assert second.cancelled()
+        assert not first.done()
+        hold.set()
+        await first
 
-    assert run_async(scenario()) == [(1, 1), (2, 2), (3, 3)]
+    run_async(scenario())
+    assert made == ["first"]
 
 
 def test_the_thread_outlives_a_mistake(served):
     async def scenario():
-        mistakes = [RuntimeError("broken")]
-
-        def run(works):
-            if mistakes:
-                raise mistakes.pop()
-            return run_batch(works, Limits())
-
-        batcher = Batcher(run, Limits())
-        with pytest.raises(RuntimeError, match="broken"):
-            await batcher.submit(searching(served, 1)).future
-        answer = await batcher.submit(searching(served, 1)).future
-        await asyncio.to_thread(batcher.close)
+        worker = Worker("test")
+        with pytest.raises(ZeroDivisionError):
+            await worker.call(lambda: 1 / 0)
+        assert await worker.call(lambda: 32) == 32
+        answer = await worker.submit(searching(served, 1))
+        await asyncio.to_thread(worker.close)
         return answer.arrays[0].shape
 
     assert run_async(scenario()) == (1, 2)

@@ -75,8 +75,8 @@ def serve(
     Example: autojacobin serve my-index photos=other/index --port 8571
     """
     from autojacobin.explorer import explorer_routes
-    from autojacobin.service.background import any_unfinished
     from autojacobin.service.served import named_paths
+    from autojacobin.service.server import any_unfinished
     from autojacobin.service.server import serve as run
 
     limits = Limits(

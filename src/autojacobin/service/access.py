@@ -15,11 +15,6 @@ from pathlib import Path
 from autojacobin.errors import DataError, StorageError
 from autojacobin.service.responses import Problem
 
-__all__ = [
-    "PUBLIC_PATHS", "TOKEN_VARIABLE", "VECTORS_TOGETHER", "WRITE_TOKEN_VARIABLE", "Access", "Limits", "is_loopback",
-    "is_write_path", "read_token",
-]  # fmt: skip
-
 TOKEN_VARIABLE = "AUTOJACOBIN_TOKEN"
 WRITE_TOKEN_VARIABLE = "AUTOJACOBIN_WRITE_TOKEN"
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})  # probes carry no token, and learn only yes or no

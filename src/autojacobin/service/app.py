@@ -6,10 +6,9 @@ import asyncio
 import base64
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
-from functools import partial
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, Literal
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -22,7 +21,6 @@ from autojacobin.hashers import OwnCodes
 from autojacobin.index.index import Index
 from autojacobin.search.distances import distances_of
 from autojacobin.service.access import Access, Limits, is_write_path
-from autojacobin.service.background import BackgroundThread
 from autojacobin.service.messages import (
     Encoded,
     EncodeOptions,
@@ -32,10 +30,10 @@ from autojacobin.service.messages import (
     as_json,
     openapi_document,
 )
-from autojacobin.service.middleware import Asgi, MetricsMiddleware, QueueMiddleware, SecurityMiddleware, problem_app
+from autojacobin.service.middleware import Asgi, MetricsMiddleware, SecurityMiddleware, problem_app
 from autojacobin.service.monitoring import MEDIA_TYPE, Metrics
-from autojacobin.service.operations import Batcher, Operation, run_batch
-from autojacobin.service.requests import ClientGone, Received, Requests, client_gone, read_body
+from autojacobin.service.operations import Operation, Worker
+from autojacobin.service.requests import Received, Requests, client_gone, read_body
 from autojacobin.service.responses import (
     GENERATION,
     JSON,
@@ -44,18 +42,19 @@ from autojacobin.service.responses import (
     Problem,
     Result,
     busy,
+    hung_up,
     invalid,
     raw_headers,
     wants_raw,
 )
 from autojacobin.service.served import IndexRegistry
-from autojacobin.service.writes import Writer
-
-__all__ = ["Pages", "Service"]
 
 Pages = Callable[[Mapping[str, Index]], list[BaseRoute]]
 
+WATCHER = "autojacobin-watcher"  # the name of the thread that warms indexes up and looks for new versions
+
 _log = logging.getLogger("autojacobin.service")
+_CHANGES: dict[str, Literal["add", "upsert", "remove"]] = {"POST": "add", "PUT": "upsert", "DELETE": "remove"}
 _LARGEST_WRITTEN_HERE = 2**12  # numbers; a thread writes larger responses, so that other requests go on
 
 
@@ -77,8 +76,7 @@ class Service:
         self._requests = Requests(self._registry, limits)
         self._limits = limits
         self._poll_seconds = poll_seconds
-        self._batcher: Batcher | None = None
-        self._watcher = BackgroundThread("autojacobin-watcher")
+        self._n_inside = 0
         self._ready = False
         self._writable = access.write_token is not None
         routes: list[BaseRoute] = [
@@ -90,81 +88,106 @@ class Service:
             Route("/metrics", self._write_metrics, methods=["GET"]),
             Route("/healthz", self._healthz, methods=["GET"]),
             Route("/readyz", self._readyz, methods=["GET"]),
-            *(pages(self._registry) if pages is not None else []),
+            *(self._queued(route) for route in (pages(self._registry) if pages is not None else [])),
         ]
         app = problem_app(routes, hint="see /openapi.json for what there is", lifespan=self._lifespan)
-        queue = QueueMiddleware(app, limits)
         self._metrics = Metrics(
-            self._registry,
-            n_waiting=lambda: 0 if self._batcher is None else self._batcher.waiting_vectors,
-            n_inside=lambda: queue.n_inside,
+            self._registry, n_waiting=lambda: self._searches.waiting_vectors, n_inside=lambda: self._n_inside
         )
-        self._writer = Writer(self._metrics.count_write)
-        self.app = _with_cors(MetricsMiddleware(SecurityMiddleware(queue, access), self._metrics), access)
+        self.app = _with_cors(MetricsMiddleware(SecurityMiddleware(app, access), self._metrics), access)
 
     def stop_waiting(self) -> None:
-        """Stop warming up, so that a shutdown waits only for searches."""
+        """Stop warming up, so that a shutdown waits only for searches and writes."""
         self._ready = False
-        self._watcher.close()
+        self._watching.cancel()
+        self._watcher.close(wait=False)
 
     @asynccontextmanager
     async def _lifespan(self, _: Any) -> AsyncIterator[None]:
-        """Start the thread that searches and the task that watches the folders; at the end, finish what was begun."""
-        self._batcher = Batcher(partial(run_batch, limits=self._limits), self._limits, self._metrics.count_batch)
-        watching = asyncio.create_task(self._watch())
+        """Start the threads and the task that watches the folders; at the end, finish what was begun."""
+        self._searches = Worker("autojacobin-searches", self._limits, self._metrics.count_batch)
+        self._writers: dict[str, Worker] = {}  # one for each index that is written to, so that searches go on
+        self._watcher = Worker(WATCHER)
+        self._watching = asyncio.create_task(self._watch())
         try:
             yield
         finally:
             self.stop_waiting()
-            watching.cancel()
             with suppress(asyncio.CancelledError):
-                await watching
-            await asyncio.to_thread(self._batcher.close)
+                await self._watching
+            for worker in (self._searches, *self._writers.values()):
+                await asyncio.to_thread(worker.close)
 
     async def _watch(self) -> None:
         while True:
             try:
-                await self._watcher.run(self._registry.refresh if self._ready else self._registry.warm)
+                await self._watcher.call(self._registry.refresh if self._ready else self._registry.warm)
                 self._ready = True
             except Exception:  # it may work the next time; until then, the versions in use stay
                 _log.exception("warming the indexes or looking for new versions failed")
             await asyncio.sleep(self._poll_seconds)
 
-    async def _search(self, request: Request) -> Response:
+    def _check_room(self) -> None:
+        most = self._limits.requests
+        if self._n_inside >= most:
+            detail = f"the service is busy, got {most} requests under way, its limit; try again after the time in "
+            raise busy(detail + "Retry-After")
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """Take a place among the requests that need an index, of which there is a limited number."""
+        self._check_room()
+        self._n_inside += 1
         try:
-            received = await self._receive(request)
+            yield
+        finally:
+            self._n_inside -= 1
+
+    def _queued(self, route: Any) -> BaseRoute:
+        """Let the requests of a page take places too."""
+        app = route.app
+
+        async def with_place(scope: Any, receive: Any, send: Any) -> None:
+            with self._place():
+                await app(scope, receive, send)
+
+        route.app = with_place
+        return route  # type: ignore[no-any-return]
+
+    async def _search(self, request: Request) -> Response:
+        received = await self._receive(request)
+        with self._place():
             operation = self._requests.search(received)
             result = await self._run(operation, request.receive)
-        except ClientGone:
-            return Response(status_code=499)  # nobody sees it, but it is counted
-        return await _neighbours(operation.served.name, result, raw=wants_raw(received.headers))
+            return await _neighbours(operation.served.name, result, raw=wants_raw(received.headers))
 
     async def _encode(self, request: Request) -> Response:
-        try:
-            received = await self._receive(request)
+        received = await self._receive(request)
+        with self._place():
             operation, form = self._requests.encode(received)
             result = await self._run(operation, request.receive)
-        except ClientGone:
-            return Response(status_code=499)
-        return _codes(operation.served.name, result, form, raw=wants_raw(received.headers))
+            return _codes(operation.served.name, result, form, raw=wants_raw(received.headers))
 
     async def _write(self, request: Request) -> Response:
+        """Answer when the write is done, however long that takes: a client who repeats it would write twice."""
         if not is_write_path(request.scope["path"]):  # or nobody has checked the right to write
             raise Problem(404, "not-found", "there is nothing at this address; see /openapi.json")
         served = self._requests.find_index(request.path_params["index"])
-        try:
-            received = await self._receive(request)
-        except ClientGone:
-            return Response(status_code=499)
-        if request.method == "POST":
-            return _json(await self._writer.add(served, *self._requests.add(received, served)))
-        if request.method == "PUT":
-            return _json(await self._writer.upsert(served, *self._requests.upsert(received, served)))
-        return _json(await self._writer.remove(served, self._requests.remove(received, served)))
+        received = await self._receive(request)
+        with self._place():
+            write = self._requests.write(received, served, _CHANGES[request.method])
+            if served.name not in self._writers:
+                self._writers[served.name] = Worker("autojacobin-writer")
+            written = await self._writers[served.name].call(write.run)
+        self._metrics.count_write(served.name, write.change, write.n_vectors)
+        return _json(written)
 
     async def _receive(self, request: Request) -> Received:
+        """Read a body, if there is room. It takes its place afterwards, so that slow senders keep nobody out."""
+        self._check_room()
         headers = dict(request.scope["headers"])
-        return Received(await read_body(request.receive, headers, self._limits), headers, request.scope["query_string"])
+        body = await read_body(request.receive, headers, self._limits)
+        return Received(body, headers, request.scope["query_string"])
 
     async def _list_indexes(self, _: Request) -> Response:
         limits = {name: getattr(self._limits, name) for name in ("vectors", "k", "candidates", "work", "body_bytes")}
@@ -186,23 +209,21 @@ class Service:
 
     async def _run(self, operation: Operation, receive: Any) -> Result:
         """Wait for a result, as long as the client does and the time allows."""
-        if self._batcher is None:
-            raise busy("the service has not been started; run it with a server that knows the lifespan protocol")
-        job = self._batcher.submit(operation)
+        found = self._searches.submit(operation)
         gone: asyncio.Future[Any] = asyncio.ensure_future(client_gone(receive))
         seconds = self._limits.request_seconds
         try:
-            await asyncio.wait((job.future, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if job.future.done():
-                return job.future.result()
+            await asyncio.wait((found, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if found.done():
+                return found.result()
             if gone.done():
-                raise ClientGone
+                raise hung_up()
             raise busy(f"there was no answer within {seconds:g} s; ask for less, or try again")
         except (DataError, MissingExtraError) as error:
             raise invalid(str(error)) from error
         finally:
             gone.cancel()
-            self._batcher.drop(job)
+            found.cancel()
 
 
 def _figures(name: str, index: Index) -> IndexFigures:

@@ -18,11 +18,6 @@ from autojacobin.core.addresses import redacted_address
 from autojacobin.errors import AutoJacobinError, DataError
 from autojacobin.service.responses import JSON, RAW, SHAPE, as_json_value
 
-__all__ = [
-    "Call", "ServiceError", "add", "encode", "indexes", "pause_before_next", "read_answer", "remove", "search",
-    "upsert",
-]  # fmt: skip
-
 T = TypeVar("T")
 
 _LONGEST_PAUSE = 30.0

@@ -16,9 +16,7 @@ from autojacobin.core.addresses import redacted_address
 from autojacobin.errors import DataError, MissingExtraError, StorageError
 from autojacobin.service import calls
 from autojacobin.service.access import Access
-from autojacobin.service.calls import Call, ServiceError, pause_before_next, read_answer
-
-__all__ = ["AsyncClient", "Client", "ServiceError"]
+from autojacobin.service.calls import Call, pause_before_next, read_answer
 
 P = ParamSpec("P")
 T = TypeVar("T")

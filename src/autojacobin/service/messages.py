@@ -23,11 +23,6 @@ from autojacobin.service.access import Limits
 from autojacobin.service.responses import GENERATION, JSON, PROBLEM, RAW, SHAPE, Result, is_missing
 from autojacobin.service.served import width_of
 
-__all__ = [
-    "AddRequest", "EncodeOptions", "EncodeRequest", "Encoded", "IndexFigures", "Indexes", "Neighbours", "RemoveRequest",
-    "Request", "SearchOptions", "SearchRequest", "UpsertRequest", "Written", "as_json", "limited", "openapi_document",
-]  # fmt: skip
-
 R = TypeVar("R", bound="Request")
 
 Id = Annotated[int, Meta(ge=0, le=2**63 - 1)] | Annotated[str, Meta(min_length=1)]

@@ -10,8 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from autojacobin.service.access import Access, Limits, is_write_path
-from autojacobin.service.responses import PROBLEM, SHAPE, Problem, busy
+from autojacobin.service.access import Access, is_write_path
+from autojacobin.service.responses import PROBLEM, SHAPE, Problem
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from autojacobin.service.monitoring import Metrics
-
-__all__ = ["Asgi", "MetricsMiddleware", "QueueMiddleware", "SecurityMiddleware", "page_policy", "problem_app"]
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -99,55 +97,6 @@ def _check_head(names: list[bytes]) -> None:
     else:
         return
     raise Problem(400, "ambiguous-head", detail, {"Connection": "close"})
-
-
-class QueueMiddleware:
-    """Bounds the number of requests that need an index.
-
-    A request takes its place in the queue when its body is complete, so that clients who send slowly keep nobody out.
-    While the queue is full, a request is refused as soon as its head is read.
-    """
-
-    def __init__(self, app: Asgi, limits: Limits) -> None:
-        self._app = app
-        self._limits = limits
-        self.n_inside = 0
-
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it if the queue is full."""
-        if scope["type"] != "http" or not (scope["path"] in _QUEUED_PATHS or is_write_path(scope["path"])):
-            await self._app(scope, receive, send)
-            return
-        inside = False
-
-        def enter() -> None:
-            nonlocal inside
-            if not inside:
-                self._check_room()
-                self.n_inside += 1
-                inside = True
-
-        async def receive_and_enter() -> Message:
-            message = await receive()
-            if message["type"] == "http.request" and not message.get("more_body", False):
-                enter()
-            return message
-
-        if scope["method"] in ("POST", "PUT", "DELETE"):
-            self._check_room()
-        else:  # it has no body
-            enter()
-        try:
-            await self._app(scope, receive_and_enter, send)
-        finally:
-            self.n_inside -= inside
-
-    def _check_room(self) -> None:
-        if self.n_inside >= self._limits.requests:
-            raise busy(
-                f"the service is busy, got {self._limits.requests} requests under way, its limit; "
-                "try again after the time in Retry-After"
-            )
 
 
 class MetricsMiddleware:

@@ -1,4 +1,4 @@
-"""Operations that requests ask for, search and encode, and how those that wait are run in batches.
+"""Operations that requests ask for, search, encode and write, and the worker whose thread runs them.
 
 The kernels are several times faster on 32 queries than on one, so operations that wait at the same time with the same
 options run in one call. An error of one of them does not affect the others.
@@ -11,22 +11,27 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import UNSET
 
-from autojacobin.errors import DataError
+from autojacobin.errors import DataError, IndexLockedError, MissingExtraError
 from autojacobin.hashers import OwnCodes
 from autojacobin.index.index import Index
 from autojacobin.search.arguments import default_candidates
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
+from autojacobin.service.messages import Written
 from autojacobin.service.responses import Problem, Result, busy, invalid, is_missing
 from autojacobin.service.served import ServedIndex, takes_codes, width_of
 
-__all__ = ["Batcher", "Job", "Operation", "Options", "run_batch", "shown_id", "unknown_id"]
+T = TypeVar("T")
+
+_DONE = {"add": "added", "upsert": "upserted", "remove": "removed"}
 
 
 @dataclass(frozen=True)
@@ -153,7 +158,7 @@ class Operation:
                 return found.to_packed(index.hasher.bitorder) if codes else found.to_signs().astype(np.float32)
             return index.vectors(self.ids).astype(np.float32)
         except DataError as error:
-            raise unknown_id(index, self.ids, self.served.name, "leave it out, or send vectors") or error from error
+            raise _unknown_id(index, self.ids, self.served.name, "leave it out, or send vectors") or error from error
 
     def run(self, index: Index, rows: npt.NDArray[Any]) -> tuple[tuple[npt.NDArray[Any], ...], Any]:
         """Give distances and ids for these rows, or their packed codes; and the payload of all neighbours, if any."""
@@ -165,15 +170,15 @@ class Operation:
         return (distances, ids), payload[0] if payload else None
 
 
-def unknown_id(index: Index, ids: Sequence[Any], name: str, fix: str) -> Problem | None:
+def _unknown_id(index: Index, ids: Sequence[Any], name: str, fix: str) -> Problem | None:
     """Give the problem of the first id that is not in an index; None if all are."""
     for id in ids:
         if id not in index:
-            return Problem(404, "unknown-id", f"there is no vector with the id {shown_id(id)} in {name}; {fix}")
+            return Problem(404, "unknown-id", f"there is no vector with the id {_shown_id(id)} in {name}; {fix}")
     return None
 
 
-def shown_id(id: Any) -> str:
+def _shown_id(id: Any) -> str:
     """Give an id for a message."""
     return str(id) if isinstance(id, int) else repr(str(id)[:80])
 
@@ -232,114 +237,170 @@ def _run_rows(operation: Operation, index: Index, parts: list[npt.NDArray[Any]])
 
 
 @dataclass(eq=False)
-class Job:
-    """An operation with the future of its result, which belongs to an event loop."""
+class Write:
+    """A change of an index: vectors to add, or to put in the place of others; without vectors, ids to remove."""
 
-    operation: Operation
-    future: asyncio.Future[Result]
-    loop: asyncio.AbstractEventLoop
+    served: ServedIndex
+    change: Literal["add", "upsert", "remove"]
+    ids: list[Any] | None
+    vectors: npt.NDArray[Any] | None = None
+    payload: Any = None
+
+    @property
+    def n_vectors(self) -> int:
+        """How many vectors are written."""
+        return len(self.vectors if self.vectors is not None else set(self.ids or ()))
+
+    def run(self) -> Written:
+        """Change the index, and describe the outcome; vectors that came without ids are told which they got."""
+        given: Any = UNSET
+
+        def change(index: Index) -> None:
+            nonlocal given
+            try:
+                if self.change == "remove":
+                    index.remove(self.ids)
+                elif self.change == "upsert":
+                    index.upsert(self.vectors, self.ids, self.payload)
+                else:
+                    with index.exclusive():  # so that no other thread adds before the ids are read
+                        index.add(self.vectors, self.ids, self.payload)
+                        if self.ids is None:
+                            given = list(range(index.next_id - self.n_vectors, index.next_id))
+            except DataError as error:
+                raise self._problem(index) or error from error
+
+        name = self.served.name
+        try:
+            figures = self.served.write(change).info()
+        except IndexLockedError as error:
+            detail = f"another process is writing to {name}; try again when it has finished"
+            raise Problem(423, "locked", detail) from error
+        except (DataError, MissingExtraError, OverflowError) as error:  # the last for integers beyond 64 bits
+            raise invalid(str(error)) from error
+        done: dict[str, Any] = {_DONE[self.change]: self.n_vectors}
+        return Written(name, figures["generation"], figures["vectors"], **done, ids=given)
+
+    def _problem(self, index: Index) -> Problem | None:
+        """Give the problem of an id that is in the index already, or is not; None if something else is wrong."""
+        ids, name = self.ids or [], self.served.name
+        if self.change == "remove":
+            return _unknown_id(index, ids, name, "leave it out; nothing was removed")
+        known = [id for id in ids if id in index]
+        if self.change == "upsert" or not known or len(set(ids)) < len(ids):
+            return None
+        detail = f"there is a vector with the id {_shown_id(known[0])} in {name} already; nothing was added; send PUT "
+        return Problem(409, "id-exists", detail + "to replace it, or leave it out")
 
 
-class Batcher:
-    """A queue of jobs, and a thread that runs them in batches.
+class _Job(NamedTuple):
+    run: Callable[[list[Any]], list[Any]]
+    operation: Operation | None
+    future: asyncio.Future[Any]
+    n_vectors: int = 0
+    cost: int = 0
 
-    ``run`` runs operations with equal keys together, as :func:`run_batch` does. ``observe`` is called with the number
-    of vectors and the seconds of each batch.
+
+class Worker:
+    """A thread with a queue: it runs calls in turn, and operations that wait together with equal keys in one call.
+
+    Its futures belong to the event loop that makes it; a job whose future is cancelled is not begun. The interpreter
+    does not wait for the thread at exit. ``observe`` is called with the vectors and the seconds of each batch.
     """
 
     def __init__(
-        self,
-        run: Callable[[Sequence[Operation]], list[Result | Exception]],
-        limits: Limits,
-        observe: Callable[[int, float], None] | None = None,
+        self, name: str, limits: Limits | None = None, observe: Callable[[int, float], None] | None = None
     ) -> None:
-        self._run = run
-        self._limits = limits
+        self._limits = limits or Limits()
         self._observe = observe
-        self._waiting: deque[Job] = deque()
-        self._n_waiting = 0
-        self._closing = False
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[_Job] = deque()
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run_batches, name="autojacobin-batcher", daemon=True)
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     @property
     def waiting_vectors(self) -> int:
         """Vectors in the queue, without those of the batch that runs."""
-        return self._n_waiting
+        return sum(job.n_vectors for job in list(self._waiting) if not job.future.cancelled())
 
-    def submit(self, operation: Operation) -> Job:
-        """Put an operation at the end of the queue; the running event loop gets its result."""
-        loop = asyncio.get_running_loop()
-        job = Job(operation, loop.create_future(), loop)
+    def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Call a function in the thread."""
+        return self._submit(_Job(lambda _: [function()], None, self._loop.create_future()))
+
+    def submit(self, operation: Operation) -> asyncio.Future[Result]:
+        """Run an operation, if the queue has room for it."""
+        run, future = partial(run_batch, limits=self._limits), self._loop.create_future()
+        return self._submit(_Job(run, operation, future, operation.n_vectors, operation.cost))
+
+    def close(self, *, wait: bool = True) -> None:
+        """Take no more jobs, and wait until those in the queue are finished; or begin no more, and do not wait."""
         with self._changed:
-            if self._closing:
+            self._closed = True
+            if not wait:
+                for job in self._waiting:
+                    job.future.cancel()
+            self._changed.notify()
+        if wait:
+            self._thread.join()
+
+    def _submit(self, job: _Job) -> asyncio.Future[Any]:
+        most = self._limits.waiting_vectors
+        with self._changed:
+            if self._closed:
                 raise busy("the service is stopping and begins nothing new; try again when it is back")
-            if self._waiting and self._n_waiting + operation.n_vectors > self._limits.waiting_vectors:
+            waiting = self.waiting_vectors
+            if waiting and waiting + job.n_vectors > most:
                 raise busy(
-                    f"the queue is full, got {self._n_waiting} vectors waiting of at most "
-                    f"{self._limits.waiting_vectors}; try again after the time in Retry-After, or send fewer at once"
+                    f"the queue is full, got {waiting} vectors waiting of at most {most}; try again after the time in "
+                    "Retry-After, or send fewer at once"
                 )
             self._waiting.append(job)
-            self._n_waiting += operation.n_vectors
             self._changed.notify()
-        return job
+        return job.future
 
-    def drop(self, job: Job) -> None:
-        """Cancel a job whose result nobody waits for; one that runs already is not stopped."""
-        job.future.cancel()
-        with self._changed:
-            if job in self._waiting:
-                self._waiting.remove(job)
-                self._n_waiting -= job.operation.n_vectors
-
-    def close(self) -> None:
-        """Take no more jobs, and wait until those in the queue are finished."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        self._thread.join()
-
-    def _run_batches(self) -> None:
-        while jobs := self._next_batch():
-            start = time.perf_counter()
+    def _work(self) -> None:
+        while (jobs := self._next_batch()) is not None:
+            start, results = time.perf_counter(), []
             try:
-                results = self._run([job.operation for job in jobs])
+                results = jobs[0].run([job.operation for job in jobs])
             except Exception as error:  # the thread has to survive any error
                 results = [error] * len(jobs)
             if self._observe is not None:
-                self._observe(sum(job.operation.n_vectors for job in jobs), time.perf_counter() - start)
-            by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, Result | Exception]]] = {}
-            for job, result in zip(jobs, results, strict=True):
-                by_loop.setdefault(job.loop, []).append((job, result))
-            for loop, pairs in by_loop.items():
-                if not loop.is_closed():
-                    loop.call_soon_threadsafe(_deliver, pairs)
+                self._observe(sum(job.n_vectors for job in jobs), time.perf_counter() - start)
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+                self._loop.call_soon_threadsafe(_deliver, jobs, results)
 
-    def _next_batch(self) -> list[Job]:
-        """Wait for jobs, and take the oldest with all that can run with it; none when the queue is closed and empty."""
+    def _next_batch(self) -> list[_Job] | None:
+        """Wait for jobs, and take the oldest with all that can run with it; None when the queue is closed and empty."""
         with self._changed:
-            while not self._waiting and not self._closing:
+            while True:
+                batch: list[_Job] = []
+                others: deque[_Job] = deque()
+                n_vectors = cost = 0
+                for job in self._waiting:
+                    if job.future.cancelled():  # nobody waits for it
+                        continue
+                    more, total = n_vectors + job.n_vectors, cost + job.cost
+                    small = more <= VECTORS_TOGETHER and total <= self._limits.work
+                    if not batch or (small and _run_together(batch[0].operation, job.operation)):
+                        batch.append(job)
+                        n_vectors, cost = more, total
+                    else:
+                        others.append(job)
+                self._waiting = others
+                if batch or self._closed:
+                    return batch or None
                 self._changed.wait()
-            if not self._waiting:
-                return []
-            batch, others = [self._waiting.popleft()], deque[Job]()
-            first = batch[0].operation
-            n_vectors, cost = first.n_vectors, first.cost
-            for job in self._waiting:
-                more, total = n_vectors + job.operation.n_vectors, cost + job.operation.cost
-                if more <= VECTORS_TOGETHER and total <= self._limits.work and job.operation.key == first.key:
-                    batch.append(job)
-                    n_vectors, cost = more, total
-                else:
-                    others.append(job)
-            self._waiting = others
-            self._n_waiting -= n_vectors
-            return batch
 
 
-def _deliver(pairs: list[tuple[Job, Result | Exception]]) -> None:
-    for job, result in pairs:
+def _run_together(first: Operation | None, other: Operation | None) -> bool:
+    return first is not None and other is not None and first.key == other.key
+
+
+def _deliver(jobs: list[_Job], results: list[Any]) -> None:
+    for job, result in zip(jobs, results, strict=True):
         if job.future.done():  # nobody waits any more
             continue
         if isinstance(result, Exception):

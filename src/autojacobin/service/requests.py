@@ -11,7 +11,7 @@ import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -32,11 +32,9 @@ from autojacobin.service.messages import (
     UpsertRequest,
     limited,
 )
-from autojacobin.service.operations import Operation, Options, too_much
-from autojacobin.service.responses import JSON, RAW, SHAPE, Problem, invalid
+from autojacobin.service.operations import Operation, Options, Write, too_much
+from autojacobin.service.responses import JSON, RAW, SHAPE, Problem, hung_up, invalid
 from autojacobin.service.served import IndexRegistry, ServedIndex, width_of
-
-__all__ = ["ClientGone", "Received", "Requests", "as_ids", "client_gone", "read_body"]
 
 R = TypeVar("R", bound=Request)
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -50,10 +48,6 @@ _WORDS = {
     "array": "a list", "bool": "a boolean", "float": "a number", "int": "an integer", "object": "an object",
     "str": "text",
 }  # fmt: skip
-
-
-class ClientGone(Exception):  # noqa: N818 (nobody's error)
-    """The client hung up, so nobody waits for a response."""
 
 
 class Received(NamedTuple):
@@ -125,9 +119,11 @@ class Requests:
             return Operation(served, _read_matrix(request.vectors, width_of(served.index))), request
         return Operation(served, self._raw_rows(received, served)), request
 
-    def add(self, received: Received, served: ServedIndex, kind: type[AddRequest] = AddRequest) -> Any:
-        """Read vectors or codes to add or replace, their ids, and their payload."""
-        request = self._read(received, kind)
+    def write(self, received: Received, served: ServedIndex, change: Literal["add", "upsert", "remove"]) -> Write:
+        """Read vectors or codes to add or to put in the place of others, or ids to remove."""
+        if change == "remove":
+            return Write(served, change, as_ids("ids", self._read(received, RemoveRequest).ids, served.id_kind))
+        request = self._read(received, AddRequest if change == "add" else UpsertRequest)
         rows, ids = self._rows(request, served), request.ids
         known = None if served.id_kind == "integer" and not len(served.index) else served.id_kind
         if request.id_kind is not None and ids is None:
@@ -135,15 +131,7 @@ class Requests:
         if ids is not None:
             ids = as_ids("ids", ids, request.id_kind or known)
         _check_depth(request.payload)
-        return rows, ids, request.payload
-
-    def upsert(self, received: Received, served: ServedIndex) -> Any:
-        """Read vectors to add or replace."""
-        return self.add(received, served, UpsertRequest)
-
-    def remove(self, received: Received, served: ServedIndex) -> list[Any]:
-        """Read the ids of vectors to remove."""
-        return as_ids("ids", self._read(received, RemoveRequest).ids, served.id_kind)
+        return Write(served, change, ids, rows, request.payload)
 
     def find_index(self, name: str | None) -> ServedIndex:
         """Find an index by its name, which may be left out if there is only one."""
@@ -253,7 +241,7 @@ async def _read_parts(receive: Receive, limits: Limits) -> bytes:
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise hung_up()
         part, more = message.get("body", b""), message.get("more_body", False)
         size += len(part)
         if size > limits.body_bytes:

@@ -17,11 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "GENERATION", "JSON", "PROBLEM", "RAW", "SHAPE", "Problem", "Result", "as_json_value", "busy", "invalid",
-    "is_missing", "raw_headers", "wants_raw",
-]  # fmt: skip
-
 JSON = "application/json"
 RAW = "application/octet-stream"
 PROBLEM = "application/problem+json"
@@ -29,6 +24,7 @@ SHAPE = "Autojacobin-Shape"  # header of a raw body, in requests and responses: 
 GENERATION = "Autojacobin-Generation"
 
 _RETRY_SECONDS = 1
+_PHRASES = {499: "Client Closed Request"} | {status.value: status.phrase for status in HTTPStatus}
 
 
 class Problem(Exception):  # noqa: N818 (RFC 9457 calls it so)
@@ -48,7 +44,7 @@ class Problem(Exception):  # noqa: N818 (RFC 9457 calls it so)
         """Give the JSON document."""
         fields = {
             "type": f"urn:autojacobin:problem:{self.kind}",
-            "title": HTTPStatus(self.status).phrase,
+            "title": _PHRASES[self.status],
             "status": self.status,
             "detail": self.detail,
         }
@@ -58,6 +54,11 @@ class Problem(Exception):  # noqa: N818 (RFC 9457 calls it so)
 def busy(detail: str) -> Problem:
     """Give the problem of a service that has no room for a request now."""
     return Problem(503, "busy", detail, {"Retry-After": str(_RETRY_SECONDS)})
+
+
+def hung_up() -> Problem:
+    """Give the problem of a client that does not wait for its response, which nobody sees, but which is counted."""
+    return Problem(499, "hung-up", "the client has closed the connection")
 
 
 def invalid(detail: str) -> Problem:

@@ -27,8 +27,6 @@ from autojacobin.search.arguments import default_candidates
 from autojacobin.search.few import MOST_QUERIES
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 
-__all__ = ["IndexRegistry", "ServedIndex", "kind_of", "named_paths", "takes_codes", "warm_up", "width_of"]
-
 _log = logging.getLogger("autojacobin.service")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

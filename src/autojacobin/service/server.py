@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from autojacobin.service.app import Pages
     from autojacobin.service.middleware import Asgi
 
-__all__ = ["DEFAULT_PORT", "HttpServer", "serve", "serving"]
-
 DEFAULT_PORT = 8571
 _KEEP_ALIVE_SECONDS = 75  # longer than the usual 60 s of proxies, so that they close first
 _BACKLOG = 256  # connections that asyncio accepts at once, before one can be refused
@@ -134,6 +132,13 @@ def _service_server(
     access.check_address(host)
     service = Service(indexes, access, limits, poll_seconds, pages)
     return HttpServer(service.app, host, port, limits=limits, on_stop=service.stop_waiting, what="the search service")
+
+
+def any_unfinished() -> bool:
+    """Return whether a service of this process has stopped while an index was being warmed up, which goes on."""
+    from autojacobin.service.app import WATCHER
+
+    return any(thread.name == WATCHER for thread in threading.enumerate())
 
 
 class HttpServer:

@@ -19,8 +19,6 @@ from autojacobin.index.index import Index
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 from autojacobin.service.served import warm_up
 
-__all__ = ["compile_kernels"]
-
 _DTYPES = ("float32", "float16", "uint8", "float64")
 _BITS = (16, 64, 128, 256, 512)  # other lengths up to 512 need the kernels of one of these
 _MANY = 70_000  # enough to estimate radii from a sample
