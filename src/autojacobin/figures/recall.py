@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_TOLERANCE = 0.0005  # a tenth of a point in a panel three inches high
+_POINTS = 100  # of a curve, evenly spread over the axis, which keeps files small
 _LOWEST = -0.15  # the difference at the bottom of a panel; what is lower would squeeze the curves that are close
 _DIGITS = 5.5  # size of the numbers at the top of a panel, in points
 _LONG_LABEL = 13  # longest label with which three columns of the legend fit
@@ -37,7 +37,7 @@ def draw(curves: Mapping[str, npt.ArrayLike], title: str = "", reference: str | 
     columns = 2 if any(len(style_of(method).label) > _LONG_LABEL for method in ordered) else 3
     figure = new_figure(COLUMN, 2.8 + 0.15 * -(-len(ordered) // columns))
     axes = figure.add_subplot()
-    lines = draw_curves(axes, ordered, _TOLERANCE, n_markers=5, reference=reference)
+    lines = draw_curves(axes, ordered, n_markers=5, reference=reference)
     format_axes(axes, x="number of retrieved points, i", y=recall_label(reference), title=title)
     legend_below(figure, lines, columns=columns)
     return figure
@@ -56,7 +56,6 @@ def recall_label(reference: str | None) -> str:
 def draw_curves(
     axes: Axes,
     curves: dict[str, npt.NDArray[np.float64]],
-    tolerance: float,
     n_markers: int,
     reference: str | None = None,
 ) -> dict[str, Any]:
@@ -65,8 +64,6 @@ def draw_curves(
     Each curve has ``n_markers`` markers. They are shifted from curve to curve, so that none hides another.
     """
     lines = {}
-    if reference is not None:
-        tolerance *= -_LOWEST  # differences are drawn larger by about that much
     longest = max(map(len, curves.values()))
     for number, (method, recalls) in enumerate(curves.items()):
         style, curve = style_of(method), recalls
@@ -75,7 +72,7 @@ def draw_curves(
             curve = recalls[:both] - curves[reference][:both]
         shares = (np.arange(n_markers) + (number + 0.5) / len(curves)) / n_markers
         marked = np.unique((len(curve) ** shares).astype(np.int64)) - 1
-        kept = np.union1d(simplify_curve(curve, tolerance), marked)
+        kept = np.union1d(np.geomspace(1, len(curve), _POINTS).astype(np.int64) - 1, marked)
         (lines[style.label],) = axes.plot(
             kept + 1,
             curve[kept],
@@ -112,36 +109,3 @@ def _write_recalls(axes: Axes, curve: npt.NDArray[np.float64]) -> None:
             fontsize=_DIGITS,
             color="#707070",
         )
-
-
-def simplify_curve(curve: npt.NDArray[np.float64], tolerance: float) -> npt.NDArray[np.int64]:
-    """Choose points of a curve so that the lines between them pass within ``tolerance`` of all its points.
-
-    Distances are those in a square panel, 1 wide and 1 high, with a logarithmic horizontal axis. The algorithm is that
-    of Ramer, Douglas and Peucker: keep the first and the last point; while a line passes too far from a point between
-    its ends, keep the farthest such point too.
-    """
-    last = len(curve) - 1
-    points = np.column_stack([np.log(np.arange(1, len(curve) + 1)) / np.log(max(2, len(curve))), curve])
-    kept = {0, last}
-    open_spans = [(0, last)]
-    while open_spans:
-        start, end = open_spans.pop()
-        if end - start < 2:
-            continue
-        distances = _distances(points[start + 1 : end], points[start], points[end])
-        if distances.max() > tolerance:
-            middle = start + 1 + int(distances.argmax())
-            kept.add(middle)
-            open_spans += [(start, middle), (middle, end)]
-    return np.array(sorted(kept), dtype=np.int64)
-
-
-def _distances(
-    points: npt.NDArray[np.float64], start: npt.NDArray[np.float64], end: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
-    """Distance of each point from the segment between ``start`` and ``end``."""
-    along = end - start
-    share = np.clip((points - start) @ along / (along @ along), 0, 1)
-    distances: npt.NDArray[np.float64] = np.linalg.norm(points - start - share[:, None] * along, axis=1)
-    return distances

@@ -13,7 +13,6 @@ from autojacobin.figures.style import PAGE, SMALL_SIZE, format_axes, legend_belo
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_TOLERANCE = 0.003  # a quarter of a point in panels of a little more than an inch
 _PANEL_HEIGHT = 1.5
 _COLUMNS = 6  # of the legend
 
@@ -41,7 +40,7 @@ def draw(
     for row, k in enumerate(ks):
         for column, bits in enumerate(lengths):
             axes = panels[row, column]
-            lines.update(draw_curves(axes, cells[k, bits], _TOLERANCE, n_markers=3, reference=reference))
+            lines.update(draw_curves(axes, cells[k, bits], n_markers=3, reference=reference))
             limits.append(axes.get_ylim())
             format_axes(
                 axes,
