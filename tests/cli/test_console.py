@@ -7,7 +7,8 @@ import threading
 import pytest
 from rich.console import Console
 
-from autojacobin.cli.console import count_of, output, progress_bar
+from autojacobin.cli.console import output, progress_bar
+from autojacobin.core.counts import count_of
 from autojacobin.core.progress import compilation_begins
 
 

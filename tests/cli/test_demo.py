@@ -1,5 +1,7 @@
 """The demo, on digits and with few training points: what it prints, makes and keeps is what the library gives."""
 
+import contextlib
+import io
 import json
 import re
 import subprocess
@@ -11,7 +13,7 @@ import typer
 
 import autojacobin
 from autojacobin import BinaryAutoencoder, Index
-from autojacobin.cli import app
+from autojacobin.cli import app, main
 from autojacobin.datasets import load_set
 from autojacobin.evaluation import ground_truth
 from autojacobin.reproduction import Settings
@@ -21,10 +23,17 @@ SMALL = ("demo", "--set", "digits", "--bits", "16", "--train", "300")
 
 
 def run(folder):
-    command = [sys.executable, "-c", "from autojacobin.cli import main; main()", *SMALL, "--out", "small"]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    printed = io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(printed),
+        pytest.raises(SystemExit) as end,
+    ):
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["autojacobin", *SMALL, "--out", "small"])
+        main()
+    assert not end.value.code
+    return printed.getvalue()
 
 
 @pytest.fixture(scope="module")

@@ -72,11 +72,6 @@ def progress_bar(console: Console | None = None) -> Iterator[Progress]:
                 yield progress
 
 
-def count_of(n: int, one: str, many: str = "") -> str:
-    """Give "1 vector", "1,000 vectors", "1 query", "2 queries"."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
-
-
 def report_blocks(blocks: Iterable[Any], total: int, progress: Progress, stage: str) -> Iterator[Any]:
     """Pass blocks of rows on, and report each as done when the next one is requested."""
     done = 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import typer
 
-from autojacobin.cli.console import count_of, print_facts, print_sentence, progress_bar
+from autojacobin.cli.console import print_facts, print_sentence, progress_bar
 from autojacobin.cli.failures import wrong
 from autojacobin.cli.opening import (
     STREAM,
@@ -38,6 +38,7 @@ from autojacobin.cli.options import (
     split_columns,
 )
 from autojacobin.cli.settings import settings_path, write_settings
+from autojacobin.core.counts import count_of
 from autojacobin.core.files import whole_folder
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import StorageError

@@ -1,4 +1,4 @@
-"""Check integers that come from the caller."""
+"""Check integers that come from the caller, and write numbers of things."""
 
 from __future__ import annotations
 
@@ -30,3 +30,8 @@ def as_count(name: str, value: SupportsIndex, most: int | None = None, what: str
     if isinstance(value, bool | np.bool_) or number < least or (most is not None and number > most):
         raise DataError(f"{name} must be an integer {limits}, got {value!r}")
     return number
+
+
+def count_of(n: int, one: str, many: str = "") -> str:
+    """Give "1 vector", "1,000 vectors", "1 query", "2 queries"."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"

@@ -7,19 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file to download.
-
-    Attributes
-    ----------
-    url, name : str
-        Its address, with http, https or ftp, and its name in the folder of its set.
-    checksum : str, optional
-        ``"md5:…"`` or ``"sha256:…"``, where one is published.
-    """
+    """A file to download."""
 
     url: str
-    name: str
-    checksum: str | None = None
+    name: str  # in the folder of its set
+    checksum: str | None = None  # "md5:…" or "sha256:…", where one is published
 
 
 @dataclass(frozen=True)

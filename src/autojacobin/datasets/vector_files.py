@@ -25,34 +25,16 @@ _GZIP_MAGIC = b"\x1f\x8b\x08"
 
 @dataclass(frozen=True)
 class Format:
-    """A format of files.
-
-    Attributes
-    ----------
-    name, extensions : str, tuple of str
-        Its name, and the endings of its files.
-    open : callable
-        Opens a file as ``open(source, part)``.
-    write : callable
-        Writes one ``Matrix`` to a stream, or in a format of named matrices a dict of them.
-    dtype : dtype, optional
-        Type of the numbers, if the format has only one.
-    layout : callable, optional
-        Finds where the numbers are, in a format that stores them as they are in memory.
-    default_part : str
-        Name of a matrix whose writer gives none; empty in a format of one matrix without a name.
-    many : bool
-        Whether more than one matrix can be written.
-    """
+    """A format of files."""
 
     name: str
     extensions: tuple[str, ...]
-    open: Callable[[Source, str | None], Reader]
-    write: Callable[[BinaryIO, Any], None]
-    dtype: np.dtype[Any] | None = None
-    layout: ReadLayout | None = None
-    default_part: str = ""
-    many: bool = False
+    open: Callable[[Source, str | None], Reader]  # called as open(source, part)
+    write: Callable[[BinaryIO, Any], None]  # one matrix, or in a format of named matrices a dict of them
+    dtype: np.dtype[Any] | None = None  # of the numbers, if the format has only one
+    layout: ReadLayout | None = None  # in a format that stores numbers as they are in memory
+    default_part: str = ""  # name of a matrix whose writer gives none; empty in a format of one matrix
+    many: bool = False  # whether more than one matrix can be written
 
 
 def _flat(name: str, write: Callable[[BinaryIO, Any], None], layout: Any, dtype: str | None = None) -> Format:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autojacobin import figures
+from autojacobin.core.counts import count_of
 from autojacobin.datasets import CATALOGUE
 from autojacobin.hashers import find_method
 from autojacobin.reproduction import trials
 from autojacobin.reproduction.experiment import ASYMMETRIC, AUTOENCODER, CHOSEN, COMPARED, SHOWN, every_method
 from autojacobin.reproduction.report import Table
-from autojacobin.reproduction.results import ASYMMETRICALLY, Results, count_of
+from autojacobin.reproduction.results import ASYMMETRICALLY, Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.core.counts import count_of
 from autojacobin.core.files import write_atomically
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import AutoJacobinError, StorageError
@@ -124,11 +125,6 @@ class Results:
 
 def _means(outcome: Outcome, ks: tuple[int, ...]) -> dict[str, float]:
     return {str(k): float(outcome.m_recall(k).mean()) for k in ks}
-
-
-def count_of(n: int, one: str, many: str = "") -> str:
-    """Give "1 seed", "1,000 seeds", "1 query", "2 queries"."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 def surely_better(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from autojacobin import __version__, figures
+from autojacobin.core.counts import count_of
 from autojacobin.core.parallel import Progress, usable_cores
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
@@ -28,7 +29,7 @@ from autojacobin.reproduction import paper
 from autojacobin.reproduction.artefacts import ARTEFACTS, SAME, Artefact
 from autojacobin.reproduction.experiment import GRIDS, VARIANTS, Settings, cut, make_hasher
 from autojacobin.reproduction.report import Report, Section, Table
-from autojacobin.reproduction.results import Results, Store, count_of
+from autojacobin.reproduction.results import Results, Store
 from autojacobin.reproduction.trials import N_PICTURED, Trial, fingerprint, longest_bits, run_trial, variant_trials
 from autojacobin.search import hamming_topk
 

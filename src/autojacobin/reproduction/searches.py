@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from autojacobin.core.counts import count_of
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets import VectorSet
 from autojacobin.evaluation import ground_truth, recall_curve
 from autojacobin.index.index import Index
 from autojacobin.reproduction.report import Table
-from autojacobin.reproduction.results import count_of
 
 _K, _CANDIDATES, _RECALL = 10, 100, 0.95
 _ROUNDS = 5

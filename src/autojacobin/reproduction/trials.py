@@ -82,40 +82,18 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Outcome of a trial. Every measure of the paper is computed from it.
+    """Outcome of a trial. Every measure of the paper is computed from it."""
 
-    Attributes
-    ----------
-    before : array of int32, shape (n_queries, k)
-        How many points were retrieved before each true neighbour, by the default distance of the method; ``depth``
-        if it was not retrieved.
-    depth : int
-        Number of points retrieved.
-    seconds : dict of float
-        Times of ``fit``, ``encode`` (of the base) and ``search``.
-    pictured : array of int32, shape (n_queries, 99), or None
-        The 99 retrieved points nearest to each query.
-    history : dict of arrays
-        Cost and its terms at each step, for auto-encoders.
-    warned : tuple of str
-        Warnings of the fit.
-    asymmetric : array of int32, shape (n_queries, k), or None
-        The same as ``before``, by the asymmetric distance.
-    trained_as : str
-        What was trained, with the settings that the method chose for itself.
-    hasher : Hasher or None
-        What was trained. Outcomes are kept without it, unless the run was asked for this model.
-    """
-
+    # of shape (n_queries, k): how many points were retrieved before each true neighbour, ``depth`` if it was not found
     before: npt.NDArray[np.int32]
-    depth: int
-    seconds: dict[str, float]
-    pictured: npt.NDArray[np.int32] | None = None
-    history: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    warned: tuple[str, ...] = ()
-    asymmetric: npt.NDArray[np.int32] | None = None
-    trained_as: str = ""
-    hasher: Hasher | None = field(default=None, repr=False)
+    depth: int  # number of points retrieved
+    seconds: dict[str, float]  # of ``fit``, ``encode`` (of the base) and ``search``
+    pictured: npt.NDArray[np.int32] | None = None  # the 99 retrieved points nearest to each query
+    history: dict[str, npt.NDArray[Any]] = field(default_factory=dict)  # cost and its terms at each step
+    warned: tuple[str, ...] = ()  # warnings of the fit
+    asymmetric: npt.NDArray[np.int32] | None = None  # as ``before``, by the asymmetric distance
+    trained_as: str = ""  # with the settings that the method chose for itself
+    hasher: Hasher | None = field(default=None, repr=False)  # kept only if the run was asked for this model
 
     def by_asymmetric(self) -> Outcome | None:
         """Give the outcome by the asymmetric distance, if that was searched as well."""
