@@ -24,14 +24,11 @@ SMALL = ("demo", "--set", "digits", "--bits", "16", "--train", "300")
 
 def run(folder):
     printed = io.StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(printed),
-        pytest.raises(SystemExit) as end,
-    ):
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.chdir(folder)
         patch.setattr(sys, "argv", ["autojacobin", *SMALL, "--out", "small"])
-        main()
+        with pytest.raises(SystemExit) as end:
+            main()
     assert not end.value.code
     return printed.getvalue()
 

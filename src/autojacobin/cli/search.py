@@ -11,16 +11,12 @@ import numpy.typing as npt
 import typer
 
 from autojacobin.cli import options
-from autojacobin.cli.console import (
-    count_of,
-    print_sentence,
-    progress_bar,
-    report_blocks,
-)
+from autojacobin.cli.console import print_sentence, progress_bar, report_blocks
 from autojacobin.cli.failures import wrong
 from autojacobin.cli.opening import STREAM, blocks_for, open_index, opened, read_ids
 from autojacobin.cli.outputs import check_output, is_stream, write_neighbours
 from autojacobin.cli.settings import write_settings
+from autojacobin.core.counts import count_of
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError
 
