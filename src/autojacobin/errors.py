@@ -1,5 +1,6 @@
 """Errors; each message says what is wrong, what was given, what is expected and how to fix it."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,6 +44,14 @@ class MissingExtraError(AutoJacobinError, ImportError):
             f"{purpose} needs the package {package!r}, which is not installed; "
             f"install it with: pip install 'autojacobin[{extra}]'"
         )
+
+
+def import_extra(module: str, extra: str, purpose: str, package: str = "") -> Any:
+    """Import a module of an optional extra, or raise MissingExtraError; ``package`` is its name if that is another."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise MissingExtraError(package or module.partition(".")[0], extra, purpose) from None
 
 
 def __getattr__(name: str) -> Any:

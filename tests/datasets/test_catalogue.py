@@ -137,13 +137,6 @@ class TestNames:
         with pytest.raises(DataError, match="no data set is called .*, expected one of: digits, photos, siftsmall"):
             load_set(name, tmp_path)
 
-    @pytest.mark.parametrize("name", [7, None, ["digits"]])
-    def test_what_is_no_name_is_told(self, name):
-        with pytest.raises(DataError, match="a data set is named by text or a path"):
-            load_set(name)
-        with pytest.raises(DataError, match="no data set is called|data folder is named"):
-            fetch_set(str(name), 7)
-
     def test_one_that_is_not_here_says_how_to_get_it(self, tmp_path):
         told = rf"fetch it with: autojacobin data fetch gist1m --data {tmp_path}, which .* put there: gist\.tar\.gz"
         with pytest.raises(StorageError, match=told):

@@ -24,9 +24,8 @@ import numpy.typing as npt
 from autojacobin.cli.console import report_blocks
 from autojacobin.cli.failures import wrong
 from autojacobin.codes import Codes
-from autojacobin.core.addresses import redacted_address
 from autojacobin.core.parallel import Progress
-from autojacobin.errors import DataError, FormatError, MissingExtraError, StorageError
+from autojacobin.errors import DataError, FormatError, StorageError, import_extra
 
 if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
@@ -167,7 +166,7 @@ def load_model(path: Path) -> Hasher:
 
     if not path.is_file():
         what = "it is a folder" if path.is_dir() else "there is no such file"
-        raise StorageError(f"cannot read the model {redacted_address(path)}: {what}; make one with: autojacobin train")
+        raise StorageError(f"cannot read the model {path}: {what}; make one with: autojacobin train")
     return load(path)
 
 
@@ -235,16 +234,15 @@ def _whole_number(word: str) -> int:
 
 def read_ids(path: str, kind: str | None = None) -> Ids:
     """Read ids for an index whose ids are of this kind; None if it is a new one."""
-    shown = redacted_address(path)
     try:
         return _read_ids(path, kind)
     except DataError:
         raise
     except OSError as error:
-        raise StorageError(f"cannot read the ids in {shown}: {(error.strerror or str(error)).lower()}") from None
+        raise StorageError(f"cannot read the ids in {path}: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, OverflowError, EOFError) as error:
         expected = "one id per line, an npy file of whole numbers or strings, or a column of a Parquet file"
-        raise FormatError(f"the ids in {shown} cannot be read: {error}; expected {expected}") from None
+        raise FormatError(f"the ids in {path} cannot be read: {error}; expected {expected}") from None
 
 
 def _read_ids(path: str, kind: str | None) -> Ids:
@@ -255,20 +253,19 @@ def _read_ids(path: str, kind: str | None) -> Ids:
         found = np.load(path, allow_pickle=False)
         if found.dtype.kind not in "iuU" or found.size != max(found.shape, default=0):
             raise DataError(
-                f"the ids in {redacted_address(path)} must be a row of whole numbers or strings, got {found.dtype} of "
-                f"shape {found.shape}"
+                f"the ids in {path} must be a row of whole numbers or strings, got {found.dtype} of shape {found.shape}"
             )
         found = found.reshape(-1)
     else:
         text = sys.stdin.read() if path == STREAM else Path(path).read_text(encoding="utf-8-sig")
-        return as_ids(_words(text, kind, redacted_address(path)), kind)
+        return as_ids(_words(text, kind, path), kind)
     if found.dtype.kind in "iu" and kind in (None, "integer"):
         return found
     words = [str(uuid.UUID(bytes=id) if kind == "uuid" and isinstance(id, bytes) else id) for id in found.tolist()]
     return as_ids(words, kind or "string")  # in a file with types, text is text, also if it consists of digits
 
 
-def _words(text: str, kind: str | None, shown: str) -> list[str]:
+def _words(text: str, kind: str | None, path: str) -> list[str]:
     """Ids in a text: whole numbers, of which several may be on a line, or else lines."""
     words = text.split()
     if kind != "string" and all(word.isdigit() if kind == "integer" else _is_usual_number(word) for word in words):
@@ -276,7 +273,7 @@ def _words(text: str, kind: str | None, shown: str) -> list[str]:
     lines = [line.strip() for line in text.rstrip().split("\n")] if words else []
     if "" in lines:
         raise DataError(
-            f"the ids in {shown} have an empty line, number {lines.index('') + 1}, expected an id on each; remove the "
+            f"the ids in {path} have an empty line, number {lines.index('') + 1}, expected an id on each; remove the "
             "line, or fill it in"
         )
     return lines
@@ -284,15 +281,14 @@ def _words(text: str, kind: str | None, shown: str) -> list[str]:
 
 def _parquet_column(path: str, column: str | None) -> npt.NDArray[Any]:
     """Read a column of whole numbers or text; it need not be named if it is the only one."""
-    parquet = _arrow("pyarrow.parquet", "reading Parquet")
+    parquet = import_extra("pyarrow.parquet", "payload", "reading Parquet")
     names = parquet.read_schema(path).names
     if column is None and len(names) == 1:
         column = names[0]
     if column not in names:
         what = f"got no column {column!r}" if column else "got none named"
         raise DataError(
-            f"the ids must be one column of {redacted_address(path)}, {what}, expected PATH::COLUMN with one of "
-            f"{', '.join(names)}"
+            f"the ids must be one column of {path}, {what}, expected PATH::COLUMN with one of {', '.join(names)}"
         )
     found = parquet.read_table(path, columns=[column]).column(0)
     if found.null_count:
@@ -312,16 +308,16 @@ def read_payload(path: Path, n: int) -> Any:
     if not path.is_file():
         what = "it is a folder" if path.is_dir() else "there is no such file"
         raise StorageError(f"cannot read the payload {path}: {what}; look at the spelling")
-    arrow = _arrow("pyarrow", "a payload")
+    arrow = import_extra("pyarrow", "payload", "a payload")
     try:
         if ending in _PARQUET:
-            table = _arrow("pyarrow.parquet", "a payload").read_table(path)
+            table = import_extra("pyarrow.parquet", "payload", "a payload").read_table(path)
         elif ending == ".csv":
-            table = _arrow("pyarrow.csv", "a payload").read_csv(path)
+            table = import_extra("pyarrow.csv", "payload", "a payload").read_csv(path)
         elif ending in (".arrow", ".feather"):
-            table = _arrow("pyarrow.feather", "a payload").read_table(path)
+            table = import_extra("pyarrow.feather", "payload", "a payload").read_table(path)
         else:
-            table = _arrow("pyarrow.json", "a payload").read_json(path)
+            table = import_extra("pyarrow.json", "payload", "a payload").read_json(path)
     except (OSError, arrow.ArrowException) as error:
         reason = " ".join(str(error).split())[:200]
         raise FormatError(
@@ -332,12 +328,3 @@ def read_payload(path: Path, n: int) -> Any:
     if table.num_rows != n:
         raise DataError(f"the payload in {path} must have one row for each of the {n} vectors, got {table.num_rows}")
     return table
-
-
-def _arrow(module: str, purpose: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(module)
-    except ImportError:
-        raise MissingExtraError("pyarrow", "payload", purpose) from None

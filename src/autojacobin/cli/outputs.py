@@ -32,7 +32,7 @@ from autojacobin.cli.opening import STREAM, split_part
 from autojacobin.cli.settings import settings_path
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.files import atomic_writer
-from autojacobin.errors import MissingExtraError
+from autojacobin.errors import import_extra
 
 _KINDS = {f".{kind}": kind for kind in ("npz", "npy", "parquet", "csv", "jsonl")}
 _KINDS |= {".pq": "parquet", ".ndjson": "jsonl"}
@@ -166,11 +166,7 @@ def _found(
 
 
 def _write_parquet(output: Path, distances: npt.NDArray[Any], ids: npt.NDArray[Any], payload: Any) -> None:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingExtraError("pyarrow", "data", "writing Parquet") from None
+    pyarrow, parquet = (import_extra(name, "data", "writing Parquet") for name in ("pyarrow", "pyarrow.parquet"))
     from autojacobin.service.responses import is_missing
 
     missing, k = is_missing(ids).ravel(), ids.shape[1]
@@ -183,4 +179,4 @@ def _write_parquet(output: Path, distances: npt.NDArray[Any], ids: npt.NDArray[A
         columns[name] = payload.column(name).combine_chunks()
     lists = {name: pyarrow.FixedSizeListArray.from_arrays(column, k) for name, column in columns.items()}
     with atomic_writer(output) as stream:
-        pyarrow.parquet.write_table(pyarrow.table(lists), stream, use_dictionary=False)
+        parquet.write_table(pyarrow.table(lists), stream, use_dictionary=False)

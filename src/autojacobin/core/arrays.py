@@ -5,14 +5,13 @@ The numerical code asks :func:`namespace` for the library of its input and is th
 
 from __future__ import annotations
 
-import importlib
 import sys
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from autojacobin.errors import DataError, DataTypeError, MissingExtraError
+from autojacobin.errors import DataError, DataTypeError, import_extra
 
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
 
@@ -78,10 +77,7 @@ def _is_torch(array: Any) -> bool:
 
 
 def _import_cupy() -> ModuleType:
-    try:
-        cupy = importlib.import_module("cupy")
-    except ImportError:
-        raise MissingExtraError("cupy", "gpu", 'device="cuda"') from None
+    cupy: ModuleType = import_extra("cupy", "gpu", 'device="cuda"')
     if not _has_gpu(cupy):
         raise DataError('device="cuda" needs an NVIDIA GPU, got a machine without one; use the device "cpu" instead')
     return cupy

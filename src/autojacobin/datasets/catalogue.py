@@ -14,7 +14,7 @@ from autojacobin.datasets.entries import CATALOGUE, Entry
 from autojacobin.datasets.local import VectorSet, open_local
 from autojacobin.datasets.prepared import cache_path
 from autojacobin.datasets.sources import LAYOUTS
-from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError
+from autojacobin.errors import DataError, FormatError, StorageError
 
 _DATA_VARIABLE = "AUTOJACOBIN_DATA"
 
@@ -38,7 +38,7 @@ def load_set(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None
     >>> load_set("digits").base.shape
     (1497, 64)
     """
-    text = _as_text(name, "a data set")
+    text = os.fsdecode(name)
     if isinstance(name, str) and name in CATALOGUE:
         entry = CATALOGUE[name]
         return LAYOUTS[entry.layout].read(entry, _files_of(entry, folder))
@@ -92,7 +92,7 @@ def is_here(name: str, folder: str | os.PathLike[str] | None = None) -> bool:
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     """Give the folder that sets are kept in: ``folder``, or ``$AUTOJACOBIN_DATA``, or ``sets`` in the cache."""
-    chosen = _as_text(folder, "the data folder") if folder is not None else os.environ.get(_DATA_VARIABLE, "")
+    chosen = os.fsdecode(folder) if folder is not None else os.environ.get(_DATA_VARIABLE, "")
     if chosen:
         return Path(chosen).expanduser()
     return cache_path() / "sets"
@@ -107,13 +107,6 @@ def _entry(name: str) -> Entry:
 def _unknown(name: object) -> str:
     shown = redacted_address(name) if isinstance(name, str) else name
     return f"no data set is called {shown!r}, expected one of: {', '.join(CATALOGUE)}"
-
-
-def _as_text(path: str | os.PathLike[str], what: str) -> str:
-    try:
-        return os.fsdecode(path)
-    except TypeError:
-        raise DataTypeError(f"{what} is named by text or a path, got {type(path).__name__}") from None
 
 
 def _found(entry: Entry, folder: str | os.PathLike[str] | None) -> dict[str, Path] | None:

@@ -14,9 +14,8 @@ import numpy.typing as npt
 import scipy.fft
 
 from autojacobin.core.counts import as_count
-from autojacobin.datasets.formats.source import import_extra
 from autojacobin.datasets.images import as_picture, as_square, grey_levels, opencv
-from autojacobin.errors import DataError
+from autojacobin.errors import DataError, import_extra
 
 PLACE = np.dtype([("x", "<f4"), ("y", "<f4"), ("size", "<f4"), ("angle", "<f4"), ("response", "<f4")])
 SIDE = 128  # of the squares that GIST and wavelet texture describe
@@ -325,7 +324,7 @@ def split_bands(picture: Floats, levels: int) -> Floats:
     bands : array of shape (4**levels, height / 2**levels, width / 2**levels)
         Each band is replaced by its four bands, in the order LL, LH, HL, HH of (y, x).
     """
-    pywt = import_extra("pywt", "wavelet texture")
+    pywt = import_extra("pywt", "data", "wavelet texture", "PyWavelets")
     rolled = np.roll(picture, 2**levels - 1, axis=(0, 1))  # so that each filter begins at the first pixel
     packet = pywt.WaveletPacket2D(rolled, "db8", mode="periodization", maxlevel=levels)
     return np.stack([packet["".join(path)].data for path in product("avhd", repeat=levels)])

@@ -15,8 +15,8 @@ from autojacobin.core.addresses import redacted_message
 from autojacobin.core.files import os_reason, whole_folder
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets.entries import RemoteFile
-from autojacobin.datasets.formats.source import import_extra, shortened
-from autojacobin.errors import FormatError, StorageError
+from autojacobin.datasets.formats.source import shortened
+from autojacobin.errors import FormatError, StorageError, import_extra
 
 _RETRIES, _TIMEOUT = 2, 30.0  # seconds
 _ERRNOS_OF_DAMAGE = (None, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR)
@@ -47,7 +47,7 @@ def _download(remote: RemoteFile, target: Path, progress: Progress) -> None:
 
     A file that is there already and has the right checksum is not downloaded.
     """
-    pooch = import_extra("pooch", "downloading")
+    pooch = import_extra("pooch", "data", "downloading")
     pooch.get_logger().setLevel("ERROR")
     registry = pooch.create(
         path=target.parent,

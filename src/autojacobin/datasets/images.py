@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.errors import DataError, DataTypeError, MissingExtraError
+from autojacobin.errors import DataError, DataTypeError, import_extra
 
 MOST_PIXELS = 2**21
 MOST_BYTES = 2**29
@@ -20,11 +20,7 @@ _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
 def opencv(purpose: str) -> Any:
     """Import ``cv2``, or say how to install it."""
-    try:
-        import cv2
-    except ImportError as error:
-        raise MissingExtraError("opencv-python-headless", "data", purpose) from error
-    return cv2
+    return import_extra("cv2", "data", purpose, "opencv-python-headless")
 
 
 def read_picture(path: Path) -> npt.NDArray[np.uint8]:

@@ -15,7 +15,7 @@ from autojacobin.core.files import atomic_writer
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.engines.contract import Engine, Floats, Hits, Ids, blocks, check_integer_ids
-from autojacobin.errors import DataError, DataTypeError, FormatError, MissingExtraError, StorageError
+from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError, import_extra
 from autojacobin.hashers import Hasher, LinearHasher, check_fitted
 from autojacobin.index.index import Index
 from autojacobin.search.arguments import as_count
@@ -312,11 +312,7 @@ class FaissEngine(Engine):
 
 def _faiss_package() -> Any:
     """Import the package ``faiss``, or raise an error that says how to install it."""
-    try:
-        import faiss
-    except ImportError as error:
-        raise MissingExtraError("faiss", "faiss", "an index of FAISS") from error
-    return faiss
+    return import_extra("faiss", "faiss", "an index of FAISS")
 
 
 def _as_options(kind: Any, options: dict[str, Any]) -> dict[str, int]:

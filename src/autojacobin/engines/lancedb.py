@@ -24,7 +24,7 @@ from autojacobin.engines.contract import (
     as_address,
     blocks,
 )
-from autojacobin.errors import DataError, MissingExtraError, StorageError
+from autojacobin.errors import DataError, StorageError, import_extra
 from autojacobin.search.arguments import as_count
 
 _ADDRESS = re.compile(
@@ -170,10 +170,7 @@ class LanceDB(Engine):
 
     def _open(self) -> Any:
         """Open the table, or make it; a DataError if it has other columns than these codes and vectors need."""
-        try:
-            import lancedb
-        except ImportError as error:
-            raise MissingExtraError(error.name or "lancedb", "lancedb", "LanceDB") from None
+        lancedb = import_extra("lancedb", "lancedb", "LanceDB")
         expected = _schema(self.n_bits, self.n_features, self.bitorder)
         with self._translated_errors("open"):
             database = lancedb.connect(

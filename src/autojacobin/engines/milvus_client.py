@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from autojacobin.codes import BitOrder
 from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.engines.contract import as_address
-from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
+from autojacobin.errors import DataError, DataTypeError, StorageError, import_extra
 
 INDEXES = ("BIN_FLAT", "BIN_IVF_FLAT")
 LISTS = 128  # inverted lists of BIN_IVF_FLAT, the default of Milvus
@@ -51,15 +51,12 @@ class Connection:
         self.is_file = address.endswith(".db")
         self._address, self._token = address, token
         self._shown = address if self.is_file else redacted_address(address)
-        try:
-            from pymilvus import MilvusClient
-        except ImportError:
-            raise MissingExtraError("pymilvus", "milvus", "Milvus") from None
+        pymilvus = import_extra("pymilvus", "milvus", "Milvus")
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it raises its errors too
         self._file = _register(address) if self.is_file else None
         try:
             with self.translated_errors("connect"):
-                self.client: Any = MilvusClient(uri=address, token=token or "", timeout=_SECONDS_TO_CONNECT)
+                self.client: Any = pymilvus.MilvusClient(uri=address, token=token or "", timeout=_SECONDS_TO_CONNECT)
         except BaseException:
             _unregister(self._file)
             raise
@@ -200,11 +197,8 @@ def _unregister(name: str | None) -> None:
 
 
 def _servers() -> Any:
-    try:
-        from milvus_lite.server_manager import server_manager_instance
-    except ImportError:
-        raise MissingExtraError("milvus-lite", "milvus-lite", "a Milvus collection in a file") from None
-    return server_manager_instance
+    lite = import_extra("milvus_lite.server_manager", "milvus-lite", "a Milvus collection in a file", "milvus-lite")
+    return lite.server_manager_instance
 
 
 def _reason(error: Exception) -> str:

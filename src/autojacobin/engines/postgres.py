@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autojacobin.core.addresses import redacted_address, redacted_message
-from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
+from autojacobin.errors import DataError, DataTypeError, StorageError, import_extra
 
 _SECONDS_TO_CONNECT = 10
 _MOST_FEATURES = 16_000
@@ -23,11 +23,8 @@ _COLUMNS = """
 
 def psycopg_package() -> Any:
     """Import the package ``psycopg``, or raise an error that says how to install it."""
-    try:
-        import pgvector.psycopg  # noqa: F401
-        import psycopg
-    except ImportError as error:
-        raise MissingExtraError(str(error.name).partition(".")[0], "pgvector", "a table in PostgreSQL") from error
+    psycopg = import_extra("psycopg", "pgvector", "a table in PostgreSQL")
+    import_extra("pgvector.psycopg", "pgvector", "a table in PostgreSQL")
     return psycopg
 
 

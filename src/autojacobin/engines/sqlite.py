@@ -16,7 +16,7 @@ import numpy.typing as npt
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.engines.contract import Engine, Floats, Hits, Ids
-from autojacobin.errors import DataError, MissingExtraError, StorageError
+from autojacobin.errors import DataError, StorageError, import_extra
 
 _LAYOUTS = "autojacobin_layout"
 _MOST_DIMENSIONS = 8192  # of a column of sqlite-vec
@@ -209,11 +209,7 @@ class SQLite(Engine):
 
 def _packages() -> tuple[Any, str]:
     """Import the package ``apsw`` and find the extension, or raise an error that says how to install them."""
-    try:
-        import apsw
-        import sqlite_vec
-    except ImportError as error:
-        raise MissingExtraError(error.name or "sqlite_vec", "sqlite", "a table of sqlite-vec") from None
+    apsw, sqlite_vec = (import_extra(name, "sqlite", "a table of sqlite-vec") for name in ("apsw", "sqlite_vec"))
     return apsw, str(sqlite_vec.loadable_path())
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from autojacobin.core.files import write_atomically
-from autojacobin.errors import DataError, DataTypeError, MissingExtraError, StorageError
+from autojacobin.errors import DataError, StorageError, import_extra
 from autojacobin.hashers import find_method, methods
 
 if TYPE_CHECKING:
@@ -127,10 +127,7 @@ def _all_styles() -> dict[str, MethodStyle]:
 
 def require_matplotlib() -> None:
     """Raise MissingExtraError if matplotlib is not installed."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "figures", "drawing figures") from error
+    import_extra("matplotlib.figure", "figures", "drawing figures")
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -184,16 +181,6 @@ def save(figure: Figure, folder: str | os.PathLike[str], name: str) -> tuple[Pat
     -------
     png, svg : Path
     """
-    if not hasattr(figure, "savefig"):
-        raise DataTypeError(
-            f"only a matplotlib Figure can be saved, got {type(figure).__name__}; pass what draw() gave"
-        )
-    if not isinstance(folder, str | os.PathLike):
-        raise DataTypeError(f"folder must be a path, got {type(folder).__name__}")
-    if not isinstance(name, str) or "\0" in name or name != Path(name).name or name in ("", ".", ".."):
-        raise DataError(
-            f"name must be a plain file name without a folder or an ending, such as 'figure-8', got {name!r}"
-        )
     contents = {
         "png": _rendered(figure, "png", {"Software": None}),
         "svg": with_dark_colours(_rendered(figure, "svg", {"Date": None, "Creator": None})),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from autojacobin.core.vectors import as_matrix
-from autojacobin.errors import DataError, DataTypeError, MissingExtraError
+from autojacobin.errors import DataError, DataTypeError, import_extra
 from autojacobin.integrations.text_store import Filter, StoreOptions, Text, TextStore
 from autojacobin.search.arguments import as_count
 
@@ -56,7 +56,11 @@ class SentenceIndex(TextStore):
         truncate_dim: SupportsIndex | None = None,
         **options: Unpack[StoreOptions],
     ) -> None:
-        self.model = _loaded(model) if isinstance(model, str) else model
+        if isinstance(model, str):
+            package = "sentence-transformers"
+            given = import_extra("sentence_transformers", package, "a model given by its name", package)
+            model = given.SentenceTransformer(model)
+        self.model = model
         if not callable(getattr(self.model, "encode", None)):
             raise DataTypeError(
                 f"model must have a method encode that takes a list of texts, got {type(model).__name__}; "
@@ -117,13 +121,3 @@ class SentenceIndex(TextStore):
                 f"{vectors.shape[1]} numbers"
             )
         return vectors[:, : self.truncate_dim]
-
-
-def _loaded(name: str) -> Any:
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError as error:
-        raise MissingExtraError(
-            "sentence-transformers", "sentence-transformers", "a model given by its name"
-        ) from error
-    return SentenceTransformer(name)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
-from autojacobin.errors import DataError, DataTypeError, MissingExtraError
+from autojacobin.errors import DataError, DataTypeError, import_extra
 from autojacobin.hashers import ITQ, LSH, Hasher
 from autojacobin.hashers.base import check_fitted
 from autojacobin.index import Index
@@ -370,9 +370,4 @@ def _listed(schema: pyarrow.Schema) -> str:
 
 
 def _arrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.compute
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "payload", "a store of texts") from error
-    return pyarrow
+    return import_extra("pyarrow", "payload", "a store of texts")

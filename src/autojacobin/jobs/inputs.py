@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import importlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +24,7 @@ from autojacobin.datasets import Vectors, open_vectors
 from autojacobin.datasets.formats.flat import HEAD_BYTES, Layout, check_dimensions
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.datasets.vector_files import by_name
-from autojacobin.errors import AutoJacobinError, DataError, FormatError, MissingExtraError, StorageError
+from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError, import_extra
 
 Patterns = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """A path, a pattern such as ``base/*.npy`` or ``s3://bucket/*.parquet``, or several of them."""
@@ -324,10 +323,7 @@ def _copied(url: str) -> Iterator[Vectors]:
 
 
 def _file_system(url: str) -> tuple[Any, str]:
-    try:
-        fsspec = importlib.import_module("fsspec")
-    except ImportError:
-        raise MissingExtraError("fsspec", "cluster", f"reading {redacted_address(url)}") from None
+    fsspec = import_extra("fsspec", "cluster", f"reading {redacted_address(url)}")
     system, path = fsspec.core.url_to_fs(url)
     return system, str(path)
 

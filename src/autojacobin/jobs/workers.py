@@ -12,7 +12,7 @@ from typing import Any
 
 from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.core.parallel import Progress
-from autojacobin.errors import AutoJacobinError, DataError, MissingExtraError, StorageError
+from autojacobin.errors import AutoJacobinError, DataError, MissingExtraError, StorageError, import_extra
 
 _LOCAL = re.compile(r"local:([1-9][0-9]{0,3})")
 # A host and a port only: Dask writes addresses to its logs, so an address with a password is refused.
@@ -50,11 +50,8 @@ def connect(address: str) -> Iterator[Workers]:
             "a cluster is local:N with N processes, or the address of a scheduler with its port and without a "
             f"password, got {redacted_address(address)!r}; give for example local:4 or tcp://scheduler:8786"
         )
-    try:
-        distributed = importlib.import_module("distributed")
-        dask = importlib.import_module("dask")
-    except ImportError:
-        raise MissingExtraError("distributed", "cluster", "work on a cluster") from None
+    distributed = import_extra("distributed", "cluster", "work on a cluster")
+    dask = import_extra("dask", "cluster", "work on a cluster")
     with dask.config.set(_SETTINGS):
         if local is not None:
             with (

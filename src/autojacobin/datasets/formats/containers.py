@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from autojacobin.datasets.formats.flat import HEAD_BYTES, npy_header, npy_layout
 from autojacobin.datasets.formats.readers import LazyReader, Reader, chosen_part
-from autojacobin.datasets.formats.source import Source, clear_foreign_errors, damaged, import_extra, spooled
+from autojacobin.datasets.formats.source import Source, clear_foreign_errors, damaged, spooled
 from autojacobin.datasets.formats.writing import Matrix
-from autojacobin.errors import DataError, FormatError
+from autojacobin.errors import DataError, FormatError, import_extra
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 HDF5_OFFSETS = (0, 512, 1024, 2048)  # MATLAB puts 512 bytes of its own before it
@@ -58,7 +58,7 @@ def write_npz(stream: BinaryIO, parts: dict[str, Matrix]) -> None:
 
 def open_hdf5(source: Source, part: str | None) -> Reader:
     """Open one dataset: mapped if it is stored in one piece, and read slice by slice otherwise."""
-    h5py = import_extra("h5py", "reading HDF5")
+    h5py = import_extra("h5py", "data", "reading HDF5")
     with clear_foreign_errors(source.path, "HDF5"):
         file = h5py.File(source.path, "r")
         try:
@@ -77,7 +77,7 @@ def open_hdf5(source: Source, part: str | None) -> Reader:
 
 
 def _opened_dataset(source: Source, file: Any, label: str) -> Reader:
-    h5t, dataset = import_extra("h5py", "reading HDF5").h5t, file[label]
+    h5t, dataset = import_extra("h5py", "data", "reading HDF5").h5t, file[label]
     (n, width), dtype, offset = dataset.shape, dataset.dtype, dataset.id.get_offset()
     size = n * width * dtype.itemsize
     if min(n, width) < 1:
@@ -114,7 +114,7 @@ class _HDF5Reader(LazyReader):
 
 def write_hdf5(stream: BinaryIO, parts: dict[str, Matrix]) -> None:
     """Write datasets in one piece each, so that they can be mapped."""
-    h5py = import_extra("h5py", "writing HDF5")
+    h5py = import_extra("h5py", "data", "writing HDF5")
     counted = {label: matrix.counted() for label, matrix in parts.items()}
     try:
         with h5py.File(stream.name, "w") as file:
@@ -139,7 +139,7 @@ def open_parquet(source: Source, part: str | None) -> Reader:
     """Open one column of vectors."""
     if source.head(4) != PARQUET_MAGIC or source.content[-4:].tobytes() != PARQUET_MAGIC:
         raise damaged(source.path, "Parquet", f"no {PARQUET_MAGIC!r} at its beginning and its end")
-    parquet = import_extra("pyarrow.parquet", "reading Parquet")
+    parquet = import_extra("pyarrow.parquet", "data", "reading Parquet")
     with clear_foreign_errors(source.path, "Parquet"):
         file = parquet.ParquetFile(source.path, memory_map=True)
         try:
@@ -220,7 +220,7 @@ def _plain(array: Any) -> Any:
 
 def _number_type(kind: Any) -> Any:
     """Type of the numbers in a list type, or None if it is no list of numbers."""
-    types, kind = import_extra("pyarrow", "reading Parquet").types, getattr(kind, "storage_type", kind)
+    types, kind = import_extra("pyarrow", "data", "reading Parquet").types, getattr(kind, "storage_type", kind)
     if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
         return None
     value = kind.value_type
@@ -230,8 +230,8 @@ def _number_type(kind: Any) -> Any:
 def write_parquet(stream: BinaryIO, parts: dict[str, Matrix]) -> None:
     """Write a column of fixed-size lists; each block of the matrix is a row group."""
     ((label, matrix),) = parts.items()
-    arrow = import_extra("pyarrow", "writing Parquet")
-    parquet = import_extra("pyarrow.parquet", "writing Parquet")
+    arrow = import_extra("pyarrow", "data", "writing Parquet")
+    parquet = import_extra("pyarrow.parquet", "data", "writing Parquet")
     schema = arrow.schema([(label, arrow.list_(arrow.from_numpy_dtype(matrix.dtype), matrix.width))])
     with parquet.ParquetWriter(stream, schema, use_dictionary=False) as writer:
         for block in matrix.blocks():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import mmap
 import os
 import re
@@ -21,7 +20,7 @@ import numpy.typing as npt
 
 from autojacobin.core.addresses import redacted_address
 from autojacobin.core.files import clear_os_errors, os_reason
-from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, FormatError, MissingExtraError, StorageError
+from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError
 
 _ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]+://")
 _BYTES_PER_READ = 2**20
@@ -44,14 +43,7 @@ class Source:
 
 def as_path(path: Any) -> Path:
     """Convert what the caller passed to a path."""
-    try:
-        text = os.fsdecode(path)
-    except TypeError:
-        raise DataTypeError(
-            f"path must be the path of a file or folder, got {type(path).__name__}; pass text or a Path"
-        ) from None
-    if "\0" in text:
-        raise DataError(f"a path has no zero character in it, got {redacted_address(text)!r}; leave it out")
+    text = os.fsdecode(path)
     if _ADDRESS.match(text) and not os.path.exists(text):
         raise DataError(
             f"a path on this machine is expected, got the address {redacted_address(text)}; fetch the file first, or "
@@ -139,15 +131,6 @@ def damaged(path: Path, format: str, what: str) -> FormatError:
 def shortened(text: str, most: int) -> str:
     """Cut a text for a message to at most ``most`` characters."""
     return text if len(text) <= most else text[: most - 3] + "..."
-
-
-def import_extra(module: str, purpose: str) -> Any:
-    """Import a module of the extra ``data``, or say how to install it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        package = {"pywt": "PyWavelets"}.get(module, module.partition(".")[0])
-        raise MissingExtraError(package, "data", purpose) from None
 
 
 def _chunks(source: Source) -> Iterator[bytes]:
