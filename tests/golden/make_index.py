@@ -12,8 +12,8 @@ from sklearn.datasets import load_digits
 
 from autojacobin import ITQ, BinaryAutoencoder
 from autojacobin.index import segment_writer
-from autojacobin.index.array_files import FORMAT_VERSION
 from autojacobin.index.index import Index
+from autojacobin.index.manifest import FORMAT_VERSION
 
 FOLDER = Path(__file__).parent / f"index-{FORMAT_VERSION}"
 

@@ -1,10 +1,10 @@
-"""A file layer on which one operation, or every operation from one on, goes wrong."""
+"""The folder of an index, in which one operation, or every operation from one on, goes wrong."""
 
 import errno
 import os
 from pathlib import Path
 
-from autojacobin.index.files import Files
+from autojacobin.index.folder import Folder
 
 
 class Crash(BaseException):
@@ -34,8 +34,8 @@ class Faults:
         self.unsynced = set()
         self.undo = []  # (kind of operation, how to take it back)
 
-    def files(self, path):
-        return FaultyFiles(Path(path), self)
+    def folder(self, path):
+        return FaultyFolder(path, self)
 
     def step(self, work, torn=None):
         """Count an operation, and do it, unless it is its turn to go wrong."""
@@ -69,7 +69,7 @@ class Faults:
                 take_back()
 
 
-class FaultyFiles(Files):
+class FaultyFolder(Folder):
     def __init__(self, path, faults):
         super().__init__(path)
         self.faults = faults
@@ -81,14 +81,14 @@ class FaultyFiles(Files):
             if not path.exists():
                 self.faults.undo.append(("creations", lambda: path.unlink(missing_ok=True)))
             self.faults.unsynced.add(path)
-            return Files.create(self, name)
+            return Folder.create(self, name)
 
         return self.faults.step(work)
 
     def write(self, descriptor, content, offset):
         def work():
             self.faults.unsynced.add(_path_of(descriptor))
-            Files.write(self, descriptor, content, offset)
+            Folder.write(self, descriptor, content, offset)
 
         self.faults.step(work, lambda: os.pwrite(descriptor, content[: len(content) // 2], offset))
 
@@ -105,7 +105,7 @@ class FaultyFiles(Files):
                 _put_back(new, before)
 
             self.faults.undo.append(("renames", take_back))
-            Files.rename(self, source, target)
+            Folder.rename(self, source, target)
 
         self.faults.step(work)
 
@@ -114,11 +114,11 @@ class FaultyFiles(Files):
             path = self.path / name
             content = path.read_bytes()
             self.faults.undo.append(("deletions", lambda: _put_back(path, content)))
-            Files.unlink(self, name)
+            Folder.unlink(self, name)
 
         self.faults.step(work)
 
-    def sync_folder(self):
+    def sync_names(self):
         self.faults.step(lambda: self.faults.undo.clear())
 
 

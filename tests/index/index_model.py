@@ -3,7 +3,7 @@
 import numpy as np
 
 from autojacobin import LSH
-from autojacobin.index.contents import in_id_order
+from autojacobin.index.state import in_id_order
 
 N_FEATURES = 4
 N_BITS = 6

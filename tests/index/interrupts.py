@@ -1,6 +1,6 @@
 """Exceptions at every instant at which the interpreter runs signal handlers: at the start of functions and after calls.
 
-Every function of the index through which a file is reached is interrupted. These functions are found by watching, so
+Every function of the library through which a file is reached is interrupted. These functions are found by watching, so
 that no name of one has to be known here.
 """
 
@@ -10,15 +10,15 @@ import sys
 import threading
 from pathlib import Path
 
-import autojacobin.index
+import autojacobin
 from tests.index.faults import Interrupt
 
-PACKAGE = str(Path(autojacobin.index.__file__).parent)
+PACKAGE = str(Path(autojacobin.__file__).parent)
 SYSTEM = {os.open.__module__, "fcntl"}  # modules of functions that call the system
 
 
 def on_the_way_to_a_file(work):
-    """Do some work, and give the functions of the index that were running when it called the system."""
+    """Do some work, and give the functions of the library that were running when it called the system."""
     found = set()
 
     def look(frame, event, function):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from autojacobin.errors import StorageError
-from autojacobin.index import storage
+from autojacobin.index import index as index_module
 from autojacobin.index.index import Index
 from tests.index.faults import Crash, Faults
 from tests.index.index_model import N_FEATURES, contents, small_hasher
@@ -59,7 +59,7 @@ def prepared(tmp_path_factory):
 
 def opened(path, faults):
     index = Index.open(path)
-    index._folder.store.files = faults.files(path)
+    index._folder = faults.folder(path)
     return index
 
 
@@ -158,7 +158,7 @@ def test_saving_is_all_or_nothing(prepared, tmp_path, monkeypatch, fault, over_a
     new, counting = replacement(), Faults()
     shutil.copytree(original, tmp_path / "counted")
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "Files", counting.files)
+        patch.setattr(index_module, "Folder", counting.folder)
         new.save(tmp_path / "counted", overwrite=True)
     for at in instants(counting.count):
         path = tmp_path / str(at)
@@ -166,7 +166,7 @@ def test_saving_is_all_or_nothing(prepared, tmp_path, monkeypatch, fault, over_a
             shutil.copytree(original, path)
         faulty, failed = Faults(at, fault), False
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "Files", faulty.files)
+            patch.setattr(index_module, "Folder", faulty.folder)
             try:
                 new.save(path, overwrite=True)
             except (StorageError, Crash):
@@ -191,7 +191,7 @@ def test_making_an_index_is_all_or_nothing(tmp_path, monkeypatch, fault, instant
 
     def create(path, faults):
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "Files", faults.files)
+            patch.setattr(index_module, "Folder", faults.folder)
             Index.create(path, hasher).close()
 
     create(tmp_path / "counted", counting := Faults())

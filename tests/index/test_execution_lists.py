@@ -8,9 +8,9 @@ import pytest
 
 from autojacobin import ITQ, LSH, DataError, Index, PartitionedAutoencoder, PartitionedHasher, Sign
 from autojacobin.evaluation import ground_truth
-from autojacobin.index.contents import codes_at
 from autojacobin.index.execution import search_codes
 from autojacobin.index.plan import default_probes
+from autojacobin.index.state import codes_at
 from autojacobin.search.few import Probing
 
 K = 10

@@ -258,7 +258,7 @@ def prepared(hasher, tmp_path):
 
 def opened(path, faults):
     index = Index.open(path)
-    index._folder.store.files = faults.files(path)
+    index._folder = faults.folder(path)
     return index
 
 

@@ -14,9 +14,9 @@ from autojacobin import ITQ, LSH, Codes, DataError, NeighbourHashing
 from autojacobin.errors import DataTypeError, StorageError
 from autojacobin.index import changes as changes_module
 from autojacobin.index import segment_writer
-from autojacobin.index.array_files import FORMAT_VERSION
 from autojacobin.index.growth import training_sample
 from autojacobin.index.index import Index
+from autojacobin.index.manifest import FORMAT_VERSION
 from autojacobin.search import hamming_topk
 from autojacobin.search.asymmetric import asymmetric_topk
 from tests.index.index_model import N_FEATURES, as_bytes, by_hamming, by_reranking, contents, small_hasher, vectors

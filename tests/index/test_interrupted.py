@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autojacobin.core import lock
+from autojacobin.core.lock import WriterLock
 from autojacobin.errors import DataError, IndexLockedError, StorageError
-from autojacobin.index import lock, storage
-from autojacobin.index.folder import IndexFolder
+from autojacobin.index import index as index_module
 from autojacobin.index.index import Index
-from autojacobin.index.lock import WriterLock
 from tests.index.faults import Faults, Interrupt
 from tests.index.index_model import contents, small_hasher
 from tests.index.interrupts import InterruptAtCall, on_the_way_to_a_file
@@ -163,16 +163,16 @@ def test_an_interrupt_while_the_state_is_read_again_is_no_loss_either(states, tm
             raise Interrupt
 
         home.settle = interrupted
-        folder_commit = home.store.commit
+        folder_commit = home.commit
 
         def commit_and_interrupt(*arguments):
             folder_commit(*arguments)
             raise Interrupt
 
-        home.store.commit = commit_and_interrupt
+        home.commit = commit_and_interrupt
         with pytest.raises(Interrupt):
             CHANGES[3](index)
-        del home.settle, home.store.commit
+        del home.settle, home.commit
         assert not home.settled
         index.add(vectors(1, 8))
         assert len(index) == len(after) + 1
@@ -213,7 +213,7 @@ def test_saving_interrupted_at_any_file_operation(states, a_copy, monkeypatch, i
 
     def save(path, faults):
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "Files", faults.files)
+            patch.setattr(index_module, "Folder", faults.folder)
             new.save(path, overwrite=True)
 
     save(a_copy(original), counting := Faults())
@@ -257,7 +257,7 @@ def test_a_state_that_could_not_be_read_is_read_before_the_next_change(tmp_path,
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patch:
-        patch.setattr(IndexFolder, "read_segments", out_of_descriptors)
+        patch.setattr(index_module, "read_state", out_of_descriptors)
         with pytest.raises(StorageError, match="too many open files; allow more with ulimit -n"):
             index.add(vectors(1, 2))
     index.add(vectors(1, 2))

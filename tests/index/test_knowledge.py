@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from autojacobin import LSH, DataError, FormatError, Index, PartitionedAutoencoder
 from autojacobin.evaluation import ground_truth
 from autojacobin.index import knowledge
-from autojacobin.index.contents import drawn
 from autojacobin.index.knowledge import Knowledge, learn
+from autojacobin.index.state import drawn
 from tests.index.test_plan import clusters, recalls
 
 K = 10
@@ -206,7 +206,7 @@ def test_bad_queries_to_learn_from_are_named(index, X):
 def test_another_distance_is_learned_once(index, X, monkeypatch):
     learned = []
     monkeypatch.setattr(
-        "autojacobin.index.holder.learn", lambda *arguments: learned.append(arguments[1]) or learn(*arguments)
+        "autojacobin.index.index.learn", lambda *arguments: learned.append(arguments[1]) or learn(*arguments)
     )
     for _ in range(2):
         index.search(X[:3], K, distance="hamming", recall=0.9)

@@ -6,11 +6,11 @@ import threading
 import numpy as np
 import pytest
 
+from autojacobin.core import lock as _lock
+from autojacobin.core.lock import WriterLock
 from autojacobin.errors import DataError, StorageError
-from autojacobin.index import lock as _lock
-from autojacobin.index.files import Files
+from autojacobin.index.folder import Folder
 from autojacobin.index.index import Index
-from autojacobin.index.lock import WriterLock
 from tests.index.index_model import contents, small_hasher, vectors
 from tests.index.test_crash import state_on_disk
 from tests.waiting import exit_status, happens, joined
@@ -173,14 +173,14 @@ def test_verify_does_not_depend_on_the_folder_that_a_writer_lets_go(tmp_path, mo
     index = Index.create(tmp_path / "index", small_hasher())
     index.add(vectors(5))
     monkeypatch.chdir(tmp_path)
-    place = Files._at
+    place = Folder._at
 
     def at_and_let_go(self, name):
         found = place(self, name)
-        index._folder.store.files.release()  # another thread closes the index
+        index._folder.release()  # another thread closes the index
         return found
 
-    monkeypatch.setattr(Files, "_at", at_and_let_go)
+    monkeypatch.setattr(Folder, "_at", at_and_let_go)
     index.verify()
     assert len(index) == 5
     index.close()
@@ -189,7 +189,7 @@ def test_verify_does_not_depend_on_the_folder_that_a_writer_lets_go(tmp_path, mo
 def test_an_interrupted_close_gives_the_lock_back(tmp_path, monkeypatch):
     index = Index.create(tmp_path / "index", small_hasher())
     with monkeypatch.context() as patch:
-        patch.setattr("autojacobin.index.holder.replace", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("autojacobin.index.index.replace", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             index.close()
     with Index.open(tmp_path / "index") as other:

@@ -10,13 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from autojacobin.core import files
+from autojacobin.core import files, lock
+from autojacobin.core.lock import WriterLock
 from autojacobin.errors import IndexLockedError, StorageError
-from autojacobin.index import lock, storage
-from autojacobin.index.array_files import BLOCK_BYTES, ArrayFile, CheckedArray
-from autojacobin.index.files import Files, clear_os_errors
+from autojacobin.index import index as index_module
+from autojacobin.index.array_files import BLOCK_BYTES, CheckedArray
+from autojacobin.index.folder import Folder, clear_os_errors
 from autojacobin.index.index import Index
-from autojacobin.index.lock import WriterLock
+from autojacobin.index.manifest import ArrayFile
 from tests.index.index_model import contents, small_hasher, vectors
 from tests.index.test_crash import CHANGES, names_on_disk, state_on_disk
 
@@ -137,10 +138,10 @@ def test_files_reach_the_disk_itself_on_macos(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "F_FULLFSYNC", 51)
     monkeypatch.setattr(files, "fcntl", SimpleNamespace(fcntl=full))
     monkeypatch.setattr(os, "fsync", lambda descriptor: done.append("fsync"))
-    folder = Files(tmp_path)
-    folder.sync_folder()
+    folder = Folder(tmp_path)
+    folder.sync_names()
     assert done == [51]
-    folder.sync_folder()  # on a file system that has no such operation
+    folder.sync_names()  # on a file system that has no such operation
     assert done == [51, 51, "fsync"]
 
 
@@ -173,7 +174,7 @@ def test_vectors_beyond_four_gigabytes_are_checked_in_their_own_blocks(tmp_path)
     array = np.memmap(path, dtype=np.uint8, mode="r", shape=(n, row_bytes))
     checksums = np.zeros(-(-n * row_bytes // BLOCK_BYTES), dtype=np.uint64)  # that of no block
     rows = np.array([n - 1], dtype=np.uint32)
-    checked = CheckedArray.mapped(array, ArrayFile("", 0, ""), None, path, checksums, BLOCK_BYTES, True, None)
+    checked = CheckedArray.mapped(array, ArrayFile("", 0, ""), None, path, checksums, True, None)
     seen = []
     checked._check_blocks = lambda blocks: seen.extend(blocks.tolist())
     checked.check_rows(rows)
@@ -183,12 +184,12 @@ def test_vectors_beyond_four_gigabytes_are_checked_in_their_own_blocks(tmp_path)
 # What reaches the disk of the folder itself
 
 
-class Recording(Files):
+class Recording(Folder):
     operations: list = []  # noqa: RUF012
 
-    def sync_folder(self):
+    def sync_names(self):
         self.operations.append(("sync folder", self.path))
-        super().sync_folder()
+        super().sync_names()
 
     def unlink(self, name):
         self.operations.append(("unlink", name))
@@ -197,15 +198,17 @@ class Recording(Files):
 
 @pytest.fixture
 def operations(monkeypatch):
-    monkeypatch.setattr(storage, "Files", Recording)
+    monkeypatch.setattr(index_module, "Folder", Recording)
     monkeypatch.setattr(Recording, "operations", [])
     return Recording.operations
 
 
-def test_the_name_of_a_folder_that_was_there_before_reaches_the_disk_too(tmp_path, operations):
+def test_the_name_of_a_folder_that_was_there_before_reaches_the_disk_too(tmp_path, monkeypatch):
     (tmp_path / "index").mkdir()
+    synced, sync = [], files.sync_folder
+    monkeypatch.setattr(files, "sync_folder", lambda path: synced.append(path) or sync(path))
     Index.create(tmp_path / "index", small_hasher()).close()
-    assert ("sync folder", tmp_path) in Recording.operations
+    assert tmp_path in synced
 
 
 def test_the_mark_of_an_unfinished_index_does_not_come_back_after_a_power_cut(tmp_path, operations):

@@ -12,12 +12,11 @@ import pytest
 
 from autojacobin import LSH
 from autojacobin.errors import DataError, FormatError, StorageError
-from autojacobin.index import storage
+from autojacobin.index import index as index_module
 from autojacobin.index.array_files import BLOCK_BYTES
-from autojacobin.index.files import Files
+from autojacobin.index.folder import Folder
 from autojacobin.index.index import Index
 from autojacobin.index.repair import repair
-from autojacobin.index.storage import FolderStore
 from tests.index.faults import Faults
 from tests.index.index_model import N_FEATURES, contents, small_hasher
 from tests.index.test_damage import file_of, flip, vectors
@@ -160,7 +159,7 @@ def test_a_repair_that_fails_leaves_no_index_and_can_be_repeated(copied, tmp_pat
     for at in itertools.count(1):
         faults = Faults(at, fault)
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "Files", faults.files)
+            patch.setattr(index_module, "Folder", faults.folder)
             try:
                 repair(copied, target)
                 break
@@ -178,16 +177,16 @@ def test_a_repair_that_fails_leaves_no_index_and_can_be_repeated(copied, tmp_pat
 
 
 def test_an_index_that_is_written_meanwhile_is_repaired_as_it_is_then(copied, tmp_path, monkeypatch):
-    writer, read = Index.open(copied), FolderStore.read_manifest
+    writer, read = Index.open(copied), Folder.read_manifest
     changes = [writer.compact, lambda: writer.add(vectors(4, seed=8))]
 
     def read_and_write(self):
         content = read(self)
-        if changes and self.path == copied and self is not writer._folder.store:
+        if changes and self.path == copied and self is not writer._folder:
             changes.pop()()
         return content
 
-    monkeypatch.setattr(FolderStore, "read_manifest", read_and_write)
+    monkeypatch.setattr(Folder, "read_manifest", read_and_write)
     report = repair(copied, tmp_path / "repaired")
     assert not changes
     assert (report.lost, report.problems) == (0, [])
@@ -215,14 +214,14 @@ def test_the_source_is_no_target_by_another_name_either(copied, tmp_path):
 
 def test_a_file_that_cannot_be_read_costs_what_is_in_it(copied, tmp_path, monkeypatch):
     """A bad sector: the system reports an error and gives nothing."""
-    bad, read = file_of_first(copied, "vectors"), Files.open
+    bad, read = file_of_first(copied, "vectors"), Folder.open
 
     def open_or_fail(self, name):
         if name == bad.name:
             raise OSError(errno.EIO, os.strerror(errno.EIO), name)
         return read(self, name)
 
-    monkeypatch.setattr(Files, "open", open_or_fail)
+    monkeypatch.setattr(Folder, "open", open_or_fail)
     report = repair(copied, tmp_path / "repaired")
     assert report.saved in (3_000, N - 5)
     assert bad.name in report.problems[0]
@@ -235,7 +234,7 @@ def test_a_bad_sector_costs_one_block(copied, tmp_path, monkeypatch, kind):
     """The system reports an error when it is read; a memory map would end the process."""
     with Index.open(copied) as index:
         before = contents(index)
-    bad, read = max(copied.glob(f"{kind}-*"), key=lambda file: file.stat().st_size), Files.open
+    bad, read = max(copied.glob(f"{kind}-*"), key=lambda file: file.stat().st_size), Folder.open
 
     class BadSector(io.BufferedReader):
         def read(self, size=-1):
@@ -247,7 +246,7 @@ def test_a_bad_sector_costs_one_block(copied, tmp_path, monkeypatch, kind):
         stream = read(self, name)
         return stream if name != bad.name else BadSector(stream.detach())
 
-    monkeypatch.setattr(Files, "open", open_with_it)
+    monkeypatch.setattr(Folder, "open", open_with_it)
     report = repair(copied, tmp_path / "repaired")
     assert (0 < report.lost <= BLOCK_BYTES // (4 * N_FEATURES)) if kind == "vectors" else not report.lost
     assert bad.name in " ".join(report.problems)

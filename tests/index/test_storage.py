@@ -14,8 +14,8 @@ from autojacobin.cli.indexes import app
 from autojacobin.errors import StorageError
 from autojacobin.index import array_files
 from autojacobin.index.array_files import SegmentLabel
+from autojacobin.index.folder import Folder
 from autojacobin.index.index import Index
-from autojacobin.index.storage import FolderStore
 from tests.index.index_model import N_FEATURES, contents, small_hasher
 
 
@@ -97,7 +97,7 @@ def test_a_manifest_of_another_format_says_what_to_do(copied, version, advice):
 def test_a_newer_array_needs_a_newer_library(copied, monkeypatch):
     with monkeypatch.context() as newer:
         newer.setattr(array_files, "FORMAT_VERSION", 4)
-        writer = FolderStore(copied).start("ids", np.int64)
+        writer = array_files.start_array(Folder(copied), "ids", np.int64)
         writer.append(np.arange(3))
         with pytest.raises(FormatError, match="ids-.* has index format 4, which is not read by this version"):
             newer_by_one(writer, newer)
@@ -154,8 +154,8 @@ def test_a_reader_that_loses_a_race_with_the_writer_reads_the_new_state(copied, 
     stale = (copied / "MANIFEST.json").read_bytes()
     writer.compact()
     answers = [stale]
-    read = FolderStore.read_manifest
-    monkeypatch.setattr(FolderStore, "read_manifest", lambda self: answers.pop() if answers else read(self))
+    read = Folder.read_manifest
+    monkeypatch.setattr(Folder, "read_manifest", lambda self: answers.pop() if answers else read(self))
     with Index.open(copied) as reader:
         assert contents(reader) == contents(writer)
     writer.close()

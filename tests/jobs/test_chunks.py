@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autojacobin import ITQ, LSH, Codes, Index, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth
-from autojacobin.index.contents import codes_at
+from autojacobin.index.state import codes_at
 from autojacobin.jobs import build_index, search_index, true_neighbours
 from autojacobin.jobs.chunks import cut_into_chunks, encode_chunk
 from autojacobin.jobs.inputs import survey

@@ -10,7 +10,7 @@ from autojacobin import LSH, Codes, Index, Metric
 from autojacobin.datasets import write_vectors
 from autojacobin.errors import DataError, FormatError, IndexLockedError, NotFittedError, StorageError
 from autojacobin.evaluation import ground_truth
-from autojacobin.index.storage import FolderStore
+from autojacobin.index.folder import Folder
 from autojacobin.jobs import build_index, encode_files, search_index, true_neighbours
 from autojacobin.jobs.chunks import cut_into_chunks, truth_chunk
 from autojacobin.jobs.inputs import survey
@@ -87,7 +87,7 @@ def test_a_crash_before_the_commit_loses_no_segment(tmp_path, pattern, hasher, m
 
     path = tmp_path / "index"
     with monkeypatch.context() as patched:
-        patched.setattr(FolderStore, "commit", fails)
+        patched.setattr(Folder, "commit", fails)
         with pytest.raises(OSError, match="No space"):
             build_index(pattern, hasher, path, here, rows_per_chunk=1)
     assert os.listdir(path) == ["LOCK"]

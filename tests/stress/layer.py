@@ -1,4 +1,4 @@
-"""The file layer of an index: the only place here that knows where the library keeps it."""
+"""The folder of an index: the only place here that knows where the library keeps it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from autojacobin.index import storage
-from autojacobin.index.files import Files
+from autojacobin.index import index
+from autojacobin.index.folder import Folder
 from autojacobin.index.repair import Repair, repair
 
-__all__ = ["Files", "Repair", "file_layer", "repair"]
+__all__ = ["Folder", "Repair", "folders_by", "repair"]
 
 
 @contextmanager
-def file_layer(make: Callable[[Path], Files]) -> Iterator[None]:
+def folders_by(make: Callable[[Path], Folder]) -> Iterator[None]:
     """Let indexes that are made or opened meanwhile do their work through ``make(path)``."""
-    before, storage.Files = storage.Files, make
+    before, index.Folder = index.Folder, make
     try:
         yield
     finally:
-        storage.Files = before
+        index.Folder = before

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from autojacobin import Index, StorageError
-from tests.stress.layer import Files, file_layer
+from tests.stress.layer import Folder, folders_by
 from tests.stress.model import (
     LostError,
     Report,
@@ -50,10 +50,10 @@ class Quota:
     def __init__(self) -> None:
         self.left = 10**9
 
-    def files(self, path: Path) -> Files:
+    def folder(self, path: Path) -> Folder:
         quota = self
 
-        class WithQuota(Files):
+        class WithQuota(Folder):
             def write(self, descriptor: int, content: memoryview, offset: int) -> None:
                 if len(content) > quota.left:
                     super().write(descriptor, content[: quota.left], offset)
@@ -83,7 +83,7 @@ def full_disks(rng: np.random.Generator, folder: Path, report: Report, changes: 
             quota.left = 10**9
             (place / "filler").unlink(missing_ok=True)
 
-        with file_layer(quota.files):
+        with folders_by(quota.folder):
             kind = "full disk (a small file system)" if mounted else "full disk (a file layer with a quota)"
             _change_on_a_full_disk(rng, place, report, changes, kind, fill, empty)
 

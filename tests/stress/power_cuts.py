@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from autojacobin import Index, StorageError
-from tests.stress.layer import Files, file_layer
+from tests.stress.layer import Folder, folders_by
 from tests.stress.model import (
     Change,
     LostError,
@@ -47,9 +47,9 @@ class Recorder:
     _opened: dict[int, int] = field(default_factory=dict)  # which file a descriptor is of
     _named: dict[str, int] = field(default_factory=dict)
 
-    def files(self, path: Path) -> Files:
+    def at(self, path: Path) -> Folder:
         """The layer for a folder; others than ours are not recorded."""
-        return RecordingFiles(path, self) if path == self.folder else Files(path)
+        return RecordingFolder(path, self) if Path(path) == self.folder else Folder(path)
 
     def fail_after(self, operations: int) -> None:
         """Let an operation fail later on."""
@@ -74,7 +74,7 @@ class Recorder:
         return self._opened[descriptor]
 
 
-class RecordingFiles(Files):
+class RecordingFolder(Folder):
     """The files of a folder, with a record of what is done to them."""
 
     def __init__(self, path: Path, recorder: Recorder) -> None:
@@ -106,7 +106,7 @@ class RecordingFiles(Files):
         super().unlink(name)
         self._recorder.log.append(("unlink", name))
 
-    def sync_folder(self) -> None:
+    def sync_names(self) -> None:
         self._recorder.fail_or_go_on()
         self._recorder.log.append(("sync folder",))
 
@@ -191,7 +191,7 @@ def power_cuts(rng: np.random.Generator, folder: Path, report: Report, changes: 
     """Record some changes, one of which may fail, and cut the power at every instant."""
     recorder = Recorder(folder / "index")
     recorder.folder.mkdir()
-    with file_layer(recorder.files):
+    with folders_by(recorder.at):
         index, state = created(recorder.folder), State()
         # from which entry of the log on which states are allowed; None is no index at all
         marks: list[tuple[int, list[State | None]]] = [(0, [None, state]), (len(recorder.log), [state])]

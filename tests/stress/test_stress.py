@@ -29,7 +29,7 @@ def test_a_loss_is_an_error_and_says_how_to_repeat_it(tmp_path):
     """With a library that does not sync the folder, power cuts lose what was written."""
     program = (
         "from tests.stress import __main__, power_cuts\n"
-        "power_cuts.RecordingFiles.sync_folder = lambda self: None\n"
+        "power_cuts.RecordingFolder.sync_names = lambda self: None\n"
         "raise SystemExit(__main__.main(['--rounds', '1', '--short', '--only', 'power-cuts']))\n"
     )
     result = subprocess.run(

@@ -170,7 +170,7 @@ def _true_neighbours(
 ) -> npt.NDArray[np.int64]:
     """Places in ``ids`` of the nearest vectors of each query by the metric of the index."""
     from autojacobin.evaluation import ground_truth
-    from autojacobin.index.metrics import Metric
+    from autojacobin.index.metric import Metric
 
     progress("ground truth", 0, 0)
     vectors = index.vectors(ids)

@@ -169,7 +169,7 @@ def _prepared(hasher: Hasher, blocks: Iterator[Any]) -> Iterator[Any]:
     if hasher.metric_ == "euclidean":
         yield from blocks
         return
-    from autojacobin.index.metrics import Metric
+    from autojacobin.index.metric import Metric
 
     metric, row = Metric.for_hasher(hasher), 0
     for block in blocks:
@@ -240,7 +240,7 @@ def _fit(
     if metric == "euclidean":  # which needs no numba
         hasher.fit(matrix, training_points=rows)
     else:
-        from autojacobin.index.metrics import Metric
+        from autojacobin.index.metric import Metric
 
         Metric.of(metric, matrix).fit(hasher, matrix, training_points=rows)
     return int(matrix.shape[0]), int(matrix.shape[1])

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
     from autojacobin.hashers import Hasher
     from autojacobin.index.index import Index
-    from autojacobin.index.metrics import Metric
+    from autojacobin.index.metric import Metric
 
 STREAM = "-"
 _PART_MARK = "::"
@@ -183,7 +183,7 @@ def open_index(path: Path) -> Index:
 
 def metric_for(given: str | None, files: list[Vectors], hasher: Hasher) -> Metric:
     """Give the metric of a model for the vectors in some files; another one that is given is refused."""
-    from autojacobin.index.metrics import Metric
+    from autojacobin.index.metric import Metric
 
     name = str(hasher.metric_)
     if given not in (None, name):

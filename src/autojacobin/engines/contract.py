@@ -14,8 +14,8 @@ from autojacobin.codes import BitOrder, Codes, as_bit_order
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError, StorageError
-from autojacobin.index.changes import as_ids, as_new_ids
 from autojacobin.index.index import Index
+from autojacobin.index.names import as_ids, as_new_ids
 from autojacobin.search.arguments import as_candidates, as_count, as_k
 from autojacobin.search.euclidean import rerank
 

@@ -13,32 +13,16 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from autojacobin.errors import FormatError
-from autojacobin.index.files import Files, clear_os_errors
+from autojacobin.index.folder import Folder, clear_os_errors
+from autojacobin.index.manifest import FORMAT_VERSION, ArrayFile, damaged, new_name, other_format
 from autojacobin.search.kernels.simd import empty_aligned
 
-__all__ = [
-    "FORMAT_VERSION",
-    "READ_AT_ONCE",
-    "ArrayFile",
-    "ArrayFileWriter",
-    "CheckedArray",
-    "SegmentLabel",
-    "damaged",
-    "open_array",
-    "other_format",
-    "read_label",
-    "salvage_array",
-    "salvage_label",
-]  # fmt: skip
-
-FORMAT_VERSION = 3
 BLOCK_BYTES = 2**14
 _MAGIC = b"\x89AJBin\r\n"
 _HEADER_BYTES = 4096  # a page, so that the array can be memory-mapped
@@ -46,19 +30,11 @@ _FIELDS = struct.Struct("<8sI8s8sI4QQ")  # magic, version, kind, dtype, dimensio
 _LABEL = struct.Struct("<8sqQI")  # segment, first id, codes, bits; directly after the fields
 _SUM = struct.Struct("<Q")  # the last bytes of the page
 _DTYPES = {np.dtype(code).str.encode(): np.dtype(code) for code in "BHIQbhiqefd"}  # little-endian numbers
-READ_AT_ONCE = 2**15
+READ_AT_ONCE = 2**15  # bytes; larger files are mapped
+_COPIED_AT_ONCE = 2**25
 _READ_BY_KERNELS = ("codes", "blocks", "offsets", "bounds", "order")
 
 Problem = Callable[[npt.NDArray[Any]], str | None]
-
-
-@dataclass(frozen=True)
-class ArrayFile:
-    """A file as the manifest names it. ``checksum`` is that of the header, which holds the checksum of the rest."""
-
-    name: str
-    size: int
-    checksum: str
 
 
 @dataclass(frozen=True)
@@ -147,20 +123,20 @@ class CheckedArray:
         self._check_blocks(np.arange(len(self._checksums)))
         self._check_problem()
 
-    def verify_file(self, files: Files) -> None:
+    def verify_file(self, folder: Folder) -> None:
         """Check everything as it is in the file."""
-        if not all(whole for _, _, whole in self.blocks_of_file(files)):
+        if not all(whole for _, _, whole in self.blocks_of_file(folder)):
             raise damaged(self._path, "content that does not match its checksum or cannot be read")
         self._check_problem()
 
-    def blocks_of_file(self, files: Files) -> Iterator[tuple[slice, BinaryIO, bool]]:
+    def blocks_of_file(self, folder: Folder) -> Iterator[tuple[slice, BinaryIO, bool]]:
         """Yield each block of the file: its bytes in the array, the stream at its start, and whether it is intact.
 
         The file is read, not mapped: if the disk could not read a block, a memory map would end the process.
         """
         if self.file is None or not len(self._checksums):
             return
-        with files.open(self.file.name) as stream:
+        with folder.open(self.file.name) as stream:
             for start, checksum in zip(range(0, self.array.nbytes, BLOCK_BYTES), self._checksums, strict=True):
                 place, digest = slice(start, min(start + BLOCK_BYTES, self.array.nbytes)), xxhash.xxh64()
                 with suppress(OSError):
@@ -187,20 +163,58 @@ class CheckedArray:
             raise damaged(self._path, found)
 
 
-class ArrayFileWriter:
+class ArrayWriter(Protocol):
+    """An array that is being written."""
+
+    def append(self, rows: npt.NDArray[Any]) -> None:
+        """Add rows at the end."""
+
+    def finish(self, label: SegmentLabel) -> CheckedArray:
+        """Give the whole array."""
+
+
+def start_array(folder: Folder | None, kind: str, dtype: npt.DTypeLike, row_shape: tuple[int, ...] = ()) -> ArrayWriter:
+    """Begin an array in a new file of a folder, or in memory."""
+    return _MemoryWriter() if folder is None else _FileWriter(folder, kind, np.dtype(dtype), row_shape)
+
+
+def write_array(folder: Folder | None, kind: str, array: npt.NDArray[Any], label: SegmentLabel) -> CheckedArray:
+    """Write a whole array to a new file of a folder, or copy it into memory."""
+    writer = start_array(folder, kind, array.dtype, array.shape[1:])
+    step = max(1, _COPIED_AT_ONCE // max(1, array[:1].nbytes))
+    for start in range(0, len(array), step):
+        writer.append(array[start : start + step])
+    return writer.finish(label)
+
+
+class _MemoryWriter:
+    def __init__(self) -> None:
+        self._parts: list[npt.NDArray[Any]] = []
+
+    def append(self, rows: npt.NDArray[Any]) -> None:
+        self._parts.append(np.array(rows))  # a copy: the caller may reuse a buffer
+
+    def finish(self, label: SegmentLabel) -> CheckedArray:  # noqa: ARG002
+        """Join the parts at the start of a cache line, so that a vector of 128 bytes spans two lines and not three."""
+        first = self._parts[0]
+        whole = empty_aligned((sum(map(len, self._parts)), *first.shape[1:]), first.dtype)
+        return CheckedArray(np.concatenate(self._parts, out=whole))
+
+
+class _FileWriter:
     """Streams rows into a new file. One descriptor stays open until the sync, so that no write error is forgotten."""
 
     _descriptor: int | None = None
 
-    def __init__(self, files: Files, kind: str, dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> None:
-        self._files, self._kind, self._dtype, self._row_shape = files, kind, dtype, row_shape
-        self._name = new_name(kind, "bin")
+    def __init__(self, folder: Folder, kind: str, dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> None:
+        self._folder, self._kind, self._dtype, self._row_shape = folder, kind, dtype, row_shape
+        self._name = new_name(kind)
         self._checksums: list[int] = []
         self._rest = b""  # the start of the next block
         self._rows = 0
         self._end = _HEADER_BYTES
-        with clear_os_errors(files.path, "write to"):
-            self._descriptor = files.create(self._name)
+        with clear_os_errors(folder.path, "write to"):
+            self._descriptor = folder.create(self._name)
 
     def append(self, rows: npt.NDArray[Any]) -> None:
         """Append rows."""
@@ -219,12 +233,12 @@ class ArrayFileWriter:
         self._write(memoryview(checksums.tobytes()), self._end)
         header = _header(self._kind, self._dtype, shape, xxhash.xxh64_intdigest(checksums.tobytes()), label)
         self._write(memoryview(header), 0)
-        with clear_os_errors(self._files.path, "write to"):
+        with clear_os_errors(self._folder.path, "write to"):
             assert self._descriptor is not None
-            self._files.sync(self._descriptor)
+            self._folder.sync(self._descriptor)
             self._close()
             file = ArrayFile(self._name, self._end + checksums.nbytes, f"{_SUM.unpack(header[-_SUM.size :])[0]:016x}")
-            return open_array(self._files, file, self._kind, shape, self._dtype, check=False)
+            return open_array(self._folder, file, self._kind, shape, self._dtype, check=False)
 
     def _hash(self, content: memoryview) -> None:
         start = 0
@@ -240,9 +254,9 @@ class ArrayFileWriter:
         self._rest = bytes(content[whole:])
 
     def _write(self, content: memoryview, offset: int) -> None:
-        with clear_os_errors(self._files.path, "write to"):
+        with clear_os_errors(self._folder.path, "write to"):
             assert self._descriptor is not None
-            self._files.write(self._descriptor, content, offset)
+            self._folder.write(self._descriptor, content, offset)
 
     def _close(self) -> None:
         if self._descriptor is not None:
@@ -254,7 +268,7 @@ class ArrayFileWriter:
 
 
 def open_array(
-    files: Files, file: ArrayFile, kind: str, shape: tuple[int | None, ...], dtype: npt.DTypeLike | None = None,
+    folder: Folder, file: ArrayFile, kind: str, shape: tuple[int | None, ...], dtype: npt.DTypeLike | None = None,
     *, check: bool = True, problem: Problem | None = None,
 ) -> CheckedArray:  # fmt: skip
     """Memory-map an array (or read a small one) after a check of its header, its size and its table of checksums.
@@ -262,8 +276,8 @@ def open_array(
     ``shape`` has None where any length is allowed. Arrays that kernels read are mapped copy-on-write. NumPy then marks
     them as writable, like arrays in memory, and the kernels need not be compiled twice.
     """
-    path = files.path / file.name
-    with files.open(file.name) as stream:
+    path = folder.path / file.name
+    with folder.open(file.name) as stream:
         header = _read_header(stream.read(_HEADER_BYTES), path, file, kind)
         fits = len(shape) == len(header.shape) and all(
             length in (None, found) for length, found in zip(shape, header.shape, strict=True)
@@ -284,15 +298,15 @@ def open_array(
 
 
 def salvage_array(
-    files: Files, file: ArrayFile, kind: str, shape: tuple[int, ...], dtype: npt.DTypeLike | None
+    folder: Folder, file: ArrayFile, kind: str, shape: tuple[int, ...], dtype: npt.DTypeLike | None
 ) -> CheckedArray:
     """Map an array whose header or table of checksums is damaged.
 
     Each block is still compared with its own entry in the table, so that damaged blocks are found. A file with an
     intact header that belongs to another array is refused, and so is a file that lost a part of its array.
     """
-    path = files.path / file.name
-    with files.open(file.name) as stream:
+    path = folder.path / file.name
+    with folder.open(file.name) as stream:
         page, size = stream.read(_HEADER_BYTES), os.fstat(stream.fileno()).st_size
         page_is_whole = xxhash.xxh64_intdigest(page[: -_SUM.size]).to_bytes(_SUM.size, "little") == page[-_SUM.size :]
         if page_is_whole:
@@ -327,10 +341,10 @@ def _mapped(stream: BinaryIO, header: _Header, *, writable: bool) -> npt.NDArray
     return np.asarray(np.memmap(stream, dtype=header.dtype, mode=mode, offset=_HEADER_BYTES, shape=header.shape))
 
 
-def read_label(files: Files, name: str) -> tuple[str, tuple[int, ...], np.dtype[Any], SegmentLabel, ArrayFile]:
+def read_label(folder: Folder, name: str) -> tuple[str, tuple[int, ...], np.dtype[Any], SegmentLabel, ArrayFile]:
     """Kind, shape, dtype and label of an array that no manifest names."""
-    path = files.path / name
-    with files.open(name) as stream:
+    path = folder.path / name
+    with folder.open(name) as stream:
         page, size = stream.read(_HEADER_BYTES), os.fstat(stream.fileno()).st_size
     digest = f"{_SUM.unpack(page[-_SUM.size :])[0]:016x}" if len(page) == _HEADER_BYTES else ""
     file = ArrayFile(name, size, digest)
@@ -338,9 +352,9 @@ def read_label(files: Files, name: str) -> tuple[str, tuple[int, ...], np.dtype[
     return name.split("-")[0], header.shape, header.dtype, header.label, file
 
 
-def salvage_label(files: Files, name: str) -> tuple[bytes, ArrayFile]:
+def salvage_label(folder: Folder, name: str) -> tuple[bytes, ArrayFile]:
     """Read which segment a file with a damaged header says it belongs to."""
-    with files.open(name) as stream:
+    with folder.open(name) as stream:
         page, size = stream.read(_HEADER_BYTES).ljust(_HEADER_BYTES, b"\0"), os.fstat(stream.fileno()).st_size
     segment: bytes = _LABEL.unpack_from(page, _FIELDS.size)[0]
     return segment, ArrayFile(name, size, "")
@@ -388,25 +402,3 @@ def _read_header(page: bytes, path: Path, file: ArrayFile, kind: str) -> _Header
     segment, first_id, n, n_bits = _LABEL.unpack_from(page, _FIELDS.size)
     label = SegmentLabel(segment, None if first_id < 0 else first_id, n, n_bits)
     return _Header(known, tuple(lengths[:n_dimensions]), payload_digest, label)
-
-
-def new_name(kind: str, suffix: str) -> str:
-    """Name a new file with 64 random bits, so that no name is used twice."""
-    return f"{kind}-{secrets.token_hex(8)}.{suffix}"
-
-
-def damaged(path: Path, what: str) -> FormatError:
-    """Return the error for a file whose content is not what was written."""
-    return FormatError(
-        f"{path} is damaged or is not part of this index, got {what}; restore it from a copy, "
-        f"or save what is intact with: autojacobin index repair {path.parent} NEW_FOLDER"
-    )
-
-
-def other_format(path: Path, version: int) -> FormatError:
-    """Return the error for a file of an earlier or later format."""
-    advice = "install a newer version" if version > FORMAT_VERSION else "build the index again from the vectors"
-    return FormatError(
-        f"{path} has index format {version}, which is not read by this version of autojacobin, only format "
-        f"{FORMAT_VERSION}; {advice}"
-    )

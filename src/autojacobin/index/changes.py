@@ -1,14 +1,16 @@
-"""The state of an index, and how add, remove and compact change it.
+"""How add, remove and compact change the state of an index, and how a state is read from a folder and written to it.
 
-Vectors and ids that come in are checked, cut into blocks and encoded, in bounded memory.
+Vectors that come in are checked, cut into blocks and encoded, in bounded memory.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import logging
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,79 +20,25 @@ from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.parallel import map_points
 from autojacobin.core.vectors import as_matrix
-from autojacobin.errors import DataError, DataTypeError
-from autojacobin.hashers import Hasher, OwnCodes, PartitionedHasher
-from autojacobin.hashers.base import as_vectors
+from autojacobin.errors import DataError, FormatError, StorageError
+from autojacobin.hashers import Hasher, PartitionedHasher
+from autojacobin.hashers.base import as_vectors, for_index
 from autojacobin.hashers.learning import non_empty
-from autojacobin.index.contents import in_id_order, names_of
-from autojacobin.index.manifest import LARGEST_ID, Manifest
-from autojacobin.index.metrics import EUCLIDEAN, Metric
-from autojacobin.index.names import as_names, from_names, id_kind
-from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment
+from autojacobin.hashers.persistence import read_model
+from autojacobin.index.folder import Folder, clear_os_errors
+from autojacobin.index.knowledge import Knowledge, is_outdated, learn_again
+from autojacobin.index.manifest import MANIFEST_NAME, ArrayFile, Manifest, SegmentRecord, damaged, new_name
+from autojacobin.index.metric import EUCLIDEAN, Metric
+from autojacobin.index.names import LARGEST_ID
+from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, check_ids, open_segment
 from autojacobin.index.segment_writer import most_rows, write_segments
-from autojacobin.index.storage import Store
+from autojacobin.index.state import NewIds, Segments, State, in_id_order, numbers_of, wrong_length
 
-__all__ = [
-    "Change",
-    "NewIds",
-    "State",
-    "add_parts",
-    "as_ids",
-    "as_new_ids",
-    "check_rows",
-    "check_vectors",
-    "compact_segments",
-    "encoded_block",
-    "encoded_parts",
-    "numbers_of",
-    "remove_ids",
-    "shown_ids",
-    "stored_parts",
-]  # fmt: skip
+_log = logging.getLogger("autojacobin.index")
 
 _ROWS_PER_TASK = 2**15
 
 Ids = npt.NDArray[np.int64]
-Segments = tuple[Segment, ...]
-
-
-@dataclass(frozen=True)
-class State:
-    """What an index holds at one instant. A change replaces it by another one, in one assignment.
-
-    ``knowledge`` is what the index knows about itself (``knowledge.py``), None if it has not learned, and ``n_changed``
-    how many vectors were added or removed since. ``kept`` holds what searches derive from the state: it is not copied
-    into the next one.
-    """
-
-    hasher: Hasher
-    keep_vectors: bool
-    segments: Segments = ()
-    next_id: int = 0
-    manifest: Manifest | None = None
-    partitions: int | str | None = None
-    id_kind: str | None = None
-    metric: Metric = EUCLIDEAN
-    knowledge: Any = None
-    n_changed: int = 0
-    kept: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
-
-    @property
-    def schema(self) -> Any:
-        """The columns of the payload, or None if there are none."""
-        return next((segment.payload.table.schema for segment in self.segments if segment.payload is not None), None)
-
-    @cached_property
-    def n_live(self) -> int:
-        """Number of vectors."""
-        return sum(segment.n_live for segment in self.segments)
-
-    @cached_property
-    def query_width(self) -> int:
-        """Width of queries that are plain matrices; 0 if they are codes, or have names of features to compare."""
-        if isinstance(self.hasher, OwnCodes) or hasattr(self.hasher, "feature_names_in_"):
-            return 0
-        return self.metric.width(int(self.hasher.n_features_in_))
 
 
 class Change(NamedTuple):
@@ -127,27 +75,27 @@ def n_changed(before: dict[Any, int], after: dict[Any, int]) -> int:
     return sum(abs(before.get(label, 0) - after.get(label, 0)) for label in before.keys() | after.keys())
 
 
-def add_parts(state: State, store: Store, parts: Iterator[Part], new_ids: NewIds) -> Change:
+def add_parts(state: State, folder: Folder | None, parts: Iterator[Part], new_ids: NewIds) -> Change:
     """Write parts as new segments; vectors of the same ids or names in old segments become dead."""
-    new = tuple(write_segments(parts, store, state.hasher))
+    new = tuple(write_segments(parts, folder, state.hasher))
     n = sum(segment.n for segment in new)
     kind, ids, names = new_ids
     if names is not None:
-        kept = _without(state.segments, [segment.find_names(names) for segment in state.segments], store)
+        kept = _without(state.segments, [segment.find_names(names) for segment in state.segments], folder)
         return Change(kept + new, state.next_id + n, n, id_kind=kind)
     if ids is None:
         return Change(state.segments + new, state.next_id + n, n, id_kind=kind)
-    kept = _without(state.segments, [segment.find(np.sort(ids)) for segment in state.segments], store)
+    kept = _without(state.segments, [segment.find(np.sort(ids)) for segment in state.segments], folder)
     return Change(kept + new, max(state.next_id, int(ids.max()) + 1), n, id_kind=kind)
 
 
-def remove_ids(state: State, store: Store, wanted: Any) -> Change | None:
+def remove_ids(state: State, folder: Folder | None, wanted: Any) -> Change | None:
     """Mark the vectors with these ids as dead; all of them must be in the state."""
     ids = np.unique(numbers_of(state, wanted, "removed"))
     if not len(ids):
         return None
     found = [segment.find(ids) for segment in state.segments]
-    return Change(_without(state.segments, found, store), state.next_id, len(ids))
+    return Change(_without(state.segments, found, folder), state.next_id, len(ids))
 
 
 def stored_parts(state: State, numbers: Ids, names: Sequence[bytes] | None, payload: Any) -> Iterator[Part]:
@@ -165,7 +113,7 @@ def stored_parts(state: State, numbers: Ids, names: Sequence[bytes] | None, payl
             )
 
 
-def compact_segments(state: State, store: Store) -> Change | None:
+def compact_segments(state: State, folder: Folder | None) -> Change | None:
     """Rewrite all live vectors in as few segments as possible, after a check that they are intact."""
     limit = most_rows(state.hasher)
     by_dtype: dict[Any, list[Segment]] = {}
@@ -176,156 +124,16 @@ def compact_segments(state: State, store: Store) -> Change | None:
         return None
     for segment in state.segments:
         segment.verify()
-    new = [s for group in by_dtype.values() for s in write_segments(in_id_order(group), store, state.hasher)]
+    new = [s for group in by_dtype.values() for s in write_segments(in_id_order(group), folder, state.hasher)]
     return Change(tuple(new), state.next_id, 0)
 
 
-def numbers_of(state: State, ids: Any, done: str) -> Ids:
-    """Numbers of the vectors with these ids, all of which must be in the state.
-
-    ``done`` is the verb for the error message, such as "removed".
-    """
-    if state.id_kind in (None, "integer"):
-        given = NewIds("integer", as_ids(ids))
-    else:
-        given = NewIds(state.id_kind, names=as_names(ids, state.id_kind))
-    numbers = given.found(state)
-    missing = np.flatnonzero(numbers < 0)
-    if len(missing):
-        raise DataError(
-            f"only ids in the index can be {done}, got {given.shown(missing[0])}, which is not; leave it out"
-        )
-    return numbers
-
-
-def shown_ids(state: State, numbers: Ids) -> npt.NDArray[Any]:
-    """Give numbers of vectors as the ids that the user knows; None for -1 where ids are names."""
-    if state.id_kind in (None, "integer"):
-        return numbers
-    flat = numbers.ravel()
-    there = flat >= 0
-    ids = np.full(len(flat), None, dtype=object)
-    ids[there] = from_names(names_of(state.segments, flat[there]), str(state.id_kind))
-    return ids.reshape(numbers.shape)
-
-
-def _without(segments: Segments, found: list[tuple[Any, Any]], store: Store) -> Segments:
+def _without(segments: Segments, found: list[tuple[Any, Any]], folder: Folder | None) -> Segments:
     """Segments with some positions marked as dead; those of which nothing is left are dropped."""
     pairs = zip(segments, found, strict=True)
     return tuple(
-        segment.without(positions, store) for segment, (_, positions) in pairs if len(positions) < segment.n_live
+        segment.without(positions, folder) for segment, (_, positions) in pairs if len(positions) < segment.n_live
     )
-
-
-def as_ids(ids: Any) -> npt.NDArray[np.int64]:
-    """Give ids as an array of int64, none negative."""
-    try:
-        array = np.atleast_1d(np.asarray(ids))
-    except ValueError:
-        raise DataTypeError(
-            f"ids must be a list of integers, got {ids!r:.60}; give a list without lists in it"
-        ) from None
-    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
-        text = array.dtype.kind in "OUS" and array.size
-        shown = f"{array.flat[0]!r:.60}" if text else f"{array.dtype} of shape {array.shape}"
-        fix = (
-            "those of this index are integers, as `search` gives them"
-            if text
-            else "convert them with np.asarray(ids, dtype=np.int64)"
-        )
-        raise DataTypeError(f"ids must be a list of integers, got {shown}; {fix}")
-    if array.size and (array.min() < 0 or array.max() > LARGEST_ID):
-        wrong = array.min() if array.min() < 0 else array.max()
-        raise DataError(
-            f"ids must be integers from 0 to 2^63 - 1, got {wrong}; give other numbers, or make a new index with "
-            f"strings such as '{wrong}' as ids"
-        )
-    return array.astype(np.int64)
-
-
-class NewIds(NamedTuple):
-    """Ids of vectors that are added: their kind, and numbers or names; neither if the index counts."""
-
-    kind: str
-    numbers: npt.NDArray[np.int64] | None = None
-    names: list[bytes] | None = None
-
-    @classmethod
-    def read(cls, ids: Any) -> NewIds:
-        """Read what the user gives."""
-        kind = "integer" if ids is None else id_kind(ids)
-        if kind == "integer":
-            return cls(kind, None if ids is None else as_new_ids(ids))
-        names = as_names(ids, kind)
-        if len(set(names)) < len(names):
-            name, _ = Counter(names).most_common(1)[0]
-            raise _not_unique(repr(from_names([name], kind)[0]))
-        return cls(kind, names=names)
-
-    @property
-    def number(self) -> int | None:
-        """How many there are; None if the index counts."""
-        given = self.numbers if self.names is None else self.names
-        return None if given is None else len(given)
-
-    def found(self, state: State) -> Ids:
-        """Numbers of the vectors that have these ids; -1 for ids that are not in the state."""
-        numbers = np.full(self.number or 0, -1, dtype=np.int64)
-        for segment in state.segments:
-            if self.names is not None:
-                places, positions = segment.find_names(self.names)
-            else:
-                assert self.numbers is not None
-                places, positions = segment.find(self.numbers)
-            numbers[places] = segment.ids_at(positions)
-        return numbers
-
-    def shown(self, place: int) -> str:
-        """An id for a message."""
-        if self.names is None:
-            assert self.numbers is not None
-            return str(self.numbers[place])
-        return repr(from_names([self.names[place]], self.kind)[0])
-
-    def check_new(self, state: State) -> None:
-        """Check that no vector of the index has one of these ids."""
-        if self.number is None or state.id_kind != self.kind:
-            return
-        there = np.flatnonzero(self.found(state) >= 0)
-        if len(there):
-            raise DataError(
-                f"ids that are added must be new, got {self.shown(there[0])}, which is in the index already; replace "
-                "it by upsert (--upsert), or leave it out"
-            )
-
-    def check_number(self, n: int) -> None:
-        """Check that there is an id for each of ``n`` vectors, unless the index counts."""
-        if self.number not in (None, n):
-            raise _wrong_length("an id", self.number, str(n))
-
-    def check_kind(self, state: State) -> None:
-        """Check that the index has ids of this kind, or none yet."""
-        if state.id_kind in (None, self.kind):
-            return
-        given = "none" if self.numbers is None and self.names is None else f"ids of the kind {self.kind}"
-        raise DataError(
-            f"all ids of an index are of one kind, which its first vectors decide: here {state.id_kind}, got {given}; "
-            f"give every vector an id of the kind {state.id_kind}"
-        )
-
-
-def as_new_ids(ids: Any) -> npt.NDArray[np.int64]:
-    """Give ids as an array of int64, each once."""
-    array = as_ids(ids)
-    ordered = np.sort(array)
-    twice = ordered[1:][ordered[1:] == ordered[:-1]]
-    if len(twice):
-        raise _not_unique(str(twice[0]))
-    return array
-
-
-def _not_unique(id: str) -> DataError:
-    return DataError(f"ids must be unique, got {id} more than once; give every vector an id of its own")
 
 
 def encoded_parts(
@@ -345,11 +153,11 @@ def encoded_parts(
     if not isinstance(vectors, Iterator):
         n = check_vectors(hasher, vectors, metric)
         if n_given is not None and n != n_given:
-            raise _wrong_length(what, n_given, str(n))
+            raise wrong_length(what, n_given, str(n))
     for block, codes in _encoded(hasher, _blocks(vectors, name, metric)):
         end = row + len(codes)
         if n_given is not None and end > n_given:
-            raise _wrong_length(what, n_given, f"{end} or more")
+            raise wrong_length(what, n_given, f"{end} or more")
         if ids is None and first_id + end - 1 > LARGEST_ID:
             raise DataError(f"there are no ids after {LARGEST_ID}, the largest in use; give ids of your own")
         chosen = np.arange(first_id + row, first_id + end) if ids is None else ids[row:end]
@@ -362,7 +170,7 @@ def encoded_parts(
         )
         row = end
     if n_given is not None and row != n_given:
-        raise _wrong_length(what, n_given, str(row))
+        raise wrong_length(what, n_given, str(row))
 
 
 def check_vectors(hasher: Hasher, vectors: Any, metric: Metric) -> int:
@@ -425,6 +233,143 @@ def _storable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
-def _wrong_length(what: str, n: int, n_vectors: str) -> DataError:
-    several = "ids" if what == "an id" else "rows"
-    return DataError(f"there must be {what} for every vector, got {n} {several} for {n_vectors} vectors; give one each")
+# States in folders
+
+
+def following(state: State, made: Change) -> State:
+    """The state that a change makes, with what it has learned about itself."""
+    new = made.applied_to(state)
+    if not made.learns and not is_outdated(new):
+        return new
+    try:
+        return learn_again(new, made.queries)
+    except FormatError as error:  # a search that needs the damaged vectors will say so
+        _log.warning("the index did not learn about itself: %s", error)
+        return new
+
+
+def commit_change(folder: Folder, state: State, made: Change) -> State:
+    """Make what a change has made the state of the index in a folder, and give it."""
+    new = following(state, made)
+    assert state.manifest is not None
+    hasher, knowledge = state.manifest.hasher, state.manifest.knowledge
+    if made.hasher is not None:
+        hasher = _write_hasher(folder, new.hasher)
+    if new.knowledge is not state.knowledge:
+        knowledge = _write_knowledge(folder, new.knowledge)
+    manifest = _manifest(new, state.manifest.generation + 1, hasher, knowledge)
+    folder.commit(manifest)
+    return replace(new, manifest=manifest)
+
+
+def write_state(state: State, folder: Folder, parts: Iterator[Part]) -> State:
+    """Write a whole state and more parts into a folder whose lock is held, and return the state as it is there."""
+    new = state
+
+    def write() -> Manifest:
+        nonlocal new
+        before = folder.manifest()
+        hasher, knowledge = _write_hasher(folder, state.hasher), _write_knowledge(folder, state.knowledge)
+        copies = tuple(segment.copied_to(folder) for segment in state.segments)
+        new = replace(state, segments=copies + tuple(write_segments(parts, folder, state.hasher)))
+        return _manifest(new, 1 if before is None else before.generation + 1, hasher, knowledge)
+
+    manifest = folder.write_whole(write)  # which makes the segments of the new state
+    return replace(new, manifest=manifest)
+
+
+def read_state(folder: Folder, manifest: Manifest, *, check: bool = True) -> State:
+    """Read a state from its files."""
+    return State(
+        read_hasher(folder, manifest), manifest.keep_vectors, read_segments(folder, manifest, check=check),
+        manifest.next_id, manifest, manifest.partitions, manifest.id_kind, manifest.metric,
+        _read_knowledge(folder, manifest), manifest.n_changed,
+    )  # fmt: skip
+
+
+def read_hasher(folder: Folder, manifest: Manifest) -> Hasher:
+    """Load the hasher of a state."""
+    folder.read_checked(manifest.hasher)
+    path = folder.path / manifest.hasher.name
+    hasher = for_index(read_model(path))  # load hides that a writer has just deleted the file
+    hasher.metric_, hasher.radius_ = manifest.metric.name, manifest.metric.radius
+    if (hasher.n_bits, hasher.n_features_in_) != (manifest.n_bits, manifest.n_features):
+        raise damaged(path, f"{hasher.n_bits} bits and {hasher.n_features_in_} features")
+    return hasher
+
+
+def read_segments(folder: Folder, manifest: Manifest, *, check: bool = True) -> Segments:
+    """Map the segments of a state."""
+    about = manifest.n_bits, manifest.n_features, manifest.keep_vectors, manifest.id_kind
+    return tuple(open_segment(folder, record, *about, check=check) for record in manifest.segments)
+
+
+def verify_state(folder: Folder, manifest: Manifest) -> None:
+    """Read every byte of a state, compare it with its checksum, and compare the files with each other."""
+    folder.read_checked(manifest.hasher)
+    _read_knowledge(folder, manifest)
+    segments = read_segments(folder, manifest)
+    for segment in segments:
+        segment.verify_files(folder)
+    check_ids(segments, manifest.next_id, folder.path / MANIFEST_NAME)
+
+
+def adopt_segments(
+    folder: Folder, source: Path, records: Sequence[SegmentRecord], hasher: Hasher, keep_vectors: bool
+) -> None:
+    """Make an index of segments whose files are in ``source`` and whose ids count up from 0.
+
+    Where the file system has links, the files keep their names in ``source`` too, so that no crash loses one.
+    """
+
+    def write() -> Manifest:
+        with clear_os_errors(folder.path, "write to"):
+            for file in (file for record in records for file in record.files.values()):
+                _link(source / file.name, folder.path / file.name)
+        manifest = Manifest(
+            1, int(hasher.n_bits), int(hasher.n_features_in_), keep_vectors, sum(record.n for record in records),
+            _write_hasher(folder, hasher), tuple(records), id_kind="integer",
+        )  # fmt: skip
+        state = read_state(folder, manifest)
+        if is_outdated(state):
+            manifest = replace(manifest, knowledge=_write_knowledge(folder, learn_again(state).knowledge))
+        return manifest
+
+    folder.write_whole(write)
+
+
+def _manifest(state: State, generation: int, hasher: ArrayFile, knowledge: ArrayFile | None) -> Manifest:
+    return Manifest(
+        generation, int(state.hasher.n_bits), int(state.hasher.n_features_in_), state.keep_vectors, state.next_id,
+        hasher, tuple(segment.record for segment in state.segments), state.partitions, state.id_kind, state.metric,
+        knowledge, state.n_changed,
+    )  # fmt: skip
+
+
+def _write_hasher(folder: Folder, hasher: Hasher) -> ArrayFile:
+    return folder.add_file(new_name("hasher"), hasher.to_bytes())
+
+
+def _write_knowledge(folder: Folder, knowledge: Knowledge | None) -> ArrayFile | None:
+    return None if knowledge is None else folder.add_file(new_name("knowledge"), knowledge.to_bytes())
+
+
+def _read_knowledge(folder: Folder, manifest: Manifest) -> Knowledge | None:
+    if manifest.knowledge is None:
+        return None
+    content = folder.read_checked(manifest.knowledge)
+    try:
+        return Knowledge.from_bytes(content)
+    except ValueError as error:
+        raise damaged(folder.path / manifest.knowledge.name, str(error)) from error
+
+
+def _link(source: Path, target: Path) -> None:
+    if not source.exists():
+        raise StorageError(
+            f"a worker wrote {source}, which cannot be found from here; give the index a path that every worker sees"
+        )
+    with suppress(OSError):
+        os.link(source, target)
+        return
+    os.replace(source, target)  # on file systems without links

@@ -15,10 +15,9 @@ import numpy.typing as npt
 from autojacobin.core.vectors import as_floats
 from autojacobin.hashers import PartitionedAutoencoder
 from autojacobin.hashers.list_hasher import ListHasher
-from autojacobin.index.changes import State
-from autojacobin.index.contents import fetch
 from autojacobin.index.filters import Allowed, reduced
 from autojacobin.index.segment import Segment
+from autojacobin.index.state import State, fetch
 from autojacobin.search.distances import DISTANCES
 from autojacobin.search.euclidean import (
     Measure,

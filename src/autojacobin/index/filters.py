@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from autojacobin.errors import DataError
 from autojacobin.index.array_files import CheckedArray, SegmentLabel
-from autojacobin.index.changes import State, as_ids
 from autojacobin.index.comparisons import allowed_rows
-from autojacobin.index.names import as_names
+from autojacobin.index.names import as_ids, as_names
 from autojacobin.index.payload import empty_like
 from autojacobin.index.segment import Segment
+from autojacobin.index.state import State
 from autojacobin.search.tiles import Tiles
 
 _COPIED_SHARE = 1 / 8  # of the codes of a segment

@@ -1,81 +1,156 @@
-"""The place where an index lives on the disk: who may write there, and which state is the newest."""
+"""The folder of an index: its files, who may write to it, and which state is the newest.
+
+This is why an index survives crashes: every file is written under a new name, and is on disk before the manifest that
+names it; and the manifest is replaced by a rename, which is atomic. A file is deleted only when no manifest on the disk
+names it. docs/storage.md describes the files.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import xxhash
 
+from autojacobin.core import files
+from autojacobin.core.lock import LOCK_NAME, WriterLock
 from autojacobin.errors import FormatError, StorageError
-from autojacobin.hashers import Hasher
-from autojacobin.hashers.base import for_index
-from autojacobin.hashers.persistence import read_model
-from autojacobin.index.array_files import ArrayFile, damaged
-from autojacobin.index.changes import State
-from autojacobin.index.files import clear_os_errors
-from autojacobin.index.knowledge import Knowledge, is_outdated, learn_again
-from autojacobin.index.lock import LOCK_NAME, WriterLock
-from autojacobin.index.manifest import Manifest, SegmentRecord
-from autojacobin.index.segment import Segment, check_ids, open_segment
-from autojacobin.index.storage import MANIFEST_NAME, FolderStore
+from autojacobin.index.manifest import MANIFEST_NAME, ArrayFile, Manifest, damaged, kind_of
+
+_MANIFEST_PART = MANIFEST_NAME + ".part"
+_UNFINISHED = "UNFINISHED"  # there while the first state of an index is being written
+_BINARY = getattr(os, "O_BINARY", 0)
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0)  # a pipe under the name of a file must not block the reader
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # a link could lead to any file of the machine
+_LINK_ERRORS = (errno.ELOOP, errno.EMLINK)  # what systems say about a link then
 
 T = TypeVar("T")
 
 
-class IndexFolder:
+class Folder:
     """The folder of an index with its lock.
+
+    A writer holds a descriptor of the folder. Its operations go to that very folder, even if the folder is renamed
+    meanwhile or another one takes its path.
 
     ``settled`` is False while the newest state on disk may differ from the one in memory: from the moment the
     lock is taken until the state has been read, and from the beginning of a change until its end is known. The next
     change then begins by reading the state.
     """
 
+    _descriptor: int | None = None  # of the folder, if it is held
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.abspath(path))  # the folder stays the same when the process changes its own
-        self.store = FolderStore(self.path)
         self.lock = WriterLock(self.path)
         self.settled = True
 
-    def prepare(self) -> None:
-        """Make the folder, unless it is there and is empty or holds an index; take the lock."""
-        with clear_os_errors(self.path, "write to"):
-            self._check_file()
-            if not self.path.parent.is_dir():
-                raise StorageError(
-                    f"cannot make the index {self.path}: the folder {self.path.parent} does not exist; make it first"
-                )
-            if not self.path.is_dir():
-                self.path.mkdir()
-            with suppress(PermissionError):  # the parent of a folder that was there need not be readable
-                FolderStore(self.path.parent).files.sync_folder()
-            self._check_content()
-            self.take_lock()
-            try:
-                self.settle()
-                if self.store.read_manifest() is None:
-                    self._check_content()  # once more, now that nobody else writes here
-                    self.store.mark_unfinished()
-            except BaseException:
-                self.release()
+    def __del__(self) -> None:
+        self._let_go()
+
+    # Operations that crash safety depends on: tests make each of them fail
+
+    def create(self, name: str) -> int:
+        """Open a new, empty file for writing."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY | _NO_LINKS
+        return os.open(self._at(name), flags, 0o666, dir_fd=self._descriptor)
+
+    def write(self, descriptor: int, content: memoryview, offset: int) -> None:
+        """Write all of ``content`` at ``offset``."""
+        while len(content):
+            done = _write_at(descriptor, content, offset)
+            content, offset = content[done:], offset + done
+
+    def sync(self, descriptor: int) -> None:
+        """Flush a file's content to disk."""
+        files.sync(descriptor)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename a file over another one, atomically."""
+        held = self._descriptor
+        files.patiently(lambda: os.replace(self._at(source), self._at(target), src_dir_fd=held, dst_dir_fd=held))
+
+    def unlink(self, name: str) -> None:
+        """Delete a file."""
+        os.unlink(self._at(name), dir_fd=self._descriptor)
+
+    def sync_names(self) -> None:
+        """Flush the names in the folder to disk."""
+        if self._descriptor is not None:
+            files.sync(self._descriptor)
+        else:
+            files.sync_folder(self.path)
+
+    # Files
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading, but no link."""
+
+        def opener(path: str, flags: int) -> int:
+            flags |= _NO_WAITING | _NO_LINKS
+            return files.patiently(lambda: os.open(path, flags, dir_fd=self._descriptor))
+
+        what = None
+        try:
+            if not _NO_LINKS and stat.S_ISLNK(self.status(name).st_mode):  # on Windows
+                raise OSError(errno.ELOOP, "a link")
+            stream = open(self._at(name), "rb", opener=opener)  # noqa: SIM115
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                stream.close()
+                what = "not a file"
+        except OSError as error:
+            if error.errno not in _LINK_ERRORS:
                 raise
+            what = "a link"
+        if what is not None:
+            raise StorageError(
+                f"{self.path / name} is {what}, expected a file of an index; put a copy of the file there"
+            )
+        return stream
 
-    def check_vacant(self, instead: str) -> None:
-        """Raise if the folder holds an index; ``instead`` is the advice that comes before "or give another path"."""
-        if self.store.read_manifest() is not None:
-            raise StorageError(f"{self.path} holds an index already; {instead}, or give another path")
+    def read(self, name: str) -> bytes:
+        """Read a whole file."""
+        with self.open(name) as stream:
+            return stream.read()
 
-    def check_new(self, instead: str) -> None:
-        """Raise if an index cannot be made here, because of what is here already; as :meth:`check_vacant`."""
+    def read_checked(self, file: ArrayFile) -> bytes:
+        """Read a whole file, and compare it with its checksum."""
+        content = self.read(file.name)
+        if len(content) != file.size or xxhash.xxh64_hexdigest(content) != file.checksum:
+            raise damaged(self.path / file.name, "content that does not match its checksum")
+        return content
+
+    def names(self) -> list[str]:
+        """Names of all files in the folder, sorted."""
+        return sorted(os.listdir(self.path if self._descriptor is None else self._descriptor))
+
+    def status(self, name: str) -> os.stat_result:
+        """Status of a file; of a symbolic link, that of the link."""
+        return os.stat(self._at(name), dir_fd=self._descriptor, follow_symlinks=False)
+
+    def add_file(self, name: str, content: bytes) -> ArrayFile:
+        """Write a whole file, which nothing names yet."""
         with clear_os_errors(self.path, "write to"):
-            self._check_file()
-            if self.path.is_dir():
-                self.check_vacant(instead)
-                self._check_content()
+            self._write_file(name, content)
+        return ArrayFile(name, len(content), xxhash.xxh64_hexdigest(content))
+
+    def _write_file(self, name: str, content: bytes) -> None:
+        descriptor = self.create(name)
+        try:
+            self.write(descriptor, memoryview(content), 0)
+            self.sync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _at(self, name: str) -> str:
+        return os.path.join(self.path, name) if self._descriptor is None else name
+
+    # The right to write
 
     def take_lock(self) -> None:
         """Become the writer. The state in the folder may be a new one, so it is not settled."""
@@ -83,7 +158,9 @@ class IndexFolder:
             self.settled = False
             self.lock.acquire()
             try:
-                self.store.files.hold()
+                self._let_go()
+                if files.HAS_FOLDER_DESCRIPTORS:
+                    self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
                 self._check_place()
             except BaseException:
                 self.release()
@@ -94,104 +171,93 @@ class IndexFolder:
         try:
             self.lock.release()
         finally:
-            self.store.files.release()
+            self._let_go()
 
-    def settle(self) -> None:
-        """Flush the state in the folder to disk, then delete the files that it does not name."""
-        self.store.files.sync_folder()  # a rename that was interrupted reaches the disk now
-        self._check_place()  # without the lock, these may be the files that another writer is about to commit
-        with suppress(FormatError):  # with a manifest that cannot be read, nothing is known to be superfluous
-            content = self.store.read_manifest()
-            if content is not None:
-                named = Manifest.from_bytes(content, self.path / MANIFEST_NAME).names()
-                if named <= set(self.store.files.names()):  # else it may be an old one that somebody restored
-                    self.store.sweep(named)
-            elif not self.store.may_be_lost():
-                self.store.sweep(set())
-        self.settled = True
+    def check_writable(self) -> None:
+        """Refuse to write if the folder was moved or replaced, or its lock deleted, since it was locked."""
+        with clear_os_errors(self.path, "write to"):
+            self._check_place()
+
+    def _let_go(self) -> None:
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
+
+    def _check_place(self) -> None:
+        try:
+            seen = self.status(LOCK_NAME)
+        except FileNotFoundError:
+            seen = os.stat_result([0] * 10)  # that of no file
+        self.lock.check(seen)
+
+    # States
+
+    def read_manifest(self) -> bytes | None:
+        """Bytes of the manifest, or nothing if there is none."""
+        try:
+            return self.read(MANIFEST_NAME)
+        except FileNotFoundError:
+            return None
+
+    def manifest(self) -> Manifest | None:
+        """The manifest, or None if there is none."""
+        content = self.read_manifest()
+        return None if content is None else Manifest.from_bytes(content, self.path / MANIFEST_NAME)
 
     def newest(self, work: Callable[[Manifest], T]) -> T:
         """Give ``work(manifest)`` for the newest manifest; again if a writer deletes files meanwhile."""
         with clear_os_errors(self.path, "read"):
-            self._check_file()
-            content = self.store.read_manifest()
-            while content is not None:
+            self._check_no_file()
+            manifest = self.manifest()
+            while manifest is not None:
                 try:
-                    return work(Manifest.from_bytes(content, self.path / MANIFEST_NAME))
+                    return work(manifest)
                 except FileNotFoundError as error:
-                    before, content = content, self.store.read_manifest()
-                    if content == before:
+                    before, manifest = manifest, self.manifest()
+                    if manifest == before:
                         missing = self.path / Path(str(error.filename)).name
                         raise damaged(missing, "no file of that name") from error
             if self.path.is_dir():
-                self._check_lost()
+                self._check_not_lost()
             below = sorted(self.path.glob(f"*/{MANIFEST_NAME}"))
             if below:
                 raise StorageError(f"there is no index at {self.path}, but one at {below[0].parent}; give that path")
         remedy = "make one with Index.create or `autojacobin index build`"
         raise StorageError(f"there is no index at {self.path}: it has no {MANIFEST_NAME}; {remedy}")
 
-    def read_hasher(self, manifest: Manifest) -> Hasher:
-        """Load the hasher of a state."""
-        self._checked_content(manifest.hasher)
-        path = self.path / manifest.hasher.name
-        hasher = for_index(read_model(path))  # load hides that a writer has just deleted the file
-        hasher.metric_, hasher.radius_ = manifest.metric.name, manifest.metric.radius
-        if (hasher.n_bits, hasher.n_features_in_) != (manifest.n_bits, manifest.n_features):
-            raise damaged(path, f"{hasher.n_bits} bits and {hasher.n_features_in_} features")
-        return hasher
-
-    def read_knowledge(self, manifest: Manifest) -> Knowledge | None:
-        """Read what the index knows about itself, if it has learned."""
-        if manifest.knowledge is None:
-            return None
-        content = self._checked_content(manifest.knowledge)
-        try:
-            return Knowledge.from_bytes(content)
-        except ValueError as error:
-            raise damaged(self.path / manifest.knowledge.name, str(error)) from error
-
-    def read_state(self, manifest: Manifest, *, check: bool = True) -> State:
-        """Read a state."""
-        return State(
-            self.read_hasher(manifest), manifest.keep_vectors, self.read_segments(manifest, check=check),
-            manifest.next_id, manifest, manifest.partitions, manifest.id_kind, manifest.metric,
-            self.read_knowledge(manifest), manifest.n_changed,
-        )  # fmt: skip
-
-    def read_segments(self, manifest: Manifest, *, check: bool = True) -> tuple[Segment, ...]:
-        """Map the segments of a state."""
-        about = manifest.n_bits, manifest.n_features, manifest.keep_vectors, manifest.id_kind
-        return tuple(open_segment(self.store.files, record, *about, check=check) for record in manifest.segments)
-
-    def verify(self, manifest: Manifest) -> None:
-        """Read every byte of a state, compare it with its checksum, and compare the files with each other."""
-        self._checked_content(manifest.hasher)
-        self.read_knowledge(manifest)
-        segments = self.read_segments(manifest)
-        for segment in segments:
-            segment.verify_files(self.store.files)
-        check_ids(segments, manifest.next_id, self.path / MANIFEST_NAME)
-
-    def write_hasher(self, hasher: Hasher) -> ArrayFile:
-        """Write a hasher's file."""
-        return self.store.add_file("hasher", "safetensors", hasher.to_bytes())
-
-    def write_knowledge(self, knowledge: Knowledge | None) -> ArrayFile | None:
-        """Write what the index knows about itself."""
-        if knowledge is None:
-            return None
-        return self.store.add_file("knowledge", "safetensors", knowledge.to_bytes())
-
     def commit(self, manifest: Manifest) -> None:
-        """Make ``manifest`` the state of the index, if the folder is still the one that was locked."""
-        self.store.commit(manifest.to_bytes(), self._check_place)
+        """Make ``manifest`` the state of the index, if the folder is still the one that was locked.
 
-    def sweep(self, manifest: Manifest) -> None:
-        """Delete what a committed manifest does not name; what cannot be deleted waits for the next time."""
-        with suppress(OSError):
+        The new files' names reach the disk before the manifest can name them. If the disk fails at the rename or after
+        it, the old manifest is put back, so that a disk error changes nothing. Any other exception may come before the
+        change or after it: read the manifest to know.
+        """
+        with clear_os_errors(self.path, "write to"):
+            before = self.read_manifest()
+            self._write_file(_MANIFEST_PART, manifest.to_bytes())
+            self.sync_names()
             self._check_place()
-            self.store.sweep(manifest.names())
+            try:
+                self.rename(_MANIFEST_PART, MANIFEST_NAME)
+                self.sync_names()
+            except OSError:
+                self._put_back(before)
+                raise
+
+    def _put_back(self, manifest: bytes | None) -> None:
+        try:
+            if manifest is None:
+                with suppress(FileNotFoundError):
+                    self.unlink(MANIFEST_NAME)
+            elif self.read_manifest() != manifest:
+                self._write_file(_MANIFEST_PART, manifest)
+                self.rename(_MANIFEST_PART, MANIFEST_NAME)
+            self.sync_names()
+        except OSError as error:
+            raise StorageError(
+                f"the disk failed when a change of the index {self.path} was almost finished, and again when it was "
+                f"taken back ({error.strerror}); the index is intact, but open it again to see if it has the change"
+            ) from error
 
     def write_whole(self, make: Callable[[], Manifest]) -> Manifest:
         """Write a whole state and commit it; if that fails, delete what was written."""
@@ -201,7 +267,7 @@ class IndexFolder:
             self.commit(manifest)
             self.sweep(manifest)
             with suppress(OSError):
-                self.store.files.sync_folder()  # or the mark of an unfinished index could return after a power cut
+                self.sync_names()  # or the mark of an unfinished index could return after a power cut
             self.settled = True
         except BaseException:
             with suppress(OSError):
@@ -209,39 +275,90 @@ class IndexFolder:
             raise
         return manifest
 
-    def check_writable(self) -> None:
-        """Refuse to write if the folder was moved or replaced, or its lock deleted, since it was locked."""
-        with clear_os_errors(self.path, "write to"):
+    def settle(self) -> None:
+        """Flush the state in the folder to disk, then delete the files that it does not name."""
+        self.sync_names()  # a rename that was interrupted reaches the disk now
+        self._check_place()  # without the lock, these may be the files that another writer is about to commit
+        with suppress(FormatError):  # with a manifest that cannot be read, nothing is known to be superfluous
+            manifest = self.manifest()
+            if manifest is None:
+                if not self._lost_parts():
+                    self._delete_all_but(set())
+            elif manifest.names() <= set(self.names()):  # else it may be an old one that somebody restored
+                self._delete_all_but(manifest.names())
+        self.settled = True
+
+    def sweep(self, manifest: Manifest) -> None:
+        """Delete what a committed manifest does not name; what cannot be deleted waits for the next time."""
+        with suppress(OSError):
             self._check_place()
+            self._delete_all_but(manifest.names())
 
-    def _check_place(self) -> None:
-        try:
-            seen = self.store.files.status(LOCK_NAME)
-        except FileNotFoundError:
-            seen = os.stat_result([0] * 10)  # that of no file
-        self.lock.check(seen)
+    def _delete_all_but(self, named: set[str]) -> None:
+        """Delete files of an index. Only for the holder of the lock, when the manifest of ``named`` is on the disk."""
+        with suppress(OSError):
+            own = [name for name in self.names() if kind_of(name) is not None]
+            # the mark last: as long as there are files without a manifest, it says that they may be deleted
+            for name in [*(name for name in own if name not in named), _MANIFEST_PART, _UNFINISHED]:
+                with suppress(OSError):
+                    self.status(name)
+                    self.unlink(name)
 
-    def _checked_content(self, file: ArrayFile) -> bytes:
-        content = self.store.files.read(file.name)
-        if len(content) != file.size or xxhash.xxh64_hexdigest(content) != file.checksum:
-            raise damaged(self.path / file.name, "content that does not match its checksum")
-        return content
+    # A new index
 
-    def _check_file(self) -> None:
+    def prepare(self) -> None:
+        """Make the folder, unless it is there and is empty or holds an index; take the lock."""
+        with clear_os_errors(self.path, "write to"):
+            self._check_no_file()
+            if not self.path.parent.is_dir():
+                raise StorageError(
+                    f"cannot make the index {self.path}: the folder {self.path.parent} does not exist; make it first"
+                )
+            if not self.path.is_dir():
+                self.path.mkdir()
+            with suppress(PermissionError):  # the parent of a folder that was there need not be readable
+                files.sync_folder(self.path.parent)
+            self._check_content()
+            self.take_lock()
+            try:
+                self.settle()
+                if self.read_manifest() is None:
+                    self._check_content()  # once more, now that nobody else writes here
+                    self._write_file(_UNFINISHED, b"")  # until there is a manifest, the files here are not an index
+                    self.sync_names()
+            except BaseException:
+                self.release()
+                raise
+
+    def check_vacant(self, instead: str) -> None:
+        """Raise if the folder holds an index; ``instead`` is the advice that comes before "or give another path"."""
+        if self.read_manifest() is not None:
+            raise StorageError(f"{self.path} holds an index already; {instead}, or give another path")
+
+    def check_new(self, instead: str) -> None:
+        """Raise if an index cannot be made here, because of what is here already; as :meth:`check_vacant`."""
+        with clear_os_errors(self.path, "write to"):
+            self._check_no_file()
+            if self.path.is_dir():
+                self.check_vacant(instead)
+                self._check_content()
+
+    def _check_no_file(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise StorageError(f"{self.path} is a file, expected the folder of an index; give the path of a folder")
 
     def _check_content(self) -> None:
-        foreign = self.store.foreign()
-        if foreign and self.store.read_manifest() is None:
+        own = (MANIFEST_NAME, _MANIFEST_PART, LOCK_NAME, _UNFINISHED)
+        foreign = [name for name in self.names() if name not in own and kind_of(name) is None]
+        if foreign and self.read_manifest() is None:
             raise StorageError(
                 f"cannot make the index {self.path}: the folder holds {foreign[0]}, which is no part of an index, "
                 "expected an empty folder or a new path; give another path"
             )
-        self._check_lost()
+        self._check_not_lost()
 
-    def _check_lost(self) -> None:
-        lost = self.store.may_be_lost()
+    def _check_not_lost(self) -> None:
+        lost = self._lost_parts()
         if lost:
             raise StorageError(
                 f"{self.path} has lost its {MANIFEST_NAME}, but holds {lost[0]} and other parts of an index; restore "
@@ -249,54 +366,46 @@ class IndexFolder:
                 f"autojacobin index repair {self.path} NEW_FOLDER"
             )
 
-
-def index_files(path: str | os.PathLike[str]) -> set[str] | None:
-    """Names of the files that an index consists of, or None if there is no index at the path."""
-    home = IndexFolder(path)
-    return None if home.store.read_manifest() is None else home.newest(Manifest.names)
+    def _lost_parts(self) -> list[str]:
+        """Parts of an index in a folder without a manifest, unless they are the rest of one that was never finished."""
+        names = self.names()
+        if MANIFEST_NAME in names or _UNFINISHED in names:
+            return []
+        return [name for name in names if kind_of(name) is not None]
 
 
 @contextmanager
-def locked_folder(path: str | os.PathLike[str]) -> Iterator[IndexFolder]:
+def locked_folder(path: str | os.PathLike[str]) -> Iterator[Folder]:
     """Make the folder of a new index if it does not exist, and hold its lock within the block."""
-    home = IndexFolder(path)
+    folder = Folder(path)
     try:
-        home.prepare()
-        yield home
+        folder.prepare()
+        yield folder
     finally:
-        home.release()
+        folder.release()
 
 
-def adopt_segments(
-    home: IndexFolder, source: Path, records: Sequence[SegmentRecord], hasher: Hasher, keep_vectors: bool
-) -> None:
-    """Make an index of segments whose files are in ``source`` and whose ids count up from 0.
-
-    Where the file system has links, the files keep their names in ``source`` too, so that no crash loses one.
-    """
-
-    def write() -> Manifest:
-        with clear_os_errors(home.path, "write to"):
-            for file in (file for record in records for file in record.files.values()):
-                _link(source / file.name, home.path / file.name)
-        manifest = Manifest(
-            1, int(hasher.n_bits), int(hasher.n_features_in_), keep_vectors, sum(record.n for record in records),
-            home.write_hasher(hasher), tuple(records),
-        )  # fmt: skip
-        state = home.read_state(manifest)
-        if is_outdated(state):
-            manifest = replace(manifest, knowledge=home.write_knowledge(learn_again(state).knowledge))
-        return manifest
-
-    home.write_whole(write)
+def index_files(path: str | os.PathLike[str]) -> set[str] | None:
+    """Names of the files that an index consists of, or None if there is no index at the path."""
+    folder = Folder(path)
+    return None if folder.read_manifest() is None else folder.newest(Manifest.names)
 
 
-def _link(source: Path, target: Path) -> None:
-    if not source.exists():
-        raise StorageError(
-            f"a worker wrote {source}, which cannot be found from here; give the index a path that every worker sees"
-        )
-    with suppress(OSError):
-        os.link(source, target)
-        return
-    os.replace(source, target)  # on file systems without links
+def _write_at(descriptor: int, content: memoryview, offset: int) -> int:
+    if hasattr(os, "pwrite"):
+        return os.pwrite(descriptor, content, offset)
+    os.lseek(descriptor, offset, os.SEEK_SET)  # Windows
+    return os.write(descriptor, content)
+
+
+def clear_os_errors(path: Path, doing: str) -> AbstractContextManager[None]:
+    """Translate an error of the operating system into one sentence; ``doing`` is "read" or "write to"."""
+
+    def explain(error: OSError) -> str:
+        where = f" at {Path(error.filename).name}" if isinstance(error.filename, str) else ""
+        advice = "; nothing was changed; make room or fix the access, and repeat" if doing == "write to" else ""
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            advice = "; allow more with ulimit -n, and join the segments of the index with compact"
+        return f"{files.os_reason(error)}{where}{advice}"
+
+    return files.clear_os_errors(f"{doing} the index {path}", explain)

@@ -26,15 +26,13 @@ from autojacobin.hashers import BinaryAutoencoder, Hasher, PartitionedAutoencode
 from autojacobin.hashers.learning import SMALLEST_SPREAD
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.hashers.partitioned_hasher import check_can_have_lists
-from autojacobin.index.changes import Change, State, check_rows, encoded_block
-from autojacobin.index.contents import codes_at, drawn, fetch, in_id_order
+from autojacobin.index.changes import Change, check_rows, encoded_block
+from autojacobin.index.folder import Folder
 from autojacobin.index.manifest import MOST_CODES
 from autojacobin.index.segment import Part, Segment
 from autojacobin.index.segment_writer import write_segments
-from autojacobin.index.storage import Store
+from autojacobin.index.state import State, codes_at, drawn, fetch, in_id_order
 from autojacobin.search.arguments import as_count
-
-__all__ = ["as_partitions", "encode_again", "grown_hasher", "has_drifted", "retrained", "training_sample"]
 
 _log = logging.getLogger("autojacobin.index")
 
@@ -141,13 +139,13 @@ def has_drifted(hasher: ListHasher, segments: Sequence[Segment]) -> bool:
     return hasher.drift(vectors, codes) > _LARGEST_DRIFT
 
 
-def encode_again(state: State, store: Store, hasher: ListHasher) -> Change:
+def encode_again(state: State, folder: Folder | None, hasher: ListHasher) -> Change:
     """Rewrite all live vectors with the codes of a new hasher with lists, after a check that they are intact."""
     by_dtype: dict[str, list[Segment]] = {}
     for segment in state.segments:
         segment.verify()
         by_dtype.setdefault(segment.vectors.dtype.str, []).append(segment)
-    groups = [write_segments(_encoded(state.hasher, hasher, group), store, hasher) for group in by_dtype.values()]
+    groups = [write_segments(_encoded(state.hasher, hasher, group), folder, hasher) for group in by_dtype.values()]
     return Change(tuple(segment for group in groups for segment in group), state.next_id, state.n_live, hasher)
 
 

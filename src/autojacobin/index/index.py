@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from html import escape
+from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -19,39 +23,39 @@ from autojacobin.core.files import whole_folder
 from autojacobin.core.parallel import Progress
 from autojacobin.core.progress import printed_progress
 from autojacobin.core.vectors import LARGEST, as_floats, as_matrix
-from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
+from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher, OwnCodes, PartitionedHasher
 from autojacobin.hashers.base import as_vectors, check_fitted, for_index
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.hashers.parameters import check_parameters
 from autojacobin.index.changes import (
     Change,
-    NewIds,
-    State,
     add_parts,
     check_rows,
     check_vectors,
+    commit_change,
     compact_segments,
     encoded_parts,
-    numbers_of,
+    following,
+    live_numbers,
+    n_changed,
+    read_state,
     remove_ids,
-    shown_ids,
     stored_parts,
+    verify_state,
+    write_state,
 )
-from autojacobin.index.contents import codes_at, fetch, in_id_order, payload_of
 from autojacobin.index.filters import Allowed, allowed_by
-from autojacobin.index.folder import IndexFolder
+from autojacobin.index.folder import Folder, clear_os_errors
 from autojacobin.index.growth import as_partitions, encode_again, grown_hasher, has_drifted, retrained, training_sample
-from autojacobin.index.holder import StateHolder, write_state
-from autojacobin.index.knowledge import EXACT_UP_TO, is_outdated
-from autojacobin.index.metrics import Metric
+from autojacobin.index.knowledge import CHANGED_SHARE, EXACT_UP_TO, Knowledge, is_outdated, learn
+from autojacobin.index.manifest import Manifest
+from autojacobin.index.metric import Metric
 from autojacobin.index.payload import as_payload, from_frame, matching, neighbours_frame, replaced
 from autojacobin.index.plan import Plan, check_enough_queries, make_plan
 from autojacobin.index.segment import Part, Segment
-from autojacobin.index.storage import Store
+from autojacobin.index.state import NewIds, State, codes_at, fetch, in_id_order, numbers_of, payload_of, shown_ids
 from autojacobin.search.arguments import as_count
-
-__all__ = ["Index"]
 
 _log = logging.getLogger("autojacobin.index")
 
@@ -60,7 +64,7 @@ _MOST_KEPT = 1_000  # plans of a state
 Segments = tuple[Segment, ...]
 
 
-class Index(StateHolder):
+class Index:
     """Vectors that can be searched by their codes, and re-ranked by their Euclidean distance.
 
     ``Index(hasher)`` lives in memory and is written by :meth:`save`. An index from :meth:`create` or :meth:`open`
@@ -125,7 +129,11 @@ class Index(StateHolder):
         lists = as_partitions(partitions, hasher, bool(keep_vectors))
         measure, kept = Metric.for_hasher(hasher, metric), for_index(hasher)
         kept.metric_, kept.radius_ = measure.name, measure.radius
-        super().__init__(State(kept, bool(keep_vectors), partitions=lists, metric=measure))
+        self._state = State(kept, bool(keep_vectors), partitions=lists, metric=measure)
+        self._folder: Folder | None = None
+        self._check = True
+        self._closed = False
+        self._new_mutex()
 
     @classmethod
     def create(
@@ -243,7 +251,7 @@ class Index(StateHolder):
         """
         if not isinstance(hasher, Hasher):
             raise DataTypeError(f"hasher must be a hasher, got {hasher!r:.60}; pass one such as ITQ(64)")
-        home = None if path is None else IndexFolder(path)
+        home = None if path is None else Folder(path)
         if home is not None:
             home.check_new("open it with Index.open")
         vectors, ids, payload = from_frame(vectors, ids, payload)
@@ -286,8 +294,8 @@ class Index(StateHolder):
         StorageError
             If there is no index, or it cannot be read.
         """
-        folder = IndexFolder(path)
-        state = folder.newest(partial(folder.read_state, check=check))
+        folder = Folder(path)
+        state = folder.newest(partial(read_state, folder, check=check))
         index = cls(state.hasher, keep_vectors=state.keep_vectors)
         index._folder, index._state, index._check = folder, state, bool(check)
         return index
@@ -311,6 +319,11 @@ class Index(StateHolder):
         state = self._open_state()
         parts = [segment.ids_at(segment.live_positions()) for segment in state.segments]
         return shown_ids(state, np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts])))
+
+    @property
+    def next_id(self) -> int:
+        """The id that the next vector gets if none is given for it."""
+        return int(self._open_state().next_id)
 
     def codes(self, ids: Any) -> Codes:
         """Codes of some vectors, all of which must be in the index, in the order of ``ids``."""
@@ -460,7 +473,7 @@ class Index(StateHolder):
                 matching(columns, before.schema)
             self._grow(vectors, progress)
 
-        def change(state: State, store: Store) -> Change:
+        def change(state: State, folder: Folder | None) -> Change:
             chosen.check_kind(state)
             if replace:
                 old = payload_of(state.segments, chosen.found(state))
@@ -478,7 +491,7 @@ class Index(StateHolder):
                 table,
                 state.metric,
             )
-            return add_parts(state, store, _reported(parts, progress, 0 if streamed else len(vectors)), chosen)
+            return add_parts(state, folder, _reported(parts, progress, 0 if streamed else len(vectors)), chosen)
 
         self._change(change)
         if streamed:
@@ -502,7 +515,7 @@ class Index(StateHolder):
         if vectors is not None:
             vectors = _packed(vectors, self._open_state().hasher)
 
-        def change(state: State, store: Store) -> Change | None:
+        def change(state: State, folder: Folder | None) -> Change | None:
             numbers = numbers_of(state, ids, "updated")
             if not len(numbers):
                 return None
@@ -516,7 +529,7 @@ class Index(StateHolder):
                     state.hasher, vectors, chosen.numbers, state.next_id, state.keep_vectors, chosen.names, table,
                     state.metric,
                 )  # fmt: skip
-            return add_parts(state, store, parts, chosen)
+            return add_parts(state, folder, parts, chosen)
 
         self._change(change)
 
@@ -524,15 +537,15 @@ class Index(StateHolder):
         """Make lists, or more of them, if the index or what is about to be added calls for it."""
         if self._open_state().partitions is not None:
 
-            def change(state: State, store: Store) -> Change | None:
+            def change(state: State, folder: Folder | None) -> Change | None:
                 hasher = grown_hasher(state, incoming, progress=progress)
-                return None if hasher is None else encode_again(state, store, hasher)
+                return None if hasher is None else encode_again(state, folder, hasher)
 
             self._change(change)
 
     def remove(self, ids: Any) -> None:
         """Remove the vectors with these ids, all of which must be in the index."""
-        self._change(lambda state, store: remove_ids(state, store, ids))
+        self._change(lambda state, folder: remove_ids(state, folder, ids))
 
     def compact(self) -> None:
         """Rewrite the index without its dead positions, in as few segments as possible.
@@ -541,17 +554,24 @@ class Index(StateHolder):
         again. Everything is compared with its checksums first, so that damage is not copied.
         """
 
-        def change(state: State, store: Store) -> Change | None:
+        def change(state: State, folder: Folder | None) -> Change | None:
             hasher = grown_hasher(state, shrink=True)
             lists = state.hasher if isinstance(state.hasher, ListHasher) else None
             if hasher is None and lists and state.partitions is not None and has_drifted(lists, state.segments):
                 hasher = retrained(state, len(lists.centres_))
-            made = compact_segments(state, store) if hasher is None else encode_again(state, store, hasher)
+            made = compact_segments(state, folder) if hasher is None else encode_again(state, folder, hasher)
             if made is None and (is_outdated(state) or (state.knowledge is not None and state.n_changed)):
                 made = Change(state.segments, state.next_id, 0)
             return None if made is None else made._replace(learns=state.keep_vectors and state.n_live > EXACT_UP_TO)
 
         self._change(change)
+
+    # The folder
+
+    @property
+    def path(self) -> Path | None:
+        """Folder of the index, or None if it is in memory."""
+        return self._folder.path if self._folder is not None else None
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the index to a new or empty folder; an index that lives there is saved already.
@@ -566,7 +586,7 @@ class Index(StateHolder):
             Whether to replace the index that the folder holds. If not, such a folder is a StorageError.
         """
         state = self._open_state()
-        folder = IndexFolder(path)
+        folder = Folder(path)
         if self._folder is not None and folder.path.is_dir() and folder.path.samefile(self._folder.path):
             return
         try:
@@ -576,6 +596,159 @@ class Index(StateHolder):
             write_state(state, folder, iter(()))
         finally:
             folder.release()
+
+    def verify(self) -> None:
+        """Read every byte of the newest state on disk, and raise a FormatError that names the first damaged file.
+
+        Structure is checked too: ids ascend, live ids and names are unique, rows are within the vectors, and sizes
+        agree.
+        """
+        self._check_open()
+        if self._folder is not None:
+            folder = Folder(self._folder.path)  # a new object: another thread may close self._folder meanwhile
+            folder.newest(partial(verify_state, folder))
+
+    def refresh(self) -> None:
+        """Switch to the newest state on disk. This does nothing for an index in memory."""
+        with self._mutex:
+            self._check_open()
+            if self._folder is not None:
+                self._read_again(self._folder)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Let no other thread change the index while the block runs."""
+        with self._mutex:
+            yield
+
+    def release(self) -> None:
+        """Let other processes write to the folder until the next change of this index, which takes the lock again."""
+        with self._mutex:
+            if self._folder is not None:
+                self._folder.release()
+
+    def close(self) -> None:
+        """Close the files and release the lock; the index cannot be used afterwards."""
+        with self._mutex:
+            try:
+                self._closed = True  # set first, so that whoever reads the empty state sees that the index is closed
+                self._state = replace(self._state, segments=())
+            finally:
+                if self._folder is not None:
+                    self._folder.release()
+
+    def __enter__(self) -> Index:
+        self._check_open()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._folder is not None:
+            raise DataTypeError(
+                f"an index in a folder cannot be copied or pickled, got {self!r}, because its lock belongs to one "
+                "object; use Index.open(index.path) for another one, or Index.save for a copy"
+            )
+        return {name: value for name, value in self.__dict__.items() if name not in ("_mutex", "_learning", "_learned")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._new_mutex()
+
+    def _new_mutex(self) -> None:
+        self._mutex = threading.RLock()
+        self._learning = threading.RLock()
+        self._learned: dict[str, tuple[Any, dict[Any, int], Any]] = {}
+        self._changing = False
+        _INDEXES.add(self)
+
+    def _placed(
+        self, path: str | os.PathLike[str], parts: Iterator[Part], next_id: int, id_kind: str | None = None
+    ) -> Index:
+        """Move this index, which is empty, into a new folder, and write ``parts`` there; ``repair`` has some."""
+        folder = Folder(path)
+        try:
+            folder.prepare()
+            folder.check_vacant("open it with Index.open")
+            self._state = write_state(replace(self._state, next_id=next_id, id_kind=id_kind), folder, parts)
+        except BaseException:
+            folder.release()
+            raise
+        self._folder = folder
+        return self
+
+    def _open_state(self) -> State:
+        """The state now, after a check that it is not the empty one of a closed index."""
+        state = self._state
+        self._check_open()
+        return state
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DataError("this index is closed; open it again with Index.open")
+
+    def _change(self, change: Callable[[State, Folder | None], Change | None]) -> None:
+        """Replace the state by the outcome of ``change``, atomically and one change at a time."""
+        with self._mutex:
+            self._check_open()
+            if self._changing:
+                raise DataError(
+                    "an index cannot be changed while the same thread changes it, got a change by a signal handler or "
+                    "by the iterator that add reads from; make one change after the other"
+                )
+            try:
+                self._changing = True
+                if self._folder is not None:
+                    self._change_on_disk(self._folder, change)
+                elif (made := change(self._state, None)) is not None:
+                    self._state = following(self._state, made)
+            finally:
+                self._changing = False
+
+    def _change_on_disk(self, folder: Folder, change: Callable[[State, Folder | None], Change | None]) -> None:
+        """Adopt the new state as soon as it is committed, before files of the old one are deleted.
+
+        After any exception, the state is read from disk again: at once or, if that fails too, at the beginning of the
+        next change.
+        """
+        if not folder.lock.held:
+            folder.take_lock()
+        folder.check_writable()
+        if not folder.settled:
+            self._settle(folder)
+        try:
+            folder.settled = False
+            made = change(self._state, folder)
+            if made is not None:
+                self._state = commit_change(folder, self._state, made)
+                assert self._state.manifest is not None
+                folder.sweep(self._state.manifest)
+            folder.settled = True
+        except BaseException:
+            with suppress(OSError, AutoJacobinError):  # then the next change begins with it
+                self._settle(folder)
+            raise
+
+    def _settle(self, folder: Folder) -> None:
+        """Adopt the state on the disk, after a change that ended in an exception or when the lock was just taken."""
+        with clear_os_errors(folder.path, "write to"):
+            folder.sync_names()
+            self._read_again(folder)
+            folder.settle()
+
+    def _read_again(self, folder: Folder) -> None:
+        """Adopt the newest state on the disk."""
+
+        def read(manifest: Manifest) -> State:
+            before = self._state
+            if manifest == before.manifest:
+                return before
+            state = read_state(folder, manifest, check=self._check)
+            same = before.manifest is not None and before.manifest.hasher == manifest.hasher
+            return replace(state, hasher=before.hasher) if same else state
+
+        self._state = folder.newest(read)
 
     # Search
 
@@ -729,6 +902,35 @@ class Index(StateHolder):
             self._learn_from(matrix)
         return self.plan(k, recall=recall, distance=distance, rerank=True)
 
+    def _know(self, state: State, distance: str) -> Knowledge:
+        """What a state knows about itself for a distance.
+
+        What is stored is for the default distance. What others need is learned now and kept in memory.
+        """
+        if distance == state.hasher.distances[0] and state.knowledge is not None:
+            known: Knowledge = state.knowledge
+            return known
+        with self._learning:
+            live = live_numbers(state.segments)
+            hasher, before, known = self._learned.get(distance, (None, {}, None))
+            if hasher is not state.hasher or n_changed(before, live) > CHANGED_SHARE * known.n:
+                known = learn(state, distance, None if state.knowledge is None else state.knowledge.own_queries)
+                self._learned[distance] = state.hasher, live, known
+            return known
+
+    def _learn_from(self, queries: npt.NDArray[Any]) -> None:
+        """Learn from the user's queries, and store what was learned if the folder can be written to."""
+
+        def change(state: State, _: Folder | None) -> Change:
+            return Change(state.segments, state.next_id, 0, learns=True, queries=queries)
+
+        try:
+            self._change(change)
+        except (StorageError, OSError):
+            state = self._open_state()
+            known = learn(state, state.hasher.distances[0], queries)
+            self._state = replace(state, knowledge=known, n_changed=0)
+
     def _plan(
         self, state: State, k: Any, options: tuple[Any, Any, Any, Any, Any], allowed: Allowed | None = None
     ) -> Plan:
@@ -750,6 +952,19 @@ class Index(StateHolder):
         """The state, and the ids as an array, all of which live in it."""
         state = self._open_state()
         return state, numbers_of(state, ids, "read")
+
+
+_INDEXES: weakref.WeakSet[Index] = weakref.WeakSet()
+
+
+def _renew_mutexes() -> None:
+    """Give a forked child mutexes of its own; another thread of the parent may have held the old ones."""
+    for index in list(_INDEXES):
+        index._new_mutex()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_mutexes)
 
 
 def _without_lists(codes: Codes, hasher: Hasher) -> Codes:

@@ -30,10 +30,9 @@ import numpy.typing as npt
 from autojacobin.core.compilation import kernel
 from autojacobin.core.parallel import run_tasks
 from autojacobin.hashers.list_hasher import ListHasher
-from autojacobin.index.changes import State
-from autojacobin.index.contents import drawn, fetch
 from autojacobin.index.execution import nearest_by_products, nearest_lists, search_codes
 from autojacobin.index.segment import Segment
+from autojacobin.index.state import State, drawn, fetch
 from autojacobin.search.few import Probing, log_expected
 
 EXACT_UP_TO = 2_000

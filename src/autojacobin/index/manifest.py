@@ -1,9 +1,10 @@
-"""The manifest of an index: one JSON file that says which files make up its state."""
+"""The manifest of an index: one JSON file that says which files make up its state, and how files are named."""
 
 from __future__ import annotations
 
 import json
 import re
+import secrets
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -11,19 +12,59 @@ from typing import Any
 
 import xxhash
 
-from autojacobin.index.array_files import FORMAT_VERSION, ArrayFile, damaged, other_format
-from autojacobin.index.metrics import EUCLIDEAN, Metric
-from autojacobin.index.names import ID_KINDS
-from autojacobin.index.storage import is_hasher_name, is_knowledge_name, is_part_name
+from autojacobin.errors import FormatError
+from autojacobin.index.metric import EUCLIDEAN, Metric
+from autojacobin.index.names import ID_KINDS, LARGEST_ID
 
-__all__ = ["LARGEST_ID", "MOST_CODES", "Manifest", "SegmentRecord"]
-
-LARGEST_ID = 2**63 - 1
-_NO_DIGEST = b"0" * 16
-_DIGEST = re.compile(rb'\A\{\n "checksum": "([0-9a-f]{16})",\n')
+FORMAT_VERSION = 3
+MANIFEST_NAME = "MANIFEST.json"
 MOST_CODES = 2**24  # in a segment; a forged number must not take all memory
 _MOST_BITS = 2**20
 _MOST_FEATURES = 2**32
+_NO_DIGEST = b"0" * 16
+_DIGEST = re.compile(rb'\A\{\n "checksum": "([0-9a-f]{16})",\n')
+_SUFFIXES = {"payload": "arrow", "hasher": "safetensors", "knowledge": "safetensors"} | dict.fromkeys(
+    ("codes", "ids", "rows", "vectors", "dead", "blocks", "offsets", "bounds", "order", "names", "ends", "hashes",
+     "places"), "bin"
+)  # fmt: skip
+_NAME = re.compile(r"([a-z]+)-[0-9a-f]{16}\.([a-z]+)")
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """A file as the manifest names it. ``checksum`` is that of an array's header, or of the whole of another file."""
+
+    name: str
+    size: int
+    checksum: str
+
+
+def new_name(kind: str) -> str:
+    """Name a new file with 64 random bits, so that no name is used twice."""
+    return f"{kind}-{secrets.token_hex(8)}.{_SUFFIXES[kind]}"
+
+
+def kind_of(name: str) -> str | None:
+    """The kind of a file of an index; None for any other name."""
+    found = _NAME.fullmatch(name)
+    return found.group(1) if found is not None and _SUFFIXES.get(found.group(1)) == found.group(2) else None
+
+
+def damaged(path: Path, what: str) -> FormatError:
+    """Return the error for a file whose content is not what was written."""
+    return FormatError(
+        f"{path} is damaged or is not part of this index, got {what}; restore it from a copy, "
+        f"or save what is intact with: autojacobin index repair {path.parent} NEW_FOLDER"
+    )
+
+
+def other_format(path: Path, version: int) -> FormatError:
+    """Return the error for a file of an earlier or later format."""
+    advice = "install a newer version" if version > FORMAT_VERSION else "build the index again from the vectors"
+    return FormatError(
+        f"{path} has index format {version}, which is not read by this version of autojacobin, only format "
+        f"{FORMAT_VERSION}; {advice}"
+    )
 
 
 @dataclass(frozen=True)
@@ -45,9 +86,7 @@ class SegmentRecord:
             n=n,
             n_dead=_whole(record, "n_dead", 0, n),
             first_id=first_id,
-            files={
-                kind: _array_file(file, is_part_name(_field(file, "name", str), kind)) for kind, file in files.items()
-            },
+            files={kind: _array_file(file, kind) for kind, file in files.items()},
         )
 
 
@@ -102,19 +141,19 @@ class Manifest:
             format_version = _whole(fields, "format_version", 1, LARGEST_ID)
             if format_version != FORMAT_VERSION:
                 raise other_format(path, format_version)
-            hasher = _field(fields, "hasher", dict)
+            knowledge = fields.get("knowledge")
             manifest = cls(
                 generation=_whole(fields, "generation", 0, LARGEST_ID),
                 n_bits=_whole(fields, "n_bits", 1, _MOST_BITS),
                 n_features=_whole(fields, "n_features", 1, _MOST_FEATURES),
                 keep_vectors=_field(fields, "keep_vectors", bool),
                 next_id=_whole(fields, "next_id", 0, LARGEST_ID + 1),
-                hasher=_array_file(hasher, is_hasher_name(_field(hasher, "name", str))),
+                hasher=_array_file(fields.get("hasher"), "hasher"),
                 segments=tuple(SegmentRecord.from_json(record) for record in _field(fields, "segments", list)),
                 partitions=_partitions(fields.get("partitions")),
                 id_kind=_id_kind(fields),
                 metric=Metric(**_field(fields, "metric", dict)),
-                knowledge=_knowledge(fields.get("knowledge")),
+                knowledge=None if knowledge is None else _array_file(knowledge, "knowledge"),
                 n_changed=_whole(fields, "n_changed", 0, LARGEST_ID),
             )
         except (ValueError, TypeError, RecursionError) as error:
@@ -132,10 +171,6 @@ def _partitions(value: Any) -> int | str | None:
     return found
 
 
-def _knowledge(record: Any) -> ArrayFile | None:
-    return None if record is None else _array_file(record, is_knowledge_name(_field(record, "name", str)))
-
-
 def _id_kind(fields: Any) -> str | None:
     """The kind of the ids; None before the first vector is added."""
     kind: str | None = fields.get("id_kind")
@@ -144,9 +179,9 @@ def _id_kind(fields: Any) -> str | None:
     return kind
 
 
-def _array_file(record: dict[str, Any], name_is_right: bool) -> ArrayFile:
+def _array_file(record: Any, kind: str) -> ArrayFile:
     name = _field(record, "name", str)
-    if not name_is_right:  # it could be a path that leads out of the folder
+    if kind_of(name) != kind:  # it could be a path that leads out of the folder
         raise ValueError(f"the file name {name!r}")
     return ArrayFile(name, _whole(record, "size", 0, LARGEST_ID), _field(record, "checksum", str))
 

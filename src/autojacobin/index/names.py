@@ -1,7 +1,7 @@
-"""Ids that are names: strings or UUIDs.
+"""Ids: integers, or names, which are strings or UUIDs.
 
-Inside, every vector has a number that counts up and is never used again. An index with names stores the name of each
-number in the segments, in the order of positions, with a sorted table of hashes by which a name is found.
+Inside, every vector has an integer. Where ids are names, that is a number which counts up and is never used again. The
+segments then store the name of each number in the order of positions, with a sorted table of hashes to find a name by.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import xxhash
 
 from autojacobin.errors import DataError, DataTypeError
 
-__all__ = ["ID_KINDS", "UUID_BYTES", "NameTable", "as_names", "from_names", "id_kind", "repeated_name"]
-
 ID_KINDS = ("integer", "string", "uuid")
+LARGEST_ID = 2**63 - 1
 UUID_BYTES = 16
 
 
@@ -34,6 +33,47 @@ def id_kind(ids: Any) -> str:
     if isinstance(first, uuid.UUID):
         return "uuid"
     return "string" if isinstance(first, str) else "integer"
+
+
+def as_ids(ids: Any) -> npt.NDArray[np.int64]:
+    """Give ids as an array of int64, none negative."""
+    try:
+        array = np.atleast_1d(np.asarray(ids))
+    except ValueError:
+        raise DataTypeError(
+            f"ids must be a list of integers, got {ids!r:.60}; give a list without lists in it"
+        ) from None
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        text = array.dtype.kind in "OUS" and array.size
+        shown = f"{array.flat[0]!r:.60}" if text else f"{array.dtype} of shape {array.shape}"
+        fix = (
+            "those of this index are integers, as `search` gives them"
+            if text
+            else "convert them with np.asarray(ids, dtype=np.int64)"
+        )
+        raise DataTypeError(f"ids must be a list of integers, got {shown}; {fix}")
+    if array.size and (array.min() < 0 or array.max() > LARGEST_ID):
+        wrong = array.min() if array.min() < 0 else array.max()
+        raise DataError(
+            f"ids must be integers from 0 to 2^63 - 1, got {wrong}; give other numbers, or make a new index with "
+            f"strings such as '{wrong}' as ids"
+        )
+    return array.astype(np.int64)
+
+
+def as_new_ids(ids: Any) -> npt.NDArray[np.int64]:
+    """Give ids as an array of int64, each once."""
+    array = as_ids(ids)
+    ordered = np.sort(array)
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(twice):
+        raise not_unique(str(twice[0]))
+    return array
+
+
+def not_unique(id: str) -> DataError:
+    """Return the error for an id that is given more than once."""
+    return DataError(f"ids must be unique, got {id} more than once; give every vector an id of its own")
 
 
 def as_names(ids: Any, kind: str) -> list[bytes]:

@@ -11,16 +11,12 @@ import numpy.typing as npt
 import xxhash
 
 from autojacobin.errors import DataError, DataTypeError, FormatError, MissingExtraError
-from autojacobin.index.array_files import READ_AT_ONCE, ArrayFile, SegmentLabel, damaged
-from autojacobin.index.files import Files
+from autojacobin.index.array_files import READ_AT_ONCE, SegmentLabel
+from autojacobin.index.folder import Folder
+from autojacobin.index.manifest import ArrayFile, damaged
 
 if TYPE_CHECKING:
     import pyarrow
-
-__all__ = [
-    "VECTOR_COLUMN", "Payload", "as_payload", "concatenate", "empty_like", "from_frame", "matching",
-    "neighbours_frame", "read_payload", "replaced", "taken", "to_bytes",
-]  # fmt: skip
 
 VECTOR_COLUMN = "vector"
 _SEGMENT = b"autojacobin segment"  # key of the metadata of the files
@@ -33,20 +29,20 @@ class Payload:
     its columns are first needed.
     """
 
-    def __init__(self, table: Any, file: ArrayFile | None = None, files: Files | None = None) -> None:
-        self._table, self.file, self._files = table, file, files
+    def __init__(self, table: Any, file: ArrayFile | None = None, folder: Folder | None = None) -> None:
+        self._table, self.file, self._folder = table, file, folder
         self._content: npt.NDArray[np.uint8] | None = None
         self._n: int | None = None
         self.segment = b""  # hexadecimal, as the file says, once it is read
 
     @classmethod
-    def open(cls, files: Files, file: ArrayFile, n: int | None) -> Payload:
+    def open(cls, folder: Folder, file: ArrayFile, n: int | None) -> Payload:
         """Map the file of a segment with ``n`` positions. Small ones are read: each map keeps a descriptor."""
-        made = cls(None, file, files)
-        with files.open(file.name) as stream:
+        made = cls(None, file, folder)
+        with folder.open(file.name) as stream:
             size = os.fstat(stream.fileno()).st_size
             if size != file.size:
-                raise damaged(files.path / file.name, f"{size} bytes, expected {file.size} by the manifest")
+                raise damaged(folder.path / file.name, f"{size} bytes, expected {file.size} by the manifest")
             small = size <= READ_AT_ONCE
             content = np.frombuffer(stream.read(), np.uint8) if small else np.memmap(stream, np.uint8, mode="r")
         made._content, made._n = content, n
@@ -75,10 +71,10 @@ class Payload:
 
     def verify(self) -> None:
         """Compare the file with its checksum as it is on the disk, also if it was read before."""
-        if self.file is None or self._files is None:
+        if self.file is None or self._folder is None:
             return
         digest = xxhash.xxh64()
-        with self._files.open(self.file.name) as stream:  # not mapped: a bad sector would end the process
+        with self._folder.open(self.file.name) as stream:  # not mapped: a bad sector would end the process
             while block := stream.read(READ_AT_ONCE):
                 digest.update(block)
         if digest.hexdigest() != self.file.checksum:
@@ -86,14 +82,14 @@ class Payload:
 
     def _damaged(self, what: str) -> FormatError:
         assert self.file is not None
-        assert self._files is not None
-        return damaged(self._files.path / self.file.name, what)
+        assert self._folder is not None
+        return damaged(self._folder.path / self.file.name, what)
 
 
-def read_payload(files: Files, name: str) -> tuple[bytes, ArrayFile]:
+def read_payload(folder: Folder, name: str) -> tuple[bytes, ArrayFile]:
     """Segment of a file that no manifest names; the name has its checksum."""
-    file = ArrayFile(name, files.status(name).st_size, name.partition("-")[2].partition(".")[0])
-    payload = Payload.open(files, file, None)
+    file = ArrayFile(name, folder.status(name).st_size, name.partition("-")[2].partition(".")[0])
+    payload = Payload.open(folder, file, None)
     payload.table  # noqa: B018
     return bytes.fromhex(payload.segment.decode()), file
 
@@ -255,15 +251,21 @@ def concatenate(tables: Sequence[pyarrow.Table]) -> pyarrow.Table:
         ) from error
 
 
-def to_bytes(table: pyarrow.Table, label: SegmentLabel) -> bytes:
-    """The Arrow file of a table, with the segment in its metadata."""
+def write_payload(folder: Folder | None, table: pyarrow.Table, label: SegmentLabel) -> Payload:
+    """Write the columns of a segment to a file that has its checksum in its name, for ``repair``, or keep them.
+
+    No two files have the same name, because the random label is part of the content.
+    """
+    if folder is None:
+        return Payload(table)
     arrow = _arrow()
     labelled = table.replace_schema_metadata({_SEGMENT: label.segment.hex()})
     sink = arrow.BufferOutputStream()
     with arrow.ipc.new_file(sink, labelled.schema) as writer:
         writer.write_table(labelled.combine_chunks())
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    content = sink.getvalue().to_pybytes()
+    file = folder.add_file(f"payload-{xxhash.xxh64_hexdigest(content)}.arrow", content)
+    return Payload(table, file, folder)
 
 
 def neighbours_frame(distances: Any, ids: Any, numbers: Any, table: Any) -> Any:

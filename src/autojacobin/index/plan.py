@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers.list_hasher import ListHasher
-from autojacobin.index.changes import State
 from autojacobin.index.execution import Found, search_codes, search_vectors
 from autojacobin.index.filters import Allowed
 from autojacobin.index.knowledge import EXACT_UP_TO, Knowledge
+from autojacobin.index.state import State
 from autojacobin.search.arguments import as_candidates, as_count, as_k
 from autojacobin.search.distances import as_distance
 from autojacobin.search.few import Probing

@@ -21,27 +21,16 @@ import numpy.typing as npt
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.hashers import Hasher, load
 from autojacobin.hashers.base import for_index
-from autojacobin.index.array_files import (
-    ArrayFile,
-    CheckedArray,
-    damaged,
-    open_array,
-    read_label,
-    salvage_array,
-    salvage_label,
-)
-from autojacobin.index.files import clear_os_errors
-from autojacobin.index.folder import IndexFolder
+from autojacobin.index.array_files import CheckedArray, open_array, read_label, salvage_array, salvage_label
+from autojacobin.index.changes import read_hasher
+from autojacobin.index.folder import Folder, clear_os_errors
 from autojacobin.index.index import Index
-from autojacobin.index.manifest import MOST_CODES, Manifest, SegmentRecord
+from autojacobin.index.manifest import MANIFEST_NAME, MOST_CODES, ArrayFile, Manifest, SegmentRecord, damaged, kind_of
 from autojacobin.index.names import UUID_BYTES
 from autojacobin.index.payload import Payload, empty_like, matching, read_payload, taken
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part
-from autojacobin.index.storage import MANIFEST_NAME, is_array_name, is_hasher_name, is_part_name
 from autojacobin.search.distances import METRICS
 from autojacobin.search.tiles import Tiles, shape_of
-
-__all__ = ["Repair", "repair"]
 
 _IN_ORDER = 0.9  # share of vectors that match their codes; another machine may round a few differently
 
@@ -91,15 +80,15 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
     report : Repair
         How many vectors were saved and lost, and why.
     """
-    folder = IndexFolder(source)
+    folder = Folder(source)
     if not folder.path.is_dir():
         raise StorageError(f"there is no folder {folder.path}, expected that of an index; give its path")
     if os.path.realpath(target) == os.path.realpath(folder.path):
         raise StorageError(f"the repaired index needs a folder of its own, got {target} for both; give a new path")
     with clear_os_errors(folder.path, "read"):
         content: object = folder  # of the manifest, other than any so far
-        while folder.store.read_manifest() != content:  # a writer may delete files meanwhile: then once more
-            report, content = Repair(), folder.store.read_manifest()
+        while folder.read_manifest() != content:  # a writer may delete files meanwhile: then once more
+            report, content = Repair(), folder.read_manifest()
             manifest = _manifest(folder, report)
             used = for_index(hasher if hasher is not None else _hasher(folder, manifest, report))
             _check_hasher(used, manifest)
@@ -194,7 +183,7 @@ class _Salvage:
 
     def __init__(
         self,
-        folder: IndexFolder,
+        folder: Folder,
         record: SegmentRecord,
         hasher: Hasher,
         keep_vectors: bool,
@@ -231,14 +220,14 @@ class _Salvage:
 
     def _opened(self, file: ArrayFile, kind: str, shape: tuple[int | None, ...], dtype: Any) -> CheckedArray | None:
         try:
-            return open_array(self._folder.store.files, file, kind, shape, dtype)
+            return open_array(self._folder, file, kind, shape, dtype)
         except (FormatError, OSError) as error:
             self._report.problems.append(_sentence(self._folder.path / file.name, error))
         lengths = tuple(length for length in shape if length is not None)
         if len(lengths) < len(shape):
             return None
         try:
-            return salvage_array(self._folder.store.files, file, kind, lengths, dtype)
+            return salvage_array(self._folder, file, kind, lengths, dtype)
         except (FormatError, OSError):
             return None
 
@@ -286,7 +275,7 @@ class _Salvage:
         if file is None:
             return None
         try:
-            return Payload.open(self._folder.store.files, file, self.n).table
+            return Payload.open(self._folder, file, self.n).table
         except (FormatError, OSError) as error:
             self._report.problems.append(_sentence(self._folder.path / file.name, error))
             return None
@@ -368,7 +357,7 @@ class _Salvage:
         whole, n_wrong = np.ones(len(array.array), dtype=bool), 0
         content = np.zeros(array.array.nbytes if kind != "vectors" else 0, dtype=np.uint8)
         row_bytes = array.array.nbytes // len(array.array)
-        for place, stream, is_whole in array.blocks_of_file(self._folder.store.files):
+        for place, stream, is_whole in array.blocks_of_file(self._folder):
             if not is_whole:
                 whole[place.start // row_bytes : -(-place.stop // row_bytes)] = False
                 n_wrong += 1
@@ -393,8 +382,8 @@ def _check_hasher(hasher: Hasher, manifest: Manifest | None) -> None:
         )
 
 
-def _manifest(folder: IndexFolder, report: Repair) -> Manifest | None:
-    content = folder.store.read_manifest()
+def _manifest(folder: Folder, report: Repair) -> Manifest | None:
+    content = folder.read_manifest()
     if content is None:
         report.problems.append(f"{folder.path / MANIFEST_NAME} is missing.")
         return None
@@ -405,13 +394,11 @@ def _manifest(folder: IndexFolder, report: Repair) -> Manifest | None:
         return None
 
 
-def _hasher(folder: IndexFolder, manifest: Manifest | None, report: Repair) -> Hasher:
-    names = (
-        [manifest.hasher.name] if manifest is not None else [n for n in folder.store.files.names() if is_hasher_name(n)]
-    )
+def _hasher(folder: Folder, manifest: Manifest | None, report: Repair) -> Hasher:
+    names = [manifest.hasher.name] if manifest is not None else [n for n in folder.names() if kind_of(n) == "hasher"]
     for name in names:
         try:
-            return folder.read_hasher(manifest) if manifest is not None else load(folder.path / name)
+            return read_hasher(folder, manifest) if manifest is not None else load(folder.path / name)
         except (FormatError, OSError) as error:
             report.problems.append(_sentence(folder.path / name, error))
     raise StorageError(
@@ -420,20 +407,19 @@ def _hasher(folder: IndexFolder, manifest: Manifest | None, report: Repair) -> H
     )
 
 
-def _records(folder: IndexFolder, report: Repair) -> list[SegmentRecord]:
+def _records(folder: Folder, report: Repair) -> list[SegmentRecord]:
     """Find out which files belong together, without a manifest."""
     groups: dict[Any, dict[str, ArrayFile]] = {}
     labels: dict[Any, Any] = {}
     unread: list[tuple[str, Exception]] = []
-    files = folder.store.files
-    names = [name for name in files.names() if is_part_name(name)]
-    for name in sorted(names, key=lambda name: files.status(name).st_mtime_ns):  # of two with one id the later counts
+    names = [name for name in folder.names() if kind_of(name) not in (None, "hasher", "knowledge")]
+    for name in sorted(names, key=lambda name: folder.status(name).st_mtime_ns):  # of two with one id the later counts
         try:
-            if not is_array_name(name):
-                segment, file = read_payload(files, name)
+            if kind_of(name) == "payload":
+                segment, file = read_payload(folder, name)
                 groups.setdefault(segment, {})["payload"] = file
                 continue
-            kind, _, _, label, file = read_label(files, name)
+            kind, _, _, label, file = read_label(folder, name)
         except (FormatError, OSError) as error:
             unread.append((name, error))
             continue
@@ -443,7 +429,7 @@ def _records(folder: IndexFolder, report: Repair) -> list[SegmentRecord]:
             group[kind] = file
     for name, reason in unread:
         kind = name.split("-")[0]
-        segment, file = salvage_label(files, name) if is_array_name(name) else (b"", ArrayFile(name, 0, ""))
+        segment, file = salvage_label(folder, name) if kind_of(name) != "payload" else (b"", ArrayFile(name, 0, ""))
         if segment in groups and kind not in groups[segment]:
             groups[segment][kind] = file
         else:
@@ -456,11 +442,11 @@ def _records(folder: IndexFolder, report: Repair) -> list[SegmentRecord]:
     return records
 
 
-def _n_dead(folder: IndexFolder, file: ArrayFile) -> int:
+def _n_dead(folder: Folder, file: ArrayFile) -> int:
     """Number of dead codes in a bitmap, of which the later one has more; -1 if it is damaged."""
     try:
-        kind, shape, dtype, *_ = read_label(folder.store.files, file.name)
-        bitmap = open_array(folder.store.files, file, kind, shape, dtype).check()
+        kind, shape, dtype, *_ = read_label(folder, file.name)
+        bitmap = open_array(folder, file, kind, shape, dtype).check()
     except (FormatError, OSError):
         return -1
     return int(np.bitwise_count(bitmap).sum())

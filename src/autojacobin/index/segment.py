@@ -19,17 +19,14 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.errors import FormatError
 from autojacobin.hashers.list_hasher import ListHasher
-from autojacobin.index.array_files import ArrayFile, CheckedArray, SegmentLabel, damaged, open_array
-from autojacobin.index.files import Files
-from autojacobin.index.manifest import SegmentRecord
+from autojacobin.index.array_files import CheckedArray, SegmentLabel, open_array, write_array
+from autojacobin.index.folder import Folder
+from autojacobin.index.manifest import MANIFEST_NAME, ArrayFile, SegmentRecord, damaged
 from autojacobin.index.names import NameTable, repeated_name
-from autojacobin.index.payload import Payload
-from autojacobin.index.storage import Store
+from autojacobin.index.payload import Payload, write_payload
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK
 from autojacobin.search.lists import Lists
 from autojacobin.search.tiles import Tiles, shape_of
-
-__all__ = ["ROWS_PER_BLOCK", "Part", "Segment", "check_ids", "open_segment"]
 
 ROWS_PER_BLOCK = 2**16  # a whole number of tiles
 
@@ -209,13 +206,13 @@ class Segment:
         found: npt.NDArray[Any] = self.vectors[rows]
         return found
 
-    def without(self, positions: Ids, store: Store) -> Segment:
+    def without(self, positions: Ids, folder: Folder | None) -> Segment:
         """Mark positions, alive so far, as dead."""
         if not len(positions):
             return self
         bitmap = self.dead.copy() if self.n_dead else np.zeros(-(-self.n // 8), dtype=np.uint8)
         np.bitwise_or.at(bitmap, positions >> 3, (1 << (positions & 7)).astype(np.uint8))
-        dead = copied("dead", bitmap, store, self.label)
+        dead = write_array(folder, "dead", bitmap, self.label)
         return replace(self, arrays=self.arrays | {"dead": dead}, n_dead=self.n_dead + len(positions))
 
     def verify(self) -> None:
@@ -225,24 +222,24 @@ class Segment:
         if self.payload is not None:
             self.payload.verify()
 
-    def verify_files(self, files: Files) -> None:
+    def verify_files(self, folder: Folder) -> None:
         """Compare all files with their checksums as they are on the disk."""
         for array in self.arrays.values():
-            array.verify_file(files)
+            array.verify_file(folder)
         if self.payload is not None:
             self.payload.verify()
 
-    def copied_to(self, store: Store) -> Segment:
-        """Copy the segment to another store, block by block, after a check that all of it is intact."""
+    def copied_to(self, folder: Folder | None) -> Segment:
+        """Copy the segment to a folder or into memory, block by block, after a check that all of it is intact."""
         self.verify()
         label = SegmentLabel.new(self.first_id, self.n, self.label.n_bits)
-        arrays = {kind: copied(kind, array.array, store, label) for kind, array in self.arrays.items()}
-        payload = None if self.payload is None else store.add_payload(self.payload.table, label)
+        arrays = {kind: write_array(folder, kind, array.array, label) for kind, array in self.arrays.items()}
+        payload = None if self.payload is None else write_payload(folder, self.payload.table, label)
         return Segment(label, arrays, self.n_dead, payload)
 
 
 def open_segment(
-    files: Files,
+    folder: Folder,
     record: SegmentRecord,
     n_bits: int,
     n_features: int,
@@ -280,19 +277,19 @@ def open_segment(
     incomplete = any(len(record.files.keys() & kinds) not in (0, len(kinds)) for kinds in (OF_LISTS, OF_NAMES))
     if there != must_be_there or unexpected or incomplete:
         kinds = f"a segment of the files {', '.join(sorted(record.files)) or 'none'}"
-        raise damaged(files.path / "MANIFEST.json", f"{kinds} and ids of the kind {id_kind}")
+        raise damaged(folder.path / MANIFEST_NAME, f"{kinds} and ids of the kind {id_kind}")
     payload = None
     for kind, file in record.files.items():
         if kind == "payload":
-            payload = Payload.open(files, file, n)
+            payload = Payload.open(folder, file, n)
             continue
         shape, dtype, problem = expected[kind]
-        arrays[kind] = open_array(files, file, kind, shape, dtype, check=check, problem=problem)
+        arrays[kind] = open_array(folder, file, kind, shape, dtype, check=check, problem=problem)
     label = arrays["codes"].label
     assert label is not None
     for kind, array in arrays.items():
         if array.label != replace(label, first_id=record.first_id, n=n, n_bits=n_bits):
-            raise damaged(files.path / record.files[kind].name, "a file of another segment")
+            raise damaged(folder.path / record.files[kind].name, "a file of another segment")
     if "dead" in arrays:
         arrays["dead"] = CheckedArray(np.array(arrays["dead"].check()), arrays["dead"].file)
     return Segment(label, arrays, record.n_dead, payload)
@@ -357,11 +354,3 @@ def _problem_of_order(order: npt.NDArray[Any]) -> str | None:
 def _problem_of_dead(n: int, n_dead: int, bitmap: npt.NDArray[Any]) -> str | None:
     found, within = int(np.bitwise_count(bitmap).sum()), int(np.unpackbits(bitmap, count=n, bitorder="little").sum())
     return None if found == within == n_dead else f"{within} dead codes of {n}, where the manifest says {n_dead}"
-
-
-def copied(kind: str, array: npt.NDArray[Any], store: Store, label: SegmentLabel) -> CheckedArray:
-    writer = store.start(kind, array.dtype, array.shape[1:])
-    step = max(1, 2**25 // max(1, array[:1].nbytes))
-    for start in range(0, len(array), step):
-        writer.append(array[start : start + step])
-    return writer.finish(label)

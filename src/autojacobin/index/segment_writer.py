@@ -11,15 +11,13 @@ from autojacobin.codes import Codes
 from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.hashers import Hasher
 from autojacobin.hashers.list_hasher import ListHasher
-from autojacobin.index.array_files import CheckedArray, SegmentLabel
+from autojacobin.index.array_files import CheckedArray, SegmentLabel, start_array, write_array
+from autojacobin.index.folder import Folder
 from autojacobin.index.manifest import MOST_CODES
 from autojacobin.index.names import NameTable
-from autojacobin.index.payload import Payload, concatenate
-from autojacobin.index.segment import OF_LISTS, OF_NAMES, ROWS_PER_BLOCK, Ids, Part, Segment, copied
-from autojacobin.index.storage import Store
+from autojacobin.index.payload import Payload, concatenate, write_payload
+from autojacobin.index.segment import OF_LISTS, OF_NAMES, ROWS_PER_BLOCK, Ids, Part, Segment
 from autojacobin.search.tiles import Tiles, n_words, shape_of
-
-__all__ = ["most_rows", "write_segments"]
 
 _MOST_CODE_BYTES = 2**28
 _MOST_WITHOUT_LISTS = 2**22
@@ -33,7 +31,7 @@ def most_rows(hasher: Hasher) -> int:
     return min(most, max(ROWS_PER_BLOCK, affordable))
 
 
-def write_segments(parts: Iterable[Part], store: Store, hasher: Hasher) -> list[Segment]:
+def write_segments(parts: Iterable[Part], folder: Folder | None, hasher: Hasher) -> list[Segment]:
     """Write a stream of parts as segments of at most ``most_rows(hasher)`` rows and of one dtype of vectors each."""
     segments: list[Segment] = []
     limit = most_rows(hasher)
@@ -43,7 +41,7 @@ def write_segments(parts: Iterable[Part], store: Store, hasher: Hasher) -> list[
             segments.append(builder.finish())
             builder = None
         if builder is None:
-            builder = _Builder(part, store, hasher)
+            builder = _Builder(part, folder, hasher)
         builder.append(part)
     if builder is not None:
         segments.append(builder.finish())
@@ -53,8 +51,8 @@ def write_segments(parts: Iterable[Part], store: Store, hasher: Hasher) -> list[
 class _Builder:
     """A segment that is being written: vectors go straight to the store, codes and ids wait to be sorted."""
 
-    def __init__(self, first: Part, store: Store, hasher: Hasher) -> None:
-        self._store, self._hasher = store, hasher
+    def __init__(self, first: Part, folder: Folder | None, hasher: Hasher) -> None:
+        self._folder, self._hasher = folder, hasher
         self._n = 0
         self._ids: list[Ids] = []
         self._codes: list[Codes] = []
@@ -62,7 +60,9 @@ class _Builder:
         self._payloads: list[Any] = []
         self._dtype = None if first.vectors is None else first.vectors.dtype
         self._vectors = (
-            None if first.vectors is None else store.start("vectors", first.vectors.dtype, first.vectors.shape[1:])
+            None
+            if first.vectors is None
+            else start_array(folder, "vectors", first.vectors.dtype, first.vectors.shape[1:])
         )
 
     def takes(self, part: Part, limit: int) -> bool:
@@ -92,27 +92,27 @@ class _Builder:
         if isinstance(self._hasher, ListHasher) and self._n >= _FEWEST_IN_LISTS:
             lists = self._hasher.lists(codes if order is None else codes[order])
             for kind, name in OF_LISTS.items():
-                arrays[kind] = copied(kind, getattr(lists, name), self._store, label)
+                arrays[kind] = write_array(self._folder, kind, getattr(lists, name), label)
         if first_id is None:
-            arrays["ids"] = copied("ids", ids, self._store, label)
+            arrays["ids"] = write_array(self._folder, "ids", ids, label)
         if self._vectors is not None:
             arrays["vectors"] = self._vectors.finish(label)
             if order is not None:
-                arrays["rows"] = copied("rows", order.astype(np.uint32), self._store, label)
+                arrays["rows"] = write_array(self._folder, "rows", order.astype(np.uint32), label)
         if self._names is not None:
             table = NameTable.of(self._names if order is None else [self._names[row] for row in order.tolist()])
             for kind, name in OF_NAMES.items():
-                arrays[kind] = copied(kind, getattr(table, name), self._store, label)
+                arrays[kind] = write_array(self._folder, kind, getattr(table, name), label)
         return Segment(label, arrays, 0, self._stored_payload(order, label))
 
     def _stored_payload(self, order: Ids | None, label: SegmentLabel) -> Payload | None:
         if not self._payloads:
             return None
         table = concatenate(self._payloads)
-        return self._store.add_payload(table if order is None else table.take(order), label)
+        return write_payload(self._folder, table if order is None else table.take(order), label)
 
     def _store_codes(self, codes: Codes, order: Ids | None, label: SegmentLabel) -> CheckedArray:
-        writer = self._store.start("codes", np.uint64, shape_of(0, codes.n_bits)[1:])
+        writer = start_array(self._folder, "codes", np.uint64, shape_of(0, codes.n_bits)[1:])
 
         def laid_out(start: int) -> Any:
             rows = slice(start, start + ROWS_PER_BLOCK)

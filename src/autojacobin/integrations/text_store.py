@@ -21,9 +21,9 @@ from autojacobin.hashers.base import check_fitted
 from autojacobin.index import Index
 from autojacobin.index.comparisons import allowed_rows, find_column
 from autojacobin.index.conditions import Condition, read_condition
-from autojacobin.index.metrics import Metric
+from autojacobin.index.manifest import MANIFEST_NAME
+from autojacobin.index.metric import Metric
 from autojacobin.index.plan import as_recall
-from autojacobin.index.storage import MANIFEST_NAME
 from autojacobin.integrations.metadata_filters import as_condition, field_column
 from autojacobin.search.arguments import as_count
 

@@ -18,13 +18,13 @@ from typing import Any
 import xxhash
 
 from autojacobin.core.files import write_atomically
+from autojacobin.core.lock import LOCK_NAME, WriterLock
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher, check_fitted
-from autojacobin.index.files import Files, clear_os_errors
-from autojacobin.index.folder import adopt_segments, index_files, locked_folder
-from autojacobin.index.lock import LOCK_NAME, WriterLock
+from autojacobin.index.changes import adopt_segments
+from autojacobin.index.folder import Folder, clear_os_errors, index_files, locked_folder
 from autojacobin.index.manifest import SegmentRecord
 from autojacobin.index.segment import open_segment
 from autojacobin.jobs.chunks import ROWS_PER_CHUNK, Chunk, cut_into_chunks, encode_chunk, write_chunk
@@ -245,7 +245,7 @@ def _finished_segments(job: JobFolder, chunk: Chunk, hasher: Hasher) -> Records 
     try:
         for segment in segments:
             keeps = "vectors" in segment.files
-            open_segment(Files(job.path), segment, int(hasher.n_bits), int(hasher.n_features_in_), keeps)
+            open_segment(Folder(job.path), segment, int(hasher.n_bits), int(hasher.n_features_in_), keeps)
     except (AutoJacobinError, OSError, ValueError):
         return None
     return segments

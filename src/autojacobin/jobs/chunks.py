@@ -23,13 +23,12 @@ from autojacobin.errors import DataError, StorageError
 from autojacobin.hashers import Hasher, load
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.changes import encoded_parts
-from autojacobin.index.contents import fetch
 from autojacobin.index.execution import measure_of, nearest_codes, nearest_in_lists
-from autojacobin.index.files import Files
+from autojacobin.index.folder import Folder
 from autojacobin.index.manifest import SegmentRecord
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, open_segment
 from autojacobin.index.segment_writer import write_segments
-from autojacobin.index.storage import FolderStore
+from autojacobin.index.state import fetch
 from autojacobin.jobs.inputs import Inputs, Piece, naming_file, open_piece
 from autojacobin.search.arguments import as_count
 from autojacobin.search.euclidean import measure_fetched
@@ -89,7 +88,7 @@ class SegmentFiles:
         """Map the segment."""
         about = self.n_bits, self.n_features, self.keep_vectors, self.id_kind
         try:
-            return open_segment(Files(Path(self.folder)), self.record, *about)
+            return open_segment(Folder(self.folder), self.record, *about)
         except FileNotFoundError as error:
             raise StorageError(
                 f"{error.filename} cannot be found from here: the index was changed meanwhile, or is not on a path "
@@ -117,9 +116,9 @@ def encode_chunk(chunk: Chunk, model: str) -> Codes:
 
 def write_chunk(chunk: Chunk, model: str, folder: str, keep_vectors: bool) -> tuple[SegmentRecord, ...]:
     """Write the segments of a chunk to files with new names, and return their records."""
-    target = FolderStore(Path(folder))
+    target = Folder(folder)
     segments = write_segments(_parts(chunk, model, keep_vectors), target, _hasher(model))
-    target.files.sync_folder()
+    target.sync_names()
     return tuple(segment.record for segment in segments)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -18,12 +19,13 @@ from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import DataError
 from autojacobin.hashers.list_hasher import ListHasher
-from autojacobin.index.changes import shown_ids
+from autojacobin.index.changes import read_state
 from autojacobin.index.execution import chosen_lists
-from autojacobin.index.folder import IndexFolder
+from autojacobin.index.folder import Folder
 from autojacobin.index.knowledge import Knowledge, learn
 from autojacobin.index.plan import make_plan
 from autojacobin.index.segment import Segment
+from autojacobin.index.state import shown_ids
 from autojacobin.jobs.chunks import (
     ROWS_PER_CHUNK,
     Neighbours,
@@ -79,8 +81,8 @@ def search_index(
         The ids are names if those of the index are.
     """
     where = os.path.abspath(as_path(path))
-    folder = IndexFolder(where)
-    state = folder.newest(folder.read_state)
+    folder = Folder(where)
+    state = folder.newest(partial(read_state, folder))
     hasher, manifest, segments = state.hasher, state.manifest, state.segments
     assert manifest is not None
 

@@ -22,7 +22,7 @@ from autojacobin.core.parallel import usable_cores
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
 from autojacobin.hashers import OwnCodes
 from autojacobin.index.index import Index
-from autojacobin.index.storage import MANIFEST_NAME
+from autojacobin.index.manifest import MANIFEST_NAME
 from autojacobin.search.arguments import default_candidates
 from autojacobin.search.few import MOST_QUERIES
 from autojacobin.service.access import VECTORS_TOGETHER, Limits

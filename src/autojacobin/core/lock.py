@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from autojacobin.errors import IndexLockedError, StorageError
-from autojacobin.index.files import same_file
 
 try:
     import fcntl
@@ -20,8 +19,6 @@ try:
     import msvcrt
 except ImportError:  # everywhere else
     msvcrt = None  # type: ignore[assignment]
-
-__all__ = ["LOCK_NAME", "WriterLock"]
 
 LOCK_NAME = "LOCK"
 _FLAGS = os.O_RDWR | os.O_CREAT
@@ -128,6 +125,11 @@ class WriterLock:
         assert self._descriptor is not None
         os.lseek(self._descriptor, 0, os.SEEK_SET)
         return os.read(self._descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+
+
+def same_file(one: os.stat_result, other: os.stat_result) -> bool:
+    """Whether two statuses are those of one file."""
+    return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 
 
 def _lock(descriptor: int) -> None:

@@ -26,8 +26,6 @@ from autojacobin.errors import DataError
 from autojacobin.hashers import Hasher
 from autojacobin.search.distances import METRICS
 
-__all__ = ["EUCLIDEAN", "METRICS", "Metric"]
-
 H = TypeVar("H", bound=Hasher)
 
 _ROOM = 2.0  # for vectors that are longer than those that the radius was taken from
