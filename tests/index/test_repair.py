@@ -126,20 +126,6 @@ def test_vectors_of_whole_segments_are_kept_when_another_segment_lost_its_own(co
     assert len(found) == N - 5
 
 
-def test_of_two_lists_of_what_was_removed_the_damaged_one_is_passed_over(copied):
-    """As a crash leaves them between the commit of a removal and the deletion of the old list."""
-    old = file_of(copied, "dead")
-    content = old.read_bytes()
-    with Index.open(copied) as index:
-        before = contents(index)
-        index.remove(sorted(before)[:3])
-    flip(file_of(copied, "dead"), 50)
-    old.write_bytes(content)
-    (copied / "MANIFEST.json").unlink()
-    _, found = repaired(copied)
-    assert found == before
-
-
 def test_only_a_damaged_block_of_removals_comes_back(tmp_path):
     path, n = tmp_path / "index", 2 * 8 * BLOCK_BYTES
     hasher = LSH(8, random_state=0).fit(vectors(50))

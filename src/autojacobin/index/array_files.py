@@ -341,23 +341,12 @@ def _mapped(stream: BinaryIO, header: _Header, *, writable: bool) -> npt.NDArray
     return np.asarray(np.memmap(stream, dtype=header.dtype, mode=mode, offset=_HEADER_BYTES, shape=header.shape))
 
 
-def read_label(folder: Folder, name: str) -> tuple[str, tuple[int, ...], np.dtype[Any], SegmentLabel, ArrayFile]:
-    """Kind, shape, dtype and label of an array that no manifest names."""
-    path = folder.path / name
+def read_label(folder: Folder, name: str) -> tuple[SegmentLabel, ArrayFile]:
+    """Read which segment an array belongs to that no manifest names."""
     with folder.open(name) as stream:
         page, size = stream.read(_HEADER_BYTES), os.fstat(stream.fileno()).st_size
-    digest = f"{_SUM.unpack(page[-_SUM.size :])[0]:016x}" if len(page) == _HEADER_BYTES else ""
-    file = ArrayFile(name, size, digest)
-    header = _read_header(page, path, file, name.split("-")[0])
-    return name.split("-")[0], header.shape, header.dtype, header.label, file
-
-
-def salvage_label(folder: Folder, name: str) -> tuple[bytes, ArrayFile]:
-    """Read which segment a file with a damaged header says it belongs to."""
-    with folder.open(name) as stream:
-        page, size = stream.read(_HEADER_BYTES).ljust(_HEADER_BYTES, b"\0"), os.fstat(stream.fileno()).st_size
-    segment: bytes = _LABEL.unpack_from(page, _FIELDS.size)[0]
-    return segment, ArrayFile(name, size, "")
+    file = ArrayFile(name, size, page[-_SUM.size :][::-1].hex())
+    return _read_header(page, folder.path / name, file, name.split("-")[0]).label, file
 
 
 @dataclass(frozen=True)

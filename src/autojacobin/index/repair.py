@@ -1,15 +1,15 @@
 """Save what is intact of a damaged index.
 
 Arrays are checked block by block, so a flipped bit costs the vectors of one block and not the index. Vectors are
-encoded again. A payload is one block: where it is damaged, the vectors are saved without it. Where the manifest
-is lost, the headers of the files say which of them belong together.
+encoded again. A payload is one block: if it is damaged, its vectors are saved with nulls. If the manifest is lost,
+the headers of the files say which of them belong together.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,13 @@ import numpy.typing as npt
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.hashers import Hasher, load
 from autojacobin.hashers.base import for_index
-from autojacobin.index.array_files import CheckedArray, open_array, read_label, salvage_array, salvage_label
+from autojacobin.index.array_files import SegmentLabel, open_array, read_label, salvage_array
 from autojacobin.index.changes import read_hasher
 from autojacobin.index.folder import Folder, clear_os_errors
 from autojacobin.index.index import Index
 from autojacobin.index.manifest import MANIFEST_NAME, MOST_CODES, ArrayFile, Manifest, SegmentRecord, damaged, kind_of
 from autojacobin.index.names import UUID_BYTES
-from autojacobin.index.payload import Payload, empty_like, matching, read_payload, taken
+from autojacobin.index.payload import Payload, empty_like, read_payload, taken
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part
 from autojacobin.search.distances import METRICS
 from autojacobin.search.tiles import Tiles, shape_of
@@ -94,11 +94,11 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
             _check_hasher(used, manifest)
             records = _records(folder, report) if manifest is None else list(manifest.segments)
             keep_vectors = manifest.keep_vectors if manifest is not None else any("vectors" in r.files for r in records)
-            segments = [_Salvage(folder, record, used, keep_vectors, manifest is None, report) for record in records]
+            segments = [_Salvage(folder, record, used, keep_vectors, report) for record in records]
         kind = _kind_of_ids(segments) if manifest is None else manifest.id_kind
         next_id = _number(segments, 0 if manifest is None else manifest.next_id, kind, report)
-        _give_columns(segments, report)
-        parts = (part for segment in segments for part in segment.parts())
+        schema = next((segment.columns.schema for segment in segments if segment.columns is not None), None)
+        parts = (part for segment in segments for part in segment.parts(schema))
         if manifest is None:
             metric = used.metric_ or METRICS[0]
             report.problems.append(f"The metric is not known without the manifest; that of the model is {metric}.")
@@ -116,34 +116,38 @@ def _number(segments: list[_Salvage], next_id: int, kind: str | None, report: Re
 
     Of two vectors with one id the one in the later segment is kept: it took the place of the other.
     """
-    ids = np.concatenate([np.empty(0, dtype=np.int64), *(segment.ids for segment in reversed(segments))])
+    later_first = segments[::-1]
+    ids = np.concatenate([np.empty(0, dtype=np.int64), *(segment.ids for segment in later_first)])
     next_id = max(next_id, int(ids.max(initial=-1)) + 1)
-    first = np.zeros(len(ids), dtype=bool)
-    lost = np.flatnonzero(ids < 0)
-    report.renumbered = len(lost)
-    if kind in ("string", "uuid"):
-        names = [name for segment in reversed(segments) for name in segment.names]
-        report.renumbered = names.count(None)
-        names = _renamed(names, str(kind))
-        first[list({name: row for row, name in reversed(list(enumerate(names)))}.values())] = True
-        lost = np.setdiff1d(np.arange(len(ids)), np.unique(ids, return_index=True)[1])  # numbers are internal
-        lost = np.union1d(lost, np.flatnonzero(ids < 0))
-    ids[lost] = np.arange(next_id, next_id + len(lost))
-    if kind not in ("string", "uuid"):
-        first[np.unique(ids, return_index=True)[1]] = True
+    lost = ids < 0
+    named = kind in ("string", "uuid")
+    if named:
+        names = _with_new_names([name for segment in later_first for name in segment.names], str(kind), report)
+        lost |= ~_are_first(ids)  # inside, numbers stand for names, and each is used once
+    else:
+        report.renumbered = int(lost.sum())
+    ids[lost] = np.arange(next_id, next_id + int(lost.sum()))
+    first = _are_first(np.array(names, dtype=object) if named else ids)
     end = 0
-    for segment in reversed(segments):
+    for segment in later_first:
         start, end = end, end + len(segment.ids)
         kept = first[start:end]
         segment.ids, segment.keep = ids[start:end][kept], segment.keep[kept]
-        if kind in ("string", "uuid"):
+        if named:
             segment.names = [name for name, keep in zip(names[start:end], kept, strict=True) if keep]
-    return next_id + len(lost)
+    return next_id + int(lost.sum())
 
 
-def _renamed(names: list[bytes | None], kind: str) -> list[bytes]:
+def _are_first(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which values did not occur before."""
+    first = np.zeros(len(values), dtype=bool)
+    first[np.unique(values, return_index=True)[1]] = True
+    return first
+
+
+def _with_new_names(names: list[bytes | None], kind: str, report: Repair) -> list[bytes]:
     """Give a name to all that have none: ``recovered-0`` and so on, or a random UUID."""
-    taken = set(names)
+    report.renumbered, taken = names.count(None), set(names)
     fresh = (f"recovered-{number}".encode() for number in count())
     free = (name for name in fresh if name not in taken) if kind == "string" else (uuid4().bytes for _ in count())
     return [next(free) if name is None else name for name in names]
@@ -165,172 +169,138 @@ def _is_text(name: bytes) -> bool:
         return False
 
 
-def _give_columns(segments: list[_Salvage], report: Repair) -> None:
-    """Give all segments the columns of the first that has some; nulls where a payload is lost."""
-    schema = next((segment.columns.schema for segment in segments if segment.columns is not None), None)
-    for segment in segments if schema is not None else ():
-        if segment.columns is None:
-            segment.columns = empty_like(schema, segment.n)
-        try:
-            segment.columns = matching(segment.columns, schema)
-        except DataError as error:
-            report.problems.append(f"A payload is left out: {str(error).split(';')[0]}.")
-            segment.columns = empty_like(schema, segment.n)
-
-
 class _Salvage:
-    """What can be read of one segment."""
+    """What can be read of one segment.
+
+    ``keep`` are the positions of live codes that can be saved, ``ids`` their ids, -1 where these are lost, and
+    ``names`` their names, None where these are lost.
+    """
 
     def __init__(
-        self,
-        folder: Folder,
-        record: SegmentRecord,
-        hasher: Hasher,
-        keep_vectors: bool,
-        guessed: bool,
-        report: Repair,
+        self, folder: Folder, record: SegmentRecord, hasher: Hasher, keep_vectors: bool, report: Repair
     ) -> None:
         self._folder, self._record, self._hasher, self._report = folder, record, hasher, report
-        self._guessed = guessed  # whether the record was put together without a manifest, and may lack a file
-        self._content = "vectors" if keep_vectors else "codes"
         n = record.n
-        shapes: dict[str, tuple[tuple[int | None, ...], Any]] = {
-            "codes": (shape_of(n, int(hasher.n_bits)), np.uint64),
-            "ids": ((n,), np.int64),
-            "rows": ((n,), np.uint32),
-            "vectors": ((n, int(hasher.n_features_in_)), None),
-            "dead": ((-(-n // 8),), np.uint8),
-            "ends": ((n,), np.int64),
-        }
         self._arrays: dict[str, npt.NDArray[Any]] = {}
-        self._whole: dict[str, Any] = {}
-        for kind, file in sorted(record.files.items(), key=lambda item: item[0] == "names"):  # after the ends
-            if kind == "names":
-                known = "ends" in self._arrays and self._whole["ends"][-1]
-                shapes[kind] = ((int(self._arrays["ends"][-1]) if known else None,), np.uint8)
-            array = self._opened(file, kind, *shapes[kind]) if kind in shapes else None
-            if array is not None:
-                self._arrays[kind], self._whole[kind] = self._read(kind, array)
-        self._order: Ids = np.arange(n)
-        self._known = np.ones(n, dtype=bool)  # whether it is known which vector a position has
-        self.n, self.has_names = n, bool(record.files.keys() & {"names", "ends"})
-        self.columns = self._columns()
-        self.keep, self.ids = self._salvaged()
+        self._whole: dict[str, npt.NDArray[np.bool_]] = {}
+        self._read("codes", shape_of(n, int(hasher.n_bits)), np.uint64)
+        self._read("ids", (n,), np.int64)
+        self._read("rows", (n,), np.uint32)
+        self._read("dead", (-(-n // 8),), np.uint8)
+        self._read("vectors", (n, int(hasher.n_features_in_)), None)
+        self._read("ends", (n,), np.int64)
+        ends = self._arrays.get("ends")
+        self._read("names", (int(ends[-1]) if ends is not None and self._whole["ends"][-1] else None,), np.uint8)
+        self.columns = self._payload()
+        self.has_names = bool(record.files.keys() & {"names", "ends"})
+        self._content = "vectors" if keep_vectors else "codes"
+        self._order, self._known = self._rows()
+        dead = self._dead() & self._known  # it is known of positions, not of vectors that lost theirs
+        whole = np.zeros(n, dtype=bool)
+        if self._content in self._arrays:
+            whole = self._whole["vectors"][self._order] if keep_vectors else self._whole_codes()
+        report.lost += int((~dead & ~whole).sum())
+        self.keep: Ids = np.flatnonzero(~dead & whole)
+        self.ids: Ids = np.where(self._known, self._ids(), -1)[self.keep]
         self.names: list[Any] = self._names()
 
-    def _opened(self, file: ArrayFile, kind: str, shape: tuple[int | None, ...], dtype: Any) -> CheckedArray | None:
-        try:
-            return open_array(self._folder, file, kind, shape, dtype)
-        except (FormatError, OSError) as error:
-            self._report.problems.append(_sentence(self._folder.path / file.name, error))
-        lengths = tuple(length for length in shape if length is not None)
-        if len(lengths) < len(shape):
-            return None
-        try:
-            return salvage_array(self._folder, file, kind, lengths, dtype)
-        except (FormatError, OSError):
-            return None
-
-    def _salvaged(self) -> tuple[Ids, Ids]:
-        """Positions of live codes that can be saved, and their ids, -1 where these are lost."""
-        n = self._record.n
-        ids, has_id = self._ids()
-        alive = ~self._dead()
-        whole = np.zeros(n, dtype=bool)
-        if self._content == "vectors" and "vectors" in self._arrays:
-            self._order, has_row = self._rows()
-            whole, has_id = self._whole["vectors"][self._order], has_id & has_row
-            self._known = has_row
-            self._report.revived += int((~alive & ~has_row).sum())  # removed were positions, not these rows
-            alive |= ~has_row
-        elif self._content == "codes" and "codes" in self._arrays:
-            whole = self._whole_codes()
-        self._report.lost += int((alive & ~whole).sum())
-        keep = np.flatnonzero(alive & whole)
-        return keep, np.where(has_id, ids, -1)[keep]
-
-    def parts(self) -> Iterator[Part]:
-        """Give what is kept, in blocks."""
-        n_bits = int(self._hasher.n_bits)
+    def parts(self, schema: Any) -> Iterator[Part]:
+        """Give what is kept, in blocks, with the columns of ``schema`` unless that is None."""
+        columns = self.columns if self.columns is not None or schema is None else empty_like(schema, self._record.n)
         for start in range(0, len(self.keep), ROWS_PER_BLOCK):
             block = slice(start, start + ROWS_PER_BLOCK)
-            if self._content == "vectors":
-                vectors = np.asarray(self._arrays["vectors"][self._order[self.keep[block]]])
-                part = Part(self.ids[block], self._hasher.encode(vectors), vectors)
-            else:
-                tiles = Tiles(self._arrays["codes"], self._record.n, n_bits)
-                part = Part(self.ids[block], tiles.take(self.keep[block]), None)
-            names = self.names[block] if self.names else None
-            yield replace(part, names=names, payload=self._rows_of_payload(self.keep[block]))
+            keep = self.keep[block]
+            vectors = np.asarray(self._arrays["vectors"][self._order[keep]]) if self._content == "vectors" else None
+            yield Part(
+                self.ids[block],
+                self._tiles().take(keep) if vectors is None else self._hasher.encode(vectors),
+                vectors,
+                self.names[block] if self.names else None,
+                None if columns is None else taken(columns, keep, self._known[keep]),
+            )
 
-    def _rows_of_payload(self, positions: Ids) -> Any:
-        """Columns of some positions, nulls where it is unknown which vector has them."""
-        if self.columns is None:
-            return None
-        return taken(self.columns, positions, self._known[positions])
+    def _read(self, kind: str, shape: tuple[int | None, ...], dtype: Any) -> None:
+        """Read an array, with zeros in place of damaged blocks, and which of its rows are intact; vectors stay mapped.
 
-    def _columns(self) -> Any:
-        """The payload, or None if there is none or it is damaged."""
-        file = self._record.files.get("payload")
+        The table of checksums is used also if the header is damaged, so that this costs nothing.
+        """
+        file = self._record.files.get(kind)
         if file is None:
-            return None
+            return
+        path = self._folder.path / file.name
         try:
-            return Payload.open(self._folder, file, self.n).table
+            array = open_array(self._folder, file, kind, shape, dtype)
         except (FormatError, OSError) as error:
+            self._report.problems.append(_sentence(path, error))
+            try:
+                array = salvage_array(self._folder, file, kind, tuple(length or 0 for length in shape), dtype)
+            except (FormatError, OSError):
+                return
+        found = array.array
+        whole, n_wrong, row_bytes = np.ones(len(found), dtype=bool), 0, found.nbytes // max(1, len(found))
+        content = np.zeros(found.nbytes if kind != "vectors" else 0, dtype=np.uint8)
+        for place, stream, is_whole in array.blocks_of_file(self._folder):
+            if not is_whole:
+                whole[place.start // row_bytes : -(-place.stop // row_bytes)] = False
+                n_wrong += 1
+            elif kind != "vectors":
+                content[place] = np.frombuffer(stream.read(place.stop - place.start), dtype=np.uint8)
+        if n_wrong:
+            self._report.problems.append(f"{path}: {n_wrong} blocks do not match their checksums or cannot be read.")
+        self._whole[kind] = whole
+        self._arrays[kind] = found if kind == "vectors" else content.view(found.dtype).reshape(found.shape)
+
+    def _payload(self) -> Any:
+        """The columns, or None if there are none or they are damaged."""
+        file = self._record.files.get("payload")
+        try:
+            return None if file is None else Payload.open(self._folder, file, self._record.n).table
+        except (FormatError, OSError) as error:
+            assert file is not None
             self._report.problems.append(_sentence(self._folder.path / file.name, error))
             return None
 
+    def _ids(self) -> Ids:
+        """Id of each position, -1 where it is lost."""
+        n = self._record.n
+        if self._record.first_id is not None:
+            return np.arange(self._record.first_id, self._record.first_id + n)
+        return np.where(self._whole["ids"], self._arrays["ids"], -1) if "ids" in self._arrays else np.full(n, -1)
+
     def _names(self) -> list[bytes | None]:
-        """Names of what is kept, None where they are lost; empty for an index of integers."""
-        if not self.has_names:
-            return []
+        """Names of what is kept; an empty list for an index of integers."""
         if not {"names", "ends"} <= self._arrays.keys():
-            return [None] * len(self.keep)
+            return [None] * len(self.keep) if self.has_names else []
         text, ends = self._arrays["names"], self._arrays["ends"]
         starts = np.concatenate([[0], ends[:-1]])
         known = self._known & self._whole["ends"] & np.concatenate([[True], self._whole["ends"][:-1]])
-        known &= (starts < ends) & (ends <= len(text)) & (starts >= 0)
+        known &= (starts < ends) & (ends <= len(text))
         damaged_before = np.concatenate([[0], np.cumsum(~self._whole["names"])])
         known[known] = damaged_before[ends[known]] == damaged_before[starts[known]]
         return [bytes(text[starts[at] : ends[at]]) if known[at] else None for at in self.keep.tolist()]
 
-    def _ids(self) -> tuple[Ids, Any]:
-        n = self._record.n
-        if self._record.first_id is not None:
-            return np.arange(self._record.first_id, self._record.first_id + n), np.ones(n, dtype=bool)
-        if "ids" not in self._arrays:
-            return np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=bool)
-        ids = self._arrays["ids"]
-        return ids, self._whole["ids"] & (ids >= 0)
-
-    def _rows(self) -> tuple[Ids, Any]:
+    def _rows(self) -> tuple[Ids, npt.NDArray[np.bool_]]:
         """Row of each position, and whether it is known; positions whose row is lost get the rows that are left."""
         n = self._record.n
-        if "rows" not in self._record.files:
-            return np.arange(n), self._in_order() if self._guessed else np.ones(n, dtype=bool)
+        rows, known = np.arange(n), np.ones(n, dtype=bool)
+        if self._content == "codes" or "vectors" not in self._arrays:
+            return rows, known
         if "rows" not in self._arrays:
-            return np.arange(n), np.zeros(n, dtype=bool)
-        rows = self._arrays["rows"].astype(np.int64)
-        known = self._whole["rows"] & (rows < n)
-        left = np.setdiff1d(np.arange(n), rows[known])
-        rows[~known] = left[: int((~known).sum())]
+            return rows, known & ("rows" not in self._record.files and self._is_in_order())
+        rows, known = self._arrays["rows"].astype(np.int64), self._whole["rows"]
+        rows[~known] = np.setdiff1d(np.arange(n), rows[known])[: int((~known).sum())]
         return rows, known
 
-    def _in_order(self) -> Any:
-        """Positions that have the code of the vector in the same row; none if most have not, and a file is missing."""
-        n = self._record.n
-        same = np.ones(n, dtype=bool)
+    def _is_in_order(self) -> bool:
+        """Whether vectors have the order of their codes. If the manifest is lost, so may be the file that denies it."""
         if "codes" not in self._arrays:
-            return same
-        codes = Tiles(self._arrays["codes"], n, int(self._hasher.n_bits))
-        checked = np.flatnonzero(self._whole_codes() & self._whole["vectors"])
-        for start in range(0, len(checked), ROWS_PER_BLOCK):
-            rows = checked[start : start + ROWS_PER_BLOCK]
-            vectors = np.asarray(self._arrays["vectors"][rows])
-            same[rows] = (codes.take(rows).packed == self._hasher.encode(vectors).packed).all(axis=1)
-        return same & (same[checked].sum() >= _IN_ORDER * len(checked))
+            return True
+        rows = np.flatnonzero(self._whole_codes() & self._whole["vectors"])[:ROWS_PER_BLOCK]
+        codes = self._hasher.encode(np.asarray(self._arrays["vectors"][rows])) if len(rows) else None
+        same = codes is None or (self._tiles().take(rows).packed == codes.packed).all(axis=1).mean()
+        return bool(same >= _IN_ORDER)
 
-    def _dead(self) -> Any:
+    def _dead(self) -> npt.NDArray[np.bool_]:
         """Positions that were removed; those of damaged blocks may be alive, and come back."""
         n = self._record.n
         known = dead = np.zeros(n, dtype=bool)
@@ -339,36 +309,17 @@ class _Salvage:
         if "dead" in self._arrays:
             known = np.repeat(self._whole["dead"], 8)[:n]
             dead = known & np.unpackbits(self._arrays["dead"], count=n, bitorder="little").astype(bool)
-        n_unknown = int((~known).sum())
         # without the manifest nobody knows how many were removed
-        self._report.revived += min(n_unknown, self._record.n_dead - int(dead.sum()) if self._record.n_dead else n)
+        unseen = self._record.n_dead - int(dead.sum()) if self._record.n_dead else n
+        self._report.revived += min(int((~known).sum()), unseen) + int((dead & ~self._known).sum())
         return dead
 
-    def _whole_codes(self) -> Any:
+    def _tiles(self) -> Tiles:
+        return Tiles(self._arrays["codes"], self._record.n, int(self._hasher.n_bits))
+
+    def _whole_codes(self) -> npt.NDArray[np.bool_]:
         """Codes in intact blocks."""
-        words, n = self._arrays["codes"], self._record.n
-        return np.repeat(self._whole["codes"], Tiles(words, n, int(self._hasher.n_bits)).codes_per_tile)[:n]
-
-    def _read(self, kind: str, array: CheckedArray) -> tuple[npt.NDArray[Any], Any]:
-        """Return an array, and which of its rows are in intact blocks.
-
-        Vectors stay mapped. Other arrays are read, with zeros in place of damaged blocks.
-        """
-        whole, n_wrong = np.ones(len(array.array), dtype=bool), 0
-        content = np.zeros(array.array.nbytes if kind != "vectors" else 0, dtype=np.uint8)
-        row_bytes = array.array.nbytes // len(array.array)
-        for place, stream, is_whole in array.blocks_of_file(self._folder):
-            if not is_whole:
-                whole[place.start // row_bytes : -(-place.stop // row_bytes)] = False
-                n_wrong += 1
-            elif kind != "vectors":
-                content[place] = np.frombuffer(stream.read(place.stop - place.start), dtype=np.uint8)
-        if n_wrong and array.file is not None:
-            path = self._folder.path / array.file.name
-            self._report.problems.append(f"{path}: {n_wrong} blocks do not match their checksums or cannot be read.")
-        if kind == "vectors":
-            return array.array, whole
-        return content.view(array.array.dtype).reshape(array.array.shape), whole
+        return np.repeat(self._whole["codes"], self._tiles().codes_per_tile)[: self._record.n]
 
 
 def _check_hasher(hasher: Hasher, manifest: Manifest | None) -> None:
@@ -409,47 +360,26 @@ def _hasher(folder: Folder, manifest: Manifest | None, report: Repair) -> Hasher
 
 def _records(folder: Folder, report: Repair) -> list[SegmentRecord]:
     """Find out which files belong together, without a manifest."""
-    groups: dict[Any, dict[str, ArrayFile]] = {}
-    labels: dict[Any, Any] = {}
-    unread: list[tuple[str, Exception]] = []
+    groups: dict[bytes, dict[str, ArrayFile]] = {}
+    labels: dict[bytes, SegmentLabel] = {}
     names = [name for name in folder.names() if kind_of(name) not in (None, "hasher", "knowledge")]
     for name in sorted(names, key=lambda name: folder.status(name).st_mtime_ns):  # of two with one id the later counts
+        kind = str(kind_of(name))
         try:
-            if kind_of(name) == "payload":
+            if kind == "payload":
                 segment, file = read_payload(folder, name)
-                groups.setdefault(segment, {})["payload"] = file
-                continue
-            kind, _, _, label, file = read_label(folder, name)
+            else:
+                label, file = read_label(folder, name)
+                segment = label.segment
+                labels[segment] = label
+            groups.setdefault(segment, {})[kind] = file
         except (FormatError, OSError) as error:
-            unread.append((name, error))
-            continue
-        group = groups.setdefault(label.segment, {})
-        labels[label.segment] = (label.first_id, label.n)
-        if kind != "dead" or kind not in group or _n_dead(folder, file) > _n_dead(folder, group[kind]):
-            group[kind] = file
-    for name, reason in unread:
-        kind = name.split("-")[0]
-        segment, file = salvage_label(folder, name) if kind_of(name) != "payload" else (b"", ArrayFile(name, 0, ""))
-        if segment in groups and kind not in groups[segment]:
-            groups[segment][kind] = file
-        else:
-            report.problems.append(_sentence(folder.path / name, reason))
-    records = []
-    for key, group in groups.items():
-        first_id, n = labels.get(key, (None, 0))
-        if {"codes", "vectors"} & group.keys() and 1 <= n <= MOST_CODES:
-            records.append(SegmentRecord(n, 0, first_id, group))
-    return records
-
-
-def _n_dead(folder: Folder, file: ArrayFile) -> int:
-    """Number of dead codes in a bitmap, of which the later one has more; -1 if it is damaged."""
-    try:
-        kind, shape, dtype, *_ = read_label(folder, file.name)
-        bitmap = open_array(folder, file, kind, shape, dtype).check()
-    except (FormatError, OSError):
-        return -1
-    return int(np.bitwise_count(bitmap).sum())
+            report.problems.append(_sentence(folder.path / name, error))
+    return [
+        SegmentRecord(labels[segment].n, 0, labels[segment].first_id, files)
+        for segment, files in groups.items()
+        if {"codes", "vectors"} & files.keys() and 1 <= labels[segment].n <= MOST_CODES
+    ]
 
 
 def _sentence(path: Path, error: Exception) -> str:
