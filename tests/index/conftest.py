@@ -26,11 +26,12 @@ class Instants:
     def __init__(self, most):
         self.every, self.most = most is None, most
 
-    def __call__(self, count):
-        numbers = range(1, count + 1)
-        if self.every or count <= self.most:
+    def __call__(self, count, most=None):
+        """Give the numbers; ``most`` is for works that take long."""
+        numbers, most = range(1, count + 1), most or self.most
+        if self.every or count <= most:
             return list(numbers)
-        return sorted(random.Random(count).sample(numbers, self.most))
+        return sorted(random.Random(count).sample(numbers, most))
 
 
 @pytest.fixture(params=[pytest.param(8, id="some"), pytest.param(None, id="every", marks=pytest.mark.rare)])

@@ -271,9 +271,9 @@ def state_on_disk(path):
 
 
 @pytest.mark.parametrize("fault", ["crash", "torn crash", "power cut, undoing all", "power cut, undoing renames"])
-def test_a_crash_while_lists_are_made_leaves_a_committed_state(prepared, tmp_path, fault):
+def test_a_crash_while_lists_are_made_leaves_a_committed_state(prepared, tmp_path, fault, instants):
     original, states, count = prepared
-    for at in range(1, count + 1, 2):
+    for at in instants(count, 2):
         path = Path(shutil.copytree(original, tmp_path / str(at)))
         index, done = opened(path, Faults(at, fault)), 0
         with pytest.raises(Crash):  # noqa: PT012
@@ -290,9 +290,9 @@ def test_a_crash_while_lists_are_made_leaves_a_committed_state(prepared, tmp_pat
 
 
 @pytest.mark.parametrize("fault", ["error", "no space"])
-def test_an_error_while_lists_are_made_changes_nothing(prepared, tmp_path, fault):
+def test_an_error_while_lists_are_made_changes_nothing(prepared, tmp_path, fault, instants):
     original, states, count = prepared
-    for at in range(1, count + 1, 3):
+    for at in instants(count, 2):
         path = Path(shutil.copytree(original, tmp_path / str(at)))
         with opened(path, Faults(at, fault)) as index:
             for done, change in enumerate(CHANGES):

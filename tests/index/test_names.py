@@ -278,9 +278,9 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="look
 
 @needs_proc
 @pytest.mark.parametrize("fault", ["crash", "torn crash", "power cut, undoing all", "power cut, undoing renames"])
-def test_a_crash_at_any_operation_leaves_a_committed_state(prepared, tmp_path, fault):
+def test_a_crash_at_any_operation_leaves_a_committed_state(prepared, tmp_path, fault, instants):
     original, states, count = prepared
-    for at in range(1, count + 1):
+    for at in instants(count, 4):
         path = Path(shutil.copytree(original, tmp_path / str(at)))
         index, done = opened(path, Faults(at, fault)), 0
         with pytest.raises(Crash):  # noqa: PT012
@@ -298,9 +298,9 @@ def test_a_crash_at_any_operation_leaves_a_committed_state(prepared, tmp_path, f
 
 @needs_proc
 @pytest.mark.parametrize("fault", ["error", "no space", "torn error"])
-def test_an_error_at_any_operation_changes_nothing(prepared, tmp_path, fault):
+def test_an_error_at_any_operation_changes_nothing(prepared, tmp_path, fault, instants):
     original, states, count = prepared
-    for at in range(1, count + 1):
+    for at in instants(count, 4):
         path = Path(shutil.copytree(original, tmp_path / str(at)))
         with opened(path, Faults(at, fault)) as index:
             for done, change in enumerate(CHANGES):
