@@ -23,8 +23,6 @@ from autojacobin.index.conditions import Column, Condition, Literal, as_moment, 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["allowed_rows", "find_column", "shown_columns"]
-
 _SHOWN_COLUMNS = 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _ON_LITERALS = {"equal": operator.eq, "not_equal": operator.ne, "less": operator.lt, "less_equal": operator.le,

@@ -21,11 +21,6 @@ import numpy as np
 
 from autojacobin.errors import DataError
 
-__all__ = [
-    "LONGEST_CONDITION", "Column", "Condition", "Literal", "Step", "as_literal", "as_moment", "read_condition",
-    "shown_literal",
-]  # fmt: skip
-
 LONGEST_CONDITION = 10_000  # characters
 _DEEPEST = 50  # parentheses around each other
 _MOST_COMPARISONS = 100  # each takes time for every row

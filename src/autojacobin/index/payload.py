@@ -87,7 +87,7 @@ class Payload:
 
 
 def read_payload(folder: Folder, name: str) -> tuple[bytes, ArrayFile]:
-    """Segment of a file that no manifest names; the name has its checksum."""
+    """Read which segment a file belongs to that no manifest names. Its name has its checksum."""
     file = ArrayFile(name, folder.status(name).st_size, name.partition("-")[2].partition(".")[0])
     payload = Payload.open(folder, file, None)
     payload.table  # noqa: B018
@@ -189,7 +189,7 @@ def from_frame(vectors: Any, ids: Any, payload: Any) -> tuple[Any, Any, Any]:
 
 
 def replaced(table: pyarrow.Table | None, new: pyarrow.Table) -> pyarrow.Table:
-    """A table with some of its columns replaced; there may be none yet."""
+    """Replace some columns of a table, which is None if there are no columns yet."""
     whole = matching(new, None if table is None else table.schema)
     if table is None:
         return whole
@@ -229,13 +229,13 @@ def matching(table: pyarrow.Table, schema: pyarrow.Schema | None) -> pyarrow.Tab
 
 
 def empty_like(schema: pyarrow.Schema, n: int) -> pyarrow.Table:
-    """``n`` rows of nulls."""
+    """Make a table with ``n`` rows of nulls."""
     arrow = _arrow()
     return arrow.Table.from_arrays([arrow.nulls(n, field.type) for field in schema], schema=schema)
 
 
 def taken(table: pyarrow.Table, rows: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pyarrow.Table:
-    """Some rows of a table, nulls where it is not known which row it is."""
+    """Take some rows of a table; rows that are not ``known`` are null."""
     return table.take(_arrow().array(rows, mask=~known))
 
 
@@ -269,7 +269,7 @@ def write_payload(folder: Folder | None, table: pyarrow.Table, label: SegmentLab
 
 
 def neighbours_frame(distances: Any, ids: Any, numbers: Any, table: Any) -> Any:
-    """A data frame with a row for each neighbour."""
+    """Make a data frame with a row for each neighbour."""
     try:
         import pandas
     except ImportError as error:

@@ -64,7 +64,7 @@ class State:
 
 
 class NewIds(NamedTuple):
-    """Ids of vectors that are added: their kind, and numbers or names; neither if the index counts."""
+    """Ids of vectors that are added: their kind, and numbers or names. Without either, the index gives the ids."""
 
     kind: str
     numbers: npt.NDArray[np.int64] | None = None
@@ -84,7 +84,7 @@ class NewIds(NamedTuple):
 
     @property
     def number(self) -> int | None:
-        """How many there are; None if the index counts."""
+        """Number of ids, or None if the index gives them."""
         given = self.numbers if self.names is None else self.names
         return None if given is None else len(given)
 
@@ -119,7 +119,7 @@ class NewIds(NamedTuple):
             )
 
     def check_number(self, n: int) -> None:
-        """Check that there is an id for each of ``n`` vectors, unless the index counts."""
+        """Check that there is an id for each of ``n`` vectors, unless the index gives the ids."""
         if self.number not in (None, n):
             raise wrong_length("an id", self.number, str(n))
 

@@ -61,8 +61,8 @@ class CodeDistance:
     encode : callable
         ``encode(hasher, vectors)`` gives what the distance needs to know of the queries, such as their codes.
     prepare : callable
-        ``prepare(encoded)`` gives the :class:`~autojacobin.search.queries.Queries` that any
-        :class:`~autojacobin.search.queries.CodeStore` searches for.
+        ``prepare(encoded)`` gives the :class:`~autojacobin.search.queries.Queries` that
+        :class:`~autojacobin.search.tiles.Tiles` search for.
     topk : callable
         ``topk(encoded, codes, k)`` searches :class:`~autojacobin.Codes`, on the GPU if they are there.
     """

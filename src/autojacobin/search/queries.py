@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -115,33 +115,6 @@ class Queries:
         if self.constants is not None:
             real += self.constants[:, np.newaxis]
         return real.astype(np.float32)
-
-
-class CodeStore(Protocol):
-    """A store of the codes of a segment that can search them, such as :class:`~autojacobin.search.tiles.Tiles`."""
-
-    n: int
-    n_bits: int
-
-    def nearest(
-        self, queries: Queries, k: int, allowed: npt.NDArray[np.uint8] | None = None
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Find the ``k`` nearest codes of each query, or all allowed ones if they are fewer.
-
-        Parameters
-        ----------
-        queries : Queries
-            Prepared queries.
-        k : int
-            Neighbours of each query.
-        allowed : array of uint8, optional
-            Bitmap of the positions that count: position p is bit ``p % 8`` of byte ``p // 8``. By default all do.
-
-        Returns
-        -------
-        distances, positions : arrays of shape (n_queries, k)
-            Distances as whole numbers, in ascending order; equal distances in order of position.
-        """
 
 
 class Projection(NamedTuple):

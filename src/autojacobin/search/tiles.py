@@ -98,7 +98,22 @@ class Tiles:
     def nearest(
         self, queries: Queries, k: int, allowed: npt.NDArray[np.uint8] | None = None
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Find the ``k`` nearest codes; see :meth:`autojacobin.search.queries.CodeStore.nearest`."""
+        """Find the ``k`` nearest codes of each query, or all allowed ones if they are fewer.
+
+        Parameters
+        ----------
+        queries : Queries
+            Prepared queries.
+        k : int
+            Neighbours of each query.
+        allowed : array of uint8, optional
+            Bitmap of the positions that count: position p is bit ``p % 8`` of byte ``p // 8``. By default all do.
+
+        Returns
+        -------
+        distances, positions : arrays of shape (n_queries, k)
+            Distances as whole numbers, in ascending order; equal distances in order of position.
+        """
         bitmap = ALL_ALLOWED if allowed is None else allowed
         if queries.levels is not None:
             return lowest_levels(self.words, self.n, queries.words, queries.levels.table, k, bitmap)
