@@ -2,7 +2,7 @@
 
     python benchmarks/jacobian_term.py --data DIR [--seeds 5] [--json PATH]     # a quarter of an hour on two cores
 
-64 bits, 3,000 training points, the Hamming distance, the best 1 % of the base: the table of docs/ablations.md.
+64 bits, 3,000 training points, the Hamming distance, the best 1 % of the base: the table of docs/notes/auto-jacobin.md.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def test_the_install_command_of_messages_finds_what_was_installed_from_a_clone()
 
 
 def test_the_page_about_the_service_shows_the_configuration_of_nginx():
-    shown = re.search(r"```nginx\n(.*?)```", read("docs/service.md"), re.DOTALL)[1]
+    shown = re.search(r"```nginx\n(.*?)```", read("docs/service-operating.md"), re.DOTALL)[1]
     assert shown == read("deploy/nginx.conf")
 
 

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from autojacobin.cli import app
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SNIPPETS = [
     snippet
     for page in PAGES

@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = {
-    "benchmarks.md": "benchmarks/README.md",
+    "benchmark-programs.md": "benchmarks/README.md",
     "changes.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
     "examples.md": "examples/README.md",

@@ -1,4 +1,4 @@
-"""The examples of docs/service.md: the programs run, and curl prints what the page shows."""
+"""The examples of the pages about the service: the programs run, and curl prints what the page shows."""
 
 import os
 import re
@@ -10,7 +10,8 @@ import pytest
 
 from autojacobin.service import Access, Limits, serving
 
-PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in ("service.md", "service-writing.md"))
 TOKEN = "0123456789abcdef0123456789abcdef"
 EXAMPLES = re.findall(r"```console\n\$ (.*?)\n(.*?)\n```", PAGE)
 
