@@ -82,8 +82,9 @@ def test_the_first_steps_of_the_help_run_one_after_the_other(done, folder):
 
 
 def shown_in_the_documentation():
-    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
+    docs = Path(__file__).parents[2] / "docs"
+    pages = [(docs / name).read_text(encoding="utf-8") for name in ("command-line.md", "scripts.md")]
+    blocks = [block for page in pages for block in re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)]
     return [match for block in blocks for match in re.findall(r"autojacobin ([^\n#|>]+)", block)]
 
 
