@@ -360,6 +360,7 @@ def _recalls(
     """
     shape = len(thresholds), len(grid)
     sums, squares = np.zeros(shape), np.zeros(shape)
+    found, own, strengths = (np.ascontiguousarray(part) for part in (found, own, strengths))  # one type to compile
     _add_recalls(found, own, np.sort(truth, axis=1), strengths, thresholds, grid, sums, squares)
     n, missed = len(found), max(0.0, 1 - _MISSED / truth.shape[1])
     mean = (sums + missed) / (n + 1)

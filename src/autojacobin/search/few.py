@@ -353,7 +353,9 @@ class ListSearch(_Search):
         found: Found,
     ) -> int:
         """Search the lists that are probed; gives how many queries have too few results."""
-        floats = queries if queries.dtype == np.float32 else queries.astype(np.float32)
+        floats = np.ascontiguousarray(queries, np.float32)
+        if queries.dtype == np.float32:
+            queries = floats
         if len(queries) <= MOST_QUERIES:
             return self._run(floats, queries, _NOT_CHOSEN, probing, candidates, prepared, found)
         return self._run_blocks(floats, queries, probing, candidates, prepared, found)
