@@ -47,6 +47,7 @@ def test_exact_on_an_affine_subspace(p, dtype, atol):
     assert np.all(spaces.bases[:, p:] == 0)
 
 
+@pytest.mark.rare
 def test_on_a_sphere_the_angle_shrinks_as_points_are_added():
     sphere = Sphere(3)
     angles = []
@@ -143,7 +144,7 @@ def largest_angle(found, exact):
 
 
 @pytest.mark.parametrize("name", ["digits", "curved"])
-@pytest.mark.parametrize("energy", [0.7, 0.9, 0.98])
+@pytest.mark.parametrize("energy", [pytest.param(0.7, marks=pytest.mark.rare), 0.98])
 def test_single_precision_gives_the_spaces_of_double_precision(name, energy):
     X = digits()[:400] + np.random.default_rng(0).normal(0, 0.01, (400, 64)) if name == "digits" else curved()
     X = X.astype(np.float32).astype(np.float64)  # both see the same points, no two equally far
@@ -210,6 +211,7 @@ def test_many_small_problems_at_once_give_the_same_as_one_by_one(as_on_a_gpu):
 
 
 @pytest.mark.parametrize("energy", [0.8, 0.98])
+@pytest.mark.rare
 def test_wide_points_on_a_gpu_are_iterated_to_the_same_spaces(as_on_a_gpu, energy):
     """From 192 dimensions on, a GPU computes only the leading directions, by iteration."""
     rng = np.random.default_rng(0)

@@ -3,6 +3,7 @@
 from functools import cache
 
 import numpy as np
+import pytest
 from sklearn.datasets import load_digits
 
 from autojacobin.hashers import LinearHasher, methods
@@ -23,6 +24,7 @@ METHODS = {method.name: maker(method) for method in methods() if method.name != 
 ONE_POINT = ["LSH", "Sign"]  # learn at most a mean
 LEARNED = [name for name in METHODS if name not in ONE_POINT]
 AUTO_ENCODERS = ["AutoJacoBin", "AutoBin1", "AutoBin2", "DAutoBin", "CAutoBin"]
+USUAL = ["LSH", "ITQ", "OKMeans", "AutoBin1", "BinaryAutoencoder"]
 LINEAR = [name for name in METHODS if isinstance(METHODS[name](), LinearHasher)]
 
 
@@ -38,3 +40,8 @@ def digits():
 @cache
 def fitted(name):
     return METHODS[name]().fit(digits()[:300])
+
+
+def some(names):
+    """Methods of each kind that every run tries; the others are tried with what rarely breaks."""
+    return [name if name in USUAL else pytest.param(name, marks=pytest.mark.rare) for name in names]

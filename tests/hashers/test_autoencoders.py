@@ -166,6 +166,7 @@ def test_fewer_points_than_neighbours_is_said_and_works():
     assert np.array_equal(few.W1_, same.W1_)
 
 
+@pytest.mark.rare
 def test_neighbours_are_looked_for_in_a_sample_of_many_points():
     X = digits()[:600]
     settings = {"n_neighbors": 40, "random_state": 0}
@@ -181,6 +182,7 @@ def test_neighbours_are_looked_for_in_a_sample_of_many_points():
         AutoJacoBin.as_published(16, tangent_sample=50, n_epochs=0).fit(X)
 
 
+@pytest.mark.rare
 def test_more_points_than_memory_holds_are_fitted_batch_by_batch(monkeypatch):
     X = digits()[:600].astype(np.float64)
     settings = {"n_neighbors": 40, "batch_size": 200, "n_epochs": 2, "random_state": 0}
@@ -233,7 +235,7 @@ def test_progress_is_told_stage_by_stage():
     assert ("training", 15, 15) in seen
 
 
-@pytest.mark.parametrize("init", ["random", "itq"])
+@pytest.mark.parametrize("init", ["random", pytest.param("itq", marks=pytest.mark.rare)])
 def test_the_jacobian_term_pulls_the_jacobian_towards_the_tangent_spaces(init):
     X = digits()[:400].astype(np.float64)
     trained = AutoJacoBin.as_published(
@@ -308,7 +310,7 @@ def test_training_in_principal_directions_leaves_no_weight_in_the_others():
 
 @pytest.mark.parametrize("parameters", [{"threshold": "origin"}, {"pca_energy": None}])
 def test_features_are_not_reduced_unasked(parameters):
-    X = wide_digits(400)
+    X = wide_digits(60)
     common = {"n_neighbors": 40, "n_epochs": 1, "random_state": 0}
     given = AutoJacoBin(16, **common, **parameters).fit(X)
     published = AutoJacoBin.as_published(16, **common, **{**parameters, "pca_energy": None}).fit(X)
@@ -326,6 +328,7 @@ def test_data_far_from_the_origin_are_warned_of():
         AutoJacoBin.as_published(16, n_neighbors=40, random_state=0).fit(X)
 
 
+@pytest.mark.rare
 def test_the_toy_example_uses_seven_codes():
     """1,000 points on x1 + x2 + x3 = 1, x > 0, three bits: three lines cut the triangle into seven parts.
 

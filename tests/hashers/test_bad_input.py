@@ -7,7 +7,7 @@ import scipy.sparse
 
 from autojacobin import DataError, load
 from autojacobin.errors import DataTypeError
-from tests.hashers.methods import LEARNED, METHODS, ONE_POINT, digits, fitted
+from tests.hashers.methods import LEARNED, METHODS, ONE_POINT, digits, fitted, some
 
 methods = pytest.mark.parametrize("name", METHODS)
 few_points = pytest.mark.filterwarnings("ignore:(tangent spaces were to be estimated|.* learns):UserWarning")
@@ -123,7 +123,7 @@ def test_one_feature(name):
         assert METHODS[name](3).fit(X).encode(X).n_bits == 3
 
 
-@methods
+@pytest.mark.parametrize("name", some(METHODS))
 def test_layout_and_permissions_do_not_matter(name):
     X = digits()[:200]
     expected = METHODS[name]().fit(X).encode(X)
@@ -149,8 +149,8 @@ def test_data_frames_are_taken_and_their_columns_remembered(name):
         hasher.encode(frame[frame.columns[::-1]])
 
 
-@methods
-@pytest.mark.parametrize("unit", [1e-13, 1e-6, 1e6, 1e13])
+@pytest.mark.parametrize("name", some(METHODS))
+@pytest.mark.parametrize("unit", [1e-13, 1e13])
 def test_the_unit_of_the_data_does_not_matter(name, unit, tmp_path):
     X = digits()[:200]
     scaled = (X.astype(np.float64) * unit).astype(np.float32)

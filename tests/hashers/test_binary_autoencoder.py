@@ -148,7 +148,7 @@ def test_projections_order_codes_as_the_terms_do():
     assert np.array_equal(hasher.project(X), hasher.distance_terms(X).weights)
 
 
-@pytest.mark.parametrize("n_bits", [32, 48])
+@pytest.mark.parametrize("n_bits", [32, pytest.param(48, marks=pytest.mark.rare)])
 def test_by_its_own_distance_it_finds_more_than_itq_asymmetrically(n_bits):
     X = digits()
     base, queries = X[:1400], X[1400:]

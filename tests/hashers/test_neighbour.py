@@ -213,6 +213,7 @@ def test_where_training_does_not_help_itq_is_delivered(monkeypatch):
     assert hasher.encode(X) == start.encode(X)
 
 
+@pytest.mark.rare
 def test_a_final_training_that_is_worse_than_the_short_one_is_not_delivered(monkeypatch, chosen):
     spoil(monkeypatch, 120)
     hasher = NeighbourHashing(48, n_steps=120, random_state=0).fit(digits()[:1200])
@@ -257,6 +258,7 @@ def test_a_strong_pull_keeps_the_codes_of_itq():
     assert np.mean(near != start) < 0.03 < np.mean(far != start)
 
 
+@pytest.mark.rare
 def test_more_bits_than_features_are_further_rotations():
     X = points(700)[:, :5]
     hasher = NeighbourHashing(12, n_steps=100, random_state=0).fit(X)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autojacobin import ITQ, LSH, DataError, PartitionedAutoencoder, Sign, SpectralHashing
 from autojacobin.core.sampling import Moments, sample_of_blocks, sampled_rows
 from autojacobin.hashers.learning import TRAINING_POINTS
-from tests.hashers.methods import METHODS, ONE_POINT, digits
+from tests.hashers.methods import METHODS, ONE_POINT, digits, some
 
 DRAWING = [name for name in METHODS if name not in ONE_POINT]
 
@@ -21,7 +21,7 @@ def in_blocks(X, size):
     return (X[start : start + size] for start in range(0, len(X), size))
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", some(METHODS))
 def test_blocks_give_the_model_of_the_whole_matrix(name):
     X = digits()[:300]
     whole, streamed = METHODS[name]().fit(X), METHODS[name]().fit(in_blocks(X, 37))
@@ -33,7 +33,7 @@ def test_blocks_give_the_model_of_the_whole_matrix(name):
     assert streamed.encode(X) == whole.encode(X)
 
 
-@pytest.mark.parametrize("name", DRAWING)
+@pytest.mark.parametrize("name", some(DRAWING))
 def test_a_longer_stream_gives_the_model_of_a_sample(name):
     X = digits()[:900]
     streamed = METHODS[name]().fit(in_blocks(X, 50), training_points=200)
@@ -133,7 +133,7 @@ def test_one_block_in_double_precision_makes_the_fit_double(dtypes):
 
 @pytest.mark.parametrize("make", [lambda: ITQ(8, random_state=0), lambda: LSH(8, random_state=0)])
 def test_memory_stays_bounded(make):
-    rows, width, blocks = 1000, 256, 600  # 614 MB in all
+    rows, width, blocks = 1000, 256, 150  # 154 MB in all
     base = np.random.default_rng(0).normal(size=(rows, width)).astype(np.float32)
     make().fit(base)
     tracemalloc.start()
@@ -142,7 +142,7 @@ def test_memory_stays_bounded(make):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 0.05 * rows * width * 4 * blocks
+    assert peak < 0.2 * rows * width * 4 * blocks
 
 
 def test_more_rows_than_the_default_sample():

@@ -117,11 +117,8 @@ class Problem:
 
 
 def nearest_lists(problem, probes, allowed):
-    lists = np.empty((len(problem.queries), probes), dtype=np.int32)
-    squared = np.empty(lists.shape, dtype=np.float32)
     stores = [(segment.codes, some) for segment, some in zip(problem.segments, allowed, strict=True)]
-    problem.centres.write_nearest(problem.floats, lists, squared, held_by(stores), exact=False)
-    return lists, squared
+    return problem.centres.nearest(problem.floats, probes, held_by(stores), exact=False)
 
 
 def prepared_for(problem, distance, lists, squared):

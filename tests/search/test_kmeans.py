@@ -181,10 +181,9 @@ def test_kernels_survive_numbers_that_float32_cannot_square(wrong, n_centres, n_
             points[3, 2] = wrong
         if queries is not asked:
             queries[-1, 4] = wrong
-        numbers, squared = np.empty((n_queries, 5), dtype=np.int32), np.empty((n_queries, 5), dtype=np.float32)
         for exact in (True, False):
             with np.errstate(all="ignore"):
-                Centres(points).write_nearest(queries, numbers, squared, exact=exact)
+                numbers, _ = Centres(points).nearest(queries, 5, exact=exact)
             assert numbers.min() >= -1
             assert numbers.max() < n_centres
             for row in numbers:
@@ -263,7 +262,5 @@ def test_wrong_arguments_are_explained():
         kmeans(X, 11)
     with pytest.raises(DataError, match="vectors must have the 64 features of the centres, got 63"):
         kmeans(X, 2, random_state=0).assign(X[:, 1:])
-    with pytest.raises(DataError, match="n must be an integer from 1 to 2, the number of centres, got 3"):
-        kmeans(X, 2, random_state=0).nearest(X, 3)
     with pytest.raises(DataError, match="contains NaN in row 1"):
         kmeans(X, 2, random_state=0).assign(np.where(np.arange(10)[:, None] == 1, np.nan, X))

@@ -30,10 +30,12 @@ import numpy as np
 from autojacobin.core.compilation import kernel, use_wide_registers
 from autojacobin.core.parallel import scipy_linalg
 
-# Outside these limits ssyevd is faster.
+# What tunes the solver: outside the first two limits ssyevd is faster.
 _FEWEST_DIMENSIONS = 48
 _LARGEST_SHARE_OF_EIGENVECTORS = 0.7
 _REFLECTORS_PER_BLOCK = 64
+
+# What correctness needs
 _BISECTIONS = 26
 _MOST_REFINEMENTS = 4
 _LARGEST_ANGLE = 1e-6

@@ -55,7 +55,7 @@ class ListHasher(Hasher):
         raise NotImplementedError
 
     def drift(self, vectors: npt.NDArray[Any], codes: Codes) -> float:
-        """How many times worse the lists suit these vectors than those that they were learned from."""
+        """Error of the lists on these vectors, as a multiple of their error on the training vectors."""
         raise NotImplementedError
 
     # What a subclass may define

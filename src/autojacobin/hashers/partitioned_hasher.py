@@ -82,7 +82,7 @@ class PartitionedHasher(ListHasher):
     hasher_: Hasher
     spread_: float
 
-    codes_are_signs: ClassVar[bool] = False  # the number of the list is none
+    codes_are_signs: ClassVar[bool] = False  # nor is the number of the list
     _wraps_hasher: ClassVar[bool] = True
     _limits: ClassVar[dict[str, Limit]] = {
         "hasher": Limit(lambda value: isinstance(value, Hasher), "a hasher"),

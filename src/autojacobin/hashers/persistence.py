@@ -88,7 +88,7 @@ class Tensor:
     (``"U"``), which are written as rows of UTF-8 padded with zeros. ``required`` gives the kinds of columns that the
     table has unless it is empty.
     ``optional=True``: some fits leave it out.
-    ``power``: 2 for squares of lengths, of which files may hold larger numbers.
+    ``power``: 2 for squares of lengths, which may be larger than other numbers.
     """
 
     kind: str

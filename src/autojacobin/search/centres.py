@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from autojacobin.core.arrays import on_device, to_host
 from autojacobin.core.parallel import one_blas_thread, run_tasks
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
-from autojacobin.search.arguments import as_count
 from autojacobin.search.kernels.coarse_quantiser import (
     CENTRES_PER_GROUP,
     FEWEST_IN_CELLS,
@@ -36,7 +35,6 @@ _PRODUCTS_PER_BLOCK = 2**21
 _PRODUCTS_ON_GPU = 2**28
 _FEWEST_ROWS, _MOST_ROWS = 128, 1024  # of a block; each product packs all centres again, so it should have many rows
 _BLOCKS_PER_TASK = 8
-_QUERIES_PER_TASK = 64
 _TURNS_PER_SPLIT = 8
 _NO_RULE, _NO_SHARES = np.empty((0, 6)), np.empty(0)
 
@@ -134,53 +132,21 @@ class Centres:
         return labels
 
     def nearest(
-        self, X: Any, n: SupportsIndex, usable: npt.NDArray[np.bool_] | None = None, *, exact: bool = True
+        self, X: npt.NDArray[Any], n: int, usable: npt.NDArray[np.bool_] | None = None, *, exact: bool = True
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        """Find the ``n`` nearest centres of each row of ``X``.
+        """Find the ``n`` nearest centres of each row of ``X``, in the calling thread, as a search finds them.
 
-        Parameters
-        ----------
-        X : matrix of shape (n_queries, n_features)
-        n : int
-            From 1 to the number of centres.
-        usable : mask of shape (n_lists,), optional
-            The centres that count.
-        exact : bool, default=True
-            If False, some may be missed where that is faster: of many centres, only those in the nearest cells are
-            looked at.
-
-        Returns
-        -------
-        numbers, squared : arrays of shape (n_queries, n)
-            Numbers of the centres and squared distances, in ascending order; of equal ones the first. Where fewer than
-            ``n`` centres count, the number is -1 and the distance infinite.
+        If ``usable`` is given, only the centres in this mask count. Unless ``exact``, only those in the nearest cells
+        are looked at where there are many, so that some may be missed. Gives numbers and squared distances, both of
+        shape (n_queries, n), in ascending order; of equal ones the first. Where fewer than ``n`` centres count, the
+        number is -1 and the distance infinite.
         """
-        vectors = as_floats(self._as_vectors(X)).astype(np.float32, copy=False)
-        wanted = as_count("n", n, len(self), "the number of centres")
-        numbers = np.empty((len(vectors), wanted), dtype=np.int32)
-        squared = np.empty((len(vectors), wanted), dtype=np.float32)
-
-        def work(start: int) -> None:
-            rows = slice(start, start + _QUERIES_PER_TASK)
-            self.write_nearest(vectors[rows], numbers[rows], squared[rows], usable, exact=exact)
-
-        run_tasks(work, [(start,) for start in range(0, len(vectors), _QUERIES_PER_TASK)])
-        return numbers, squared
-
-    def write_nearest(
-        self,
-        vectors: npt.NDArray[np.float32],
-        numbers: npt.NDArray[np.int32],
-        squared: npt.NDArray[np.float32],
-        usable: npt.NDArray[np.bool_] | None = None,
-        *,
-        exact: bool = True,
-    ) -> None:
-        """Write what :meth:`nearest` gives for some vectors, which are not checked, in the calling thread."""
+        vectors = np.ascontiguousarray(self._as_vectors(X), dtype=np.float32)
+        numbers, squared = np.empty((len(vectors), n), np.int32), np.empty((len(vectors), n), np.float32)
         *arrays, means, norms_of_means, in_cells = self.arrays(usable, exact=exact)
-        n_cells = cells_to_look_at(len(self), numbers.shape[1]) if in_cells else 0
-        cells = means, norms_of_means, n_cells
+        cells = means, norms_of_means, cells_to_look_at(len(self), n) if in_cells else 0
         nearest_centres(vectors, *arrays, cells, _NO_RULE, _NO_SHARES, numbers, squared)  # type: ignore[call-arg]
+        return numbers, squared
 
     def arrays(self, usable: npt.NDArray[np.bool_] | None = None, *, exact: bool = True) -> tuple[Any, ...]:
         """The centres as the kernels take them, less the number of cells to look at.
@@ -234,7 +200,7 @@ class Centres:
 
 
 def _cells(points: npt.NDArray[np.float32], numbers: npt.NDArray[np.int32]) -> list[npt.NDArray[np.int32]]:
-    """Divide points into cells of 64 near ones, the last of which may be smaller: halve them again and again."""
+    """Halve points again and again, until there are cells of 64 near ones; the last cell may be smaller."""
     if len(numbers) <= CENTRES_PER_GROUP:
         return [numbers]
     some = points[numbers]

@@ -82,12 +82,10 @@ def decoded_topk(
     base : Codes
         Codes of the same hasher. If they are on a GPU, the search runs there, with the real numbers, and the result is
         in CuPy arrays.
-    k : int
-        Neighbours of each query, from 1 to ``len(base)``, or to the size of the subset.
     exact : bool, default=False
         Rank by the real weights. By default they are rounded to whole numbers first, which is many times faster.
-    subset : array of int or mask, optional
-        Rows of ``base`` to search among; the others do not count.
+    k, subset
+        As in :func:`hamming_topk`.
 
     Returns
     -------

@@ -39,14 +39,16 @@ from autojacobin.search.kernels.l2 import (
 )
 from autojacobin.search.kernels.selection import merge_topk, select_smallest
 
+# What tunes the search
 _NUMBERS_PER_BLOCK = 2**23
 _QUERIES_AT_ONCE = 32
 _PAIRS_PER_BLOCK = 2**17  # of a query and a vector
-
-_IN_PLACE = frozenset(np.dtype(name) for name in ("uint8", "float16", "float32", "float64"))
-_ESTIMATED = frozenset(np.dtype(name) for name in ("uint8", "float16", "float32"))
 _FEWEST_ROWS_PER_WANTED = 4  # if a larger share is wanted, estimates save little
 _FEWEST_NUMBERS = 2**18  # fewer are measured faster than they are estimated
+
+# What correctness needs
+_IN_PLACE = frozenset(np.dtype(name) for name in ("uint8", "float16", "float32", "float64"))
+_ESTIMATED = frozenset(np.dtype(name) for name in ("uint8", "float16", "float32"))
 _LONGEST_ESTIMATED = 2**20  # numbers in a vector, up to which the relative error stays below an eighth
 _UNIT, _TINY = 2.0**-24, 2.0**-120
 

@@ -78,12 +78,10 @@ def hamming_radius(
 
     Parameters
     ----------
-    queries, base : Codes
-        Codes of the same length.
+    queries, base, subset
+        As in :func:`hamming_topk`.
     radius : int
         Largest distance, at least 0.
-    subset : array of int or mask, optional
-        Rows of ``base`` to search among; the others do not count.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Inverted lists: codes grouped by the centre that their vectors are nearest to, of which a query scans a few.
+"""Inverted lists: codes are grouped by the centre nearest to their vectors, and a query scans a few of the groups.
 
 *The distance.* There are two kinds. Codes of vectors are compared as without lists, and which list a code is in makes
 no difference: :func:`weighted_list_queries`. Codes of residuals x − centre are compared as follows
@@ -52,13 +52,16 @@ from autojacobin.search.kernels.selection import merge_topk
 from autojacobin.search.kernels.simd import empty_aligned
 from autojacobin.search.queries import Queries
 
+# What correctness needs
 _MOST_CODES = 2**31 - 1  # positions are stored in 32 bits
 _MOST_BITS = 2**16
-_QUERIES_PER_TASK, _PREPARED_PER_TASK = 64, 256
-_FEWEST_CODES_PER_PART = 2**17  # of a query whose probes are divided among the cores
 _LEVELS = 255
 _MISSING = 2**31 - 1  # distance where there is no code
 _MOST_PLANES = 4  # of weights; four of them may add up to 127, the largest entry of a table
+
+# What tunes the search
+_QUERIES_PER_TASK, _PREPARED_PER_TASK = 64, 256
+_FEWEST_CODES_PER_PART = 2**17  # of a query whose probes are divided among the cores
 
 
 class OffsetGrid(NamedTuple):

@@ -1,4 +1,4 @@
-"""The interface between distances and stores of codes: prepared queries in, nearest positions out."""
+"""Queries as distances prepare them and tiles and lists search for them."""
 
 from __future__ import annotations
 

@@ -20,12 +20,15 @@ from autojacobin.hashers.parameters import Bits, Callback, Choice, Limit, Number
 from autojacobin.hashers.persistence import Tensor
 from autojacobin.search.queries import DistanceTerms, Projection
 
-_ROWS_PER_SLICE = 2**11  # of a product over the points, which should stay in the cache
-_ROWS_PER_BLOCK = 2**14  # searched at once
+# What correctness needs
 _LEAST_RIDGE = 1e-9  # keeps bits that are copies of each other from making the system singular
 _START_RIDGE = 1e-3
-_MOST_FLIPS = 128  # of a bit of effort; longer codes hardly gain by more
 _MOST_LEVEL_BITS = 8
+
+# What tunes the training
+_ROWS_PER_SLICE = 2**11  # of a product over the points, which should stay in the cache
+_ROWS_PER_BLOCK = 2**14  # searched at once
+_MOST_FLIPS = 128  # of a bit of effort; longer codes hardly gain by more
 _ROUNDING_SHARE = 0.15  # of the error, which rounding offsets to levels may lose
 _SHARES_BEYOND_THE_LEVELS = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 

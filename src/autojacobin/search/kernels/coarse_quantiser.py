@@ -48,17 +48,20 @@ from autojacobin.search.kernels.simd import (
     shuffle,
 )
 
+# What tunes the search
 _STRIP = 64
-CENTRES_PER_GROUP = 64  # whose products are taken together
-_LANES, _BYTES_PER_LANE, _VECTORS_PER_GROUP = 16, 4, 4
 _QUERIES_AT_ONCE = 4
-FEWEST_IN_CELLS = 2**13  # centres; the nearest of fewer are found as fast without cells
-_SHARE_LOOKED_AT = 0.3  # of the geometric mean of the cells and the centres that are wanted
 STEPS_AT_ONCE = 2  # of four features, by a query alone: an addition to a sum waits for the one before
+FEWEST_IN_CELLS = 2**13  # centres; the nearest of fewer are found as fast without cells
+_SHARE_LOOKED_AT = 0.3  # a query looks at this share of √(number of cells × number of centres it wants)
 _DEVIATIONS = 4.0
 _MOST_RANKED = 256  # more numbers are sorted faster in another way
-_FAR_RANK = 64  # up to it, lists are ordered at first, if a rule decides how many are scanned
 _HALVINGS = 5  # of the range in which the last of the lists is
+
+# What correctness needs: the layout, and what knowledge was learned with
+CENTRES_PER_GROUP = 64  # whose products are taken together
+_LANES, _BYTES_PER_LANE, _VECTORS_PER_GROUP = 16, 4, 4
+_FAR_RANK = 64  # up to it, lists are ordered at first, if a rule decides how many are scanned
 _SMALLEST_SHARE = 1e-6  # of the squared distance of that rank
 _TINY = 1e-37
 _INT32S = ir.VectorType(INT32, _LANES)
@@ -272,7 +275,7 @@ def nearest_centres(
 def _reach_of(ordered: Any, estimates: Any, rule: Any) -> Any:
     """The squared distance up to which the rule scans lists, or a little more; 0 if it scans none behind the far rank.
 
-    The rank of a list is taken from the estimates, of which as many are smaller.
+    The rank of a list is the number of smaller estimates.
     """
     scale, row = _scale_of_gaps(ordered), rule[0]
     room = _expected(ordered, _FAR_RANK, scale, row) - row[4]

@@ -19,12 +19,15 @@ import numpy as np
 from autojacobin.core.compilation import kernel, trailing_zeros, use_wide_registers
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, count_sums, mark_row, measure_block
 
+# What correctness needs
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _UNBOUNDED = np.int64(2**62)
 _LARGEST_SUM = np.int64(2**16 - 1)
 _LARGEST_INT32 = np.int32(2**31 - 1)
-_FIRST_CODES = 2048  # of a query, which are all written down
 _MOST_ROWS = 2**16 - 1  # of sums that can be counted
+
+# What tunes the search
+_FIRST_CODES = 2048  # of a query, which are all written down
 _GUESS_PER_BYTE = 128  # of the first radius
 _FEWEST_MORE = 128  # codes beyond k that are written down before the radius shrinks
 

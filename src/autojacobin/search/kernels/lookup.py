@@ -11,8 +11,8 @@ upper half of word i, and the sums of 32 codes come out in their order.
 Table entries are at most 127, so that two of them fit a byte. The sums are 16-bit words: one adds up whole words, which
 is the sum of the lower halves plus 256 times the sum of the upper ones, and the other adds up the upper halves.
 
-Each code has an *offset*, a byte, of which a query adds a multiple to its distance: its product with the *factor* of
-the query, divided by 256.
+Each code has an *offset*, a byte. A query adds to the distance the product of the offset and its own *factor*, divided
+by 256.
 """
 
 from __future__ import annotations
