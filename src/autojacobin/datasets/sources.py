@@ -18,7 +18,7 @@ from autojacobin.datasets.prepared import draw, open_prepared, scatter_rows
 from autojacobin.datasets.vector_files import open_vectors
 from autojacobin.errors import DataError, FormatError
 
-_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_PICTURES = 0x803  # the first number of an IDX file of bytes in three axes
 _ROWS_PER_BLOCK = 2**16
 
 
@@ -34,27 +34,20 @@ class Layout:
     read: Callable[[Entry, dict[str, Path]], VectorSet]
 
 
-def read_idx(path: Path) -> npt.NDArray[Any]:
-    """Read an IDX file, packed by gzip or not, in the byte order of the machine."""
+def read_idx(path: Path) -> npt.NDArray[np.uint8]:
+    """Read the pictures of an IDX file, packed by gzip or not."""
     source = open_source(path)
     if source.head(2) == b"\x1f\x8b":
         source = unpacked(source)
-    start = source.head(4)
-    if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _TYPES or not 1 <= start[3] <= 8:
+    kind, *shape = (int(number) for number in np.frombuffer(source.head(16).ljust(16, b"\0"), ">u4"))
+    expected = 16 + math.prod(shape)
+    if kind != _PICTURES or len(source) != expected or expected == 16:
         raise FormatError(
-            f"{path} is not an IDX file: it begins with the bytes {start.hex(' ')}, "
-            "expected 00 00, a type from 08 to 0e and a number of axes from 1 to 8; fetch it again"
+            f"{path} is no IDX file of pictures: it begins with the bytes {source.head(4).hex(' ')} and has "
+            f"{len(source):,} bytes, expected 00 00 08 03 and {expected:,} for the shape {tuple(shape)}; fetch it "
+            "again, unless it is the file of labels"
         )
-    header = 4 + 4 * start[3]
-    shape = tuple(int(length) for length in np.frombuffer(source.head(header)[4:].ljust(header - 4, b"\0"), ">u4"))
-    dtype = np.dtype(_TYPES[start[2]])
-    expected = header + math.prod(shape) * dtype.itemsize
-    if len(source) != expected or len(source) == header:
-        raise FormatError(
-            f"{path} is damaged: it has {len(source):,} bytes where {expected:,} are expected for an array of shape "
-            f"{shape}; fetch it again"
-        )
-    return source.content[header:].view(dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+    return source.content[16:].reshape(shape)
 
 
 def _named(entry: Entry, **parts: Any) -> VectorSet:
@@ -99,8 +92,7 @@ def _find_texmex(_entry: Entry, folder: Path) -> dict[str, Path] | None:
 def _texmex(entry: Entry, files: dict[str, Path]) -> VectorSet:
     data = open_parts(entry.name, entry.description, files)
     got = len(data.train) + len(data.base) + len(data.queries)
-    _check(entry, got, data.base.shape[1], files["base"].parent)
-    _check_split(entry, data.base, data.queries, files["base"].parent)
+    _check(entry, files["base"].parent, got, data.base.shape[1], data.base, data.queries)
     train = data.train
     if entry.split.train is not None:
         train = train[draw(len(train), entry.split.train)[0]]
@@ -131,19 +123,13 @@ def _idx(entry: Entry, files: dict[str, Path]) -> VectorSet:
         def fill(folder: Path) -> None:
             for role, path in files.items():
                 pictures = read_idx(path)
-                if pictures.ndim != 3 or pictures.dtype != np.uint8:
-                    raise FormatError(
-                        f"{path} holds {pictures.dtype} of shape {pictures.shape}, expected pictures, which are uint8 "
-                        "of shape (n, height, width); it may be the file of labels"
-                    )
                 scatter_rows([pictures], {role: np.arange(len(pictures))}, folder)
 
         pictures = open_prepared(entry.name, list(files.values()), "idx", fill)
         parts = {role: array.reshape(len(array), -1) for role, array in pictures.items()}
         parts |= {"base_patches": pictures["base"], "query_patches": pictures["queries"]}
     base, queries = parts["base"], parts["queries"]
-    _check(entry, len(base) + len(queries), base.shape[1], source)
-    _check_split(entry, base, queries, source)
+    _check(entry, source, len(base) + len(queries), base.shape[1], base, queries)
     return _named(entry, train=base[draw(len(base), entry.split.train or len(base))[0]], **parts)
 
 
@@ -162,7 +148,7 @@ def _nus_wide(entry: Entry, files: dict[str, Path]) -> VectorSet:
         texts = [open_vectors(path, format="text") for path in files.values()]  # memory maps, which need not be closed
         n = sum(len(text) for text in texts)
         for text in texts:
-            _check(entry, n, text.shape[1], text.path)
+            _check(entry, text.path, n, text.shape[1])
         queries, base = draw(n, entry.split.queries, entry.split.base)
         train = base[draw(len(base), entry.split.train or len(base))[0]]
         blocks = (block.astype(np.float32) for text in texts for block in text.blocks())  # the files have six digits
@@ -183,7 +169,7 @@ def _sift10m(entry: Entry, files: dict[str, Path]) -> VectorSet:
     def fill(folder: Path) -> None:
         features = _matlab_rows(files["features"], entry.dimension)
         n = len(features)
-        _check(entry, n, features.shape[1], files["features"])
+        _check(entry, files["features"], n, features.shape[1])
         queries, train, base = draw(n, entry.split.queries, entry.split.train or 0, entry.split.base)
         scatter_rows(_blocks(features), {"train": train, "base": base, "queries": queries}, folder)
         if "patches" in files:
@@ -235,20 +221,17 @@ def _recipe(entry: Entry) -> str:
     return f"{entry.layout} {entry.rows} × {entry.dimension}, {entry.split}"
 
 
-def _check(entry: Entry, n: int, width: int, path: Path) -> None:
-    if (n, width) != (entry.rows, entry.dimension):
+def _check(entry: Entry, path: Path, n: int, width: int, base: Any = None, queries: Any = None) -> None:
+    """Raise a FormatError if a set has another width, or another number of vectors in all or in its parts."""
+    found, expected = f"{n:,} vectors of {width} values", f"{entry.rows:,} of {entry.dimension}"
+    if base is not None:
+        found += f", {len(base):,} in its base and {len(queries):,} queries"
+        expected += f", {entry.split.base:,} and {entry.split.queries:,}"
+    right = (n, width) == (entry.rows, entry.dimension)
+    if not right or (base is not None and (len(base), len(queries)) != (entry.split.base, entry.split.queries)):
         raise FormatError(
-            f"{path} is not the set {entry.name}: it has {n:,} vectors of {width} values, expected {entry.rows:,} of "
-            f"{entry.dimension}; fetch it again, or load it by its path"
-        )
-
-
-def _check_split(entry: Entry, base: Any, queries: Any, path: Path) -> None:
-    if (len(base), len(queries)) != (entry.split.base, entry.split.queries):
-        raise FormatError(
-            f"{path} is not the set {entry.name}: it has {len(base):,} vectors in its base and {len(queries):,} "
-            f"queries, expected {entry.split.base:,} and {entry.split.queries:,}; fetch it again, or "
-            "load it by its path"
+            f"{path} is not the set {entry.name}: it has {found}, expected {expected}; fetch it again, or load it by "
+            "its path"
         )
 
 

@@ -19,8 +19,6 @@ from autojacobin.search.arguments import as_count
 _BYTES_PER_REQUEST = 2**24  # well below the limit of gRPC, 64 MiB
 _IDS_PER_REQUEST = 10_000
 _HITS_PER_REQUEST = 2**19
-_LONGEST_TIMEOUT = 365 * 24 * 3600.0
-_MOST_FEATURES = 32_768
 
 
 class Milvus(Engine):
@@ -63,11 +61,6 @@ class Milvus(Engine):
         bitorder: BitOrder = "little",
     ) -> None:
         super().__init__(n_bits, n_features, bitorder)
-        if self.n_features is not None and not 2 <= self.n_features <= _MOST_FEATURES:
-            raise DataError(
-                f"n_features must be from 2 to {_MOST_FEATURES:,}, the dimensions that Milvus stores, got "
-                f"{self.n_features}; leave it out to store codes alone"
-            )
         if not isinstance(collection, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", collection):
             raise DataError(
                 f"collection must be a name of at most 255 letters, digits and underscores, the first not a digit, "
@@ -75,10 +68,6 @@ class Milvus(Engine):
             )
         if index is not None and index not in INDEXES:
             raise DataError(f"index must be 'BIN_FLAT' or 'BIN_IVF_FLAT', got {index!r}")
-        if timeout is not None and (
-            isinstance(timeout, bool) or not (isinstance(timeout, int | float) and 0 < timeout <= _LONGEST_TIMEOUT)
-        ):
-            raise DataError(f"timeout must be a positive number of seconds up to a year, or None, got {timeout!r}")
         self.collection, self._timeout = collection, timeout
         self._connection = Connection(uri, token)
         try:

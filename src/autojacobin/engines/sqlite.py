@@ -19,7 +19,6 @@ from autojacobin.engines.contract import Engine, Floats, Hits, Ids
 from autojacobin.errors import DataError, StorageError, import_extra
 
 _LAYOUTS = "autojacobin_layout"
-_MOST_DIMENSIONS = 8192  # of a column of sqlite-vec
 _MOST_BY_INDEX = 256  # sqlite-vec's own search slows down with k; beyond this a sorted scan is faster
 _MILLISECONDS_TO_WAIT = 10_000  # for another process that writes
 
@@ -56,11 +55,6 @@ class SQLite(Engine):
         bitorder: BitOrder = "little",
     ) -> None:
         super().__init__(n_bits, n_features, bitorder)
-        for name, number in (("n_bits", self.n_bits), ("n_features", self.n_features or 1)):
-            if number > _MOST_DIMENSIONS:
-                raise DataError(
-                    f"{name} must be at most {_MOST_DIMENSIONS}, the longest column of sqlite-vec, got {number}"
-                )
         if not isinstance(table, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", table):
             raise DataError(
                 f"table must be a name of letters, digits and underscores, the first not a digit, got {table!r}; "

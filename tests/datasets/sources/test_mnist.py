@@ -86,5 +86,5 @@ class TestMnist:
         for kind in ("train", "t10k"):
             labels = idx(np.zeros(60, np.uint8))
             (tmp_path / "mnist" / f"{kind}-images-idx3-ubyte").write_bytes(labels)
-        with pytest.raises(FormatError, match=r"uint8 of shape \(60,\), expected pictures"):
+        with pytest.raises(FormatError, match="unless it is the file of labels"):
             load_set("mnist", tmp_path)

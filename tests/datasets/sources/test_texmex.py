@@ -108,9 +108,9 @@ class TestTexmex:
     @pytest.mark.parametrize(
         ("other", "message"),
         [
-            ({"base": 29}, "has 59 vectors of 128 values, expected 60 of 128"),
-            ({"base": 29, "learn": 21}, "29 vectors in its base and 10 queries, expected 30 and 10"),
-            ({"width": 64}, "has 60 vectors of 64 values, expected 60 of 128"),
+            ({"base": 29}, "has 59 vectors of 128 values, .*, expected 60 of 128"),
+            ({"base": 29, "learn": 21}, "29 in its base and 10 queries, expected .*, 30 and 10"),
+            ({"width": 64}, "has 60 vectors of 64 values, .*, expected 60 of 128"),
         ],
     )
     def test_another_set_under_its_name_is_refused(self, shrunk, tmp_path, other, message):
