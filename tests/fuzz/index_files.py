@@ -1,4 +1,4 @@
-"""Files of an index taken apart and put together again, as docs/storage.md describes them, without the code under test.
+"""Files of an index taken apart and put together again without the code under test, as docs/index-format.md has them.
 
 A folder travels through the fuzzer as a zip archive of those of its files that differ from a golden folder's.
 """

@@ -1,7 +1,7 @@
 """Arrays in files: a header, the array itself, and a checksum for each block of it.
 
-``docs/storage.md`` describes the format. A block is compared with its checksum once, when it is first read. Blocks are
-small, so a search that reads a few vectors checks little else.
+``docs/index-format.md`` describes the format. A block is compared with its checksum once, when it is first read.
+Blocks are small, so a search that reads a few vectors checks little else.
 """
 
 from __future__ import annotations
