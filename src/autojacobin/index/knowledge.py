@@ -360,8 +360,9 @@ def _recalls(
     """
     shape = len(thresholds), len(grid)
     sums, squares = np.zeros(shape), np.zeros(shape)
-    found, own, strengths = (np.ascontiguousarray(part) for part in (found, own, strengths))  # one type to compile
-    _add_recalls(found, own, np.sort(truth, axis=1), strengths, thresholds, grid, sums, squares)
+    contiguous = np.ascontiguousarray  # so that it is compiled for one layout
+    arrays = contiguous(found), contiguous(own), np.sort(truth, axis=1), contiguous(strengths)
+    _add_recalls(*arrays, thresholds, grid, sums, squares)
     n, missed = len(found), max(0.0, 1 - _MISSED / truth.shape[1])
     mean = (sums + missed) / (n + 1)
     variance = np.maximum(0.0, (squares + missed**2) / (n + 1) - mean**2)
