@@ -113,5 +113,5 @@ def test_a_failed_drawing_leaves_the_old_files(tmp_path):
 
 def test_a_folder_that_cannot_be_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StorageError, match=r"the figure 'f' cannot be written to '.*file': .*; choose a folder"):
+    with pytest.raises(StorageError, match=r"cannot write the figure 'f' to '.*file': .*; choose another folder"):
         save(proof.draw(), tmp_path / "file", "f")

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 STREAM = "-"
 _PART_MARK = "::"
 _PARQUET = (".parquet", ".pq")
-_PAYLOADS = (*_PARQUET, ".csv", ".jsonl", ".ndjson", ".arrow", ".feather")
+_PAYLOADS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "json"}
+_PAYLOADS |= {".arrow": "feather", ".feather": "feather"}
 
 Ids = npt.NDArray[np.int64] | list[Any]
 
@@ -308,16 +309,9 @@ def read_payload(path: Path, n: int) -> Any:
     if not path.is_file():
         what = "it is a folder" if path.is_dir() else "there is no such file"
         raise StorageError(f"cannot read the payload {path}: {what}; look at the spelling")
-    arrow = import_extra("pyarrow", "payload", "a payload")
+    arrow, dataset = (import_extra(name, "payload", "a payload") for name in ("pyarrow", "pyarrow.dataset"))
     try:
-        if ending in _PARQUET:
-            table = import_extra("pyarrow.parquet", "payload", "a payload").read_table(path)
-        elif ending == ".csv":
-            table = import_extra("pyarrow.csv", "payload", "a payload").read_csv(path)
-        elif ending in (".arrow", ".feather"):
-            table = import_extra("pyarrow.feather", "payload", "a payload").read_table(path)
-        else:
-            table = import_extra("pyarrow.json", "payload", "a payload").read_json(path)
+        table = dataset.dataset(path, format=_PAYLOADS[ending]).to_table()
     except (OSError, arrow.ArrowException) as error:
         reason = " ".join(str(error).split())[:200]
         raise FormatError(

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from autojacobin.core.files import write_atomically
-from autojacobin.errors import DataError, StorageError, import_extra
+from autojacobin.core.files import clear_os_errors, write_atomically
+from autojacobin.errors import DataError, import_extra
 from autojacobin.hashers import find_method, methods
 
 if TYPE_CHECKING:
@@ -186,15 +186,10 @@ def save(figure: Figure, folder: str | os.PathLike[str], name: str) -> tuple[Pat
         "svg": with_dark_colours(_rendered(figure, "svg", {"Date": None, "Creator": None})),
     }
     paths = {ending: Path(folder) / f"{name}.{ending}" for ending in contents}
-    try:
+    with clear_os_errors(f"write the figure {name!r} to {os.fspath(folder)!r}", "choose another folder"):
         Path(folder).mkdir(parents=True, exist_ok=True)
         for ending, content in contents.items():
             write_atomically(paths[ending], content)
-    except OSError as error:
-        raise StorageError(
-            f"the figure {name!r} cannot be written to {os.fspath(folder)!r}: {error.strerror or error}; "
-            "choose a folder that can be written to"
-        ) from error
     return paths["png"], paths["svg"]
 
 

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.counts import count_of
-from autojacobin.core.files import write_atomically
+from autojacobin.core.files import clear_os_errors, write_atomically
 from autojacobin.datasets import VectorSet
-from autojacobin.errors import AutoJacobinError, StorageError
+from autojacobin.errors import AutoJacobinError
 from autojacobin.evaluation import OverSeeds, mean_and_error, over_seeds, paired_test
 from autojacobin.hashers import Hasher, load
 from autojacobin.reproduction.experiment import Settings
@@ -138,26 +138,18 @@ class Store:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self.work = self.folder / "work"
-        try:
+        with clear_os_errors(f"write results to {self.folder}", "choose another folder with --out"):
             self.work.mkdir(parents=True, exist_ok=True)
             # The folder may exist but be read-only. Find that out before the work, not after it.
             with tempfile.TemporaryFile(dir=self.work):
                 pass
-        except OSError as error:
-            raise StorageError(
-                f"cannot write results to {self.folder}: {error.strerror or error}; choose another folder with --out"
-            ) from error
 
     def write(self, name: str, content: bytes | str) -> Path:
         """Write a file of the folder."""
         path = self.folder / name
-        try:
+        with clear_os_errors(f"write {path}", "make room, or choose another folder with --out"):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, content.encode() if isinstance(content, str) else content)
-        except OSError as error:
-            raise StorageError(
-                f"{path} cannot be written: {error.strerror or error}; make room, or choose another folder with --out"
-            ) from error
         return path
 
     def outcome(self, key: str, with_model: bool = False) -> Outcome | None:
