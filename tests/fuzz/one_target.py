@@ -2,8 +2,9 @@
 
     python -m tests.fuzz.one_target NAME RUNS FOLDER WORK SEED
 
-libFuzzer, by way of atheris, keeps the inputs that reach new lines of this library's Python code, and changes these. A
-failure is noted and does not end the run; of failures at the same place the first input is kept.
+libFuzzer, by way of atheris, keeps the inputs that reach new lines of this library's Python code, and changes these.
+Without atheris, which not every machine can build, the files to start from are changed at random. A failure is noted
+and does not end the run; of failures at the same place the first input is kept.
 """
 
 from __future__ import annotations
@@ -32,8 +33,11 @@ _MOST_ADDRESSES = 2**33  # bytes; beyond them memory is refused, so that a failu
 def main() -> None:
     """Run as many inputs as asked for."""
     name, runs, folder, work, seed = sys.argv[1], *sys.argv[2:6]
-    import atheris
-
+    try:
+        import atheris
+    except ImportError:
+        fuzz_at_random(name, int(runs), Path(folder), Path(work), int(seed))
+        return
     of_parsers = ["autojacobin", "zipfile", "gzip", "tarfile", "json"]
     with atheris.instrument_imports(include=of_parsers, exclude=compiled_modules()):
         targets = importlib.import_module("tests.fuzz.targets")
@@ -69,6 +73,20 @@ def main() -> None:
     atheris.Setup(arguments, one_input, custom_mutator=mutated)
     with contextlib.suppress(KeyboardInterrupt):
         atheris.Fuzz()
+
+
+def fuzz_at_random(name: str, runs: int, folder: Path, work: Path, seed: int) -> None:
+    """Change the files to start from a few times each."""
+    targets = importlib.import_module("tests.fuzz.targets")
+    target, rng = targets.TARGETS[name], Random(seed)
+    seeds = [*target.seeds(name), *(path.read_bytes() for path in sorted((folder / "corpus").iterdir()))]
+    one_input = watched(lambda content: targets.run(target, content, work), folder)
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_ADDRESSES, _MOST_ADDRESSES))
+    for _ in range(runs):
+        content = rng.choice(seeds)
+        for _ in range(rng.randint(1, 3)):
+            content = target.mutate(content, rng)
+        one_input(content)
 
 
 def compiled_modules() -> list[str]:
