@@ -174,7 +174,7 @@ def test_vectors_beyond_four_gigabytes_are_checked_in_their_own_blocks(tmp_path)
     array = np.memmap(path, dtype=np.uint8, mode="r", shape=(n, row_bytes))
     checksums = np.zeros(-(-n * row_bytes // BLOCK_BYTES), dtype=np.uint64)  # that of no block
     rows = np.array([n - 1], dtype=np.uint32)
-    checked = CheckedArray.mapped(array, ArrayFile("", 0, ""), None, path, checksums, True, None)
+    checked = CheckedArray(array, ArrayFile("", 0, ""), None, path, checksums)
     seen = []
     checked._check_blocks = lambda blocks: seen.extend(blocks.tolist())
     checked.check_rows(rows)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,7 @@ class CheckedArray:
 
     Several threads may use it: a block that two of them reach at once is checked twice.
 
-    Attributes
+    Parameters
     ----------
     array : array
         The data, unchecked. Call one of the methods before you read from it.
@@ -65,29 +65,19 @@ class CheckedArray:
         The file, or None for an array in memory, which needs no checks.
     label : SegmentLabel or None
         The segment that the file says it belongs to.
+    path, checksums, check, problem
+        Where the file is, the checksums of its blocks, whether to compare them, and what checks the whole array once
+        and returns what is wrong with it.
     """
 
     def __init__(
-        self, array: npt.NDArray[Any], file: ArrayFile | None = None, label: SegmentLabel | None = None
-    ) -> None:
+        self, array: npt.NDArray[Any], file: ArrayFile | None = None, label: SegmentLabel | None = None,
+        path: Path = Path(), checksums: Any = (), check: bool = True, problem: Problem | None = None,
+    ) -> None:  # fmt: skip
         self.array, self.file, self.label = array, file, label
-        self._path = Path()
-        self._checksums = np.empty(0, dtype=np.uint64)
-        self._problem: Problem | None = None
-        self._checked = np.empty(0, dtype=bool)
-        self._all_checked = True
-
-    @classmethod
-    def mapped(
-        cls, array: npt.NDArray[Any], file: ArrayFile, label: SegmentLabel | None, path: Path,
-        checksums: npt.NDArray[np.uint64], check: bool, problem: Problem | None,
-    ) -> CheckedArray:  # fmt: skip
-        """Wrap an array of a file. ``problem`` checks the whole array once, and returns what is wrong with it."""
-        made = cls(array, file, label)
-        made._path, made._checksums, made._problem = path, checksums, problem
-        made._checked = np.full(len(checksums), not check)
-        made._all_checked = not check and problem is None
-        return made
+        self._path, self._checksums, self._problem = path, np.asarray(checksums, dtype=np.uint64), problem
+        self._checked = np.full(len(checksums), not check)
+        self._all_checked = problem is None and bool(self._checked.all())
 
     def check(self) -> npt.NDArray[Any]:
         """Check what was not checked before, and return the array."""
@@ -163,17 +153,9 @@ class CheckedArray:
             raise damaged(self._path, found)
 
 
-class ArrayWriter(Protocol):
-    """An array that is being written."""
-
-    def append(self, rows: npt.NDArray[Any]) -> None:
-        """Add rows at the end."""
-
-    def finish(self, label: SegmentLabel) -> CheckedArray:
-        """Give the whole array."""
-
-
-def start_array(folder: Folder | None, kind: str, dtype: npt.DTypeLike, row_shape: tuple[int, ...] = ()) -> ArrayWriter:
+def start_array(
+    folder: Folder | None, kind: str, dtype: npt.DTypeLike, row_shape: tuple[int, ...] = ()
+) -> _MemoryWriter | _FileWriter:
     """Begin an array in a new file of a folder, or in memory."""
     return _MemoryWriter() if folder is None else _FileWriter(folder, kind, np.dtype(dtype), row_shape)
 
@@ -294,7 +276,7 @@ def open_array(
             raise damaged(path, "a table of checksums that does not match its own checksum")
         checksums = np.frombuffer(table, dtype="<u8")
         array = _mapped(stream, header, writable=kind in _READ_BY_KERNELS)
-    return CheckedArray.mapped(array, file, header.label, path, checksums, check, problem)
+    return CheckedArray(array, file, header.label, path, checksums, check, problem)
 
 
 def salvage_array(
@@ -323,7 +305,7 @@ def salvage_array(
         table = stream.read(8 * n_blocks).ljust(8 * n_blocks, b"\0")
         array = _mapped(stream, header, writable=False)
     checksums = np.frombuffer(table, dtype="<u8")
-    return CheckedArray.mapped(array, file, None, path, checksums, True, None)
+    return CheckedArray(array, file, None, path, checksums)
 
 
 def _mapped(stream: BinaryIO, header: _Header, *, writable: bool) -> npt.NDArray[Any]:

@@ -136,17 +136,10 @@ def _without(segments: Segments, found: list[tuple[Any, Any]], folder: Folder | 
     )
 
 
-def encoded_parts(
-    hasher: Hasher,
-    vectors: Any,
-    ids: npt.NDArray[np.int64] | None,
-    first_id: int,
-    keep_vectors: bool,
-    names: Sequence[bytes] | None = None,
-    payload: Any = None,
-    metric: Metric = EUCLIDEAN,
-) -> Iterator[Part]:
-    """Walk over vectors in blocks: their ids, which count up from ``first_id`` if none are given, codes, themselves."""
+def encoded_parts(state: State, vectors: Any, new_ids: NewIds, payload: Any = None) -> Iterator[Part]:
+    """Encode vectors for a state, block by block. Where no ids are given, they count up from the next free one."""
+    hasher, metric, first_id = state.hasher, state.metric, state.next_id
+    _, ids, names = new_ids
     name, row = type(hasher).__name__, 0
     n_given = next((len(given) for given in (ids, names, payload) if given is not None), None)
     what = "a row of the payload" if ids is None and names is None else "an id"
@@ -164,7 +157,7 @@ def encoded_parts(
         yield Part(
             chosen,
             codes,
-            _storable(to_host(as_matrix(block, name))) if keep_vectors else None,
+            _storable(to_host(as_matrix(block, name))) if state.keep_vectors else None,
             None if names is None else names[row:end],
             None if payload is None else payload[row:end],
         )

@@ -481,26 +481,14 @@ class Index:
             else:
                 chosen.check_new(state)
                 table = None if columns is None else matching(columns, state.schema)
-            parts = encoded_parts(
-                state.hasher,
-                vectors,
-                chosen.numbers,
-                state.next_id,
-                state.keep_vectors,
-                chosen.names,
-                table,
-                state.metric,
-            )
+            parts = encoded_parts(state, vectors, chosen, table)
             return add_parts(state, folder, _reported(parts, progress, 0 if streamed else len(vectors)), chosen)
 
         self._change(change)
         if streamed:
             try:
                 self._grow(progress=progress)
-            except (
-                AutoJacobinError,
-                OSError,
-            ) as error:  # the vectors are in the index: to add them again would be wrong
+            except (AutoJacobinError, OSError) as error:  # to add the vectors again would be wrong
                 _log.warning("the vectors were added, but no lists could be made of them yet: %s", error)
 
     def update(self, ids: Any, vectors: Any = None, payload: Any = None) -> None:
@@ -523,13 +511,8 @@ class Index:
             if new is not None:
                 table = replaced(table, new)
             if vectors is None:
-                parts = stored_parts(state, numbers, chosen.names, table)
-            else:
-                parts = encoded_parts(
-                    state.hasher, vectors, chosen.numbers, state.next_id, state.keep_vectors, chosen.names, table,
-                    state.metric,
-                )  # fmt: skip
-            return add_parts(state, folder, parts, chosen)
+                return add_parts(state, folder, stored_parts(state, numbers, chosen.names, table), chosen)
+            return add_parts(state, folder, encoded_parts(state, vectors, chosen, table), chosen)
 
         self._change(change)
 

@@ -28,7 +28,7 @@ from autojacobin.index.folder import Folder
 from autojacobin.index.manifest import SegmentRecord
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, open_segment
 from autojacobin.index.segment_writer import write_segments
-from autojacobin.index.state import fetch
+from autojacobin.index.state import NewIds, State, fetch
 from autojacobin.jobs.inputs import Inputs, Piece, naming_file, open_piece
 from autojacobin.search.arguments import as_count
 from autojacobin.search.euclidean import measure_fetched
@@ -167,7 +167,8 @@ def truth_chunk(chunk: Chunk, queries: npt.NDArray[Any], k: int) -> Neighbours:
 
 def _parts(chunk: Chunk, model: str, keep_vectors: bool) -> Iterator[Part]:
     try:
-        yield from encoded_parts(_hasher(model), _blocks(chunk), None, chunk.first_id, keep_vectors)
+        state = State(_hasher(model), keep_vectors, next_id=chunk.first_id)
+        yield from encoded_parts(state, _blocks(chunk), NewIds("integer"))
     except StorageError:
         raise
     except DataError as error:
