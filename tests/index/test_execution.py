@@ -10,8 +10,17 @@ from autojacobin.index import execution
 from autojacobin.search.distances import DISTANCES
 
 
-@pytest.mark.parametrize("distance", DISTANCES)
-@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.int16])
+TYPES = [np.uint8, np.float16, np.float32, np.int16]
+
+
+@pytest.mark.parametrize(
+    ("distance", "dtype"),
+    [
+        pytest.param(distance, dtype, marks=[] if number % len(TYPES) == place else pytest.mark.rare)
+        for number, distance in enumerate(DISTANCES)
+        for place, dtype in enumerate(TYPES)
+    ],
+)
 def test_an_index_re_ranks_many_queries_like_few_and_like_brute_force(distance, dtype):
     rng = np.random.default_rng(1)
     surface = rng.normal(size=(5, 60)) * 30  # so long that distances of many queries are estimated, and of few not

@@ -115,7 +115,7 @@ def test_a_query_finds_the_same_alone_and_among_others(index):
             assert np.array_equal(alone[1][0], ids[row])
 
 
-@pytest.mark.parametrize("distance", ["hamming", "asymmetric"])
+@pytest.mark.parametrize("distance", ["hamming", pytest.param("asymmetric", marks=pytest.mark.rare)])
 @pytest.mark.parametrize("plain", [ITQ(12, random_state=0), LSH(37, random_state=0), Sign(24, centred=True)])
 def test_all_lists_are_the_exhaustive_search_to_the_last_bit(plain, distance):
     base, queries = points(3000), points(130, 2)

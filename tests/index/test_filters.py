@@ -267,7 +267,9 @@ def test_an_index_that_made_its_lists_is_filtered(hasher, monkeypatch):
 
 
 @pytest.mark.parametrize("lists", [None, "auto-encoder", "signs"])
-@pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
+@pytest.mark.parametrize(
+    "share", [pytest.param(0.01, marks=pytest.mark.rare), 0.1, pytest.param(0.5, marks=pytest.mark.rare)]
+)
 def test_a_wanted_recall_is_kept_within_a_random_filter(monkeypatch, lists, share):
     monkeypatch.setattr("autojacobin.index.plan.EXACT_UP_TO", 50)  # so that the choice matters for a small index
     base, queries = clusters(12_000), clusters(300, 3)

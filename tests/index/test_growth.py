@@ -262,6 +262,9 @@ def opened(path, faults):
     return index
 
 
+RARE = ["torn crash", "power cut, undoing renames"]
+
+
 def state_on_disk(path):
     with Index.open(path) as index:
         index.verify()
@@ -270,7 +273,9 @@ def state_on_disk(path):
         return contents(index)
 
 
-@pytest.mark.parametrize("fault", ["crash", "torn crash", "power cut, undoing all", "power cut, undoing renames"])
+@pytest.mark.parametrize(
+    "fault", ["crash", "power cut, undoing all", *(pytest.param(fault, marks=pytest.mark.rare) for fault in RARE)]
+)
 def test_a_crash_while_lists_are_made_leaves_a_committed_state(prepared, tmp_path, fault, instants):
     original, states, count = prepared
     for at in instants(count, 2):
@@ -289,7 +294,7 @@ def test_a_crash_while_lists_are_made_leaves_a_committed_state(prepared, tmp_pat
         shutil.rmtree(path)
 
 
-@pytest.mark.parametrize("fault", ["error", "no space"])
+@pytest.mark.parametrize("fault", ["error", pytest.param("no space", marks=pytest.mark.rare)])
 def test_an_error_while_lists_are_made_changes_nothing(prepared, tmp_path, fault, instants):
     original, states, count = prepared
     for at in instants(count, 2):
