@@ -9,7 +9,6 @@ from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index, Spherical
 from autojacobin.index import execution
 from autojacobin.search.distances import DISTANCES
 
-
 TYPES = [np.uint8, np.float16, np.float32, np.int16]
 
 

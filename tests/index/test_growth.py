@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from autojacobin.cli.index import _reporting
 from sklearn.base import clone
 from typer.testing import CliRunner
 
@@ -22,6 +21,7 @@ from autojacobin import (
     PartitionedHasher,
     SphericalHashing,
 )
+from autojacobin.cli.indexes import _reporting
 from autojacobin.cli.program import app
 from autojacobin.errors import FormatError, StorageError
 from autojacobin.evaluation import ground_truth

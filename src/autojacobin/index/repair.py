@@ -274,7 +274,7 @@ class _Salvage:
         text, ends = self._arrays["names"], self._arrays["ends"]
         starts = np.concatenate([[0], ends[:-1]])
         known = self._known & self._whole["ends"] & np.concatenate([[True], self._whole["ends"][:-1]])
-        known &= (starts < ends) & (ends <= len(text))
+        known &= (starts >= 0) & (starts < ends) & (ends <= len(text))
         damaged_before = np.concatenate([[0], np.cumsum(~self._whole["names"])])
         known[known] = damaged_before[ends[known]] == damaged_before[starts[known]]
         return [bytes(text[starts[at] : ends[at]]) if known[at] else None for at in self.keep.tolist()]
@@ -287,7 +287,8 @@ class _Salvage:
             return rows, known
         if "rows" not in self._arrays:
             return rows, known & ("rows" not in self._record.files and self._is_in_order())
-        rows, known = self._arrays["rows"].astype(np.int64), self._whole["rows"]
+        rows = self._arrays["rows"].astype(np.int64)
+        known = self._whole["rows"] & (rows < n)  # a forged file may have a right checksum
         rows[~known] = np.setdiff1d(np.arange(n), rows[known])[: int((~known).sum())]
         return rows, known
 
