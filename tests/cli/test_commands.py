@@ -1,5 +1,6 @@
 """The command line as a user runs it: in a process of its own."""
 
+import json
 import re
 import subprocess
 import sys
@@ -30,6 +31,20 @@ def test_wrong_use_ends_in_a_sentence_and_not_in_a_traceback(command, arguments,
     assert result.code == 2
     assert message in result.err
     assert "Traceback" not in result.err
+
+
+def test_options_of_the_program_stand_before_or_after_the_command(done, command):
+    shown = json.loads(done("--json", "--threads", 1, "index", "info", "my-index").out)
+    assert json.loads(done("index", "info", "my-index", "--json", "--threads=1").out) == shown
+    assert shown["vectors"] == 600
+    assert done("index", "verify", "--quiet", "my-index").out == ""
+    assert "--json" in command("index", "info", "--", "--json").err  # after --, it is the path of an index
+
+
+def test_a_command_that_prints_no_json_says_so(command):
+    result = command("demo", "--json")
+    assert result.code == 2
+    assert "demo prints no JSON; leave it out" in " ".join(result.err.split())
 
 
 def test_help_shows_an_example(done):
