@@ -7,8 +7,20 @@ import autojacobin
 from autojacobin import ITQ, DataError, NeighbourHashing
 from autojacobin.core.linear_algebra import corners
 from autojacobin.hashers import neighbour
-from autojacobin.hashers.neighbour_embedding import Weights, draw_batches, gradient_of_codes, neighbour_loss, train
+from autojacobin.hashers.neighbour_embedding import Weights, draw_batches, gradient_of_codes, train
 from tests.hashers.methods import digits
+
+
+def neighbour_loss(H, batch, gamma, decorrelation):
+    """The loss by definition; training needs only its gradient."""
+    n, L = H.shape
+    S = (H @ H.T) * (gamma / L)
+    attraction = (S.ravel()[batch.entries] * batch.values).sum() / 2
+    np.fill_diagonal(S, -np.inf)
+    repulsion = np.log(np.exp(S).sum(axis=1)).mean()
+    C = H.T @ H / n
+    np.fill_diagonal(C, 0)
+    return float(repulsion - attraction + decorrelation * ((C**2).sum() / L + (H.mean(axis=0) ** 2).sum()))
 
 
 def points(n=300, dtype=np.float64):

@@ -110,7 +110,7 @@ class Hasher(Learner):
         return out
 
     def distance_terms(self, X: Any) -> DistanceTerms:  # noqa: ARG002
-        """Give what the distance ``"decoded"`` to codes is made of, where the method has this distance."""
+        """Terms of the distance ``"decoded"`` to codes, where the method has this distance."""
         self._check_fitted()
         raise DataError(
             f"{type(self).__name__} has no distance 'decoded', which is made for codes of BinaryAutoencoder; "

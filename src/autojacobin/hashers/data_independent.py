@@ -52,9 +52,6 @@ class LSH(LinearHasher):
     Codes(1797 codes of 96 bits)
     """
 
-    weights_: npt.NDArray[Any]
-    mean_: npt.NDArray[Any]
-
     _limits: ClassVar[dict[str, Limit]] = {
         "n_bits": Bits(),
         "center": Choice(True, False),
@@ -124,9 +121,6 @@ class Sign(LinearHasher):
     >>> Sign(n_bits=2).fit(embeddings).encode(embeddings)
     Codes(2 codes of 2 bits)
     """
-
-    thresholds_: npt.NDArray[Any]
-    weights_: npt.NDArray[Any]
 
     _limits: ClassVar[dict[str, Limit]] = {
         "n_bits": OrNone(Bits()),

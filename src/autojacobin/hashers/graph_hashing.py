@@ -65,13 +65,6 @@ class SpectralHashing(Hasher):
     array([1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 2])
     """
 
-    mean_: npt.NDArray[Any]
-    components_: npt.NDArray[Any]
-    lower_: npt.NDArray[Any]
-    range_: npt.NDArray[Any]
-    axis_: npt.NDArray[np.int64]
-    mode_: npt.NDArray[np.int64]
-
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits()}
     _uses_moments: ClassVar[bool] = True
     _tensors: ClassVar[dict[str, Tensor]] = {
@@ -194,13 +187,6 @@ class SGH(Hasher):
     >>> SGH(n_bits=32, random_state=0).fit(X).encode(X)
     Codes(1797 codes of 32 bits)
     """
-
-    mean_: npt.NDArray[Any]
-    anchors_: npt.NDArray[Any]
-    scale_: float
-    width_: float
-    kernel_mean_: npt.NDArray[Any]
-    weights_: npt.NDArray[Any]
 
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "n_anchors": Whole(1), "random_state": Seed()}
     _tensors: ClassVar[dict[str, Tensor]] = {

@@ -72,11 +72,6 @@ class ITQ(LinearHasher):
     Codes(1797 codes of 32 bits)
     """
 
-    weights_: npt.NDArray[Any]
-    mean_: npt.NDArray[Any]
-    scale_: float
-    quantization_error_: npt.NDArray[Any]
-
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "n_iter": Whole(1, 10**6), "random_state": Seed()}
     _tensors: ClassVar[dict[str, Tensor]] = {
         "weights_": Tensor("f", ("n_bits", "n_features")),

@@ -106,7 +106,7 @@ class Learner(Estimator):
     # How it is done
 
     def _sample_size(self, X: Any, training_points: SupportsIndex | str | None) -> int | None:
-        """How many rows to learn from, None for all; warn if rows of an array in memory are left out unasked."""
+        """How many rows to learn from, None for all; warn if the default leaves out rows of an array in memory."""
         if training_points is None:
             return None
         streamed = isinstance(X, Iterator) or _is_memory_map(X)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from autojacobin.core.arrays import namespace, on_device, to_host
 from autojacobin.core.linear_algebra import coordinates, corners, mean_row, principal_frame
-from autojacobin.core.parallel import one_blas_thread
+from autojacobin.core.parallel import Progress, one_blas_thread
 from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError
 from autojacobin.hashers.base import LinearHasher
@@ -35,6 +35,7 @@ _RIDGE = 1e-3
 _RESULTS = {"decorrelation": "f", "pull": "f", "n_steps": "i", "m_recall": "f", "chosen": "i"}
 
 
+@dataclass(eq=False, repr=False)
 class NeighbourHashing(LinearHasher):
     """Hyperplanes trained so that neighbours get similar codes, by stochastic neighbour embedding.
 
@@ -112,11 +113,16 @@ class NeighbourHashing(LinearHasher):
     ['decorrelation', 'n_steps', 'pull']
     """
 
-    weights_: npt.NDArray[Any]
-    offsets_: npt.NDArray[Any]
-    decoder_: npt.NDArray[Any]
-    mean_: npt.NDArray[Any]
-    search_results_: dict[str, npt.NDArray[Any]]
+    n_bits: int = 64
+    _: KW_ONLY
+    decorrelation: float | str = "auto"
+    pull: float | str = "auto"
+    n_neighbors: int = 10
+    n_steps: int = 500
+    selection_k: int = 2
+    random_state: Any = None
+    device: str = "cpu"
+    progress: Progress | None = None
 
     _limits: ClassVar[dict[str, Limit]] = {
         "n_bits": Bits(),
@@ -136,29 +142,6 @@ class NeighbourHashing(LinearHasher):
         "mean_": Tensor("f", ("n_features",)),
         "search_results_": Tensor("f", ("tried",), columns=True, optional=True, required=_RESULTS),
     }
-
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        decorrelation: float | str = "auto",
-        pull: float | str = "auto",
-        n_neighbors: int = 10,
-        n_steps: int = 500,
-        selection_k: int = 2,
-        random_state: Any = None,
-        device: str = "cpu",
-        progress: Callable[[str, int, int], None] | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.decorrelation = decorrelation
-        self.pull = pull
-        self.n_neighbors = n_neighbors
-        self.n_steps = n_steps
-        self.selection_k = selection_k
-        self.random_state = random_state
-        self.device = device
-        self.progress = progress
 
     @property
     def chosen_(self) -> dict[str, Any]:

@@ -85,21 +85,6 @@ def _batch(X: Any, rows: Any, n_neighbors: int) -> Batch:
     return Batch(rows, entries, whole[entries], (*map(int, starts), len(entries)))
 
 
-def neighbour_loss(H: Any, batch: Batch, gamma: float, decorrelation: float) -> float:
-    """−Σᵢⱼ Pᵢⱼ log softmaxⱼ(γ ⟨hᵢ, hⱼ⟩ / L) / n + δ ‖offdiag(H'H / n)‖² / L + δ ‖mean h‖².
-
-    Training needs only its gradient. This is what the gradient is tested against.
-    """
-    xp, (n, L) = namespace(H), H.shape
-    S = (H @ H.T) * (gamma / L)
-    attraction = (S.ravel()[batch.entries] * batch.values).sum() / 2
-    xp.fill_diagonal(S, -xp.inf)
-    repulsion = xp.log(xp.exp(S).sum(axis=1)).mean()
-    C = H.T @ H / n
-    xp.fill_diagonal(C, 0)
-    return float(repulsion - attraction + decorrelation * ((C**2).sum() / L + (H.mean(axis=0) ** 2).sum()))
-
-
 def gradient_of_codes(
     H: Any,
     batch: Batch,
@@ -109,7 +94,9 @@ def gradient_of_codes(
     *,
     signs: bool = False,
 ) -> tuple[Any, Any]:
-    """Gradient of :func:`neighbour_loss` by H and by γ, for m of them at once: H has shape (m, n, L), γ and δ (m,).
+    """Gradient of the loss by H and by γ, for m of them at once: H has shape (m, n, L), γ and δ (m,).
+
+    The loss is −Σᵢⱼ Pᵢⱼ log softmaxⱼ(γ ⟨hᵢ, hⱼ⟩ / L) / n + δ ‖offdiag(H'H / n)‖² / L + δ ‖mean h‖².
 
     With Q the softmax, the first term has the gradient γ/L (M H) by H, where M = (Q + Q')/n − (P + P')/n, and
     Σ H ∘ (M H) / 2L by γ. exp(γ (⟨hᵢ, hⱼ⟩ / L − 1)) does not overflow, because no entry of H is beyond ±1.

@@ -78,12 +78,6 @@ class NOKMeans(LinearHasher):
     Codes(1797 codes of 32 bits)
     """
 
-    weights_: npt.NDArray[Any]
-    offsets_: npt.NDArray[Any]
-    mean_: npt.NDArray[Any]
-    edges_: npt.NDArray[Any]
-    quantization_error_: npt.NDArray[Any]
-
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "n_iter": Whole(1, 10**6), "random_state": Seed()}
     _tensors: ClassVar[dict[str, Tensor]] = {
         "weights_": Tensor("f", ("n_bits", "n_features")),

@@ -80,7 +80,6 @@ class PartitionedHasher(ListHasher):
     """
 
     hasher_: Hasher
-    spread_: float
 
     codes_are_signs: ClassVar[bool] = False  # nor is the number of the list
     _wraps_hasher: ClassVar[bool] = True

@@ -25,7 +25,7 @@ FORMAT_VERSION = 3
 _NO_DIGEST = "0" * 64
 # The JSON header is itself a string within safetensors' JSON, so its quotation marks are escaped.
 _DIGEST = re.compile(rb'\\"checksum\\": ?\\"([0-9a-f]{64})\\"')
-# Where a hasher computes and whom it tells about it belong to the running program, not to the model.
+# The device and the progress callback belong to the running program, not to the model.
 _NOT_SAVED = ("device", "progress")
 # Kinds of number by their name in a file; words are bytes there.
 _KINDS = {"F32": ("f", "<f4"), "F64": ("f", "<f8"), "I32": ("i", "<i4"), "I64": ("i", "<i8"), "U8": ("U", "u1")}

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from autojacobin.core.linear_algebra import mean_row, squared_distances
 from autojacobin.core.parallel import one_blas_thread
@@ -69,11 +68,6 @@ class SphericalHashing(Hasher):
     >>> hasher.distances
     ('spherical', 'hamming', 'asymmetric')
     """
-
-    centres_: npt.NDArray[Any]
-    radii_: npt.NDArray[Any]
-    overlap_error_: npt.NDArray[np.float64]
-    overlap_spread_: npt.NDArray[np.float64]
 
     distances: ClassVar[tuple[str, ...]] = ("spherical", "hamming", "asymmetric")
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "n_iter": Whole(0, 10**6), "random_state": Seed()}

@@ -41,7 +41,7 @@ class Encoder(Protocol):
         """Real values, one for each bit."""
 
     def distance_terms(self, X: Any) -> DistanceTerms:
-        """What the distance to decoded codes is made of, or an error if codes cannot be decoded."""
+        """Terms of the distance to decoded codes; a DataError if codes cannot be decoded."""
 
 
 @dataclass(frozen=True)

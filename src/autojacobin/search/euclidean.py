@@ -173,7 +173,7 @@ def order_block(
 ) -> None:
     """Write the distances and ids of the nearest candidates, as many as the last two arrays have columns.
 
-    A candidate of -1 stands for none: its distance is infinite.
+    A candidate of -1 is missing, and its distance is infinite.
     """
     ids = np.ascontiguousarray(ids, dtype=np.int64)  # for any other layout or type, kernels would be compiled again
     k, squared = nearest.shape[1], np.empty(ids.shape)

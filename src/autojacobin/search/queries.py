@@ -14,7 +14,7 @@ _NO_PLANES = np.empty((0, 0, 0), dtype=np.uint64)
 
 
 class DistanceTerms(NamedTuple):
-    """What the distance of queries to codes s ∈ {−1, 1}^n_bits is made of: constant − weights·s.
+    """Terms of the distance of queries to codes s ∈ {−1, 1}^n_bits, which is constant − weights·s.
 
     Attributes
     ----------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from autojacobin.core.arrays import namespace, on_device, to_host
 from autojacobin.core.linear_algebra import centre, principal_frame, random_rotation
-from autojacobin.core.parallel import map_points, one_blas_thread
+from autojacobin.core.parallel import Progress, map_points, one_blas_thread
 from autojacobin.core.vectors import as_floats
 from autojacobin.hashers.autoencoders.tabu_search import ERROR_SHARE, Decoder, Offsets, search_codes
 from autojacobin.hashers.base import Hasher, check_fitted
@@ -33,6 +33,7 @@ _ROUNDING_SHARE = 0.15  # of the error, which rounding offsets to levels may los
 _SHARES_BEYOND_THE_LEVELS = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
 
+@dataclass(eq=False, repr=False)
 class BinaryAutoencoder(Hasher):
     """A linear decoder, and for every vector the code that it is reconstructed best from.
 
@@ -105,12 +106,14 @@ class BinaryAutoencoder(Hasher):
     (1797, 64)
     """
 
-    decoder_: npt.NDArray[Any]
-    mean_: npt.NDArray[Any]
-    start_: npt.NDArray[Any]
-    slope_: npt.NDArray[Any]
-    offset_: float
-    reconstruction_error_: npt.NDArray[Any]
+    n_bits: int = 64
+    _: KW_ONLY
+    effort: int = 4
+    n_iterations: int = 30
+    ridge: float = 1e-3
+    random_state: Any = None
+    device: str = "cpu"
+    progress: Progress | None = None
 
     codes_are_signs: ClassVar[bool] = False
     distances: ClassVar[tuple[str, ...]] = ("decoded", "asymmetric", "hamming")
@@ -132,27 +135,8 @@ class BinaryAutoencoder(Hasher):
         "reconstruction_error_": Tensor("f", ("iterations",)),
     }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        effort: int = 4,
-        n_iterations: int = 30,
-        ridge: float = 1e-3,
-        random_state: Any = None,
-        device: str = "cpu",
-        progress: Callable[[str, int, int], None] | None = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.effort = effort
-        self.n_iterations = n_iterations
-        self.ridge = ridge
-        self.random_state = random_state
-        self.device = device
-        self.progress = progress
-
     def distance_terms(self, X: Any) -> DistanceTerms:
-        """Give what the distance ``"decoded"`` of the rows of ``X`` to a code is made of."""
+        """Terms of the distance ``"decoded"`` of the rows of ``X`` to codes."""
         check_fitted(self)
         with_constants = [to_host(block) for block in self._walk(X, partial(self._projector, constants=True))]
         terms = np.concatenate(with_constants) if len(with_constants) != 1 else with_constants[0]
@@ -344,7 +328,7 @@ class _LeastSquares:
 def _equal_steps(values: Any, n_bits: int) -> tuple[float, float, float]:
     """Lowest of 2^n_bits levels at equal steps, their step, and the mean distance of the values to them.
 
-    The levels cover all but a share at either end, whichever share is best.
+    The levels leave out a share of the values at either end. Several shares are tried, and the best is taken.
     """
     xp = namespace(values)
     ordered = xp.sort(values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +12,6 @@ import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
-from autojacobin.core.parallel import Progress
 from autojacobin.core.vectors import as_matrix
 from autojacobin.errors import DataError
 from autojacobin.hashers.autoencoders.binary_autoencoder import BinaryAutoencoder
@@ -29,6 +29,7 @@ _SHARE_BEYOND_THE_GRID = 0.0005
 _ROWS_PER_BLOCK = 2**12
 
 
+@dataclass(eq=False, repr=False)
 class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
     """Centres of k-means, and a binary auto-encoder of what is left of a vector beside the nearest centre.
 
@@ -73,7 +74,9 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
     array([0, 1, 2])
     """
 
-    grid_: npt.NDArray[np.float64]
+    n_bits: int = 80
+    _: KW_ONLY
+    n_lists: int | None = None
 
     distances: ClassVar[tuple[str, ...]] = ("decoded",)
     _limits: ClassVar[dict[str, Limit]] = {
@@ -87,29 +90,6 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
         "origin_": Tensor("f", ("n_features",)),
         "grid_": Tensor("f", ("ends",), power=2),
     }
-
-    def __init__(
-        self,
-        n_bits: int = 80,
-        *,
-        n_lists: int | None = None,
-        effort: int = 4,
-        n_iterations: int = 30,
-        ridge: float = 1e-3,
-        random_state: Any = None,
-        device: str = "cpu",
-        progress: Progress | None = None,
-    ) -> None:
-        super().__init__(
-            n_bits,
-            effort=effort,
-            n_iterations=n_iterations,
-            ridge=ridge,
-            random_state=random_state,
-            device=device,
-            progress=progress,
-        )
-        self.n_lists = n_lists
 
     def decode(self, codes: Codes) -> npt.NDArray[Any]:
         """Reconstruct vectors from their codes: c_l + m + C's, shape (n, n_features)."""
