@@ -73,7 +73,7 @@ def weighted_queries(
     scales: npt.NDArray[np.float64],
     constants: npt.NDArray[np.float64] | None = None,
 ) -> Queries:
-    """Queries of some bits with whole weights; no sum of weights exceeds ``largest``."""
+    """Queries of some bits with whole weights, of which no sum exceeds ``largest``."""
     planes = [code_words(Codes.from_bits(weights >> plane & 1)) for plane in range(n_planes)]
     return Queries(
         words=np.array(code_words(Codes.from_bits(bits))),
@@ -101,11 +101,13 @@ def asymmetric_topk(
     base : Codes
         Codes of ``n_bits`` bits, at most 2,184 unless ``exact``. If they are on a GPU, the search runs there, with the
         real numbers, and the result is in CuPy arrays.
+    k : int
+        Neighbours of each query, from 1 to ``len(base)``, or to the size of the subset.
     exact : bool, default=False
         Rank by the real numbers themselves. By default each query's projections are quantised to 16 steps first, which
         is many times faster and changes m-Recall by less than 0.002.
-    k, subset
-        As in :func:`hamming_topk`.
+    subset : array of int or mask, optional
+        Rows of ``base`` to search among; the others do not count.
 
     Returns
     -------

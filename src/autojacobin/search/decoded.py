@@ -82,10 +82,12 @@ def decoded_topk(
     base : Codes
         Codes of the same hasher. If they are on a GPU, the search runs there, with the real numbers, and the result is
         in CuPy arrays.
+    k : int
+        Neighbours of each query, from 1 to ``len(base)``, or to the size of the subset.
     exact : bool, default=False
         Rank by the real weights. By default they are rounded to whole numbers first, which is many times faster.
-    k, subset
-        As in :func:`hamming_topk`.
+    subset : array of int or mask, optional
+        Rows of ``base`` to search among; the others do not count.
 
     Returns
     -------

@@ -78,10 +78,12 @@ def hamming_radius(
 
     Parameters
     ----------
-    queries, base, subset
-        As in :func:`hamming_topk`.
+    queries, base : Codes
+        Codes of the same length.
     radius : int
         Largest distance, at least 0.
+    subset : array of int or mask, optional
+        Rows of ``base`` to search among; the others do not count.
 
     Returns
     -------

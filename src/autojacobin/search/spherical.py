@@ -49,8 +49,10 @@ def spherical_topk(
     queries, base : Codes
         Codes of the same length, at most 2,048 bits. If those of the base are on a GPU, the search runs there and the
         result is in CuPy arrays.
-    k, subset
-        As in :func:`hamming_topk`.
+    k : int
+        Neighbours of each query, from 1 to ``len(base)``, or to the size of the subset.
+    subset : array of int or mask, optional
+        Rows of ``base`` to search among; the others do not count.
 
     Returns
     -------

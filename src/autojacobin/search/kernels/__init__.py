@@ -1,11 +1,13 @@
 """The compiled code of the searches.
 
 ====================  ================================================================================================
-``popcount``          distances of codes by counting bits, and tiles of codes
+``popcount``          distances of codes by counting bits, for a few queries
 ``bitslice``          distances of 512 codes at a time by adding bit slices, for many queries
 ``lookup``            distances of 64 codes at a time by lookup tables, for one query
+``shared_bits``       levels of the spherical Hamming distance
 ``selection``         the k smallest of many distances
-``scan``              the k nearest codes of tiles, on all cores
+``scan``              top-k over tiles: queries and tiles shared out over the cores
+``candidates``        the same k codes in any order, for re-ranking, with a radius estimated from a sample
 ``list_scan``         the k nearest codes of the inverted lists that a query probes
 ``exhaustive``        candidates among all codes of tiles, for a few queries in the calling thread
 ``few``               centres, tables, codes, candidates and vectors of a search, in a handful of calls
