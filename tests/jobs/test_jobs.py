@@ -192,17 +192,6 @@ def test_two_builds_of_one_index_do_not_mix(tmp_path, pattern, hasher):
     assert len(seen) == 4
 
 
-@pytest.mark.parametrize("path", [5, None, "a\0b"])
-def test_what_is_no_path(path, pattern, hasher, X):
-    for call in (
-        lambda: build_index(pattern, hasher, path, InProcess()),
-        lambda: encode_files(pattern, hasher, path, InProcess()),
-        lambda: search_index(path, X[:2], 3, InProcess()),
-    ):
-        with pytest.raises(DataError, match="path"):
-            call()
-
-
 def test_a_hasher_that_was_not_fitted_makes_nothing(tmp_path, pattern):
     with pytest.raises(NotFittedError):
         build_index(pattern, LSH(24), tmp_path / "index", InProcess())
