@@ -204,33 +204,29 @@ def test_a_recall_takes_the_candidates_that_the_library_chooses(service, client,
         np.testing.assert_array_equal(found[1], expected[1])
 
 
-@pytest.mark.parametrize(
-    "hasher",
-    [
-        PartitionedAutoencoder(24, n_lists=8, random_state=0),
-        PartitionedHasher(LSH(24, random_state=0), n_lists=8, random_state=0),
-    ],
-    ids=["auto-encoder", "signs"],
-)
-def test_an_index_with_lists_takes_probes_and_a_recall(start, points, hasher, tmp_path):
-    with Index.create(tmp_path / "lists", hasher.fit(points)) as index:
+def test_an_index_with_lists_takes_probes_and_a_recall(points):
+    indexes = {
+        "residuals": Index(PartitionedAutoencoder(24, n_lists=8, random_state=0).fit(points)),
+        "signs": Index(PartitionedHasher(LSH(24, random_state=0), n_lists=8, random_state=0).fit(points)),
+    }
+    for index in indexes.values():
         index.add(points)
-        running = start(tmp_path / "lists", "--port", 0)
-        assert running.wait_until_ready()
-        queries = points[5:9] + np.float32(0.01)
-        with Client(running.address) as client:
+    queries = points[5:9] + np.float32(0.01)
+    patient = Limits(request_seconds=600)  # the first search may wait for the compiler
+    with serving(indexes, limits=patient) as address, Client(address, timeout=600) as client:
+        for name, index in indexes.items():
             for asked, options in (
                 ({"probes": 2}, {"probes": 2}),
                 ({"probes": 8, "rerank": False}, {"probes": "all", "rerank": False}),
                 ({"recall": 0.9}, {"recall": 0.9}),
             ):
-                found, expected = client.search(queries, 3, **asked), index.search(queries, 3, **options)
+                found, expected = client.search(queries, 3, index=name, **asked), index.search(queries, 3, **options)
                 np.testing.assert_array_equal(found[1], expected[1])
                 np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
             with pytest.raises(ServiceError, match="probes must be an integer from 1 to 8, the number of lists, got 9"):
-                client.search(queries, 3, probes=9)
+                client.search(queries, 3, index=name, probes=9)
             with pytest.raises(ServiceError, match="recall chooses how many lists to scan"):
-                client.search(queries, 3, probes=2, recall=0.9)
+                client.search(queries, 3, index=name, probes=2, recall=0.9)
 
 
 def test_codes_come_in_either_bit_order(service, index, points):

@@ -169,6 +169,7 @@ def test_a_recall_with_a_filter_is_what_the_library_finds(client, named, points)
         ({"where": "a" * 10_001}, "where must be text of length <= 10000"),
         ({"columns": ["size"]}, "there is no column 'size' in this index, expected some of price, lang"),
         ({"columns": []}, "columns must be a list of length >= 1"),
+        ({"columns": ["price"] * 1000}, "columns must be different, got 1000 with repetitions"),
         ({"columns": "price"}, "columns must be a list, got text"),
         ({"among": "a"}, "among must be a list, got text"),
         ({"among": [3]}, "among must be of the kind string, got '3'"),

@@ -171,11 +171,15 @@ def test_an_index_with_a_hasher_takes_no_codes(service):
     assert (status, problem["detail"]) == (400, "points encodes vectors itself, got codes; send vectors")
 
 
+@pytest.fixture(scope="module")
+def document(address):
+    return schemathesis.openapi.from_url(f"{address}/openapi.json")
+
+
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 @settings(max_examples=20, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_answers_are_as_the_document_says(address, mode, data):
-    document = schemathesis.openapi.from_url(f"{address}/openapi.json")
+def test_answers_are_as_the_document_says(document, mode, data):
     case = data.draw(document["/v1/search"]["POST"].as_strategy(generation_mode=mode))
     case.call_and_validate(checks=CHECKS)
 

@@ -8,8 +8,8 @@ import pytest
 from autojacobin import ITQ, LSH
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.index.index import Index
-from autojacobin.service import Client, Limits, serving
-from autojacobin.service.served import IndexRegistry, ServedIndex, kind_of, named_paths, width_of
+from autojacobin.service import Client, Limits, served, serving
+from autojacobin.service.served import IndexRegistry, ServedIndex, named_paths, width_of
 from tests.service.conftest import WIDTH
 from tests.service.service_process import eventually
 from tests.waiting import joined
@@ -157,14 +157,16 @@ def test_a_write_is_not_undone_by_a_version_that_was_opened_before_it(points, tm
     assert not served.refresh()  # the version of its own write is not opened again
 
 
-def test_an_empty_index_is_warmed_up_after_its_first_write(points, tmp_path):
+def test_an_empty_index_is_warmed_up_after_its_first_write(points, tmp_path, monkeypatch):
+    warmed = []
+    monkeypatch.setattr(served, "warm_up", lambda index, _: warmed.append(len(index)))
     Index.create(tmp_path / "index", LSH(16, random_state=0).fit(points)).close()
-    served = ServedIndex("points", tmp_path / "index")
-    served.warm()
-    assert not served._warm
-    served.write(lambda index: index.add(points))
-    served.refresh()
-    assert served._warm == {kind_of(served.index)}
+    empty = ServedIndex("points", tmp_path / "index")
+    empty.warm()
+    assert warmed == []
+    empty.write(lambda index: index.add(points))
+    empty.refresh()
+    assert warmed == [len(points)]
 
 
 @pytest.mark.parametrize("metric", ["cosine", "inner_product"])

@@ -15,9 +15,14 @@ from autojacobin import LSH, BinaryAutoencoder, Index
 from autojacobin.cli import app
 from autojacobin.errors import StorageError
 from autojacobin.search.kernels.selection import select_smallest
-from autojacobin.service import served, warming
-from autojacobin.service.served import ServedIndex, kind_of
-from autojacobin.service.warming import compile_kernels
+from autojacobin.service import served
+from autojacobin.service.served import ServedIndex, compile_kernels, kind_of
+
+
+@pytest.fixture
+def cold(monkeypatch):
+    """A process that has warmed nothing up."""
+    monkeypatch.setattr(served, "_warm", set())
 
 
 @pytest.mark.parametrize("cores", [1, 2])
@@ -49,23 +54,22 @@ class Counting(Index):
         return super().search(queries, *arguments, **options)
 
 
-def test_a_new_version_of_a_known_kind_is_only_read(points):
+def test_an_index_of_a_known_kind_is_only_read(points, cold):
     first = Counting(LSH(16, random_state=0).fit(points))
     first.asked = []
     first.add(points[:300])
-    served = ServedIndex("points", first)
-    served.warm()
+    ServedIndex("points", first).warm()
     assert max(first.asked) == 1024  # as many as a request may have
     first.asked = []
-    served.warm()
+    ServedIndex("again", first).warm()  # another service of the same process
     assert first.asked == [1] * len(first.hasher.distances)
     first.add(points[300:])  # a second segment, and half as many again but no power of two more
     first.asked = []
-    served.warm()
+    ServedIndex("points", first).warm()
     assert max(first.asked) == 1024
 
 
-def test_every_distance_of_the_hasher_is_warmed_up_and_no_other(points, monkeypatch):
+def test_every_distance_of_the_hasher_is_warmed_up_and_no_other(points, cold, monkeypatch):
     searched = []
     search = Index.search
 
@@ -78,7 +82,7 @@ def test_every_distance_of_the_hasher_is_warmed_up_and_no_other(points, monkeypa
         searched.clear()
         index = Index(hasher.fit(points))
         index.add(points[:300])
-        served.warm_up(index, max_queries=1)
+        assert served.warm_up(index, 1)
         assert {name for name in searched if name is not None} == set(hasher.distances)
 
 
@@ -108,7 +112,7 @@ def test_compiling_ahead_needs_a_cache_that_can_be_written(monkeypatch):
 
 def test_the_command_says_what_it_compiles_and_when_it_is_done(monkeypatch):
     done = []
-    monkeypatch.setattr(warming, "_tasks", lambda: iter([("compiling one thing", done.append)]))
+    monkeypatch.setattr(served, "_tasks", lambda: iter([("compiling one thing", done.append)]))
     result = CliRunner().invoke(app, ["warm"])
     assert result.exit_code == 0
     assert "compiling one thing" in result.output

@@ -133,7 +133,7 @@ def warm() -> None:
 
     Example: autojacobin warm
     """
-    from autojacobin.service.warming import compile_kernels
+    from autojacobin.service.served import compile_kernels
 
     with progress_bar() as progress:
         compile_kernels(progress)

@@ -124,7 +124,7 @@ def encode(vectors: npt.ArrayLike, *, index: str | None = None) -> Call[Codes]:
 
 def indexes() -> Call[list[dict[str, Any]]]:
     """List what is served: name, vectors, bits, kind of ids, columns, distances and more of each."""
-    return Call("GET", "/v1/indexes", lambda content, _: _listed(json.loads(content)["indexes"]))
+    return Call("GET", "/v1/indexes", lambda content, _: list(json.loads(content)["indexes"]))
 
 
 def add(
@@ -279,10 +279,6 @@ def _read_outcome(content: bytes, _: Any) -> dict[str, Any]:
     outcome: dict[str, Any] = json.loads(content)
     outcome["generation"]  # raises if this is another document
     return outcome
-
-
-def _listed(found: Any) -> list[dict[str, Any]]:
-    return list(found)
 
 
 def _shape(headers: Any) -> tuple[int, int]:

@@ -85,7 +85,7 @@ class SecurityMiddleware:
             self._access.check(scope["path"], dict(scope["headers"]))
             await self._app(scope, receive, send_safely)
         except Problem as problem:
-            await _send_problem(problem, send_safely)
+            await (await _on_problem(None, problem))(scope, receive, send_safely)
 
 
 def _check_head(names: list[bytes]) -> None:
@@ -156,7 +156,7 @@ def problem_app(routes: Sequence[BaseRoute], *, hint: str, lifespan: Callable[[A
     return app
 
 
-async def _on_problem(_: Request, problem: Any) -> Response:
+async def _on_problem(_: Any, problem: Any) -> Response:
     from starlette.responses import Response
 
     return Response(problem.body(), problem.status, media_type=PROBLEM, headers=problem.headers)
@@ -165,11 +165,3 @@ async def _on_problem(_: Request, problem: Any) -> Response:
 async def _on_error(request: Request, _: Exception) -> Response:
     detail = "the service failed, and its log says why; try again, and report it if it happens again"
     return await _on_problem(request, Problem(500, "internal", detail))
-
-
-async def _send_problem(problem: Problem, send: Send) -> None:
-    body = problem.body()
-    headers = [(b"content-type", PROBLEM.encode()), (b"content-length", str(len(body)).encode())]
-    headers += [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
-    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -26,37 +27,26 @@ class Metrics:
 
     def __init__(self, indexes: IndexRegistry, n_waiting: Callable[[], int], n_inside: Callable[[], int]) -> None:
         self._registry = registry = _Registry()
-        self._requests = Counter(
-            "autojacobin_requests_total", "Answered requests.", ["endpoint", "status"], registry=registry
-        )
-        self._request_seconds = Histogram(
+        registry.indexes = indexes
+        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        seconds = partial(histogram, buckets=_SECONDS)
+        self._requests = counter("autojacobin_requests_total", "Answered requests.", ["endpoint", "status"])
+        self._request_seconds = seconds(
             "autojacobin_request_seconds",
             "Time from the head of a request to the last byte of its answer.",
             ["endpoint"],
-            buckets=_SECONDS,
-            registry=registry,
         )
-        self._batch_vectors = Histogram(
-            "autojacobin_batch_vectors",
-            "Vectors that were searched for or encoded together.",
-            buckets=_VECTORS,
-            registry=registry,
+        self._batch_vectors = histogram(
+            "autojacobin_batch_vectors", "Vectors that were searched for or encoded together.", buckets=_VECTORS
         )
-        self._batch_seconds = Histogram(
-            "autojacobin_batch_seconds", "Time that such a batch took.", buckets=_SECONDS, registry=registry
-        )
-        self._written = Counter(
-            "autojacobin_written_vectors_total",
-            "Vectors added, replaced or removed.",
-            ["index", "change"],
-            registry=registry,
-        )
-        self._writes = Counter("autojacobin_writes_total", "Finished writes.", ["index", "change"], registry=registry)
+        self._batch_seconds = seconds("autojacobin_batch_seconds", "Time that such a batch took.")
+        change = ["index", "change"]
+        self._written = counter("autojacobin_written_vectors_total", "Vectors added, replaced or removed.", change)
+        self._writes = counter("autojacobin_writes_total", "Finished writes.", change)
         waiting = Gauge("autojacobin_waiting_vectors", "Vectors that wait for their turn.", registry=registry)
         waiting.set_function(n_waiting)
         inside = Gauge("autojacobin_requests_inside", "Requests under way that need an index.", registry=registry)
         inside.set_function(n_inside)
-        registry.indexes = indexes
 
     def count_request(self, endpoint: str, status: int, seconds: float) -> None:
         """Count a request that has its response."""

@@ -312,6 +312,8 @@ def _search_options(request: SearchOptions, served: ServedIndex, limits: Limits)
     where = columns = None
     if isinstance(request, SearchRequest):
         where, columns = request.where, None if request.columns is None else tuple(request.columns)
+        if columns is not None and len(set(columns)) < len(columns):  # thousands of them would take seconds to write
+            raise invalid(f"columns must be different, got {len(columns)} with repetitions; name each once")
     return Options(k, request.candidates, request.distance, rerank, request.recall, request.probes, where, columns)
 
 

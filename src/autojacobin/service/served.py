@@ -1,4 +1,4 @@
-"""The registry of served indexes: it finds an index by name, picks up new versions, and warms them up.
+"""The indexes of a service: found by name, replaced by new versions, and warmed up.
 
 A new version is opened and warmed up beside the one in use, then replaces it in one assignment. Searches that run at
 that time keep the old one, which is freed when the last of them ends. A write of the service itself changes the index
@@ -10,17 +10,20 @@ from __future__ import annotations
 import logging
 import os
 import re
+import tempfile
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.parallel import usable_cores
-from autojacobin.errors import AutoJacobinError, DataError, DataTypeError
-from autojacobin.hashers import OwnCodes
+from autojacobin.core.parallel import Progress, usable_cores
+from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
+from autojacobin.hashers import LSH, BinaryAutoencoder, Hasher, OwnCodes, Sign
+from autojacobin.hashers.registry import Method, methods
 from autojacobin.index.index import Index
 from autojacobin.index.manifest import MANIFEST_NAME
 from autojacobin.search.arguments import default_candidates
@@ -36,6 +39,7 @@ _SLICED = 32
 _COLLECTED_PER_CORE = 64
 _ESTIMATED_NUMBERS = 2**18
 _COMPARISONS = 2**30  # of codes in one search, which take some tenths of a second
+_warm: set[Hashable] = set()  # kinds of indexes that this process has warmed up
 _ROWS_TO_LEARN_FROM, _NUMBERS_TO_LEARN_FROM = 10_000, 2**23  # more than one block of the exact search
 
 
@@ -45,7 +49,6 @@ class ServedIndex:
     def __init__(self, name: str, source: Index | str | os.PathLike[str], limits: Limits | None = None) -> None:
         self.name = name
         self._limits = limits or Limits()
-        self._warm: set[Hashable] = set()
         self.refreshes = 0
         self.failed_refreshes = 0
         self._path: Path | None = None
@@ -94,18 +97,9 @@ class ServedIndex:
         return index
 
     def warm(self, index: Index | None = None) -> None:
-        """Search in every way that a request can ask for, so that no request waits for the compiler or the disk.
-
-        If an earlier version needed the same kernels, this only reads the codes of the new one.
-        """
+        """Search in every way that a request can ask for, so that no request waits for the compiler or the disk."""
         index = index or self.index
-        if not len(index):
-            return
-        kind = kind_of(index)
-        if kind not in self._warm:
-            _log.info("%s is being warmed up; the first time, code is compiled for about a minute", self.name)
-            warm_up(index, max_queries=max(self._limits.vectors, VECTORS_TOGETHER))
-            self._warm.add(kind)
+        if len(index) and warm_up(index, max(self._limits.vectors, VECTORS_TOGETHER)):
             _log.info("%s is warm", self.name)
 
     def refresh(self) -> bool:
@@ -225,22 +219,92 @@ def kind_of(index: Index) -> Hashable:
     return *sizes, figures["lists"] is not None, dtype, index.hasher.distances
 
 
-def warm_up(index: Index, *, max_queries: int) -> None:
+def warm_up(index: Index, max_queries: int) -> bool:
     """Search an index, which must not be empty, in every way that has kernels of its own.
 
-    ``max_queries`` is the most vectors that one call searches for.
+    If this process has searched an index of its kind before, only its codes are read. ``max_queries`` is the most
+    vectors that one call searches for. Return whether kernels were loaded or compiled.
     """
-    kept, distances = index.info()["vectors_kept"], index.hasher.distances
+    kind = kind_of(index), max_queries
+    if kind in _warm:
+        return False
+    kept, places = index.info()["vectors_kept"], np.arange(len(index))
+    many = default_candidates(1)
+    ways: list[dict[str, Any]] = [{"k": 1, "rerank": False}, {"k": min(many, len(index)), "rerank": False}]
+    for among in (None, places == 0, places % 2 == 0):  # one vector and half of them are filtered by other kernels
+        ways.append({"k": 1, "candidates": many if kept else None, "among": among})
     for n_queries in _query_counts(len(index), max_queries):
-        for distance in distances:
-            index.search(_queries(index, n_queries, distance), 1, distance=distance, rerank=False)
-            if kept:
-                index.search(_queries(index, n_queries), 1, distance=distance, candidates=default_candidates(1))
-    _warm_up_filters(index)
+        for distance in index.hasher.distances:
+            for way in ways:
+                index.search(_queries(index, n_queries, distance), distance=distance, **way)
     if kept:
         _warm_up_measures(index)
         _warm_up_recall(index)
         index.search(_queries(index, 1), 1)  # learns, if the index has not
+    _warm.add(kind)
+    return True
+
+
+def compile_kernels(progress: Progress | None = None) -> None:
+    """Fit every method, and warm up small indexes of every kind, so that later processes find all kernels compiled.
+
+    They stay in numba's cache, from which processes load them that run on the same kind of CPU.
+
+    Parameters
+    ----------
+    progress : callable, optional
+        Called as ``progress(stage, done, total)``.
+    """
+    from autojacobin.search.kernels.selection import select_smallest
+
+    if select_smallest._cache.cache_path is None:  # type: ignore[attr-defined]
+        raise StorageError(
+            "compiled code cannot be kept: neither the folder of the library nor the user's cache can be written; "
+            "set NUMBA_CACHE_DIR to a folder that can"
+        )
+    tasks = list(_tasks())
+    with tempfile.TemporaryDirectory(prefix="autojacobin-") as home:
+        for done, (stage, task) in enumerate(tasks):
+            if progress is not None:
+                progress(stage, done, len(tasks))
+            task(Path(home) / str(done))
+
+
+def _tasks() -> Iterator[tuple[str, Callable[[Path], object]]]:
+    """What has kernels of its own: methods, lengths of codes, types of vectors, and kinds of lists."""
+    for method in methods():
+        yield f"compiling {method.label}", partial(_fit, method)
+    for bits in (16, 64, 128, 256, 512):  # other lengths up to 512 need the kernels of one of these
+        codes = partial(_build, LSH(bits, random_state=0), n=70_000, width=8)  # so many that radii are estimated
+        yield f"compiling searches among codes of {bits} bits", codes
+    for dtype in ("float32", "float16", "uint8", "float64"):
+        yield f"compiling searches among {dtype} vectors", partial(_build, LSH(64, random_state=0), dtype=dtype)
+    yield "compiling the binary auto-encoder", partial(_build, BinaryAutoencoder(64, random_state=0))
+    for hasher in (LSH(64, random_state=0), BinaryAutoencoder(64, random_state=0)):
+        yield f"compiling inverted lists of {type(hasher).__name__}", partial(_build, hasher, partitions=8)
+
+
+def _fit(method: Method, _: Path) -> None:
+    rows = _vectors("float32", 400, 16)  # few, because some methods are fitted many times to choose their settings
+    method.make(16 if method.hasher is Sign else 8, seed=0).fit(rows).encode(rows)
+
+
+def _build(
+    hasher: Hasher, folder: Path, dtype: str = "float32", *, n: int = 3_000, width: int = 32, **options: Any
+) -> None:
+    """Write an index of two segments, one of which has lost vectors, search it, and make one segment of them."""
+    rows = _vectors(dtype, n + 100, width)
+    with Index.create(folder, hasher.fit(rows[:1_000]), **options) as index:
+        index.add(rows[100:])
+        warm_up(index, max(Limits().vectors, VECTORS_TOGETHER))
+        index.add(rows[:100])
+        index.remove(index.ids[:10])
+        warm_up(index, max(Limits().vectors, VECTORS_TOGETHER))
+        index.compact()
+
+
+def _vectors(dtype: str, n: int, width: int) -> npt.NDArray[Any]:
+    return np.random.default_rng(0).integers(0, 100, size=(n, width)).astype(dtype)
 
 
 def _query_counts(n_vectors: int, max_queries: int) -> list[int]:
@@ -248,17 +312,6 @@ def _query_counts(n_vectors: int, max_queries: int) -> list[int]:
     collected = _COLLECTED_PER_CORE * usable_cores()
     most = min(max_queries, max(collected, _COMPARISONS // n_vectors))
     return sorted({1, *(n for n in (_SCANNED, _SLICED, collected) if n < most), most})
-
-
-def _warm_up_filters(index: Index) -> None:
-    """Search among one vector, and among half of them, which are different kernels."""
-    candidates = default_candidates(1) if index.info()["vectors_kept"] else None
-    masks = np.arange(len(index)) == 0, np.arange(len(index)) % 2 == 0
-    for distance in index.hasher.distances:
-        for n_queries in (1, _SCANNED, _SLICED):
-            for mask in masks:
-                asked = _queries(index, n_queries, distance)
-                index.search(asked, 1, distance=distance, candidates=candidates, among=mask)
 
 
 def _warm_up_measures(index: Index) -> None:
