@@ -144,7 +144,7 @@ def test_search_finds_what_brute_force_finds(done, digits, folder):
         assert np.allclose(found["distances"], distances)
 
 
-def test_few_queries_are_compared_with_all_vectors(done, digits, folder):
+def test_prepared_queries_are_compared_with_all_vectors(done, digits, folder):
     facts = json.loads(done("search", "my-index", "queries.npy", "f.npy", "-k", 5, "--recall", 0.5, "--json").out)
     assert (facts["recall"], facts["candidates"]) == (1, 600)
     assert np.array_equal(np.load("f.npy"), nearest(digits.base, digits.queries, 5)[1])

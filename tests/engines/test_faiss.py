@@ -46,13 +46,6 @@ class TestFaissEngine(Conformance):
 # The file of the engine
 
 
-@pytest.mark.parametrize("path", [5, None, "a\0b"])
-def test_what_is_no_path(path):
-    for call in (lambda: FaissEngine(path, 64), lambda: write_faiss(to_faiss(clustered(2, 64, 0)), path)):
-        with pytest.raises(DataError, match="path"):
-            call()
-
-
 def test_what_is_no_index_of_faiss_is_not_written(tmp_path):
     with pytest.raises(DataError, match="an index of FAISS is needed, got str; make one with to_faiss"):
         write_faiss("codes", tmp_path / "codes.faiss")

@@ -35,7 +35,7 @@ def test_one_value_has_no_error():
 
 
 @given(st.integers(0, 2**32), st.integers(2, 9), st.booleans())
-def test_few_queries_are_enumerated(seed, n, coarse):
+def test_prepared_queries_are_enumerated(seed, n, coarse):
     rng = np.random.default_rng(seed)
     a, b = (rng.integers(0, 4, (2, n)) / 10) if coarse else rng.random((2, n))
     gaps = a - b

@@ -55,7 +55,7 @@ def test_figure_4_draws_without_repeats_and_by_the_seed():
     assert shown[0] == shown[1] != shown[2]
 
 
-def test_fewer_patches_are_all_shown():
+def test_prepareder_patches_are_all_shown():
     (image,) = patches.draw(flat_patches(20)).axes[0].images
     assert set(np.unique(image.get_array()[:, :, 0])) == {*range(21)}
 

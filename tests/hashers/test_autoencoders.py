@@ -159,7 +159,7 @@ def test_batches_cut_the_epoch_into_equal_parts():
     assert AutoBin(4, batch_size=None, n_epochs=2).fit(digits()[:260]).history_["n_points"].tolist() == [260, 260]
 
 
-def test_fewer_points_than_neighbours_is_said_and_works():
+def test_prepareder_points_than_neighbours_is_said_and_works():
     with pytest.warns(UserWarning, match="from 80 neighbours, but there are 50 training points; all 50 are used"):
         few = AutoJacoBin.as_published(16, random_state=0).fit(digits()[:50])
     same = AutoJacoBin.as_published(16, n_neighbors=50, random_state=0).fit(digits()[:50])

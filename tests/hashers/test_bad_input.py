@@ -109,7 +109,7 @@ def test_constant_columns_duplicates_and_a_row_of_zeros(name):
 
 @methods
 @few_points
-def test_fewer_points_than_bits(name):
+def test_prepareder_points_than_bits(name):
     codes = METHODS[name](30).fit(digits()[:9]).encode(digits()[:9])
     assert codes.n_bits == 30
 

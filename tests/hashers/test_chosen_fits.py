@@ -169,7 +169,7 @@ def test_given_settings_stay_as_they_are():
     assert published.chosen_ == {**PUBLISHED, "n_epochs": 1}
 
 
-def test_few_points_take_the_papers_settings():
+def test_prepared_points_take_the_papers_settings():
     X = digits()[:300]
     few = AutoJacoBin(16, n_neighbors=40, random_state=0).fit(X)
     assert not hasattr(few, "search_results_")

@@ -244,7 +244,7 @@ def test_a_weight_that_is_given_is_not_chosen():
     assert given.trained_as == "NeighbourHashing"
 
 
-def test_few_points_get_the_codes_of_itq():
+def test_prepared_points_get_the_codes_of_itq():
     X = digits()[:200]
     hasher = NeighbourHashing(16, random_state=0).fit(X)
     assert hasher.trained_as == "ITQ"

@@ -43,7 +43,7 @@ def test_the_projection_is_the_number_itself():
     assert np.allclose(Sign(10).fit(X).project(X), X[:, :10], rtol=0, atol=1e-37)
 
 
-def test_fewer_bits_take_the_first_numbers():
+def test_prepareder_bits_take_the_first_numbers():
     X = embeddings()
     assert np.array_equal(Sign(10).fit(X).transform(X), X[:, :10] > 0)
 

@@ -11,7 +11,7 @@ from autojacobin.evaluation import ground_truth
 from autojacobin.index.execution import search_codes
 from autojacobin.index.plan import default_probes
 from autojacobin.index.state import codes_at
-from autojacobin.search.few import Probing
+from autojacobin.search.prepared_search import Probing
 
 K = 10
 
@@ -220,7 +220,7 @@ def test_queries_far_from_everything_still_find_k(hasher):
         assert np.isfinite(distances).all()
 
 
-def test_few_and_many_probes():
+def test_prepared_and_many_probes():
     assert default_probes(1) == 1
     assert default_probes(4096) == 128
 

@@ -242,7 +242,7 @@ def test_lists_are_exact_within_a_filter_if_all_are_scanned(with_lists, share, o
     assert np.array_equal(ids[:, :k], truth_among(base, allowed, clusters(10, 3), k))
 
 
-def test_few_probes_find_what_is_allowed_even_if_it_is_far_away(with_lists):
+def test_prepared_probes_find_what_is_allowed_even_if_it_is_far_away(with_lists):
     index, _ = with_lists
     for options in ({}, {"probes": 1}, {"rerank": False}, {"probes": 1, "rerank": False}):
         distances, ids = index.search(clusters(10, 3), 4, among=[1, 2, 3], **options)

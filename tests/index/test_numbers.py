@@ -262,7 +262,7 @@ def test_lists_whose_vectors_have_become_equal_stay_as_they_are(hasher):
 
 @pytest.mark.usefixtures("small_lists")
 @pytest.mark.parametrize("n_different", [2, 7, 8, 9, 40])
-def test_few_different_vectors_many_times(hasher, n_different):
+def test_prepared_different_vectors_many_times(hasher, n_different):
     base = points(n_different)[np.arange(600) % n_different]
     index = Index(hasher, partitions=8)
     index.add(base)

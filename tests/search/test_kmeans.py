@@ -90,7 +90,7 @@ def test_all_cells_hold_all_centres_and_the_nearest_cells_most_of_the_nearest(se
                 assert np.array_equal(numbers, expected[0])
 
 
-def test_few_of_many_nearest_centres_are_missed():
+def test_prepared_of_many_nearest_centres_are_missed():
     rng = np.random.default_rng(0)
     points = (rng.normal(size=(8192, 6)) @ rng.normal(size=(6, 16))).astype(np.float32)
     X = points[:200] + rng.normal(size=(200, 16)).astype(np.float32) / 10
@@ -244,7 +244,7 @@ def test_no_list_stays_empty_while_another_can_be_split():
     assert used == min(25, distinct)
 
 
-def test_fewer_distinct_vectors_than_lists_leave_lists_empty():
+def test_prepareder_distinct_vectors_than_lists_leave_lists_empty():
     X = np.repeat(np.eye(3, dtype=np.float32), 10, axis=0)
     labels = kmeans(X, 7, random_state=0).assign(X)
     assert len(np.unique(labels)) == 3

@@ -31,14 +31,6 @@ _FIRST_ROWS = 1_000
 _CORE = ("numpy", "scipy", "scikit-learn", "numba", "safetensors", "typer", "rich")
 _FOR_DEVELOPERS = ("dev", "docs", "test")
 # modules whose name is not that of the package
-_MODULES = {
-    "faiss-cpu": "faiss",
-    "opencv-python-headless": "cv2",
-    "PyWavelets": "pywt",
-    "scikit-image": "skimage",
-    "cupy-cuda12x": "cupy",
-    "llama-index-core": "llama_index",
-}
 _INNER_DIMENSIONS = 12
 _TRAINING_POINTS = 10_000
 
@@ -156,7 +148,13 @@ def _installation() -> dict[str, Any]:
 
 
 def _is_missing(package: str) -> bool:
-    return find_spec(_MODULES.get(package, package.replace("-", "_"))) is None
+    if package.startswith("cupy"):  # there is one for each version of CUDA
+        return find_spec("cupy") is None
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return True
+    return False
 
 
 def _extras() -> dict[str, list[str]]:

@@ -28,9 +28,9 @@ from autojacobin.search.euclidean import (
     nearest_of_all,
     order_block,
 )
-from autojacobin.search.few import MOST_QUERIES, ListSearch, Probing, ResidualWeights, Stored, TileSearch
 from autojacobin.search.kernels.selection import merge_topk, smallest
 from autojacobin.search.lists import AllowedCodes, ListQueries
+from autojacobin.search.prepared_search import MOST_QUERIES, ListSearch, Probing, ResidualWeights, Stored, TileSearch
 from autojacobin.search.queries import Queries
 from autojacobin.search.truth import ground_truth
 

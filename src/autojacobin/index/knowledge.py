@@ -33,7 +33,7 @@ from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.execution import nearest_by_products, nearest_lists, search_codes
 from autojacobin.index.segment import Segment
 from autojacobin.index.state import State, drawn, fetch
-from autojacobin.search.few import Probing, log_expected
+from autojacobin.search.prepared_search import Probing, log_expected
 
 EXACT_UP_TO = 2_000
 """Up to this many vectors, an index learns nothing, and a search compares all of them unless it says otherwise."""

@@ -24,8 +24,8 @@ from autojacobin.index.knowledge import EXACT_UP_TO, Knowledge
 from autojacobin.index.state import State
 from autojacobin.search.arguments import as_candidates, as_count, as_k
 from autojacobin.search.distances import as_distance
-from autojacobin.search.few import Probing
 from autojacobin.search.kernels.few import mark_unlike
+from autojacobin.search.prepared_search import Probing
 
 DEFAULT_RECALL = 0.95
 """The recall of a search that names neither a recall nor candidates nor probes."""

@@ -40,8 +40,8 @@ from autojacobin.jobs.inputs import Patterns, survey
 from autojacobin.jobs.workers import Workers
 from autojacobin.search.arguments import as_k
 from autojacobin.search.distances import DISTANCES
-from autojacobin.search.few import Probing
 from autojacobin.search.kernels.selection import merge_topk
+from autojacobin.search.prepared_search import Probing
 
 _BYTES_PER_RESULT = 2**26
 _QUERIES_AT_ONCE = 2**13

@@ -27,7 +27,7 @@ from autojacobin.hashers.registry import Method, methods
 from autojacobin.index.index import Index
 from autojacobin.index.manifest import MANIFEST_NAME
 from autojacobin.search.arguments import default_candidates
-from autojacobin.search.few import MOST_QUERIES
+from autojacobin.search.prepared_search import MOST_QUERIES
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 
 _log = logging.getLogger("autojacobin.service")

@@ -123,7 +123,7 @@ def radius_estimates(base, queries, allowed, k):
     ("n_queries", "n_bits", "k", "expected"),
     [(63, 64, 10, False), (64, 64, 10, True), (64, 512, 10, True), (64, 513, 10, False), (64, 64, 10**5, False)],
 )
-def test_few_queries_long_codes_and_very_many_candidates_are_searched_in_order(
+def test_prepared_queries_long_codes_and_very_many_candidates_are_searched_in_order(
     n_queries, n_bits, k, expected, monkeypatch
 ):
     monkeypatch.setattr(candidates, "usable_cores", lambda: 1)

@@ -1,7 +1,8 @@
 """A search in one call of compiled code: centres, tables, codes, candidates and vectors, in the calling thread.
 
-A *part* is a segment as a row of whole numbers: the addresses of its arrays, and their sizes (``few.Stored``). So one
-compiled function searches any number of segments, and a call passes a handful of arrays.
+A *part* is a segment as a row of whole numbers: the addresses of its arrays, and their sizes
+(``prepared_search.Stored``). So one compiled function searches any number of segments, and a call passes a handful of
+arrays.
 """
 
 from __future__ import annotations

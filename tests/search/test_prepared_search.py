@@ -14,12 +14,11 @@ from autojacobin import (
     Sign,
     SphericalHashing,
 )
-from autojacobin.search import few
+from autojacobin.search import prepared_search
 from autojacobin.search.asymmetric import asymmetric_queries
 from autojacobin.search.centres import Centres
 from autojacobin.search.decoded import decoded_queries
 from autojacobin.search.distances import DISTANCES
-from autojacobin.search.few import ListSearch, Probing, Projection, ResidualWeights, Stored, TileSearch
 from autojacobin.search.hamming import hamming_queries
 from autojacobin.search.kernels.selection import merge_topk
 from autojacobin.search.lists import (
@@ -29,6 +28,7 @@ from autojacobin.search.lists import (
     query_weights,
     weighted_list_queries,
 )
+from autojacobin.search.prepared_search import ListSearch, Probing, Projection, ResidualWeights, Stored, TileSearch
 from autojacobin.search.queries import DistanceTerms
 from autojacobin.search.tiles import Tiles
 from tests.hashers.methods import digits
@@ -305,7 +305,7 @@ def test_vectors_that_cannot_be_read_in_place_are_measured_by_their_numbers():
     found = search.search(problem.queries, 5, 20, Probing(3))
     assert np.array_equal(found.numbers, plain.numbers)
     assert np.allclose(found.distances, plain.distances)
-    assert len(problem.queries) <= few.MOST_QUERIES
+    assert len(problem.queries) <= prepared_search.MOST_QUERIES
 
 
 # Tiles
