@@ -157,7 +157,7 @@ def test_plain_numpy_reads_what_was_saved(tmp_path):
         assert int(archive["n_bits"]) == 3
 
 
-@pytest.mark.parametrize("n", [3, 2000])  # within one read of a zip member, and beyond it
+@pytest.mark.parametrize("n", [3, pytest.param(2000, marks=pytest.mark.rare)])  # within one read of a zip, and beyond
 def test_every_flipped_bit_and_every_truncation_is_noticed(tmp_path, n):
     path = tmp_path / "codes.npz"
     codes = Codes.from_bits(np.random.default_rng(0).integers(0, 2, (n, 64)))

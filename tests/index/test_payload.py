@@ -440,7 +440,9 @@ def test_the_folder_holds_one_payload_for_each_segment(stored):
 def test_upsert_replaces_vectors_and_keeps_columns_that_it_is_not_given(tmp_path):
     with Index.create(tmp_path / "index", small_hasher()) as index:
         index.add(vectors(3), ids=["a", "b", "c"], payload={"n": [1, 2, 3], "t": ["x", "y", "z"]})
-        with pytest.raises(DataError, match="must be new, got 'b', which is in the index already; replace it by upsert"):
+        with pytest.raises(
+            DataError, match="must be new, got 'b', which is in the index already; replace it by upsert"
+        ):
             index.add(vectors(2, 1), ids=["d", "b"], payload={"n": [4, 5]})
         with pytest.raises(DataError, match="must be new, got 'b'"):
             index.add(iter([vectors(1, 1), vectors(1, 2)]), ids=["d", "b"])

@@ -129,7 +129,7 @@ def test_vectors_of_whole_segments_are_kept_when_another_segment_lost_its_own(co
 def test_only_a_damaged_block_of_removals_comes_back(tmp_path):
     path, n = tmp_path / "index", 2 * 8 * BLOCK_BYTES
     hasher = LSH(8, random_state=0).fit(vectors(50))
-    with Index.create(path, hasher) as index:
+    with Index.create(path, hasher, keep_vectors=False) as index:
         index.add(np.zeros((n, N_FEATURES), dtype=np.float32))
         index.remove([1, 2, n - 3, n - 2, n - 1])
     flip(file_of(path, "dead"), 4096)

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import numpy as np
 import psutil
+import pytest
 
 from autojacobin import LSH, Index
 from autojacobin.jobs import build_index
@@ -57,6 +58,7 @@ def interrupted(folder, X):
     return pattern, hasher
 
 
+@pytest.mark.rare
 def test_ctrl_c_ends_the_workers_too_and_the_job_continues_later(tmp_path):
     taken = socket.socket()
     with suppress(OSError):  # if somebody else has it, that will do as well

@@ -147,6 +147,7 @@ def test_products_of_bytes_equal_those_of_numbers(feature, multiply, monkeypatch
     assert np.array_equal(products[queries, :130], asked[queries, :33].astype(int) @ (whole + shift).T)
 
 
+@pytest.mark.rare
 def test_a_machine_without_products_of_bytes_finds_the_same(tmp_path):
     program = (
         "import numpy as np\n"

@@ -295,6 +295,7 @@ def test_wrong_arguments_are_explained():
         lists.nearest(longer, 1)
 
 
+@pytest.mark.rare
 def test_a_machine_without_tables_in_registers_finds_the_same(tmp_path):
     program = (
         "from tests.search.test_lists import assert_nearest, problem, whole_distances\n"

@@ -30,6 +30,7 @@ def test_nothing_is_compiled_after_the_service_is_ready(cores):
     assert compiled_late(cores) == []
 
 
+@pytest.mark.rare
 def test_nothing_is_compiled_for_a_service_after_everything_was_compiled_ahead():
     assert compiled_late(2, "ahead") == []
 
