@@ -18,14 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
-from autojacobin.core.arrays import adopt, to_host
 from autojacobin.core.files import whole_folder
 from autojacobin.core.parallel import Progress
 from autojacobin.core.progress import printed_progress
-from autojacobin.core.vectors import LARGEST, as_floats, as_matrix
+from autojacobin.core.vectors import as_matrix
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher, OwnCodes, PartitionedHasher
-from autojacobin.hashers.base import as_vectors, check_fitted, for_index
+from autojacobin.hashers.base import check_fitted, for_index
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.hashers.parameters import check_parameters
 from autojacobin.index.changes import (
@@ -52,7 +51,7 @@ from autojacobin.index.knowledge import CHANGED_SHARE, EXACT_UP_TO, Knowledge, i
 from autojacobin.index.manifest import Manifest
 from autojacobin.index.metric import Metric
 from autojacobin.index.payload import as_payload, from_frame, matching, neighbours_frame, replaced
-from autojacobin.index.plan import Plan, check_enough_queries, make_plan
+from autojacobin.index.plan import Plan, check_enough_queries, checked_queries, make_plan, packed
 from autojacobin.index.segment import Part, Segment
 from autojacobin.index.state import NewIds, State, codes_at, fetch, in_id_order, numbers_of, payload_of, shown_ids
 from autojacobin.search.arguments import as_count
@@ -458,7 +457,7 @@ class Index:
 
     def _add(self, vectors: Any, ids: Any, payload: Any, progress: Progress, *, replace: bool = False) -> None:
         before = self._open_state()
-        vectors, ids, payload = from_frame(_packed(vectors, before.hasher), ids, payload)
+        vectors, ids, payload = from_frame(packed(vectors, before.hasher), ids, payload)
         chosen = NewIds.read(ids)
         streamed = isinstance(vectors, Iterator)
         if not replace:
@@ -501,7 +500,7 @@ class Index:
         chosen = NewIds.read(ids)
         new = None if payload is None else as_payload(payload, chosen.number)
         if vectors is not None:
-            vectors = _packed(vectors, self._open_state().hasher)
+            vectors = packed(vectors, self._open_state().hasher)
 
         def change(state: State, folder: Folder | None) -> Change | None:
             numbers = numbers_of(state, ids, "updated")
@@ -800,7 +799,7 @@ class Index:
         """
         state = self._open_state()
         options = candidates, recall, distance, rerank, probes
-        queries, asked = _checked_queries(state, queries)
+        queries, asked = checked_queries(state, queries)
         if among is None and where is None:
             plan = self._plan(state, k, options)
             distances, numbers = plan.run(state, asked)
@@ -880,7 +879,7 @@ class Index:
         """
         state = self._open_state()
         if queries is not None:
-            matrix = _checked_queries(state, queries)[1]
+            matrix = checked_queries(state, queries)[1]
             check_enough_queries(len(matrix), recall)
             self._learn_from(matrix)
         return self.plan(k, recall=recall, distance=distance, rerank=True)
@@ -962,55 +961,6 @@ def _reported(parts: Iterator[Part], progress: Progress, total: int) -> Iterator
         done += len(part.ids)
         yield part
         progress("encoded", done, total)
-
-
-def _packed(vectors: Any, hasher: Hasher) -> Any:
-    """Codes as the bytes that an index of codes takes; anything else as it is."""
-    if not isinstance(vectors, Codes) or not isinstance(hasher, OwnCodes):
-        return vectors
-    if vectors.n_bits != hasher.n_bits:
-        raise DataError(
-            f"the codes of this index have {hasher.n_bits} bits, got codes of {vectors.n_bits}; pass others"
-        )
-    return vectors.to_packed(bitorder=hasher.bitorder)
-
-
-def _checked_queries(state: State, queries: Any) -> tuple[Any, npt.NDArray[Any]]:
-    """Queries, and as the metric prepares them, after a check; one vector becomes a matrix with one row."""
-    if _is_ready(state, queries):
-        return queries, queries if state.metric.name == "euclidean" else state.metric.queries(queries)
-    if isinstance(queries, int | np.integer):
-        raise DataTypeError(f"the queries come first and then k, got {queries} first; swap the two arguments")
-    queries = _packed(queries, state.hasher)
-    listed = isinstance(queries, list | tuple) and len(queries) > 0 and np.isscalar(queries[0])
-    if listed or getattr(queries, "ndim", None) == 1:
-        queries = (adopt(queries) if hasattr(queries, "reshape") else np.asarray(queries)).reshape(1, -1)
-    rows, width = as_matrix(queries, "an index", "queries").shape
-    if not rows:
-        raise DataError("queries must have at least one vector, got none; pass one or more")
-    expected = state.metric.width(int(state.hasher.n_features_in_))
-    own = isinstance(state.hasher, OwnCodes)
-    if width != expected and not own:
-        raise DataError(
-            f"queries have {width} features, but the vectors of this index have {expected}; "
-            f"pass queries with {expected} numbers each"
-        )
-    prepared = state.metric.queries(queries)
-    as_vectors(state.hasher, prepared)  # compares the names of features
-    matrix = to_host(as_matrix(prepared, "an index", "queries"))
-    return queries, np.ascontiguousarray(matrix if own else as_floats(matrix, argument="queries"))
-
-
-def _is_ready(state: State, queries: Any) -> bool:
-    """Return whether queries are a matrix that needs no conversion, with finite numbers of a usual size."""
-    return (
-        type(queries) is np.ndarray
-        and queries.dtype == np.float32
-        and queries.ndim == 2
-        and queries.shape[1] == state.query_width
-        and queries.flags.c_contiguous
-        and bool(0 < np.vdot(queries, queries) <= LARGEST)  # not if there is a NaN
-    )
 
 
 def own_codes(n_bits: SupportsIndex, bitorder: BitOrder) -> OwnCodes:

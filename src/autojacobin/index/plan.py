@@ -16,7 +16,12 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.codes import Codes
+from autojacobin.core.arrays import adopt, to_host
+from autojacobin.core.vectors import LARGEST, as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
+from autojacobin.hashers import Hasher, OwnCodes
+from autojacobin.hashers.base import as_vectors
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.execution import Found, search_codes, search_vectors
 from autojacobin.index.filters import Allowed
@@ -256,6 +261,55 @@ def _fixed_probing(probes: SupportsIndex | str | None, state: State) -> Probing 
             raise DataTypeError(f"probes must be a number of lists or 'all', got {probes!r}")
         return Probing(n_lists)
     return Probing(as_count("probes", probes, n_lists, "the number of lists"))
+
+
+def packed(vectors: Any, hasher: Hasher) -> Any:
+    """Codes as the bytes that an index of codes takes; anything else as it is."""
+    if not isinstance(vectors, Codes) or not isinstance(hasher, OwnCodes):
+        return vectors
+    if vectors.n_bits != hasher.n_bits:
+        raise DataError(
+            f"the codes of this index have {hasher.n_bits} bits, got codes of {vectors.n_bits}; pass others"
+        )
+    return vectors.to_packed(bitorder=hasher.bitorder)
+
+
+def checked_queries(state: State, queries: Any) -> tuple[Any, npt.NDArray[Any]]:
+    """Queries, and as the metric prepares them, after a check; one vector becomes a matrix with one row."""
+    if _is_ready(state, queries):
+        return queries, queries if state.metric.name == "euclidean" else state.metric.queries(queries)
+    if isinstance(queries, int | np.integer):
+        raise DataTypeError(f"the queries come first and then k, got {queries} first; swap the two arguments")
+    queries = packed(queries, state.hasher)
+    listed = isinstance(queries, list | tuple) and len(queries) > 0 and np.isscalar(queries[0])
+    if listed or getattr(queries, "ndim", None) == 1:
+        queries = (adopt(queries) if hasattr(queries, "reshape") else np.asarray(queries)).reshape(1, -1)
+    rows, width = as_matrix(queries, "an index", "queries").shape
+    if not rows:
+        raise DataError("queries must have at least one vector, got none; pass one or more")
+    expected = state.metric.width(int(state.hasher.n_features_in_))
+    own = isinstance(state.hasher, OwnCodes)
+    if width != expected and not own:
+        raise DataError(
+            f"queries have {width} features, but the vectors of this index have {expected}; "
+            f"pass queries with {expected} numbers each"
+        )
+    prepared = state.metric.queries(queries)
+    as_vectors(state.hasher, prepared)  # compares the names of features
+    matrix = to_host(as_matrix(prepared, "an index", "queries"))
+    return queries, np.ascontiguousarray(matrix if own else as_floats(matrix, argument="queries"))
+
+
+def _is_ready(state: State, queries: Any) -> bool:
+    """Return whether queries are a matrix that needs no conversion, with finite numbers of a usual size."""
+    return (
+        type(queries) is np.ndarray
+        and queries.dtype == np.float32
+        and queries.ndim == 2
+        and queries.shape[1] == state.query_width
+        and queries.flags.c_contiguous
+        and bool(0 < np.vdot(queries, queries) <= LARGEST)  # not if there is a NaN
+    )
 
 
 def as_recall(recall: float) -> float:

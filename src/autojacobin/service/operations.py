@@ -252,7 +252,7 @@ class Write:
         return len(self.vectors if self.vectors is not None else set(self.ids or ()))
 
     def run(self) -> Written:
-        """Change the index, and describe the outcome; vectors that came without ids are told which they got."""
+        """Change the index, and describe the outcome. If vectors came without ids, it holds the ids that they got."""
         given: Any = UNSET
 
         def change(index: Index) -> None:

@@ -275,7 +275,7 @@ def _tasks() -> Iterator[tuple[str, Callable[[Path], object]]]:
     for method in methods():
         yield f"compiling {method.label}", partial(_fit, method)
     for bits in (16, 64, 128, 256, 512):  # other lengths up to 512 need the kernels of one of these
-        codes = partial(_build, LSH(bits, random_state=0), n=70_000, width=8)  # so many that radii are estimated
+        codes = partial(_build, LSH(bits, random_state=0), n=70_000, width=8)  # enough to estimate radii
         yield f"compiling searches among codes of {bits} bits", codes
     for dtype in ("float32", "float16", "uint8", "float64"):
         yield f"compiling searches among {dtype} vectors", partial(_build, LSH(64, random_state=0), dtype=dtype)
