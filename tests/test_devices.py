@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from autojacobin import ITQ, AutoBin, AutoJacoBin, Codes, DataError, MissingExtraError, NeighbourHashing
-from autojacobin.search import asymmetric_topk, hamming_topk
+from autojacobin.search import asymmetric_topk, decoded_topk, hamming_topk
+from autojacobin.search.distances import DistanceTerms
 from autojacobin.search.kmeans import kmeans
 from tests.hashers.methods import AUTO_ENCODERS, METHODS, digits, fitted
 
@@ -64,9 +65,13 @@ def test_searches_on_a_gpu_give_what_those_on_the_cpu_give(n_bits):
             expected, expected_ids = hamming_topk(queries, base, k)
             assert np.array_equal(distances.get(), expected)
             assert np.array_equal(ids.get(), expected_ids)
-    distances, ids = asymmetric_topk(projections, there, 100)
-    expected, _ = asymmetric_topk(projections, base, 100, exact=True)
-    assert np.allclose(distances.get(), expected, atol=1e-4 * expected.max())
+    terms = DistanceTerms(projections, np.ones(50), 3)
+    for search, asked in ((asymmetric_topk, projections), (decoded_topk, terms)):
+        for exact in (False, True):
+            distances, ids = search(asked, there, 100, exact=exact)
+            expected, expected_ids = search(asked, base, 100, exact=exact)
+            assert np.array_equal(distances.get(), expected)
+            assert np.array_equal(ids.get(), expected_ids)
     subset = np.arange(0, 30_000, 3)
     assert np.array_equal(
         hamming_topk(queries, there, 10, subset=subset)[1].get(), hamming_topk(queries, base, 10, subset=subset)[1]

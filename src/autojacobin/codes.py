@@ -13,7 +13,7 @@ from typing import Any, Literal, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.arrays import namespace, on_device, to_host
+from autojacobin.core.arrays import device_of, namespace, on_device, to_host
 from autojacobin.core.counts import as_count
 from autojacobin.core.files import write_atomically
 from autojacobin.errors import DataError, DataTypeError, FormatError
@@ -92,7 +92,7 @@ class Codes:
 
     @classmethod
     def from_bits(cls, bits: npt.ArrayLike) -> Codes:
-        """Pack a matrix of 0 and 1 (or of booleans) with one code per row."""
+        """Pack a matrix of 0 and 1 (or of booleans) with one code per row; codes of a CuPy array are on the GPU."""
         matrix = _as_matrix(bits, "bits")
         if matrix.dtype == np.bool_:
             return cls._pack(matrix)
@@ -154,9 +154,11 @@ class Codes:
 
     @classmethod
     def _pack(cls, matrix: npt.NDArray[np.bool_]) -> Codes:
-        n, n_bits = matrix.shape
-        if n_bits and n_bits % 8 == 0:  # no row needs padding, and one long row packs faster than many short ones
-            return cls(np.packbits(matrix.ravel(), bitorder="little").reshape(n, n_bits // 8), n_bits)
+        xp, (n, n_bits) = namespace(matrix), matrix.shape
+        if xp is not np:  # CuPy packs one long row alone
+            matrix = xp.pad(matrix, ((0, 0), (0, -n_bits % 8)))
+        if n_bits and matrix.shape[1] % 8 == 0:  # one long row packs faster than many short ones
+            return cls(xp.packbits(matrix.ravel(), bitorder="little").reshape(n, -(-n_bits // 8)), n_bits)
         return cls(np.packbits(matrix, axis=1, bitorder="little"), n_bits)
 
     @property
@@ -187,8 +189,9 @@ class Codes:
         """Give the codes with their packed bits on ``"cuda"``, as a CuPy array, or on ``"cpu"``."""
         if device not in ("cpu", "cuda"):
             raise DataError(f"device must be 'cpu' or 'cuda', got {device!r}")
-        moved = to_host(self._packed) if device == "cpu" else on_device(self._packed, device)
-        return Codes(moved, self._n_bits)
+        if device == device_of(self._packed):
+            return self
+        return Codes(to_host(self._packed) if device == "cpu" else on_device(self._packed, device), self._n_bits)
 
     def to_signs(self) -> npt.NDArray[np.int8]:
         """Unpack into an ``int8`` matrix of -1 and +1, shape ``(n, n_bits)``."""
@@ -311,7 +314,7 @@ def _first_sentence(error: Exception) -> str:
 
 def _as_matrix(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
     try:
-        matrix = np.asarray(values)
+        matrix: npt.NDArray[Any] = namespace(values).asarray(values)
     except ValueError as error:
         raise DataError(f"{what} cannot be read as a matrix: {error}; pass rows of equal length") from error
     if matrix.ndim != 2:

@@ -13,6 +13,7 @@ from autojacobin import AutoBin, AutoJacoBin, Codes, Index, Metric
 from autojacobin.cli.models import method_names
 from autojacobin.datasets import open_vectors, write_vectors
 from autojacobin.hashers import find_command
+from tests.search.gpu_kernels import use_fake_cupy
 
 
 def nearest(base, queries, k):
@@ -222,6 +223,15 @@ def test_evaluate_a_model_counts_as_one_does_by_hand(done, digits, fitted, folde
     assert f"{np.mean(curve):.4f}" in shown
     np.save("truth.npy", truth)
     assert json.loads(done(*arguments, "--truth", "truth.npy", "--json").out) == facts
+
+
+def test_evaluate_on_a_gpu_finds_the_same(done, folder, monkeypatch):
+    use_fake_cupy(monkeypatch)
+    for arguments in (["my-index", "queries.npy"], ["model.safetensors", "queries.npy", "--base", "base.npy"]):
+        found, expected = (
+            json.loads(done("evaluate", *arguments, "--json", "--device", device).out) for device in ("cuda", "cpu")
+        )
+        assert found == expected
 
 
 def test_evaluate_an_index_with_gaps_in_its_ids(done, digits, folder):

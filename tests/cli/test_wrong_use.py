@@ -66,6 +66,7 @@ WRONG = [
     (["bench", "--points", "5"], "--points"),
     (["serve"], "INDEX"),
     (["serve", "my-index", "--port", "70000"], "--port"),
+    (["serve", "my-index", "--writable", "--device", "cuda"], "--device"),
     (["serve", "my-index", "--request-seconds", "0"], "--request-seconds"),
     (["serve", "my-index", "--max-connections", "0"], "--max-connections"),
     (["serve", "my-index", "--threads", "0"], "--threads"),

@@ -10,6 +10,7 @@ from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.index.index import Index
 from autojacobin.service import Client, Limits, served, serving
 from autojacobin.service.served import IndexRegistry, ServedIndex, named_paths, width_of
+from tests.search.gpu_kernels import use_fake_cupy
 from tests.service.conftest import WIDTH
 from tests.service.service_process import eventually
 from tests.waiting import joined
@@ -20,6 +21,18 @@ def home(points, tmp_path):
     with Index.create(tmp_path / "index", LSH(16, random_state=0).fit(points)) as index:
         index.add(points[:100])
     return tmp_path / "index"
+
+
+def test_a_copy_on_a_gpu_is_served_and_follows_its_folder(home, points, monkeypatch):
+    use_fake_cupy(monkeypatch)
+    registry = IndexRegistry({"index": home}, device="cuda")
+    assert "on a GPU" in repr(registry["index"])
+    assert registry["index"].search(points[:2], 1)[1].ravel().tolist() == [0, 1]
+    with Index.open(home) as writer:
+        writer.add(points[100:200])
+    registry.refresh()
+    assert "on a GPU" in repr(registry["index"])
+    assert registry["index"].search(points[150:151], 1)[1].tolist() == [[150]]
 
 
 def test_an_addition_and_a_new_index_are_seen_and_no_search_falls_between(home, points):

@@ -16,6 +16,7 @@ from autojacobin.cli.console import as_text, output, print_json, print_table, pr
 from autojacobin.cli.failures import wrong
 from autojacobin.cli.opening import STREAM, load_model, metric_for, open_index, opened
 from autojacobin.cli.search import SearchOptions
+from autojacobin.core.arrays import to_host
 from autojacobin.core.counts import count_of
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError
@@ -77,6 +78,7 @@ def evaluate(
     recall: options.Recall = None,
     rerank: options.Rerank = None,
     probes: options.Probes = None,
+    device: options.SearchDevice = "cpu",
 ) -> None:
     """Measure how many of the true neighbours a model's codes, or an index, find.
 
@@ -100,14 +102,14 @@ def evaluate(
             if metric is not None:
                 raise wrong("--metric", "an index has its own metric; leave --metric out")
             how = SearchOptions(distance, candidates, recall, rerank, probes)
-            ids, true, ks, about = _from_index(path, asked, wanted, how, progress)
+            ids, true, ks, about = _from_index(path, asked, wanted, how, device, progress)
         else:
             if candidates is not None or recall is not None:
                 name = "--candidates" if recall is None else "--recall"
                 raise wrong(name, "a model has no vectors to re-rank by")
             if base is None:
                 raise wrong("--base", "a model needs --base, the vectors to search among")
-            ids, true, ks, about = _from_model(path, asked, base, wanted, (metric, distance), progress)
+            ids, true, ks, about = _from_model(path, asked, base, wanted, (metric, distance, device), progress)
     n, retrieved = ids.shape
     # An index retrieves few points, and m-recall, an average over their numbers, could then not come near 1.
     averaged = [] if path.is_dir() else [f"m-recall@{retrieved}"]
@@ -138,14 +140,14 @@ def _from_model(
     asked: Vectors,
     base: str,
     wanted: _Wanted,
-    compared: tuple[str | None, str | None],
+    compared: tuple[str | None, str | None, str],
     progress: Progress,
 ) -> _Found:
     from autojacobin.evaluation import ground_truth
     from autojacobin.search.distances import DISTANCES, as_distance
 
     hasher = load_model(path)
-    metric, distance = compared
+    metric, distance, device = compared
     comparison = DISTANCES[as_distance(distance, hasher.distances)]
     with opened(base) as vectors:
         ks = wanted.ks(len(vectors), _USUAL_KS)
@@ -160,9 +162,9 @@ def _from_model(
         blocks = vectors.blocks() if searched is vectors else iter((searched,))
         codes = hasher.encode(report_blocks(blocks, len(vectors), progress, "encoding"))
         progress("searching", 0, 0)
-        _, ids = comparison.topk(comparison.encode(hasher, asked), codes, retrieved)
+        _, ids = comparison.topk(comparison.encode(hasher, asked), codes.to_device(device), retrieved)
     about = {"model": path, "method": hasher.trained_as, "bits": hasher.n_bits, "vectors": len(codes)}
-    return ids, true, ks, {**about, "metric": measure.name, "distance": comparison.name}
+    return to_host(ids), true, ks, {**about, "metric": measure.name, "distance": comparison.name}
 
 
 def _true_neighbours(
@@ -178,14 +180,16 @@ def _true_neighbours(
     return ground_truth(metric.prepare(vectors), metric.queries(asked), k, progress=progress)
 
 
-def _from_index(path: Path, asked: Vectors, wanted: _Wanted, how: SearchOptions, progress: Progress) -> _Found:
+def _from_index(
+    path: Path, asked: Vectors, wanted: _Wanted, how: SearchOptions, device: str, progress: Progress
+) -> _Found:
     with open_index(path) as index:
         method = index.hasher.trained_as
         if wanted.truth is not None and index.info()["ids"] != "integer":
             raise wrong("--truth", "it holds whole numbers, but this index has names")
         ks = wanted.ks(len(index), (_K_OF_SEARCH,))  # a larger k would re-rank more candidates
         retrieved = wanted.retrieved(len(index), ks[-1])
-        _, ids, _ = how.run(index, asked, retrieved, progress)
+        _, ids, _ = how.run(index if device == "cpu" else index.to(device), asked, retrieved, progress)
         true, names = wanted.read_truth(asked), index.ids
         if names.dtype == object:  # measures compare whole numbers
             numbers = {name: number for number, name in enumerate(names)}

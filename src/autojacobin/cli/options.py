@@ -33,6 +33,7 @@ NeighboursPath = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists already.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of all random numbers.")]
 OnDevice = Annotated[Device, typer.Option("--device", help="Where to compute; cuda is for the auto-encoders.")]
+SearchDevice = Annotated[Device, typer.Option("--device", help="Where to search; cuda is an NVIDIA GPU.")]
 Format = Annotated[
     str | None,
     typer.Option("--format", metavar="NAME", help="Format of the vectors if the name does not show it, such as fvecs."),

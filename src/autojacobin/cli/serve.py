@@ -14,7 +14,7 @@ import typer
 
 from autojacobin.cli.console import output, progress_bar
 from autojacobin.cli.failures import stoppable, wrong
-from autojacobin.cli.options import DataFolder
+from autojacobin.cli.options import DataFolder, SearchDevice
 from autojacobin.errors import DataError
 from autojacobin.service.access import TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, Access, Limits, read_token
 from autojacobin.service.server import DEFAULT_PORT
@@ -49,6 +49,7 @@ def serve(
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="Origin whose pages may send requests, such as https://example.org."),
     ] = None,
+    device: SearchDevice = "cpu",
     queue: Annotated[int, typer.Option(min=1, help="Most requests that wait or run at once.")] = _DEFAULTS.requests,
     queue_vectors: Annotated[int, typer.Option(min=1, help="Most vectors that wait.")] = _DEFAULTS.waiting_vectors,
     max_vectors: Annotated[int, typer.Option(min=1, help="Most vectors per request.")] = _DEFAULTS.vectors,
@@ -91,6 +92,8 @@ def serve(
         body_seconds=body_seconds,
         connections=max_connections,
     )
+    if writable and device != "cpu":
+        raise wrong("--device", "a copy on a GPU can only be searched; leave --writable out, or serve on the CPU")
     write_token = _write_token(writable, write_token_file)
     access = Access(read_token(token_file), tuple(allow_host or ()), tuple(cors or ()), write_token)
     paths = named_paths(indexes)
@@ -101,7 +104,7 @@ def serve(
         typer.echo(f"serving {', '.join(paths)} at {address} (Ctrl-C stops)")
         sys.stdout.flush()  # another program may be waiting for this line
 
-    address: dict[str, Any] = {"host": host, "port": port, "access": access, "limits": limits}
+    address: dict[str, Any] = {"host": host, "port": port, "access": access, "limits": limits, "device": device}
     run(paths, **address, poll_seconds=poll_seconds, pages=explorer_routes, announce=announce)
     typer.echo("stopped; every request that was accepted has been answered", err=True)
     if any_unfinished():  # the interpreter would wait for their threads

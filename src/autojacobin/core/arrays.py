@@ -21,6 +21,11 @@ def namespace(array: Any) -> Any:
     return sys.modules["cupy"] if _is_cupy(array) else np
 
 
+def device_of(array: Any) -> str:
+    """Give where an array is stored: ``"cuda"`` or ``"cpu"``."""
+    return "cuda" if _is_cupy(array) else "cpu"
+
+
 def adopt(X: Any) -> Any:
     """Take over a PyTorch tensor, or any other DLPack producer, as a NumPy or CuPy array without a copy."""
     if not _is_torch(X):

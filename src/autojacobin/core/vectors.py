@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin.core.arrays import adopt, namespace
+from autojacobin.core.arrays import adopt, device_of, namespace
 from autojacobin.errors import DataError, DataTypeError
 
 LARGEST = 1e15
@@ -100,13 +100,13 @@ def row_number(rows: Any, row: int) -> int:
     return int(rows + row if np.ndim(rows) == 0 else rows[row])
 
 
-def float_blocks(array: Any) -> Iterator[Any]:
+def float_blocks(array: Any, device: str = "cpu") -> Iterator[Any]:
     """Give a matrix in blocks of rows as floats, without a check for NaN and Inf.
 
-    A memory map of any size passes through a buffer of some megabytes. The size of the blocks depends on
-    the width alone, not on the machine.
+    A memory map of any size passes through a buffer of some megabytes, or some hundred for a GPU. The size of the
+    blocks depends on the width and on where they are used, not on the machine.
     """
-    at_once = _BYTES_PER_BLOCK if namespace(array) is np else _BYTES_PER_GPU_BLOCK
+    at_once = _BYTES_PER_BLOCK if device == device_of(array) == "cpu" else _BYTES_PER_GPU_BLOCK
     rows = max(1, at_once // (8 * max(1, array.shape[1])))
     for start in range(0, len(array), rows):
         yield _converted(array[start : start + rows])

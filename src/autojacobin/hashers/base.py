@@ -91,7 +91,7 @@ class Hasher(Learner):
     def encode(self, X: Any) -> Codes:
         """Binary codes of the rows of ``X``: bit j is 1 where ``project(X)[:, j] >= 0``."""
         self._check_fitted()
-        return Codes.concatenate(Codes.from_bits(to_host(block)) for block in self._bits(X))
+        return Codes.concatenate(Codes.from_bits(block).to_device("cpu") for block in self._bits(X))
 
     def transform(self, X: Any) -> Any:
         """The codes of ``encode`` as a matrix of 0 and 1, shape (n, n_bits), for scikit-learn's pipelines.
@@ -215,7 +215,7 @@ class Hasher(Learner):
         row, library, project = 0, None, None
         for part in non_empty(X) if isinstance(X, Iterator) else (X,):
             array = self._checked(part)
-            for floats in float_blocks(array):
+            for floats in float_blocks(array, self._device()):
                 block = on_device(floats, self._device())
                 if project is None or namespace(block) is not library:
                     library = namespace(block)

@@ -6,18 +6,22 @@ Each function takes what a plan decided (``plan.py``) and chooses nothing itself
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.codes import Codes
+from autojacobin.core.arrays import adopt, device_of, free_gpu_memory, give_back, namespace, on_device, to_host
 from autojacobin.core.vectors import as_floats
-from autojacobin.hashers import PartitionedAutoencoder
+from autojacobin.errors import DataError
+from autojacobin.hashers import OwnCodes, PartitionedAutoencoder
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.filters import Allowed, reduced
-from autojacobin.index.segment import Segment
-from autojacobin.index.state import State, fetch
+from autojacobin.index.segment import ROWS_PER_BLOCK, Segment
+from autojacobin.index.state import State, codes_at, fetch
 from autojacobin.search.distances import DISTANCES
 from autojacobin.search.euclidean import (
     Measure,
@@ -28,6 +32,7 @@ from autojacobin.search.euclidean import (
     nearest_of_all,
     order_block,
 )
+from autojacobin.search.gpu import DeviceVectors, takes
 from autojacobin.search.kernels.selection import merge_topk, smallest
 from autojacobin.search.lists import AllowedCodes, ListQueries
 from autojacobin.search.prepared_search import MOST_QUERIES, ListSearch, Probing, ResidualWeights, Stored, TileSearch
@@ -40,6 +45,8 @@ _QUERIES_TO_RERANK = 32
 _PRODUCTS_BY_NUMPY = 2**20  # up to this many, NumPy compares all vectors before compiled code is loaded
 _NUMBERS_AT_ONCE = 2**24
 _MANY_QUERIES = 64  # from here on, a matrix product compares all vectors faster than a pass over them for each query
+
+_SHARE_FOR_VECTORS = 0.7  # of the memory that is free; the rest is for searches
 
 Ids = npt.NDArray[np.int64]
 Found = tuple[npt.NDArray[Any], Ids]
@@ -58,6 +65,9 @@ def search_codes(
 
     If there are fewer in the lists that are probed, numbers are -1.
     """
+    if state.device is not None:
+        found: Found = state.device.search_codes(state, queries, distance, k, candidates, allowed)
+        return found
     hasher = state.hasher
     if probing is not None:
         assert isinstance(hasher, ListHasher)
@@ -101,6 +111,9 @@ def nearest_in_lists(hasher: ListHasher, prepared: ListQueries, segment: Segment
 
 def search_vectors(state: State, queries: npt.NDArray[Any], k: int, allowed: Allowed | None = None) -> Found:
     """Distances and numbers of the ``k`` nearest of all vectors, or of all that are allowed."""
+    if state.device is not None:
+        found: Found = state.device.search_vectors(state, queries, k, allowed)
+        return found
     positions = [segment.live_positions() for segment in state.segments] if allowed is None else allowed.positions
     ids = np.concatenate([segment.ids_at(some) for segment, some in zip(state.segments, positions, strict=True)])
     if len(state.segments) > 1:
@@ -275,3 +288,109 @@ def _rows_here(segment: Segment, ids: Ids, all_here: bool) -> Ids:
     rows = np.full(ids.size, -1, dtype=np.int64)
     rows[columns] = positions if segment.rows is None else segment.rows[positions]
     return rows.reshape(ids.shape)
+
+
+# On a GPU
+
+
+@dataclass(frozen=True)
+class DeviceStore:
+    """The live vectors of a state on a GPU, in order of id.
+
+    Attributes
+    ----------
+    ids : array of int64
+        Their ids, on the host.
+    codes : Codes or None
+        Their codes; None if these are in lists.
+    vectors : DeviceVectors or None
+        None if the index keeps none, or if they do not fit. Then candidates are re-ranked on the host.
+    """
+
+    ids: npt.NDArray[np.int64]
+    codes: Codes | None
+    vectors: DeviceVectors | None
+
+    @classmethod
+    def copy(cls, state: State) -> DeviceStore:
+        """Copy what a state holds, block by block, after a check that it is intact."""
+        parts = [segment.ids_at(segment.live_positions()) for segment in state.segments]
+        ids = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
+        blocks = [slice(start, start + ROWS_PER_BLOCK) for start in range(0, len(ids), ROWS_PER_BLOCK)]
+        n_bits = int(state.hasher.n_bits)
+        packed = on_device(np.empty((len(ids), -(-n_bits // 8)), dtype=np.uint8), "cuda")
+        in_lists = isinstance(state.hasher, ListHasher)
+        for rows in [] if in_lists else blocks:
+            packed[rows] = on_device(codes_at(state.segments, ids[rows], n_bits).packed, "cuda")
+        codes = None if in_lists else Codes(packed, n_bits)
+        if not state.keep_vectors or not len(ids):
+            return cls(ids, codes, None)
+        first = fetch(state.segments, ids[:1])
+        if not takes(first.dtype):
+            first = as_floats(first)
+        free = free_gpu_memory(packed)
+        if free is not None and first.nbytes * len(ids) > _SHARE_FOR_VECTORS * free:
+            return cls(ids, codes, None)
+        vectors = namespace(packed).empty((len(ids), first.shape[1]), dtype=first.dtype)
+        for rows in blocks:
+            vectors[rows] = on_device(fetch(state.segments, ids[rows]).astype(first.dtype, copy=False), "cuda")
+        return cls(ids, codes, DeviceVectors(vectors))
+
+    def search_codes(
+        self,
+        state: State,
+        queries: npt.NDArray[Any],
+        distance: str,
+        k: int,
+        candidates: int | None,
+        allowed: Allowed | None = None,
+    ) -> Found:
+        """See :func:`autojacobin.index.execution.search_codes`. All codes are compared, and no lists are looked at."""
+        if self.codes is None:
+            if candidates is None:
+                raise DataError(
+                    "an index with lists compares vectors on a GPU, and not codes alone, got rerank=False; leave it "
+                    "out, or search the index itself"
+                )
+            return self.search_vectors(state, queries, k, allowed)
+        entry, codes, rows = DISTANCES[distance], self.codes, None
+        if allowed is not None:
+            rows = self._rows(state, allowed)
+            codes = codes[rows]
+        asked = queries if isinstance(state.hasher, OwnCodes) else on_device(queries, "cuda")
+        distances, positions = entry.topk(entry.encode(state.hasher, asked), codes, candidates or k)
+        positions = positions if rows is None else rows[positions]
+        if candidates is not None and self.vectors is not None:
+            distances, positions = self.vectors.among(queries, positions, k)
+        numbers = self.ids[to_host(positions)]
+        if candidates is not None and self.vectors is None:
+            floats = as_floats(queries, argument="queries")
+            return nearest_candidates(floats, numbers, measure_of(state.segments), k)
+        return to_host(distances), numbers
+
+    def search_vectors(self, state: State, queries: npt.NDArray[Any], k: int, allowed: Allowed | None = None) -> Found:
+        """See :func:`autojacobin.index.execution.search_vectors`."""
+        if self.vectors is None:
+            return search_vectors(replace(state, device=None), queries, k, allowed)
+        rows = None if allowed is None else self._rows(state, allowed)
+        distances, positions = self.vectors.nearest(as_floats(queries, argument="queries"), k, rows)
+        return to_host(distances), self.ids[to_host(positions)]
+
+    def _rows(self, state: State, allowed: Allowed) -> Any:
+        """Rows of the vectors that a filter allows, on the GPU, in ascending order."""
+        pairs = zip(state.segments, allowed.positions, strict=True)
+        ids = np.sort(np.concatenate([segment.ids_at(positions) for segment, positions in pairs]))
+        consecutive = self.ids[-1] - self.ids[0] + 1 == len(self.ids)
+        return on_device(ids - self.ids[0] if consecutive else np.searchsorted(self.ids, ids), "cuda")
+
+
+def state_on(state: State, device: Any) -> State:
+    """Give a state that is searched on ``"cuda"``, by a copy of its codes and vectors there, or on ``"cpu"``."""
+    if device not in ("cpu", "cuda"):
+        raise DataError(f"device must be 'cpu' or 'cuda', got {device!r}")
+    return replace(state, device=DeviceStore.copy(state) if device == "cuda" else None)
+
+
+def in_kind(results: npt.NDArray[Any], queries: Any) -> Any:
+    """Give results as the kind of array that the queries are, and where they are; names stay as they are."""
+    return results if results.dtype == object else give_back(on_device(results, device_of(adopt(queries))), queries)

@@ -44,6 +44,7 @@ from autojacobin.index.changes import (
     verify_state,
     write_state,
 )
+from autojacobin.index.execution import in_kind, state_on
 from autojacobin.index.filters import Allowed, allowed_by
 from autojacobin.index.folder import Folder, clear_os_errors
 from autojacobin.index.growth import as_partitions, encode_again, grown_hasher, has_drifted, retrained, training_sample
@@ -385,6 +386,7 @@ class Index:
         if self._closed:
             return "Index(closed)"
         where = "in memory" if self._folder is None else f"in {self._folder.path}"
+        where = where if self._state.device is None else "on a GPU"
         return f"Index({len(self)} codes of {self.hasher.n_bits} bits by {self.hasher.trained_name}, {where})"
 
     def _repr_html_(self) -> str:
@@ -674,6 +676,11 @@ class Index:
         """Replace the state by the outcome of ``change``, atomically and one change at a time."""
         with self._mutex:
             self._check_open()
+            if self._state.device is not None:
+                raise DataError(
+                    "a copy of an index on a GPU can only be searched, got a change; change the index itself, and copy "
+                    "it again with index.to('cuda')"
+                )
             if self._changing:
                 raise DataError(
                     "an index cannot be changed while the same thread changes it, got a change by a signal handler or "
@@ -731,6 +738,23 @@ class Index:
             return replace(state, hasher=before.hasher) if same else state
 
         self._state = folder.newest(read)
+
+    def to(self, device: str) -> Index:
+        """Copy the index to a GPU, and give an index that searches there with the same arguments.
+
+        The copy shows the state of now, and cannot be changed. Plans are those of the index, but all codes are read,
+        and an index with lists compares all vectors. If vectors do not fit into the memory of the GPU, candidates are
+        re-ranked on the CPU. Answers are arrays of the kind that queries are: NumPy, CuPy, or tensors of PyTorch.
+
+        Parameters
+        ----------
+        device : {"cuda", "cpu"}
+            Where to search. ``"cuda"`` needs CuPy and an NVIDIA GPU of compute capability 8.0.
+        """
+        state = self._open_state()
+        index = Index(state.hasher, keep_vectors=state.keep_vectors)
+        index._state = state_on(state, device)
+        return index
 
     # Search
 
@@ -798,7 +822,7 @@ class Index:
             If there are ``columns``: those of all neighbours, query by query.
         """
         state = self._open_state()
-        options = candidates, recall, distance, rerank, probes
+        options, given = (candidates, recall, distance, rerank, probes), queries
         queries, asked = checked_queries(state, queries)
         if among is None and where is None:
             plan = self._plan(state, k, options)
@@ -817,6 +841,8 @@ class Index:
         table = None if columns is None else self._columns(state, numbers.ravel(), columns)
         if as_table:
             return neighbours_frame(distances, ids, numbers, table)
+        if state.device is not None:
+            distances, ids = in_kind(distances, given), in_kind(ids, given)
         return (distances, ids) if columns is None else (distances, ids, table)
 
     def plan(

@@ -30,7 +30,7 @@ class State:
 
     ``knowledge`` is what the index knows about itself (``knowledge.py``), None if it has not learned, and ``n_changed``
     how many vectors were added or removed since. ``kept`` holds what searches derive from the state: it is not copied
-    into the next one.
+    into the next one. ``device`` is a copy of codes and vectors on a GPU, if searches run there.
     """
 
     hasher: Hasher
@@ -43,6 +43,7 @@ class State:
     metric: Metric = EUCLIDEAN
     knowledge: Any = None
     n_changed: int = 0
+    device: Any = None
     kept: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property

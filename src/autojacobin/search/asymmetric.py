@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.core.arrays import namespace, to_host
+from autojacobin.core.arrays import device_of, namespace, on_device, to_host
 from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search.arguments import as_k, as_subset
-from autojacobin.search.gpu import gpu_asymmetric_topk
+from autojacobin.search.gpu import DeviceQueries
 from autojacobin.search.kernels.popcount import PLANES, table_sums
 from autojacobin.search.kernels.selection import smallest
 from autojacobin.search.queries import LARGEST_DISTANCE, Queries
@@ -36,9 +36,10 @@ _SUBNORMAL_BELOW = 2.0**-1000  # a fraction of a smaller number may lose digits,
 _LIFT = 200
 
 
-def asymmetric_queries(projections: Any) -> Queries:
+def asymmetric_queries(projections: Any) -> Queries | DeviceQueries:
     """Prepare projections as queries: the |projections| of each query become weights, the largest of them 15."""
-    values = np.asarray(projections)
+    xp = namespace(projections)
+    values = xp.asarray(projections)
     if values.shape[1] > _LONGEST:
         raise DataError(
             f"an asymmetric search takes codes of at most {_LONGEST:,} bits, got {values.shape[1]:,}; use shorter "
@@ -46,19 +47,22 @@ def asymmetric_queries(projections: Any) -> Queries:
         )
     magnitudes, lifts = lifted_magnitudes(values)
     largest = magnitudes.max(axis=1)
-    steps = np.where(largest > 0, largest / LARGEST_WEIGHT, 1.0)
-    scales = np.where(largest > 0, np.ldexp(steps, -lifts), 0.0)
-    weights = np.rint(magnitudes / steps[:, None]).astype(np.uint8)
+    steps = xp.where(largest > 0, largest / LARGEST_WEIGHT, 1.0)
+    scales = xp.where(largest > 0, xp.ldexp(steps, -lifts), 0.0)
+    weights = xp.rint(magnitudes / steps[:, None]).astype(xp.uint8)
     return weighted_queries(values >= 0, weights, PLANES, LARGEST_WEIGHT * values.shape[1], scales)
 
 
-def lifted_magnitudes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+def lifted_magnitudes(values: Any) -> tuple[Any, Any]:
     """Give |values| in double precision, with rows of subnormal numbers times 2^lift, and the lift of each row.
 
     A fraction of a subnormal number has few digits or none, and whole weights made with it would be wrong.
     """
-    magnitudes = np.abs(np.asarray(values, dtype=np.float64))
-    lifts = np.where(magnitudes.max(axis=1) < _SUBNORMAL_BELOW, _LIFT, 0)
+    xp = namespace(values)
+    magnitudes = xp.abs(xp.asarray(values, dtype=xp.float64))
+    lifts = xp.where(magnitudes.max(axis=1) < _SUBNORMAL_BELOW, _LIFT, 0)
+    if xp is not np:  # where it costs less than to look whether there are any
+        return xp.ldexp(magnitudes, lifts[:, None]), lifts
     tiny = np.flatnonzero(lifts)
     if len(tiny):
         magnitudes[tiny] = np.ldexp(magnitudes[tiny], _LIFT)
@@ -66,14 +70,11 @@ def lifted_magnitudes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64]
 
 
 def weighted_queries(
-    bits: npt.NDArray[np.bool_],
-    weights: npt.NDArray[np.uint8],
-    n_planes: int,
-    largest: int,
-    scales: npt.NDArray[np.float64],
-    constants: npt.NDArray[np.float64] | None = None,
-) -> Queries:
-    """Queries of some bits with whole weights, of which no sum exceeds ``largest``."""
+    bits: Any, weights: Any, n_planes: int, largest: int, scales: Any, constants: Any = None
+) -> Queries | DeviceQueries:
+    """Queries of some bits with whole weights, of which no sum exceeds ``largest``; on a GPU if these arrays are."""
+    if namespace(weights) is not np:
+        return DeviceQueries.weighted(bits, weights, scales, constants)
     planes = [code_words(Codes.from_bits(weights >> plane & 1)) for plane in range(n_planes)]
     return Queries(
         words=np.array(code_words(Codes.from_bits(bits))),
@@ -99,8 +100,8 @@ def asymmetric_topk(
     projections : matrix of shape (n_queries, n_bits)
         What ``hasher.project`` gives for the queries.
     base : Codes
-        Codes of ``n_bits`` bits, at most 2,184 unless ``exact``. If they are on a GPU, the search runs there, with the
-        real numbers, and the result is in CuPy arrays.
+        Codes of ``n_bits`` bits, at most 2,184 unless ``exact``. If they are on a GPU, the result is in CuPy arrays.
+        The search runs there, with at most 1,024 bits, unless it is ``exact``.
     k : int
         Neighbours of each query, from 1 to ``len(base)``, or to the size of the subset.
     exact : bool, default=False
@@ -129,7 +130,7 @@ def weighted_topk(
     projections: Any,
     base: Codes,
     k: SupportsIndex,
-    prepare: Callable[[Any], Queries],
+    prepare: Callable[[Any], Any],
     exact: bool,
     subset: npt.ArrayLike | None,
 ) -> tuple[Any, Any]:
@@ -143,11 +144,11 @@ def weighted_topk(
     wanted = as_k(k, len(base), "the base")
     if not len(values):
         return np.empty((0, wanted), dtype=np.float32), np.empty((0, wanted), dtype=np.int64)
-    if namespace(base.packed) is not np:
-        return gpu_asymmetric_topk(values, base, wanted)
+    device = device_of(base.packed)
     if exact:
-        return _exact_topk(values, base, wanted)
-    queries = prepare(values)
+        found = _exact_topk(to_host(values), base.to_device("cpu"), wanted)
+        return on_device(found[0], device), on_device(found[1], device)
+    queries = prepare(on_device(values, device))
     steps, ids = tiles_of(base).nearest(queries, wanted)
     return queries.real(steps), ids
 
@@ -155,14 +156,17 @@ def weighted_topk(
 def _as_projections(projections: Any, base: Any) -> npt.NDArray[Any]:
     if not isinstance(base, Codes):
         raise DataTypeError(f"base must be Codes, got {type(base).__name__}; use hasher.encode(X)")
-    values: npt.NDArray[Any] = to_host(projections)
+    values: npt.NDArray[Any] = namespace(projections).asarray(projections)
+    if namespace(base.packed) is np:
+        values = to_host(values)
     if values.ndim != 2 or values.shape[1] != base.n_bits or values.dtype.kind not in "fiu":
         raise DataError(
             f"projections must be a matrix of numbers with {base.n_bits} columns, one for each bit, got {values.dtype} "
             f"of shape {values.shape}; use hasher.project(X)"
         )
-    if not np.isfinite(values).all():
-        row, column = np.unravel_index(int(np.argmin(np.isfinite(values))), values.shape)
+    finite = namespace(values).isfinite(values)
+    if not finite.all():
+        row, column = np.unravel_index(int(finite.argmin()), values.shape)
         raise DataError(f"projections must be finite, got {values[row, column]} in row {row}, column {column}")
     return values
 

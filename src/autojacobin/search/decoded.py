@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.core.arrays import namespace
+from autojacobin.core.arrays import device_of, namespace, on_device, to_host
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search.asymmetric import lifted_magnitudes, weighted_queries, weighted_topk
+from autojacobin.search.gpu import DeviceQueries
 from autojacobin.search.queries import LARGEST_DISTANCE, DistanceTerms, Queries
 
 _PLANES = 8
@@ -31,9 +32,10 @@ _LARGEST_LEVEL_SUM = 2 * _LARGEST_OF_LEVELS + _PLANES // 2  # each bit weighs ha
 _LONGEST = (LARGEST_DISTANCE - _LARGEST_LEVEL_SUM) // 2
 
 
-def decoded_queries(terms: DistanceTerms) -> Queries:
+def decoded_queries(terms: DistanceTerms) -> Queries | DeviceQueries:
     """Prepare the terms of a distance as queries, with whole weights in units of their own for each query."""
     weights, constants, n_level_bits = terms
+    xp = namespace(weights)
     n_bits = weights.shape[1] - n_level_bits
     if n_bits > _LONGEST:
         raise DataError(
@@ -42,20 +44,19 @@ def decoded_queries(terms: DistanceTerms) -> Queries:
         )
     largest = largest_weight(n_bits)
     magnitudes, lifts = lifted_magnitudes(weights)
-    units = np.maximum(
-        magnitudes[:, :n_bits].max(axis=1) / largest,
-        magnitudes[:, n_bits:].max(axis=1, initial=0.0) / _LARGEST_OF_LEVELS,
-    )
+    units = magnitudes[:, :n_bits].max(axis=1) / largest
+    if n_level_bits:
+        units = xp.maximum(units, magnitudes[:, n_bits:].max(axis=1) / _LARGEST_OF_LEVELS)
     units[units == 0] = 1.0
-    whole = np.rint(magnitudes / units[:, None])
-    units = np.ldexp(units, -lifts)
+    whole = xp.rint(magnitudes / units[:, None])
+    units = xp.ldexp(units, -lifts)
     return weighted_queries(
         weights >= 0,
-        whole.astype(np.uint8),
+        whole.astype(xp.uint8),
         _PLANES,
         largest * n_bits + _LARGEST_LEVEL_SUM,
         2 * units,
-        constants - units * whole.sum(axis=1),
+        on_device(constants, device_of(weights)) - units * whole.sum(axis=1),
     )
 
 
@@ -80,8 +81,8 @@ def decoded_topk(
     terms : DistanceTerms
         What ``hasher.distance_terms`` gives for the queries.
     base : Codes
-        Codes of the same hasher. If they are on a GPU, the search runs there, with the real numbers, and the result is
-        in CuPy arrays.
+        Codes of the same hasher. If they are on a GPU, the result is in CuPy arrays, and the search runs there
+        unless it is ``exact``.
     k : int
         Neighbours of each query, from 1 to ``len(base)``, or to the size of the subset.
     exact : bool, default=False
@@ -113,12 +114,12 @@ def decoded_topk(
             "base with the hasher that gave the terms"
         )
 
-    def prepare(weights: Any) -> Queries:
+    def prepare(weights: Any) -> Queries | DeviceQueries:
         return decoded_queries(terms._replace(weights=weights))
 
     found, ids = weighted_topk(terms.weights, base, k, prepare, exact, subset)
-    xp = namespace(found)
-    if not exact and xp is np:
+    if not exact:
         return found, ids
-    smallest = terms.constants - np.abs(terms.weights.astype(np.float64)).sum(axis=1)
+    xp = namespace(found)
+    smallest = to_host(terms.constants) - np.abs(to_host(terms.weights).astype(np.float64)).sum(axis=1)
     return (xp.asarray(smallest)[:, None] + 2.0 * found).astype(xp.float32), ids

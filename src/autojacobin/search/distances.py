@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from autojacobin.codes import Codes
-from autojacobin.core.arrays import adopt, to_host
+from autojacobin.core.arrays import adopt
 from autojacobin.core.parallel import one_blas_thread, run_tasks
 from autojacobin.core.vectors import as_matrix
 from autojacobin.errors import DataError
@@ -94,7 +94,7 @@ def _encode(hasher: Encoder, vectors: Any) -> Codes:
 
 
 def _project(hasher: Encoder, vectors: Any) -> Any:
-    return to_host(adopt(hasher.project(vectors)))
+    return adopt(hasher.project(vectors))
 
 
 def _distance_terms(hasher: Encoder, vectors: Any) -> DistanceTerms:

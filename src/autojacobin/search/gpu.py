@@ -1,114 +1,430 @@
-"""Searches on a GPU, for codes and projections that are CuPy arrays.
+"""Search on a GPU: codes and vectors that are CuPy arrays.
 
-A GPU counts bits so fast that all distances of a block of queries are computed and stored. A histogram of each row then
-gives the distance of the k-th nearest code. Codes that are nearer are selected, and of those at this distance the first
-ones.
+No distance is stored but those of near codes. The distances to a sample of the codes give each query a *limit*, which a
+few more than k codes are expected to be within. One pass over all codes appends those within the limit to the *hits* of
+the query, and the hits are sorted. A query with fewer than k hits, or more than there is room for, gets a second turn,
+in which all its distances are stored. So the answers are those of the CPU: exact, and equal distances in order of
+position.
+
+Weighted distances are sums of whole weights, as on the CPU, and a product of matrices in fp16 with sums in float32 adds
+them up without error. Vectors are screened by products in float32, which err, so the limit of a query is widened by
+twice the largest error. All hits are then measured in float64, and a query whose k-th distance does not prove that
+nothing was missed gets a second turn.
+
+Arrays of NumPy pass through the same steps if something else runs the kernels (``kernels/gpu.cu``), as the tests do.
 """
 
 from __future__ import annotations
 
+import math
+import sys
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from autojacobin.codes import Codes
-from autojacobin.core.arrays import namespace
+from autojacobin.core.arrays import namespace, to_host
+from autojacobin.errors import DataError
 
-__all__ = ["gpu_asymmetric_topk", "gpu_hamming_topk"]
+__all__ = ["DeviceCodes", "DeviceQueries", "DeviceVectors", "takes"]
 
-_DISTANCES_PER_BLOCK = 2**28
-_THREADS = 256
-
-_DISTANCES = r"""
-extern "C" __global__ void distances(
-    const unsigned char* base, const unsigned char* queries, unsigned short* out,
-    long long n, int n_queries, int width)
-{
-    long long code = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-    if (code >= n) return;
-    for (int q = blockIdx.y; q < n_queries; q += gridDim.y) {
-        int total = 0;
-        int byte = 0;
-        if (width % 8 == 0) {
-            const unsigned long long* a = (const unsigned long long*)(base + code * width);
-            const unsigned long long* b = (const unsigned long long*)(queries + (long long)q * width);
-            for (; byte < width; byte += 8) total += __popcll(a[byte / 8] ^ b[byte / 8]);
-        }
-        for (; byte < width; ++byte) total += __popc(base[code * width + byte] ^ queries[(long long)q * width + byte]);
-        out[(long long)q * n + code] = (unsigned short)total;
-    }
-}
-"""
-
-_HISTOGRAM = r"""
-extern "C" __global__ void histogram(const unsigned short* distances, int* counts, long long n, int levels)
-{
-    extern __shared__ int local[];
-    for (int level = threadIdx.x; level < levels; level += blockDim.x) local[level] = 0;
-    __syncthreads();
-    const unsigned short* row = distances + (long long)blockIdx.y * n;
-    long long stride = (long long)gridDim.x * blockDim.x;
-    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n; i += stride)
-        atomicAdd(&local[row[i]], 1);
-    __syncthreads();
-    for (int level = threadIdx.x; level < levels; level += blockDim.x)
-        if (local[level]) atomicAdd(&counts[(long long)blockIdx.y * levels + level], local[level]);
-}
-"""
+_LONGEST = 1_024  # bits
+_THREADS, _MOST_THREADS = 256, 1024
+_SAMPLE, _LARGEST_SAMPLE, _CODES_PER_SAMPLED = 2**14, 2**18, 256
+_FEWEST_HITS, _MOST_SORTED, _MOST_HITS = 2**12, 2**14, 2**17  # room for hits; the second fits shared memory
+_NUMBERS_AT_ONCE = 2**27
+_PRODUCTS_AT_ONCE = 2**24
+_CODE_BITS, _SCORE_BITS = 16, 32  # of a distance, and of a score of a vector
+_UNIT = 2.0**-24  # the largest relative error of rounding to float32
+_TYPES = {"uint8": "u8", "float16": "u16", "float32": "float", "float64": "double"}
 
 
-def gpu_hamming_topk(queries: Codes, base: Codes, k: int) -> tuple[Any, Any]:
-    """Exact Hamming top-k on a GPU; the result is in CuPy arrays."""
-    xp = namespace(base.packed)
-    packed_queries = xp.asarray(queries.packed)
-    n, width = base.packed.shape
-    levels = base.n_bits + 1
-    per_block = max(1, _DISTANCES_PER_BLOCK // n)
-    results = []
-    for start in range(0, len(packed_queries), per_block):
-        block = xp.ascontiguousarray(packed_queries[start : start + per_block])
-        distances = xp.empty((len(block), n), dtype=xp.uint16)
-        grid = (-(-n // _THREADS), min(len(block), 65535))
-        _kernel("distances", _DISTANCES)(grid, (_THREADS,), (base.packed, block, distances, n, len(block), width))
-        counts = xp.zeros((len(block), levels), dtype=xp.int32)
-        spread = (min(256, -(-n // _THREADS)), len(block))
-        _kernel("histogram", _HISTOGRAM)(spread, (_THREADS,), (distances, counts, n, levels), shared_mem=4 * levels)
-        results.append(_pick(xp, distances, counts, k))
-    return xp.concatenate([part[0] for part in results]), xp.concatenate([part[1] for part in results])
+class Sampling(NamedTuple):
+    """How many codes to sample, which rank in the sample is the limit, and for how many hits there is room."""
+
+    size: int
+    rank: int
+    capacity: int
+
+    @classmethod
+    def of(cls, n: int, k: int, largest: int = _MOST_HITS) -> Sampling | None:
+        """For the ``k`` nearest of ``n``; None if sampling does not pay.
+
+        About λ = k · size / n of the sample are among the k nearest. That more are than the rank allows for, so that
+        hits are missing, happens to about one query in a million.
+        """
+        size = min(max(_SAMPLE, n // _CODES_PER_SAMPLED), _LARGEST_SAMPLE, max(1, n // 4))
+        expected = k * size / n
+        rank = math.ceil(expected + 4.8 * math.sqrt(expected) + 3)
+        hits = rank * n / size
+        capacity = max(_FEWEST_HITS, 1 << math.ceil(math.log2(3 * hits)))
+        if capacity > _MOST_SORTED and 1.5 * hits <= _MOST_SORTED:
+            capacity = _MOST_SORTED
+        return None if n <= _MOST_SORTED or 16 * k > n or capacity > largest else cls(size, rank, capacity)
 
 
-def gpu_asymmetric_topk(projections: Any, base: Codes, k: int) -> tuple[Any, Any]:
-    """Asymmetric top-k on a GPU in real numbers, by a matrix product with ±1 codes; the result is in CuPy arrays."""
-    xp = namespace(base.packed)
-    values = xp.asarray(projections, dtype=xp.float32)
-    bits = xp.unpackbits(base.packed.ravel(), bitorder="little").reshape(len(base), -1)[:, : base.n_bits]
-    signs = bits.astype(xp.float32) * 2 - 1
-    per_block = max(1, _DISTANCES_PER_BLOCK // (4 * len(base)))
-    results = []
-    for start in range(0, len(values), per_block):
-        block = values[start : start + per_block]
-        distances = xp.maximum((xp.abs(block).sum(axis=1, keepdims=True) - block @ signs.T) / 2, 0)
-        ids = xp.argsort(distances, axis=1, kind="stable")[:, :k]
-        results.append((xp.take_along_axis(distances, ids, axis=1), ids))
-    return xp.concatenate([part[0] for part in results]), xp.concatenate([part[1] for part in results])
+def takes(dtype: Any) -> bool:
+    """Return whether vectors of a type can be compared on a GPU as they are."""
+    return np.dtype(dtype).name in _TYPES
 
 
-def _pick(xp: Any, distances: Any, counts: Any, k: int) -> tuple[Any, Any]:
-    """Give the k smallest of each row in order, equal ones by column; ``counts`` is the histogram of each row."""
-    up_to = xp.cumsum(counts, axis=1)
-    radius = (up_to >= k).argmax(axis=1)
-    rows = xp.arange(len(distances))
-    room = k - (up_to[rows, radius] - counts[rows, radius])
-    at_radius = distances == radius[:, None]
-    chosen = at_radius & (xp.cumsum(at_radius, axis=1, dtype=xp.int32) <= room[:, None])
-    chosen |= distances < radius[:, None]
-    ids = xp.nonzero(chosen)[1].reshape(len(distances), k)
-    found = xp.take_along_axis(distances, ids, axis=1).astype(xp.int64)
-    order = xp.argsort(found * distances.shape[1] + ids, axis=1)
-    return xp.take_along_axis(found, order, axis=1).astype(xp.int32), xp.take_along_axis(ids, order, axis=1)
+@dataclass(frozen=True)
+class DeviceQueries:
+    """Queries on a GPU: codes for the Hamming distance, or whole weights.
+
+    Attributes
+    ----------
+    words : array of uint8, shape (n_queries, 4 words), or None
+        Codes.
+    weights, starts : arrays of float16, shape (n_queries, n_bits), and of float32, shape (n_queries,), or None
+        The distance to a code is start + Σ weight · bit.
+    scales, constants : arrays of float64, shape (n_queries,), optional
+        A real distance is scale · distance + constant.
+    """
+
+    words: Any = None
+    weights: Any = None
+    starts: Any = None
+    scales: Any = None
+    constants: Any = None
+
+    @classmethod
+    def of_codes(cls, codes: Codes) -> DeviceQueries:
+        """All bits have the weight 1."""
+        return cls(words=_padded(codes))
+
+    @classmethod
+    def weighted(cls, bits: Any, weights: Any, scales: Any, constants: Any = None) -> DeviceQueries:
+        """Each bit that differs from ``bits`` counts its weight, a whole number from 0 to 255."""
+        xp = namespace(weights)
+        whole = weights.astype(xp.float32)
+        signed = xp.where(bits, -whole, whole).astype(xp.float16)
+        return cls(None, signed, (whole * bits).sum(axis=1, dtype=xp.float32), scales, constants)
+
+    def __len__(self) -> int:
+        return len(self.words if self.weights is None else self.weights)
+
+    def __getitem__(self, rows: Any) -> DeviceQueries:
+        fields = (self.words, self.weights, self.starts, self.scales, self.constants)
+        return DeviceQueries(*(None if part is None else part[rows] for part in fields))
+
+    def real(self, distances: Any) -> Any:
+        """Convert whole distances to real ones, one row per query."""
+        if self.scales is None:
+            return distances
+        real = distances * self.scales[:, np.newaxis]
+        return (real if self.constants is None else real + self.constants[:, np.newaxis]).astype(np.float32)
+
+
+class DeviceCodes:
+    """Codes on a GPU, as a :class:`~autojacobin.search.queries.CodeStore` of :class:`DeviceQueries`."""
+
+    def __init__(self, codes: Codes) -> None:
+        if codes.n_bits > _LONGEST:
+            raise DataError(
+                f"a search on a GPU takes codes of at most {_LONGEST:,} bits, got {codes.n_bits:,}; move them with "
+                "codes.to_device('cpu')"
+            )
+        self.n, self.n_bits = len(codes), codes.n_bits
+        self._bytes = _padded(codes)
+        self._samples: dict[int, Any] = {}
+
+    def nearest(self, queries: DeviceQueries, k: int, allowed: Any = None) -> tuple[Any, Any]:
+        """Find the ``k`` nearest codes; see :meth:`autojacobin.search.queries.CodeStore.nearest`."""
+        if allowed is not None:
+            xp = namespace(self._bytes)
+            return self.nearest_of(xp.flatnonzero(_bits(xp, xp.asarray(allowed))[: self.n]), queries, k)
+        keys = self.lowest(queries, min(k, self.n))
+        return (keys >> np.uint64(32)).astype(np.int32), (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
+
+    def nearest_of(self, positions: Any, queries: DeviceQueries, k: int) -> tuple[Any, Any]:
+        """Find the ``k`` nearest of the codes at some positions, which ascend."""
+        distances, found = self._taken(positions).nearest(queries, k)
+        return distances, positions[found]
+
+    def lowest(self, queries: DeviceQueries, k: int) -> Any:
+        """Find the ``k`` nearest codes as sorted hits, of uint64: the distance, and the position in the lower half."""
+        xp = namespace(self._bytes)
+        if not k:
+            return xp.empty((len(queries), 0), dtype=xp.uint64)
+        sampling = Sampling.of(self.n, k)
+        room = self.n if sampling is None else max(sampling.size, 2 * sampling.capacity)
+        step = max(1, 2 * _NUMBERS_AT_ONCE // room)
+        blocks = [queries[rows] for rows in _slices(len(queries), step)]
+        found = [
+            self._lowest_of_all(block, k) if sampling is None else self._lowest_of_hits(block, k, sampling)
+            for block in blocks
+        ]
+        return found[0] if len(found) == 1 else xp.concatenate(found)
+
+    def _lowest_of_hits(self, queries: DeviceQueries, k: int, sampling: Sampling) -> Any:
+        xp = namespace(self._bytes)
+        if sampling.size not in self._samples:
+            self._samples[sampling.size] = self._taken(_sample(xp, self.n, sampling.size))
+        limits = _ranked(self._samples[sampling.size]._distances(queries), sampling.rank, _CODE_BITS)
+        hits, counts = _no_hits(xp, len(queries), sampling.capacity)
+        self._scan("hits", queries, (limits, counts, hits, np.uint32(sampling.capacity)))
+        if sampling.capacity > _MOST_SORTED:
+            hits[xp.arange(sampling.capacity) >= counts[:, np.newaxis]] = xp.uint64(2**64 - 1)
+            keys = xp.ascontiguousarray(xp.sort(hits, axis=1)[:, :k])
+            failed = (counts < k) | (counts > sampling.capacity)
+        else:
+            keys, failed = xp.empty((len(queries), k), dtype=xp.uint64), xp.empty(len(queries), dtype=xp.uint8)
+            _launch(
+                "lowest_hits", (), (len(queries),), min(_MOST_THREADS, sampling.capacity // 8),
+                (hits, counts, np.uint32(sampling.capacity), np.uint32(k), keys, failed), 8 * sampling.capacity,
+            )  # fmt: skip
+        again = np.flatnonzero(to_host(failed))
+        if len(again):
+            rows = xp.asarray(again)
+            keys[rows] = self._lowest_of_all(queries[rows], k)
+        return keys
+
+    def _lowest_of_all(self, queries: DeviceQueries, k: int) -> Any:
+        blocks = [queries[rows] for rows in _slices(len(queries), max(1, _NUMBERS_AT_ONCE // self.n))]
+        return namespace(self._bytes).concatenate([_lowest_of_rows(self._distances(block), k) for block in blocks])
+
+    def _distances(self, queries: DeviceQueries) -> Any:
+        out = namespace(self._bytes).empty((len(queries), self.n), dtype=np.uint32)
+        self._scan("all", queries, (out,))
+        return out
+
+    def _scan(self, what: str, queries: DeviceQueries, results: tuple[Any, ...]) -> None:
+        """Pass over all codes. The numbers of codes and queries of a block are those of the kernels."""
+        words, n_queries = self._bytes.shape[1] // 4, len(queries)
+        per_warp = 4 if words <= 4 else 2 if words <= 8 else 1
+        if queries.weights is None:
+            name, per_block, rows = f"hamming_{what}", _THREADS * per_warp, 128
+            asked: tuple[Any, ...] = (queries.words, np.int32(n_queries))
+        else:
+            name, per_block, rows = f"weighted_{what}", _THREADS * per_warp, 16 * min(8, max(1, 32 // words))
+            asked = (_fragments(queries.weights, words), queries.starts, np.int32(n_queries))
+        grid = (-(-self.n // per_block), -(-n_queries // rows))
+        options = (f"-DWORDS={words}",)
+        _launch(name, options, grid, _THREADS, (self._bytes, np.uint32(self.n), *asked, *results))
+
+    def _taken(self, positions: Any) -> DeviceCodes:
+        part = object.__new__(DeviceCodes)
+        part.n, part.n_bits, part._bytes, part._samples = len(positions), self.n_bits, self._bytes[positions], {}
+        return part
+
+
+class DeviceVectors:
+    """Vectors on a GPU, of uint8 or floats, that are compared by their Euclidean distance in float64."""
+
+    def __init__(self, vectors: Any) -> None:
+        xp = namespace(vectors)
+        self.vectors, (self.n, self.width) = vectors, vectors.shape
+        self._kind = xp.float64 if vectors.dtype == xp.float64 else xp.float32
+        some = vectors[_sample(xp, self.n, min(self.n, _SAMPLE))]
+        self._origin = some.mean(axis=0, dtype=xp.float64).astype(self._kind)
+        self._halves = xp.empty(self.n, dtype=xp.float32)  # |x|² / 2
+        for rows in _slices(self.n, max(1, _PRODUCTS_AT_ONCE // max(1, self.width))):
+            placed = self._placed(vectors[rows])
+            self._halves[rows] = xp.einsum("ij,ij->i", placed, placed) / 2
+        self._largest = 2 * float(self._halves.max())
+
+    def nearest(self, queries: Any, k: int, positions: Any = None) -> tuple[Any, Any]:
+        """Distances of float64 and positions of the ``k`` nearest vectors, or of those at some ascending positions."""
+        if positions is not None:
+            distances, found = DeviceVectors(self.vectors[positions]).nearest(queries, k)
+            return distances, positions[found]
+        asked = namespace(self.vectors).asarray(queries, dtype=np.float64)
+        sampling = Sampling.of(self.n, k, _MOST_SORTED)
+        if sampling is None:
+            return self._ordered_among(asked, None, k)
+        step = max(1, 2 * _PRODUCTS_AT_ONCE // sampling.capacity)
+        found = [self._nearest(asked[rows], k, sampling) for rows in _slices(len(asked), step)]
+        return _joined(namespace(self.vectors), found)
+
+    def among(self, queries: Any, positions: Any, k: int) -> tuple[Any, Any]:
+        """Distances and positions of the ``k`` nearest of some candidates of each query, which are positions."""
+        return self._ordered_among(namespace(self.vectors).asarray(queries, dtype=np.float64), positions, k)
+
+    def _nearest(self, queries: Any, k: int, sampling: Sampling) -> tuple[Any, Any]:
+        xp = namespace(self.vectors)
+        placed = self._placed(queries)
+        norms = (placed.astype(xp.float64) ** 2).sum(axis=1)
+        # each of the products and sums is rounded once, and so is each number that the origin is subtracted from
+        error = 1.1 * (self.width + 16) * _UNIT * (self._largest + norms)
+        sample = _sample(xp, self.n, sampling.size)
+        scores = self._halves[sample] - placed @ self._placed(self.vectors[sample]).T
+        limits = _scores(_ranked(_ordered(scores), sampling.rank, _SCORE_BITS)).astype(xp.float64) + 2 * error
+        hits, counts = _no_hits(xp, len(queries), sampling.capacity)
+        bounds = _ordered(limits.astype(xp.float32))
+        for rows in _slices(self.n, max(1, _PRODUCTS_AT_ONCE // len(queries))):
+            products = placed @ self._placed(self.vectors[rows]).T
+            n = products.shape[1]
+            grid = (min(64, -(-n // _THREADS)), len(queries))
+            room = np.uint32(sampling.capacity)
+            near = (products, self._halves[rows], np.uint32(n), np.uint32(rows.start), bounds, counts, hits, room)
+            _launch("product_hits", (), grid, _THREADS, near)
+        squared, positions, failed = self._sorted(queries, hits, counts, k)
+        farthest = (squared[:, -1] - norms) / 2 + error
+        # what float32 rounds the limit by is less than half the error, which is relative to the norms
+        unproven = np.flatnonzero(to_host(failed | ~(farthest + error / 2 <= limits)))
+        if len(unproven):
+            rows = xp.asarray(unproven)
+            squared[rows], positions[rows] = self._by_argsort(queries[rows], None, k)
+        return xp.sqrt(squared), positions
+
+    def _ordered_among(self, queries: Any, positions: Any, k: int) -> tuple[Any, Any]:
+        xp = namespace(self.vectors)
+        number = self.n if positions is None else positions.shape[1]
+        if number > _MOST_SORTED:
+            squared, found = self._by_argsort(queries, positions, k)
+            return xp.sqrt(squared), found
+        parts = []
+        for rows in _slices(len(queries), max(1, _NUMBERS_AT_ONCE // number)):
+            some, shape = queries[rows], (len(queries[rows]), number)
+            chosen = xp.broadcast_to(xp.arange(number), shape) if positions is None else positions[rows]
+            counts = xp.full(len(some), number, dtype=xp.uint32)
+            squared, found, _ = self._sorted(some, xp.ascontiguousarray(chosen).astype(xp.uint64), counts, k)
+            parts.append((xp.sqrt(squared), found))
+        return _joined(xp, parts)
+
+    def _sorted(self, queries: Any, hits: Any, counts: Any, k: int) -> tuple[Any, Any, Any]:
+        """Squared distances and positions of the ``k`` nearest hits, and which queries have too few or too many."""
+        xp = namespace(self.vectors)
+        squared, positions = xp.empty((len(queries), k)), xp.empty((len(queries), k), dtype=xp.int64)
+        failed, capacity = xp.empty(len(queries), dtype=xp.uint8), hits.shape[1]
+        _launch(
+            "nearest_vectors", (f"-DVECTOR={_TYPES[self.vectors.dtype.name]}",), (len(queries),), _THREADS,
+            (self.vectors, np.int32(self.width), queries, hits, counts, np.uint32(capacity), np.uint32(k), squared,
+             positions, failed), 12 << (capacity - 1).bit_length(),
+        )  # fmt: skip
+        return squared, positions, failed.astype(bool)
+
+    def _by_argsort(self, queries: Any, positions: Any, k: int) -> tuple[Any, Any]:
+        """Squared distances and positions of the ``k`` nearest, one query after another."""
+        xp = namespace(self.vectors)
+        step = max(1, _PRODUCTS_AT_ONCE // max(1, self.width))
+        squared, found = xp.empty((len(queries), k)), xp.empty((len(queries), k), dtype=xp.int64)
+        for row, query in enumerate(queries):
+            among = xp.arange(self.n) if positions is None else xp.sort(positions[row])
+            gaps = [self.vectors[among[rows]].astype(xp.float64) - query for rows in _slices(len(among), step)]
+            all_squared = xp.concatenate([xp.einsum("ij,ij->i", gap, gap) for gap in gaps])
+            order = xp.argsort(all_squared, kind="stable")[:k]
+            squared[row], found[row] = all_squared[order], among[order]
+        return squared, found
+
+    def _placed(self, vectors: Any) -> Any:
+        """Vectors as float32, less the origin."""
+        return (vectors.astype(self._kind) - self._origin).astype(np.float32)
+
+
+def _lowest_of_rows(rows: Any, k: int) -> Any:
+    """The ``k`` smallest of each row of uint32 as sorted hits."""
+    xp = namespace(rows)
+    radius = _ranked(rows, k, _CODE_BITS)[:, np.newaxis]
+    below, at = rows < radius, rows == radius
+    room = k - below.sum(axis=1, keepdims=True)
+    columns = xp.nonzero(below | (at & (xp.cumsum(at, axis=1, dtype=xp.int64) <= room)))[1].reshape(len(rows), k)
+    keys = xp.take_along_axis(rows, columns, axis=1).astype(xp.uint64) << np.uint64(32) | columns.astype(xp.uint64)
+    return xp.sort(keys, axis=1)
+
+
+def _ranked(rows: Any, rank: int, n_bits: int) -> Any:
+    """Give the number with a rank, from 1 on, in each row of uint32 with numbers of ``n_bits`` bits."""
+    out = namespace(rows).empty(len(rows), dtype=np.uint32)
+    _launch("ranked", (), (len(rows),), _MOST_THREADS, (rows, np.uint32(rows.shape[1]), np.uint32(rank),
+                                                       np.int32(n_bits), out))  # fmt: skip
+    return out
+
+
+def _no_hits(xp: Any, n_queries: int, capacity: int) -> tuple[Any, Any]:
+    return xp.empty((n_queries, capacity), dtype=xp.uint64), xp.zeros(n_queries, dtype=xp.uint32)
+
+
+def _sample(xp: Any, n: int, size: int) -> Any:
+    """Positions of a sample, one in each of ``size`` equal parts, the same at each call."""
+    places = (np.arange(size) + np.random.default_rng(0).random(size)) * (n / size)
+    return xp.asarray(np.minimum(places.astype(np.int64), n - 1))
+
+
+def _padded(codes: Codes) -> Any:
+    """Bytes of codes, filled up with zeros to a multiple of four."""
+    xp, (n, width) = namespace(codes.packed), codes.packed.shape
+    if width % 4 == 0:
+        return xp.ascontiguousarray(codes.packed)
+    padded = xp.zeros((n, -(-width // 4) * 4), dtype=xp.uint8)
+    padded[:, :width] = codes.packed
+    return padded
+
+
+def _bits(xp: Any, bitmap: Any) -> Any:
+    return xp.unpackbits(bitmap, bitorder="little")
+
+
+def _fragments(weights: Any, words: int) -> Any:
+    """Weights in the order in which the lanes of a warp read them: see ``kernels/gpu.cu``.
+
+    Row 16 m + 8 u + g and bit 8 words · t + 8 i + 4 s + 2 r + h are half h of register 2 r + u of lane 4 g + t, in
+    step 2 i + s of tile m.
+    """
+    xp, (n, n_bits) = namespace(weights), weights.shape
+    padded = xp.zeros((-(-n // 16) * 16, 32 * words), dtype=xp.float16)
+    padded[:n, :n_bits] = weights
+    parts = padded.reshape(-1, 2, 8, 4, words, 2, 2, 2)
+    return xp.ascontiguousarray(parts.transpose(0, 4, 5, 2, 3, 6, 1, 7))
+
+
+def _ordered(scores: Any) -> Any:
+    """Numbers of float32 as uint32 in the same order; NaN comes last."""
+    xp = namespace(scores)
+    words = xp.ascontiguousarray(scores, dtype=xp.float32).view(xp.uint32)
+    flipped = xp.where(words >> np.uint32(31) != 0, ~words, words | np.uint32(2**31))
+    return xp.where(xp.isnan(scores), np.uint32(2**32 - 1), flipped)
+
+
+def _scores(ordered: Any) -> Any:
+    """Numbers of float32 from what :func:`_ordered` made of them."""
+    xp = namespace(ordered)
+    words = xp.where(ordered >> np.uint32(31) != 0, ordered & np.uint32(2**31 - 1), ~ordered)
+    return words.astype(xp.uint32).view(xp.float32)
+
+
+def _slices(n: int, step: int) -> list[slice]:
+    return [slice(start, min(start + step, n)) for start in range(0, n, step)]
+
+
+def _joined(xp: Any, parts: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+    return xp.concatenate([part[0] for part in parts]), xp.concatenate([part[1] for part in parts])
+
+
+def _launch(
+    name: str,
+    options: tuple[str, ...],
+    grid: tuple[int, ...],
+    threads: int,
+    arguments: tuple[Any, ...],
+    shared: int = 0,
+) -> None:
+    """Run a kernel of ``kernels/gpu.cu``, compiled with some options, on the current GPU."""
+    cupy: Any = sys.modules["cupy"]
+    kernel = _kernel(name, options, int(cupy.cuda.Device().id))
+    if shared > 48 * 1024:
+        kernel.max_dynamic_shared_size_bytes = shared
+    kernel(grid, (threads,), arguments, shared_mem=shared)
 
 
 @cache
-def _kernel(name: str, source: str) -> Any:
-    import cupy
+def _kernel(name: str, options: tuple[str, ...], device: int) -> Any:
+    cupy: Any = sys.modules["cupy"]
+    capability = int(cupy.cuda.Device(device).compute_capability)
+    if capability < 80:
+        raise DataError(
+            f"a search on a GPU needs compute capability 8.0, got {capability / 10:.1f}; use device='cpu' instead"
+        )
+    return _module(options).get_function(name)
 
-    return cupy.RawKernel(source, name)
+
+@cache
+def _module(options: tuple[str, ...]) -> Any:
+    """The kernels, compiled with some options. CuPy keeps them on the disk."""
+    cupy: Any = sys.modules["cupy"]
+    source = (Path(__file__).parent / "kernels" / "gpu.cu").read_text(encoding="utf-8")
+    return cupy.RawModule(code=source, options=options)

@@ -8,19 +8,21 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.core.arrays import namespace
+from autojacobin.core.arrays import device_of, namespace
 from autojacobin.core.counts import as_count
 from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_k, as_subset, check_codes
-from autojacobin.search.gpu import gpu_hamming_topk
+from autojacobin.search.gpu import DeviceQueries
 from autojacobin.search.kernels.popcount import row_distances
 from autojacobin.search.queries import LARGEST_DISTANCE, Queries
 from autojacobin.search.tiles import code_words, tiles_of
 
 
-def hamming_queries(codes: Codes) -> Queries:
-    """Prepare codes as queries: all bits have the weight 1."""
+def hamming_queries(codes: Codes) -> Queries | DeviceQueries:
+    """Prepare codes as queries: all bits have the weight 1. Those of codes on a GPU are ``DeviceQueries``."""
+    if namespace(codes.packed) is not np:
+        return DeviceQueries.of_codes(codes)
     if codes.n_bits > LARGEST_DISTANCE:
         raise DataError(
             f"a Hamming search takes codes of at most {LARGEST_DISTANCE:,} bits, got {codes.n_bits:,}; "
@@ -38,8 +40,8 @@ def hamming_topk(
     Parameters
     ----------
     queries, base : Codes
-        Codes of the same length, at most 32,767 bits. If those of the base are on a GPU, the search runs there and the
-        result is in CuPy arrays.
+        Codes of the same length, at most 32,767 bits. If those of the base are on a GPU, the search runs there, with at
+        most 1,024 bits, and the result is in CuPy arrays.
     k : int
         Neighbours of each query, from 1 to ``len(base)``, or to the size of the subset.
     subset : array of int or mask, optional
@@ -66,9 +68,9 @@ def hamming_topk(
     wanted = as_k(k, len(base), "the base")
     if not len(queries):
         return np.empty((0, wanted), dtype=np.int32), np.empty((0, wanted), dtype=np.int64)
-    if namespace(base.packed) is not np:
-        return gpu_hamming_topk(queries, base, wanted)
-    return tiles_of(base).nearest(hamming_queries(queries), wanted)
+    asked = hamming_queries(queries.to_device(device_of(base.packed)))
+    result: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]] = tiles_of(base).nearest(asked, wanted)
+    return result
 
 
 def hamming_radius(

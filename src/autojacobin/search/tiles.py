@@ -15,11 +15,14 @@ index.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
+from autojacobin.core.arrays import namespace
+from autojacobin.search.gpu import DeviceCodes
 from autojacobin.search.kernels.candidates import Use, are_collected, collect
 from autojacobin.search.kernels.popcount import write_tiles
 from autojacobin.search.kernels.scan import ALL_ALLOWED, topk
@@ -135,12 +138,11 @@ class Tiles:
         collect(self.words, self.n, queries.words, queries.planes, queries.n_levels, k, use, bitmap)
 
 
-def tiles_of(codes: Codes) -> Tiles:
-    """Tiles of ``codes``, which are made at the first search and kept with the codes."""
+def tiles_of(codes: Codes) -> Any:
+    """Tiles of ``codes``, or ``DeviceCodes`` if they are on a GPU: made at the first search and kept with the codes."""
     if codes._tiles is None:
-        codes._tiles = Tiles.from_codes(codes)
-    tiles: Tiles = codes._tiles
-    return tiles
+        codes._tiles = Tiles.from_codes(codes) if namespace(codes.packed) is np else DeviceCodes(codes)
+    return codes._tiles
 
 
 def code_words(codes: Codes) -> npt.NDArray[np.uint64]:

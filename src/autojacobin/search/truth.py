@@ -29,11 +29,12 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.arrays import to_host
+from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.parallel import run_tasks, usable_cores
-from autojacobin.core.vectors import as_matrix, check_finite
+from autojacobin.core.vectors import as_floats, as_matrix, check_finite
 from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_k
+from autojacobin.search.gpu import DeviceVectors, takes
 from autojacobin.search.kernels.screening import keep_near, remove_far
 from autojacobin.search.kernels.selection import smallest
 
@@ -64,7 +65,7 @@ def ground_truth(
     Parameters
     ----------
     base : matrix of shape (n, n_features)
-        In memory or in a memory map, which is never copied as a whole.
+        In memory or in a memory map, which is never copied as a whole. If it is on a GPU, so is the result.
     queries : matrix of shape (n_queries, n_features)
     k : int
         Neighbours of each query, from 1 to ``len(base)``.
@@ -82,13 +83,17 @@ def ground_truth(
     >>> ground_truth([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]], [[0.0, 0.5]], k=2)
     array([[0, 2]])
     """
-    base, queries = (to_host(as_matrix(matrix, "ground_truth")) for matrix in (base, queries))
+    base, queries = (as_matrix(matrix, "ground_truth") for matrix in (base, queries))
     if base.shape[1] != queries.shape[1]:
         raise DataError(
             f"base and queries must be matrices of one width, got shapes {base.shape} and {queries.shape}; "
             "pass vectors of the same kind, one vector per row"
         )
     k = as_k(k, len(base), "the base")
+    if namespace(base) is not np and takes(base.dtype) and bool(namespace(base).isfinite(base).all()):
+        nearest: npt.NDArray[np.int64] = DeviceVectors(base).nearest(as_floats(queries), k)[1]
+        return nearest
+    base, queries = to_host(base), to_host(queries)
     for matrix in (base, queries):
         for start in range(0, len(matrix), rows := max(1, _NUMBERS_PER_BLOCK // max(1, matrix.shape[1]))):
             _check_numbers(matrix[start : start + rows], start)

@@ -71,8 +71,9 @@ class Service:
         limits: Limits,
         poll_seconds: float,
         pages: Pages | None = None,
+        device: str = "cpu",
     ) -> None:
-        self._registry = IndexRegistry(indexes, limits)
+        self._registry = IndexRegistry(indexes, limits, device)
         self._requests = Requests(self._registry, limits)
         self._limits = limits
         self._poll_seconds = poll_seconds

@@ -46,7 +46,9 @@ _ROWS_TO_LEARN_FROM, _NUMBERS_TO_LEARN_FROM = 10_000, 2**23  # more than one blo
 class ServedIndex:
     """An index with a name. An index in a folder is replaced by its new versions; one in memory stays as it is."""
 
-    def __init__(self, name: str, source: Index | str | os.PathLike[str], limits: Limits | None = None) -> None:
+    def __init__(
+        self, name: str, source: Index | str | os.PathLike[str], limits: Limits | None = None, device: str = "cpu"
+    ) -> None:
         self.name = name
         self._limits = limits or Limits()
         self.refreshes = 0
@@ -57,12 +59,17 @@ class ServedIndex:
         self._writing = threading.Lock()
         self._n_writes = 0
         self._warm_again = False
+        self._device = device
         if isinstance(source, Index):
-            self.index = source
+            self.index = source if device == "cpu" else source.to(device)
         else:
             self._path = Path(source)
             self._seen = _version_of(self._path)  # before the index is opened, so that no version is missed
-            self.index = Index.open(self._path)
+            self.index = self._opened()
+
+    def _opened(self) -> Index:
+        index = Index.open(str(self._path))
+        return index if self._device == "cpu" else index.to(self._device)
 
     @property
     def own_codes(self) -> OwnCodes | None:
@@ -114,7 +121,7 @@ class ServedIndex:
             self._reported = ()
             return False
         try:
-            newest = Index.open(self._path)
+            newest = self._opened()
             self.warm(newest)
         except Exception as error:  # any error: the other indexes must still be refreshed
             if version != self._reported:  # once for each version, though refresh runs every second
@@ -136,7 +143,12 @@ class ServedIndex:
 class IndexRegistry(Mapping[str, Index]):
     """All served indexes; as a mapping, it gives the newest version of each. The limits decide what is warmed up."""
 
-    def __init__(self, indexes: Mapping[str, Index | str | os.PathLike[str]], limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        indexes: Mapping[str, Index | str | os.PathLike[str]],
+        limits: Limits | None = None,
+        device: str = "cpu",
+    ) -> None:
         if not indexes:
             raise DataError("there is nothing to serve, got no index; give at least one")
         for name, source in indexes.items():
@@ -147,7 +159,7 @@ class IndexRegistry(Mapping[str, Index]):
                 )
             if not isinstance(source, Index | str | os.PathLike):
                 raise DataTypeError(f"{name} must be an Index or the path of one, got {type(source).__name__}")
-        self.served = {name: ServedIndex(name, source, limits) for name, source in indexes.items()}
+        self.served = {name: ServedIndex(name, source, limits, device) for name, source in indexes.items()}
         self._refreshing = threading.Lock()
 
     def __getitem__(self, name: str) -> Index:

@@ -44,6 +44,7 @@ def serve(
     limits: Limits | None = None,
     poll_seconds: float = 1.0,
     pages: Pages | None = None,
+    device: str = "cpu",
     announce: Callable[[str], object] | None = None,
 ) -> None:
     """Serve indexes over HTTP until the process gets a signal to stop; requests under way are finished.
@@ -62,6 +63,8 @@ def serve(
         How often to look for new versions.
     pages : callable, optional
         Gives further routes for the served indexes, such as :func:`autojacobin.explorer.explorer_routes`.
+    device : {"cpu", "cuda"}
+        Where to search. On ``"cuda"``, copies of the indexes are served, which requests cannot change.
     announce : callable, optional
         Called with the address as soon as the service listens.
     """
@@ -69,7 +72,7 @@ def serve(
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:
         with (
-            _service_server(indexes, host, port, access, limits, poll_seconds, pages) as server,
+            _service_server(indexes, host, port, access, limits, poll_seconds, pages, device) as server,
             server.ended_by_signals(),
         ):
             if announce is not None:
@@ -89,6 +92,7 @@ def serving(
     limits: Limits | None = None,
     poll_seconds: float = 1.0,
     pages: Pages | None = None,
+    device: str = "cpu",
 ) -> Iterator[str]:
     """Serve indexes from a thread of this process while the block runs, and give the address; for notebooks and tests.
 
@@ -108,7 +112,7 @@ def serving(
     array([0, 1])
     """
     with (
-        _service_server(indexes, host, port, access, limits, poll_seconds, pages) as server,
+        _service_server(indexes, host, port, access, limits, poll_seconds, pages, device) as server,
         server.running(),
     ):
         yield server.address
@@ -122,6 +126,7 @@ def _service_server(
     limits: Limits | None,
     poll_seconds: float,
     pages: Pages | None,
+    device: str,
 ) -> HttpServer:
     try:
         from autojacobin.service.app import Service
@@ -130,7 +135,7 @@ def _service_server(
 
     access, limits = access or Access(), limits or Limits()
     access.check_address(host)
-    service = Service(indexes, access, limits, poll_seconds, pages)
+    service = Service(indexes, access, limits, poll_seconds, pages, device)
     return HttpServer(service.app, host, port, limits=limits, on_stop=service.stop_waiting, what="the search service")
 
 

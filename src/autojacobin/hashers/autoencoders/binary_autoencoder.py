@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.arrays import namespace, on_device, to_host
+from autojacobin.core.arrays import device_of, namespace, on_device, to_host
 from autojacobin.core.linear_algebra import centre, principal_frame, random_rotation
 from autojacobin.core.parallel import Progress, map_points, one_blas_thread
 from autojacobin.core.vectors import as_floats
@@ -138,8 +138,10 @@ class BinaryAutoencoder(Hasher):
     def distance_terms(self, X: Any) -> DistanceTerms:
         """Terms of the distance ``"decoded"`` of the rows of ``X`` to codes."""
         check_fitted(self)
-        with_constants = [to_host(block) for block in self._walk(X, partial(self._projector, constants=True))]
-        terms = np.concatenate(with_constants) if len(with_constants) != 1 else with_constants[0]
+        parts = list(self._walk(X, partial(self._projector, constants=True)))
+        terms = parts[0] if len(parts) == 1 else namespace(parts[0]).concatenate(parts)
+        if device_of(X) == "cpu":
+            terms = to_host(terms)
         return DistanceTerms(terms[:, :-1], terms[:, -1].astype(np.float64), self._n_coded() - len(self.decoder_))
 
     def projection(self, distance: str) -> Projection | None:  # noqa: D102
