@@ -7,6 +7,7 @@ import struct
 import sys
 import tracemalloc
 import zipfile
+import zlib
 from pathlib import Path
 
 import h5py
@@ -210,6 +211,48 @@ def test_shapes_that_a_file_cannot_hold_are_refused(tmp_path):
         file["train"] = np.zeros((0, 4))
     with pytest.raises(FormatError, match="holds no vectors in 'train'"):
         open_vectors(tmp_path / "c.hdf5")
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "lzf"])
+@pytest.mark.parametrize("checksum", [False, True])
+def test_a_chunk_of_fewer_bytes_than_its_rows_is_refused(compression, checksum, tmp_path):
+    """HDF5 gives what lies behind it in the memory of the process, or ends it."""
+    path = tmp_path / "a.hdf5"
+    whole = np.arange(200).reshape(40, 5)
+    whole[16:24] = 0
+    with h5py.File(path, "w") as file:
+        options = {"chunks": (8, 5), "compression": compression, "fletcher32": checksum, "shuffle": bool(compression)}
+        dataset = file.create_dataset("train", (40, 5), "i8", **options)
+        dataset[:16], dataset[24:] = whole[:16], whole[24:]
+    assert np.array_equal(open_vectors(path)[:], whole)
+    with h5py.File(path, "r+") as file:
+        skipped = 0b110 if compression == "lzf" else 0  # the filters that this chunk has not been through
+        short = bytes(100) if compression != "gzip" else zlib.compress(bytes(100))
+        file["train"].id.write_direct_chunk((16, 0), short, skipped)
+    for rows in (slice(20, 21), slice(None)):
+        with pytest.raises(FormatError, match="bytes in the chunk at row 16, expected 320"):
+            open_vectors(path)[rows]
+
+
+def test_chunks_that_were_never_written_are_zero(tmp_path):
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file.create_dataset("train", (40, 5), "i8", chunks=(8, 5), fill_time="never")[:8] = 7
+    junk = [np.full((32, 5), 9) for _ in range(50)]  # which stays in memory that is used again
+    del junk
+    assert open_vectors(tmp_path / "a.hdf5")[:].tolist() == [[7] * 5] * 8 + [[0] * 5] * 32
+
+
+def test_hdf5_with_other_filters_or_a_block_of_drivers_is_refused(tmp_path):
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file.create_dataset("train", data=np.arange(200).reshape(40, 5), chunks=(8, 5), scaleoffset=0)
+    with pytest.raises(FormatError, match="compressed by 'scaleoffset', expected gzip or lzf; copy it with h5repack"):
+        open_vectors(tmp_path / "a.hdf5")
+    content = bytearray(foreign_file(tmp_path / "b.hdf5", variant=2).read_bytes())
+    assert content[512 + 48 : 512 + 56] == b"\xff" * 8
+    content[512 + 48 : 512 + 56] = bytes(8)  # HDF5 would take memory for as much as the bytes there say
+    (tmp_path / "b.hdf5").write_bytes(content)
+    with pytest.raises(FormatError, match="a block of drivers in its head"):
+        open_vectors(tmp_path / "b.hdf5")
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,6 @@ def _awkward_numbers(entries: Any, data: bytes, rng: Random) -> bytes:
             else:
                 value = np.array(rng.choice((0, 1, -1, 64, 255, 2**31 - 1, -(2**63), 2**63 - 1))).astype(kind)
             found[at : at + kind.itemsize] = value.tobytes()
-    except (TypeError, ValueError, LookupError, AttributeError):
+    except (TypeError, ValueError, LookupError, AttributeError, OverflowError):
         return data
     return bytes(found)

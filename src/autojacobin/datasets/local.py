@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.files import clear_os_errors
+from autojacobin.datasets.formats.containers import hdf5_file
 from autojacobin.datasets.formats.flat import map_npy
+from autojacobin.datasets.formats.source import open_source
 from autojacobin.datasets.prepared import draw, open_prepared, scatter_rows
 from autojacobin.datasets.vector_files import FORMATS, by_name, open_vectors
 from autojacobin.errors import DataError, FormatError, StorageError
@@ -187,9 +189,7 @@ def _datasets(path: Path) -> set[str]:
     if not path.is_file() or by_name(path) not in ((FORMATS["hdf5"], False), (None, False)):
         return set()
     try:
-        import h5py
-
-        with h5py.File(path, "r") as file:
+        with hdf5_file(open_source(path)) as file:
             return set(file)
     except Exception:  # open_vectors reports a missing h5py and damaged files
         return set()

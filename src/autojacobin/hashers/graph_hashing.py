@@ -222,7 +222,7 @@ class SGH(Hasher):
         parts = (self.mean_, self.anchors_, self.kernel_mean_, self.weights_)
         if len({part.dtype for part in parts}) > 1 or not all(np.isfinite(part).all() for part in parts):
             raise ValueError("anchors and weights that are not finite, or not of one type")
-        if not (math.isfinite(1 / self.scale_) and self.scale_ > 0 and self.width_ > 0):
+        if not (self.scale_ > 0 and math.isfinite(1 / self.scale_) and self.width_ > 0):
             raise ValueError(f"a scale of {self.scale_} and a width of {self.width_}, expected numbers above 0")
 
     def _projector(self, xp: Any) -> Callable[[Any], Any]:

@@ -58,7 +58,7 @@ class Metric:
     def __post_init__(self) -> None:
         if self.name not in METRICS:
             raise DataError(f"metric must be 'euclidean', 'cosine' or 'inner_product', got {self.name!r}")
-        if self.name == "inner_product" and not (np.isfinite(self.radius) and self.radius > 0):
+        if self.name == "inner_product" and not self.radius > 0:
             raise DataError(
                 "an index by inner product must know how long vectors can be; build it with Index.from_vectors, or "
                 "pass metric=Metric.of('inner_product', vectors)"
@@ -66,7 +66,7 @@ class Metric:
         if self.radius > LARGEST:
             raise DataError(
                 f"an index by inner product takes vectors of lengths up to {LARGEST / _ROOM:g}, got a radius of "
-                f"{self.radius:.4g}; divide all vectors by the same number"
+                f"{self.radius!r:.20}; divide all vectors by the same number"
             )
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import zipfile
+import zlib
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -18,6 +19,7 @@ from autojacobin.errors import DataError, FormatError, import_extra
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 HDF5_OFFSETS = (0, 512, 1024, 2048)  # MATLAB puts 512 bytes of its own before it
 PARQUET_MAGIC = b"PAR1"
+_DEFLATE, _SHUFFLE, _CHECKSUM, _LZF = 1, 2, 3, 32000  # filters of HDF5
 _BYTES_PER_READ = 2**20
 _LARGEST_RATIO = 1032  # deflate cannot shrink data more than this; a header that claims more is forged
 _LARGEST_PARQUET_RATIO = 100_000  # columns of zeros and ones reach a third of it
@@ -58,14 +60,13 @@ def write_npz(stream: BinaryIO, parts: dict[str, Matrix]) -> None:
 
 def open_hdf5(source: Source, part: str | None) -> Reader:
     """Open one dataset: mapped if it is stored in one piece, and read slice by slice otherwise."""
-    h5py = import_extra("h5py", "data", "reading HDF5")
     with clear_foreign_errors(source.path, "HDF5"):
-        file = h5py.File(source.path, "r")
+        file = hdf5_file(source)
         try:
             matrices = {}
 
             def note(label: str, item: Any) -> None:
-                if isinstance(item, h5py.Dataset) and item.ndim == 2 and item.dtype.kind in "biuf":
+                if hasattr(item, "ndim") and item.ndim == 2 and item.dtype.kind in "biuf":
                     matrices[label] = f"{item.dtype}, {item.shape[0]} × {item.shape[1]}"
 
             file.visititems(note)  # it follows no link out of the file
@@ -74,6 +75,19 @@ def open_hdf5(source: Source, part: str | None) -> Reader:
         except BaseException:
             file.close()
             raise
+
+
+def hdf5_file(source: Source) -> Any:
+    """Open a file, unless it has a block of drivers: HDF5 reads as much as that claims, and few files have one."""
+    h5py = import_extra("h5py", "data", "reading HDF5")
+    starts = itertools.takewhile(lambda at: at < len(source), (0, *(512 << doubled for doubled in range(50))))
+    heads = (source.content[start : start + 64].tobytes() for start in starts)
+    head = next((head for head in heads if head.startswith(HDF5_MAGIC)), b"")
+    if head[8:9] in (b"\0", b"\1"):  # later versions have no such block
+        width = head[13]
+        if head[24 + 4 * head[8] + 3 * width :][:width] != width * b"\xff" or width > 8:
+            raise damaged(source.path, "HDF5", "a block of drivers in its head")
+    return h5py.File(source.path, "r")
 
 
 def _opened_dataset(source: Source, file: Any, label: str) -> Reader:
@@ -102,10 +116,55 @@ class _HDF5Reader(LazyReader):
     def __init__(self, source: Source, file: Any, dataset: Any) -> None:
         super().__init__(source.path, (int(dataset.shape[0]), int(dataset.shape[1])), dataset.dtype)
         self._file, self._dataset = file, dataset
+        self._checked: set[tuple[int, int]] = set()
+        self._chunk_bytes = int(np.prod(dataset.chunks or (0,), dtype=object)) * dataset.id.get_type().get_size()
+        created = dataset.id.get_create_plist()
+        self._filters = [created.get_filter(number) for number in range(created.get_nfilters())]
+        for code, *_, name in self._filters:
+            if code not in (_DEFLATE, _SHUFFLE, _CHECKSUM, _LZF):
+                raise FormatError(
+                    f"{source.path} is compressed by {name.decode(errors='replace')[:40]!r}, expected gzip or lzf; "
+                    "copy it with h5repack -f GZIP=4"
+                )
+        if dataset.chunks and not self._filters:
+            wrong = dataset.id.chunk_iter(lambda chunk: None if chunk.size == self._chunk_bytes else chunk)
+            if wrong is not None:
+                raise self._short(wrong.chunk_offset[0], wrong.size)
 
     def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        rows = np.zeros((stop - start, self.shape[1]), self.dtype)  # HDF5 need not fill in what was never written
         with clear_foreign_errors(self.path, "HDF5"):
-            return np.asarray(self._dataset[start:stop])
+            if self._filters:
+                self._check_chunks(start, stop)
+            self._dataset.read_direct(rows, np.s_[start:stop])
+        return rows
+
+    def _check_chunks(self, start: int, stop: int) -> None:
+        """Refuse a chunk of fewer bytes than its rows have: HDF5 would give what lies behind it in memory, or crash."""
+        height, width = self._dataset.chunks
+        rows, columns = range(start // height * height, stop, height), range(0, self.shape[1], width)
+        for place in itertools.product(rows, columns):
+            if place in self._checked:
+                continue
+            try:
+                skipped, content = self._dataset.id.read_direct_chunk(place)
+            except RuntimeError:  # it was never written
+                continue
+            for number, (code, _, values, _) in reversed(list(enumerate(self._filters))):
+                if skipped >> number & 1:
+                    continue
+                if code == _DEFLATE:
+                    content = zlib.decompressobj().decompress(content, self._chunk_bytes + 4)
+                elif code == _CHECKSUM:
+                    content = content[:-4]
+                elif code == _LZF:  # its buffer has the size that is stored with it
+                    content = bytes(min((*values, 0, 0, 0)[2], self._chunk_bytes))
+            if len(content) < self._chunk_bytes:
+                raise self._short(place[0], len(content))
+            self._checked.add(place)
+
+    def _short(self, row: int, size: int) -> FormatError:
+        return damaged(self.path, "HDF5", f"{size} bytes in the chunk at row {row}, expected {self._chunk_bytes}")
 
     def close(self) -> None:
         with self._lock:
