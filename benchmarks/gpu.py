@@ -18,7 +18,8 @@ import cupy
 import numpy as np
 
 from autojacobin.codes import Codes
-from autojacobin.search.gpu import DeviceCodes, DeviceQueries, DeviceVectors
+from autojacobin.search.gpu import DeviceCodes, DeviceProjection, DeviceQueries, DeviceVectors, RerankedSearch
+from autojacobin.search.queries import Projection
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--quick", action="store_true", help="20,000 codes and vectors instead of a million")
@@ -112,6 +113,15 @@ def vectors(n: int) -> None:
     report(f"true neighbours of one query, {n:,} × {WIDTH}, k = 100", None, lambda: store.nearest(Q[:1], 100))
     candidates = rng.randint(0, n, (QUERIES, 100))
     report("re-ranking 100 candidates to 10", None, lambda: store.among(Q, candidates, 10))
+    planes = np.random.default_rng(5).normal(size=(BITS, WIDTH))
+    bits = cupy.concatenate([part @ cupy.asarray(planes.T) >= 0 for part in cupy.array_split(X, 20)])
+    projection = DeviceProjection(Projection(planes, np.zeros(WIDTH), np.zeros(BITS)), 15, decoded=True)
+    search, asked = RerankedSearch(DeviceCodes(Codes.from_bits(bits)), store, projection), cupy.asnumpy(Q)
+    for number, goal in ((1, 0.15), (8, None), (9, None), (QUERIES, 4.0)):
+        few = asked[:number]
+        report(
+            f"decoded, 100 candidates, re-ranked, {number} queries", goal, lambda few=few: search.nearest(few, 100, 10)
+        )
 
 
 def index(n: int) -> None:

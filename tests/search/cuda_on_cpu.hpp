@@ -31,6 +31,13 @@ static double half_value(unsigned short half)
     double size = exponent ? ldexp(1024 + digits, exponent - 25) : ldexp(digits, -24);
     return half >> 15 ? -size : size;
 }
+static unsigned short half_of(double value)  // of a whole number below 2048
+{
+    int exponent = 0;
+    if (value == 0) return 0;
+    frexp(value, &exponent);
+    return (value < 0 ? 0x8000 : 0) | (exponent + 14) << 10 | (int)ldexp(fabs(value), 11 - exponent) & 1023;
+}
 static double number(unsigned short half) { return half_value(half); }
 
 struct Thread { ucontext_t context; std::vector<char> stack; bool done = false; };

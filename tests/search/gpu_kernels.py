@@ -145,8 +145,24 @@ def _hamming(codes, n, queries, n_queries):
     return np.bitwise_count(codes[np.newaxis] ^ queries[:, np.newaxis]).sum(axis=2, dtype=np.uint32)
 
 
+def _weigh(
+    queries, n, width, columns, n_columns, start, shift, n_bits, n_level_bits, offset, largest, decoded,
+    fragments, starts, scales, constants,
+):  # fmt: skip
+    centred = queries - start
+    weights = np.tile(shift, (n, 1))
+    weights[:, :n_columns] += 2 * centred @ columns
+    levels = np.arange(n_bits) >= n_bits - n_level_bits
+    units = np.maximum((np.abs(weights) / np.where(levels, 255, largest)).max(axis=1, keepdims=True), 1e-300)
+    whole = np.rint(np.abs(weights) / units)
+    fragments[:] = gpu._fragments(np.where(weights >= 0, -whole, whole))
+    starts[:] = np.where(weights >= 0, whole, 0).sum(axis=1)
+    scales[:] = units[:, 0] * (2 if decoded else 1)
+    constants[:] = (np.square(centred).sum(axis=1) + offset - units[:, 0] * whole.sum(axis=1)) if decoded else 0
+
+
 def _weighted(codes, n, fragments, constants, n_queries):
-    rows = fragments.transpose(0, 6, 3, 4, 1, 2, 5, 7).reshape(-1, 8 * codes.shape[1])[:n_queries].astype(np.float64)
+    rows = gpu._rows_of(fragments)[:n_queries].astype(np.float64)
     bits = np.unpackbits(codes, axis=1, bitorder="little")
     return (rows @ bits.T + constants[:, np.newaxis]).astype(np.uint32)
 
@@ -157,17 +173,17 @@ def _ordered(scores):
     return np.where(words < 0, -(words & 0x7FFFFFFF) - 1, words) + 2**31
 
 
-def _lowest(hits, counts, capacity, k, out, failed):
+def _lowest(hits, counts, capacity, k, out, found):
     for query, count in enumerate(counts):
-        failed[query] = not k <= count <= capacity
-        if not failed[query]:
+        found[query] = k if k <= count <= capacity else 0
+        if found[query]:
             out[query] = np.sort(hits[query, :count])[:k]
 
 
-def _nearest_vectors(vectors, width, queries, hits, counts, capacity, k, squared, positions, failed):
+def _nearest_vectors(vectors, width, queries, hits, counts, capacity, k, squared, positions):
     for query, count in enumerate(counts):
-        failed[query] = not k <= count <= capacity
-        if not failed[query]:
+        squared[query], positions[query] = 0, -1
+        if k <= count <= capacity:
             chosen = (hits[query, :count] & np.uint64(0xFFFFFFFF)).astype(np.int64)
             found = np.square(queries[query] - vectors[chosen].astype(np.float64)).sum(axis=1)
             order = np.lexsort((chosen, found))[:k]
@@ -185,6 +201,7 @@ KERNELS = {
     "weighted_hits": lambda *arguments: _append(_weighted(*arguments[:5]), 0, *arguments[5:]),
     "product_hits": lambda products, halves, n, first, *rest: _append(_ordered(halves - products), first, *rest),
     "ranked": lambda rows, n, rank, n_bits, out: _store(out, np.sort(rows, axis=1)[:, rank - 1]),
+    "weigh": _weigh,
     "lowest_hits": _lowest,
     "nearest_vectors": _nearest_vectors,
 }
@@ -205,7 +222,7 @@ def compiled(name, options, grid, threads, arguments, shared=0):
 def _library(options):
     source = SOURCE.read_text(encoding="utf-8").replace("extern __shared__", "extern")
     wanted = {"WORDS": any("WORDS" in one for one in options), "VECTOR": any("VECTOR" in one for one in options)}
-    conditional = {"hamming": "WORDS", "weighted": "WORDS", "nearest": "VECTOR"}
+    conditional = {"hamming": "WORDS", "weighted": "WORDS", "weigh": "WORDS", "nearest": "VECTOR"}
     names = re.findall(r"__global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(", source)
     assert set(names) == set(KERNELS)
     exported = [name for name in names if wanted.get(conditional.get(name.split("_")[0], ""), True)]

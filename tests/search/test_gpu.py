@@ -1,5 +1,7 @@
 """Search on a GPU: the same steps with the kernels in NumPy, with their source compiled for the CPU, and on a GPU."""
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,11 @@ from hypothesis import strategies as st
 from autojacobin import Codes, DataError
 from autojacobin.core.arrays import to_host
 from autojacobin.search import gpu
-from tests.search.gpu_kernels import RUNNERS, use, with_numpy
+from autojacobin.search.asymmetric import asymmetric_queries
+from autojacobin.search.decoded import decoded_queries, largest_weight
+from autojacobin.search.queries import DistanceTerms, Projection
+from autojacobin.search.tiles import Tiles
+from tests.search.gpu_kernels import RUNNERS, FakeCuPy, use, with_numpy
 
 pytestmark = pytest.mark.parametrize("runner", RUNNERS)
 
@@ -170,3 +176,50 @@ def test_hits_are_about_as_many_as_expected(xp):
                 hits = sampling.rank * n / sampling.size
                 assert k < hits <= sampling.capacity
                 assert hits < 8 * k + 5_000
+
+
+@pytest.mark.parametrize(("n_bits", "n_level_bits", "distance"), [(40, 3, "decoded"), (128, 0, "asymmetric")])
+def test_a_projection_makes_the_queries_of_the_distance(xp, monkeypatch, n_bits, n_level_bits, distance):
+    monkeypatch.setattr(gpu, "on_device", lambda array, _: xp.asarray(array))
+    rng = np.random.default_rng(5)
+    matrix, start, shift = rng.normal(size=(n_bits - n_level_bits, 9)), rng.normal(size=9), rng.normal(size=n_bits)
+    vectors = rng.normal(size=(18, 9))
+    vectors[3] = start  # whose products are zero
+    weights = np.tile(shift, (18, 1))
+    weights[:, : n_bits - n_level_bits] += 2 * (vectors - start) @ matrix.T
+    squares = np.square(vectors - start).sum(axis=1) + 0.5
+    terms = DistanceTerms(weights, squares, n_level_bits)
+    expected = decoded_queries(terms) if distance == "decoded" else asymmetric_queries(weights)
+    projection = Projection(matrix, start, shift, n_level_bits, 0.5)
+    largest = largest_weight(n_bits - n_level_bits, distance)
+    made = gpu.DeviceProjection(projection, largest, distance == "decoded").queries(xp.asarray(vectors))
+    base = clustered_codes(300, n_bits, 0)
+    wanted = Tiles.from_codes(base).nearest(expected, 300)
+    found = gpu.DeviceCodes(on(xp, base)).nearest(made, 300)
+    assert np.array_equal(to_host(found[0]), wanted[0])
+    assert np.array_equal(to_host(found[1]), wanted[1])
+    assert np.allclose(to_host(made.real(found[0])), expected.real(wanted[0]), rtol=1e-5, atol=1e-4)
+    rows = xp.asarray(np.array([17, 2]))
+    assert np.array_equal(to_host(gpu.DeviceCodes(on(xp, base)).nearest(made[rows], 5)[1]), wanted[1][[17, 2], :5])
+
+
+@pytest.mark.parametrize("n_queries", [2, 20])
+def test_candidates_of_codes_are_ordered_by_their_distance(xp, monkeypatch, n_queries):
+    monkeypatch.setattr(gpu, "on_device", lambda array, _: xp.asarray(array))
+    if xp is np:
+        monkeypatch.setitem(sys.modules, "cupy", FakeCuPy())
+    rng = np.random.default_rng(6)
+    vectors, planes = rng.normal(size=(17_000, 8)), rng.normal(size=(64, 8))
+    base, queries = Codes.from_bits(vectors @ planes.T >= 0), vectors[:n_queries] + 0.1
+    codes, store = gpu.DeviceCodes(on(xp, base)), gpu.DeviceVectors(xp.asarray(vectors.astype(np.float32)))
+    projection = gpu.DeviceProjection(Projection(planes, np.zeros(8), np.zeros(64)), 15, decoded=False)
+    search = gpu.RerankedSearch(codes, store, projection)
+    for turn in range(4):
+        asked = queries if turn != 1 else queries + 1.0
+        candidates = codes.nearest(projection.queries(xp.asarray(asked)), 40)[1]
+        expected = store.among(xp.asarray(asked), candidates, 7)
+        found = search.nearest(asked, 40, 7)
+        assert np.array_equal(found[1], to_host(expected[1]))
+        assert np.allclose(found[0], to_host(expected[0]), rtol=1e-12)
+        if turn == 2:  # a recording of a first turn that found nothing, so that all get a second turn
+            monkeypatch.setattr(search, "_first_turn", lambda *_: np.full((2, n_queries, 7), -1).view(np.float64))

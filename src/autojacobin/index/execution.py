@@ -6,7 +6,7 @@ Each function takes what a plan decided (``plan.py``) and chooses nothing itself
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.filters import Allowed, reduced
 from autojacobin.index.segment import ROWS_PER_BLOCK, Segment
 from autojacobin.index.state import State, codes_at, fetch
+from autojacobin.search.decoded import largest_weight
 from autojacobin.search.distances import DISTANCES
 from autojacobin.search.euclidean import (
     Measure,
@@ -32,11 +33,12 @@ from autojacobin.search.euclidean import (
     nearest_of_all,
     order_block,
 )
-from autojacobin.search.gpu import DeviceVectors, takes
+from autojacobin.search.gpu import DeviceProjection, DeviceVectors, RerankedSearch, takes
 from autojacobin.search.kernels.selection import merge_topk, smallest
 from autojacobin.search.lists import AllowedCodes, ListQueries
 from autojacobin.search.prepared_search import MOST_QUERIES, ListSearch, Probing, ResidualWeights, Stored, TileSearch
 from autojacobin.search.queries import Queries
+from autojacobin.search.tiles import tiles_of
 from autojacobin.search.truth import ground_truth
 
 _RESULTS_AT_ONCE = 8
@@ -305,11 +307,14 @@ class DeviceStore:
         Their codes; None if these are in lists.
     vectors : DeviceVectors or None
         None if the index keeps none, or if they do not fit. Then candidates are re-ranked on the host.
+    searches : dict
+        The search by each distance that was asked for; None if only the hasher can make its queries.
     """
 
     ids: npt.NDArray[np.int64]
     codes: Codes | None
     vectors: DeviceVectors | None
+    searches: dict[str, RerankedSearch | None] = field(default_factory=dict)
 
     @classmethod
     def copy(cls, state: State) -> DeviceStore:
@@ -353,6 +358,11 @@ class DeviceStore:
                     "out, or search the index itself"
                 )
             return self.search_vectors(state, queries, k, allowed)
+        if allowed is None and candidates is not None and self.vectors is not None:
+            search = self._reranked(state, distance)
+            if search is not None:
+                found = search.nearest(queries, candidates, k)
+                return found[0], self.ids[found[1]]
         entry, codes, rows = DISTANCES[distance], self.codes, None
         if allowed is not None:
             rows = self._rows(state, allowed)
@@ -367,6 +377,16 @@ class DeviceStore:
             floats = as_floats(queries, argument="queries")
             return nearest_candidates(floats, numbers, measure_of(state.segments), k)
         return to_host(distances), numbers
+
+    def _reranked(self, state: State, distance: str) -> RerankedSearch | None:
+        if distance not in self.searches:
+            made = None if distance == "hamming" else state.hasher.projection(distance)
+            self.searches[distance] = None
+            if made is not None and self.codes is not None and self.vectors is not None:
+                largest = largest_weight(len(made.shift) - made.n_level_bits, distance)
+                projection = DeviceProjection(made, largest, distance == "decoded")
+                self.searches[distance] = RerankedSearch(tiles_of(self.codes), self.vectors, projection)
+        return self.searches[distance]
 
     def search_vectors(self, state: State, queries: npt.NDArray[Any], k: int, allowed: Allowed | None = None) -> Found:
         """See :func:`autojacobin.index.execution.search_vectors`."""

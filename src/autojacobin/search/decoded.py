@@ -20,12 +20,12 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import device_of, namespace, on_device, to_host
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.search.asymmetric import lifted_magnitudes, weighted_queries, weighted_topk
+from autojacobin.search.asymmetric import LARGEST_WEIGHT, lifted_magnitudes, weighted_queries, weighted_topk
 from autojacobin.search.gpu import DeviceQueries
 from autojacobin.search.queries import LARGEST_DISTANCE, DistanceTerms, Queries
 
 _PLANES = 8
-_LARGEST_WEIGHT, _LARGEST_OF_SHORT_CODES = 15, 31
+_LARGEST_OF_SHORT_CODES = 31
 _SHORT = 64
 _LARGEST_OF_LEVELS = 2**_PLANES - 1
 _LARGEST_LEVEL_SUM = 2 * _LARGEST_OF_LEVELS + _PLANES // 2  # each bit weighs half of the next one, rounded
@@ -60,9 +60,9 @@ def decoded_queries(terms: DistanceTerms) -> Queries | DeviceQueries:
     )
 
 
-def largest_weight(n_bits: int) -> int:
+def largest_weight(n_bits: int, distance: str = "decoded") -> int:
     """The largest whole weight of a bit, for codes with ``n_bits`` bits beside those of the level."""
-    wanted = _LARGEST_OF_SHORT_CODES if n_bits <= _SHORT else _LARGEST_WEIGHT
+    wanted = _LARGEST_OF_SHORT_CODES if n_bits <= _SHORT and distance == "decoded" else LARGEST_WEIGHT
     return int(min(wanted, (LARGEST_DISTANCE - _LARGEST_LEVEL_SUM) // n_bits))
 
 

@@ -18,25 +18,29 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.core.arrays import namespace, to_host
+from autojacobin.core.arrays import namespace, on_device, to_host
 from autojacobin.errors import DataError
-
-__all__ = ["DeviceCodes", "DeviceQueries", "DeviceVectors", "takes"]
+from autojacobin.search.queries import Projection
 
 _LONGEST = 1_024  # bits
 _THREADS, _MOST_THREADS = 256, 1024
 _SAMPLE, _LARGEST_SAMPLE, _CODES_PER_SAMPLED = 2**14, 2**18, 256
 _FEWEST_HITS, _MOST_SORTED, _MOST_HITS = 2**12, 2**14, 2**17  # room for hits; the second fits shared memory
 _NUMBERS_AT_ONCE = 2**27
-_PRODUCTS_AT_ONCE = 2**24
+_PRODUCTS_AT_ONCE, _DOUBLES_AT_ONCE = 2**26, 2**24
+_FEW, _MOST_RECORDED = 8, 16  # queries that are recorded, and kinds of such searches
 _CODE_BITS, _SCORE_BITS = 16, 32  # of a distance, and of a score of a vector
 _UNIT = 2.0**-24  # the largest relative error of rounding to float32
 _TYPES = {"uint8": "u8", "float16": "u16", "float32": "float", "float64": "double"}
@@ -79,14 +83,14 @@ class DeviceQueries:
     ----------
     words : array of uint8, shape (n_queries, 4 words), or None
         Codes.
-    weights, starts : arrays of float16, shape (n_queries, n_bits), and of float32, shape (n_queries,), or None
-        The distance to a code is start + Σ weight · bit.
+    fragments, starts : arrays of float16, and of float32, shape (n_queries,), or None
+        Weights as :func:`_fragments` orders them. The distance to a code is start + Σ weight · bit.
     scales, constants : arrays of float64, shape (n_queries,), optional
         A real distance is scale · distance + constant.
     """
 
     words: Any = None
-    weights: Any = None
+    fragments: Any = None
     starts: Any = None
     scales: Any = None
     constants: Any = None
@@ -102,14 +106,17 @@ class DeviceQueries:
         xp = namespace(weights)
         whole = weights.astype(xp.float32)
         signed = xp.where(bits, -whole, whole).astype(xp.float16)
-        return cls(None, signed, (whole * bits).sum(axis=1, dtype=xp.float32), scales, constants)
+        starts = (whole * bits).sum(axis=1, dtype=xp.float32)
+        return cls(None, _fragments(signed), starts, scales, constants)
 
     def __len__(self) -> int:
-        return len(self.words if self.weights is None else self.weights)
+        return len(self.words if self.fragments is None else self.starts)
 
     def __getitem__(self, rows: Any) -> DeviceQueries:
-        fields = (self.words, self.weights, self.starts, self.scales, self.constants)
-        return DeviceQueries(*(None if part is None else part[rows] for part in fields))
+        fields = (self.words, self.starts, self.scales, self.constants)
+        words, *others = (None if part is None else part[rows] for part in fields)
+        some = None if self.fragments is None else _fragments(_rows_of(self.fragments)[: len(self)][rows])
+        return DeviceQueries(words, some, *others)
 
     def real(self, distances: Any) -> Any:
         """Convert whole distances to real ones, one row per query."""
@@ -117,6 +124,32 @@ class DeviceQueries:
             return distances
         real = distances * self.scales[:, np.newaxis]
         return (real if self.constants is None else real + self.constants[:, np.newaxis]).astype(np.float32)
+
+
+class DeviceProjection:
+    """A :class:`~autojacobin.search.queries.Projection` on a GPU, which makes queries for a distance of vectors."""
+
+    def __init__(self, projection: Projection, largest: int, decoded: bool) -> None:
+        parts = (projection.matrix.T, projection.start, projection.shift)
+        doubles = [np.ascontiguousarray(part, dtype=np.float64) for part in parts]
+        self._columns, self._start, self._shift = (on_device(part, "cuda") for part in doubles)
+        self._numbers = (
+            np.int32(len(projection.shift)), np.int32(projection.n_level_bits), np.float64(projection.offset),
+            np.float64(largest), np.int32(decoded),
+        )  # fmt: skip
+
+    def queries(self, vectors: Any) -> DeviceQueries:
+        """Queries of vectors of float64 on the GPU."""
+        xp, (n, width), n_bits = namespace(vectors), vectors.shape, int(self._numbers[0])
+        words = -(-n_bits // 32)
+        fragments = xp.empty((-(-n // 16), words, 2, 8, 4, 2, 2, 2), dtype=xp.float16)
+        starts, scales, constants = xp.empty(n, dtype=xp.float32), xp.empty(n), xp.empty(n)
+        _launch(
+            "weigh", (f"-DWORDS={words}",), (16 * len(fragments),), _THREADS,
+            (vectors, np.int32(n), np.int32(width), self._columns, np.int32(self._columns.shape[1]), self._start,
+             self._shift, *self._numbers, fragments, starts, scales, constants), 8 * (width + n_bits),
+        )  # fmt: skip
+        return DeviceQueries(None, fragments, starts, scales, constants)
 
 
 class DeviceCodes:
@@ -138,7 +171,7 @@ class DeviceCodes:
             xp = namespace(self._bytes)
             return self.nearest_of(xp.flatnonzero(_bits(xp, xp.asarray(allowed))[: self.n]), queries, k)
         keys = self.lowest(queries, min(k, self.n))
-        return (keys >> np.uint64(32)).astype(np.int32), (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        return (keys >> np.uint64(32)).astype(np.int32), _positions(keys)
 
     def nearest_of(self, positions: Any, queries: DeviceQueries, k: int) -> tuple[Any, Any]:
         """Find the ``k`` nearest of the codes at some positions, which ascend."""
@@ -150,17 +183,30 @@ class DeviceCodes:
         xp = namespace(self._bytes)
         if not k:
             return xp.empty((len(queries), 0), dtype=xp.uint64)
-        sampling = Sampling.of(self.n, k)
-        room = self.n if sampling is None else max(sampling.size, 2 * sampling.capacity)
-        step = max(1, 2 * _NUMBERS_AT_ONCE // room)
-        blocks = [queries[rows] for rows in _slices(len(queries), step)]
-        found = [
-            self._lowest_of_all(block, k) if sampling is None else self._lowest_of_hits(block, k, sampling)
-            for block in blocks
-        ]
-        return found[0] if len(found) == 1 else xp.concatenate(found)
+        keys, counts = self.hits(queries, k)
+        again = np.flatnonzero(to_host(counts) == 0)
+        if len(again):
+            rows = xp.asarray(again)
+            keys[rows] = self._lowest_of_all(queries[rows], k)
+        return keys
 
-    def _lowest_of_hits(self, queries: DeviceQueries, k: int, sampling: Sampling) -> Any:
+    def hits(self, queries: DeviceQueries, k: int) -> tuple[Any, Any]:
+        """The ``k`` nearest codes as sorted hits, and their number: 0 for queries that need a second turn."""
+        xp = namespace(self._bytes)
+        sampling = Sampling.of(self.n, k)
+        if sampling is None:
+            return self._lowest_of_all(queries, k), xp.full(len(queries), k, dtype=xp.uint32)
+        step = max(1, 2 * _NUMBERS_AT_ONCE // max(sampling.size, 2 * sampling.capacity))
+        if len(queries) <= step:
+            return self._hits(queries, k, sampling)
+        return _joined(xp, [self._hits(queries[rows], k, sampling) for rows in _slices(len(queries), step)])
+
+    def is_recordable(self, k: int) -> bool:
+        """Return whether :meth:`hits` of a few queries is a chain of kernels, without a look at what they find."""
+        sampling = Sampling.of(self.n, k)
+        return sampling is not None and sampling.capacity <= _MOST_SORTED and hasattr(sys.modules["cupy"].cuda, "Graph")
+
+    def _hits(self, queries: DeviceQueries, k: int, sampling: Sampling) -> tuple[Any, Any]:
         xp = namespace(self._bytes)
         if sampling.size not in self._samples:
             self._samples[sampling.size] = self._taken(_sample(xp, self.n, sampling.size))
@@ -170,18 +216,13 @@ class DeviceCodes:
         if sampling.capacity > _MOST_SORTED:
             hits[xp.arange(sampling.capacity) >= counts[:, np.newaxis]] = xp.uint64(2**64 - 1)
             keys = xp.ascontiguousarray(xp.sort(hits, axis=1)[:, :k])
-            failed = (counts < k) | (counts > sampling.capacity)
-        else:
-            keys, failed = xp.empty((len(queries), k), dtype=xp.uint64), xp.empty(len(queries), dtype=xp.uint8)
-            _launch(
-                "lowest_hits", (), (len(queries),), min(_MOST_THREADS, sampling.capacity // 8),
-                (hits, counts, np.uint32(sampling.capacity), np.uint32(k), keys, failed), 8 * sampling.capacity,
-            )  # fmt: skip
-        again = np.flatnonzero(to_host(failed))
-        if len(again):
-            rows = xp.asarray(again)
-            keys[rows] = self._lowest_of_all(queries[rows], k)
-        return keys
+            return keys, xp.where((counts < k) | (counts > sampling.capacity), 0, k).astype(xp.uint32)
+        keys, found = xp.empty((len(queries), k), dtype=xp.uint64), xp.empty(len(queries), dtype=xp.uint32)
+        _launch(
+            "lowest_hits", (), (len(queries),), min(_MOST_THREADS, sampling.capacity // 8),
+            (hits, counts, np.uint32(sampling.capacity), np.uint32(k), keys, found), 8 * sampling.capacity,
+        )  # fmt: skip
+        return keys, found
 
     def _lowest_of_all(self, queries: DeviceQueries, k: int) -> Any:
         blocks = [queries[rows] for rows in _slices(len(queries), max(1, _NUMBERS_AT_ONCE // self.n))]
@@ -196,12 +237,12 @@ class DeviceCodes:
         """Pass over all codes. The numbers of codes and queries of a block are those of the kernels."""
         words, n_queries = self._bytes.shape[1] // 4, len(queries)
         per_warp = 4 if words <= 4 else 2 if words <= 8 else 1
-        if queries.weights is None:
+        if queries.fragments is None:
             name, per_block, rows = f"hamming_{what}", _THREADS * per_warp, 128
             asked: tuple[Any, ...] = (queries.words, np.int32(n_queries))
         else:
             name, per_block, rows = f"weighted_{what}", _THREADS * per_warp, 16 * min(8, max(1, 32 // words))
-            asked = (_fragments(queries.weights, words), queries.starts, np.int32(n_queries))
+            asked = (queries.fragments, queries.starts, np.int32(n_queries))
         grid = (-(-self.n // per_block), -(-n_queries // rows))
         options = (f"-DWORDS={words}",)
         _launch(name, options, grid, _THREADS, (self._bytes, np.uint32(self.n), *asked, *results))
@@ -222,10 +263,11 @@ class DeviceVectors:
         some = vectors[_sample(xp, self.n, min(self.n, _SAMPLE))]
         self._origin = some.mean(axis=0, dtype=xp.float64).astype(self._kind)
         self._halves = xp.empty(self.n, dtype=xp.float32)  # |x|² / 2
-        for rows in _slices(self.n, max(1, _PRODUCTS_AT_ONCE // max(1, self.width))):
+        for rows in _slices(self.n, max(1, _DOUBLES_AT_ONCE // max(1, self.width))):
             placed = self._placed(vectors[rows])
             self._halves[rows] = xp.einsum("ij,ij->i", placed, placed) / 2
         self._largest = 2 * float(self._halves.max())
+        self._samples: dict[int, Any] = {}
 
     def nearest(self, queries: Any, k: int, positions: Any = None) -> tuple[Any, Any]:
         """Distances of float64 and positions of the ``k`` nearest vectors, or of those at some ascending positions."""
@@ -236,7 +278,7 @@ class DeviceVectors:
         sampling = Sampling.of(self.n, k, _MOST_SORTED)
         if sampling is None:
             return self._ordered_among(asked, None, k)
-        step = max(1, 2 * _PRODUCTS_AT_ONCE // sampling.capacity)
+        step = max(1, 2 * _DOUBLES_AT_ONCE // sampling.capacity)
         found = [self._nearest(asked[rows], k, sampling) for rows in _slices(len(asked), step)]
         return _joined(namespace(self.vectors), found)
 
@@ -250,7 +292,9 @@ class DeviceVectors:
         norms = (placed.astype(xp.float64) ** 2).sum(axis=1)
         # each of the products and sums is rounded once, and so is each number that the origin is subtracted from
         error = 1.1 * (self.width + 16) * _UNIT * (self._largest + norms)
-        sample = _sample(xp, self.n, sampling.size)
+        if sampling.size not in self._samples:
+            self._samples[sampling.size] = _sample(xp, self.n, sampling.size)
+        sample = self._samples[sampling.size]
         scores = self._halves[sample] - placed @ self._placed(self.vectors[sample]).T
         limits = _scores(_ranked(_ordered(scores), sampling.rank, _SCORE_BITS)).astype(xp.float64) + 2 * error
         hits, counts = _no_hits(xp, len(queries), sampling.capacity)
@@ -262,10 +306,10 @@ class DeviceVectors:
             room = np.uint32(sampling.capacity)
             near = (products, self._halves[rows], np.uint32(n), np.uint32(rows.start), bounds, counts, hits, room)
             _launch("product_hits", (), grid, _THREADS, near)
-        squared, positions, failed = self._sorted(queries, hits, counts, k)
+        squared, positions = _parts(self._sorted(queries, hits, counts, k))
         farthest = (squared[:, -1] - norms) / 2 + error
         # what float32 rounds the limit by is less than half the error, which is relative to the norms
-        unproven = np.flatnonzero(to_host(failed | ~(farthest + error / 2 <= limits)))
+        unproven = np.flatnonzero(to_host((positions[:, 0] < 0) | ~(farthest + error / 2 <= limits)))
         if len(unproven):
             rows = xp.asarray(unproven)
             squared[rows], positions[rows] = self._by_argsort(queries[rows], None, k)
@@ -282,26 +326,26 @@ class DeviceVectors:
             some, shape = queries[rows], (len(queries[rows]), number)
             chosen = xp.broadcast_to(xp.arange(number), shape) if positions is None else positions[rows]
             counts = xp.full(len(some), number, dtype=xp.uint32)
-            squared, found, _ = self._sorted(some, xp.ascontiguousarray(chosen).astype(xp.uint64), counts, k)
+            hits = xp.ascontiguousarray(chosen).astype(xp.uint64)
+            squared, found = _parts(self._sorted(some, hits, counts, k))
             parts.append((xp.sqrt(squared), found))
         return _joined(xp, parts)
 
-    def _sorted(self, queries: Any, hits: Any, counts: Any, k: int) -> tuple[Any, Any, Any]:
-        """Squared distances and positions of the ``k`` nearest hits, and which queries have too few or too many."""
-        xp = namespace(self.vectors)
-        squared, positions = xp.empty((len(queries), k)), xp.empty((len(queries), k), dtype=xp.int64)
-        failed, capacity = xp.empty(len(queries), dtype=xp.uint8), hits.shape[1]
+    def _sorted(self, queries: Any, hits: Any, counts: Any, k: int) -> Any:
+        """Squared distances of the ``k`` nearest hits, and positions in the same bytes: -1 for too few or too many."""
+        both, capacity = namespace(self.vectors).empty((2, len(queries), k)), hits.shape[1]
+        numbers = np.uint32(capacity), np.uint32(k)
         _launch(
             "nearest_vectors", (f"-DVECTOR={_TYPES[self.vectors.dtype.name]}",), (len(queries),), _THREADS,
-            (self.vectors, np.int32(self.width), queries, hits, counts, np.uint32(capacity), np.uint32(k), squared,
-             positions, failed), 12 << (capacity - 1).bit_length(),
+            (self.vectors, np.int32(self.width), queries, hits, counts, *numbers, *_parts(both)),
+            12 << (capacity - 1).bit_length(),
         )  # fmt: skip
-        return squared, positions, failed.astype(bool)
+        return both
 
     def _by_argsort(self, queries: Any, positions: Any, k: int) -> tuple[Any, Any]:
         """Squared distances and positions of the ``k`` nearest, one query after another."""
         xp = namespace(self.vectors)
-        step = max(1, _PRODUCTS_AT_ONCE // max(1, self.width))
+        step = max(1, _DOUBLES_AT_ONCE // max(1, self.width))
         squared, found = xp.empty((len(queries), k)), xp.empty((len(queries), k), dtype=xp.int64)
         for row, query in enumerate(queries):
             among = xp.arange(self.n) if positions is None else xp.sort(positions[row])
@@ -313,7 +357,95 @@ class DeviceVectors:
 
     def _placed(self, vectors: Any) -> Any:
         """Vectors as float32, less the origin."""
-        return (vectors.astype(self._kind) - self._origin).astype(np.float32)
+        return (vectors.astype(self._kind, copy=False) - self._origin).astype(np.float32, copy=False)
+
+
+class RerankedSearch:
+    """A search by codes whose candidates are ordered by their vectors, with results on the host.
+
+    A few queries are one launch: the kernels that they need are recorded as a graph at the first of them.
+    """
+
+    def __init__(self, codes: DeviceCodes, vectors: DeviceVectors, projection: DeviceProjection) -> None:
+        self._codes, self._vectors, self._projection = codes, vectors, projection
+        self._recorded: dict[tuple[int, int, int], _Recording] = {}
+        self._mutex = Lock()
+
+    def nearest(self, queries: npt.NDArray[Any], candidates: int, k: int) -> tuple[Any, Any]:
+        """Distances and positions of the ``k`` nearest of the ``candidates`` nearest codes."""
+        if candidates > _MOST_SORTED:
+            exact = on_device(queries.astype(np.float64), "cuda")
+            keys = self._codes.lowest(self._projection.queries(exact), candidates)
+            distances, positions = self._vectors.among(exact, _positions(keys), k)
+            return to_host(distances), to_host(positions)
+        both = self._first_turn(queries, candidates, k)
+        distances, positions = np.sqrt(both[0]), both[1].view(np.int64)
+        again = np.flatnonzero(positions[:, 0] < 0)
+        if len(again):
+            exact = on_device(queries[again].astype(np.float64), "cuda")
+            keys = self._codes.lowest(self._projection.queries(exact), candidates)
+            found = self._vectors.among(exact, _positions(keys), k)
+            distances[again], positions[again] = to_host(found[0]), to_host(found[1])
+        return distances, positions
+
+    def _first_turn(self, queries: npt.NDArray[Any], candidates: int, k: int) -> npt.NDArray[np.float64]:
+        """What ``DeviceVectors._sorted`` gives."""
+        if len(queries) > _FEW or not self._codes.is_recordable(candidates):
+            found: npt.NDArray[np.float64] = to_host(
+                self._launches(on_device(queries.astype(np.float64), "cuda"), candidates, k)
+            )
+            return found
+        asked = len(queries), candidates, k
+        with self._mutex:
+            if asked not in self._recorded:
+                if len(self._recorded) == _MOST_RECORDED:
+                    self._recorded.pop(next(iter(self._recorded)))
+                self._recorded[asked] = _Recording(lambda exact: self._launches(exact, candidates, k), queries.shape)
+            return self._recorded[asked].run(queries)
+
+    def _launches(self, exact: Any, candidates: int, k: int) -> Any:
+        hits = self._codes.hits(self._projection.queries(exact), candidates)
+        return self._vectors._sorted(exact, *hits, k)
+
+
+class _Recording:
+    """A function of an array of float64 on a GPU, recorded as a graph, that is one launch.
+
+    What the function allocates comes from a pool of its own, so that nobody else writes to it.
+    """
+
+    def __init__(self, function: Callable[[Any], Any], shape: tuple[int, ...]) -> None:
+        cupy: Any = sys.modules["cupy"]
+        given = cupy.zeros(shape)
+        result = function(given)  # which compiles
+        self._here = tuple(import_module("cupyx").empty_pinned(one.shape) for one in (given, result))
+        cupy.cuda.Device().synchronize()
+        self._stream, self._pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
+        with cupy.cuda.using_allocator(self._pool.malloc), self._stream:
+            function(given)  # which allocates, as is not allowed later
+            self._stream.synchronize()
+            self._stream.begin_capture()
+            self._there = given, function(given)
+            self._graph = self._stream.end_capture()
+
+    def run(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Give the result for some values."""
+        (given, result), (here, found) = self._there, self._here
+        here[:] = values
+        given.data.copy_from_host_async(here.ctypes.data, here.nbytes, self._stream)
+        self._graph.launch(self._stream)
+        result.data.copy_to_host_async(found.ctypes.data, found.nbytes, self._stream)
+        self._stream.synchronize()
+        return np.array(found)
+
+
+def _parts(both: Any) -> tuple[Any, Any]:
+    """Squared distances and positions."""
+    return both[0], both[1].view(np.int64)
+
+
+def _positions(hits: Any) -> Any:
+    return (hits & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
 
 def _lowest_of_rows(rows: Any, k: int) -> Any:
@@ -359,17 +491,22 @@ def _bits(xp: Any, bitmap: Any) -> Any:
     return xp.unpackbits(bitmap, bitorder="little")
 
 
-def _fragments(weights: Any, words: int) -> Any:
+def _fragments(weights: Any) -> Any:
     """Weights in the order in which the lanes of a warp read them: see ``kernels/gpu.cu``.
 
     Row 16 m + 8 u + g and bit 8 words · t + 8 i + 4 s + 2 r + h are half h of register 2 r + u of lane 4 g + t, in
     step 2 i + s of tile m.
     """
     xp, (n, n_bits) = namespace(weights), weights.shape
+    words = -(-n_bits // 32)
     padded = xp.zeros((-(-n // 16) * 16, 32 * words), dtype=xp.float16)
     padded[:n, :n_bits] = weights
-    parts = padded.reshape(-1, 2, 8, 4, words, 2, 2, 2)
-    return xp.ascontiguousarray(parts.transpose(0, 4, 5, 2, 3, 6, 1, 7))
+    return xp.ascontiguousarray(padded.reshape(-1, 2, 8, 4, words, 2, 2, 2).transpose(0, 4, 5, 2, 3, 6, 1, 7))
+
+
+def _rows_of(fragments: Any) -> Any:
+    """Weights, one row per query, from what :func:`_fragments` made of them."""
+    return fragments.transpose(0, 6, 3, 4, 1, 2, 5, 7).reshape(-1, 32 * fragments.shape[1])
 
 
 def _ordered(scores: Any) -> Any:

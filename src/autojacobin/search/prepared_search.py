@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.core.vectors import check_finite
-from autojacobin.search.asymmetric import LARGEST_WEIGHT
 from autojacobin.search.centres import Centres
 from autojacobin.search.decoded import largest_weight
 from autojacobin.search.euclidean import Measure, order_block
@@ -484,7 +483,7 @@ class TileSearch(_Search):
         self._largest = 1
         if distance != "hamming":
             self._asked = (16 * words, 16), np.uint8
-            self._largest = LARGEST_WEIGHT if distance == "asymmetric" else largest_weight(tiles.n_bits - n_level_bits)
+            self._largest = largest_weight(tiles.n_bits - n_level_bits, distance)
 
     @staticmethod
     def takes(distance: str, n_bits: int) -> bool:

@@ -68,7 +68,8 @@ class ServedIndex:
             self.index = self._opened()
 
     def _opened(self) -> Index:
-        index = Index.open(str(self._path))
+        assert self._path is not None
+        index = Index.open(self._path)
         return index if self._device == "cpu" else index.to(self._device)
 
     @property

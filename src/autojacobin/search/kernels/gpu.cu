@@ -16,6 +16,27 @@ __device__ inline void append(u64* hits, u32* counts, u32 capacity, int query, u
     if (place < capacity) hits[(u64)query * capacity + place] = (u64)distance << 32 | position;
 }
 
+__device__ inline double sum_of_warp(double value)
+{
+    for (int other = 16; other > 0; other /= 2) value += __shfl_xor_sync(0xffffffffu, value, other);
+    return value;
+}
+
+__device__ inline double largest_of_warp(double value)
+{
+    for (int other = 16; other > 0; other /= 2) value = fmax(value, __shfl_xor_sync(0xffffffffu, value, other));
+    return value;
+}
+
+#ifndef ON_CPU
+__device__ inline u16 half_of(float value)
+{
+    u16 half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+}
+#endif
+
 #ifdef WORDS
 
 // Hamming distances. A thread keeps some codes in registers, and a block 128 queries in shared memory.
@@ -92,6 +113,67 @@ extern "C" __global__ void __launch_bounds__(THREADS) hamming_all(
 #define ROW_TILES (WORDS <= 4 ? 8 : WORDS >= 32 ? 1 : 32 / WORDS)  // of 16 queries
 #define CODE_TILES (WORDS <= 4 ? 4 : WORDS <= 8 ? 2 : 1)  // of 8 codes
 #define TURNS 4
+
+// Where the lanes read the weight of a bit: see _fragments in gpu.py.
+
+__device__ inline u64 place_of(int row, int bit)
+{
+    int t = bit / (8 * WORDS), i = bit / 8 % WORDS, s = bit / 4 % 2, r = bit / 2 % 2;
+    return ((((((u64)(row / 16) * WORDS + i) * 2 + s) * 8 + row % 8) * 4 + t) * 2 + r) * 4 + row / 8 % 2 * 2 + bit % 2;
+}
+
+// Whole weights of the bits of queries, from 2 (query − start)·column + shift, each query in a unit of its own. The bits
+// of a level come last; their weights go up to 255. A block makes one query, and zeros for rows beyond the last.
+
+extern "C" __global__ void weigh(
+    const double* queries, int n_queries, int width, const double* columns, int n_columns, const double* start,
+    const double* shift, int n_bits, int n_level_bits, double offset, double largest, int decoded,
+    u16* fragments, float* starts, double* scales, double* constants)
+{
+    extern __shared__ __align__(16) u8 memory[];
+    double* centred = (double*)memory;
+    double* weights = centred + width;
+    int row = blockIdx.x, thread = threadIdx.x, lane = thread % 32;
+    if (row >= n_queries) {
+        for (int b = thread; b < 32 * WORDS; b += blockDim.x) fragments[place_of(row, b)] = 0;
+        return;
+    }
+    for (int j = thread; j < width; j += blockDim.x) centred[j] = queries[(u64)row * width + j] - start[j];
+    __syncthreads();
+    for (int b = thread; b < n_bits; b += blockDim.x) {
+        double product = 0.0;
+        if (b < n_columns) {
+            #pragma unroll 8
+            for (int j = 0; j < width; ++j) product += centred[j] * columns[(u64)j * n_columns + b];
+        }
+        weights[b] = 2.0 * product + shift[b];
+    }
+    __syncthreads();
+    // each warp computes the same
+    double most = 0.0, unit = 0.0, square = 0.0, sum = 0.0, below = 0.0;
+    for (int b = lane; b < n_bits; b += 32) most = fmax(most, fabs(weights[b]));
+    double lift = largest_of_warp(most) < 0x1p-1000 ? 0x1p200 : 1.0;  // fractions of subnormal numbers lose digits
+    for (int b = lane; b < n_bits; b += 32)
+        unit = fmax(unit, lift * fabs(weights[b]) / (b < n_bits - n_level_bits ? largest : 255.0));
+    unit = largest_of_warp(unit);
+    if (unit == 0.0) unit = 1.0;
+    for (int b = lane; b < n_bits; b += 32) {
+        double whole = rint(lift * fabs(weights[b]) / unit);
+        sum += whole;
+        if (weights[b] >= 0.0) below += whole;
+    }
+    for (int j = lane; j < width; j += 32) square += centred[j] * centred[j];
+    sum = sum_of_warp(sum), below = sum_of_warp(below), square = sum_of_warp(square);
+    if (thread == 0) {
+        starts[row] = (float)below;
+        scales[row] = (decoded ? 2.0 : 1.0) * unit / lift;
+        constants[row] = decoded ? square + offset - unit / lift * sum : 0.0;
+    }
+    for (int b = thread; b < 32 * WORDS; b += blockDim.x) {
+        double whole = b < n_bits ? rint(lift * fabs(weights[b]) / unit) : 0.0;
+        fragments[place_of(row, b)] = half_of(b < n_bits && weights[b] >= 0.0 ? -whole : whole);
+    }
+}
 
 #ifndef ON_CPU
 __device__ inline void multiply(float* sums, uint4 a, u32 b0, u32 b1)
@@ -253,17 +335,18 @@ __device__ inline u32 power_of_two(u32 least)
     return size;
 }
 
-// The k lowest hits of each query in order. A query with fewer hits, or more than there was room for, is marked.
+// The k lowest hits of each query in order, and their number. It is 0 where there are fewer hits, or more than there was
+// room for.
 
 extern "C" __global__ void lowest_hits(
-    const u64* hits, const u32* counts, u32 capacity, u32 k, u64* out, u8* failed)
+    const u64* hits, const u32* counts, u32 capacity, u32 k, u64* out, u32* found)
 {
     extern __shared__ __align__(16) u8 memory[];
     u64* entries = (u64*)memory;
     int query = blockIdx.x;
     u32 count = counts[query];
     bool fails = count < k || count > capacity;
-    if (threadIdx.x == 0) failed[query] = fails;
+    if (threadIdx.x == 0) found[query] = fails ? 0 : k;
     if (fails) return;
     u32 size = power_of_two(count);
     for (u32 i = threadIdx.x; i < size; i += blockDim.x)
@@ -290,18 +373,19 @@ __device__ inline double number(u16 half)
 #endif
 
 // The k nearest of the vectors that the hits of each query name: squared distances in float64, equal ones in order of
-// position. A query with fewer hits, or more than there was room for, is marked.
+// position. The positions are -1 where there are fewer hits, or more than there was room for.
 
 extern "C" __global__ void nearest_vectors(
     const VECTOR* vectors, int width, const double* queries, const u64* hits, const u32* counts, u32 capacity, u32 k,
-    double* squared, long long* positions, u8* failed)
+    double* squared, long long* positions)
 {
     extern __shared__ __align__(16) u8 memory[];
     int row = blockIdx.x, lane = threadIdx.x % 32;
     u32 count = counts[row];
-    bool fails = count < k || count > capacity;
-    if (threadIdx.x == 0) failed[row] = fails;
-    if (fails) return;
+    if (count < k || count > capacity) {
+        for (u32 i = threadIdx.x; i < k; i += blockDim.x) squared[(u64)row * k + i] = 0, positions[(u64)row * k + i] = -1;
+        return;
+    }
     u32 size = power_of_two(count);
     double* distance = (double*)memory;
     u32* position = (u32*)(distance + size);
@@ -314,7 +398,7 @@ extern "C" __global__ void nearest_vectors(
                 double gap = query[j] - number(vectors[(u64)place * width + j]);
                 sum += gap * gap;
             }
-        for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, other);
+        sum = sum_of_warp(sum);
         if (lane == 0) {
             distance[i] = i < count ? sum : __longlong_as_double(0x7ff0000000000000ll);
             position[i] = place;
