@@ -60,7 +60,7 @@ def test_the_commands_run_one_after_the_other(page, tmp_path, monkeypatch):
             subprocess.run([sys.executable, *words[1:]], check=True, timeout=1200)
             assert np.array_equal(np.load("base.npy"), vectors[:400])
             assert np.array_equal(np.load("queries.npy"), vectors[1500:1520])
-    assert len(commands) == 4
+    assert len(commands) == 3
     for words in commands:
         app(words[1:], standalone_mode=False)
     found = np.loadtxt("found.csv", delimiter=",", skiprows=1)

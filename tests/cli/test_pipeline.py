@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
@@ -473,3 +475,24 @@ def test_an_index_without_vectors_is_searched_by_its_codes(done, folder):
 def test_info_names_what_was_trained(done, folder):
     assert json.loads(done("info", "model.safetensors", "--json").out)["trained_as"] == "ITQ"
     assert json.loads(done("info", "my-index", "--json").out)["trained_as"] == "ITQ"
+
+
+def test_an_index_is_built_without_a_model(done, command, digits):
+    np.save("narrow.npy", digits.base[:9, :9])
+    np.save("wrong.npy", np.where(np.arange(64) == 3, np.nan, digits.more))
+    built = json.loads(done("index", "build", "base.npy", "more.npy", "new", "--metric", "cosine", "--json").out)
+    assert (built["vectors"], built["bits"], built["metric"]) == (700, 128, "cosine")
+    streamed = done("index", "build", "-", "other", stdin=Path("base.npy").read_bytes())
+    assert "128 bits each by BinaryAutoencoder" in streamed.out
+    with Index.open("other") as one, closing(Index.from_vectors(digits.base)) as same:
+        assert one.codes(range(600)) == same.codes(range(600))
+        assert one._state.partitions == "auto"
+    for names, message in {
+        ("base.npy", "narrow.npy"): "the vectors of an index have one length, got [64, 9] in 2 files",
+        ("base.npy", "wrong.npy"): "row 600 is the first of wrong.npy",
+        ("model.safetensors",): "there are none; give files",
+    }.items():
+        result = command("index", "build", *names, "wrong")
+        assert result.code
+        assert message in result.err
+        assert not Path("wrong").exists()

@@ -167,7 +167,7 @@ def test_bad_input_has_the_exit_code_1_and_one_sentence(command, bad_files, monk
 
 def test_no_command_shows_the_help(command):
     result = command()
-    assert "autojacobin train base.npy model.safetensors" in result.out + result.err
+    assert "autojacobin index build base.npy my-index" in result.out + result.err
     assert result.code in (0, 2)  # as the version of typer has it
 
 

@@ -446,3 +446,27 @@ def test_an_index_of_a_data_frame_gives_no_warning_about_names(make, partitions,
         assert list(repaired.hasher.feature_names_in_) == list(frame.columns)
         with pytest.raises(ValueError, match="feature names"):
             repaired.search(frame[frame.columns[::-1]][:3], 5)
+
+
+def test_vectors_alone_make_an_index(caplog, tmp_path, capsys):
+    """Without a hasher: the bits are chosen and reported, and lists are made where they pay."""
+    base, names = points(2_600), [f"v{number}" for number in range(2_600)]
+    with caplog.at_level("INFO", "autojacobin.index"):
+        made = Index.from_vectors(base, path=tmp_path / "index", ids=names, metric="cosine", verbose=True)
+    with made as index:
+        assert repr(index).startswith(f"Index(2600 codes of {index.hasher.n_bits} bits by PartitionedAutoencoder")
+        assert index.info()["lists"] == growth.wanted_lists("auto", 2_600)
+        chosen = int(index.hasher.n_code_bits)
+        assert 16 <= chosen <= 32
+        assert f"chose BinaryAutoencoder({chosen}): 100 candidates hold" in caplog.text
+        assert f"chose BinaryAutoencoder({chosen})" in capsys.readouterr().err
+        similarities, ids = index.search(base[:3], 1, recall=1)
+        assert ids.ravel().tolist() == ["v0", "v1", "v2"]
+        assert similarities == pytest.approx(np.ones((3, 1)))
+
+
+def test_codes_alone_of_vectors_alone_have_no_lists():
+    index = Index.from_vectors(points(300), keep_vectors=False)
+    assert (index.info()["lists"], index.hasher.n_bits) == (None, 16)
+    with pytest.raises(DataError, match="hasher must be a hasher, got 64"):
+        Index.from_vectors(points(300), 64)

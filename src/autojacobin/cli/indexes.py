@@ -18,6 +18,7 @@ from autojacobin.cli.opening import (
     add_files,
     all_opened,
     as_ids,
+    learn_hasher,
     load_model,
     metric_for,
     names_in,
@@ -33,7 +34,6 @@ from autojacobin.cli.options import (
     IndexPath,
     KeepVectors,
     Metric,
-    ModelPath,
     Partitions,
     split_columns,
 )
@@ -87,8 +87,14 @@ _IdKindOption = Annotated[
 @app.command()
 def build(
     context: typer.Context,
-    model: ModelPath,
-    vectors: _Vectors,
+    vectors: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[MODEL] VECTORS",
+            help="Files of vectors, each a path, PATH::PART, or -. Before them a model that `autojacobin train` wrote, "
+            "a .safetensors file; without it, a BinaryAutoencoder learns from the vectors.",
+        ),
+    ],
     index: Annotated[Path, typer.Argument(metavar="INDEX", help="Folder to make; it must not exist, or be empty.")],
     ids: _Ids = None,
     id_kind: _IdKindOption = None,
@@ -103,33 +109,41 @@ def build(
 ) -> None:
     """Make an index of vectors. It is written atomically.
 
-    Example: autojacobin index build model.safetensors base.npy my-index
+    Without a model, the bits are chosen for the vectors, and inverted lists are made where they pay.
+
+    Example: autojacobin index build base.npy my-index
 
     Example: autojacobin index build model.safetensors base.npy my-index --ids names.txt --payload facts.csv
     """
     from autojacobin.index.index import Index
 
-    _check_streams(vectors, ids)
+    has_model = vectors[0].endswith(".safetensors")
+    names = vectors[1:] if has_model else vectors
+    if not names:
+        raise wrong("VECTORS", "there are none; give files of vectors after the model")
+    _check_streams(names, ids)
     _check_new_folder(index)
-    hasher = load_model(model)
+    hasher = load_model(Path(vectors[0])) if has_model else None
     lists = int(partitions) if partitions is not None and partitions.isdecimal() else partitions
-    chosen = names_in(vectors, format) if ids is None else _read_new_ids(ids, id_kind)
+    chosen = names_in(names, format) if ids is None else _read_new_ids(ids, id_kind)
     with (
         progress_bar() as progress,
-        all_opened(vectors, format) as files,
+        all_opened(names, format) as files,
         whole_folder(index.absolute(), "free some space, or give another path") as folder,
-        Index.create(
-            folder,
-            _reporting(hasher, progress),
-            keep_vectors=keep_vectors,
-            partitions=lists,
-            metric=metric_for(metric, files, hasher),
-        ) as made,
     ):
-        add_files(made, files, chosen, _payload_of(files, payload), progress)
-        figures = made.info()
+        if hasher is None:
+            hasher = learn_hasher(files, metric or "euclidean", progress)
+            lists = "auto" if lists is None and keep_vectors else lists
+        measure = metric_for(metric, files, hasher)
+        made = Index.create(
+            folder, _reporting(hasher, progress), keep_vectors=keep_vectors, partitions=lists, metric=measure
+        )
+        with made:
+            add_files(made, files, chosen, _payload_of(files, payload), progress)
+            figures = made.info()
     write_settings(context, index)
-    sentence = f"Made {index}: {figures['vectors']:,} vectors, {figures['bits']} bits each, {figures['bytes']:,} bytes."
+    code = f"{figures['bits']} bits each by {figures['hasher']}"
+    sentence = f"Made {index}: {figures['vectors']:,} vectors, {code}, {figures['bytes']:,} bytes."
     print_sentence(sentence, {"index": index, **figures})
 
 

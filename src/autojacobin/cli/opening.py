@@ -25,6 +25,7 @@ from autojacobin.cli.console import report_blocks
 from autojacobin.cli.failures import wrong
 from autojacobin.codes import Codes
 from autojacobin.core.parallel import Progress
+from autojacobin.core.sampling import sample_of_blocks
 from autojacobin.errors import DataError, FormatError, StorageError, import_extra
 
 if TYPE_CHECKING:
@@ -200,6 +201,34 @@ def metric_for(given: str | None, files: list[Vectors], hasher: Hasher) -> Metri
         )
     with reading(files, lambda file: file.blocks()) as blocks:
         return Metric.of(name, blocks)
+
+
+def learn_hasher(files: list[Vectors], metric: str, progress: Progress) -> Hasher:
+    """Choose and fit a hasher for the vectors in some files, from a sample of them."""
+    from autojacobin.hashers.autoencoders.code_length import sample_size
+    from autojacobin.index.growth import MOST_TRAINING_POINTS, chosen_hasher, training_sample
+    from autojacobin.index.metric import Metric
+
+    widths = [file.shape[1] for file in files]
+    if len(set(widths)) > 1:
+        raise DataError(f"the vectors of an index have one length, got {widths} in {len(files)} files; give others")
+    with reading(files, lambda file: file.blocks()) as blocks:
+        measure = Metric.of(metric, blocks)
+    with reading(files, lambda file: file.blocks()) as blocks:
+        checked = report_blocks(_checked(blocks, measure), sum(map(len, files)), progress, "reading vectors")
+        size = max(MOST_TRAINING_POINTS, sample_size(widths[0]))
+        sample = sample_of_blocks(checked, size, np.random.RandomState(0))
+    hasher = chosen_hasher(sample, measure, progress).set_params(progress=progress)
+    return measure.fit(hasher, training_sample(sample, hasher)[0], training_points=None)
+
+
+def _checked(blocks: Iterator[Any], metric: Metric) -> Iterator[Any]:
+    """The same blocks. A vector that the metric does not take is named by its row."""
+    row = 0
+    for block in blocks:
+        metric.prepare(block, row)
+        yield block
+        row += len(block)
 
 
 def as_ids(words: Sequence[str], kind: str | None) -> Ids:

@@ -28,10 +28,9 @@ from autojacobin.cli.settings import read_settings
 
 _HELP = """Learned binary codes for nearest-neighbour search.
 
-Learn codes, build an index, search it, and measure how many true neighbours it finds:
+Build an index, search it, and measure how many true neighbours it finds:
 
-  autojacobin train base.npy model.safetensors --bits 64
-  autojacobin index build model.safetensors base.npy my-index
+  autojacobin index build base.npy my-index
   autojacobin search my-index queries.npy found.parquet -k 10
   autojacobin evaluate my-index queries.npy
 

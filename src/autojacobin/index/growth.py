@@ -23,12 +23,14 @@ from autojacobin.core.parallel import Progress
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import BinaryAutoencoder, Hasher, PartitionedAutoencoder, PartitionedHasher
+from autojacobin.hashers.autoencoders.code_length import CANDIDATES, NEIGHBOURS, choose_n_bits, sample_size
 from autojacobin.hashers.learning import SMALLEST_SPREAD
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.hashers.partitioned_hasher import check_can_have_lists
 from autojacobin.index.changes import Change, check_rows, encoded_block
 from autojacobin.index.folder import Folder
 from autojacobin.index.manifest import MOST_CODES
+from autojacobin.index.metric import Metric
 from autojacobin.index.segment import Part, Segment
 from autojacobin.index.segment_writer import write_segments
 from autojacobin.index.state import State, codes_at, drawn, fetch, in_id_order
@@ -42,7 +44,7 @@ _MANY_VECTORS = 2**24  # from here on there are twice as many lists: centres are
 _VECTORS_PER_LIST = 32  # at least, where the user gives the number of lists
 _SAMPLE_PER_LIST = 128
 _SMALL_SAMPLE = 2_000
-_MOST_TRAINING_POINTS = 20_000
+MOST_TRAINING_POINTS = 20_000  # of a hasher, unless its method asks for more
 _LARGEST_DRIFT = 1.5  # of the share of residuals that codes do not reconstruct; held-out points have up to 1.3
 
 
@@ -149,9 +151,22 @@ def encode_again(state: State, folder: Folder | None, hasher: ListHasher) -> Cha
     return Change(tuple(segment for group in groups for segment in group), state.next_id, state.n_live, hasher)
 
 
+def chosen_hasher(vectors: Any, metric: Metric, progress: Progress) -> BinaryAutoencoder:
+    """A BinaryAutoencoder, not fitted, with codes as long as a sample of the vectors needs."""
+    size = min(len(vectors), sample_size(as_matrix(vectors, "Index").shape[1]))
+    sample = to_host(as_matrix(metric.prepare(*_rows_of(vectors, size, seed=6)), "Index"))
+    n_bits, recall = choose_n_bits(sample, progress)
+    chosen = f"chose BinaryAutoencoder({n_bits})"
+    if recall is not None:
+        chosen += f": {CANDIDATES} candidates hold {recall:.0%} of the {NEIGHBOURS} nearest of held-out vectors"
+    _log.info("%s", chosen)
+    progress(chosen, 0, 0)
+    return BinaryAutoencoder(n_bits, random_state=0)
+
+
 def training_sample(vectors: Any, hasher: Hasher) -> tuple[Any, Any]:
     """Random rows of a matrix to fit a hasher on, and their numbers: 20,000, or more if the method asks for more."""
-    most = max(_MOST_TRAINING_POINTS, hasher.default_training_points() or 0)
+    most = max(MOST_TRAINING_POINTS, hasher.default_training_points() or 0)
     if len(vectors) <= most:
         return vectors, 0
     return _rows_of(vectors, most, seed=5)
