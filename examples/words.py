@@ -17,9 +17,8 @@ from pydoc_data.topics import topics
 import numpy as np
 from safetensors.numpy import load_file
 from sklearn.feature_extraction.text import HashingVectorizer
-from sklearn.preprocessing import normalize
 
-from autojacobin import ITQ, Index
+from autojacobin import Index
 
 
 def wordllama_vectors(folder: Path) -> tuple[list[str], np.ndarray]:
@@ -47,12 +46,9 @@ if package is None and not arguments.spelling:
     print("Words are compared by their spelling; pip install wordllama to compare them by their meaning.")
 words, vectors = spelling_vectors() if package is None else wordllama_vectors(Path(package.origin).parent)
 
-vectors = normalize(vectors)  # the Euclidean distance then has the order of the cosine
-index = Index(ITQ(n_bits=128, random_state=0).fit(vectors))
-index.add(vectors, ids=words)
+index = Index.from_vectors(vectors, ids=words, metric="cosine")
 for word in arguments.words:
     if word in index:
-        _, names = index.search(index.vectors([word]), k=9, recall=0.95, distance="asymmetric")
-        print(f"{word}: {', '.join(name for name in names[0] if name != word)}")
+        print(f"{word}: {', '.join(index.search(ids=[word], k=8)[1][0])}")
     else:
         print(f"{word}: is not among the {len(index):,} words; give another one")

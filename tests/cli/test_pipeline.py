@@ -496,3 +496,17 @@ def test_an_index_is_built_without_a_model(done, command, digits):
         assert result.code
         assert message in result.err
         assert not Path("wrong").exists()
+
+
+def test_search_for_vectors_of_the_index(done, command, digits):
+    done("search", "my-index", "found.npz", "--like", "3", "--like", "14", "-k", "4")
+    distances, ids = nearest(digits.base, digits.base[[3, 14]], 5)
+    with np.load("found.npz") as found:
+        assert found["ids"].tolist() == ids[:, 1:].tolist()
+        np.testing.assert_allclose(found["distances"], distances[:, 1:])
+    done("search", "my-index", "queries.npy", "all.csv", "-k", "603")  # those that there are
+    assert len(Path("all.csv").read_text().splitlines()) == 1 + 40 * 600
+    for words in (["found.csv"], ["queries.npy", "found.csv", "--like", "3"], ["queries.npy", "base.npy", "found.csv"]):
+        result = command("search", "my-index", *words)
+        assert result.code == 2
+        assert "give one file of queries" in result.err

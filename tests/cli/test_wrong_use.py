@@ -109,7 +109,7 @@ FAILED = [
         "nowhere: it has no MANIFEST.json; make one with Index.create or `autojacobin index build`",
     ),
     (["index", "info", "base.npy"], "base.npy is a file, expected the folder of an index"),
-    ([*SEARCH, "found.csv", "-k", "601"], "k must be an integer from 1 to 600"),
+    (["search", "my-index", "found.csv", "--like", "600"], "only ids in the index can be searched for, got 600"),
     ([*SEARCH, "found.csv", "-k", "9", "-c", "8"], "candidates must be at least k = 9, got 8"),
     (["search", "my-index", "nan.npy", "found.csv"], "contains NaN in row 7, column 3"),
     (["search", "nowhere", "queries.npy", "found.csv"], "or `autojacobin index build`"),

@@ -319,7 +319,16 @@ def test_a_notebook_shows_the_figures_and_escapes_names(hasher, tmp_path):
         html = index._repr_html_()
         assert "<th>vectors</th><td>1,234</td>" in html
         assert "&lt;b&gt;" in html
+        assert f"<th>bytes on disk</th><td>{index.info()['bytes']:,}</td>" in html
+        codes = index._state.segments[0].arrays["codes"].array.nbytes
+        assert f"<th>bytes in memory</th><td>{codes:,}</td>" in html  # the vectors stay on the disk
+        assert "<th>recall of 10 neighbours</th><td>1.000, all vectors are compared</td>" in html
+        index.add(vectors(1234, 1))
+        plan = index.plan(10)
+        assert f"<td>{plan.seen:.3f}, " in index._repr_html_()
+        assert plan.compares_all or f"{plan.candidates:,} candidates" in index._repr_html_()
     assert "closed" in index._repr_html_()
+    assert "recall" not in Index.from_codes(np.zeros((3, 2), dtype=np.uint8))._repr_html_()
 
 
 def test_the_largest_id_does_not_end_what_can_be_added():
@@ -357,3 +366,72 @@ def test_an_index_from_vectors_is_whole_or_nothing(tmp_path):
     labelled = Index.from_vectors(X, LSH(8, random_state=0), payload={"x": np.arange(300)})
     with pytest.raises(DataTypeError, match=r"columns must be a list of names, got 'x'; pass \['x'\]"):
         labelled.get([1], columns="x")
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine", "inner_product"])
+@pytest.mark.parametrize("filtered", [False, True])
+def test_neighbours_of_stored_vectors_are_without_themselves(metric, filtered):
+    """Against brute force; half of the vectors have a copy, which is a neighbour."""
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(30, N_FEATURES)).astype(np.float32)
+    base[15:] = base[:15]
+    names = [f"v{number}" for number in range(30)]
+    index = Index.from_vectors(base, LSH(8, random_state=0), ids=names, metric=metric)
+    asked, allowed, k = [3, 18, 29], np.arange(0 if not filtered else 10, 30), 6
+    exact = base.astype(np.float64)
+    if metric == "cosine":
+        exact /= np.linalg.norm(exact, axis=1, keepdims=True)
+    values = -np.linalg.norm(exact[asked][:, None] - exact, axis=2) if metric == "euclidean" else exact[asked] @ exact.T
+    values[:, np.setdiff1d(np.arange(30), allowed)] = -np.inf
+    values[np.arange(3), asked] = -np.inf
+    among = [names[number] for number in allowed] if filtered else None
+    for options in ({"recall": 1}, {"candidates": 30}):
+        found, ids = index.search(ids=[names[number] for number in asked], k=k, among=among, **options)
+        best = -np.sort(-values, axis=1)[:, :k]
+        np.testing.assert_allclose(found if metric != "euclidean" else -found, best, atol=1e-3)
+        assert all(name not in row for name, row in zip(["v3", "v18", "v29"], ids, strict=True))
+    distances, ids = index.search(ids=["v3"], k=40)
+    assert ids[0, :29].tolist() == index.search(ids=["v3"], k=29)[1][0].tolist()
+    assert ids[0, 29:].tolist() == [None] * 11
+    assert np.isnan(distances[0, 29:]).all()
+
+
+@pytest.mark.parametrize("distance", ["hamming", "asymmetric"])
+def test_neighbours_of_stored_codes_are_without_themselves(distance):
+    packed = np.random.default_rng(0).integers(0, 256, (40, 2), dtype=np.uint8)
+    index = Index.from_codes(packed, bitorder="big")
+    bits = np.unpackbits(packed, axis=1).astype(int)
+    differ = np.abs(bits[[4, 5]][:, None] - bits).sum(axis=2)
+    differ[[0, 1], [4, 5]] = 99
+    _, ids = index.search(ids=[4, 5], k=39, distance=distance)
+    assert np.take_along_axis(differ, ids, axis=1).tolist() == np.sort(differ, axis=1)[:, :39].tolist()
+    np.testing.assert_array_equal(index.queries([4], "hamming"), packed[4:5])
+
+
+def test_a_search_has_queries_or_ids():
+    index = Index.from_vectors(vectors(20), LSH(8, random_state=0))
+    assert index.search(ids=[3])[1].shape == (1, 10)
+    assert index.search(ids=[3], k=4, candidates=4)[1].shape == (1, 4)
+    for options, message in (
+        ({}, "got neither; give one of the two"),
+        ({"queries": vectors(1), "ids": [1]}, "got both; give one of the two"),
+        ({"ids": [1, 77]}, "only ids in the index can be searched for, got 77"),
+        ({"ids": []}, "queries must have at least one vector"),
+        ({"ids": [1], "k": 0}, "k must be an integer of at least 1, got 0"),
+    ):
+        with pytest.raises(DataError, match=message):
+            index.search(**options)
+
+
+@pytest.mark.parametrize("options", [{}, {"rerank": False, "distance": "hamming"}, {"candidates": 60}, {"recall": 0.9}])
+def test_more_neighbours_than_vectors_are_padded(options):
+    base = vectors(20)
+    index = Index.from_vectors(base, LSH(8, random_state=0), payload={"n": list(range(20))})
+    distances, ids, table = index.search(base[:2], 25, columns=["n"], **options)
+    expected = index.search(base[:2], 20, **options)
+    np.testing.assert_array_equal(distances[:, :20], expected[0])
+    np.testing.assert_array_equal(ids[:, :20], expected[1])
+    assert np.isnan(distances[:, 20:]).all()
+    assert (ids[:, 20:] == -1).all()
+    assert table["n"].to_pylist()[20:25] == [None] * 5
+    assert len(index.search(base[:2], 25, as_table=True)) == 40

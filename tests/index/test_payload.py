@@ -21,6 +21,7 @@ from autojacobin.errors import DataError, DataTypeError, FormatError
 from autojacobin.index.array_files import READ_AT_ONCE
 from autojacobin.index.index import Index
 from autojacobin.index.payload import as_payload
+from autojacobin.index.repair import repair
 from tests.index.index_model import small_hasher, vectors
 from tests.index.test_damage import _seal
 
@@ -180,7 +181,7 @@ def test_update_works_on_the_newest_state_of_the_folder(tmp_path):
         (lambda index: index.update([0, 0], payload={"n": [1, 2]}), "got 0 more than once"),
         (lambda index: index.update([0, 1], payload={"n": [1]}), "a row for each of the 2 vectors, got 1 rows"),
         (lambda index: index.update([0, 1], vectors(1)), "got 2 ids for 1 vectors"),
-        (lambda index: index.update([0], payload={"zz": [1]}), "has a column 'zz' that the index does not have"),
+        (lambda index: index.update([0], payload={"zz": [None]}), "the column 'zz' of the payload has no value yet"),
         (lambda index: index.get([0], columns=["zz"]), "there is no column 'zz' in this index, expected some of n, t"),
         (lambda index: index.get([9]), "got 9, which is not"),
         (lambda index: index.search(vectors(1), 1, columns=["zz"]), "there is no column 'zz'"),
@@ -464,3 +465,54 @@ def test_upsert_replaces_vectors_and_keeps_columns_that_it_is_not_given(tmp_path
         index.remove(["a"])
         index.add(vectors(1), ids=["a"])  # which is new again
         assert len(index) == 5
+
+
+@pytest.mark.parametrize("kind", ["memory", "folder"])
+def test_columns_that_come_later_are_null_for_all_other_vectors(kind, tmp_path):
+    """Over several segments, one of them without a payload, and removed vectors."""
+    index = Index(small_hasher()) if kind == "memory" else Index.create(tmp_path / "index", small_hasher())
+    index.add(vectors(3), payload=COLUMNS)
+    index.add(vectors(2))
+    index.add(vectors(2), payload={"n": [6, 7]})
+    index.remove([1])
+    index.update([2, 5], payload={"new": ["x", "y"], "n": [30, 60]})
+    expected = {0: (1, "a", None), 2: (30, "c", "x"), 3: (None,) * 3, 4: (None,) * 3, 5: (60, None, "y")}
+    expected[6] = (7, None, None)
+    rows = [dict(zip(("n", "t", "new"), values, strict=True)) for values in expected.values()]
+    for step in ("now", "opened", "compacted"):
+        if step == "opened" and kind == "folder":
+            index.verify()
+            index.close()
+            index = Index.open(tmp_path / "index")
+        if step == "compacted":
+            index.compact()
+        assert index.get(list(expected)).to_pylist() == rows
+        assert index.search(vectors(1), 6, where="new is not null")[1][0].tolist()[2:] == [-1] * 4
+        assert sorted(index.search(vectors(1), 2, where="new in ('x', 'y')")[1][0].tolist()) == [2, 5]
+    index.add(vectors(1), payload={"new": ["z"]})
+    assert index.get([7]).to_pylist() == [{"n": None, "t": None, "new": "z"}]
+    with pytest.raises(DataError, match="make the column with index.update"):
+        index.add(vectors(1), payload={"newer": ["z"]})
+    if kind == "folder":
+        names = {path.name for path in (tmp_path / "index").iterdir() if path.name.startswith("payload-")}
+        assert len(names) == 2  # those of the columns before are gone
+    index.close()
+
+
+def test_a_crash_while_columns_are_made_leaves_those_before(tmp_path, monkeypatch):
+    with Index.create(tmp_path / "index", small_hasher()) as index:
+        index.add(vectors(3), payload=COLUMNS)
+        index.add(vectors(2), payload={"n": [6, 7]})
+
+        def fail(*_):
+            raise OSError("no space")
+
+        monkeypatch.setattr(index._folder, "commit", fail)
+        with pytest.raises(Exception, match="no space"):
+            index.update([0], payload={"new": ["x"]})
+    (tmp_path / "index" / "MANIFEST.json").rename(tmp_path / "kept")
+    report = repair(tmp_path / "index", tmp_path / "repaired")  # with what the crash left, in the order of time
+    assert report.saved == 5
+    (tmp_path / "kept").rename(tmp_path / "index" / "MANIFEST.json")
+    with Index.open(tmp_path / "index") as index:
+        assert index.get([0, 1, 2]).to_pylist() == ROWS

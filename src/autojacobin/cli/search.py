@@ -13,7 +13,7 @@ import typer
 from autojacobin.cli import options
 from autojacobin.cli.console import print_sentence, progress_bar, report_blocks
 from autojacobin.cli.failures import wrong
-from autojacobin.cli.opening import STREAM, blocks_for, open_index, opened, read_ids
+from autojacobin.cli.opening import STREAM, Ids, all_opened, as_ids, blocks_for, open_index, read_ids
 from autojacobin.cli.outputs import check_output, is_stream, write_neighbours
 from autojacobin.cli.settings import write_settings
 from autojacobin.core.counts import count_of
@@ -44,8 +44,16 @@ _Among = Annotated[
 def search(
     context: typer.Context,
     index: options.IndexPath,
-    queries: options.QueriesPath,
+    *,
+    queries: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="QUERIES", help="File of query vectors, PATH::PART, or -; none with --like."),
+    ] = None,
     out: options.NeighboursPath,
+    like: Annotated[
+        list[str] | None,
+        typer.Option("--like", metavar="ID", help="A vector of the index as query; may be given several times."),
+    ] = None,
     k: options.K = 10,
     candidates: options.Candidates = None,
     recall: options.Recall = None,
@@ -58,7 +66,7 @@ def search(
     format: options.Format = None,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Find the nearest vectors of an index for every query.
+    """Find the nearest vectors of an index for every query, or for vectors of the index.
 
     The ending of OUT gives the format. An .npz file holds ids and distances, an .npy file the ids. If `index create`
     made the index, queries are packed codes, or with --distance asymmetric one real value for each bit.
@@ -70,22 +78,27 @@ def search(
     Example: autojacobin search my-index queries.npy - -k 3 --no-rerank
 
     Example: autojacobin search my-index queries.npy found.jsonl --among allowed.txt
+
+    Example: autojacobin search my-index found.csv --like 3 --like 14
     """
-    check_output(out, "OUT", overwrite, inputs=[queries])
+    queries = queries or []
+    if bool(queries) == bool(like) or len(queries) > 1:
+        raise wrong("QUERIES", "give one file of queries, or ids of the index by --like")
+    check_output(out, "OUT", overwrite, inputs=queries)
     if columns is not None and out.suffix.lower() in (".npy", ".npz"):
         raise wrong("--columns", f"{out} cannot hold them; write .csv, .jsonl or .parquet")
-    if [queries, among].count(STREAM) > 1:
+    if [*queries, among].count(STREAM) > 1:
         raise wrong("--among", "the standard input can be read once; give - once at most")
     how = SearchOptions(distance, candidates, recall, rerank, probes, where, options.split_columns(columns))
     with (
         progress_bar() as progress,
         open_index(index) as opened_index,
-        opened(queries, format) as asked,
+        all_opened(queries, format) as files,
     ):
+        kind = opened_index.info()["ids"]
         if among is not None:
-            how.among = read_ids(among, opened_index.info()["ids"])
-        if getattr(context.get_parameter_source("k"), "name", "") == "DEFAULT":  # not given, so fewer are fine
-            k = min(k, max(1, len(opened_index)))
+            how.among = read_ids(among, kind)
+        asked = files[0] if files else as_ids(like or [], kind)
         start = time.perf_counter()
         distances, ids, payload = how.run(opened_index, asked, k, progress)
         seconds = time.perf_counter() - start
@@ -147,17 +160,20 @@ class SearchOptions:
         }
 
     def run(
-        self, index: Index, queries: Vectors, k: int, progress: Progress
+        self, index: Index, queries: Vectors | Ids, k: int, progress: Progress
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
-        """Search for all queries, block by block; give distances, ids, and the columns if there are any."""
+        """Search for all queries or ids, block by block; give distances, ids, and the columns if there are any."""
         self.plan = index.plan(k, among=self.among, where=self.where, **self.arguments())
         how: dict[str, Any] = {"among": self.among, "where": self.where, "columns": self.columns, **self.arguments()}
         found, row = [], 0
-        blocks = blocks_for(index.hasher, queries, _QUERIES_PER_BLOCK)
-        for block in report_blocks(blocks, len(queries), progress, "searching"):
-            index.metric.queries(block, row)  # reports a wrong number with its row in the file
-            found.append(index.search(block, k, **how))
-            row += len(block)
+        if isinstance(queries, list | np.ndarray):
+            found = [index.search(ids=queries, k=k, **how)]
+        else:
+            blocks = blocks_for(index.hasher, queries, _QUERIES_PER_BLOCK)
+            for block in report_blocks(blocks, len(queries), progress, "searching"):
+                index.metric.queries(block, row)  # reports a wrong number with its row in the file
+                found.append(index.search(block, k, **how))
+                row += len(block)
         distances, ids = (np.concatenate([part[place] for part in found]) for place in (0, 1))
         if self.columns is None:
             return distances, ids, None

@@ -30,6 +30,7 @@ from autojacobin.index.knowledge import Knowledge, is_outdated, learn_again
 from autojacobin.index.manifest import MANIFEST_NAME, ArrayFile, Manifest, SegmentRecord, damaged, new_name
 from autojacobin.index.metric import EUCLIDEAN, Metric
 from autojacobin.index.names import LARGEST_ID
+from autojacobin.index.payload import matching, widened, write_payload
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, check_ids, open_segment
 from autojacobin.index.segment_writer import most_rows, write_segments
 from autojacobin.index.state import NewIds, Segments, State, in_id_order, numbers_of, wrong_length
@@ -111,6 +112,20 @@ def stored_parts(state: State, numbers: Ids, names: Sequence[bytes] | None, payl
                 None if names is None else [names[place] for place in places.tolist()],
                 payload.take(places),
             )
+
+
+def with_columns(state: State, folder: Folder | None, table: Any) -> State:
+    """The state with the columns of a table; those that are new are null in all stored vectors."""
+    if state.schema is None or set(table.column_names) <= set(state.schema.names):
+        return state
+    schema = widened(state.schema, table)
+    segments = [
+        segment
+        if segment.payload is None
+        else replace(segment, payload=write_payload(folder, matching(segment.payload.table, schema), segment.label))
+        for segment in state.segments
+    ]
+    return replace(state, segments=tuple(segments))
 
 
 def compact_segments(state: State, folder: Folder | None) -> Change | None:

@@ -42,6 +42,7 @@ from autojacobin.index.changes import (
     remove_ids,
     stored_parts,
     verify_state,
+    with_columns,
     write_state,
 )
 from autojacobin.index.execution import in_kind, state_on
@@ -62,7 +63,17 @@ from autojacobin.index.metric import Metric
 from autojacobin.index.payload import as_payload, from_frame, matching, neighbours_frame, replaced
 from autojacobin.index.plan import Plan, check_enough_queries, checked_queries, make_plan, packed
 from autojacobin.index.segment import Part, Segment
-from autojacobin.index.state import NewIds, State, codes_at, fetch, in_id_order, numbers_of, payload_of, shown_ids
+from autojacobin.index.state import (
+    NewIds,
+    State,
+    codes_at,
+    in_id_order,
+    numbers_of,
+    payload_of,
+    queries_at,
+    shown_ids,
+    vectors_at,
+)
 from autojacobin.search.arguments import as_count
 
 _log = logging.getLogger("autojacobin.index")
@@ -351,12 +362,11 @@ class Index:
 
     def vectors(self, ids: Any) -> npt.NDArray[Any]:
         """Vectors with these ids, all of which must be in the index, in the order of ``ids``."""
-        state, wanted = self._present(ids)
-        if not state.keep_vectors:
-            raise DataError("this index keeps no vectors to give back; build it with its vectors")
-        if not state.segments:
-            return state.metric.original(np.empty((0, state.hasher.n_features_in_), dtype=np.float32))
-        return state.metric.original(fetch(state.segments, wanted))
+        return vectors_at(*self._present(ids))
+
+    def queries(self, ids: Any, distance: str | None = None) -> npt.NDArray[Any]:
+        """What :meth:`search` takes as queries for stored vectors: vectors, or codes that were made elsewhere."""
+        return queries_at(*self._present(ids), distance)
 
     def get(self, ids: Any, columns: Sequence[str] | None = None) -> Any:
         """Payload of some vectors, all of which must be in the index, as an Arrow table in the order of ``ids``.
@@ -409,10 +419,22 @@ class Index:
         return f"Index({len(self)} codes of {self.hasher.n_bits} bits by {self.hasher.trained_name}, {where})"
 
     def _repr_html_(self) -> str:
-        """The figures of the index as a table, for notebooks."""
+        """The figures of the index as a table, for notebooks; a recall only if it is known without measuring."""
         if self._closed:
             return "<div><b>Index</b>, closed</div>"
-        figures = {"folder": self.path or "in memory", **self.info()}
+        state, figures = self._open_state(), {"folder": self.path or "in memory", **self.info()}
+        figures["bytes on disk"] = figures.pop("bytes")
+        kept = [segment.arrays for segment in state.segments]
+        figures["bytes in memory"] = sum(
+            array.array.nbytes  # vectors of a folder are read when they are needed
+            for arrays in kept
+            for kind, array in arrays.items()
+            if self._folder is None or kind != "vectors"
+        )
+        if state.keep_vectors and state.n_live and (state.n_live <= EXACT_UP_TO or state.knowledge is not None):
+            plan = self.plan(min(10, state.n_live))
+            effort = "all vectors are compared" if plan.compares_all else f"{plan.candidates:,} candidates"
+            figures[f"recall of {plan.k} neighbours"] = f"{plan.seen:.3f}, {effort}"
         cells = {name: f"{value:,}" if type(value) is int else str(value) for name, value in figures.items()}
         rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in cells.items())
         return f"<div><b>Index</b><table>{rows}</table></div>"
@@ -514,7 +536,8 @@ class Index:
     def update(self, ids: Any, vectors: Any = None, payload: Any = None) -> None:
         """Replace the vectors with some ids, columns of their payload, or both; all ids must be in the index.
 
-        Columns that ``payload`` does not have stay as they are.
+        Columns that ``payload`` does not have stay as they are. Columns that the index does not have yet are made, with
+        nulls for all other vectors.
         """
         if vectors is None and payload is None:
             raise DataError("there is nothing to update, got neither vectors nor a payload; give either or both")
@@ -527,6 +550,8 @@ class Index:
             numbers = numbers_of(state, ids, "updated")
             if not len(numbers):
                 return None
+            if new is not None:
+                state = with_columns(state, folder, new)
             table = payload_of(state.segments, numbers)
             if new is not None:
                 table = replaced(table, new)
@@ -779,9 +804,10 @@ class Index:
 
     def search(
         self,
-        queries: Any,
-        k: SupportsIndex,
+        queries: Any = None,
+        k: SupportsIndex = 10,
         *,
+        ids: Any = None,
         candidates: SupportsIndex | None = None,
         recall: float | None = None,
         distance: str | None = None,
@@ -792,14 +818,16 @@ class Index:
         columns: Sequence[str] | None = None,
         as_table: bool = False,
     ) -> Any:
-        """Find the ``k`` nearest vectors of each query.
+        """Find the ``k`` nearest vectors of each query, or of stored vectors.
 
         Parameters
         ----------
         queries : matrix of shape (n_queries, n_features), or one vector of length n_features
             Query vectors. One vector is a matrix with one row.
         k : int
-            Neighbours per query, from 1 to ``len(index)``.
+            Neighbours per query. If there are fewer vectors, the last ids are -1 or None, and their distances NaN.
+        ids : ids, optional
+            Instead of queries, vectors of the index. A vector is not among its own neighbours.
         candidates : int, optional
             How many of the nearest codes to re-rank, at least k, instead of a ``recall``.
         recall : float, optional
@@ -834,13 +862,20 @@ class Index:
         -------
         distances, ids : arrays of shape (n_queries, k)
             In order of distance; equal distances in order of id. Hamming distances are integers, but floats if there is
-            a filter. A query whose lists hold fewer than k codes is
-            searched for in all lists. Where a filter leaves fewer than k vectors, the last ids are -1, or None if ids
-            are names, and their distances NaN.
+            a filter, or fewer than k vectors. A query whose lists hold fewer than k codes is searched for in all lists.
+            Where there are fewer than k vectors, or a filter leaves fewer, the last ids are -1, or None if ids are
+            names, and their distances NaN.
         payload : Arrow table with n_queries * k rows
             If there are ``columns``: those of all neighbours, query by query.
         """
         state = self._open_state()
+        if (queries is None) == (ids is None):
+            got = "neither" if ids is None else "both"
+            raise DataError(f"a search takes queries, or ids of stored vectors, got {got}; give one of the two")
+        own = None if ids is None else numbers_of(state, ids, "searched for")
+        if own is not None:  # each finds itself, too
+            queries, k = queries_at(state, own, distance), as_count("k", k) + 1
+            candidates = None if candidates is None else as_count("candidates", candidates) + 1
         options, given = (candidates, recall, distance, rerank, probes), queries
         queries, asked = checked_queries(state, queries)
         if among is None and where is None:
@@ -856,6 +891,10 @@ class Index:
             distances[rows], numbers[rows] = distances.copy(), numbers.copy()
         if plan.rerank:
             distances = state.metric.values(queries, distances)
+        if own is not None:
+            others = numbers != own[:, np.newaxis]
+            others[others.all(axis=1), -1] = False
+            distances, numbers = (array[others].reshape(len(own), -1) for array in (distances, numbers))
         ids = shown_ids(state, numbers)
         table = None if columns is None else self._columns(state, numbers.ravel(), columns)
         if as_table:

@@ -211,7 +211,7 @@ def matching(table: pyarrow.Table, schema: pyarrow.Schema | None) -> pyarrow.Tab
     if unknown:
         raise DataError(
             f"the payload has a column {unknown[0]!r} that the index does not have, expected some of "
-            f"{', '.join(schema.names)}; leave it out, or build a new index with it"
+            f"{', '.join(schema.names)}; leave it out, or make the column with index.update"
         )
     columns = []
     for field in schema:
@@ -226,6 +226,12 @@ def matching(table: pyarrow.Table, schema: pyarrow.Schema | None) -> pyarrow.Tab
                 f"{table.column(field.name).type}: {_first_line(error)}; convert it"
             ) from error
     return arrow.Table.from_arrays(columns, schema=schema)
+
+
+def widened(schema: pyarrow.Schema, table: pyarrow.Table) -> pyarrow.Schema:
+    """A schema with the columns of a table that it does not have yet."""
+    new = _as_first(table.select([name for name in table.column_names if name not in schema.names]))
+    return _arrow().schema([*schema, *new.schema])
 
 
 def empty_like(schema: pyarrow.Schema, n: int) -> pyarrow.Table:

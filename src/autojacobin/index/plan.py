@@ -27,7 +27,7 @@ from autojacobin.index.execution import Found, search_codes, search_vectors
 from autojacobin.index.filters import Allowed
 from autojacobin.index.knowledge import EXACT_UP_TO, Knowledge
 from autojacobin.index.state import State
-from autojacobin.search.arguments import as_candidates, as_count, as_k
+from autojacobin.search.arguments import as_candidates, as_count
 from autojacobin.search.distances import as_distance
 from autojacobin.search.kernels.few import mark_unlike
 from autojacobin.search.prepared_search import Probing
@@ -35,6 +35,7 @@ from autojacobin.search.prepared_search import Probing
 DEFAULT_RECALL = 0.95
 """The recall of a search that names neither a recall nor candidates nor probes."""
 _LARGEST_RECALL = 0.999
+_LARGEST_K = 2**31  # also where there are fewer vectors
 _QUERIES_PER_MISS = 3  # of queries that the index learns from
 
 # What parts of a search cost, in nanoseconds of a core, roughly. Only their ratios matter, and only to the speed.
@@ -154,7 +155,9 @@ def make_plan(
 
     ``know(distance)`` gives what the index knows about itself. It is called only if a recall has to be reached.
     """
-    wanted = as_k(k, state.n_live, "the index")
+    if not state.n_live:
+        raise DataError("there is nothing to find: the index is empty; add to it first")
+    wanted = as_count("k", k, _LARGEST_K)
     probing = _fixed_probing(probes, state)
     distance = as_distance(distance, state.hasher.distances)
     if rerank is None:

@@ -27,7 +27,7 @@ from autojacobin.index.folder import Folder, clear_os_errors
 from autojacobin.index.index import Index
 from autojacobin.index.manifest import MANIFEST_NAME, MOST_CODES, ArrayFile, Manifest, SegmentRecord, damaged, kind_of
 from autojacobin.index.names import UUID_BYTES
-from autojacobin.index.payload import Payload, empty_like, read_payload, taken
+from autojacobin.index.payload import Payload, empty_like, matching, read_payload, taken
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part
 from autojacobin.search.distances import METRICS
 from autojacobin.search.tiles import Tiles, shape_of
@@ -97,7 +97,8 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
             segments = [_Salvage(folder, record, used, keep_vectors, report) for record in records]
         kind = _kind_of_ids(segments) if manifest is None else manifest.id_kind
         next_id = _number(segments, 0 if manifest is None else manifest.next_id, kind, report)
-        schema = next((segment.columns.schema for segment in segments if segment.columns is not None), None)
+        schemas = (segment.columns.schema for segment in segments if segment.columns is not None)
+        schema = max(schemas, key=len, default=None)  # a crash may have left segments without the newest columns
         parts = (part for segment in segments for part in segment.parts(schema))
         if manifest is None:
             metric = used.metric_ or METRICS[0]
@@ -206,7 +207,9 @@ class _Salvage:
 
     def parts(self, schema: Any) -> Iterator[Part]:
         """Give what is kept, in blocks, with the columns of ``schema`` unless that is None."""
-        columns = self.columns if self.columns is not None or schema is None else empty_like(schema, self._record.n)
+        columns = self.columns
+        if schema is not None:
+            columns = empty_like(schema, self._record.n) if columns is None else matching(columns, schema)
         for start in range(0, len(self.keep), ROWS_PER_BLOCK):
             block = slice(start, start + ROWS_PER_BLOCK)
             keep = self.keep[block]

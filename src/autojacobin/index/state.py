@@ -180,6 +180,24 @@ def fetch(segments: Sequence[Segment], ids: Ids) -> npt.NDArray[Any]:
     return vectors
 
 
+def vectors_at(state: State, numbers: Ids) -> npt.NDArray[Any]:
+    """Vectors as they were added."""
+    if not state.keep_vectors:
+        raise DataError("this index keeps no vectors to give back; build it with its vectors")
+    if not state.segments:
+        return state.metric.original(np.empty((0, state.hasher.n_features_in_), dtype=np.float32))
+    return state.metric.original(fetch(state.segments, numbers))
+
+
+def queries_at(state: State, numbers: Ids, distance: str | None) -> npt.NDArray[Any]:
+    """Stored vectors as queries. Codes that were made elsewhere are packed, or real values for ``asymmetric``."""
+    hasher = state.hasher
+    if not isinstance(hasher, OwnCodes):
+        return vectors_at(state, numbers)
+    codes = codes_at(state.segments, numbers, int(hasher.n_bits))
+    return codes.to_signs().astype(np.float32) if distance == "asymmetric" else codes.to_packed(hasher.bitorder)
+
+
 def codes_at(segments: Sequence[Segment], ids: Ids, n_bits: int) -> Codes:
     """Codes of some ids, all of which are in the segments, in the order of the ids."""
     packed = np.empty((len(ids), -(-n_bits // 8)), dtype=np.uint8)

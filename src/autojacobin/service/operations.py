@@ -21,7 +21,6 @@ import numpy.typing as npt
 from msgspec import UNSET
 
 from autojacobin.errors import DataError, IndexLockedError, MissingExtraError
-from autojacobin.hashers import OwnCodes
 from autojacobin.index.index import Index
 from autojacobin.search.arguments import default_candidates
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
@@ -153,10 +152,8 @@ class Operation:
             return self.vectors
         assert self.ids is not None
         try:
-            if isinstance(index.hasher, OwnCodes):
-                found = index.codes(self.ids)
-                return found.to_packed(index.hasher.bitorder) if codes else found.to_signs().astype(np.float32)
-            return index.vectors(self.ids).astype(np.float32)
+            stored = index.queries(self.ids, distance)
+            return stored if codes else stored.astype(np.float32)
         except DataError as error:
             raise _unknown_id(index, self.ids, self.served.name, "leave it out, or send vectors") or error from error
 
