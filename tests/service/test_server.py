@@ -16,7 +16,7 @@ import pytest
 
 from autojacobin import LSH
 from autojacobin.index.index import Index
-from autojacobin.service import Client, Limits, ServiceError, serve, serving
+from autojacobin.service import Client, Limits, ServiceError, serve, server, serving
 from tests.service.conftest import WIDTH
 from tests.service.service_process import asked, eventually
 from tests.waiting import happens
@@ -82,6 +82,22 @@ def test_a_response_that_is_not_read_is_dropped(impatient):
         assert eventually(lambda: is_cut(stubborn))
     with connected(impatient) as other:
         assert is_healthy(other)
+
+
+@pytest.mark.skipif(not hasattr(select, "poll"), reason="needs poll")
+def test_the_response_that_has_waited_longest_for_its_reader_makes_room(many, monkeypatch):
+    monkeypatch.setattr(server, "_MOST_UNREAD", 2**24)  # bytes, of which a response has 16 million
+    with serving({"many": many}, limits=Limits(body_seconds=600, request_seconds=600)) as address, ExitStack() as crowd:
+        with Client(address) as client:
+            assert eventually(lambda: _is_ready(client))
+        port = int(address.rpartition(":")[2])
+        first, second = (crowd.enter_context(connected(port, buffer=4096)) for _ in range(2))
+        first.sendall(large_question())
+        assert first.recv(4) == b"HTTP"  # it is being sent
+        second.sendall(large_question())
+        assert second.recv(4) == b"HTTP"
+        assert eventually(lambda: is_cut(first))
+        assert not is_cut(second)
 
 
 def test_a_reader_that_is_slow_but_steady_gets_all(impatient):

@@ -32,6 +32,7 @@ _BACKLOG = 256  # connections that asyncio accepts at once, before one can be re
 _SWITCH_SECONDS = 0.0005  # Python's 5 ms are longer than a search; requests should not wait that long for their turn
 _LINGER_ZERO = struct.pack("ii" if os.name == "posix" else "hh", 1, 0)  # closes a socket at once
 _LEAST_SHARE_READ = 0.1  # of a response, in each body_seconds
+_MOST_UNREAD = 2**28  # bytes of all responses that clients have not read yet, if there are several
 _AMBIGUOUS_LINE = re.compile(rb"(?<!\r)\n|\n[ \t]")
 
 
@@ -288,6 +289,7 @@ def _connection_class(limits: Limits) -> type[asyncio.Protocol]:
 
     idle: dict[Any, None] = {}  # the one without a request for longest first
     half_sent: dict[Any, None] = {}  # the one that has sent nothing for longest first
+    unread: dict[Any, None] = {}  # the one whose response has waited for its reader longest first
     most_half_sent = max(1, min(limits.requests, limits.connections // 2))
 
     class Connection(H11Protocol):
@@ -333,6 +335,11 @@ def _connection_class(limits: Limits) -> type[asyncio.Protocol]:
             super().pause_writing()
             size = self.transport.get_write_buffer_size()
             self._reader_timer = self.loop.call_later(limits.body_seconds, self._check_reader, size, size)
+            unread[self] = None
+            while len(unread) > 1 and sum(one.transport.get_write_buffer_size() for one in unread) > _MOST_UNREAD:
+                slowest = next(iter(unread))
+                del unread[slowest]
+                _abort(slowest.transport)
 
         def resume_writing(self) -> None:
             self._stop_reader_timer()
@@ -363,6 +370,7 @@ def _connection_class(limits: Limits) -> type[asyncio.Protocol]:
                 self._head_timer = None
 
         def _stop_reader_timer(self) -> None:
+            unread.pop(self, None)
             if self._reader_timer is not None:
                 self._reader_timer.cancel()
                 self._reader_timer = None
