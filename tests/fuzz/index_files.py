@@ -37,10 +37,12 @@ Folder = dict[str, bytes]
 """Content of the files by their names."""
 
 GOLDEN: dict[str, Folder] = {
-    path.parent.name: {file.name: file.read_bytes() for file in sorted(path.iterdir())}
-    for path in sorted((Path(__file__).parent.parent / "golden").glob("index-*/index"))
+    f"{path.parent.name}-{path.name}".removesuffix("-index"): {
+        file.name: file.read_bytes() for file in sorted(path.iterdir())
+    }
+    for path in sorted((Path(__file__).parent.parent / "golden").glob("index-*/*/"))
 }
-_PLAIN = re.compile(r"index-\d+/[A-Za-z0-9.-]+")
+_PLAIN = re.compile(r"index-[a-z0-9-]+/[A-Za-z0-9.-]+")
 _MANIFEST = "MANIFEST.json"
 _DIGEST = re.compile(rb'\A\{\n "checksum": "([0-9a-f]{16})",\n')
 _PAGE, _BLOCK = 4096, 2**14
@@ -115,14 +117,16 @@ def sealed_folder(folder: Folder) -> Folder:
 
 
 def mutated_file(folder: Folder, kind: str, rng: Random) -> Folder:
-    """Change one file of a kind: ``manifest``, ``hasher``, or the kind of an array."""
+    """Change one file of a kind: ``manifest``, ``any``, or that with which its name begins."""
     if kind == "manifest":
         return folder | {_MANIFEST: _mutated_manifest(folder.get(_MANIFEST, b""), rng)}
-    names = sorted(name for name in folder if name.startswith(f"{kind}-"))
+    names = sorted(name for name in folder if name.startswith("" if kind == "any" else f"{kind}-"))
     if not names:
         return folder
     name = rng.choice(names)
-    return folder | {name: (mutated_model if kind == "hasher" else _mutated_array)(folder[name], rng)}
+    ending = name.rpartition(".")[2]
+    change = {"safetensors": mutated_model, "bin": _mutated_array}.get(ending, mutated_bytes)
+    return folder | {name: change(folder[name], rng)}
 
 
 def mutated_folder(folder: Folder, rng: Random) -> Folder:

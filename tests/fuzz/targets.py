@@ -227,11 +227,14 @@ def _read_index(content: bytes, folder: Path) -> None:
         assert len(ids) == len(index)
         queries = np.random.RandomState(0).uniform(0, 16, (2, index.hasher.n_features_in_)).astype(np.float32)
         vectors_kept = index.info()["vectors_kept"]
-        for options in ({"rerank": False}, {"rerank": False, "distance": "asymmetric"}, {})[: 3 if vectors_kept else 2]:
+        by_codes = [{"rerank": False, "distance": distance} for distance in index.hasher.distances]
+        for options in [*by_codes, {}] if vectors_kept else by_codes:
             if len(ids):
                 distances, found = index.search(queries, min(len(ids), 5), **options)  # type: ignore[arg-type]
                 assert distances.shape == found.shape == (2, min(len(ids), 5))
                 assert np.isin(found, ids).all()
+        if len(ids) and index.info()["columns"]:
+            assert len(index.search(queries, 5, where="price < 1500", columns=["shop"])) == 3
         some = ids[:: max(1, len(ids) // 3)][:4]
         assert len(index.codes(some)) == len(some)
         if vectors_kept:
@@ -240,15 +243,17 @@ def _read_index(content: bytes, folder: Path) -> None:
 
 
 @cache
-def _index_seeds(kind: str | None) -> list[bytes]:
-    """Archives with each file of a kind, or of a whole folder."""
+def _index_seeds(kind: str | None, only: str) -> list[bytes]:
+    """Archives with each file of a kind, or of a whole folder; of all golden folders, or of one."""
     chosen: list[dict[str, bytes]] = []
     for golden, files in index_files.GOLDEN.items():
+        if not golden.endswith(only):
+            continue
         named = {f"{golden}/{name}": content for name, content in files.items()}
         if kind is None:
             chosen.append({f"{golden}/MANIFEST.json": files["MANIFEST.json"]})
         else:
-            chosen += [{name: named[name]} for name in named if f"/{kind}" in name.lower()]
+            chosen += [{name: named[name]} for name in named if kind == "any" or f"/{kind}" in name.lower()]
     return [index_files.archived(files) for files in chosen]
 
 
@@ -259,10 +264,10 @@ def _mutated_index(content: bytes, rng: Random, *, kind: str | None) -> bytes:
     return index_files.as_archive(golden, index_files.mutated_file(files, kind, rng))
 
 
-def _index(kind: str | None = None, read: Callable[[bytes, Path], None] = _read_index) -> Target:
+def _index(kind: str | None = None, read: Callable[[bytes, Path], None] = _read_index, only: str = "") -> Target:
     return Target(
         read,
-        partial(_index_seeds, kind),
+        partial(_index_seeds, kind, only),
         (FormatError, StorageError, DataError),
         mutate=partial(_mutated_index, kind=kind),
     )
@@ -411,6 +416,8 @@ TARGETS: dict[str, Target] = {
     ),
     "codes": Target(_read_codes, _code_files, _DAMAGED, **_ZIPPED),
     **{f"index-{kind}": _index(kind) for kind in ("manifest", "codes", "ids", "rows", "vectors", "dead")},
+    "index-lists": _index("any", only="-lists"),
+    "index-named": _index("any", only="-named"),
     "index-folder": _index(),
     "index-repair": _index(read=_repair_index),
     "condition": Target(_read_condition, _conditions, (DataError,), mutate=_mutated_condition),

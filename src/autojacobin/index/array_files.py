@@ -75,7 +75,7 @@ class CheckedArray:
         path: Path = Path(), checksums: Any = (), check: bool = True, problem: Problem | None = None,
     ) -> None:  # fmt: skip
         self.array, self.file, self.label = array, file, label
-        self._path, self._checksums, self._problem = path, np.asarray(checksums, dtype=np.uint64), problem
+        self.path, self._checksums, self._problem = path, np.asarray(checksums, dtype=np.uint64), problem
         self._checked = np.full(len(checksums), not check)
         self._all_checked = problem is None and bool(self._checked.all())
 
@@ -116,7 +116,7 @@ class CheckedArray:
     def verify_file(self, folder: Folder) -> None:
         """Check everything as it is in the file."""
         if not all(whole for _, _, whole in self.blocks_of_file(folder)):
-            raise damaged(self._path, "content that does not match its checksum or cannot be read")
+            raise damaged(self.path, "content that does not match its checksum or cannot be read")
         self._check_problem()
 
     def blocks_of_file(self, folder: Folder) -> Iterator[tuple[slice, BinaryIO, bool]]:
@@ -139,7 +139,7 @@ class CheckedArray:
         whole = self._are_whole(blocks)
         self._checked[blocks[whole]] = True
         if not whole.all():
-            raise damaged(self._path, "content that does not match its checksum")
+            raise damaged(self.path, "content that does not match its checksum")
 
     def _are_whole(self, blocks: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         content, size = self.array.reshape(-1).view(np.uint8).data, BLOCK_BYTES
@@ -150,7 +150,7 @@ class CheckedArray:
     def _check_problem(self) -> None:
         found = None if self._problem is None else self._problem(self.array)
         if found is not None:
-            raise damaged(self._path, found)
+            raise damaged(self.path, found)
 
 
 def start_array(

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.errors import FormatError
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.array_files import CheckedArray, SegmentLabel, open_array, write_array
 from autojacobin.index.folder import Folder
@@ -105,11 +104,9 @@ class Segment:
             fields: dict[str, Any] = {name: self.arrays[kind].check() for kind, name in OF_LISTS.items()}
             kept = Lists(**fields, n_bits=hasher.n_code_bits, grid=hasher.offset_grid)
             if kept.n_lists != len(hasher.centres_) or kept.blocks.shape[1] != -(-kept.n_bits // 8):
-                raise FormatError(
-                    f"the index has {kept.n_lists} lists of codes of {kept.blocks.shape[1]} bytes, expected "
-                    f"{len(hasher.centres_)} lists of codes of {kept.n_bits} bits, so it is damaged; restore it from a "
-                    "copy, or save what is intact with: autojacobin index repair"
-                )
+                found = f"{kept.n_lists} lists of codes of {kept.blocks.shape[1]} bytes"
+                expected = f"{len(hasher.centres_)} lists of codes of {kept.n_bits} bits"
+                raise damaged(self.arrays["blocks"].path, f"{found}, expected {expected}")
         elif kept is None:
             kept = hasher.lists(self.tiles.take(np.arange(self.n)))
         self.derived["lists"] = kept
