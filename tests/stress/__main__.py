@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.stress.damage import damage
+from tests.stress.growth import growth
 from tests.stress.interrupts import interrupts
 from tests.stress.kills import kills
 from tests.stress.model import Report, warm_up
@@ -33,6 +34,7 @@ KINDS = {  # with the size of a round, and that of a short one
     "lost-places": (lost_places, 4, 2),
     "threads": (threads, 12, 3),
     "damage": (damage, 15, 8),
+    "growth": (growth, 3, 1),
 }
 
 

@@ -36,7 +36,7 @@ class Alarm:
 
     def __init__(self) -> None:
         self._armed, self._rung = False, 0
-        self._usual: defaultdict[str, float] = defaultdict(lambda: 0.003)
+        self.usual: defaultdict[str, float] = defaultdict(lambda: 0.003)
         signal.signal(signal.SIGALRM, self._ring)
         sys.unraisablehook = lambda _: None  # an exception in a finaliser is printed, and lost
 
@@ -53,16 +53,16 @@ class Alarm:
         try:
             try:
                 self._armed = True
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 1.2 * self._usual[change.name]), again)
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 1.2 * self.usual[change.name]), again)
                 change.apply(index)
                 self._armed = False
             finally:
                 self._armed = False
                 signal.setitimer(signal.ITIMER_REAL, 0)
         except Interrupt:
-            self._usual[change.name] *= 1.1  # so that about every second change gets to its end
+            self.usual[change.name] *= 1.1  # so that about every second change gets to its end
             return self._rung
-        self._usual[change.name] = 0.5 * self._usual[change.name] + 0.5 * (time.perf_counter() - start)
+        self.usual[change.name] = 0.5 * self.usual[change.name] + 0.5 * (time.perf_counter() - start)
         return 0  # one that came in a finaliser is lost
 
 

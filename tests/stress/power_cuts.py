@@ -143,15 +143,15 @@ class Disk:
         """How many states a power cut may leave now."""
         return 2 ** len(self.loose_names) * len(KEPT) ** sum(map(len, self.loose_writes.values()))
 
-    def states(self, rng: np.random.Generator) -> Iterator[dict[str, bytes]]:
+    def states(self, rng: np.random.Generator, most: int) -> Iterator[dict[str, bytes]]:
         """Files as a power cut may leave them: all possibilities, or some if there are too many."""
         writes = [(file, place) for file, all in self.loose_writes.items() for place in range(len(all))]
-        if self.number_of_states() <= MOST_STATES:
+        if self.number_of_states() <= most:
             for kept_names in itertools.product([False, True], repeat=len(self.loose_names)):
                 for kept in itertools.product(KEPT, repeat=len(writes)):
                     yield self._files(kept_names, dict(zip(writes, kept, strict=True)))
             return
-        for number in range(MOST_STATES):
+        for number in range(most):
             share = [0.0, 1.0, 0.5][min(number, 2)]  # nothing of it, all of it, and then some of it
             kept_names = tuple(rng.random(len(self.loose_names)) < share)
             kept_writes = {write: str(rng.choice(KEPT)) if number > 1 else KEPT[1 - number] for write in writes}
@@ -217,7 +217,7 @@ def power_cuts(rng: np.random.Generator, folder: Path, report: Report, changes: 
             report.note(change, index)
             marks.append((len(recorder.log), [state]))
         index.close()
-    _replay(recorder, marks, rng, folder / "cut", report)
+    replay(recorder, marks, rng, folder / "cut", report)
 
 
 def _replacement(rng: np.random.Generator, state: State) -> Change:
@@ -229,25 +229,35 @@ def _replacement(rng: np.random.Generator, state: State) -> Change:
     return Change("save over it", lambda index: other.save(index.path, overwrite=True), after)
 
 
-def _replay(
-    recorder: Recorder, marks: list[tuple[int, list[State | None]]], rng: np.random.Generator, cut: Path, report: Report
+def replay(
+    recorder: Recorder,
+    marks: list[tuple[int, list[State | None]]],
+    rng: np.random.Generator,
+    cut: Path,
+    report: Report,
+    fault: str = "power cut",
+    disk: Disk | None = None,
+    most: int = MOST_STATES,
+    share: float = 1.0,
 ) -> None:
-    disk = Disk()
+    """Look at states, ``most`` of each instant, that a power cut leaves of ``disk``, at a share of the instants."""
+    disk = disk or Disk()
     for number in range(len(recorder.log) + 1):
         allowed = [states for start, states in marks if start <= number][-1]
         if number:
             disk.do(recorder.log[number - 1])
-        possible = disk.number_of_states()
+        if rng.random() >= share:
+            continue
         report.details["instants of a power cut"] += 1
-        if possible > MOST_STATES:
+        if disk.number_of_states() > most:
             report.details["instants with too many states, sampled"] += 1
-        for files in disk.states(rng):
-            report.faults["power cut"] += 1
+        for files in disk.states(rng, most):
+            report.faults[fault] += 1
             shutil.rmtree(cut, ignore_errors=True)
             cut.mkdir()
             for name, content in files.items():
                 (cut / name).write_bytes(content)
-            _look(cut, allowed, rng, f"power cut after {number} of {len(recorder.log)} operations")
+            _look(cut, allowed, rng, f"{fault} after {number} of {len(recorder.log)} operations")
 
 
 def _look(path: Path, allowed: list[State | None], rng: np.random.Generator, where: str) -> None:

@@ -23,6 +23,7 @@ def test_nothing_is_lost_in_a_round_of_every_kind_of_fault():
     assert int(re.search(r"changes of an index with lists +(\d+)\n", result.stdout)[1]) > 0
     for fault in ("interrupt", "kill", "power cut", "full disk", "under a writer", "close while", "flipped bit"):
         assert fault in result.stdout
+    assert re.search(r"that makes lists +\d+\n", result.stdout)
 
 
 def test_a_loss_is_an_error_and_says_how_to_repeat_it(tmp_path):
