@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-FRAMEWORKS = {"langchain": "langchain_core", "llama_index": "llama_index"}
+FRAMEWORKS = {"haystack": "haystack", "langchain": "langchain_core", "llama_index": "llama_index"}
 
 
 @pytest.mark.parametrize("package", [*FRAMEWORKS.values(), "sentence_transformers"])
