@@ -1,6 +1,8 @@
 """``autojacobin export``: what is in an index or a file of codes is then in the engine."""
 
 import json
+import uuid
+from pathlib import Path
 
 import faiss
 import numpy as np
@@ -37,13 +39,26 @@ def test_other_kinds_of_faiss(done, folder, kind):
     assert faiss.read_index_binary("codes.faiss").ntotal == 600
 
 
-def test_an_index_with_names_is_refused_before_anything_is_written(command, folder, digits, fitted):
-    with Index.create("named", fitted) as index:
-        index.add(digits.base[:5], ids=list("abcde"))
-    for arguments in (["faiss", "named", "codes.faiss"], ["lancedb", "named", "my-lance", "--table", "items"]):
-        assert "engines need integers as ids" in command("export", *arguments).err
-    assert not (folder / "codes.faiss").exists()
-    assert not (folder / "my-lance").exists()
+def test_an_index_with_names_is_exported(done, command, digits, fitted):
+    ids = [uuid.UUID(int=number) for number in range(5)]
+    for name, given in (("named", list("abcde")), ("uuids", ids)):
+        with Index.create(name, fitted) as index:
+            index.add(digits.base[:5], ids=given)
+        done("export", "sqlite", name, "my.db", "--table", name)
+        with SQLite("my.db", name, 16, 64, id_kind="string") as engine:
+            found = engine.search_vectors(fitted.encode(digits.base[3:4]), digits.base[3:4], 1)[1]
+            assert found.tolist() == [[str(given[3])]]
+            assert engine.read(list(map(str, given))) == fitted.encode(digits.base[:5])
+    done("export", "lancedb", "named", "my-lance", "--table", "items")
+    with LanceDB("my-lance", "items", 16, 64, id_kind="string") as engine:
+        assert engine.read(["e"]) == fitted.encode(digits.base[4:5])
+    done("export", "faiss", "named", "codes.faiss")
+    _, places = faiss.read_index_binary("codes.faiss").search(fitted.encode(digits.base[:1]).packed, 5)
+    assert sorted(np.load("codes.faiss.names.npy")[places[0]].tolist()) == list("abcde")
+    Path("codes.faiss").unlink()
+    assert "codes.faiss.names.npy exists already" in " ".join(
+        command("export", "faiss", "named", "codes.faiss").err.replace("│", " ").split()
+    )
 
 
 def test_a_hashing_index_of_faiss(done, folder, digits, fitted):

@@ -210,7 +210,7 @@ WRONG = [
     ((*BUILD, "--ids", "two.parquet"), 1, "expected PATH::COLUMN with one of size, lang"),
     ((*BUILD, "--ids", "two.parquet::weight"), 1, "got no column 'weight'"),
     ((*BUILD, "--ids", "nulls.parquet"), 1, "every vector needs an id, got 1 nulls"),
-    (("export", "faiss", "named", "codes.faiss"), 1, "engines need integers as ids"),
+    (("export", "milvus", "named", "codes.db", "--collection", "c"), 1, "Milvus takes integers as ids here"),
 ]
 
 

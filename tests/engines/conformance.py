@@ -418,3 +418,43 @@ class VectorConformance(Suite):
 
 class ConformanceWithVectors(Conformance, VectorConformance):
     """Codes, and vectors beside them."""
+
+
+NAMES = ["b", "a", "it's", "Ä", "z z", "%s", '"', "B", "10", "9", "", "ä" * 50]
+
+
+def check_names(make):
+    """Keys of text: all operations against brute force. ``make`` opens a table of codes with vectors, with names."""
+    codes, vectors = clustered(len(NAMES), 20, 0), whole_vectors(len(NAMES), 1)
+    names = [name or "empty" for name in NAMES]
+    with make(20, N_FEATURES, id_kind="string") as engine:
+        engine.write(codes[:7], names[:7], vectors[:7])
+        engine.write(codes[5:], names[5:], vectors[5:])  # two of them again
+        assert engine.count() == len(names)
+        assert engine.read([names[3], names[0], names[3]]) == codes[[3, 0, 3]]
+        distances, ids = engine.search(codes[:3], len(names))
+        exact = (codes[:3].to_bits()[:, None] != codes.to_bits()).sum(axis=2)
+        np.testing.assert_array_equal(distances, np.sort(exact, axis=1))
+        places = np.vectorize(names.index)(ids)
+        np.testing.assert_array_equal(np.take_along_axis(exact, places, axis=1), distances)
+        near, found = engine.search_vectors(codes[:3], vectors[:3] + np.float32(0.25), 4, len(names))
+        lengths = np.linalg.norm(vectors[:3, None] + 0.25 - vectors, axis=2)
+        np.testing.assert_allclose(near, np.sort(lengths, axis=1)[:, :4], rtol=1e-6)
+        np.testing.assert_allclose(
+            np.take_along_axis(lengths, np.vectorize(names.index)(found), axis=1), near, rtol=1e-6
+        )
+        engine.delete(["it's", "10"])
+        assert engine.count() == len(names) - 2
+        for call, message in (
+            (lambda: engine.delete(["10"]), "can be deleted, got '10', which is not"),
+            (lambda: engine.write(codes[:2], ["c", "c"], vectors[:2]), "ids must be unique, got 'c' more than once"),
+            (lambda: engine.write(codes[:2], [1, 2], vectors[:2]), "are strings, got 1 of type int"),
+        ):
+            with pytest.raises(DataError, match=message):
+                call()
+    with make(20, N_FEATURES, id_kind="string") as engine:
+        assert engine.read(["Ä"]) == codes[3:4]
+    with pytest.raises(DataError, match="has another layout"):
+        make(20, N_FEATURES)
+    with pytest.raises(DataError, match="id_kind must be 'integer' or 'string', got 'uuid'"):
+        make(20, N_FEATURES, id_kind="uuid")

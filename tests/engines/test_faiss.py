@@ -221,14 +221,17 @@ def test_codes_get_their_row_numbers(n_bits):
     np.testing.assert_array_equal(distances, nearest(codes[:5], codes, np.arange(60), 60)[0])
 
 
-def test_an_index_with_names_is_not_written_under_numbers():
+def test_an_index_with_names_is_written_under_their_places():
     X = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
     index = Index(LSH(8, random_state=0).fit(X))
     index.add(X, ids=[f"name {row}" for row in range(20)])
-    for make in (lambda: to_faiss(index), lambda: hasher_to_faiss(index.hasher, index)):
-        with pytest.raises(DataError, match="engines need integers as ids, .* of the kind string"):
-            make()
-    assert to_faiss(index.codes(index.ids)).ntotal == 20  # as the message says
+    index.remove(["name 0", "name 7"])
+    index.update(["name 3"], X[:1])
+    made = to_faiss(index)
+    for place, name in enumerate(index.ids):
+        np.testing.assert_array_equal(made.reconstruct(place), index.codes([name]).packed[0])
+    hashing = hasher_to_faiss(index.hasher, index)
+    assert sorted(hashing.search(X[:1], 18)[1][0].tolist()) == list(range(18))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """LanceDB in a folder."""
 
 import sys
+from functools import partial
 
 import lancedb
 import numpy as np
@@ -13,6 +14,7 @@ from autojacobin.errors import DataTypeError, StorageError
 from tests.engines.conformance import (
     ConformanceWithVectors,
     assert_same,
+    check_names,
     clustered,
     nearest,
     scattered_ids,
@@ -220,3 +222,8 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "lancedb", None)
     with pytest.raises(MissingExtraError, match="pip install 'autojacobin\\[lancedb\\]'"):
         LanceDB(tmp_path, "codes", 64)
+
+
+def test_names_are_keys(tmp_path):
+    make = partial(LanceDB, tmp_path, "codes")
+    check_names(make)

@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Thread
 
 import numpy as np
@@ -15,6 +16,7 @@ from tests.engines.conformance import (
     Suite,
     VectorConformance,
     assert_same,
+    check_names,
     clustered,
     nearest,
     scattered_ids,
@@ -238,3 +240,9 @@ def test_half_precision_has_its_limits(dsn):
         assert engine.count() == 0
         engine.write(clustered(1, 64, 0), [1], [[-65504.0, 0.0]])
         assert engine.search_vectors(clustered(1, 64, 0), [[-65504.0, 1e5]], 1)[0] == 1e5
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_names_are_keys(dsn, plain):
+    make = partial(PgVector, dsn, f"names {plain}", plain=plain)
+    check_names(make)

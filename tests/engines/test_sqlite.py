@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from functools import partial
 
 import apsw
 import numpy as np
@@ -14,6 +15,7 @@ from autojacobin.errors import StorageError
 from tests.engines.conformance import (
     ConformanceWithVectors,
     assert_same,
+    check_names,
     clustered,
     nearest,
     scattered_ids,
@@ -168,3 +170,8 @@ def test_the_repr_shows_what_it_holds(tmp_path):
     with SQLite(tmp_path / "my.db", "codes", 64, 5) as engine:
         assert repr(engine) == "SQLite(codes of 64 bits with vectors of 5)"
         assert engine.read([]) == Codes(np.empty((0, 8), dtype=np.uint8), 64)
+
+
+def test_names_are_keys(tmp_path):
+    make = partial(SQLite, tmp_path / "my.db", "codes")
+    check_names(make)

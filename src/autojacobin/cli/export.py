@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import typer
 
 from autojacobin.cli.console import print_sentence, progress_bar
@@ -14,10 +15,12 @@ from autojacobin.cli.failures import stoppable, wrong
 from autojacobin.cli.options import BitOrderOption, Overwrite
 from autojacobin.cli.outputs import check_output
 from autojacobin.codes import Codes
+from autojacobin.core.files import atomic_writer
 from autojacobin.errors import DataError, StorageError
 
 if TYPE_CHECKING:
     from autojacobin.engines import Engine
+    from autojacobin.engines.contract import IdKind
     from autojacobin.index.index import Index
 
 app = typer.Typer(help="Write codes to FAISS, PostgreSQL, Milvus, LanceDB or SQLite.", no_args_is_help=True)
@@ -41,6 +44,8 @@ def faiss(
 ) -> None:
     """Write a file that FAISS can read and search without this library.
 
+    FAISS takes integers as ids. If those of the index are names, they are written to FILE.names.npy, in their order.
+
     Example: autojacobin export faiss my-index codes.faiss
     """
     from autojacobin.engines.faiss import hasher_to_faiss, to_faiss, write_faiss
@@ -56,6 +61,11 @@ def faiss(
             made = hasher_to_faiss(origin.hasher, origin)
         else:
             made = to_faiss(origin, kind, bitorder=bitorder, progress=progress)
+        if not isinstance(origin, Codes) and origin.info()["ids"] != "integer":
+            beside = Path(f"{destination}.names.npy")
+            check_output(beside, "FILE", overwrite, inputs=[], endings=None, settings=False)
+            with atomic_writer(beside) as file:
+                np.save(file, np.array([str(name) for name in origin.ids], dtype=np.str_))
         write_faiss(made, destination)
         _report(str(destination), origin, keeps=False)
 
@@ -76,8 +86,8 @@ def pgvector(
     """
     from autojacobin.engines.pgvector import PgVector
 
-    def make(n_bits: int, width: int | None) -> Engine:
-        return PgVector(dsn, table, n_bits, width, "halfvec" if half else "vector", plain)
+    def make(n_bits: int, width: int | None, id_kind: IdKind) -> Engine:
+        return PgVector(dsn, table, n_bits, width, "halfvec" if half else "vector", plain, id_kind)
 
     _export(source, make, vectors, f"the table {table}", hnsw)
 
@@ -109,7 +119,12 @@ def milvus(
     """
     from autojacobin.engines.milvus import Milvus
 
-    def make(n_bits: int, width: int | None) -> Engine:
+    def make(n_bits: int, width: int | None, id_kind: IdKind) -> Engine:
+        if id_kind != "integer":
+            raise DataError(
+                f"Milvus takes integers as ids here, but those of {source} are names; export to PostgreSQL, LanceDB or "
+                "SQLite, or build an index with integers as ids"
+            )
         return Milvus(uri, collection, n_bits, width, index, token, bitorder=bitorder)
 
     _export(source, make, vectors, f"the collection {collection}")
@@ -129,8 +144,8 @@ def lancedb(
     """
     from autojacobin.engines.lancedb import LanceDB
 
-    def make(n_bits: int, width: int | None) -> Engine:
-        return LanceDB(uri, table, n_bits, width, bitorder=bitorder)
+    def make(n_bits: int, width: int | None, id_kind: IdKind) -> Engine:
+        return LanceDB(uri, table, n_bits, width, bitorder=bitorder, id_kind=id_kind)
 
     _export(source, make, vectors, f"the table {table}")
 
@@ -149,25 +164,26 @@ def sqlite(
     """
     from autojacobin.engines.sqlite import SQLite
 
-    def make(n_bits: int, width: int | None) -> Engine:
-        return SQLite(database, table, n_bits, width, bitorder)
+    def make(n_bits: int, width: int | None, id_kind: IdKind) -> Engine:
+        return SQLite(database, table, n_bits, width, bitorder, id_kind)
 
     _export(source, make, vectors, f"the table {table}")
 
 
 def _export(
     source: Path,
-    make: Callable[[int, int | None], Any],
+    make: Callable[[int, int | None, IdKind], Any],
     vectors: bool,
     destination: str,
     hnsw: bool = False,
 ) -> None:
-    """Write everything to an engine, which ``make(n_bits, n_features)`` opens, and report it."""
+    """Write everything to an engine, which ``make(n_bits, n_features, id_kind)`` opens, and report it."""
     with _open(source) as origin, progress_bar() as progress:
         keeps = vectors and not isinstance(origin, Codes) and origin.info()["vectors_kept"]
         width = int(origin.hasher.n_features_in_) if keeps and not isinstance(origin, Codes) else None
         done, total = 0, len(origin)
-        with make(_n_bits(origin), width) as engine:
+        named = not isinstance(origin, Codes) and origin.info()["ids"] != "integer"
+        with make(_n_bits(origin), width, "string" if named else "integer") as engine:
             progress("writing codes", done, total)
             with stoppable("the codes written so far stay, and the same command writes all of them again"):
                 for ids, codes, rows in _blocks(origin):
@@ -182,12 +198,10 @@ def _export(
 
 @contextmanager
 def _open(source: Path) -> Iterator[Index | Codes]:
-    from autojacobin.engines.contract import check_integer_ids
     from autojacobin.index.index import Index
 
     if source.is_dir():
         with Index.open(source) as index:
-            check_integer_ids(index)
             yield index
     elif source.exists():
         yield Codes.load(source)
@@ -203,8 +217,13 @@ def _n_bits(origin: Index | Codes) -> int:
 
 
 def _blocks(origin: Index | Codes) -> Iterator[tuple[Any, Codes, Any]]:
-    if hasattr(origin, "parts"):
-        yield from ((part.ids, part.codes, part.vectors) for part in origin.parts())
+    if not isinstance(origin, Codes):
+        from autojacobin.index.names import from_names
+
+        kind = origin.info()["ids"]
+        for part in origin.parts():
+            named = part.ids if part.names is None else [str(name) for name in from_names(part.names, kind)]
+            yield named, part.codes, part.vectors
         return
     for start in range(0, len(origin), _ROWS_PER_BLOCK):
         block = origin[start : start + _ROWS_PER_BLOCK]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, SupportsIndex, TypeVar
+from typing import Any, ClassVar, Literal, SupportsIndex, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,28 +15,19 @@ from autojacobin.codes import BitOrder, Codes, as_bit_order
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError, StorageError
-from autojacobin.index.index import Index
-from autojacobin.index.names import as_ids, as_new_ids
+from autojacobin.index.names import as_ids, as_names, as_new_ids, not_unique
 from autojacobin.search.arguments import as_candidates, as_count, as_k
 from autojacobin.search.euclidean import rerank
 
-Ids = npt.NDArray[np.int64]
+Ids = npt.NDArray[Any]
+"""Integers, or objects that are strings."""
+IdKind = Literal["integer", "string"]
 Distances = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 Hits = tuple[npt.NDArray[Any], Ids]
 """Distances and ids of the codes that were found."""
 
 Self = TypeVar("Self", bound="Engine")
-
-
-def check_integer_ids(index: Index) -> None:
-    """Check that an index can be exported: engines need integers as ids."""
-    kind = index.info()["ids"]
-    if kind != "integer":
-        raise DataError(
-            f"engines need integers as ids, but those of this index are of the kind {kind}; build an index with "
-            "integers as ids, or export index.codes(index.ids), whose rows are in the order of index.ids"
-        )
 
 
 class Engine(ABC):
@@ -50,6 +42,8 @@ class Engine(ABC):
     bitorder : {"little", "big"}
         Order of the bits in the bytes that the engine stores, where it stores bytes: ``"little"``, least significant
         first, or ``"big"``, as ``np.packbits`` and sentence-transformers make them.
+    id_kind : {"integer", "string"}
+        What ids are, in engines that have keys of text: SQLite, LanceDB and PostgreSQL.
     """
 
     n_bits: int
@@ -60,11 +54,18 @@ class Engine(ABC):
     """How messages refer to this engine: "the table", "the collection"."""
 
     def __init__(
-        self, n_bits: SupportsIndex, n_features: SupportsIndex | None = None, bitorder: BitOrder = "little"
+        self,
+        n_bits: SupportsIndex,
+        n_features: SupportsIndex | None = None,
+        bitorder: BitOrder = "little",
+        id_kind: IdKind = "integer",
     ) -> None:
         self.n_bits = as_count("n_bits", n_bits)
         self.n_features = None if n_features is None else as_count("n_features", n_features)
         self.bitorder = as_bit_order(bitorder)
+        if id_kind not in ("integer", "string"):
+            raise DataError(f"id_kind must be 'integer' or 'string', got {id_kind!r}")
+        self.id_kind = id_kind
         self._closed = False
 
     # What an adapter implements; these methods get checked arguments, and at least one code, query or id
@@ -104,7 +105,9 @@ class Engine(ABC):
     def _search_vectors(self, queries: Codes, vectors: Floats, k: int, candidates: int) -> Hits:
         """Re-rank the ``candidates`` nearest codes; an engine that can re-rank by itself overrides this."""
         _, ids = self._search(queries, candidates)
-        return rerank(vectors, ids, self._vectors, k)
+        unique, places = np.unique(ids, return_inverse=True)
+        distances, found = rerank(vectors, places.reshape(ids.shape), lambda some: self._vectors(unique[some]), k)
+        return distances, unique[found]
 
     def _close(self) -> None:  # noqa: B027  # many engines have nothing to release
         """Release files and connections."""
@@ -118,15 +121,15 @@ class Engine(ABC):
         ----------
         codes : Codes
             Codes of ``n_bits`` bits.
-        ids : array of int
-            An id for each code, unique and not negative.
+        ids : array of int, or list of str
+            An id for each code, unique; integers are not negative.
         vectors : matrix of shape (n, n_features), optional
             The vectors of the codes, if the engine stores vectors. They are stored in single precision, unless the
             engine was opened with another type.
         """
         self._check_open()
         checked = self._as_codes(codes, "codes")
-        chosen = as_new_ids(ids)
+        chosen = self._as_ids(ids, new=True)
         if len(chosen) != len(checked):
             raise DataError(
                 f"there must be an id for every code, got {len(chosen)} ids for {len(checked)} codes; give one each"
@@ -145,9 +148,9 @@ class Engine(ABC):
         """
         checked, wanted = self._as_queries(queries, k)
         if not len(checked):
-            return np.empty((0, wanted), dtype=np.int32), np.empty((0, wanted), dtype=np.int64)
+            return np.empty((0, wanted), dtype=np.int32), self._id_array([]).reshape(0, wanted)
         distances, ids = self._search(checked, wanted)
-        return np.asarray(distances, dtype=np.int32), np.asarray(ids, dtype=np.int64)
+        return np.asarray(distances, dtype=np.int32), self._id_array(ids)
 
     def search_vectors(
         self, queries: Codes, vectors: Any, k: SupportsIndex, candidates: SupportsIndex | None = None
@@ -180,14 +183,14 @@ class Engine(ABC):
         rows = self._as_vectors(vectors, len(checked), "queries")
         number = as_candidates(candidates, wanted)
         if rows is None or not len(checked):
-            return np.empty((0, wanted)), np.empty((0, wanted), dtype=np.int64)
+            return np.empty((0, wanted)), self._id_array([]).reshape(0, wanted)
         distances, ids = self._search_vectors(checked, rows, wanted, min(number, self._count_up_to(number)))
-        return np.asarray(distances, dtype=np.float64), np.asarray(ids, dtype=np.int64)
+        return np.asarray(distances, dtype=np.float64), self._id_array(ids)
 
     def delete(self, ids: npt.ArrayLike) -> None:
         """Delete the codes with these ids, all of which must exist."""
         self._check_open()
-        wanted = np.unique(as_ids(ids))
+        wanted = np.unique(self._as_ids(ids))
         if len(wanted):
             self._check_present(wanted, "deleted")
             self._delete(wanted)
@@ -195,7 +198,7 @@ class Engine(ABC):
     def read(self, ids: npt.ArrayLike) -> Codes:
         """Codes with these ids, all of which must exist, in the order of ``ids``."""
         self._check_open()
-        wanted = as_ids(ids)
+        wanted = self._as_ids(ids)
         if not len(wanted):
             return Codes(np.empty((0, -(-self.n_bits // 8)), dtype=np.uint8), self.n_bits)
         self._check_present(wanted, "read")
@@ -229,6 +232,18 @@ class Engine(ABC):
         return f"{type(self).__name__}(codes of {self.n_bits} bits{kept})"
 
     # Checks and conversions
+
+    def _as_ids(self, ids: Any, *, new: bool = False) -> Ids:
+        """Ids as an array; new ones are unique."""
+        if self.id_kind == "integer":
+            return as_new_ids(ids) if new else as_ids(ids)
+        names = [name.decode() for name in as_names(ids, "string")]
+        if new and len(set(names)) < len(names):
+            raise not_unique(repr(Counter(names).most_common(1)[0][0]))
+        return self._id_array(names)
+
+    def _id_array(self, ids: Any) -> Ids:
+        return np.array(ids, dtype=np.int64 if self.id_kind == "integer" else object)
 
     def _as_queries(self, queries: Any, k: SupportsIndex) -> tuple[Codes, int]:
         self._check_open()
@@ -275,7 +290,9 @@ class Engine(ABC):
     def _check_present(self, ids: Ids, done: str) -> None:
         known = self._known(ids)
         if not known.all():
-            raise DataError(f"only ids in {self._noun} can be {done}, got {ids[~known][0]}, which is not; leave it out")
+            first = ids[~known][0]
+            shown = repr(first) if isinstance(first, str) else first
+            raise DataError(f"only ids in {self._noun} can be {done}, got {shown}, which is not; leave it out")
 
     def _in_order(self, ids: Ids, width: int, dtype: Any, rows: Callable[[Ids], Iterable[tuple[Any, Any]]]) -> Any:
         """Values of ids that may repeat, in their order, from ``rows(unique)``: pairs of ids and their values."""
@@ -293,7 +310,7 @@ class Engine(ABC):
         if any(len(ids) != depth for _, ids in hits):
             raise StorageError(f"{self._noun} gave fewer than the {depth} codes it holds; search again if it changes")
         distances = np.array([distances for distances, _ in hits], dtype=np.int32)
-        ids = np.array([ids for _, ids in hits], dtype=np.int64)
+        ids = self._id_array([ids for _, ids in hits])
         return distances.reshape(-1, depth), ids.reshape(-1, depth)
 
     def _check_open(self) -> None:

@@ -14,7 +14,7 @@ from autojacobin.core.arrays import to_host
 from autojacobin.core.files import atomic_writer
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets.formats.source import as_path
-from autojacobin.engines.contract import Engine, Floats, Hits, Ids, blocks, check_integer_ids
+from autojacobin.engines.contract import Engine, Floats, Hits, Ids, blocks
 from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError, import_extra
 from autojacobin.hashers import Hasher, LinearHasher, check_fitted
 from autojacobin.index.index import Index
@@ -40,6 +40,8 @@ def to_faiss(
     **options: int,
 ) -> Any:
     """Make a binary FAISS index with the codes and ids of an index, or with codes whose ids are their row numbers.
+
+    FAISS takes integers as ids. If those of the index are names, it gets their places in ``index.ids``.
 
     ``flat`` is exact, up to the order of equal distances; the other two trade recall for speed. FAISS wants whole
     bytes: a code of 20 bits becomes one of 24 with zeros at its end, which changes no distance.
@@ -392,15 +394,17 @@ def _n_and_width(source: Any) -> tuple[int, int]:
     if isinstance(source, Codes):
         return len(source), source.packed.shape[1]
     if isinstance(source, Index):
-        check_integer_ids(source)
         return len(source), -(-int(source.hasher.n_bits) // 8)
     raise DataTypeError(f"an Index or Codes are needed, got {type(source).__name__}; use hasher.encode(X)")
 
 
 def _parts(source: Index | Codes) -> Iterator[tuple[Ids, Codes]]:
-    """Blocks of ids and codes."""
+    """Blocks of ids and codes. FAISS takes integers alone, so an index with names gives places in ``index.ids``."""
     if isinstance(source, Index):
-        yield from ((part.ids, part.codes) for part in source.parts())
+        row = 0
+        for part in source.parts():
+            yield part.ids if part.names is None else np.arange(row, row + len(part.ids)), part.codes
+            row += len(part.ids)
         return
     for block in blocks(len(source), _ROWS_PER_BLOCK):
         codes = source[block].to_device("cpu")

@@ -20,6 +20,7 @@ from autojacobin.engines.contract import (
     Engine,
     Floats,
     Hits,
+    IdKind,
     Ids,
     as_address,
     blocks,
@@ -39,11 +40,11 @@ _MOST_PROBES = 2**31 - 1
 class LanceDB(Engine):
     """Codes in a table of LanceDB, which is made if it does not exist.
 
-    The table has the columns ``id`` (int64), ``code`` (a list of ``ceil(n_bits / 8)`` uint8) and, with ``n_features``,
-    ``vector`` (a list of float32); its schema says how many bits a code has, and in which order. LanceDB defines no
-    order of the bits in a byte: by default bit ``j`` of a code is bit ``j % 8`` of byte ``j // 8``, least significant
-    first. Bits that fill up the last byte are zero. A write makes one new version of the table, or none if it fails.
-    Every read and search sees the newest version, whoever wrote it.
+    The table has the columns ``id`` (int64 or string), ``code`` (a list of ``ceil(n_bits / 8)`` uint8) and, with
+    ``n_features``, ``vector`` (a list of float32); its schema says how many bits a code has, and in which order.
+    LanceDB defines no order of the bits in a byte: by default bit ``j`` of a code is bit ``j % 8`` of byte ``j // 8``,
+    least significant first. Bits that fill up the last byte are zero. A write makes one new version of the table, or
+    none if it fails. Every read and search sees the newest version, whoever wrote it.
 
     Parameters
     ----------
@@ -51,7 +52,7 @@ class LanceDB(Engine):
         A folder, which is made if it does not exist, or an address in object storage such as ``s3://bucket/folder``.
     table : str
         Name of the table: letters, digits, ``_``, ``-`` and ``.``.
-    n_bits, n_features, bitorder
+    n_bits, n_features, bitorder, id_kind
         As in :class:`Engine`.
     storage_options : mapping of str to str, optional
         Settings of the object storage, as in ``lancedb.connect``: keys, region, endpoint.
@@ -67,8 +68,9 @@ class LanceDB(Engine):
         n_features: SupportsIndex | None = None,
         storage_options: Mapping[str, str] | None = None,
         bitorder: BitOrder = "little",
+        id_kind: IdKind = "integer",
     ) -> None:
-        super().__init__(n_bits, n_features, bitorder)
+        super().__init__(n_bits, n_features, bitorder, id_kind)
         self._uri = _as_uri(uri)
         self.table = table
         _check_name(table)
@@ -150,7 +152,7 @@ class LanceDB(Engine):
             self._table.delete(_among(ids))  # one statement, so that all or none are deleted
 
     def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        return np.isin(ids, np.concatenate([_numbers(rows["id"]) for rows in self._rows(ids, [])]))
+        return np.isin(ids, self._id_array([id for rows in self._rows(ids, []) for id in rows["id"].to_pylist()]))
 
     def _read(self, ids: Ids) -> Codes:
         return self._from_bytes(self._values(ids, "code", -(-self.n_bits // 8), np.uint8))
@@ -171,7 +173,7 @@ class LanceDB(Engine):
     def _open(self) -> Any:
         """Open the table, or make it; a DataError if it has other columns than these codes and vectors need."""
         lancedb = import_extra("lancedb", "lancedb", "LanceDB")
-        expected = _schema(self.n_bits, self.n_features, self.bitorder)
+        expected = _schema(self.n_bits, self.n_features, self.bitorder, self.id_kind)
         with self._translated_errors("open"):
             database = lancedb.connect(
                 self._uri,
@@ -254,7 +256,8 @@ def _fixed_lists(matrix: Any) -> Any:
 
 
 def _among(ids: Ids) -> str:
-    return f"id IN ({','.join(map(str, ids.tolist()))})"
+    words = ("'" + id.replace("'", "''") + "'" if isinstance(id, str) else str(id) for id in ids.tolist())
+    return f"id IN ({','.join(words)})"
 
 
 def _numbers(column: Any) -> npt.NDArray[Any]:
@@ -262,10 +265,10 @@ def _numbers(column: Any) -> npt.NDArray[Any]:
     return numbers
 
 
-def _schema(n_bits: int, n_features: int | None, bitorder: BitOrder) -> Any:
+def _schema(n_bits: int, n_features: int | None, bitorder: BitOrder, id_kind: IdKind) -> Any:
     import pyarrow as pa
 
-    columns = {"id": pa.int64(), "code": pa.list_(pa.uint8(), -(-n_bits // 8))}
+    columns = {"id": pa.int64() if id_kind == "integer" else pa.string(), "code": pa.list_(pa.uint8(), -(-n_bits // 8))}
     if n_features is not None:
         columns["vector"] = pa.list_(pa.float32(), n_features)
     fields = [pa.field(name, kind, nullable=False) for name, kind in columns.items()]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.engines.contract import Distances, Engine, Floats, Hits, Ids
+from autojacobin.engines.contract import Distances, Engine, Floats, Hits, IdKind, Ids
 from autojacobin.engines.postgres import TableLayout, connect, psycopg_package, translated_errors
 from autojacobin.errors import DataError, StorageError
 from autojacobin.search.arguments import as_count
@@ -49,9 +49,9 @@ _REPLACE = """
 class PgVector(Engine):
     """Codes in a table of PostgreSQL, in a column of type ``bit(n)``, and their vectors in another.
 
-    The table has the columns ``id bigint``, ``code bit(n)`` and, with vectors, ``vector``; it is made if it does
-    not exist. You may add columns of your own that have defaults. Every call is a transaction. Several threads may
-    share an engine; its connection serves one at a time.
+    The table has the columns ``id bigint`` or ``id text``, ``code bit(n)`` and, with vectors, ``vector``; it is made if
+    it does not exist. You may add columns of your own that have defaults. Every call is a transaction. Several threads
+    may share an engine; its connection serves one at a time.
 
     Parameters
     ----------
@@ -67,6 +67,8 @@ class PgVector(Engine):
     plain : bool
         Whether to do without pgvector: distances are ``bit_count(a # b)``, of PostgreSQL 14 or newer, and vectors are
         ``real[]``.
+    id_kind
+        As in :class:`Engine`.
 
     Examples
     --------
@@ -85,9 +87,11 @@ class PgVector(Engine):
         n_features: SupportsIndex | None = None,
         vector_type: Literal["vector", "halfvec"] = "vector",
         plain: bool = False,
+        id_kind: IdKind = "integer",
     ) -> None:
-        super().__init__(n_bits, n_features)
-        self._table = TableLayout(table, self.n_bits, self.n_features, vector_type, bool(plain))
+        super().__init__(n_bits, n_features, id_kind=id_kind)
+        id_type = "bigint" if id_kind == "integer" else "text"
+        self._table = TableLayout(table, self.n_bits, self.n_features, vector_type, bool(plain), id_type)
         self._dsn, self._lock = dsn, RLock()
         self._connection = connect(dsn)
         try:
@@ -159,7 +163,7 @@ class PgVector(Engine):
         from pgvector import HalfVector, Vector
 
         columns: list[Any] = [ids.tolist(), _as_bits(codes)]
-        kinds = ["int8", "bit"]
+        kinds = ["int8" if self.id_kind == "integer" else "text", "bit"]
         if vectors is not None and self._table.plain:
             columns.append(vectors.tolist())
             kinds.append("float4[]")
@@ -187,17 +191,17 @@ class PgVector(Engine):
 
     def _delete(self, ids: Ids) -> None:
         with self._locked(), self._connection.transaction():
-            deleted = self._execute("DELETE FROM {table} WHERE id = ANY(%s::bigint[])", (ids.tolist(),))
+            deleted = self._execute("DELETE FROM {table} WHERE id = ANY(%s::{id_type}[])", (ids.tolist(),))
             if deleted.rowcount != len(ids):
                 raise DataError("some of the ids were deleted by another client just now; nothing was deleted")
 
     def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        found = self._fetched("SELECT id FROM {table} WHERE id = ANY(%s::bigint[])", np.unique(ids).tolist())
-        return np.isin(ids, np.array(found, dtype=np.int64))
+        found = self._fetched("SELECT id FROM {table} WHERE id = ANY(%s::{id_type}[])", np.unique(ids).tolist())
+        return np.isin(ids, self._id_array([id for (id,) in found]))
 
     def _read(self, ids: Ids) -> Codes:
         wanted = np.unique(ids)
-        select = "SELECT code::text FROM {table} WHERE id = ANY(%s::bigint[]) ORDER BY id"
+        select = "SELECT code::text FROM {table} WHERE id = ANY(%s::{id_type}[]) ORDER BY {id_order}"
         found = self._fetched(select, wanted.tolist())
         if len(found) != len(wanted):
             raise DataError("some of the ids were deleted by another client just now; ask for the others")
@@ -229,6 +233,8 @@ class PgVector(Engine):
             "changes": sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(column) for column in columns[1:]),
             "layout": table.column_list(),
             "distance": sql.SQL(distance),
+            "id_type": sql.SQL(table.id_type),
+            "id_order": sql.SQL("id" if self.id_kind == "integer" else 'id COLLATE "C"'),  # as Python orders them
         }
 
     def _composed(self, statement: str) -> Any:
@@ -252,7 +258,7 @@ class PgVector(Engine):
         return bool(self._fetched(_HAS_INDEX))
 
     def _hits(self, statement: str, queries: Codes, k: int, vectors: Floats | None = None, candidates: int = 0) -> Hits:
-        distances, ids = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
+        distances, ids = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=self._id_array([]).dtype)
         for row, code in enumerate(_as_bits(queries)):
             arguments: dict[str, Any] = {"code": code, "k": k}
             if vectors is not None:

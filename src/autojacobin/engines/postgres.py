@@ -71,6 +71,7 @@ class TableLayout:
     n_features: int | None
     vector_type: str
     plain: bool
+    id_type: str = "bigint"
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -98,7 +99,7 @@ class TableLayout:
     @property
     def columns(self) -> dict[str, str]:
         """Type of each column, as PostgreSQL writes it."""
-        columns = {"id": "bigint", "code": f"bit({self.n_bits})"}
+        columns = {"id": self.id_type, "code": f"bit({self.n_bits})"}
         if self.n_features is not None:
             columns["vector"] = self.stored_as if self.plain else f"{self.stored_as}({self.n_features})"
         return columns

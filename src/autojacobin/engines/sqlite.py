@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.datasets.formats.source import as_path
-from autojacobin.engines.contract import Engine, Floats, Hits, Ids
+from autojacobin.engines.contract import Engine, Floats, Hits, IdKind, Ids
 from autojacobin.errors import DataError, StorageError, import_extra
 
 _LAYOUTS = "autojacobin_layout"
@@ -40,7 +40,7 @@ class SQLite(Engine):
         The database, which is made if it does not exist. It may hold other tables.
     table : str
         Name of the table: letters, digits and underscores.
-    n_bits, n_features, bitorder
+    n_bits, n_features, bitorder, id_kind
         As in :class:`Engine`, with lengths up to 8192. ``vec_quantize_binary`` of sqlite-vec makes ``"little"``.
     """
 
@@ -53,8 +53,9 @@ class SQLite(Engine):
         n_bits: SupportsIndex,
         n_features: SupportsIndex | None = None,
         bitorder: BitOrder = "little",
+        id_kind: IdKind = "integer",
     ) -> None:
-        super().__init__(n_bits, n_features, bitorder)
+        super().__init__(n_bits, n_features, bitorder, id_kind)
         if not isinstance(table, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", table):
             raise DataError(
                 f"table must be a name of letters, digits and underscores, the first not a digit, got {table!r}; "
@@ -99,7 +100,7 @@ class SQLite(Engine):
             self._delete_rows(ids)
 
     def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        return np.isin(ids, np.array([row[0] for row in self._rows(ids, "id")], dtype=np.int64))
+        return np.isin(ids, self._id_array([row[0] for row in self._rows(ids, "id")]))
 
     def _read(self, ids: Ids) -> Codes:
         return self._from_bytes(self._values(ids, "code", -(-self.n_bits // 8), "u1"))
@@ -120,17 +121,19 @@ class SQLite(Engine):
 
     def _open(self) -> None:
         """Make the table, or raise a DataError if it has other columns than these codes and vectors need."""
-        expected = f"code bit[{8 * -(-self.n_bits // 8)}]"
+        expected = f"id {'integer' if self.id_kind == 'integer' else 'text'} primary key"
+        expected += f", code bit[{8 * -(-self.n_bits // 8)}]"
         if self.n_features is not None:
             expected += f", vector float[{self.n_features}]"
         execute = self._connection.execute
         execute(f"CREATE TABLE IF NOT EXISTS {_LAYOUTS}(name TEXT PRIMARY KEY, n_bits INTEGER, bitorder TEXT)")
         found = execute("SELECT sql FROM sqlite_master WHERE lower(name) = lower(?)", (self.table,)).fetchall()
         if not found:
-            execute(f"CREATE VIRTUAL TABLE {self.table} USING vec0(id integer primary key, {expected})")
+            execute(f"CREATE VIRTUAL TABLE {self.table} USING vec0({expected})")
             execute(f"INSERT OR REPLACE INTO {_LAYOUTS} VALUES (?, ?, ?)", (self.table, self.n_bits, self.bitorder))
             return
-        columns = ", ".join(re.findall(r"\b\w+ (?:bit|float|int8)\[\d+\]", found[0][0] or ""))
+        kinds = r"\bid \w+ primary key|\b\w+ (?:bit|float|int8)\[\d+\]"
+        columns = ", ".join(re.findall(kinds, found[0][0] or "", flags=re.IGNORECASE))
         layout = execute(f"SELECT n_bits, bitorder FROM {_LAYOUTS} WHERE name = ?", (self.table,)).fetchall()
         n_bits, bitorder = layout[0] if layout else (self.n_bits, self.bitorder)
         if (columns, n_bits, bitorder) != (expected, self.n_bits, self.bitorder):
@@ -150,7 +153,7 @@ class SQLite(Engine):
                 f"ORDER BY distance LIMIT {depth}"
             )
         rows = self._all("search", statement, (code,))
-        return np.array([row[0] for row in rows], np.int32), np.array([row[1] for row in rows], np.int64)
+        return np.array([row[0] for row in rows], np.int32), self._id_array([row[1] for row in rows])
 
     def _delete_rows(self, ids: Ids) -> None:
         self._connection.executemany(f"DELETE FROM {self.table} WHERE id = ?", ((id,) for id in ids.tolist()))
