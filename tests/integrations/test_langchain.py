@@ -106,3 +106,17 @@ def test_a_store_in_memory_can_be_saved_and_emptied(store, tmp_path):
 def test_an_embedding_of_another_kind_is_an_error():
     with pytest.raises(DataError, match="embedding must be LangChain's Embeddings, got function"):
         AutoJacobinVectorStore(embed)
+
+
+def test_a_hybrid_search_counts_words_that_are_shared(store):
+    query = "ships in the green sea"
+    near = np.argsort(-cosines(query, TEXTS), kind="stable").tolist()
+    sharing = [2, 4, 3]  # three words, one rare one in a short text, one common one
+    score = {place: 1 / (61 + near.index(place)) for place in near}
+    for rank, place in enumerate(sharing):
+        score[place] += 1 / (61 + rank)
+    expected = sorted(score, key=lambda place: -score[place])
+    assert places(store.similarity_search(query, k=6, hybrid=True)) == expected
+    assert places(store.as_retriever(search_kwargs={"k": 2, "hybrid": True}).invoke(query)) == expected[:2]
+    few = store.similarity_search(query, k=6, hybrid=True, filter={"first": "a"})
+    assert places(few) == [place for place in near if place in (0, 1, 5)]

@@ -152,7 +152,11 @@ def test_a_vector_store_index_stands_on_it(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda store: store.query(query("a", mode=VectorStoreQueryMode.HYBRID)), "must be default or mmr, got hybrid"),
+        (lambda store: store.query(query("a", mode=VectorStoreQueryMode.HYBRID)), "a hybrid query needs its text"),
+        (
+            lambda store: store.query(query("a", mode=VectorStoreQueryMode.SPARSE)),
+            "must be default, mmr or hybrid, got sparse",
+        ),
         (lambda store: store.query(VectorStoreQuery(query_str="a")), "the query has no embedding"),
         (lambda store: store.query(query("a", node_ids=["a"]), where="length = 11"), "where or filters, got both"),
         (
@@ -172,3 +176,13 @@ def test_a_vector_store_index_stands_on_it(tmp_path):
 def test_what_cannot_be_queried_is_an_error(store, wrong, message):
     with pytest.raises(DataError, match=message):
         wrong(store)
+
+
+def test_a_hybrid_query_counts_words_that_are_shared(store):
+    """By vectors alone, another node may be first; a word that only one node has puts that one first."""
+    text = nodes()[4].get_content()
+    hybrid = query("green sea", 6, mode=VectorStoreQueryMode.HYBRID, query_str=text)
+    found = store.query(hybrid)
+    assert sorted(found.ids) == sorted(store.query(query("green sea", 6)).ids)
+    ranks = {id: place for place, id in enumerate(store.query(query("green sea", 6)).ids)}
+    assert found.ids.index(nodes()[4].node_id) < ranks[nodes()[4].node_id]

@@ -1,6 +1,7 @@
 """The store that all frameworks share, compared with plain computation."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -8,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index
+from autojacobin.integrations.sentence_transformers import SentenceIndex
 from autojacobin.integrations.text_store import TextStore
-from tests.integrations.embedding import cosines, embed
+from tests.integrations.embedding import Model, cosines, embed
 
 WORDS = ["red", "green", "blue", "yellow", "cat", "dog", "horse", "mouse", "paris", "rome"]
 TEXTS = [f"{first} {second}" for first in WORDS for second in WORDS]
@@ -380,3 +382,57 @@ def test_a_dict_speaks_of_metadata_even_if_a_column_has_the_name():
     assert store.matching({"text": "a"}) == ["b"]
     assert store.matching({"metadata": 1}) == ["a"]
     assert store.matching("text = 'a'") == ["a"]
+
+
+FABLES = [
+    "The fox and the grapes", "The tortoise and the hare run a long race", "The wolf and the fox", "A crow",
+    "The crow, the fox and the cheese", "The lion, the ass and the fox went hunting",
+    "Grapes, sour grapes said the fox",
+]  # fmt: skip
+
+
+def by_words(query, texts):
+    """Places of the texts that share words with a query, the best first, by BM25 as Lucene has it."""
+    words = [re.findall(r"\w\w+", text.lower()) for text in texts]
+    mean = np.mean([len(some) for some in words])
+    scores = np.zeros(len(texts))
+    for word in set(re.findall(r"\w\w+", query.lower())):
+        counts = np.array([some.count(word) for some in words])
+        weight = np.log(1 + (len(texts) - np.count_nonzero(counts) + 0.5) / (np.count_nonzero(counts) + 0.5))
+        scores += weight * counts / (counts + 1.5 * (0.25 + 0.75 * np.array([len(some) for some in words]) / mean))
+    return [place for place in np.argsort(-scores, kind="stable") if scores[place] > 0]
+
+
+def fused(query, texts, places):
+    near = [place for place in np.argsort(-cosines(query, texts), kind="stable") if place in places]
+    sharing = [place for place in by_words(query, texts) if place in places]
+    score = {place: 1 / (61 + near.index(place)) for place in near}
+    for rank, place in enumerate(sharing):
+        score[place] += 1 / (61 + rank)
+    return sorted(score, key=lambda place: -score[place])
+
+
+@pytest.mark.parametrize("query", ["sour grapes", "lion hunting", "nothing of it", "a race of cheese"])
+def test_a_hybrid_search_fuses_the_ranks_by_vectors_and_by_words(query):
+    store = TextStore()
+    store.add(FABLES[:4], embed(FABLES[:4]), [{"n": place} for place in range(4)], list("0123"))
+    store.search(embed([query]), 3, words=[query])
+    store.add(FABLES[4:], embed(FABLES[4:]), [{"n": place} for place in range(4, 7)], list("456"))
+    found = store.search(embed([query]), 5, words=[query])[0]
+    assert [int(text.id) for text in found] == fused(query, FABLES, range(7))[:5]
+    np.testing.assert_allclose(
+        [text.similarity for text in found], cosines(query, FABLES)[[int(text.id) for text in found]], atol=1e-5
+    )
+    few = store.search(embed([query]), 5, {"n": {"$gt": 2}}, among=list("12456"), words=[query])[0]
+    assert [int(text.id) for text in few] == fused(query, FABLES, {4, 5, 6})
+    store.remove(list("0123456"))
+    assert store.search(embed([query]), 5, words=[query]) == [[]]
+
+
+def test_hybrid_searches_of_the_frameworks_are_those_of_the_store():
+    query = "sour grapes"
+    expected_ids = [str(place) for place in fused(query, FABLES, range(7))[:3]]
+    sentences = SentenceIndex(Model())
+    sentences.add(FABLES, ids=list("0123456"))
+    assert [text.id for text in sentences.search(query, 3, hybrid=True)] == expected_ids
+    assert [text.id for text in sentences.search([query], 3, hybrid=True)[0]] == expected_ids

@@ -34,6 +34,7 @@ class AutoJacobinVectorStore(VectorStore):
 
     All searches take ``filter``: a dict of metadata that a document must have, perhaps with operators, as in
     ``{"year": {"$gt": 2000}}``; a function of a document; or a condition such as ``"year > 2000 and lang = 'de'"``.
+    Similarity searches for a text take ``hybrid=True``: words that a document shares with it count too, by BM25.
 
     Parameters
     ----------
@@ -130,7 +131,9 @@ class AutoJacobinVectorStore(VectorStore):
 
     def similarity_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> list[tuple[Document, float]]:
         """Find the ``k`` documents most similar to a text, with their cosine similarities."""
-        return self.similarity_search_with_score_by_vector(self._embedding.embed_query(query), k, **kwargs)
+        words = [query] if kwargs.pop("hybrid", False) else None
+        found = self._nearest(self._embedding.embed_query(query), k, kwargs.get("filter"), words)
+        return [(_document(text), float(text.similarity or 0)) for text in found]
 
     def similarity_search_with_score_by_vector(
         self, embedding: list[float], k: int = 4, filter: DocumentFilter | None = None, **_kwargs: Any
@@ -166,12 +169,14 @@ class AutoJacobinVectorStore(VectorStore):
         chosen = maximal_marginal_relevance(np.asarray(embedding, dtype=np.float32), vectors, lambda_mult, k)
         return [_document(found[place]) for place in chosen]
 
-    def _nearest(self, vector: Any, k: int, filter: DocumentFilter | None) -> list[Text]:
+    def _nearest(
+        self, vector: Any, k: int, filter: DocumentFilter | None, words: list[str] | None = None
+    ) -> list[Text]:
         condition: Any = filter
         if callable(filter):
             function = filter
             condition = lambda text: bool(function(_document(text)))  # noqa: E731
-        return self._store.search([vector], k, condition)[0]
+        return self._store.search([vector], k, condition, words=words)[0]
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         return lambda similarity: (1 + similarity) / 2

@@ -133,14 +133,15 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
     def query(self, query: VectorStoreQuery, *, where: str | None = None, **kwargs: Any) -> VectorStoreQueryResult:
         """Find the nodes that are most similar to the embedding of a query.
 
-        The modes are ``DEFAULT`` and ``MMR``. ``where`` is a condition on fields of the metadata, such as
+        The modes are ``DEFAULT``, ``MMR`` and ``HYBRID``, which also counts words that a node shares with the text of
+        the query, by BM25. ``where`` is a condition on fields of the metadata, such as
         ``"year > 2000"``; it goes with no other filter.
         """
-        mmr = query.mode == VectorStoreQueryMode.MMR
-        if not mmr and query.mode != VectorStoreQueryMode.DEFAULT:
-            raise DataError(
-                f"the mode must be default or mmr, got {query.mode.value}; this store searches vectors only"
-            )
+        mmr, hybrid = query.mode == VectorStoreQueryMode.MMR, query.mode == VectorStoreQueryMode.HYBRID
+        if not mmr and not hybrid and query.mode != VectorStoreQueryMode.DEFAULT:
+            raise DataError(f"the mode must be default, mmr or hybrid, got {query.mode.value}; choose one of these")
+        if hybrid and query.query_str is None:
+            raise DataError("a hybrid query needs its text, got none; pass query_str")
         if query.query_embedding is None:
             raise DataError("the query has no embedding, expected query_embedding; embed its text first")
         if where is not None and (query.filters or query.node_ids or query.doc_ids):
@@ -151,7 +152,8 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
         if query.filters and query.filters.filters and not _is_condition(query.filters):
             among = self._selected(among, query.filters)
         filter = _as_dict(query) if where is None else where
-        found = self._store.search([query.query_embedding], fetched, filter, among)[0]
+        words = [query.query_str or ""] if hybrid else None
+        found = self._store.search([query.query_embedding], fetched, filter, among, words)[0]
         if mmr and found:
             found = self._diverse(found, query, kwargs.get("mmr_threshold", query.mmr_threshold))
         return VectorStoreQueryResult(

@@ -81,13 +81,17 @@ class SentenceIndex(TextStore):
         return super().add(texts, self._encoded(list(texts), "encode_document") if texts else [], metadatas, ids)
 
     @overload  # type: ignore[override]
-    def search(self, query: str, k: SupportsIndex = 10, *, filter: Filter | None = None) -> list[Text]: ...
+    def search(
+        self, query: str, k: SupportsIndex = 10, *, filter: Filter | None = None, hybrid: bool = False
+    ) -> list[Text]: ...
 
     @overload
-    def search(self, query: list[str], k: SupportsIndex = 10, *, filter: Filter | None = None) -> list[list[Text]]: ...
+    def search(
+        self, query: list[str], k: SupportsIndex = 10, *, filter: Filter | None = None, hybrid: bool = False
+    ) -> list[list[Text]]: ...
 
     def search(
-        self, query: str | list[str], k: SupportsIndex = 10, *, filter: Filter | None = None
+        self, query: str | list[str], k: SupportsIndex = 10, *, filter: Filter | None = None, hybrid: bool = False
     ) -> list[Text] | list[list[Text]]:
         """Find the ``k`` texts most similar to a query, or to each of a list of queries.
 
@@ -99,6 +103,8 @@ class SentenceIndex(TextStore):
             Texts for each query, or fewer if there are not as many.
         filter : dict, callable or str, optional
             Search among some texts alone, as in :meth:`TextStore.search`.
+        hybrid : bool
+            Whether words that a text shares with the query count too, as in :meth:`TextStore.search`.
 
         Returns
         -------
@@ -107,7 +113,10 @@ class SentenceIndex(TextStore):
             these for each query, if there is a list of queries.
         """
         queries = [query] if isinstance(query, str) else list(query)
-        found = super().search(self._encoded(queries, "encode_query"), k, filter) if queries else []
+        if not queries:
+            return []
+        words = queries if hybrid else None
+        found = super().search(self._encoded(queries, "encode_query"), k, filter, words=words)
         return found[0] if isinstance(query, str) else found
 
     def _encoded(self, texts: list[str], method: str) -> Any:

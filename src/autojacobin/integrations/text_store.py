@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypedDict
@@ -35,6 +36,7 @@ _COSINE = Metric("cosine")
 _DEFAULT_BITS = 256
 _TRAINING_VECTORS = 50_000
 _FEWEST_SEGMENTS = 32  # that are worth joining
+_RANKS_FUSED, _RANK_OFFSET = 50, 60  # the usual offset of reciprocal ranks
 _MANY_IDS = 1_000  # above which looking up one after the other takes longer than reading them all
 
 
@@ -98,6 +100,7 @@ class TextStore:
         self._lock = threading.Lock()
         self._schema = _schema(columns or {})
         self._index: Index | None = None
+        self._words: tuple[Any, Any] | None = None  # the ids, and BM25 of their texts, until these change
         if self._path is not None and (self._path / MANIFEST_NAME).exists():
             self._index = self._opened(self._path)
 
@@ -170,6 +173,7 @@ class TextStore:
         last = sorted({name: place for place, name in enumerate(names)}.values())
         index = self._made_for(floats)
         index.upsert(floats[last], [names[place] for place in last], table.take(last))
+        self._words = None
         self._join_segments(index)
         return names
 
@@ -214,6 +218,7 @@ class TextStore:
         known = [] if index is None else _known(index, ids)
         if index is not None and known:
             index.remove(known)
+            self._words = None
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the store to a new or empty folder; with ``overwrite``, in place of the index that is there."""
@@ -257,9 +262,17 @@ class TextStore:
         return list(ids[allowed_rows([_arrow().table(columns)], condition)])
 
     def search(
-        self, queries: Any, k: SupportsIndex, filter: Filter | None = None, among: Sequence[str] | None = None
+        self,
+        queries: Any,
+        k: SupportsIndex,
+        filter: Filter | None = None,
+        among: Sequence[str] | None = None,
+        words: Sequence[str] | None = None,
     ) -> list[list[Text]]:
         """Find the ``k`` texts that are most similar to each query vector, or all if there are fewer.
+
+        With ``words``, the search is hybrid: texts are ranked by their vectors and by the words that they share with
+        the query (BM25), and the two ranks r and s give the order, by 1 / (60 + r) + 1 / (60 + s).
 
         Parameters
         ----------
@@ -274,6 +287,8 @@ class TextStore:
             $exists, and $and, $or and $not around dicts. A field that no text has is an error.
         among : list of str, optional
             Search among the texts with these ids alone.
+        words : list of str, optional
+            The text of each query. The first such search reads all texts. Needs the package bm25s.
         """
         floats = _as_vectors(queries)
         index = self._index
@@ -281,6 +296,8 @@ class TextStore:
         if index is None or not number:
             return [[] for _ in floats]
         filter = None if filter == {} else filter
+        if words is not None:
+            return self._fused(index, floats, words, number, filter, among)
         where, fields = (None, []) if filter is None or callable(filter) else self._condition(filter)
         if filter is not None and (callable(filter) or fields):
             where, allowed = None, self.matching(filter)
@@ -291,6 +308,36 @@ class TextStore:
         found = _texts(ids.ravel(), table, np.clip(similarities, -1, 1).ravel())
         rows = [found[start : start + number] for start in range(0, len(found), number)]
         return [[text for text in row if text.id is not None] for row in rows]
+
+    def _fused(
+        self, index: Index, queries: Any, words: Sequence[str], k: int, filter: Filter | None, among: Any
+    ) -> list[list[Text]]:
+        """The best texts by reciprocal ranks (G. Cormack, C. Clarke and S. Büttcher, SIGIR 2009)."""
+        bm25s = import_extra("bm25s", "hybrid", "a hybrid search")
+        if self._words is None:
+            ids, model = index.ids, bm25s.BM25()
+            texts = [text or "" for text in index.get(ids, [TEXT])[TEXT].to_pylist()]
+            model.index(_tokens(bm25s, texts), show_progress=False)
+            self._words = ids, model
+        (ids, model), allowed = self._words, None
+        if filter is not None or among is not None:
+            passing = ids if filter is None else self.matching(filter)
+            allowed = set(ids if among is None else among).intersection(passing)
+        depth, found = max(2 * k, _RANKS_FUSED), []
+        nearest = TextStore.search(self, queries, depth, filter, among)
+        for vector, near, tokens in zip(queries, nearest, _tokens(bm25s, words), strict=True):
+            scores = model.get_scores(tokens)
+            order = (place for place in np.argsort(-scores, kind="stable") if scores[place] > 0)
+            sharing = [ids[place] for place in order if allowed is None or ids[place] in allowed][:depth]
+            ranks: Counter[str] = Counter()
+            for ranked in ([text.id for text in near], sharing):
+                for rank, id in enumerate(ranked, 1):
+                    ranks[id] += 1 / (_RANK_OFFSET + rank)  # type: ignore[assignment]
+            best = [id for id, _ in ranks.most_common(k)]
+            cosines = self.vectors(best) @ vector / np.linalg.norm(vector)
+            table = index.get(best, [TEXT, METADATA])
+            found.append(_texts(best, table, np.clip(cosines, -1, 1)))
+        return found
 
     def _condition(self, filter: Mapping[str, Any] | str) -> tuple[Condition, list[str]]:
         """A filter as a condition, and the fields in it that are not columns of the index."""
@@ -327,6 +374,12 @@ def _fitted(hasher: Hasher | None, vectors: npt.NDArray[Any]) -> Hasher:
         return hasher.unfitted().fit(vectors[:: -(-n // _TRAINING_VECTORS)], training_points=None)
     check_fitted(hasher)
     return hasher
+
+
+def _tokens(bm25s: Any, texts: Sequence[str]) -> list[list[str]]:
+    """The words of texts of any language, in small letters."""
+    words: list[list[str]] = bm25s.tokenize(list(texts), stopwords=[], return_ids=False, show_progress=False)
+    return words
 
 
 def _as_vectors(vectors: Any) -> npt.NDArray[np.float32]:
