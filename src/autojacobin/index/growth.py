@@ -158,7 +158,7 @@ def chosen_hasher(vectors: Any, metric: Metric, progress: Progress) -> BinaryAut
     n_bits, recall = choose_n_bits(sample, progress)
     chosen = f"chose BinaryAutoencoder({n_bits})"
     if recall is not None:
-        chosen += f": {CANDIDATES} candidates hold {recall:.0%} of the {NEIGHBOURS} nearest of held-out vectors"
+        chosen += f": {CANDIDATES} candidates hold {100 * recall:.0f} % of the {NEIGHBOURS} nearest of held-out vectors"
     _log.info("%s", chosen)
     progress(chosen, 0, 0)
     return BinaryAutoencoder(n_bits, random_state=0)
