@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import tracemalloc
 import uuid
 from pathlib import Path
 
@@ -344,7 +345,7 @@ def _seal(manifest, fields):
     manifest.write_bytes(text.replace(b"0" * 16, xxhash.xxh64_hexdigest(text).encode(), 1))
 
 
-WRONG = [None, True, -1, 0, 1.5, 1e300, 2**70, "x", "../x", [], {}, [[]], {"name": 3}]
+WRONG = [None, True, -1, 0, 1.5, 1e300, 2**70, 10**400, "x", "../x", [], {}, [[]], {"name": 3}]
 
 
 def test_a_forged_manifest_ends_in_a_format_error(original, tmp_path):
@@ -387,6 +388,14 @@ def test_a_forged_number_of_codes_takes_no_memory(copied, tmp_path):
     with pytest.raises(FormatError, match="n is 2147483648"):
         Index.open(copied)
     assert repair(copied, tmp_path / "repaired").saved > 0  # by the headers
+    fields["segments"][0]["n"] = 2**22
+    _seal(manifest, fields | {"checksum": "0" * 16})
+    tracemalloc.start()
+    try:
+        assert repair(copied, tmp_path / "again").lost > 2**21
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_forged_header_ends_in_a_format_error(original, tmp_path):

@@ -26,9 +26,9 @@ from autojacobin.index.changes import read_hasher
 from autojacobin.index.folder import Folder, clear_os_errors
 from autojacobin.index.index import Index
 from autojacobin.index.manifest import MANIFEST_NAME, MOST_CODES, ArrayFile, Manifest, SegmentRecord, damaged, kind_of
-from autojacobin.index.names import UUID_BYTES
+from autojacobin.index.names import LARGEST_ID, UUID_BYTES
 from autojacobin.index.payload import Payload, empty_like, matching, read_payload, taken
-from autojacobin.index.segment import ROWS_PER_BLOCK, Part
+from autojacobin.index.segment import NONE_DEAD, ROWS_PER_BLOCK, Part
 from autojacobin.search.distances import METRICS
 from autojacobin.search.tiles import Tiles, shape_of
 
@@ -127,7 +127,11 @@ def _number(segments: list[_Salvage], next_id: int, kind: str | None, report: Re
         lost |= ~_are_first(ids)  # inside, numbers stand for names, and each is used once
     else:
         report.renumbered = int(lost.sum())
-    ids[lost] = np.arange(next_id, next_id + int(lost.sum()))
+    end_id = next_id + int(lost.sum())
+    if end_id > LARGEST_ID + 1:  # there are no larger ones; enough of the first are free
+        ids[lost], end_id = np.setdiff1d(np.arange(len(ids)), ids)[: int(lost.sum())], next_id
+    else:
+        ids[lost] = np.arange(next_id, end_id)
     first = _are_first(np.array(names, dtype=object) if named else ids)
     end = 0
     for segment in later_first:
@@ -136,7 +140,7 @@ def _number(segments: list[_Salvage], next_id: int, kind: str | None, report: Re
         segment.ids, segment.keep = ids[start:end][kept], segment.keep[kept]
         if named:
             segment.names = [name for name, keep in zip(names[start:end], kept, strict=True) if keep]
-    return next_id + int(lost.sum())
+    return end_id
 
 
 def _are_first(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -177,6 +181,10 @@ class _Salvage:
     ``names`` their names, None where these are lost.
     """
 
+    keep: Ids
+    ids: Ids
+    names: list[Any]
+
     def __init__(
         self, folder: Folder, record: SegmentRecord, hasher: Hasher, keep_vectors: bool, report: Repair
     ) -> None:
@@ -195,15 +203,17 @@ class _Salvage:
         self.columns = self._payload()
         self.has_names = bool(record.files.keys() & {"names", "ends"})
         self._content = "vectors" if keep_vectors else "codes"
+        if self._content not in self._arrays:  # nothing can be saved; and n may be forged, and large
+            report.lost += n - int(np.unpackbits(self._arrays.get("dead", NONE_DEAD)).sum())
+            self.keep, self.ids, self.names = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), []
+            return
         self._order, self._known = self._rows()
         dead = self._dead() & self._known  # it is known of positions, not of vectors that lost theirs
-        whole = np.zeros(n, dtype=bool)
-        if self._content in self._arrays:
-            whole = self._whole["vectors"][self._order] if keep_vectors else self._whole_codes()
+        whole = self._whole["vectors"][self._order] if keep_vectors else self._whole_codes()
         report.lost += int((~dead & ~whole).sum())
-        self.keep: Ids = np.flatnonzero(~dead & whole)
-        self.ids: Ids = np.where(self._known, self._ids(), -1)[self.keep]
-        self.names: list[Any] = self._names()
+        self.keep = np.flatnonzero(~dead & whole)
+        self.ids = np.where(self._known, self._ids(), -1)[self.keep]
+        self.names = self._names()
 
     def parts(self, schema: Any) -> Iterator[Part]:
         """Give what is kept, in blocks, with the columns of ``schema`` unless that is None."""
@@ -286,7 +296,7 @@ class _Salvage:
         """Row of each position, and whether it is known; positions whose row is lost get the rows that are left."""
         n = self._record.n
         rows, known = np.arange(n), np.ones(n, dtype=bool)
-        if self._content == "codes" or "vectors" not in self._arrays:
+        if self._content == "codes":
             return rows, known
         if "rows" not in self._arrays:
             return rows, known & ("rows" not in self._record.files and self._is_in_order())
@@ -380,10 +390,15 @@ def _records(folder: Folder, report: Repair) -> list[SegmentRecord]:
         except (FormatError, OSError) as error:
             report.problems.append(_sentence(folder.path / name, error))
     return [
-        SegmentRecord(labels[segment].n, 0, labels[segment].first_id, files)
+        SegmentRecord(labels[segment].n, 0, _first_id(labels[segment]), files)
         for segment, files in groups.items()
         if {"codes", "vectors"} & files.keys() and 1 <= labels[segment].n <= MOST_CODES
     ]
+
+
+def _first_id(label: SegmentLabel) -> int | None:
+    """The first id, unless it is forged."""
+    return None if label.first_id is None or label.first_id > LARGEST_ID + 1 - label.n else label.first_id
 
 
 def _sentence(path: Path, error: Exception) -> str:
