@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin import ITQ, LSH, Codes, DataError, NeighbourHashing
+from autojacobin import ITQ, LSH, BinaryAutoencoder, Codes, DataError, NeighbourHashing
 from autojacobin.errors import DataTypeError, StorageError
 from autojacobin.index import changes as changes_module
 from autojacobin.index import segment_writer
@@ -347,6 +347,9 @@ def test_an_index_draws_more_training_points_for_a_method_that_gains_by_them():
     assert np.array_equal(drawn[:, 0], rows)
     assert len(np.unique(rows)) == 50_000
     assert len(training_sample(X, ITQ())[0]) == len(training_sample(X, LSH())[0]) == 20_000
+    assert len(training_sample(X, BinaryAutoencoder(), "auto")[0]) == 20_000
+    assert len(training_sample(X, BinaryAutoencoder(), 64)[0]) == 2_000  # lists come at once, with codes of their own
+    assert len(training_sample(X, ITQ(), 64)[0]) == 20_000
 
 
 def test_an_index_from_vectors_is_whole_or_nothing(tmp_path):

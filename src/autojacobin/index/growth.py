@@ -164,9 +164,14 @@ def chosen_hasher(vectors: Any, metric: Metric, progress: Progress) -> BinaryAut
     return BinaryAutoencoder(n_bits, random_state=0)
 
 
-def training_sample(vectors: Any, hasher: Hasher) -> tuple[Any, Any]:
-    """Random rows of a matrix to fit a hasher on, and their numbers: 20,000, or more if the method asks for more."""
+def training_sample(vectors: Any, hasher: Hasher, partitions: Any = None) -> tuple[Any, Any]:
+    """Random rows of a matrix to fit a hasher on, and their numbers: 20,000, or more if the method asks for more.
+
+    A BinaryAutoencoder gets few if the vectors are enough for lists: with the lists, another one is trained.
+    """
     most = max(MOST_TRAINING_POINTS, hasher.default_training_points() or 0)
+    if type(hasher) is BinaryAutoencoder and wanted_lists(partitions, len(vectors)):
+        most = _SMALL_SAMPLE
     if len(vectors) <= most:
         return vectors, 0
     return _rows_of(vectors, most, seed=5)

@@ -291,7 +291,7 @@ class Index:
             with printed_progress("choosing the codes", verbose=verbose) as progress:
                 hasher = chosen_hasher(vectors, measure, progress)
             partitions = "auto" if partitions is None and keep_vectors else partitions
-        sample, rows = training_sample(vectors, hasher)
+        sample, rows = training_sample(vectors, hasher, partitions)
         fitted = measure.fit(hasher.unfitted(), sample, rows=rows, training_points=None, verbose=verbose)
         options: dict[str, Any] = {"keep_vectors": keep_vectors, "partitions": partitions}
         if home is None:
