@@ -1,4 +1,4 @@
-"""Inverted lists: recall@10 after re-ranking against queries a second, beside FAISS, and where the time goes.
+"""Inverted lists: recall@10 after re-ranking against queries a second, beside FAISS.
 
     python benchmarks/lists.py [--data DIR] [--set sift] [--lists 512] [--bits 64 128] [--threads 1] [--clock cpu]
                                [--quick] [--json PATH]
@@ -44,10 +44,10 @@ import numpy as np  # noqa: E402
 
 from autojacobin import BinaryAutoencoder  # noqa: E402
 from autojacobin.datasets import VectorSet, load_set  # noqa: E402
-from autojacobin.search import rerank  # noqa: E402
 from autojacobin.search.centres import Centres  # noqa: E402
 from autojacobin.search.kmeans import kmeans  # noqa: E402
-from autojacobin.search.lists import Lists, code_offsets, list_queries  # noqa: E402
+from autojacobin.search.lists import Lists, code_offsets  # noqa: E402
+from autojacobin.search.prepared_search import ListSearch, Probing, ResidualWeights, Stored  # noqa: E402
 
 try:
     import faiss
@@ -78,47 +78,21 @@ class Ours:
         labels = centres.assign(data.base)
         codes = self.hasher.encode(data.base - centres.points[labels])
         encoded = NOW()
-        terms = self.hasher.distance_terms
-        offsets = code_offsets(codes, labels, terms(centres.origin - centres.points).weights)
-        self.lists = Lists.build(codes, labels, len(centres), offsets)
+        weights = self.hasher.distance_terms(centres.origin - centres.points).weights
+        lists = Lists.build(codes, labels, len(centres), code_offsets(codes, labels, weights))
         print(
             f"{n_bits} bits: trained in {fitted - start:.1f} s, encoded in {encoded - fitted:.1f} s, grouped in "
             f"{NOW() - encoded:.2f} s"
         )
-        self.zero = terms(np.zeros_like(centres.points[:1])).weights
-
-    def prepare(self, Q: Any, probes: Any, squared: Any) -> Any:
-        """Queries whose probes are known."""
-        weights = self.hasher.distance_terms(Q - self.centres.origin).weights - self.zero
-        return list_queries(weights[:, : len(self.hasher.decoder_)], probes, squared, self.lists.grid)
+        self.index = ListSearch(
+            Centres((centres.points + self.hasher.mean_).astype(np.float32)),
+            [Stored(lists, vectors=self.base)],
+            ResidualWeights(self.hasher.decoder_, centres.origin, lists.grid),
+        )
 
     def search(self, Q: Any, probes: int, candidates: int) -> Any:
         """The 10 nearest of the candidates."""
-        queries = self.prepare(Q, *self.centres.nearest(Q - self.hasher.mean_, probes))
-        found = self.lists.nearest(queries, candidates, ordered=False)[1]
-        return rerank(Q, found, self.base, K)[1]
-
-    def profile(self, Q: Any, probes: int, candidates: int) -> dict[str, float]:
-        """Microseconds of each step for a query, and nanoseconds of the scan for a code."""
-        shifted = Q - self.hasher.mean_
-        coarse, (numbers, squared) = best_time(lambda: self.centres.nearest(shifted, probes))
-        tables, queries = best_time(lambda: self.prepare(Q, numbers, squared))
-        scan, (_, found) = best_time(lambda: self.lists.nearest(queries, candidates, ordered=False))
-        exact, _ = best_time(lambda: rerank(Q, found, self.base, K))
-        codes = (self.lists.bounds[numbers + 1] - self.lists.bounds[numbers]).sum()
-        steps = {"coarse search": coarse, "tables": tables, "scan and selection": scan, "re-ranking": exact}
-        per_query = {name: 1e6 * seconds / len(Q) for name, seconds in steps.items()}
-        return {**per_query, "codes": codes / len(Q), "ns per code": 1e9 * scan / codes}
-
-
-def best_time(task: Callable[[], Any]) -> tuple[float, Any]:
-    """Shortest time of several runs, and the result."""
-    best = float("inf")
-    for _ in range(3 * arguments.rounds):
-        start = NOW()
-        result = task()
-        best = min(best, NOW() - start)
-    return best, result
+        return self.index.search(Q, K, candidates, Probing(probes)).numbers
 
 
 def peers(data: VectorSet, Q: Any) -> Iterator[Contender]:
@@ -167,12 +141,8 @@ def main() -> None:
     centres = kmeans(data.base, arguments.lists, random_state=0)
     print(f"{len(data.base):,} vectors, {arguments.lists} lists by k-means in {NOW() - start:.1f} s")
     ours = {n_bits: Ours(data, centres, n_bits) for n_bits in arguments.bits}
-    for n_bits, one in ours.items():
+    for one in ours.values():
         one.search(Q[:10], 8, 20)
-        for probes, candidates in ((16, 40), (32, 40), (32, 100), (32, 400)):
-            figures = one.profile(Q, probes, candidates)
-            text = ", ".join(f"{name} {value:.2f}" for name, value in figures.items())
-            print(f"{n_bits} bits, {probes} probes, {candidates} candidates: {text}")
     contenders = [
         Contender(f"ours, {n_bits} bits", lambda probes, c, one=one: one.search(Q, probes, c))
         for n_bits, one in ours.items()

@@ -13,26 +13,15 @@ from numba import types
 
 from autojacobin import BinaryAutoencoder, Codes, DataError
 from autojacobin.core.compilation import intrinsic
-from autojacobin.search import lists as module
 from autojacobin.search.asymmetric import asymmetric_queries
-from autojacobin.search.decoded import decoded_queries
 from autojacobin.search.hamming import hamming_queries
 from autojacobin.search.kernels import lookup
 from autojacobin.search.kernels.simd import load
 from autojacobin.search.kmeans import kmeans
-from autojacobin.search.lists import (
-    Lists,
-    OffsetGrid,
-    code_offsets,
-    list_queries,
-    query_weights,
-    weighted_list_queries,
-)
-from autojacobin.search.queries import DistanceTerms
+from autojacobin.search.lists import Lists, OffsetGrid, code_offsets
 from autojacobin.search.tiles import Tiles
 from tests.hashers.methods import digits
-
-MISSING = 2**31 - 1
+from tests.search.list_steps import MISSING, list_queries, nearest_in_lists, query_weights, weighted_list_queries
 
 
 def problem(seed, n, n_bits, n_lists, n_probes, n_queries=3, spread=10.0, n_scanned=None):
@@ -81,7 +70,7 @@ def test_the_search_equals_sorting_whole_distances(seed, n, n_bits, n_lists, dat
     n_scanned, spread = data.draw(st.integers(1, n_bits)), data.draw(st.sampled_from([0.0, 1.0, 100.0, 1e6]))
     codes, labels, lists, queries = problem(seed, n, n_bits, n_lists, n_probes, spread=spread, n_scanned=n_scanned)
     queries.probes[0, 0] = -1
-    assert_nearest(whole_distances(codes, labels, lists, queries), *lists.nearest(queries, k))
+    assert_nearest(whole_distances(codes, labels, lists, queries), *nearest_in_lists(lists, queries, k))
 
 
 def weighted(projections, distance):
@@ -98,7 +87,7 @@ def test_weights_of_bits_give_the_distances_of_the_exhaustive_search(seed, n, n_
     lists = Lists.build(codes, rng.integers(0, n_lists, n).astype(np.int32), n_lists)
     queries = weighted(rng.normal(size=(3, n_bits)) * data.draw(st.sampled_from([1.0, 1e-30, 1e30, 0.0])), distance)
     prepared = weighted_list_queries(queries, n_bits, np.tile(np.arange(n_lists, dtype=np.int32), (3, 1)))
-    expected, found = Tiles.from_codes(codes).nearest(queries, k), lists.nearest(prepared, k)
+    expected, found = Tiles.from_codes(codes).nearest(queries, k), nearest_in_lists(lists, prepared, k)
     assert all(map(np.array_equal, found, expected))
     real = queries.real(expected[0])
     assert np.array_equal(prepared.real(found[0]), real)
@@ -113,15 +102,9 @@ def test_the_longest_codes_have_exact_distances_in_lists(n_bits, distance):
     lists = Lists.build(codes, np.zeros(4, dtype=np.int32), 1)
     queries = weighted(projections, distance)
     expected = Tiles.from_codes(codes).nearest(queries, 4)
-    found = lists.nearest(weighted_list_queries(queries, n_bits, np.zeros((2, 1), dtype=np.int32)), 4)
+    found = nearest_in_lists(lists, weighted_list_queries(queries, n_bits, np.zeros((2, 1), dtype=np.int32)), 4)
     assert all(map(np.array_equal, found, expected))
     assert found[0].max() == queries.n_levels - 1
-
-
-def test_queries_whose_weights_are_too_large_for_lists_are_refused():
-    terms = DistanceTerms(np.ones((2, 16)), np.zeros(2), 4)
-    with pytest.raises(DataError, match="weights of up to 15 for each bit"):
-        weighted_list_queries(decoded_queries(terms), 16, np.zeros((2, 1), dtype=np.int32))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 300), st.integers(1, 9), st.floats(0, 1), st.integers(1, 40))
@@ -131,7 +114,7 @@ def test_only_allowed_codes_are_found(seed, n, n_lists, share, k):
     allowed = lists.allow(np.packbits(mask, bitorder="little"))
     assert np.array_equal(allowed.counts, np.bincount(labels[mask], minlength=n_lists))
     whole = whole_distances(codes, labels, lists, queries)
-    assert_nearest(whole, *lists.nearest(queries, k, allowed), mask)
+    assert_nearest(whole, *nearest_in_lists(lists, queries, k, allowed), mask)
 
 
 @pytest.mark.parametrize(("n_lists", "n_probes"), [(1, 1), (3, 3), (40, 40), (400, 300)])
@@ -142,27 +125,10 @@ def test_many_codes_are_searched_exactly(n_lists, n_probes, k, n_bits):
     spread = 1.0 if n_bits > 2 else 0.0
     codes, labels, lists, queries = problem(5, 20_000, n_bits, n_lists, n_probes, spread=spread)
     whole = whole_distances(codes, labels, lists, queries)
-    assert_nearest(whole, *lists.nearest(queries, k))
+    assert_nearest(whole, *nearest_in_lists(lists, queries, k))
     mask = np.arange(20_000) % 3 == 1
     allowed = lists.allow(np.packbits(mask, bitorder="little"))
-    assert_nearest(whole, *lists.nearest(queries, k, allowed), mask)
-
-
-def test_the_probes_of_one_query_may_be_divided_among_the_cores(monkeypatch):
-    codes, labels, lists, queries = problem(6, 5_000, 64, 50, 40, n_queries=1)
-    together = lists.nearest(queries, 100)
-    monkeypatch.setattr(module, "_FEWEST_CODES_PER_PART", 1)
-    monkeypatch.setattr(module, "usable_cores", lambda: 3)
-    assert_nearest(whole_distances(codes, labels, lists, queries), *lists.nearest(queries, 100))
-    assert all(np.array_equal(*pair) for pair in zip(together, lists.nearest(queries, 100), strict=True))
-
-
-def test_without_order_the_same_codes_are_found():
-    _, _, lists, queries = problem(7, 3_000, 64, 20, 10, n_queries=150)
-    distances, positions = lists.nearest(queries, 30)
-    unordered, others = lists.nearest(queries, 30, ordered=False)
-    assert np.array_equal(np.sort(others, axis=1), np.sort(positions, axis=1))
-    assert np.array_equal(np.sort(unordered, axis=1), distances)
+    assert_nearest(whole, *nearest_in_lists(lists, queries, k, allowed), mask)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 300), st.floats(0.01, 1e5))
@@ -175,7 +141,7 @@ def test_whole_distances_stand_for_the_real_ones(seed, n_bits, spread):
     offsets = code_offsets(codes, labels, list_weights)
     lists = Lists.build(codes, labels, 4, offsets)
     queries = list_queries(weights, np.tile(np.arange(4, dtype=np.int32), (2, 1)), constants, lists.grid)
-    distances, positions = lists.nearest(queries, 100)
+    distances, positions = nearest_in_lists(lists, queries, 100)
     signs = codes.to_signs().astype(float)
     real = constants[:, labels] - weights @ signs.T - np.einsum("ij,ij->i", list_weights[labels], signs)
     wrong = np.abs(queries.real(distances) - np.take_along_axis(real, positions, axis=1))
@@ -199,7 +165,7 @@ def test_residuals_of_an_auto_encoder_are_compared_by_its_distance():
     zero = hasher.distance_terms(np.zeros_like(Q[:1])).weights
     weights = (hasher.distance_terms(Q - origin).weights - zero)[:, :scanned]
     queries = list_queries(weights, probes, squared + hasher.offset_, lists.grid)
-    distances, positions = lists.nearest(queries, len(X))
+    distances, positions = nearest_in_lists(lists, queries, len(X))
     expected = np.empty((5, len(X)))
     for number in range(12):
         terms = hasher.distance_terms(Q - centres.points[number])
@@ -261,7 +227,7 @@ def test_kernels_survive_numbers_that_are_too_large_or_not_finite(wrong, place):
     for grid in (lists.grid, OffsetGrid(wrong, 1.0), OffsetGrid(0.0, wrong)):
         with np.errstate(all="ignore"):
             queries = list_queries(weights, probes, constants, grid)
-            found, positions = lists.nearest(queries, 700)
+            found, positions = nearest_in_lists(lists, queries, 700)
             queries.real(found)
         assert queries.starts.min() >= 0
         assert queries.starts.max() <= 2**30
@@ -275,32 +241,26 @@ def test_kernels_survive_numbers_that_are_too_large_or_not_finite(wrong, place):
 def test_lists_of_nothing_give_nothing():
     lists = Lists.build(Codes.from_bits(np.empty((0, 16), dtype=int)), np.empty(0, dtype=np.int32), 2)
     queries = list_queries(np.ones((2, 16)), np.zeros((2, 1), dtype=np.int32), np.zeros((2, 1)), lists.grid)
-    distances, positions = lists.nearest(queries, 3)
+    distances, positions = nearest_in_lists(lists, queries, 3)
     assert (positions == -1).all()
     assert (distances == MISSING).all()
 
 
 def test_wrong_arguments_are_explained():
-    codes, labels, lists, queries = problem(9, 20, 16, 3, 2)
+    codes, labels, _, _ = problem(9, 20, 16, 3, 2)
     with pytest.raises(DataError, match="labels must give a list from 0 to 1 for each of the 20 codes"):
         Lists.build(codes, labels, 2)
     with pytest.raises(DataError, match="a weight for each of the 16 bits"):
         code_offsets(codes, labels, np.zeros((3, 15)))
-    with pytest.raises(DataError, match="one shape, with a row for each of the 3 queries"):
-        list_queries(np.zeros((3, 16)), queries.probes, np.zeros((3, 3)), lists.grid)
-    with pytest.raises(DataError, match="1 to 65,536 bits of a code, got weights of 0"):
-        list_queries(np.zeros((3, 0)), queries.probes, np.zeros((3, 2)), lists.grid)
-    longer = list_queries(np.zeros((3, 24)), queries.probes, np.zeros((3, 2)), lists.grid)
-    with pytest.raises(DataError, match="weights for 3 bytes of a code, but the codes have 2"):
-        lists.nearest(longer, 1)
 
 
 @pytest.mark.rare
 def test_a_machine_without_tables_in_registers_finds_the_same(tmp_path):
     program = (
+        "from tests.search.list_steps import nearest_in_lists\n"
         "from tests.search.test_lists import assert_nearest, problem, whole_distances\n"
         "codes, labels, lists, queries = problem(1, 6000, 70, 40, 30)\n"
-        "assert_nearest(whole_distances(codes, labels, lists, queries), *lists.nearest(queries, 50))\n"
+        "assert_nearest(whole_distances(codes, labels, lists, queries), *nearest_in_lists(lists, queries, 50))\n"
     )
     environment = {
         **os.environ,

@@ -21,19 +21,21 @@ from autojacobin.search.decoded import decoded_queries
 from autojacobin.search.distances import DISTANCES
 from autojacobin.search.hamming import hamming_queries
 from autojacobin.search.kernels.selection import merge_topk
-from autojacobin.search.lists import (
-    Lists,
-    OffsetGrid,
-    list_queries,
-    query_weights,
-    weighted_list_queries,
+from autojacobin.search.lists import Lists, OffsetGrid
+from autojacobin.search.prepared_search import (
+    ListSearch,
+    Probing,
+    Projection,
+    ResidualWeights,
+    Stored,
+    TileSearch,
+    in_own_type,
 )
-from autojacobin.search.prepared_search import ListSearch, Probing, Projection, ResidualWeights, Stored, TileSearch
 from autojacobin.search.queries import DistanceTerms
 from autojacobin.search.tiles import Tiles
 from tests.hashers.methods import digits
+from tests.search.list_steps import MISSING, list_queries, nearest_in_lists, query_weights, weighted_list_queries
 
-MISSING = 2**31 - 1
 DTYPES = ["uint8", "float16", "float32", "float64"]
 WIDTH = 12
 
@@ -94,7 +96,7 @@ class Problem:
         """Whole distances and ids of the nearest codes, by the steps of a search."""
         parts = []
         for segment, some in zip(self.segments, allowed, strict=True):
-            distances, positions = segment.codes.nearest(prepared, number, some)
+            distances, positions = nearest_in_lists(segment.codes, prepared, number, some)
             ids = np.where(positions < 0, -1, self.ids(segment)[np.maximum(positions, 0)])
             parts.append((distances, ids))
         return merge_topk(parts, number)
@@ -164,6 +166,11 @@ def test_one_call_gives_what_the_steps_of_a_search_give(seed, n_segments, dtype,
     assert np.array_equal(found.distances, real)
     assert found.distances.dtype == real.dtype
     assert np.array_equal(found.nearest, everywhere[1][:, 0])
+
+    whole, ids = problem.candidates(steps, k, allowed)
+    distances, numbers = search.search_chosen(problem.queries, k, (lists, squared), asked)
+    assert np.array_equal(numbers, ids)
+    assert np.array_equal(in_own_type(distances, distance == "hamming"), steps.real(whole))
 
     candidates = k + data.draw(st.integers(0, 60))
     exact = problem.exact(problem.candidates(steps, candidates, allowed)[1], k)

@@ -15,7 +15,7 @@ from autojacobin.hashers.base import Hasher
 
 if TYPE_CHECKING:
     from autojacobin.search.centres import Centres
-    from autojacobin.search.lists import ListQueries, Lists, OffsetGrid
+    from autojacobin.search.lists import Lists, OffsetGrid
 
 _POINTS_PER_LIST = 64
 _MOST_TRAINING_POINTS = 20_000  # by default, if there are few lists
@@ -39,19 +39,6 @@ class ListHasher(Hasher):
     @property
     def n_code_bits(self) -> int:
         """Bits of a code without those of the list."""
-        raise NotImplementedError
-
-    def prepare(self, queries: Any, distance: str) -> Any:
-        """Prepare queries, all at once, by rows: some of the rows are then passed to :meth:`list_queries`."""
-        raise NotImplementedError
-
-    def list_queries(
-        self, prepared: Any, numbers: npt.NDArray[np.int32], squared: npt.NDArray[np.float32]
-    ) -> ListQueries:
-        """Make queries that scan some lists, in the calling thread.
-
-        ``numbers`` and ``squared`` are the numbers of these lists, and the squared distances of their centres.
-        """
         raise NotImplementedError
 
     def drift(self, vectors: npt.NDArray[Any], codes: Codes) -> float:

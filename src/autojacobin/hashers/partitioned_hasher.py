@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,6 @@ from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.hashers.own_codes import OwnCodes
 from autojacobin.hashers.parameters import Callback, Limit, OrNone, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
-from autojacobin.search.distances import DISTANCES
-
-if TYPE_CHECKING:
-    from autojacobin.search.lists import ListQueries
 
 _ROWS_PER_BLOCK = 2**12
 _TINY = float(np.finfo(np.float32).tiny)
@@ -175,19 +171,6 @@ class PartitionedHasher(ListHasher):
         return self.hasher_.score(X, y, k=k, depth=depth)
 
     # What an index needs
-
-    def prepare(self, queries: Any, distance: str) -> Any:  # noqa: D102
-        return DISTANCES[distance].queries(self.hasher_, queries)
-
-    def list_queries(  # noqa: D102
-        self,
-        prepared: Any,
-        numbers: npt.NDArray[np.int32],
-        squared: npt.NDArray[np.float32],  # noqa: ARG002
-    ) -> ListQueries:
-        from autojacobin.search.lists import weighted_list_queries
-
-        return weighted_list_queries(prepared, self.n_code_bits, numbers)
 
     def drift(self, vectors: npt.NDArray[Any], codes: Codes) -> float:
         """Mean squared distance of vectors to their centres, as a multiple of that of the training vectors."""

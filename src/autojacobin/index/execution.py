@@ -17,7 +17,7 @@ from autojacobin.codes import Codes
 from autojacobin.core.arrays import adopt, device_of, free_gpu_memory, give_back, namespace, on_device, to_host
 from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError
-from autojacobin.hashers import OwnCodes, PartitionedAutoencoder
+from autojacobin.hashers import OwnCodes, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.filters import Allowed, reduced
 from autojacobin.index.segment import ROWS_PER_BLOCK, Segment
@@ -35,8 +35,16 @@ from autojacobin.search.euclidean import (
 )
 from autojacobin.search.gpu import DeviceProjection, DeviceVectors, RerankedSearch, takes
 from autojacobin.search.kernels.selection import merge_topk, smallest
-from autojacobin.search.lists import AllowedCodes, ListQueries
-from autojacobin.search.prepared_search import MOST_QUERIES, ListSearch, Probing, ResidualWeights, Stored, TileSearch
+from autojacobin.search.lists import AllowedCodes
+from autojacobin.search.prepared_search import (
+    MOST_QUERIES,
+    Chosen,
+    ListSearch,
+    Probing,
+    ResidualWeights,
+    Stored,
+    TileSearch,
+)
 from autojacobin.search.queries import Queries
 from autojacobin.search.tiles import tiles_of
 from autojacobin.search.truth import ground_truth
@@ -76,8 +84,8 @@ def search_codes(
         in_lists = _list_search(state, hasher)
         if allowed is not None:
             in_lists = in_lists.restricted(_allowed_codes(state, hasher, allowed))
-        prepared = None if isinstance(hasher, PartitionedAutoencoder) else hasher.prepare(queries, distance)
-        return in_lists.search(queries, k, candidates, probing, prepared)[:2]
+        asked = prepared_for_lists(hasher, queries, distance)
+        return in_lists.search(queries, k, candidates, probing, asked)[:2]
     if len(queries) <= MOST_QUERIES and TileSearch.takes(distance, hasher.n_bits):
         tiles = _tile_search(state, distance)
         if allowed is not None:
@@ -91,24 +99,23 @@ def search_codes(
     return _nearest_vectors(as_floats(queries, argument="queries"), asked, segments, candidates, k)
 
 
-def nearest_lists(state: State, queries: npt.NDArray[Any], most: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Numbers of the nearest lists that hold codes, -1 where there are fewer, and their squared distances."""
+def chosen_lists(state: State, queries: npt.NDArray[Any], probing: Probing) -> Chosen:
+    """The lists that each query probes, among those that hold codes."""
     assert isinstance(state.hasher, ListHasher)
-    return _list_search(state, state.hasher).nearest_lists(queries, most)
+    return _list_search(state, state.hasher).chosen_lists(queries, probing)
 
 
-def chosen_lists(state: State, queries: npt.NDArray[Any], distance: str, probing: Probing) -> ListQueries:
-    """Prepare queries for a scan of the lists that they probe, segment by segment."""
-    hasher = state.hasher
-    assert isinstance(hasher, ListHasher)
-    numbers, squared = _list_search(state, hasher).chosen_lists(queries, probing)
-    return hasher.list_queries(hasher.prepare(queries, distance), numbers, squared)
+def search_chosen(state: State, queries: npt.NDArray[Any], k: int, chosen: Chosen, prepared: Queries | None) -> Found:
+    """Distances in float64 and numbers of the ``k`` nearest codes in chosen lists; -1 where there are fewer."""
+    assert isinstance(state.hasher, ListHasher)
+    return _list_search(state, state.hasher).search_chosen(queries, k, chosen, prepared)
 
 
-def nearest_in_lists(hasher: ListHasher, prepared: ListQueries, segment: Segment, k: int) -> Found:
-    """Integer distances and ids of the ``k`` nearest codes in the lists of a segment; -1 where there are fewer."""
-    distances, positions = segment.lists(hasher).nearest(prepared, k, _live_codes(segment, hasher))
-    return distances, np.where(positions < 0, -1, segment.ids_at(np.maximum(positions, 0)))
+def prepared_for_lists(hasher: ListHasher, queries: npt.NDArray[Any], distance: str) -> Queries | None:
+    """Queries as they are compared with codes in lists; None if the codes are of residuals."""
+    if isinstance(hasher, PartitionedHasher):
+        return DISTANCES[distance].queries(hasher.hasher_, queries)
+    return None
 
 
 def search_vectors(state: State, queries: npt.NDArray[Any], k: int, allowed: Allowed | None = None) -> Found:

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from autojacobin.core.compilation import kernel
 from autojacobin.core.parallel import run_tasks
 from autojacobin.hashers.list_hasher import ListHasher
-from autojacobin.index.execution import nearest_by_products, nearest_lists, search_codes
+from autojacobin.index.execution import chosen_lists, nearest_by_products, search_codes
 from autojacobin.index.segment import Segment
 from autojacobin.index.state import State, drawn, fetch
 from autojacobin.search.prepared_search import Probing, log_expected
@@ -257,7 +257,7 @@ class _Lists(_AllCodes):
         self.state, self.distance, self.hasher = state, distance, hasher
         sizes = np.sum([np.diff(segment.lists(hasher).bounds) for segment in state.segments], axis=0)
         most = min(len(sizes), max(1, _CODES_SCANNED * len(sizes) // (len(queries) * state.n_live)))
-        self.numbers, self.squared = nearest_lists(state, queries, most)
+        self.numbers, self.squared = chosen_lists(state, queries, Probing(most))
         within = np.cumsum(np.where(self.numbers >= 0, sizes[self.numbers], 0), axis=1)
         few = slice(None, None, _FEWER)
         features = np.stack([log_expected(self.squared[few, :_RANKS_FITTED], unit) for unit in np.eye(4)], axis=2)

@@ -21,9 +21,8 @@ from autojacobin.codes import Codes
 from autojacobin.core.vectors import check_size
 from autojacobin.errors import DataError, StorageError
 from autojacobin.hashers import Hasher, load
-from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.changes import encoded_parts
-from autojacobin.index.execution import measure_of, nearest_codes, nearest_in_lists
+from autojacobin.index.execution import measure_of, nearest_codes, search_chosen
 from autojacobin.index.folder import Folder
 from autojacobin.index.manifest import SegmentRecord
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, open_segment
@@ -33,7 +32,7 @@ from autojacobin.jobs.inputs import Inputs, Piece, naming_file, open_piece
 from autojacobin.search.arguments import as_count
 from autojacobin.search.euclidean import measure_fetched
 from autojacobin.search.kernels.selection import merge_topk
-from autojacobin.search.lists import ListQueries
+from autojacobin.search.prepared_search import Chosen
 from autojacobin.search.queries import Queries
 from autojacobin.search.truth import LARGEST_EXPONENT, exact_squared_distances, ground_truth
 
@@ -128,11 +127,16 @@ def search_chunk(segment: SegmentFiles, queries: Queries, k: int) -> Neighbours:
     return nearest_codes(queries, (found,), min(k, found.n_live))
 
 
-def search_lists_chunk(segment: SegmentFiles, queries: ListQueries, k: int) -> Neighbours:
-    """The ``k`` nearest codes in the lists of one segment, with whole distances; -1 where there are fewer."""
+def search_lists_chunk(
+    segment: SegmentFiles, asked: tuple[npt.NDArray[Any], Chosen, Queries | None], k: int
+) -> Neighbours:
+    """The ``k`` nearest codes in chosen lists of one segment; -1 where there are fewer.
+
+    ``asked`` holds the queries, their lists, and the queries as ``prepared_for_lists`` gives them.
+    """
     hasher = _hasher(str(Path(segment.folder) / segment.hasher))
-    assert isinstance(hasher, ListHasher)
-    return nearest_in_lists(hasher, queries, segment.open(), k)
+    queries, chosen, prepared = asked
+    return search_chosen(State(hasher, segment.keep_vectors, (segment.open(),)), queries, k, chosen, prepared)
 
 
 def measure_chunk(

@@ -20,7 +20,7 @@ from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import DataError
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.changes import read_state
-from autojacobin.index.execution import chosen_lists
+from autojacobin.index.execution import chosen_lists, prepared_for_lists
 from autojacobin.index.folder import Folder
 from autojacobin.index.knowledge import Knowledge, learn
 from autojacobin.index.plan import make_plan
@@ -41,7 +41,7 @@ from autojacobin.jobs.workers import Workers
 from autojacobin.search.arguments import as_k
 from autojacobin.search.distances import DISTANCES
 from autojacobin.search.kernels.selection import merge_topk
-from autojacobin.search.prepared_search import Probing
+from autojacobin.search.prepared_search import Probing, in_own_type
 
 _BYTES_PER_RESULT = 2**26
 _QUERIES_AT_ONCE = 2**13
@@ -102,17 +102,19 @@ def search_index(
     files = [SegmentFiles(where, segment.record, *about) for segment in segments]
 
     def search(block: npt.NDArray[Any], probing: Probing | None) -> Neighbours:
-        prepared: Any
+        asked: Any
         work: Callable[..., Neighbours]
         if probing is None:
-            prepared, work = DISTANCES[plan.distance].queries(hasher, block), search_chunk
+            asked, work = DISTANCES[plan.distance].queries(hasher, block), search_chunk
         else:
-            prepared, work = chosen_lists(state, block, plan.distance, probing), search_lists_chunk
-        shared = workers.share(prepared)
+            assert isinstance(hasher, ListHasher)
+            prepared = prepared_for_lists(hasher, block, plan.distance)
+            asked, work = (block, chosen_lists(state, block, probing), prepared), search_lists_chunk
+        shared = workers.share(asked)
         calls = [(file, shared, depth) for file in files]
         found: Neighbours = workers.merged("searching", work, calls, merge_topk, depth, progress)
         if probing is not None:
-            found = prepared.real(found[0]), found[1]
+            found = in_own_type(found[0], plan.distance == "hamming"), found[1]
         if plan.rerank:
             found = _reranked(block, found[1], segments, files, plan.k, workers, progress)
         short = np.flatnonzero(found[1][:, -1] < 0)  # their lists hold fewer than k codes

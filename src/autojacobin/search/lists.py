@@ -1,8 +1,8 @@
 """Inverted lists: codes are grouped by the centre nearest to their vectors, and a query scans a few of the groups.
 
 *The distance.* There are two kinds. Codes of vectors are compared as without lists, and which list a code is in makes
-no difference: :func:`weighted_list_queries`. Codes of residuals x − centre are compared as follows
-(:func:`list_queries`). The distance of a query to a code s ∈ {−1, 1}^n_bits is
+no difference. Codes of residuals x − centre are compared as follows. The distance of a query to a code
+s ∈ {−1, 1}^n_bits is
 
     constant − weights·s,
 
@@ -26,7 +26,6 @@ the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -35,33 +34,14 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.errors import DataError
 from autojacobin.search.kernels.coarse_quantiser import group_rows
-from autojacobin.search.kernels.list_scan import map_allowed, scan_lists, sort_found
-from autojacobin.search.kernels.lookup import (
-    CODES_PER_BLOCK,
-    make_bit_tables,
-    make_tables,
-    read_blocks,
-    sum_weights,
-    write_blocks,
-    write_weights,
-)
-from autojacobin.search.kernels.selection import merge_topk
+from autojacobin.search.kernels.list_scan import map_allowed
+from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, read_blocks, sum_weights, write_blocks
 from autojacobin.search.kernels.simd import empty_aligned
-from autojacobin.search.queries import Queries
 
-# What correctness needs
 _MOST_CODES = 2**31 - 1  # positions are stored in 32 bits
-_MOST_BITS = 2**16
 _LEVELS = 255
-_MISSING = 2**31 - 1  # distance where there is no code
-_MOST_PLANES = 4  # of weights; four of them may add up to 127, the largest entry of a table
-
-# What tunes the search
-_QUERIES_PER_TASK, _PREPARED_PER_TASK = 64, 256
-_FEWEST_CODES_PER_PART = 2**17  # of a query whose probes are divided among the cores
 
 
 class OffsetGrid(NamedTuple):
@@ -89,140 +69,6 @@ class AllowedCodes(NamedTuple):
 
     bitmap: npt.NDArray[np.uint64]
     counts: npt.NDArray[np.int64]
-
-
-_ALL_CODES = AllowedCodes(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64))
-
-
-@dataclass(frozen=True)
-class ListQueries:
-    """Queries, the lists that they probe, and their distances as tables of whole numbers.
-
-    Attributes
-    ----------
-    probes : array of int32, shape (n_queries, n_probes)
-        Numbers of the lists, nearest first, which is fastest. Those below 0 are left out.
-    starts : array of int32, shape (n_queries, n_probes)
-        What each list adds to the distances.
-    tables : array of uint8, shape (n_queries, bytes, 2, 16)
-        What each value of the lower and the upper four bits of a byte of a code adds.
-    factors : array of int64, shape (n_queries,)
-        An offset adds ``offset * factor // 256``.
-    units, smallest : arrays of float64, shape (n_queries,), optional
-        The real distance is ``smallest + units * distance``. If there are none, whole numbers are the distances.
-    """
-
-    probes: npt.NDArray[np.int32]
-    starts: npt.NDArray[np.int32]
-    tables: npt.NDArray[np.uint8]
-    factors: npt.NDArray[np.int64]
-    units: npt.NDArray[np.float64] | None
-    smallest: npt.NDArray[np.float64] | None
-
-    def __len__(self) -> int:
-        return len(self.probes)
-
-    def real(self, distances: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
-        """Convert integer distances to real ones, one row per query, and to infinity where there is no code."""
-        if self.units is None or self.smallest is None:
-            return distances
-        real = (self.smallest[:, None] + self.units[:, None] * distances).astype(np.float32)
-        real[distances == _MISSING] = np.inf
-        return real
-
-
-def list_queries(
-    weights: npt.NDArray[Any], probes: npt.NDArray[np.int32], constants: npt.NDArray[Any], grid: OffsetGrid
-) -> ListQueries:
-    """Prepare queries.
-
-    Parameters
-    ----------
-    weights : array of shape (n_queries, n_scanned)
-        Weights of the first bits of a code, which depend on the query alone. The other bits are not scanned.
-    probes : array of int32, shape (n_queries, n_probes)
-        The lists to scan, as :meth:`autojacobin.search.centres.Centres.nearest` gives them.
-    constants : array of shape (n_queries, n_probes)
-        The constant of each query and list.
-    grid : OffsetGrid
-        The grid of the lists.
-    """
-    n, n_bits = weights.shape
-    if not 1 <= n_bits <= _MOST_BITS:
-        raise DataError(f"lists are scanned by 1 to {_MOST_BITS:,} bits of a code, got weights of {n_bits:,}")
-    if probes.shape != constants.shape or len(probes) != n:
-        raise DataError(
-            f"probes and constants must have one shape, with a row for each of the {n} queries, got {probes.shape} and "
-            f"{constants.shape}"
-        )
-    units, smallest = np.empty(n), np.empty(n)
-    queries = ListQueries(
-        np.ascontiguousarray(probes, dtype=np.int32),
-        np.empty(probes.shape, dtype=np.int32),
-        np.empty((n, -(-n_bits // 8), 2, 16), dtype=np.uint8),
-        np.empty(n, dtype=np.int64),
-        units,
-        smallest,
-    )
-    floats, added = (np.ascontiguousarray(array, dtype=np.float32) for array in (weights, constants))
-
-    def prepare(start: int) -> None:
-        rows = slice(start, start + _PREPARED_PER_TASK)
-        make_tables(
-            floats[rows], added[rows], queries.probes[rows], grid.low, grid.step, queries.tables[rows],
-            queries.factors[rows], queries.starts[rows], units[rows], smallest[rows],
-        )  # fmt: skip
-
-    _run(prepare, [(start,) for start in range(0, n, _PREPARED_PER_TASK)])
-    return queries
-
-
-def weighted_list_queries(queries: Queries, n_bits: int, probes: npt.NDArray[np.int32]) -> ListQueries:
-    """Prepare queries for codes that are compared as without lists, such as those of vectors, in the calling thread.
-
-    Whole distances are those of the exhaustive search, to the last bit, and so are the real ones.
-
-    Parameters
-    ----------
-    queries : Queries
-        Queries that are prepared for codes of ``n_bits`` bits. Weights may be up to 15.
-    n_bits : int
-        Bits of a code.
-    probes : array of int32, shape (n_queries, n_probes)
-        The lists to scan.
-    """
-    n, n_planes = len(queries), queries.planes.shape[1] if len(queries.planes) else 0
-    if queries.levels is not None or n_planes > _MOST_PLANES or len(probes) != n:
-        raise DataError(
-            f"lists are scanned by weights of up to {2**_MOST_PLANES - 1} for each bit, with a row of probes for each "
-            f"query, got queries of {n_planes} planes and {len(probes)} rows for {n}; use the distance 'asymmetric' or "
-            "'hamming'"
-        )
-    tables = np.empty((n, -(-n_bits // 8), 2, 16), dtype=np.uint8)
-    make_bit_tables(queries.words, queries.planes, tables)
-    scales = queries.scales
-    smallest = np.zeros(n) if scales is not None and queries.constants is None else queries.constants
-    return ListQueries(
-        np.ascontiguousarray(probes, dtype=np.int32),
-        np.zeros(probes.shape, dtype=np.int32),
-        tables,
-        np.zeros(n, dtype=np.int64),
-        scales,
-        smallest,
-    )
-
-
-def query_weights(
-    queries: npt.NDArray[np.float32], origin: npt.NDArray[Any], decoder: npt.NDArray[Any]
-) -> npt.NDArray[np.float32]:
-    """Weights of bits that depend on the query alone, 2 (q − origin)·C', for a few queries in the calling thread.
-
-    A matrix product of a BLAS library would start threads of its own, and round one query otherwise than many.
-    """
-    weights = np.empty((len(queries), len(decoder)), dtype=np.float32)
-    rows, matrix = (np.ascontiguousarray(array, dtype=np.float32) for array in (queries, decoder))
-    write_weights(rows, origin.astype(np.float32, copy=False), matrix, weights)
-    return weights
 
 
 def code_offsets(
@@ -319,12 +165,6 @@ class Lists:
         """Number of lists."""
         return len(self.bounds) - 1
 
-    @cached_property
-    def filled(self) -> npt.NDArray[np.bool_] | None:
-        """Mask of the lists that hold a code; None if all do."""
-        filled: npt.NDArray[np.bool_] = np.diff(self.bounds) > 0
-        return None if filled.all() else filled
-
     def codes(self) -> Codes:
         """Read all codes, in the order of their positions."""
         packed = np.empty((self.n, self.blocks.shape[1]), dtype=np.uint8)
@@ -361,71 +201,3 @@ class Lists:
     def labels(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """The lists of some positions."""
         return self._places[1][positions]
-
-    def nearest(
-        self, queries: ListQueries, k: int, allowed: AllowedCodes | None = None, *, ordered: bool = True
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Find the ``k`` nearest codes of each query in the lists that it probes.
-
-        Parameters
-        ----------
-        queries : ListQueries
-            Prepared queries.
-        k : int
-            Neighbours of each query.
-        allowed : AllowedCodes, optional
-            The codes that count. By default all do.
-        ordered : bool, default=True
-            Whether to sort the codes by distance, equal distances by position. Which codes are found does not depend
-            on it.
-
-        Returns
-        -------
-        distances, positions : arrays of shape (n_queries, k)
-            Distances as whole numbers. Where there are fewer than ``k`` codes, the last positions are -1 and the
-            distances 2³¹ − 1.
-        """
-        if queries.tables.shape[1] > self.blocks.shape[1]:
-            raise DataError(
-                f"the queries have weights for {queries.tables.shape[1]} bytes of a code, but the codes have "
-                f"{self.blocks.shape[1]}; prepare the queries with the hasher of the codes"
-            )
-        parts = self._parts_of_probes(queries)
-        found = np.empty((parts, len(queries), k), dtype=np.int32)
-        positions = np.empty((parts, len(queries), k), dtype=np.int64)
-
-        store, bitmap = (self.blocks, self.offsets), tuple(allowed or _ALL_CODES)
-
-        def search(part: int, start: int) -> None:
-            rows = slice(start, start + _QUERIES_PER_TASK)
-            probes, starts = queries.probes[rows], queries.starts[rows]
-            if parts > 1:
-                probes, starts = (np.ascontiguousarray(table[:, part::parts]) for table in (probes, starts))
-            out = found[part, rows], positions[part, rows]
-            scan_lists(
-                store, self.bounds, self.positions, bitmap, queries.tables[rows], queries.factors[rows], probes, starts,
-                k, *out,
-            )  # fmt: skip
-            if ordered and parts == 1:
-                sort_found(*out)
-
-        starts = range(0, len(queries), _QUERIES_PER_TASK)
-        _run(search, [(part, start) for start in starts for part in range(parts)])
-        return merge_topk(list(zip(found, positions, strict=True)), k)
-
-    def _parts_of_probes(self, queries: ListQueries) -> int:
-        """Into how many parts to divide the probes of each query: one, unless few queries scan many codes."""
-        if not 0 < len(queries) <= _QUERIES_PER_TASK // 2:
-            return 1
-        n_probes = queries.probes.shape[1]
-        codes = self.n * n_probes // self.n_lists * len(queries)  # about as many: to look at each list takes longer
-        parts = min(codes // _FEWEST_CODES_PER_PART, n_probes)
-        return min(parts, usable_cores()) if parts > 1 else 1
-
-
-def _run(work: Callable[..., None], tasks: list[tuple[int, ...]]) -> None:
-    """Run tasks on all cores, or at once if there is only one: threads would take as long as a search."""
-    if len(tasks) == 1:
-        work(*tasks[0])
-    else:
-        run_tasks(work, tasks)

@@ -49,6 +49,9 @@ _NO_RULE = np.empty((0, 6))
 _MOST_BYTES_KEPT = 2**16  # of memory for candidates, by each thread
 _NOT_CHOSEN = np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.float32)
 
+Chosen = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]
+"""Lists of each query, then -1, and the squared distances of their centres, then infinity."""
+
 
 class Stored(NamedTuple):
     """A segment as a search reads it.
@@ -341,7 +344,7 @@ class ListSearch(_Search):
         if candidates is not None:
             return found
         counted = prepared is not None and prepared.scales is None
-        return found._replace(distances=_of_codes(found.distances, counted))
+        return found._replace(distances=in_own_type(found.distances, counted))
 
     def _scan(
         self,
@@ -359,16 +362,8 @@ class ListSearch(_Search):
             return self._run(floats, queries, _NOT_CHOSEN, probing, candidates, prepared, found)
         return self._run_blocks(floats, queries, probing, candidates, prepared, found)
 
-    def nearest_lists(
-        self, queries: npt.NDArray[Any], most: int
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        """The nearest lists that hold codes, then -1, and the squared distances of their centres, then infinity."""
-        return self.chosen_lists(queries, Probing(most))
-
-    def chosen_lists(
-        self, queries: npt.NDArray[Any], probing: Probing
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        """The lists that each query scans, then -1, and the squared distances of their centres; on all cores."""
+    def chosen_lists(self, queries: npt.NDArray[Any], probing: Probing) -> Chosen:
+        """The lists that each query scans, nearest first; on all cores."""
         lists = np.empty((len(queries), probing.most), dtype=np.int32)
         squared = np.empty(lists.shape, dtype=np.float32)
         floats = np.ascontiguousarray(queries, dtype=np.float32)
@@ -379,11 +374,30 @@ class ListSearch(_Search):
         run_tasks(choose, [(rows,) for rows in _blocks(len(queries))])
         return lists, squared
 
+    def search_chosen(
+        self, queries: npt.NDArray[Any], k: int, chosen: Chosen, prepared: Queries | None = None
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """Distances and numbers of the nearest codes in lists that were chosen before, for a merge over segments.
+
+        Distances are in float64, in which different ones stay different. ``in_own_type`` converts those of the merge.
+        """
+        floats = np.ascontiguousarray(queries, np.float32)
+        found = Found(np.empty((len(floats), k)), np.empty((len(floats), k), np.int64), np.empty((len(floats), 3)))
+        probing = Probing(chosen[0].shape[1])
+
+        def search(rows: slice) -> None:
+            asked = None if prepared is None else prepared[rows]
+            here = Found(found.distances[rows], found.numbers[rows], found.facts[rows])
+            self._run(floats[rows], floats[rows], (chosen[0][rows], chosen[1][rows]), probing, None, asked, here)
+
+        run_tasks(search, [(rows,) for rows in _blocks(len(floats))])
+        return found.distances, found.numbers
+
     def _run(
         self,
         floats: npt.NDArray[np.float32],
         queries: npt.NDArray[Any],
-        chosen: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]],
+        chosen: Chosen,
         probing: Probing,
         candidates: int | None,
         prepared: Queries | None,
@@ -521,7 +535,7 @@ class TileSearch(_Search):
         if candidates is not None:
             return found
         counted = self._distance == "hamming"
-        return found._replace(distances=_of_codes(found.distances, counted))
+        return found._replace(distances=in_own_type(found.distances, counted))
 
 
 def _coding_of(prepared: Queries | None) -> tuple[Any, ...] | None:
@@ -533,7 +547,7 @@ def _coding_of(prepared: Queries | None) -> tuple[Any, ...] | None:
     return prepared.words, prepared.planes, scales, constants
 
 
-def _of_codes(distances: npt.NDArray[np.float64], counted: bool) -> npt.NDArray[Any]:
+def in_own_type(distances: npt.NDArray[np.float64], counted: bool) -> npt.NDArray[Any]:
     """Distances of codes in their own type: whole numbers if they are counts."""
     if not counted:
         return distances.astype(np.float32)

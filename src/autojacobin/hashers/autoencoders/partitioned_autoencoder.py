@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
-from autojacobin.core.vectors import as_matrix
 from autojacobin.errors import DataError
 from autojacobin.hashers.autoencoders.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.base import check_fitted
@@ -22,7 +21,7 @@ from autojacobin.hashers.persistence import Tensor
 from autojacobin.search.queries import DistanceTerms
 
 if TYPE_CHECKING:
-    from autojacobin.search.lists import ListQueries, OffsetGrid
+    from autojacobin.search.lists import OffsetGrid
 
 _MOST_TRAINING_POINTS = 20_000  # of the auto-encoder; the centres take all
 _SHARE_BEYOND_THE_GRID = 0.0005
@@ -136,17 +135,6 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
         from autojacobin.search.lists import OffsetGrid
 
         return OffsetGrid(*self.grid_)
-
-    def prepare(self, queries: Any, distance: str) -> Any:  # noqa: D102, ARG002
-        return to_host(as_matrix(queries, type(self).__name__))
-
-    def list_queries(  # noqa: D102
-        self, prepared: Any, numbers: npt.NDArray[np.int32], squared: npt.NDArray[np.float32]
-    ) -> ListQueries:
-        from autojacobin.search.lists import list_queries, query_weights
-
-        weights = query_weights(prepared.astype(np.float32, copy=False), self.origin_, self.decoder_)
-        return list_queries(weights, numbers, squared, self.query_grid())
 
     def query_grid(self) -> OffsetGrid:
         """The grid of what the offsets of codes and the constant of all of them add to distances."""

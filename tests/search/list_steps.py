@@ -1,0 +1,77 @@
+"""The steps of a search in lists, one kernel at a time: what a search in one call is compared with."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autojacobin.search.kernels.list_scan import scan_lists
+from autojacobin.search.kernels.lookup import make_bit_tables, make_tables, write_weights
+
+MISSING = 2**31 - 1
+
+
+@dataclass
+class ListQueries:
+    """The lists that queries probe, and their distances as tables of whole numbers."""
+
+    probes: Any
+    starts: Any
+    tables: Any
+    factors: Any
+    units: Any
+    smallest: Any
+
+    def __len__(self):
+        return len(self.probes)
+
+    def real(self, distances):
+        if self.units is None:
+            return distances
+        real = (self.smallest[:, None] + self.units[:, None] * distances).astype(np.float32)
+        real[distances == MISSING] = np.inf
+        return real
+
+
+def list_queries(weights, probes, constants, grid):
+    """Queries of codes of residuals."""
+    n, n_bits = weights.shape
+    queries = ListQueries(
+        probes, np.empty(probes.shape, dtype=np.int32), np.empty((n, -(-n_bits // 8), 2, 16), dtype=np.uint8),
+        np.empty(n, dtype=np.int64), np.empty(n), np.empty(n),
+    )  # fmt: skip
+    floats, added = (np.ascontiguousarray(array, dtype=np.float32) for array in (weights, constants))
+    make_tables(
+        floats, added, probes, grid.low, grid.step, queries.tables, queries.factors, queries.starts, queries.units,
+        queries.smallest,
+    )  # fmt: skip
+    return queries
+
+
+def weighted_list_queries(queries, n_bits, probes):
+    """Queries of codes that are compared as without lists."""
+    n = len(queries)
+    tables = np.empty((n, -(-n_bits // 8), 2, 16), dtype=np.uint8)
+    make_bit_tables(queries.words, queries.planes, tables)
+    smallest = np.zeros(n) if queries.constants is None else queries.constants
+    starts, factors = np.zeros(probes.shape, dtype=np.int32), np.zeros(n, dtype=np.int64)
+    return ListQueries(probes, starts, tables, factors, queries.scales, smallest)
+
+
+def query_weights(queries, origin, decoder):
+    """Weights of bits that depend on the query alone, 2 (q − origin)·C'."""
+    weights = np.empty((len(queries), len(decoder)), dtype=np.float32)
+    write_weights(queries, origin.astype(np.float32), np.ascontiguousarray(decoder, dtype=np.float32), weights)
+    return weights
+
+
+def nearest_in_lists(lists, queries, k, allowed=None):
+    """Whole distances and positions of the nearest codes, equal distances by position; -1 where there are fewer."""
+    distances, positions = np.empty((len(queries), k), dtype=np.int32), np.empty((len(queries), k), dtype=np.int64)
+    some = allowed or (np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64))
+    scan_lists(
+        (lists.blocks, lists.offsets), lists.bounds, lists.positions, tuple(some), queries.tables, queries.factors,
+        queries.probes, queries.starts, k, distances, positions,
+    )  # fmt: skip
+    order = np.lexsort((positions, distances), axis=1)
+    return np.take_along_axis(distances, order, axis=1), np.take_along_axis(positions, order, axis=1)
