@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.core.compilation import kernel
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.evaluation.ranks import Ranks, ranks_in_list, ranks_with_ties
 from autojacobin.evaluation.statistics import Measured
@@ -257,10 +256,20 @@ def _m_recall(ranks: Ranks, depth: int) -> Values:
 
 
 def _average_precision(ranks: Ranks, depth: int) -> Values:
+    """Sum, over the ranks up to ``depth``, the expected precision at those that hold a true neighbour.
+
+    If r of the g points of a group are true neighbours, each of its ranks holds one with probability r/g. Given that it
+    does, the j earlier ranks of the group hold j (r − 1)/(g − 1) others.
+    """
     values = np.empty(len(ranks.before))
-    order = np.argsort(ranks.before, axis=1)
-    before, size = (np.take_along_axis(array, order, axis=1) for array in (ranks.before, ranks.size))
-    _sum_precisions(before, size, depth, values)
+    for q, (before, size) in enumerate(zip(ranks.before, ranks.size, strict=True)):
+        first, places, true = np.unique(before[before < depth], return_index=True, return_counts=True)
+        group, earlier = size[before < depth][places], np.cumsum(true) - true
+        shown = np.minimum(group, depth - first)
+        j = np.arange(shown.sum()) - np.repeat(np.cumsum(shown) - shown, shown)
+        others = np.repeat((true - 1) / np.maximum(group - 1, 1), shown)
+        precisions = (np.repeat(earlier + 1, shown) + j * others) / (np.repeat(first + 1, shown) + j)
+        values[q] = (np.repeat(true / group, shown) * precisions).sum()
     return values / min(ranks.k, depth)
 
 
@@ -278,29 +287,6 @@ def _parse(name: Any) -> tuple[str, int]:
         known = ", ".join(f"{kind}@i" for kind in _MEASURES)
         raise DataError(f"{name!r} is not the name of a measure, expected one of {known}, such as 'recall@100'")
     return match[1], int(match[2])
-
-
-@kernel
-def _sum_precisions(before: Any, size: Any, depth: int, values: Any) -> None:
-    """Sum, over the ranks up to ``depth``, the expected precision at those that hold a true neighbour.
-
-    ``before`` ascends in each row. If r of the g points of a group are true neighbours, each of its ranks holds one
-    with probability r/g. Given that it does, the j − 1 earlier ranks of the group hold (j − 1)(r − 1)/(g − 1) others.
-    """
-    k = before.shape[1]
-    for q in range(before.shape[0]):
-        total = 0.0
-        t = 0
-        while t < k and before[q, t] < depth:
-            first, group, earlier = before[q, t], size[q, t], t
-            while t < k and before[q, t] == first:
-                t += 1
-            true = t - earlier
-            others = (true - 1) / max(group - 1, 1)
-            share = true / group
-            for j in range(min(group, depth - first)):
-                total += share * (earlier + 1 + j * others) / (first + j + 1)
-        values[q] = total
 
 
 def _without_query(ids: npt.NDArray[np.int64], queries: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

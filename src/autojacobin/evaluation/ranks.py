@@ -21,17 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.core.compilation import kernel, popcount, use_wide_registers
-from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search.arguments import as_count, check_codes
 from autojacobin.search.tiles import code_words
 
-_QUERIES_PER_TASK, _TIED_QUERIES_PER_TASK = 64, 16
-_CODES_PER_BLOCK = 2048
-_COUNTERS = 4
-_MARK_BITS = 4
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
+_MARKS = 2**16
 
 
 @dataclass(frozen=True)
@@ -71,8 +65,14 @@ def ranks_in_list(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex |
     true = _as_truth(true, k)
     within = found.shape[1] if depth is None else as_count("depth", depth, found.shape[1], "the columns of ids")
     before = np.full(true.shape, within, dtype=np.int64)
-    tasks = [(found, within, true, *rows, before) for rows in _blocks(len(found), _QUERIES_PER_TASK)]
-    run_tasks(_find, tasks)
+    orders = np.argsort(true, axis=1)
+    for ranks, order, row, listed in zip(before, orders, true, found[:, :within], strict=True):
+        marked = np.zeros(_MARKS, dtype=bool)  # dismisses nearly all ids, which are no true neighbours
+        marked[row & (_MARKS - 1)] = True
+        places = np.flatnonzero(marked[listed & (_MARKS - 1)])[::-1]  # from the last on, so that the first one stays
+        nearest = np.searchsorted(row[order][:-1], listed[places])
+        is_true = row[order[nearest]] == listed[places]
+        ranks[order[nearest[is_true]]] = places[is_true]
     return Ranks(before, np.ones_like(before), within)
 
 
@@ -91,16 +91,14 @@ def ranks_with_ties(query_codes: Codes, base_codes: Codes, truth: Any, k: Suppor
             f"truth must name rows of the base, from 0 to {len(base_codes) - 1}, got {least if least < 0 else most}; "
             "pass the codes of the base that the truth was computed for"
         )
-    queries = code_words(query_codes.to_device("cpu"))
-    columns = np.ascontiguousarray(code_words(base_codes.to_device("cpu")).T)
+    queries, base = (code_words(codes.to_device("cpu")) for codes in (query_codes, base_codes))
     before, size = np.empty_like(true), np.empty_like(true)
-    blocks = _blocks(len(true), _TIED_QUERIES_PER_TASK)
-    run_tasks(_count, [(queries, columns, base_codes.n_bits, true, *rows, before, size) for rows in blocks])
+    for q, query in enumerate(queries):
+        distances = np.bitwise_count(base ^ query).sum(axis=1, dtype=np.int64)
+        counts = np.bincount(distances, minlength=base_codes.n_bits + 1)
+        own = distances[true[q]]
+        before[q], size[q] = (np.cumsum(counts) - counts)[own], counts[own]
     return Ranks(before, size, len(base_codes))
-
-
-def _blocks(n: int, rows: int) -> list[tuple[int, int]]:
-    return [(start, min(start + rows, n)) for start in range(0, n, rows)]
 
 
 def _as_truth(truth: Any, k: SupportsIndex) -> npt.NDArray[np.int64]:
@@ -130,90 +128,3 @@ def _as_ids(values: Any, name: str) -> npt.NDArray[Any]:
     if ids.size and ids.dtype.kind not in "iu":
         raise DataTypeError(f"{name} must hold whole numbers, got {ids.dtype}; pass ids as a search returns them")
     return ids if ids.dtype in (np.int32, np.int64) else ids.astype(np.int64)
-
-
-@kernel
-def _find(ids: Any, depth: int, truth: Any, first: int, last: int, before: Any) -> None:
-    """Write for each true neighbour how many ids are before it.
-
-    Most ids are not true neighbours, and a lookup in a small bitmap dismisses nearly all of them. The others are
-    looked up in a hash table with open addressing.
-    """
-    k = truth.shape[1]
-    bits = 4
-    while 1 << bits < 4 * k:
-        bits += 1
-    table = np.empty(1 << bits, dtype=np.int64)
-    marks = np.zeros(1 << (bits + _MARK_BITS), dtype=np.uint8)
-    for q in range(first, last):
-        table[:] = -1
-        for t in range(k):
-            mark = _hash(truth[q, t], bits + _MARK_BITS)
-            marks[mark] = 1
-            slot = mark >> _MARK_BITS
-            while table[slot] >= 0:
-                slot = (slot + 1) & (table.shape[0] - 1)
-            table[slot] = t
-        missing = k
-        for i in range(depth):
-            mark = _hash(ids[q, i], bits + _MARK_BITS)
-            if marks[mark]:
-                slot = mark >> _MARK_BITS
-                while table[slot] >= 0:
-                    t = table[slot]
-                    if truth[q, t] == ids[q, i]:
-                        if before[q, t] == depth:
-                            before[q, t] = i
-                            missing -= 1
-                        break
-                    slot = (slot + 1) & (table.shape[0] - 1)
-                if missing == 0:
-                    break
-        for t in range(k):
-            marks[_hash(truth[q, t], bits + _MARK_BITS)] = 0
-
-
-@kernel
-def _hash(number: Any, bits: int) -> Any:
-    """Hash a number to some bits. Close numbers and multiples of a power of two get different hashes."""
-    return np.int64((np.uint64(np.int64(number)) * _GOLDEN) >> np.uint64(64 - bits))
-
-
-@kernel
-def _count(queries: Any, columns: Any, n_bits: int, truth: Any, first: int, last: int, before: Any, size: Any) -> None:
-    """Count the codes at each distance from a query, and from that the codes before and beside each true neighbour."""
-    n = columns.shape[1]
-    # Successive codes often have the same distance. Several counters avoid waiting for the previous addition.
-    counts = np.zeros((last - first, _COUNTERS, n_bits + 1), dtype=np.int64)
-    distances = np.empty(_CODES_PER_BLOCK, dtype=np.uint64)
-    for start in range(0, n, _CODES_PER_BLOCK):
-        codes = min(_CODES_PER_BLOCK, n - start)
-        for q in range(first, last):
-            _distances(queries, q, columns, start, codes, distances)
-            table = counts[q - first]
-            for c in range(codes):
-                table[c & (_COUNTERS - 1), np.int64(distances[c])] += 1
-    for q in range(first, last):
-        nearer = np.zeros(n_bits + 2, dtype=np.int64)
-        for distance in range(n_bits + 1):
-            nearer[distance + 1] = nearer[distance] + counts[q - first, :, distance].sum()
-        for t in range(truth.shape[1]):
-            own = np.int64(0)
-            for w in range(columns.shape[0]):
-                own += np.int64(popcount(columns[w, truth[q, t]] ^ queries[q, w]))
-            before[q, t] = nearer[own]
-            size[q, t] = nearer[own + 1] - nearer[own]
-
-
-@kernel
-def _distances(queries: Any, q: int, columns: Any, start: int, codes: int, distances: Any) -> None:
-    use_wide_registers()
-    for w in range(columns.shape[0]):
-        word = queries[q, w]
-        column = columns[w, start : start + codes]
-        if w == 0:
-            for c in range(column.shape[0]):
-                distances[c] = popcount(column[c] ^ word)
-        else:
-            for c in range(column.shape[0]):
-                distances[c] += popcount(column[c] ^ word)
