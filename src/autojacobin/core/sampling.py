@@ -27,72 +27,41 @@ def as_random_state(seed: Any) -> np.random.RandomState:
         ) from None
 
 
-class Reservoir:
-    """``size`` places for rows of a stream of unknown length, each row as likely as any other to be kept.
+def sample_of_blocks(blocks: Iterable[Any], size: int | None, rng: np.random.RandomState) -> Any:
+    """Draw ``size`` rows of matrices without replacement, in the order of the stream; None takes all of them.
 
     Every row gets a random key in the order of the rows, and the rows with the smallest keys are kept. So the sample
     depends on the random generator alone, not on the size of the blocks. A stream of at most ``size`` rows is kept
-    whole, and then nothing is drawn.
-
-    Attributes
-    ----------
-    rows : array of int64
-        Row numbers in the places that are taken.
-    """
-
-    def __init__(self, size: int, rng: np.random.RandomState) -> None:
-        self.size = size
-        self.rows: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        self._keys: npt.NDArray[np.float64] | None = None
-        self._seen = 0
-        self._rng = rng
-
-    def offer(self, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Decide on the next ``n`` rows of the stream.
-
-        Returns
-        -------
-        places, chosen : arrays of int64
-            Which of the ``n`` rows are kept, and the place of each. A place that was taken gets the new row.
-        """
-        first, self._seen = self._seen, self._seen + n
-        if self._seen <= self.size:
-            places = np.arange(first, self._seen)
-            self.rows = np.concatenate([self.rows, places])
-            return places, places - first
-        if self._keys is None:
-            self._keys = self._rng.random_sample(first)
-        taken, fresh = len(self._keys), self._rng.random_sample(n)
-        candidates = np.arange(n) if taken < self.size else np.flatnonzero(fresh < self._keys.max())
-        keys = np.concatenate([self._keys, fresh[candidates]])
-        kept = np.zeros(len(keys), dtype=bool)
-        kept[np.argsort(keys, kind="stable")[: self.size]] = True
-        chosen = candidates[kept[taken:]]
-        places = np.concatenate([np.flatnonzero(~kept[:taken]), np.arange(taken, self.size)])
-        self.rows = np.concatenate([self.rows, np.empty(self.size - taken, dtype=np.int64)])
-        self._keys = np.concatenate([self._keys, np.empty(self.size - taken)])
-        self.rows[places], self._keys[places] = first + chosen, fresh[chosen]
-        return places, chosen
-
-
-def sample_of_blocks(blocks: Iterable[Any], size: int | None, rng: np.random.RandomState) -> Any:
-    """Draw ``size`` rows of float matrices without replacement, in the order of the stream; None takes all of them.
-
-    Memory holds the sample and one block. The result is float64 if a block is, and None if there is no block.
+    whole, and then nothing is drawn. Memory holds at most two samples and one block. The result has the widest type of
+    the blocks, and is None if there is no block.
     """
     if size is None:
         matrices = list(blocks)
         return np.concatenate(matrices) if matrices else None
-    reservoir = Reservoir(size, rng)
-    sample: Any = None
+    parts: list[Any] = []
+    keys, largest, n = np.empty(0), np.inf, 0
     for block in blocks:
-        places, chosen = reservoir.offer(len(block))
-        if sample is None:
-            sample = np.empty((0, block.shape[1]), dtype=block.dtype)
-        if len(places):
-            sample = _with_room(sample, int(places.max()) + 1, size, np.result_type(sample, block))
-            sample[places] = block[chosen]
-    return None if sample is None else sample[np.argsort(reservoir.rows)]
+        n_before, n = n, n + len(block)
+        if n <= size:
+            parts.append(block.copy())  # the caller may fill it anew
+            continue
+        if not len(keys):
+            keys = rng.random_sample(n_before)
+        fresh = rng.random_sample(len(block))
+        near = fresh < largest
+        parts, keys = [*parts, block[near]], np.append(keys, fresh[near])
+        if len(keys) > 2 * size:
+            parts, keys = _smallest(parts, keys, size)
+            largest = keys.max()
+    if n > size:
+        parts, _ = _smallest(parts, keys, size)
+    return np.concatenate(parts) if parts else None
+
+
+def _smallest(parts: list[Any], keys: npt.NDArray[np.float64], size: int) -> tuple[list[Any], npt.NDArray[np.float64]]:
+    """The rows with the smallest keys, in order."""
+    kept = np.sort(np.argsort(keys, kind="stable")[:size])
+    return [np.concatenate(parts)[kept]], keys[kept]
 
 
 class Moments:
@@ -170,17 +139,6 @@ class Moments:
 
 def sampled_rows(n: int, size: int, rng: np.random.RandomState) -> npt.NDArray[np.int64]:
     """Numbers of the rows that :func:`sample_of_blocks` would keep of ``n`` rows, ascending."""
-    reservoir = Reservoir(size, rng)
-    for start in range(0, n, _ROWS_AT_ONCE):
-        reservoir.offer(min(_ROWS_AT_ONCE, n - start))
-    return np.sort(reservoir.rows)
-
-
-def _with_room(sample: Any, places: int, size: int, dtype: Any) -> Any:
-    """Give the sample with room for ``places`` rows or more; the room doubles, up to ``size``."""
-    if places <= len(sample) and sample.dtype == dtype:
-        return sample
-    grown = np.empty((max(len(sample), min(size, max(places, 2 * len(sample)))), sample.shape[1]), dtype=dtype)
-    with np.errstate(invalid="ignore"):  # rows that are not filled yet may hold anything
-        grown[: len(sample)] = sample
-    return grown
+    starts = range(0, n, _ROWS_AT_ONCE)
+    rows: npt.NDArray[np.int64] = sample_of_blocks((np.arange(s, min(n, s + _ROWS_AT_ONCE)) for s in starts), size, rng)
+    return rows
