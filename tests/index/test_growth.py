@@ -470,3 +470,27 @@ def test_codes_alone_of_vectors_alone_have_no_lists():
     assert (index.info()["lists"], index.hasher.n_bits) == (None, 16)
     with pytest.raises(DataError, match="hasher must be a hasher, got 64"):
         Index.from_vectors(points(300), 64)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "inner_product"])
+def test_a_command_makes_lists_of_vectors_alone_at_once(metric, tmp_path, monkeypatch):
+    """All vectors are encoded once: with the codes of the lists."""
+    encoded = []
+    encode = growth.encode_again
+    monkeypatch.setattr("autojacobin.index.index.encode_again", lambda *given: encoded.append(given) or encode(*given))
+    monkeypatch.chdir(tmp_path)
+    np.save("base.npy", points(600))
+    np.save("more.npy", points(100, 1))
+    result = CliRunner().invoke(app, ["index", "build", "base.npy", "more.npy", "made", "--metric", metric, "--json"])
+    assert result.exit_code == 0, result.output
+    made = json.loads(result.stdout)
+    assert (made["vectors"], made["lists"]) == (700, growth.wanted_lists("auto", 700))
+    assert not encoded
+    with Index.open("made") as index:
+        assert index._state.partitions == "auto"
+        assert isinstance(index.hasher, PartitionedAutoencoder)
+        base = np.concatenate([points(600), points(100, 1)]).astype(np.float64)
+        found = index.search(base[:5].astype(np.float32), 3, recall=1)[0]
+        values = base[:5] @ base.T if metric == "inner_product" else -np.linalg.norm(base[:5, None] - base, axis=2)
+        expected = -np.sort(-values, axis=1)[:, :3]
+        np.testing.assert_allclose(found if metric == "inner_product" else -found, expected, atol=1e-3)

@@ -132,8 +132,8 @@ def build(
         whole_folder(index.absolute(), "free some space, or give another path") as folder,
     ):
         if hasher is None:
-            hasher = learn_hasher(files, metric or "euclidean", progress)
             lists = "auto" if lists is None and keep_vectors else lists
+            hasher = learn_hasher(files, metric or "euclidean", lists, progress)
         measure = metric_for(metric, files, hasher)
         made = Index.create(
             folder, _reporting(hasher, progress), keep_vectors=keep_vectors, partitions=lists, metric=measure

@@ -203,10 +203,16 @@ def metric_for(given: str | None, files: list[Vectors], hasher: Hasher) -> Metri
         return Metric.of(name, blocks)
 
 
-def learn_hasher(files: list[Vectors], metric: str, progress: Progress) -> Hasher:
-    """Choose and fit a hasher for the vectors in some files, from a sample of them."""
+def learn_hasher(files: list[Vectors], metric: str, partitions: int | str | None, progress: Progress) -> Hasher:
+    """Choose and fit a hasher for the vectors in some files, from a sample of them; with lists if they pay."""
     from autojacobin.hashers.autoencoders.code_length import sample_size
-    from autojacobin.index.growth import MOST_TRAINING_POINTS, chosen_hasher, training_sample
+    from autojacobin.index.growth import (
+        MOST_TRAINING_POINTS,
+        chosen_hasher,
+        sample_for_lists,
+        training_sample,
+        with_lists,
+    )
     from autojacobin.index.metric import Metric
 
     widths = [file.shape[1] for file in files]
@@ -215,11 +221,13 @@ def learn_hasher(files: list[Vectors], metric: str, progress: Progress) -> Hashe
     with reading(files, lambda file: file.blocks()) as blocks:
         measure = Metric.of(metric, blocks)
     with reading(files, lambda file: file.blocks()) as blocks:
-        checked = report_blocks(_checked(blocks, measure), sum(map(len, files)), progress, "reading vectors")
-        size = max(MOST_TRAINING_POINTS, sample_size(widths[0]))
+        n = sum(map(len, files))
+        checked = report_blocks(_checked(blocks, measure), n, progress, "reading vectors")
+        size = max(MOST_TRAINING_POINTS, sample_size(widths[0]), sample_for_lists(partitions, n))
         sample = sample_of_blocks(checked, size, np.random.RandomState(0))
     hasher = chosen_hasher(sample, measure, progress).set_params(progress=progress)
-    return measure.fit(hasher, training_sample(sample, hasher)[0], training_points=None)
+    fitted = measure.fit(hasher, training_sample(sample, hasher, partitions)[0], training_points=None)
+    return with_lists(fitted, measure, partitions, n, sample, progress)
 
 
 def _checked(blocks: Iterator[Any], metric: Metric) -> Iterator[Any]:

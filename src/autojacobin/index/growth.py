@@ -164,6 +164,20 @@ def chosen_hasher(vectors: Any, metric: Metric, progress: Progress) -> BinaryAut
     return BinaryAutoencoder(n_bits, random_state=0)
 
 
+def with_lists(
+    hasher: Hasher, metric: Metric, partitions: int | str | None, n: int, sample: Any, progress: Progress
+) -> Hasher:
+    """The hasher with which an index of ``n`` vectors begins: one with lists, if there are enough vectors for them."""
+    n_lists = wanted_lists(partitions, n)
+    state = State(hasher, True, partitions=partitions, metric=metric)
+    return (retrained(state, n_lists, sample, progress) if n_lists else None) or hasher
+
+
+def sample_for_lists(partitions: int | str | None, n: int) -> int:
+    """How many of ``n`` vectors the lists are learned from."""
+    return _SAMPLE_PER_LIST * wanted_lists(partitions, n)
+
+
 def training_sample(vectors: Any, hasher: Hasher, partitions: Any = None) -> tuple[Any, Any]:
     """Random rows of a matrix to fit a hasher on, and their numbers: 20,000, or more if the method asks for more.
 
