@@ -22,3 +22,16 @@ def test_a_chunk_longer_than_its_file_is_refused_before_it_takes_memory(tmp_path
 def test_what_is_behind_the_end_of_a_picture_does_no_harm(tmp_path, behind):
     (tmp_path / "a.png").write_bytes(PNG + behind)
     assert read_picture(tmp_path / "a.png").shape == (7, 9, 3)
+
+
+def test_a_jpeg_file_of_more_pixels_than_it_can_have_is_refused(tmp_path):
+    """OpenCV takes six bytes for each of them, and fills in what is missing."""
+    path = tmp_path / "a.jpg"
+    plain = cv2.imencode(".jpg", np.full((3000, 4000, 3), 255, dtype=np.uint8))[1].tobytes()
+    path.write_bytes(plain)
+    assert read_picture(path).mean() > 250
+    small = cv2.imencode(".jpg", np.zeros((7, 9, 3), dtype=np.uint8))[1].tobytes()
+    assert small.count(b"\x08\0\x07\0\x09") == 1
+    path.write_bytes(small.replace(b"\x08\0\x07\0\x09", b"\x08\x70\0\x70\0"))
+    with pytest.raises(DataError, match=rf"got 28672 × 28672 pixels in {len(small)} bytes"):
+        read_picture(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from autojacobin.errors import DataError, DataTypeError, import_extra
 
 MOST_PIXELS = 2**21
 MOST_BYTES = 2**29
+_MOST_PIXELS_PER_BYTE = 2**11  # of a JPEG file; a picture of one colour has some hundred
+_JPEG_MAGIC = b"\xff\xd8"
+_JPEG_FRAME = re.compile(rb"\xff[\xc0-\xc3\xc5-\xc7\xc9-\xcb\xcd-\xcf](?=...(..)(..))", re.DOTALL)
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
 
@@ -35,7 +39,7 @@ def read_picture(path: Path) -> npt.NDArray[np.uint8]:
         if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:  # a pipe would block
             raise DataError(f"cannot read {path}: it is not a file of at most {MOST_BYTES:,} bytes; leave it out")
         content = np.fromfile(path, dtype=np.uint8)  # on Windows, cv2.imread cannot open all names
-        _check_chunks(content, path)
+        _check_sizes(content, path)
         picture = cv2.imdecode(content, cv2.IMREAD_COLOR) if len(content) else None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}; check its permissions") from error
@@ -52,8 +56,16 @@ def read_picture(path: Path) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(picture[:, :, ::-1])
 
 
-def _check_chunks(content: npt.NDArray[np.uint8], path: Path) -> None:
-    """Raise an error if a chunk of a PNG file is longer than the file: OpenCV would allocate memory for any length."""
+def _check_sizes(content: npt.NDArray[np.uint8], path: Path) -> None:
+    """Refuse a PNG file that claims a longer chunk, or a JPEG file more pixels, than it has: OpenCV believes them."""
+    if content[:2].tobytes() == _JPEG_MAGIC and len(content) < 2**32 // _MOST_PIXELS_PER_BYTE:
+        for frame in _JPEG_FRAME.finditer(content.tobytes()):
+            height, width = (int.from_bytes(side, "big") for side in frame.groups())
+            if height * width > _MOST_PIXELS_PER_BYTE * len(content):
+                raise DataError(
+                    f"cannot decode {path}: it is damaged, got {width} × {height} pixels in {len(content)} bytes; "
+                    "leave it out, or copy it again"
+                )
     if content[:8].tobytes() != _PNG_MAGIC:
         return
     start = 8
