@@ -31,25 +31,6 @@ FILTER_MARGIN = 32
 CONTRAST_FLOOR = 0.2
 
 
-def _order_of_others() -> npt.NDArray[np.int64]:
-    """Positions of our numbers in the order of LEAR's and of Oliva and Torralba's programs.
-
-    They have the blocks column by column, and number j of n filters at the direction −πj/n, which is that of our filter
-    n − j, because the magnitude of a response is the same in the opposite direction.
-    """
-    starts = np.cumsum([0, *ORIENTATIONS[:-1]])
-    filters = [start + -j % n for start, n in zip(starts, ORIENTATIONS, strict=True) for j in range(n)]
-    positions = np.arange(3 * len(filters) * BLOCKS**2).reshape(3, len(filters), BLOCKS, BLOCKS)
-    return positions[:, filters].swapaxes(2, 3).ravel()
-
-
-ORDERS: dict[str, npt.NDArray[np.int64]] = {
-    "rows": np.arange(3 * sum(ORIENTATIONS) * BLOCKS**2),
-    "lear": _order_of_others(),
-    "lmgist": _order_of_others(),
-}
-"""Orders of the 960 numbers of GIST: ``vectors[:, ORDERS["lear"]]`` turns ours into LEAR's, and LEAR's into ours."""
-
 # Wavelet texture, with Daubechies' wavelet of 8 vanishing moments
 LEVELS = 3
 # "LH.HL.LL": the first split gave L along y and H along x, the second H along y and L along x, and so on
@@ -187,7 +168,7 @@ def _grey(image: Any) -> npt.NDArray[np.uint8]:
     return grey
 
 
-def gist(image: Any, *, order: str = "rows") -> npt.NDArray[np.float32]:
+def gist(image: Any) -> npt.NDArray[np.float32]:
     """Describe a whole picture by 960 numbers.
 
     The largest square in the middle is scaled to 128×128 pixels. Grey pictures have three equal colours.
@@ -196,27 +177,21 @@ def gist(image: Any, *, order: str = "rows") -> npt.NDArray[np.float32]:
     ----------
     image : array of uint8, shape (height, width) or (height, width, 3)
         Grey, or red, green and blue.
-    order : {"rows", "lear", "lmgist"}, default="rows"
-        ``"rows"`` has the blocks row by row. ``"lear"`` and ``"lmgist"`` give the order of LEAR's C program and of
-        ``LMgist`` by Oliva and Torralba, which is the same for both: blocks column by column, and number j of n
-        orientations at −πj/n.
 
     Returns
     -------
     vector : array of float32, shape (960,)
-        In the order (colour, filter, row of blocks, column of blocks), unless ``order`` says otherwise. The filters go
-        from the finest scale to the coarsest with 8, 8 and 4 orientations; number j of n responds to waves that run in
-        the direction πj/n, from the x axis towards the y axis, which points down.
+        In the order (colour, filter, row of blocks, column of blocks). The filters go from the finest scale to the
+        coarsest with 8, 8 and 4 orientations; number j of n responds to waves that run in the direction πj/n, from the
+        x axis towards the y axis, which points down.
     """
-    if not isinstance(order, str) or order not in ORDERS:
-        raise DataError(f"order must be one of {', '.join(ORDERS)}, got {order!r}")
     square = as_square(as_picture(image), SIDE)
     colours = np.stack([square] * 3) if square.ndim == 2 else np.moveaxis(square, 2, 0)
     even = even_out(colours)
     responses = np.stack([gabor_magnitudes(colour) for colour in even])
     size = SIDE // BLOCKS
     means = responses.reshape(*responses.shape[:2], BLOCKS, size, BLOCKS, size).mean(axis=(3, 5))
-    vector: npt.NDArray[np.float32] = means.astype(np.float32).ravel()[ORDERS[order]]
+    vector: npt.NDArray[np.float32] = means.astype(np.float32).ravel()
     return vector
 
 

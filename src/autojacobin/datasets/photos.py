@@ -18,7 +18,7 @@ import numpy.typing as npt
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets.descriptors import SiftFeatures, cut_patches, sift
 from autojacobin.datasets.images import opencv, read_picture
-from autojacobin.datasets.pictures import write_features
+from autojacobin.datasets.pictures import feature_table
 from autojacobin.datasets.prepared import open_prepared
 from autojacobin.errors import DataError, MissingExtraError
 
@@ -114,7 +114,9 @@ def build_photos(folder: Path, progress: Progress | None = None, *, recipe: Reci
         np.save(folder / f"{name}.npy", part.vectors)
         if name in _PATCHES:
             np.save(folder / f"{_PATCHES[name]}.npy", part.patches)
-    write_features(folder / _FEATURES, ((name, part.photographs, part.places) for name, part in parts.items()))
+    with feature_table(folder / _FEATURES) as table:
+        for name, part in parts.items():
+            table(name, 0, part.photographs, part.places)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from autojacobin.core.parallel import Progress
 from autojacobin.datasets.descriptors import PLACE, check_kind, cut_patches, describe, sift
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.datasets.images import as_square, opencv, read_picture
-from autojacobin.datasets.prepared import GrowingArray, copy_rows
+from autojacobin.datasets.prepared import GrowingArray
 from autojacobin.errors import DataError, StorageError
 
 PARTS = ("learn", "base", "query")
@@ -56,8 +56,8 @@ def build_set(
 
     The set is a new folder with ``learn.npy``, ``base.npy`` and ``query.npy``; ``base_patches.npy`` and
     ``query_patches.npy``, a small picture for each vector; ``pictures.csv``, which says where each vector comes from;
-    and ``build.json``, which says how the set was made. Pictures are shuffled and then split, so no picture is in
-    two parts, and the vectors of a picture are consecutive. Memory does not grow with the number of pictures.
+    and ``build.json``, which says how the set was made. Pictures are shuffled, and each goes to one part, so no picture
+    is in two parts, and the vectors of a picture are consecutive. Memory does not grow with the number of pictures.
 
     Parameters
     ----------
@@ -91,8 +91,9 @@ def build_set(
     _check_target(target)
     try:
         with whole_folder(target, "give another folder, or free some space") as folder:
-            store, taken, skipped = _describe_all([files[i] for i in order], source, folder, describer, progress)
-            built = _split_store(folder, store, taken, [*passed_over, *skipped], shares, target, describer)
+            shuffled = [files[i] for i in order]
+            pictures, vectors, skipped = _describe_all(shuffled, source, folder, describer, shares, progress)
+            built = BuiltSet(target, descriptor, pictures, vectors, tuple(sorted([*passed_over, *skipped])))
             recipe = {
                 "format": 1,
                 "descriptor": descriptor,
@@ -150,86 +151,74 @@ def _find_pictures(folder: Path) -> tuple[list[Path], list[tuple[str, str]]]:
 
 
 def _describe_all(
-    files: list[Path], source: Path, folder: Path, describer: _Describer, progress: Progress | None
-) -> tuple[dict[str, Path], list[tuple[str, int]], list[tuple[str, str]]]:
-    """Write the vectors, places and patches of all pictures into one store, and count those of each picture."""
-    store = {name: folder / f"all-{name}.npy" for name in ("vectors", "places", "patches")}
-    taken, skipped = [], []
+    files: list[Path],
+    source: Path,
+    folder: Path,
+    describer: _Describer,
+    shares: tuple[float, ...],
+    progress: Progress | None,
+) -> tuple[dict[str, int], dict[str, int], list[tuple[str, str]]]:
+    """Write the vectors and patches of all pictures, each into one part; count pictures and vectors of the parts."""
+    pictures, skipped = dict.fromkeys(PARTS, 0), []
     with ExitStack() as stack:
-        vectors = stack.enter_context(GrowingArray(store["vectors"], describer.dtype, (describer.width,)))
-        places = stack.enter_context(GrowingArray(store["places"], PLACE, ()))
-        patches = stack.enter_context(GrowingArray(store["patches"], "u1", describer.patch_shape))
+
+        def growing(name: str, dtype: Any, shape: tuple[int, ...]) -> GrowingArray:
+            return stack.enter_context(GrowingArray(folder / f"{name}.npy", dtype, shape))
+
+        vectors = {part: growing(part, describer.dtype, (describer.width,)) for part in PARTS}
+        patches = {part: growing(f"{part}_patches", "u1", describer.patch_shape) for part in PARTS[1:]}
+        table = stack.enter_context(feature_table(folder / "pictures.csv"))
         for done, file in enumerate(files):
             if progress is not None:
                 progress("describing pictures", done, len(files))
             name = file.relative_to(source).as_posix()
             try:
-                described = describer(read_picture(file))
+                rows, places, small = describer(read_picture(file))
             except DataError as error:
                 skipped.append((name, str(error)))
                 continue
-            for array, rows in zip((vectors, places, patches), described, strict=True):
-                array.append(rows)
-            if len(described[0]):
-                taken.append((name, len(described[0])))
-            else:
+            if not len(rows):
                 skipped.append((name, "no features were found in it"))
+                continue
+            part = _next_part(pictures, shares)
+            table(part, vectors[part].rows, itertools.repeat(name, len(rows)), places)
+            vectors[part].append(rows)
+            if part in patches:
+                patches[part].append(small)
+            pictures[part] += 1
     if progress is not None:
         progress("describing pictures", len(files), len(files))
-    if len(taken) < len(PARTS):
+    if not all(pictures.values()):
         why = f"; the first problem was: {skipped[0][0]}: {skipped[0][1]}" if skipped else ""
         raise DataError(
-            f"a set needs at least {len(PARTS)} pictures that can be described, got {len(taken)} "
+            f"a set needs at least {len(PARTS)} pictures that can be described, got {sum(pictures.values())} "
             f"of {len(files)} in {source}{why}"
         )
-    return store, taken, skipped
+    return pictures, {part: array.rows for part, array in vectors.items()}, skipped
 
 
-def _split_store(
-    folder: Path,
-    store: dict[str, Path],
-    taken: list[tuple[str, int]],
-    skipped: list[tuple[str, str]],
-    shares: tuple[float, ...],
-    target: Path,
-    describer: _Describer,
-) -> BuiltSet:
-    """Split the store into the parts, now that the number of pictures is known."""
-    ends = np.concatenate([[0], np.cumsum([count for _, count in taken])]).tolist()
-    all_vectors, all_places, all_patches = (np.load(path, mmap_mode="r") for path in store.values())
-    pictures, vectors, origins = {}, {}, []
-    first = 0
-    for part, count in zip(PARTS, _shared_out(len(taken), shares), strict=True):
-        rows = slice(ends[first], ends[first + count])
-        copy_rows(all_vectors, folder / f"{part}.npy", rows)
-        if part != "learn":
-            copy_rows(all_patches, folder / f"{part}_patches.npy", rows)
-        names = itertools.chain.from_iterable(itertools.repeat(name, n) for name, n in taken[first : first + count])
-        origins.append((part, names, all_places[rows]))
-        pictures[part], vectors[part] = count, rows.stop - rows.start
-        first += count
-    write_features(folder / "pictures.csv", origins)
-    del all_vectors, all_places, all_patches, origins  # Windows cannot delete a mapped file
-    for path in store.values():
-        path.unlink()
-    return BuiltSet(target, describer.kind, pictures, vectors, tuple(sorted(skipped)))
+def _next_part(pictures: dict[str, int], shares: tuple[float, ...]) -> str:
+    """The part that the next picture goes to: one that has none, or the one that is farthest behind its share."""
+    total = sum(pictures.values()) + 1
+    return max(PARTS, key=lambda part: (not pictures[part], total * shares[PARTS.index(part)] - pictures[part]))
 
 
-def write_features(path: Path, parts: Iterable[tuple[str, Iterable[str], npt.NDArray[Any]]]) -> None:
-    """Write a CSV file that says for each row of each part which picture it is from, and where it is in it."""
+@contextmanager
+def feature_table(path: Path) -> Iterator[Callable[[str, int, Iterable[str], npt.NDArray[Any]], None]]:
+    """Open a CSV file that says for each row of each part which picture it is from, and where it is in it.
+
+    The block gets a function that writes rows of a part, given the number of the first one.
+    """
     with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
         table = csv.writer(stream)
         table.writerow(["part", "row", "picture", "x", "y", "size", "angle"])
-        for part, names, places in parts:
-            for row, (name, place) in enumerate(zip(names, places, strict=True)):
+
+        def write(part: str, first: int, names: Iterable[str], places: npt.NDArray[Any]) -> None:
+            for row, (name, place) in enumerate(zip(names, places, strict=True), first):
                 numbers = (f"{float(place[field]):.2f}" for field in ("x", "y", "size", "angle"))
                 table.writerow([part, row, name, *numbers])
 
-
-def _shared_out(n: int, shares: tuple[float, ...]) -> tuple[int, int, int]:
-    learn = min(max(1, round(n * shares[0])), n - 2)
-    query = min(max(1, round(n * shares[2])), n - 1 - learn)
-    return learn, n - learn - query, query
+        yield write
 
 
 def _as_shares(split: Sequence[float]) -> tuple[float, ...]:

@@ -30,7 +30,6 @@ _REMEDY = f"free some space, or {_OTHER_FOLDER}"
 _SEED = 0
 _RECORD = "prepared.json"
 _RECIPE_VERSION = 2  # raise it when the same sources would be split or written in another way
-_BYTES_PER_COPY = 2**24
 
 
 def open_prepared(name: str, sources: Sequence[Path], recipe: str, fill: Callable[[Path], None]) -> dict[str, Any]:
@@ -115,15 +114,6 @@ def _map_arrays(folder: Path) -> dict[str, npt.NDArray[Any]]:
             "and it is built again"
         ) from error
     return arrays
-
-
-def copy_rows(source: npt.NDArray[Any], path: Path, rows: slice) -> None:
-    """Write some rows of a memory map to a file, some megabytes at a time."""
-    row_bytes = max(1, source.dtype.itemsize * int(np.prod(source.shape[1:])))
-    step = max(1, _BYTES_PER_COPY // row_bytes)
-    with GrowingArray(path, source.dtype, source.shape[1:]) as target:
-        for start in range(rows.start, rows.stop, step):
-            target.append(source[start : min(start + step, rows.stop)])
 
 
 class GrowingArray:
