@@ -75,7 +75,9 @@ def test_recalls_are_those_of_the_codes_above_a_threshold(seed, k, n_thresholds)
     truth = np.array([rng.permutation(np.setdiff1d(np.arange(80), [i]))[:k] for i in own])
     strengths = rng.normal(size=found.shape).round(1)
     thresholds, grid = -np.sort(-rng.normal(size=n_thresholds)), np.array([1, 3, 10, 60])
-    seen, at_least = knowledge._recalls(found, own, truth, grid, strengths, thresholds)
+    first = (strengths[:, :, np.newaxis] < thresholds).sum(axis=2).astype(np.uint8)
+    nearness = knowledge._nearness(found, own, [knowledge._Level(k, 1, truth)], 1, 1)
+    seen, at_least = knowledge._recalls(nearness, first, k, grid, n_thresholds)
     for t, threshold in enumerate(thresholds):
         for place, number in enumerate(grid):
             shares = []
@@ -94,9 +96,8 @@ def test_the_bound_holds_for_about_95_samples_in_100(chance):
     truth, bounds = np.tile(np.arange(k), (600, 1)), []
     for _ in range(300):
         found = np.where(rng.random((600, k)) < chance, truth, -1)
-        table = knowledge._recalls(
-            found, np.full(600, -1), truth, np.array([k]), np.zeros(found.shape), np.array([-np.inf])
-        )
+        nearness = knowledge._nearness(found, np.full(600, -1), [knowledge._Level(k, 1, truth)], 1, 1)
+        table = knowledge._recalls(nearness, np.zeros(found.shape, dtype=np.uint8), k, np.array([k]), 1)
         bounds.append(table[1][0, 0])
     assert np.mean(np.array(bounds) <= chance) >= 0.92
     assert np.mean(bounds) >= chance - 0.015  # and says something

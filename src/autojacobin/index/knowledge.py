@@ -200,20 +200,19 @@ def learn(state: State, distance: str, queries: npt.NDArray[Any] | None = None) 
         found = scanned.nearest(asked[::every], min(depth + 1, state.n_live))  # one more: a query may find itself
         covered = sections[-1][0][-1] if sections else 0
         grid = np.unique(np.geomspace(covered + 1, depth, math.ceil(math.log(depth) / math.log(_GROWTH))).astype(int))
+        nearness = {step: _nearness(found, own, levels, step, every) for step in {level.every for level in levels}}
 
         def table(
             level: _Level,
-            strengths: Floats,
-            thresholds: Floats,
-            found: Ids = found,
+            first: npt.NDArray[np.uint8],
+            nearness: dict[int, npt.NDArray[np.int32]] = nearness,
             grid: Ids = grid,
             every: int = every,
         ) -> tuple[Floats, Floats]:
-            step = max(every, level.every)
-            some, truth = slice(None, None, step // every), level.truth[:: step // level.every]
-            return _recalls(found[some], own[::step], truth, grid, strengths[some], thresholds)
+            some = first[:: max(1, level.every // every)]
+            return _recalls(nearness[level.every], some, level.truth.shape[1], grid, scanned.thresholds.shape[1])
 
-        tables = run_tasks(table, list(scanned.strengths(found, every, levels)))
+        tables = run_tasks(table, list(scanned.firsts(found, every, levels)))
         seen, at_least = (np.array([table[i] for table in tables], dtype=np.float32) for i in (0, 1))
         sections.append((grid, seen, at_least))
         shown = at_least[0, -1, -1] >= _ENOUGH
@@ -231,7 +230,7 @@ def learn(state: State, distance: str, queries: npt.NDArray[Any] | None = None) 
 
 
 class _AllCodes:
-    """What every search scans if there are no lists. Strengths say how worthwhile it is to scan a code."""
+    """What every search scans if there are no lists."""
 
     def __init__(self, state: State, distance: str, n_levels: int) -> None:
         self.state, self.distance = state, distance
@@ -243,9 +242,9 @@ class _AllCodes:
         """Numbers of the nearest codes of some queries."""
         return search_codes(self.state, queries, self.distance, depth, None)[1]
 
-    def strengths(self, found: Ids, every: int, levels: Sequence[_Level]) -> Iterator[tuple[_Level, Floats, Floats]]:  # noqa: ARG002
-        """Each level, the strengths of the codes that were found for some queries, and the thresholds for these."""
-        return zip(levels, itertools.repeat(np.zeros(found.shape)), self.thresholds, strict=False)
+    def firsts(self, found: Ids, every: int, levels: Sequence[_Level]) -> Iterator[tuple[_Level, Any]]:  # noqa: ARG002
+        """Each level, and the first threshold that scans each of the codes that were found for some queries."""
+        return zip(levels, itertools.repeat(np.zeros(found.shape, dtype=np.uint8)), strict=False)
 
 
 class _Lists(_AllCodes):
@@ -283,15 +282,14 @@ class _Lists(_AllCodes):
         """Numbers of the nearest codes in the nearest lists."""
         return search_codes(self.state, queries, self.distance, depth, None, Probing(self.numbers.shape[1]))[1]
 
-    def strengths(self, found: Ids, every: int, levels: Sequence[_Level]) -> Iterator[tuple[_Level, Floats, Floats]]:
-        """Expected neighbours in the lists of the codes, as logarithms."""
-        labels, by_list = self._labels(found), np.full(len(self.hasher.centres_) + 1, -np.inf)
+    def firsts(self, found: Ids, every: int, levels: Sequence[_Level]) -> Iterator[tuple[_Level, Any]]:
+        """Each level, and the first threshold that scans the list of each of the codes."""
+        labels, numbers = self._labels(found), self.numbers[::every]
         for level, expected, thresholds in zip(levels, self.expected, self.thresholds, strict=True):
-            strengths = np.empty(found.shape)
-            for row, (numbers, values) in enumerate(zip(self.numbers[::every], expected[::every], strict=True)):
-                by_list[numbers] = values  # the last entry is for lists that there are not
-                strengths[row] = by_list[labels[row]]
-            yield level, strengths, thresholds
+            by_list = np.full((len(numbers), len(self.hasher.centres_) + 1), len(thresholds), dtype=np.uint8)
+            first = np.searchsorted(-thresholds, -expected[::every]).astype(np.uint8)
+            np.put_along_axis(by_list, numbers.astype(np.int64), first, axis=1)  # -1: the last, for no list
+            yield level, np.take_along_axis(by_list, labels, axis=1)
 
     def _ranks(self, ids: Ids, every: int) -> Ids:
         """Rank of the list of each vector among those of its query; -1 if it is farther."""
@@ -350,52 +348,70 @@ def _fitted(features: Floats, ranks: Ids, start: Floats) -> Floats:
     return np.array([weights[0], min(weights[1], 0.0), min(weights[2], 0.0), weights[3]])
 
 
-def _recalls(
-    found: Ids, own: Ids, truth: Ids, grid: Ids, strengths: Floats, thresholds: Floats
-) -> tuple[Floats, Floats]:
+def _nearness(found: Ids, own: Ids, levels: Sequence[_Level], step: int, every: int) -> npt.NDArray[np.int32]:
+    """How many vectors are nearer to its query than each code that was found; -1 if it does not count.
+
+    ``found`` is of every ``every``-th query, and the result of those that levels with this ``step`` learn from too. Of
+    a vector that is not among the true neighbours, it is beyond all levels.
+    """
+    rows = max(step, every)
+    codes, truth = (
+        found[:: rows // every],
+        [level.truth for level in levels if level.every == step][-1][:: rows // step],
+    )
+    order = np.argsort(truth, axis=1)
+    places = np.full(codes.shape, truth.shape[1], dtype=np.int32)
+    _write_places(codes, np.take_along_axis(truth, order, axis=1), order, places)
+    places[(codes < 0) | (codes == own[::rows, np.newaxis])] = -1
+    return places
+
+
+@kernel
+def _write_places(codes: Any, ids: Any, order: Any, places: Any) -> None:
+    """Write the places of codes in rows of ids, which ascend and have their places in ``order``."""
+    for q in range(codes.shape[0]):
+        for c in range(codes.shape[1]):
+            place = np.searchsorted(ids[q], codes[q, c])
+            if place < ids.shape[1] and ids[q, place] == codes[q, c]:
+                places[q, c] = order[q, place]
+
+
+def _recalls(nearness: Any, first: Any, k: int, grid: Ids, n_thresholds: int) -> tuple[Floats, Floats]:
     """Mean recall and its lower bound for each threshold and each number of candidates.
 
     Queries are drawn at random, so the spread is the one between queries. The bound counts one more query that misses
     some neighbours, so that a sample without a miss does not promise certainty.
     """
-    shape = len(thresholds), len(grid)
+    shape = n_thresholds, len(grid)
     sums, squares = np.zeros(shape), np.zeros(shape)
-    contiguous = np.ascontiguousarray  # so that it is compiled for one layout
-    arrays = contiguous(found), contiguous(own), np.sort(truth, axis=1), contiguous(strengths)
-    _add_recalls(*arrays, thresholds, grid, sums, squares)
-    n, missed = len(found), max(0.0, 1 - _MISSED / truth.shape[1])
+    _add_recalls(nearness, np.ascontiguousarray(first), k, grid, sums, squares)
+    n, missed = len(first), max(0.0, 1 - _MISSED / k)
     mean = (sums + missed) / (n + 1)
     variance = np.maximum(0.0, (squares + missed**2) / (n + 1) - mean**2)
     return sums / n, mean - _DEVIATIONS * np.sqrt(variance / n)
 
 
 @kernel
-def _add_recalls(
-    found: Any, own: Any, truth: Any, strengths: Any, thresholds: Any, grid: Any, sums: Any, squares: Any
-) -> None:
-    """Add up recalls and their squares. True neighbours ascend by id, thresholds fall. A query itself does not count.
+def _add_recalls(nearness: Any, first: Any, k: int, grid: Any, sums: Any, squares: Any) -> None:
+    """Add up recalls and their squares.
 
-    The rank of a code for a threshold is the number of codes before it that are at or above the threshold.
+    The rank of a code for a threshold is the number of codes before it that this threshold scans.
     """
-    n_thresholds, n_steps, k = thresholds.shape[0], grid.shape[0], truth.shape[1]
-    hits, before = np.empty((n_thresholds, n_steps + 1), dtype=np.int64), np.empty(n_thresholds, dtype=np.int64)
-    for q in range(found.shape[0]):
+    n_thresholds, n_steps = sums.shape
+    hits, before = np.empty((n_thresholds, n_steps + 1), dtype=np.int64), np.empty(n_thresholds + 1, dtype=np.int64)
+    for q in range(first.shape[0]):
         hits[:], before[:] = 0, 0
-        for c in range(found.shape[1]):
-            id = found[q, c]
-            first = 0
-            while first < n_thresholds and strengths[q, c] < thresholds[first]:
-                first += 1
-            if id < 0 or id == own[q] or first == n_thresholds:
+        for c in range(first.shape[1]):
+            place = nearness[q, c]
+            if place < 0:
                 continue
-            place = np.searchsorted(truth[q], id)
-            if place < k and truth[q, place] == id:
+            if place < k:
                 rank = 0
                 for t in range(n_thresholds):
                     rank += before[t]
-                    if t >= first:
+                    if t >= first[q, c]:
                         hits[t, np.searchsorted(grid, rank, side="right")] += 1
-            before[first] += 1
+            before[first[q, c]] += 1
         for t in range(n_thresholds):
             total = 0
             for step in range(n_steps):

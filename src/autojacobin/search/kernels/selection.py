@@ -171,7 +171,9 @@ def select_smallest(values: Any, ids: Any, k: int, out: Any, out_ids: Any) -> No
     """
     use_wide_registers()
     for q in range(values.shape[0]):
-        limit = upper_limit(values, q, k, out, out_ids)
+        limit = np.inf
+        if values.shape[1] > _STRIPES_PER_WANTED * k:
+            limit = upper_limit(values, q, k, out, out_ids)
         for s in range(k):
             out[q, s], out_ids[q, s] = np.inf, LAST_ID
         for c in range(values.shape[1]):
