@@ -384,9 +384,8 @@ class Index:
             raise DataTypeError(f"columns must be a list of names, got {columns!r}; pass [{columns!r}]")
         unknown = [name for name in columns or () if name not in table.column_names]
         if unknown:
-            raise DataError(
-                f"there is no column {unknown[0]!r} in this index, expected some of {', '.join(table.column_names)}"
-            )
+            known = repr(", ".join(table.column_names))[1:-1]  # on one line, whatever they are called
+            raise DataError(f"there is no column {unknown[0]!r} in this index, expected some of {known}")
         return table if columns is None else table.select(list(columns))
 
     def parts(self) -> Iterator[Part]:
