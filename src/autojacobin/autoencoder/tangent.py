@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from autojacobin.autoencoder.eigen_cpu import leading_eigh
 from autojacobin.autoencoder.eigen_gpu import block_size, leading_eigenvectors
 from autojacobin.core.arrays import free_gpu_memory, namespace
 from autojacobin.core.linear_algebra import centre, principal_frame
@@ -380,8 +381,6 @@ def _principal_directions_cpu(candidates: Candidates, neighbors: Any, max_rank: 
 
     A few neighbourhoods at a time, so that they stay in the cache.
     """
-    from autojacobin.autoencoder.eigen_cpu import leading_eigh  # only when a fit needs it: loading numba takes a second
-
     points = candidates.points
     (s, K), D = neighbors.shape, points.shape[1]
     values = np.zeros((s, max_rank), dtype=points.dtype)
