@@ -148,7 +148,7 @@ def test_the_large_steps_of_a_gpu_give_the_same(as_on_a_gpu, monkeypatch, n_held
     objective = OBJECTIVES["jacobian"]
     expected = objective.descent(network, batch)(0.02)
     monkeypatch.setattr("autojacobin.autoencoder.jacobian._BYTES_FOR_LINE", n_held * 3 * 6 * 5 * 8)
-    as_on_a_gpu("jacobian", "jacobian_kernels")
+    as_on_a_gpu("jacobian")
     _, values, slope = objective.descent(network, batch)(0.02)
     assert values == pytest.approx(expected[1], rel=1e-12)
     assert slope == pytest.approx(expected[2], rel=1e-10)

@@ -205,7 +205,7 @@ def test_the_few_large_steps_of_a_gpu_give_the_same(as_on_a_gpu, monkeypatch, d)
     network, batch = problem(23, 6, d, 3)
     objective = Objective(jacobian_weight=1.0)
     values, gradient = objective(network, batch)
-    as_on_a_gpu("jacobian", "jacobian_kernels")
+    as_on_a_gpu("jacobian")
     for step in (2**28, 250):  # all at once, and in several panels and groups
         monkeypatch.setattr("autojacobin.autoencoder.jacobian._NUMBERS_PER_GPU_STEP", step)
         others, its_gradient = objective(network, batch)

@@ -115,7 +115,7 @@ def _pair_sum(A: Any, R: Any, C: Any, G: Any) -> tuple[Any, Any, Any, Any]:
 
     The sum is symmetric in n and m. It is computed in panels, each with a few n and all m from the first of them on.
     """
-    kernels, xp = _kernels(), namespace(A)
+    xp = namespace(A)
     (rows, columns), d = A.shape, R.shape[1]
     per_A, per_R, per_C, per_G = xp.zeros_like(A), xp.zeros_like(R), xp.zeros_like(C), xp.zeros_like(G)
     on_gpu = min(64 * d, _NUMBERS_PER_GPU_STEP // max(rows, columns))
@@ -128,14 +128,14 @@ def _pair_sum(A: Any, R: Any, C: Any, G: Any) -> tuple[Any, Any, Any, Any]:
         counted[:, shape[0] :] = 2  # the pair (n, m) also stands for (m, n)
         weights = counted * G[panel]
         table = xp.empty((columns, shape[0] * shape[1]), dtype=R.dtype)
-        kernels.pair_products(C, first, ones, table.reshape(columns, *shape))
+        pair_products(C, first, ones, table.reshape(columns, *shape))
         inner = xp.matmul(A, table)
         per_weight = xp.zeros(shape, dtype=R.dtype)
-        kernels.add_pair_derivatives(inner.reshape(rows, *shape), R, first, weights, per_R, per_weight)
+        add_pair_derivatives(inner.reshape(rows, *shape), R, first, weights, per_R, per_weight)
         per_G[panel] += counted * per_weight
-        kernels.pair_products(R, first, weights, inner.reshape(rows, *shape))
+        pair_products(R, first, weights, inner.reshape(rows, *shape))
         per_A += inner @ table.T
-        kernels.add_pair_derivatives((A.T @ inner).reshape(columns, *shape), C, first, ones, per_C)
+        add_pair_derivatives((A.T @ inner).reshape(columns, *shape), C, first, ones, per_C)
     return per_A, per_R, per_C, per_G
 
 
@@ -144,7 +144,7 @@ def trace(network: Network, g: Any, a: Any, tangents: TangentSpaces, keep: Any =
 
     The derivatives follow from Q = T U and (V diag(g))' T'. If ``keep`` (s, D, d) is given, Q is written to it.
     """
-    kernels, xp = _kernels(), namespace(g)
+    xp = namespace(g)
     W1, W2 = xp.ascontiguousarray(network.W1.T), network.W2
     (s, D), d = a.shape, g.shape[1]
     per_g, per_a = xp.empty_like(g), xp.empty_like(a)
@@ -156,12 +156,12 @@ def trace(network: Network, g: Any, a: Any, tangents: TangentSpaces, keep: Any =
         _multiply_bases(T, W1, U)
         xp.multiply(T, a[points, None, :], out=scaled)
         _multiply_bases(scaled, W2, V)
-        kernels.trace_hidden_derivatives(U, V, g[points], per_g[points])
+        trace_hidden_derivatives(U, V, g[points], per_g[points])
         per_W1 += V.reshape(-1, d).T @ T.reshape(-1, D)
         xp.matmul(T.transpose(0, 2, 1), U, out=Q)
         if keep is not None:
             keep[points] = Q
-        kernels.trace_output_derivatives(Q, g[points], a[points], W2, per_a[points], per_W2)
+        trace_output_derivatives(Q, g[points], a[points], W2, per_a[points], per_W2)
     return JacobianPart(value=sum_in_double(per_g * g), g=per_g, a=per_a, W1=per_W1, W2=per_W2)
 
 
@@ -217,7 +217,7 @@ class TraceAlongLine:
         return self._along(t, g, a, points, self._direction)
 
     def _along(self, t: float, g: Any, a: Any, points: slice, direction: Network) -> JacobianPart:
-        kernels, xp = _kernels(), namespace(g)
+        xp = namespace(g)
         (s, D), d = a.shape, g.shape[1]
         E, tangents = self._E[points], self._tangents[points]
         new = points.start not in self._ready
@@ -231,8 +231,8 @@ class TraceAlongLine:
                 _, U, _, R = buffers.views(*T.shape[:2])
                 _multiply_bases(T, S1, U)
                 xp.matmul(T.transpose(0, 2, 1), U, out=R)
-                kernels.line_coefficients(E[group], R, self._start.W2, direction.W2)
-            kernels.line_products(E[group], g[group], powers[group], per_row[group], per_g[group])
+                line_coefficients(E[group], R, self._start.W2, direction.W2)
+            line_products(E[group], g[group], powers[group], per_row[group], per_g[group])
         self._ready.add(points.start)
         constant, linear, square = per_row[:, 0], per_row[:, 1], per_row[:, 2]
         per_a = constant + t * (linear + t * square)
@@ -291,7 +291,64 @@ def sum_in_double(values: Any) -> float:
     return float(values.sum(dtype="float64"))
 
 
-def _kernels() -> Any:
-    from autojacobin.autoencoder import jacobian_kernels  # only when a fit needs it: loading numba takes a second
+# Between the matrix products. Indices: i is a point, j a feature, n and m are hidden units, k is a row of a basis.
 
-    return jacobian_kernels
+
+def pair_products(rows: Any, first: int, weights: Any, out: Any) -> None:
+    """Write rowsᵢₙ rowsᵢₘ weightsₙₘ to ``out`` (s, height, width).
+
+    n takes ``height`` values and m takes ``width`` values, both counted from ``first``.
+    """
+    height = weights.shape[0]
+    namespace(rows).multiply(rows[:, first : first + height, None], rows[:, None, first:], out=out)
+    out *= weights
+
+
+def add_pair_derivatives(panel: Any, rows: Any, first: int, weights: Any, sums: Any, per_weight: Any = None) -> None:
+    """Add the derivatives of Σᵢₙₘ panelᵢₙₘ weightsₙₘ rowsᵢₙ rowsᵢₘ with respect to ``rows`` to ``sums``.
+
+    The derivatives with respect to ``weights`` are added to ``per_weight`` (height, width), if it is given.
+    """
+    xp = namespace(rows)
+    n, m = slice(first, first + weights.shape[0]), slice(first, None)
+    if per_weight is not None:
+        per_weight += (panel * rows[:, n, None] * rows[:, None, m]).sum(axis=0)
+    panel = panel * weights
+    sums[:, n] += xp.matmul(panel, rows[:, m, None])[:, :, 0]
+    sums[:, m] += xp.matmul(rows[:, None, n], panel)[:, 0]
+
+
+def trace_hidden_derivatives(U: Any, V: Any, g: Any, per_g: Any) -> None:
+    """Write Σₖ Uᵢₖₙ Vᵢₖₙ to ``per_g``, and multiply V by g in place."""
+    per_g[...] = (U * V).sum(axis=1)
+    V *= g[:, None, :]
+
+
+def trace_output_derivatives(Q: Any, g: Any, a: Any, W2: Any, per_a: Any, per_W2: Any) -> None:
+    """Write Σₙ Qᵢⱼₙ gᵢₙ W2ⱼₙ to ``per_a``, and add Σᵢ aᵢⱼ Qᵢⱼₙ gᵢₙ to ``per_W2``; Q is overwritten."""
+    Q *= g[:, None, :]
+    per_a[...] = (Q * W2).sum(axis=2)
+    Q *= a[:, :, None]
+    per_W2 += Q.sum(axis=0)
+
+
+def line_coefficients(E: Any, R: Any, W2: Any, S2: Any) -> None:
+    """Write E₀ = W2 ∘ Q, E₁ = S2 ∘ Q + W2 ∘ R and E₂ = S2 ∘ R to ``E`` (s, 3, D, d).
+
+    On entry ``E[:, 0]`` holds Q. R is overwritten.
+    """
+    xp = namespace(E)
+    Q, linear, square = E[:, 0], E[:, 1], E[:, 2]
+    xp.multiply(R, S2, out=square)
+    xp.multiply(Q, S2, out=linear)
+    R *= W2
+    linear += R
+    Q *= W2
+
+
+def line_products(E: Any, g: Any, powers: Any, per_row: Any, per_g: Any) -> None:
+    """Write E g to ``per_row`` (s, 3, D) and powers' E, summed over the three coefficients, to ``per_g`` (s, d)."""
+    xp = namespace(E)
+    rows = E.reshape(len(E), -1, E.shape[3])
+    per_row[...] = xp.matmul(rows, g[:, :, None]).reshape(per_row.shape)
+    per_g[...] = xp.matmul(powers.reshape(len(E), 1, -1), rows)[:, 0]

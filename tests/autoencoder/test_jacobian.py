@@ -1,19 +1,12 @@
-"""The kernels of the Jacobian term against ``einsum``, as compiled for a CPU and as array expressions for a GPU."""
+"""What the Jacobian term computes between its matrix products, against ``einsum``."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autojacobin.autoencoder import jacobian_kernels
+from autojacobin.autoencoder import jacobian
 
 SIZES = st.integers(1, 7)
-
-
-@pytest.fixture(params=["cpu", "gpu"], autouse=True)
-def device(request, as_on_a_gpu):
-    if request.param == "gpu":
-        as_on_a_gpu("jacobian_kernels")
 
 
 def arrays(seed, *shapes):
@@ -29,7 +22,7 @@ def test_products_of_pairs_and_their_derivatives(s, height, more, seed, data):
     rows, weights, panel = arrays(seed, (s, d), (height, d - first), (s, height, d - first))
     n, m = rows[:, first : first + height], rows[:, first:]
     made = np.full((s, height, d - first), np.nan)
-    jacobian_kernels.pair_products(rows, first, weights, made)
+    jacobian.pair_products(rows, first, weights, made)
     assert np.allclose(made, np.einsum("in,im,nm->inm", n, m, weights))
 
     sums, per_weight = arrays(seed + 1, (s, d), weights.shape)
@@ -37,8 +30,8 @@ def test_products_of_pairs_and_their_derivatives(s, height, more, seed, data):
     expected[:, first : first + height] += np.einsum("inm,nm,im->in", panel, weights, m)
     expected[:, first:] += np.einsum("inm,nm,in->im", panel, weights, n)
     without = sums.copy()
-    jacobian_kernels.add_pair_derivatives(panel.copy(), rows, first, weights, sums, per_weight)
-    jacobian_kernels.add_pair_derivatives(panel.copy(), rows, first, weights, without)
+    jacobian.add_pair_derivatives(panel.copy(), rows, first, weights, sums, per_weight)
+    jacobian.add_pair_derivatives(panel.copy(), rows, first, weights, without)
     assert np.allclose(sums, expected)
     assert np.allclose(without, expected)
     assert np.allclose(per_weight, expected_weight)
@@ -50,11 +43,11 @@ def test_derivatives_of_the_trace(s, r, D, d, seed):
     U, V, g, Q, a, W2, per_W2 = arrays(seed, (s, r, d), (s, r, d), (s, d), (s, D, d), (s, D), (D, d), (D, d))
     per_g, per_a = np.full((s, d), np.nan), np.full((s, D), np.nan)
     scaled = V.copy()
-    jacobian_kernels.trace_hidden_derivatives(U, scaled, g, per_g)
+    jacobian.trace_hidden_derivatives(U, scaled, g, per_g)
     assert np.allclose(per_g, np.einsum("ikn,ikn->in", U, V))
     assert np.allclose(scaled, V * g[:, None])
     expected = per_W2 + np.einsum("ij,ijn,in->jn", a, Q, g)
-    jacobian_kernels.trace_output_derivatives(Q.copy(), g, a, W2, per_a, per_W2)
+    jacobian.trace_output_derivatives(Q.copy(), g, a, W2, per_a, per_W2)
     assert np.allclose(per_a, np.einsum("ijn,in,jn->ij", Q, g, W2))
     assert np.allclose(per_W2, expected)
 
@@ -65,9 +58,9 @@ def test_coefficients_and_products_along_a_line(s, D, d, seed):
     Q, R, W2, S2, g, powers = arrays(seed, (s, D, d), (s, D, d), (D, d), (D, d), (s, d), (s, 3, D))
     E = np.full((s, 3, D, d), np.nan)
     E[:, 0] = Q
-    jacobian_kernels.line_coefficients(E, R.copy(), W2, S2)
+    jacobian.line_coefficients(E, R.copy(), W2, S2)
     assert np.allclose(E, np.stack([W2 * Q, S2 * Q + W2 * R, S2 * R], axis=1))
     per_row, per_g = np.full((s, 3, D), np.nan), np.full((s, d), np.nan)
-    jacobian_kernels.line_products(E, g, powers, per_row, per_g)
+    jacobian.line_products(E, g, powers, per_row, per_g)
     assert np.allclose(per_row, np.einsum("ipjn,in->ipj", E, g))
     assert np.allclose(per_g, np.einsum("ipjn,ipj->in", E, powers))
