@@ -12,13 +12,11 @@ import numpy.typing as npt
 from autojacobin.core.linear_algebra import (
     coordinates,
     corners,
-    leading_directions,
     mean_row,
     principal_frame,
     squared_distances,
 )
 from autojacobin.core.parallel import one_blas_thread, scipy_linalg
-from autojacobin.core.sampling import Moments
 from autojacobin.hashers.base import Hasher
 from autojacobin.hashers.parameters import Bits, Limit, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
@@ -66,7 +64,6 @@ class SpectralHashing(Hasher):
     """
 
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits()}
-    _uses_moments: ClassVar[bool] = True
     _tensors: ClassVar[dict[str, Tensor]] = {
         "mean_": Tensor("f", ("n_features",)),
         "components_": Tensor("f", ("n_components", "n_features")),
@@ -80,16 +77,8 @@ class SpectralHashing(Hasher):
         self.n_bits = n_bits
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:  # noqa: ARG002
-        mean = mean_row(X)
-        self._fit_box(X, mean, principal_frame(X, mean, min(self.n_bits, X.shape[1])))
-
-    def _fit_moments(self, X: Any, moments: Moments, rng: np.random.RandomState) -> None:  # noqa: ARG002
-        frame = leading_directions(moments.covariance, min(self.n_bits, X.shape[1]))
-        self._fit_box(X, moments.mean.astype(X.dtype), frame.astype(X.dtype))
-
-    def _fit_box(self, X: Any, mean: Any, components: Any) -> None:
-        """Take the box around the rows of ``X`` in a frame, and the waves over it."""
-        self.mean_, self.components_ = mean, components
+        self.mean_ = mean_row(X)
+        self.components_ = principal_frame(X, self.mean_, min(self.n_bits, X.shape[1]))
         projected = coordinates(X, self.mean_, self.components_)
         self.lower_ = projected.min(axis=0)
         self.range_ = projected.max(axis=0) - self.lower_

@@ -11,14 +11,12 @@ from autojacobin.core.arrays import namespace
 from autojacobin.core.linear_algebra import (
     coordinates,
     corners,
-    leading_directions,
     mean_row,
     nearest_frame,
     principal_frame,
     random_rotation,
 )
 from autojacobin.core.parallel import map_points, one_blas_thread
-from autojacobin.core.sampling import Moments
 from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.learning import warn_caller
 from autojacobin.hashers.parameters import Bits, Limit, Seed, Whole
@@ -80,7 +78,6 @@ class ITQ(LinearHasher):
         "quantization_error_": Tensor("f", ("iterations",), power=2),
     }
     _more_bits_than_features: ClassVar[bool] = False
-    _uses_moments: ClassVar[bool] = True
 
     def __init__(self, n_bits: int = 64, *, n_iter: int = 50, random_state: Any = None) -> None:
         self.n_bits = n_bits
@@ -94,17 +91,9 @@ class ITQ(LinearHasher):
                 f"at most {len(X) - 1}, so the other bits carry no information. Pass more training points, or a "
                 "smaller n_bits"
             )
-        mean = mean_row(X)
-        self._rotate(X, mean, principal_frame(X, mean, self.n_bits), rng)
-
-    def _fit_moments(self, X: Any, moments: Moments, rng: np.random.RandomState) -> None:
-        frame = leading_directions(moments.covariance, self.n_bits).astype(X.dtype)
-        self._rotate(X, moments.mean.astype(X.dtype), frame, rng)
-
-    def _rotate(self, X: Any, mean: Any, frame: Any, rng: np.random.RandomState) -> None:
-        """Learn the rotation of a frame around a mean from the rows of ``X``."""
-        self.mean_ = mean
-        V = coordinates(X, mean, frame)
+        self.mean_ = mean_row(X)
+        frame = principal_frame(X, self.mean_, self.n_bits)
+        V = coordinates(X, self.mean_, frame)
         rotation = self._rotation(V, rng)
         self.weights_ = rotation.T @ frame
         self.scale_ = float(np.abs(V @ rotation).mean())

@@ -1,4 +1,4 @@
-"""How every method learns: from a matrix, or from a sample of a stream, or from its mean and covariance."""
+"""How every method learns: from a matrix, or from a sample of a stream, or from its mean."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.progress import printed_progress
-from autojacobin.core.sampling import Moments, as_random_state, sample_of_blocks, sampled_rows
+from autojacobin.core.sampling import as_random_state, sample_of_blocks, sampled_rows
 from autojacobin.core.vectors import as_floats, as_matrix, check_size, float_blocks
 from autojacobin.errors import DataError
 from autojacobin.hashers.estimator import Estimator
@@ -42,7 +42,6 @@ class Learner(Estimator):
     _fewest_points: ClassVar[int] = 2
     _more_bits_than_features: ClassVar[bool] = True
     _needs_only_mean: ClassVar[bool] = False
-    _uses_moments: ClassVar[bool] = False
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         """Learn from finite floats, shape (n, D), and set the attributes named in ``_tensors``."""
@@ -50,10 +49,6 @@ class Learner(Estimator):
 
     def _fit_mean(self, mean: npt.NDArray[np.float64], dtype: Any, rng: np.random.RandomState) -> None:
         """Learn from the mean of floats of this type, where the method needs nothing else (``_needs_only_mean``)."""
-        raise NotImplementedError
-
-    def _fit_moments(self, X: Any, moments: Moments, rng: np.random.RandomState) -> None:
-        """Learn from a sample of rows, and the mean and covariance of all (``_uses_moments``)."""
         raise NotImplementedError
 
     def fit(
@@ -70,8 +65,7 @@ class Learner(Estimator):
         ----------
         X : matrix of shape (n_samples, n_features), memory map, or iterator of matrices
             Training vectors. Methods that need only a mean take it over all rows. The others learn from a random
-            sample, drawn in one pass, so that a memory map or an iterator may be larger than memory. ITQ and
-            SpectralHashing take mean and covariance over all rows in the same pass.
+            sample, drawn in one pass, so that a memory map or an iterator may be larger than memory.
         y : ignored
         training_points : int, "auto" or None
             Size of that sample. ``"auto"`` is 10,000, or what the method needs; if an array in memory has more rows, a
@@ -154,22 +148,16 @@ class Learner(Estimator):
             self.__dict__.update(before)
             raise
 
-    def _fit_floats(self, floats: Any, rng: np.random.RandomState, moments: Moments | None = None) -> None:
+    def _fit_floats(self, floats: Any, rng: np.random.RandomState) -> None:
         self._check_training_data(floats)
-        if moments is not None and moments.n > len(floats):
-            self._fit_moments(floats, moments, rng)
-        else:
-            self._fit(floats, rng)
+        self._fit(floats, rng)
 
     def _fit_stream(self, X: Any, training_points: int | None, rng: np.random.RandomState) -> None:
         """Learn from an iterator of matrices, or from a memory map that is not read whole."""
         if self._needs_only_mean:
             self._fit_mean(*self._mean_and_dtype(self._training_blocks(X)), rng)
             return
-        moments = Moments() if self._uses_moments and training_points is not None else None
-        if moments is not None:
-            sample = sample_of_blocks(moments.watch(self._training_blocks(X)), training_points, rng)
-        elif isinstance(X, Iterator):
+        if isinstance(X, Iterator):
             sample = sample_of_blocks(self._training_blocks(X), training_points, rng)
         else:
             array = self._checked(X, fitting=True)
@@ -177,7 +165,7 @@ class Learner(Estimator):
             rows = sampled_rows(len(array), training_points or len(array), rng)
             sample = as_floats(array[namespace(array).asarray(rows)], rows)
             check_size(sample, rows)
-        self._fit_floats(self._training_floats(self._checked(sample, fitting=True)), rng, moments)
+        self._fit_floats(self._training_floats(self._checked(sample, fitting=True)), rng)
 
     def _training_blocks(self, X: Any) -> Iterator[Any]:
         """Floats of a matrix or of an iterator of matrices in blocks; a DataError names the row of a bad block."""
