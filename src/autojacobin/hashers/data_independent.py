@@ -42,14 +42,6 @@ class LSH(LinearHasher):
     ----------
     P. Indyk and R. Motwani, "Approximate nearest neighbors: towards removing the curse of dimensionality",
     STOC 1998. M. Charikar, "Similarity estimation techniques from rounding algorithms", STOC 2002.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from autojacobin import LSH
-    >>> X = load_digits().data
-    >>> LSH(n_bits=96, random_state=0).fit(X).encode(X)
-    Codes(1797 codes of 96 bits)
     """
 
     _limits: ClassVar[dict[str, Limit]] = {

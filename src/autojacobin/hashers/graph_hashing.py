@@ -167,14 +167,6 @@ class SGH(Hasher):
     References
     ----------
     Q.-Y. Jiang and W.-J. Li, "Scalable graph hashing with feature transformation", IJCAI 2015.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from autojacobin import SGH
-    >>> X = load_digits().data
-    >>> SGH(n_bits=32, random_state=0).fit(X).encode(X)
-    Codes(1797 codes of 32 bits)
     """
 
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "n_anchors": Whole(1), "random_state": Seed()}

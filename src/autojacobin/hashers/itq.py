@@ -135,14 +135,6 @@ class PCARotation(ITQ):
     ----------
     H. Jégou, M. Douze, C. Schmid and P. Pérez, "Aggregating local descriptors into a compact image representation",
     CVPR 2010. It is the baseline PCA-RR of Gong and Lazebnik, CVPR 2011.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from autojacobin import PCARotation
-    >>> X = load_digits().data
-    >>> PCARotation(n_bits=32, random_state=0).fit(X).encode(X)
-    Codes(1797 codes of 32 bits)
     """
 
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "random_state": Seed()}

@@ -68,14 +68,6 @@ class NOKMeans(LinearHasher):
     References
     ----------
     X. Fu, B. McCane, S. Mills and M. Albert, "NOKMeans: Non-orthogonal k-means hashing", ACCV 2014.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from autojacobin import NOKMeans
-    >>> X = load_digits().data
-    >>> NOKMeans(n_bits=32, random_state=0).fit(X).encode(X)
-    Codes(1797 codes of 32 bits)
     """
 
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "n_iter": Whole(1, 10**6), "random_state": Seed()}

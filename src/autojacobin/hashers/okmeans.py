@@ -51,14 +51,6 @@ class OKMeans(LinearHasher):
     References
     ----------
     M. Norouzi and D. Fleet, "Cartesian k-means", CVPR 2013.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from autojacobin import OKMeans
-    >>> X = load_digits().data
-    >>> OKMeans(n_bits=32, random_state=0).fit(X).encode(X)
-    Codes(1797 codes of 32 bits)
     """
 
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "n_iter": Whole(1, 10**6), "random_state": Seed()}

@@ -229,14 +229,6 @@ class AutoBin(AutoEncoderHasher):
     ----------
     W1_, b1_, W2_, b2_, scale_, hidden_scales_, history_
         As in :class:`AutoJacoBin`; the history has no Jacobian term.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from autojacobin import AutoBin
-    >>> X = load_digits().data
-    >>> AutoBin(n_bits=32, random_state=0).fit(X).encode(X)
-    Codes(1797 codes of 32 bits)
     """
 
 
@@ -264,14 +256,6 @@ class DAutoBin(AutoEncoderHasher):
     References
     ----------
     P. Vincent et al., "Stacked denoising autoencoders", JMLR 11, 2010.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from autojacobin import DAutoBin
-    >>> X = load_digits().data
-    >>> DAutoBin(n_bits=32, corruption=0.05, random_state=0).fit(X).encode(X)
-    Codes(1797 codes of 32 bits)
     """
 
     corruption: float = 0.1
@@ -310,14 +294,6 @@ class CAutoBin(AutoEncoderHasher):
     References
     ----------
     S. Rifai et al., "Contractive auto-encoders: explicit invariance during feature extraction", ICML 2011.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from autojacobin import CAutoBin
-    >>> X = load_digits().data
-    >>> CAutoBin(n_bits=32, contraction=0.001, random_state=0).fit(X).encode(X)
-    Codes(1797 codes of 32 bits)
     """
 
     contraction: float = 0.01
