@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A machine that is busy with other work is slow, which says nothing of the code.
@@ -8,3 +9,14 @@ allowed = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 settings.register_profile("thorough", deadline=None, suppress_health_check=allowed)
 settings.register_profile("usual", settings.get_profile("thorough"), max_examples=20)
 settings.load_profile("usual")  # make check asks for --hypothesis-profile=thorough
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _learn_from_few(request):
+    """Let an index learn from 100 queries instead of 1,000, unless its module tests what is learned."""
+    if getattr(request.module, "LEARNS_FROM_MANY", False):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("autojacobin.index.knowledge._MOST_QUERIES", 100)
+        yield

@@ -8,6 +8,7 @@ import pytest
 
 from autojacobin import ITQ, LSH, DataError, Index, PartitionedAutoencoder, PartitionedHasher, Sign
 from autojacobin.evaluation import ground_truth
+from autojacobin.index import knowledge
 from autojacobin.index.execution import search_codes
 from autojacobin.index.plan import default_probes
 from autojacobin.index.state import codes_at
@@ -190,7 +191,8 @@ def test_a_wanted_recall_is_kept_and_easy_queries_scan_fewer_lists(index):
     "hasher",
     [PartitionedAutoencoder(6, n_lists=4, random_state=0), PartitionedHasher(LSH(4, random_state=0), n_lists=4)],
 )
-def test_codes_that_rank_badly_take_many_candidates_or_all(hasher):
+def test_codes_that_rank_badly_take_many_candidates_or_all(hasher, monkeypatch):
+    monkeypatch.setattr(knowledge, "_MOST_QUERIES", 1_000)
     base = np.random.default_rng(0).normal(size=(3000, 24)).astype(np.float32)  # nothing to learn
     index = Index(hasher.fit(base))
     index.add(base)

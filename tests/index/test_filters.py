@@ -17,6 +17,8 @@ from autojacobin.index.changes import live_numbers, n_changed
 from tests.index.index_model import by_hamming, by_reranking, small_hasher, vectors
 from tests.index.test_threads import in_threads
 
+LEARNS_FROM_MANY = True  # see tests/conftest.py
+
 N, K = 60, 5
 QUERIES = vectors(7, 9)
 

@@ -12,6 +12,8 @@ from autojacobin.index.knowledge import Knowledge, learn
 from autojacobin.index.state import drawn
 from tests.index.test_plan import clusters, recalls
 
+LEARNS_FROM_MANY = True  # see tests/conftest.py
+
 K = 10
 
 

@@ -94,7 +94,7 @@ def test_vectors_at_the_limit_are_stored_searched_compacted_and_divided_into_lis
 
 
 def test_the_row_of_a_sample_is_that_of_the_data(monkeypatch):
-    monkeypatch.setattr(growth, "_MOST_TRAINING_POINTS", 50)
+    monkeypatch.setattr(growth, "MOST_TRAINING_POINTS", 50)
     base = points(500)
     base[100:] = np.inf
     for metric in METRICS:

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from autojacobin import LSH, BinaryAutoencoder, DataError, Index, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.evaluation import ground_truth
 
+LEARNS_FROM_MANY = True  # see tests/conftest.py
+
 K = 5
 
 
