@@ -32,7 +32,7 @@ def wordllama_vectors(folder: Path) -> tuple[list[str], np.ndarray]:
 def spelling_vectors() -> tuple[list[str], np.ndarray]:
     """The words of Python's own documentation, which ships with it, with vectors of their character n-grams."""
     words = sorted(set(re.findall(r"\b[a-z]{3,}\b", " ".join(topics.values()))))
-    ngrams = HashingVectorizer(n_features=512, analyzer="char_wb", ngram_range=(2, 4))
+    ngrams = HashingVectorizer(n_features=256, analyzer="char_wb", ngram_range=(2, 4))
     return words, ngrams.transform(words).toarray().astype(np.float32)
 
 

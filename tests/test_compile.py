@@ -117,6 +117,7 @@ print(*sorted(set(Names.names)))
 """
 
 
+@pytest.mark.rare
 def test_no_time_is_spent_on_compiling_texts_and_sorts(tmp_path):
     """Numba compiles the text of an error for an assignment between arrays, and a quicksort for np.partition."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -65,6 +65,7 @@ def test_search_pictures_of_a_folder_passes_over_what_is_none(run, tmp_path):
     assert re.search(r"(\d+) votes  (\S+)", printed)[2] == "1.png"
 
 
+@pytest.mark.rare
 def test_words_are_neighbours_by_their_spelling(run):
     found = dict(line.split(": ") for line in run("words.py", "--spelling", "strings", "iterate", "xyzzy").splitlines())
     assert "string" in found["strings"].split(", ")

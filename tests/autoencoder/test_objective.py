@@ -188,6 +188,7 @@ def test_the_norm_is_the_same_whichever_side_has_fewer_rows(n, D):
         assert (derivative * variable).sum() == pytest.approx(2 * part.value, rel=1e-12)
 
 
+@pytest.mark.rare
 def test_no_temporary_is_as_large_as_a_jacobian_for_every_point():
     import tracemalloc
 

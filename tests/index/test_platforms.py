@@ -73,6 +73,7 @@ def test_an_index_where_there_is_no_flock_and_no_descriptor_of_a_folder(tmp_path
     assert len(state_on_disk(path)) == before + 1
 
 
+@pytest.mark.rare
 @pytest.mark.skipif(sys.platform != "linux", reason="looks up open files in /proc")
 def test_indexes_models_and_commands_where_there_is_nothing_of_posix(tmp_path):
     command = [sys.executable, "-m", "tests.index.without_posix", str(tmp_path)]

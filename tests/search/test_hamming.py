@@ -186,6 +186,7 @@ def test_more_wanted_than_a_tile_holds(k):
     assert np.array_equal(distances, np.take_along_axis(all_distances, order, axis=1))
 
 
+@pytest.mark.rare
 def test_a_machine_without_wide_registers_finds_the_same(tmp_path):
     """The adders are written for AVX-512, and come out in narrower registers where there is none."""
     program = (

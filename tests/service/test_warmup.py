@@ -25,7 +25,7 @@ def cold(monkeypatch):
     monkeypatch.setattr(served, "_warm", set())
 
 
-@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("cores", [pytest.param(1, marks=pytest.mark.rare), 2])
 def test_nothing_is_compiled_after_the_service_is_ready(cores):
     assert compiled_late(cores) == []
 

@@ -61,7 +61,7 @@ def write_settings(context: typer.Context, output: Path, **instead: Any) -> None
         here = here.parent
     run: dict[str, Any] = {"version": __version__, "command": " ".join(names)}
     run |= {param.name: _shown(context.params[param.name]) for param in _parameters(context.command, "argument")}
-    table: dict[str, Any] = {key: _shown(value) for key, value in values.items() if value is not None}
+    table: dict[str, Any] = {key: _shown(value) for key, value in values.items() if value not in (None, [], ())}
     for name in reversed(names):
         table = {name: table}
     write_atomically(settings_path(output), tomli_w.dumps({"run": run, **table}).encode("utf-8", "replace"))
