@@ -228,17 +228,3 @@ def _count_up_to(values: Any, count: int, limit: Any) -> Any:
     for i in range((np.uint64(count) + np.uint64(63)) & ~np.uint64(63)):
         within = np.int32(within + np.int32(values[i] <= limit))
     return within
-
-
-@kernel
-def sort_found(found: Any, nearest: Any) -> None:
-    """Sort the codes of each query by distance, equal distances by position; positions of -1 go last."""
-    keys = np.empty(found.shape[1], dtype=np.int64)
-    for q in range(found.shape[0]):
-        for i in range(found.shape[1]):
-            keys[i] = (np.int64(found[q, i]) << 32) | (nearest[q, i] & 0xFFFFFFFF)
-        keys.sort()
-        for i in range(found.shape[1]):
-            found[q, i] = np.int32(keys[i] >> 32)
-            position = keys[i] & 0xFFFFFFFF
-            nearest[q, i] = -1 if position == 0xFFFFFFFF else position
