@@ -10,7 +10,7 @@ import xxhash
 from typer.testing import CliRunner
 
 from autojacobin import AutoJacobinError, FormatError
-from autojacobin.cli.indexes import app
+from autojacobin.cli import app
 from autojacobin.errors import StorageError
 from autojacobin.index import array_files
 from autojacobin.index.array_files import SegmentLabel
@@ -166,16 +166,16 @@ def test_a_reader_that_loses_a_race_with_the_writer_reads_the_new_state(copied, 
 
 def test_the_command_line_verifies_and_tells_figures(copied):
     runner = CliRunner()
-    result = runner.invoke(app, ["verify", str(copied)])
+    result = runner.invoke(app, ["index", "verify", str(copied)])
     assert result.exit_code == 0
     assert "is intact: 38 vectors, 8 files," in result.output
-    result = runner.invoke(app, ["info", str(copied)])
+    result = runner.invoke(app, ["index", "info", str(copied)])
     assert result.exit_code == 0
     assert "segments      2\n" in result.output
     file = files_of(copied, "vectors")[0]
     content = bytearray(file.read_bytes())
     content[5000 % len(content)] ^= 1
     file.write_bytes(content)
-    result = runner.invoke(app, ["verify", str(copied)])
+    result = runner.invoke(app, ["index", "verify", str(copied)])
     assert isinstance(result.exception, AutoJacobinError)  # which the command line prints as one sentence
     assert file.name in str(result.exception)

@@ -17,7 +17,7 @@ import pytest
 from autojacobin.search import gpu
 
 SOURCE = Path(gpu.__file__).parent / "kernels" / "gpu.cu"
-RUNNERS = ("numpy", "compiled", "gpu")
+RUNNERS = ("numpy", pytest.param("compiled", marks=pytest.mark.rare), "gpu")
 
 
 def use(runner, monkeypatch):

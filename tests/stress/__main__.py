@@ -21,7 +21,7 @@ from tests.stress.damage import damage
 from tests.stress.growth import growth
 from tests.stress.interrupts import interrupts
 from tests.stress.kills import kills
-from tests.stress.model import Report, warm_up
+from tests.stress.model import Report, make_lists_early, warm_up
 from tests.stress.places import full_disks, lost_places
 from tests.stress.power_cuts import power_cuts
 from tests.stress.threads import threads
@@ -49,6 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--folder", help="where to work; by default a temporary folder")
     options = parser.parse_args(arguments)
+    make_lists_early()
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="stress-") as folder:
         warm_up(Path(folder))
     report, start, number = Report(), time.monotonic(), options.first

@@ -18,8 +18,11 @@ N_FEATURES = 8
 N_BITS = 16
 LARGEST = 400  # vectors; more are soon removed
 REAL_SIZES = growth._FEWEST_VECTORS, segment_writer._FEWEST_IN_LISTS
-# Lists are made at 60 vectors instead of 65,536, and again at 128, so that faults come in the middle of it.
-growth._FEWEST_VECTORS, segment_writer._FEWEST_IN_LISTS = 60, 1
+
+
+def make_lists_early() -> None:
+    """Make lists at 60 vectors instead of 65,536, and again at 128, so that faults come in the middle of it."""
+    growth._FEWEST_VECTORS, segment_writer._FEWEST_IN_LISTS = 60, 1
 
 
 @dataclass(frozen=True)

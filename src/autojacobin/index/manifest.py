@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -111,10 +111,6 @@ class Manifest:
         """Names of all files of this state but the manifest's own."""
         files = [self.hasher, *(file for segment in self.segments for file in segment.files.values())]
         return {file.name for file in (*files, self.knowledge) if file is not None}
-
-    def followed_by(self, **changes: Any) -> Manifest:
-        """Give the state after this one, with other values for some fields."""
-        return replace(self, generation=self.generation + 1, **changes)
 
     def to_bytes(self) -> bytes:
         """JSON with a checksum over all its bytes, the 16 digits of the checksum itself counted as zeros."""
