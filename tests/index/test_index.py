@@ -1,6 +1,7 @@
 """An index against a plain dict of vectors: changes, searches and files."""
 
 import itertools
+import re
 import tempfile
 from pathlib import Path
 
@@ -323,6 +324,7 @@ def test_a_notebook_shows_the_figures_and_escapes_names(hasher, tmp_path):
         codes = index._state.segments[0].arrays["codes"].array.nbytes
         assert f"<th>bytes in memory</th><td>{codes:,}</td>" in html  # the vectors stay on the disk
         assert "<th>recall of 10 neighbours</th><td>1.000, all vectors are compared</td>" in html
+        assert re.search(r"<th>one query</th><td>[1-9][\d,]* µs</td>", html)
         index.add(vectors(1234, 1))
         plan = index.plan(10)
         assert f"<td>{plan.seen:.3f}, " in index._repr_html_()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -67,6 +68,8 @@ from autojacobin.index.state import (
     NewIds,
     State,
     codes_at,
+    drawn,
+    fetch,
     in_id_order,
     numbers_of,
     payload_of,
@@ -418,7 +421,7 @@ class Index:
         return f"Index({len(self)} codes of {self.hasher.n_bits} bits by {self.hasher.trained_name}, {where})"
 
     def _repr_html_(self) -> str:
-        """The figures of the index as a table, for notebooks; a recall only if it is known without measuring."""
+        """The figures of the index as a table, for notebooks. A few stored vectors show how long a query takes."""
         if self._closed:
             return "<div><b>Index</b>, closed</div>"
         state, figures = self._open_state(), {"folder": self.path or "in memory", **self.info()}
@@ -434,6 +437,7 @@ class Index:
             plan = self.plan(min(10, state.n_live))
             effort = "all vectors are compared" if plan.compares_all else f"{plan.candidates:,} candidates"
             figures[f"recall of {plan.k} neighbours"] = f"{plan.seen:.3f}, {effort}"
+            figures["one query"] = f"{_microseconds(state, plan):,.0f} µs"
         cells = {name: f"{value:,}" if type(value) is int else str(value) for name, value in figures.items()}
         rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in cells.items())
         return f"<div><b>Index</b><table>{rows}</table></div>"
@@ -1051,6 +1055,17 @@ def own_codes(n_bits: SupportsIndex, bitorder: BitOrder) -> OwnCodes:
     hasher = OwnCodes(as_count("n_bits", n_bits), bitorder=bitorder)
     check_parameters(hasher, hasher._limits)
     return hasher
+
+
+def _microseconds(state: State, plan: Plan) -> float:
+    """Median time of a query; the first ones of a process take longer, and do not count."""
+    own = drawn(state.segments, min(state.n_live, 16), seed=0)
+    asked, times = state.metric.stored_as_queries(fetch(state.segments, own)), []
+    for number in range(len(asked)):
+        start = time.perf_counter()
+        plan.run(state, asked[number : number + 1])
+        times.append(time.perf_counter() - start)
+    return 1e6 * float(np.median(times[len(times) // 2 :]))
 
 
 def _column_names(state: State) -> list[str] | None:
