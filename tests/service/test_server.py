@@ -196,7 +196,7 @@ def test_bodies_that_are_half_sent_take_no_place_in_the_queue(many):
         with Client(address) as client:
             assert client.search(np.zeros((1, WIDTH)), 1, rerank=False)[1].shape == (1, 1)
         statuses = [one.status_when_whole() for one in half_sent]
-        # no more than so many at once, the newest; the client's search may have been half sent for an instant, too
+        # the oldest are dropped; one more may be, because the client's search arrives in parts as well
         dropped = statuses.count(None)
         assert statuses == [None] * dropped + [200] * (140 - dropped)
         assert dropped - (140 - limits.requests) in (0, 1)

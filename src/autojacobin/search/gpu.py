@@ -374,19 +374,20 @@ class RerankedSearch:
     def nearest(self, queries: npt.NDArray[Any], candidates: int, k: int) -> tuple[Any, Any]:
         """Distances and positions of the ``k`` nearest of the ``candidates`` nearest codes."""
         if candidates > _MOST_SORTED:
-            exact = on_device(queries.astype(np.float64), "cuda")
-            keys = self._codes.lowest(self._projection.queries(exact), candidates)
-            distances, positions = self._vectors.among(exact, _positions(keys), k)
-            return to_host(distances), to_host(positions)
+            return self._in_two_steps(queries, candidates, k)
         both = self._first_turn(queries, candidates, k)
         distances, positions = np.sqrt(both[0]), both[1].view(np.int64)
         again = np.flatnonzero(positions[:, 0] < 0)
         if len(again):
-            exact = on_device(queries[again].astype(np.float64), "cuda")
-            keys = self._codes.lowest(self._projection.queries(exact), candidates)
-            found = self._vectors.among(exact, _positions(keys), k)
-            distances[again], positions[again] = to_host(found[0]), to_host(found[1])
+            distances[again], positions[again] = self._in_two_steps(queries[again], candidates, k)
         return distances, positions
+
+    def _in_two_steps(self, queries: npt.NDArray[Any], candidates: int, k: int) -> tuple[Any, Any]:
+        """Find the candidates of all queries before any vector is read."""
+        exact = on_device(queries.astype(np.float64), "cuda")
+        keys = self._codes.lowest(self._projection.queries(exact), candidates)
+        distances, positions = self._vectors.among(exact, _positions(keys), k)
+        return to_host(distances), to_host(positions)
 
     def _first_turn(self, queries: npt.NDArray[Any], candidates: int, k: int) -> npt.NDArray[np.float64]:
         """What ``DeviceVectors._sorted`` gives."""

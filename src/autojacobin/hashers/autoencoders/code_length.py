@@ -20,7 +20,7 @@ from autojacobin.hashers.autoencoders.binary_autoencoder import BinaryAutoencode
 from autojacobin.hashers.autoencoders.tabu_search import ERROR_SHARE
 
 CANDIDATES, RECALL, NEIGHBOURS = 100, 0.95, 10
-"""What the codes must do: so many candidates hold this share of so many neighbours."""
+"""Codes are long enough if 100 candidates hold 95 % of the 10 nearest neighbours."""
 _BITS_PER_DIMENSION, _MOST_BITS = (2, 3, 4), 384
 _FEWEST_VECTORS = 2_000  # fewer are all compared by an index, whatever their codes
 _MOST_VECTORS = 2**16  # among which neighbours are looked for; an index of more has lists
