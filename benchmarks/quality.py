@@ -3,10 +3,11 @@
     python benchmarks/quality.py --data DIR --json quality.json     # hours on two cores
     python benchmarks/quality.py --quick                            # minutes: photos, 64 bits, two seeds
 
-Every cell is the Hamming m-Recall over the best 1 % of the base; other tables have the best of the distances that keep
-the real values of a query, and the distance of spherical hashing. A method is level with the first if its mean is
-within the spread: the two standard deviations over the seeds, put together as for a difference of means. What is
-finished is kept in the --json file, and a second run goes on from there. NeighbourHashing is ours, not the paper's.
+Every cell is the Hamming m-Recall over the best 1 % of the base, or over --depth points. Other tables have the best of
+the distances that keep the real values of a query, and the distance of spherical hashing. A method is level with the
+first if its mean is within the spread: the two standard deviations over the seeds, put together as for a difference of
+means. What is finished is kept in the --json file, and a second run goes on from there. NeighbourHashing is ours, not
+the paper's.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ def hasher_for(method, bits, seed, device):
     return make_hasher(method, bits, seed, {"device": device} if method == NEIGHBOUR else {})
 
 
-def measured(method, bits, seed, device, train, base, queries, truth):
+def measured(method, bits, seed, arguments, train, base, queries, truth):
     """m-Recall by k for each distance of the codes, and the seconds of the fit."""
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        hasher = hasher_for(method, bits, seed, device).fit(train)
+        hasher = hasher_for(method, bits, seed, arguments.device).fit(train)
     seconds = time.perf_counter() - began
-    depth = len(base) // 100
+    depth = arguments.depth or len(base) // 100
     codes = hasher.encode(base)
     row = {"seconds": round(seconds, 2)}
     for name, distance in distances_of(hasher).items():
@@ -187,6 +188,7 @@ def main():
     parser.add_argument("--bits", type=int, nargs="*")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--training-points", type=int, help="most; by default 10,000 of 128 dimensions, fewer of more")
+    parser.add_argument("--depth", type=int, help="points that are retrieved for m-Recall; by default 1 %% of the base")
     parser.add_argument("--methods", nargs="*", help="only these")
     parser.add_argument("--device", default="cpu", help="cpu or cuda, for Auto-JacoBin and NeighbourHashing")
     arguments = parser.parse_args()
@@ -207,7 +209,7 @@ def main():
                 for method in arguments.methods or (*METHODS, PUBLISHED, OURS, SEARCHED):
                     key = f"{name}/{bits}/{method}/{seed}"
                     if key not in results:
-                        results[key] = measured(method, bits, seed, arguments.device, train, base, queries, truth)
+                        results[key] = measured(method, bits, seed, arguments, train, base, queries, truth)
                         print(key, results[key], flush=True)
                         if arguments.json:
                             arguments.json.write_text(json.dumps(results, indent=0))

@@ -41,14 +41,16 @@ _INITS_WITH_JACOBIAN = 2
 _STANDARD_ERRORS = 3.0  # a difference beyond this many standard errors is beyond the noise
 
 
-def split(n: int, rng: np.random.RandomState) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def split(
+    n: int, rng: np.random.RandomState, enough: int = _ENOUGH_QUERIES
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Draw the rows that are queries, and return them and the rest.
 
-    A tenth of the rows are queries, at most 2,000. In a small set up to a quarter are, because fewer than 1,000 queries
-    can hardly distinguish candidates that differ by 0.01.
+    A tenth of the rows are queries, at most 2,000. In a small set up to a quarter are, until there are ``enough``:
+    fewer than 1,000 queries can hardly distinguish candidates that differ by 0.01.
     """
     order = rng.permutation(n)
-    number = min(max(n // _POINTS_PER_QUERY, min(_ENOUGH_QUERIES, n // _FEWEST_POINTS_PER_QUERY)), _MOST_QUERIES)
+    number = min(max(n // _POINTS_PER_QUERY, min(enough, n // _FEWEST_POINTS_PER_QUERY)), _MOST_QUERIES)
     return np.sort(order[:number]), np.sort(order[number:])
 
 
@@ -102,13 +104,13 @@ def m_recall_of_bits(query_bits: Any, base_bits: Any, truth: npt.NDArray[np.int6
     return np.asarray(to_host(found) / truth.shape[1] / depth)
 
 
-def behind(found: Found, best: Found) -> bool:
+def behind(found: Found, best: Found, standard_errors: float = _STANDARD_ERRORS) -> bool:
     """Whether the score ``found`` is lower than ``best`` by more than the noise of the queries.
 
     Both have one value for each query. The noise is that of their difference, which is far smaller than that of either.
     """
     gaps = best - found
-    return bool(gaps.mean() > _STANDARD_ERRORS * gaps.std() / len(gaps) ** 0.5)
+    return bool(gaps.mean() > standard_errors * gaps.std() / len(gaps) ** 0.5)
 
 
 @dataclass(frozen=True)

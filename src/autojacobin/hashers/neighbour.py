@@ -27,7 +27,8 @@ _OF_ITQ = Weights(math.nan, math.nan)
 _STEPS_TO_COMPARE = 100
 _TRAINING_POINTS = 50_000
 _FEWEST_TO_CHOOSE = 500  # fewer points leave too few queries to compare candidates
-_MOST_TO_SCORE = 20_000
+_MOST_TO_SCORE, _QUERIES_TO_CHOOSE = 20_000, 2000
+_STANDARD_ERRORS_TO_LEAVE_ITQ = 2.0  # text embeddings gain nothing: there the best of three pairs leads by noise alone
 _BATCH_SIZE = 1000
 _FEWEST_BATCHES, _EPOCHS, _USES_OF_BATCH = 40, 2, 4  # batches are drawn before the training, and used several times
 _ITERATIONS_OF_ITQ, _MOST_FOR_ITQ = 50, 20_000
@@ -54,10 +55,10 @@ class NeighbourHashing(LinearHasher):
     on the ``n_bits`` leading principal components; more components fit the training points better and others worse.
     The training takes steps of AdamW, with a rate that rises and falls once.
 
-    δ and ρ are chosen on the training set. A tenth of the training points (up to a quarter in small sets) are held out
+    δ and ρ are chosen on the training set. Up to a quarter of the training points, 2,000 at most, are held out
     as queries. ITQ and three pairs (δ, ρ), trained for 100 steps each, are compared by the m-Recall of these queries.
-    The best pair is trained for ``n_steps`` steps on all points. The result is delivered unless it is worse on the
-    held-out points. With fewer than 500 points, ITQ is delivered.
+    If the best pair leads ITQ by two standard errors, it is trained for ``n_steps`` steps on all points. The result is
+    delivered unless it is worse on the held-out points. Otherwise, and with fewer than 500 points, ITQ is delivered.
 
     Parameters
     ----------
@@ -212,7 +213,7 @@ class NeighbourHashing(LinearHasher):
     def _chosen(self, X: Any, Z: Any, start: Any, rng: np.random.RandomState) -> Any:
         """Choose the weights that suit the data best, and train with them."""
         scored = np.sort(rng.permutation(len(X))[:_MOST_TO_SCORE])
-        query_rows, base_rows = (scored[part] for part in split(len(scored), rng))
+        query_rows, base_rows = (scored[part] for part in split(len(scored), rng, _QUERIES_TO_CHOOSE))
         if self.selection_k >= len(base_rows):
             raise DataError(
                 f"selection_k of NeighbourHashing must be below {len(base_rows)}, the number of points that held-out "
@@ -227,6 +228,8 @@ class NeighbourHashing(LinearHasher):
         found = [score(one) for one in maps]
         scores = [float(one.mean()) for one in found]
         best = scores.index(max(scores))
+        if not behind(found[0], found[best], _STANDARD_ERRORS_TO_LEAVE_ITQ):
+            best = 0
         rows: list[tuple[float, ...]] = [(*_OF_ITQ, 0, scores[0])]
         rows += [(*pair, n_steps, of_pair) for pair, of_pair in zip(candidates, scores[1:], strict=True)]
         chosen, result = best, maps[best]
