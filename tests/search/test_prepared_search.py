@@ -68,7 +68,7 @@ class Problem:
             vectors = rng.integers(0, 30, (n + 3, WIDTH)).astype(dtype)
             rows = rng.permutation(n + 3)[:n].astype(np.uint32) if rng.random() < 0.5 else None
             alive = rng.random(n) < 0.7 if removed else np.ones(n, dtype=bool)
-            allowed = lists.allow(np.packbits(alive, bitorder="little")) if removed else None
+            allowed = lists.allow(alive) if removed else None
             consecutive = int(ids[-1]) - int(ids[0]) == n - 1
             self.alive.append(alive)
             self.segments.append(
@@ -90,7 +90,7 @@ class Problem:
         """Random codes that are allowed, one entry for each segment."""
         masks = [alive & (self.rng.random(len(alive)) < share) for alive in self.alive]
         pairs = zip(self.segments, masks, strict=True)
-        return [segment.codes.allow(np.packbits(mask, bitorder="little")) for segment, mask in pairs], masks
+        return [segment.codes.allow(mask) for segment, mask in pairs], masks
 
     def candidates(self, prepared, number, allowed):
         """Whole distances and ids of the nearest codes, by the steps of a search."""

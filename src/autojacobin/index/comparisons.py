@@ -46,9 +46,17 @@ def allowed_rows(tables: Sequence[pyarrow.Table], where: Any) -> npt.NDArray[np.
         found = _Rows(table, condition).computed()
         if isinstance(found, arrow.Scalar):
             return np.full(table.num_rows, found.as_py() is True)
-        return np.asarray(arrow.compute.fill_null(found, False).to_numpy(), dtype=bool)
+        return np.concatenate([_as_mask(chunk) for chunk in found.chunks])
     except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError, arrow.ArrowTypeError, UnicodeError) as error:
         raise DataError(f"{condition.shown} cannot be computed; {shown_columns(table.schema)}") from error
+
+
+def _as_mask(found: Any) -> npt.NDArray[np.bool_]:
+    """Where an array of booleans is true; faster than its ``to_numpy``, which goes through bytes one by one."""
+    if found.null_count:
+        found = found.fill_null(False)
+    bits = np.frombuffer(found.buffers()[1], dtype=np.uint8)
+    return np.unpackbits(bits, count=found.offset + len(found), bitorder="little")[found.offset :].view(np.bool_)
 
 
 def _rows_of_expression(table: pyarrow.Table, where: Any) -> npt.NDArray[np.bool_]:

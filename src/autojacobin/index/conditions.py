@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -90,6 +91,7 @@ class _Token(NamedTuple):
     written: str = ""
 
 
+@lru_cache(64)
 def read_condition(where: str) -> Condition:
     """Read a condition; one that is outside the grammar is a DataError."""
     if not 1 <= len(where) <= LONGEST_CONDITION:

@@ -52,7 +52,7 @@ from autojacobin.search.truth import ground_truth
 _RESULTS_AT_ONCE = 8
 _CANDIDATES_AT_ONCE = 2**24
 _QUERIES_TO_RERANK = 32
-_PRODUCTS_BY_NUMPY = 2**20  # up to this many, NumPy compares all vectors before compiled code is loaded
+_PRODUCTS_BY_NUMPY = 2**17  # up to this many, NumPy compares all vectors before compiled code is loaded
 _NUMBERS_AT_ONCE = 2**24
 _MANY_QUERIES = 64  # from here on, a matrix product compares all vectors faster than a pass over them for each query
 
@@ -89,7 +89,7 @@ def search_codes(
     if len(queries) <= MOST_QUERIES and TileSearch.takes(distance, hasher.n_bits):
         tiles = _tile_search(state, distance)
         if allowed is not None:
-            tiles = tiles.restricted(allowed.bitmaps())
+            tiles = tiles.restricted([np.packbits(mask, bitorder="little") for mask in allowed.masks])
         prepared = None if tiles.projects else DISTANCES[distance].queries(hasher, queries)
         return tiles.search(queries, k, candidates, prepared)[:2]
     asked = DISTANCES[distance].queries(hasher, queries)
@@ -176,18 +176,16 @@ def _live_codes(segment: Segment, hasher: ListHasher) -> AllowedCodes | None:
         return None
     kept = segment.derived.get("allowed")
     if kept is None or kept[0] is not segment.dead:
-        kept = segment.derived["allowed"] = segment.dead, segment.lists(hasher).allow(~segment.dead)
+        kept = segment.derived["allowed"] = segment.dead, segment.lists(hasher).allow(segment.live_mask())
     live: AllowedCodes = kept[1]
     return live
 
 
 def _allowed_codes(state: State, hasher: ListHasher, allowed: Allowed) -> list[AllowedCodes | None]:
-    pairs = zip(state.segments, allowed.positions, strict=True)
+    parts = zip(state.segments, allowed.masks, allowed.counts, strict=True)
     return [
-        _live_codes(segment, hasher)
-        if len(positions) == segment.n_live
-        else segment.lists(hasher).allow_positions(positions)
-        for segment, positions in pairs
+        _live_codes(segment, hasher) if count == segment.n_live else segment.lists(hasher).allow(mask)
+        for segment, mask, count in parts
     ]
 
 

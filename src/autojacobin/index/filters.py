@@ -7,8 +7,9 @@ codes are copied together, which makes a small segment that is searched faster.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,23 +26,29 @@ from autojacobin.search.tiles import Tiles
 _COPIED_SHARE = 1 / 8  # of the codes of a segment
 
 Positions = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
-class Allowed(NamedTuple):
-    """The vectors that a filter allows: positions in each segment, ascending, and the sizes of the segments."""
+@dataclass(frozen=True)
+class Allowed:
+    """The vectors that a filter allows: a mask of the positions of each segment."""
 
-    positions: tuple[Positions, ...]
-    sizes: tuple[int, ...]
+    masks: tuple[Mask, ...]
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Number of vectors in each segment."""
+        return tuple(int(np.count_nonzero(mask)) for mask in self.masks)
 
     @property
     def n(self) -> int:
         """Number of vectors."""
-        return sum(map(len, self.positions))
+        return sum(self.counts)
 
-    def bitmaps(self) -> list[npt.NDArray[np.uint8]]:
-        """Bitmaps of the positions in each segment."""
-        pairs = zip(self.positions, self.sizes, strict=True)
-        return [np.packbits(_mask(positions, n), bitorder="little") for positions, n in pairs]
+    @cached_property
+    def positions(self) -> tuple[Positions, ...]:
+        """Positions in each segment, ascending."""
+        return tuple(np.flatnonzero(mask) for mask in self.masks)
 
 
 def allowed_by(
@@ -57,18 +64,23 @@ def allowed_by(
     where : str or expression of pyarrow.compute
         A condition on the payload, which is computed once.
     """
-    live = [segment.live_positions() for segment in state.segments]
-    if where is not None:
-        live = [kept[mask[kept]] for kept, mask in zip(live, _met(state, where), strict=True)]
-    sizes = tuple(segment.n for segment in state.segments)
+    none = (None,) * len(state.segments)
+    met = none if where is None else _met(state, where)
     result: list[tuple[Positions, Allowed]] = []
     for rows, filter in _filters_of_queries(among, n_queries):
-        chosen = live
-        if filter is not None:
-            masks = (_mask(named, n) for named, n in zip(_among(state, filter), sizes, strict=True))
-            chosen = [kept[mask[kept]] for kept, mask in zip(live, masks, strict=True)]
-        result.append((rows, Allowed(tuple(chosen), sizes)))
+        named = none if filter is None else _among(state, filter)
+        masks = (_allowed_here(*parts) for parts in zip(state.segments, named, met, strict=True))
+        result.append((rows, Allowed(tuple(masks))))
     return result
+
+
+def _allowed_here(segment: Segment, named: Positions | None, met: Mask | None) -> Mask:
+    """The live positions that a filter names and that meet a condition; None is no filter."""
+    if named is None:
+        live = segment.live_mask()
+        return live if met is None else live & met
+    mask = _mask(named, segment.n)
+    return mask if met is None else mask & met
 
 
 def reduced(segments: Sequence[Segment], allowed: Allowed) -> tuple[Segment, ...]:
@@ -135,7 +147,7 @@ def _among(state: State, among: Any) -> list[Positions]:
     return [segment.find(ids)[1] for segment in state.segments]
 
 
-def _mask(positions: Positions, n: int) -> npt.NDArray[np.bool_]:
+def _mask(positions: Positions, n: int) -> Mask:
     mask = np.zeros(n, dtype=bool)
     mask[positions] = True
     return mask
@@ -147,7 +159,7 @@ def _is_mask(among: Any) -> bool:
     return getattr(getattr(among, "dtype", None), "kind", "") == "b"
 
 
-def _met(state: State, where: Any) -> list[npt.NDArray[np.bool_]]:
+def _met(state: State, where: Any) -> list[Mask]:
     """Give for each position of each segment whether its payload meets a condition."""
     if state.schema is None:
         raise DataError(

@@ -169,9 +169,13 @@ class Segment:
 
     def live_positions(self) -> Ids:
         """Positions that are not dead, ascending."""
+        return np.flatnonzero(self.live_mask()) if self.n_dead else np.arange(self.n, dtype=np.int64)
+
+    def live_mask(self) -> npt.NDArray[np.bool_]:
+        """For each position, whether it is not dead."""
         if not self.n_dead:
-            return np.arange(self.n, dtype=np.int64)
-        return np.flatnonzero(np.unpackbits(self.dead, count=self.n, bitorder="little") == 0)
+            return np.ones(self.n, dtype=bool)
+        return ~np.unpackbits(self.dead, count=self.n, bitorder="little").view(np.bool_)
 
     def find(self, ids: Ids) -> tuple[npt.NDArray[np.int64], Ids]:
         """Which of ``ids`` live here, as places in ``ids``, and at which positions."""

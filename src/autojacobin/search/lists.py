@@ -171,24 +171,14 @@ class Lists:
         read_blocks(self.blocks, self.positions, packed)
         return Codes(packed, self.n_bits)
 
-    def allow(self, allowed: npt.NDArray[np.uint8]) -> AllowedCodes:
-        """Prepare a bitmap of positions for searches: position p is bit ``p % 8`` of byte ``p // 8``.
-
-        Reads the whole bitmap, so the result should be kept if the same codes are allowed in several searches. Its
-        ``counts`` tell which lists are worth probing.
-        """
+    def allow(self, mask: npt.NDArray[np.bool_]) -> AllowedCodes:
+        """Prepare a mask of positions for searches, in time that depends mostly on how many are allowed."""
+        bitmap = np.zeros(-(-self.n // CODES_PER_BLOCK), dtype=np.uint64)
+        bitmap.view(np.uint8)[: -(-self.n // 8)] = np.packbits(mask, bitorder="little")
         words = np.zeros(len(self.blocks), dtype=np.uint64)
         counts = np.zeros(self.n_lists, dtype=np.int64)
-        map_allowed(self.positions, self.bounds, allowed, words, counts)
+        map_allowed(bitmap, *self._places, words, counts)
         return AllowedCodes(words, counts)
-
-    def allow_positions(self, positions: npt.NDArray[np.int64]) -> AllowedCodes:
-        """Prepare some positions for searches, in time that depends on their number and hardly on that of all codes."""
-        slots, labels = self._places
-        bits = np.zeros(CODES_PER_BLOCK * len(self.blocks), dtype=bool)
-        bits[slots[positions]] = True
-        counts = np.bincount(labels[positions], minlength=self.n_lists)
-        return AllowedCodes(np.packbits(bits, bitorder="little").view(np.uint64), counts)
 
     @cached_property
     def _places(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:

@@ -263,7 +263,7 @@ class ListSearch(_Search):
         measure: Measure | None = None,
     ) -> None:
         super().__init__(segments, measure)
-        self._centres, self._reals = centres, np.zeros(len(REALS))
+        self._centres, self._reals, self._all_usable = centres, np.zeros(len(REALS)), False
         for part, segment in zip(self._parts, segments, strict=True):
             codes: Any = segment.codes
             self._put(part, codes=codes.blocks, offsets=codes.offsets, bounds=codes.bounds, positions=codes.positions)
@@ -296,8 +296,11 @@ class ListSearch(_Search):
             counts.append(np.diff(codes.bounds) if numbers is None else numbers)
         self._counts = np.sum(counts, axis=0)
         usable = self._counts > 0
+        if (all_usable := bool(usable.all())) and self._all_usable:
+            return  # the centres are there already
+        self._all_usable = all_usable
         points, origin, groups, order, norms, rounding, means, norms_of_means, in_cells = self._centres.arrays(
-            None if usable.all() else usable, exact=False
+            None if all_usable else usable, exact=False
         )
         self._put(self._model, points=points, origin=origin, groups=groups, order=order, norms=norms)
         self._put(self._model, n_groups=len(groups), n_steps=groups.shape[1], means=means, n_means=len(means))

@@ -33,13 +33,16 @@ _FEWEST_MORE = 128  # codes beyond k that are written down before the radius shr
 
 
 @kernel
-def map_allowed(positions: Any, bounds: Any, allowed: Any, words: Any, counts: Any) -> None:
+def map_allowed(bitmap: Any, slots: Any, labels: Any, words: Any, counts: Any) -> None:
     """Write a bitmap of positions in the order of lists, and count the allowed codes; both hold zeros."""
-    for number in range(bounds.shape[0] - 1):
-        for slot in range(bounds[number], bounds[number + 1]):
-            one = np.uint64(allowed[positions[slot] >> 3] >> (positions[slot] & 7)) & np.uint64(1)
-            words[slot >> 6] |= one << np.uint64(slot & 63)
-            counts[number] += np.int64(one)
+    for i in range(len(bitmap)):
+        rest = bitmap[i]
+        while rest:
+            position = (i << 6) + np.int64(trailing_zeros(rest))
+            rest &= rest - np.uint64(1)
+            slot = slots[position]
+            words[slot >> 6] |= np.uint64(1) << np.uint64(slot & 63)
+            counts[labels[position]] += 1
 
 
 @kernel
