@@ -46,7 +46,7 @@ def allowed_rows(tables: Sequence[pyarrow.Table], where: Any) -> npt.NDArray[np.
         found = _Rows(table, condition).computed()
         if isinstance(found, arrow.Scalar):
             return np.full(table.num_rows, found.as_py() is True)
-        return np.concatenate([_as_mask(chunk) for chunk in found.chunks])
+        return np.concatenate([np.empty(0, dtype=bool), *map(_as_mask, found.chunks)])
     except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError, arrow.ArrowTypeError, UnicodeError) as error:
         raise DataError(f"{condition.shown} cannot be computed; {shown_columns(table.schema)}") from error
 

@@ -138,11 +138,10 @@ class Metric:
         if self.name == "cosine" and floats.dtype == np.float64:  # whose squares may be too large or too small
             largest = np.abs(floats).max(axis=1, initial=0.0, keepdims=True)
             floats = floats / np.where(largest > 0, largest, 1)
-        norms = np.sqrt(np.einsum("ij,ij->i", floats, floats, dtype=np.float64))
         if self.name == "cosine":
-            self._check_lengths(norms, rows)
-            kind = np.float16 if getattr(vectors, "dtype", None) == np.float16 else floats.dtype
-            return (floats / norms[:, np.newaxis]).astype(kind)
+            units = self._units(floats, rows)
+            return units.astype(np.float16) if getattr(vectors, "dtype", None) == np.float16 else units
+        norms = _lengths(floats)
         if norms.max(initial=0.0) > self.radius:
             row = int(np.argmax(norms > self.radius))
             raise DataError(
@@ -175,6 +174,18 @@ class Metric:
                 "float64 can hold; divide it"
             )
         return np.column_stack([np.ldexp(floats, exponents), np.zeros(len(floats), dtype=floats.dtype)])
+
+    def ready_queries(self, queries: npt.NDArray[np.float32]) -> Any:
+        """The same for a matrix that was checked already."""
+        if self.name == "euclidean":
+            return queries
+        return self._units(queries, 0) if self.name == "cosine" else self.queries(queries)
+
+    def _units(self, floats: npt.NDArray[Any], rows: Any) -> npt.NDArray[Any]:
+        """Vectors with the length 1."""
+        norms = _lengths(floats)
+        self._check_lengths(norms, rows)
+        return (floats / norms[:, np.newaxis]).astype(floats.dtype)
 
     def stored_as_queries(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Stored vectors as the index would compare them as queries."""
@@ -224,3 +235,8 @@ class Metric:
 
 
 EUCLIDEAN = Metric()
+
+
+def _lengths(floats: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    lengths: npt.NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", floats, floats, dtype=np.float64))
+    return lengths

@@ -280,7 +280,7 @@ def packed(vectors: Any, hasher: Hasher) -> Any:
 def checked_queries(state: State, queries: Any) -> tuple[Any, npt.NDArray[Any]]:
     """Queries, and as the metric prepares them, after a check; one vector becomes a matrix with one row."""
     if _is_ready(state, queries):
-        return queries, queries if state.metric.name == "euclidean" else state.metric.queries(queries)
+        return queries, state.metric.ready_queries(queries)
     if isinstance(queries, int | np.integer):
         raise DataTypeError(f"the queries come first and then k, got {queries} first; swap the two arguments")
     queries = packed(queries, state.hasher)

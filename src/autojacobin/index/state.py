@@ -163,10 +163,12 @@ def shown_ids(state: State, numbers: Ids) -> npt.NDArray[Any]:
     """Give numbers of vectors as the ids that the user knows; None for -1 where ids are names."""
     if state.id_kind in (None, "integer"):
         return numbers
-    flat = numbers.ravel()
+    flat, kind = numbers.ravel(), str(state.id_kind)
+    if flat.min(initial=0) >= 0:
+        return from_names(names_of(state.segments, flat), kind).reshape(numbers.shape)
     there = flat >= 0
     ids = np.full(len(flat), None, dtype=object)
-    ids[there] = from_names(names_of(state.segments, flat[there]), str(state.id_kind))
+    ids[there] = from_names(names_of(state.segments, flat[there]), kind)
     return ids.reshape(numbers.shape)
 
 
@@ -225,6 +227,8 @@ def in_id_order(segments: Sequence[Segment]) -> Iterator[Part]:
 
 def names_of(segments: Sequence[Segment], ids: Ids) -> list[bytes]:
     """Names of some ids, all of which are in the segments, in the order of the ids; empty for -1."""
+    if len(segments) == 1 and segments[0].first_id is not None and ids.min(initial=0) >= 0:
+        return segments[0].names.at(ids - segments[0].first_id)
     names = [b""] * len(ids)
     for segment in segments:
         places, positions = segment.find(ids)
