@@ -131,7 +131,7 @@ def _some_ids(index: Index) -> list[int | str]:
 
     For a large index this needs no sorting: they are those of 0, 1, 2, … that it has, or names from its first block.
     """
-    kind = str(index.info()["ids"])
+    kind = index.id_kind
     if len(index) <= _QUICK_TO_LIST:
         ids = index.ids.tolist()
     elif kind == "integer":
@@ -145,7 +145,7 @@ def _codes(index: Index, query: Any) -> dict[str, Any]:
     """Give the codes of ids, which are text in a query string."""
     from autojacobin.service.requests import as_ids
 
-    words, kind = query.getlist("id"), str(index.info()["ids"])
+    words, kind = query.getlist("id"), index.id_kind
     if kind == "integer":
         words = [int(word) if word.isascii() and word.isdigit() and len(word) < 19 else word for word in words]
     if not 1 <= len(words) <= _MOST_CODES:

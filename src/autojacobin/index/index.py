@@ -354,6 +354,17 @@ class Index:
         return shown_ids(state, np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts])))
 
     @property
+    def id_kind(self) -> str:
+        """Which ids the vectors have: ``"integer"``, ``"string"`` or ``"uuid"``."""
+        return self._open_state().id_kind or "integer"
+
+    @property
+    def generation(self) -> int | None:
+        """The number of the state in its folder, which grows with every change; None in memory."""
+        manifest = self._open_state().manifest
+        return None if manifest is None else manifest.generation
+
+    @property
     def next_id(self) -> int:
         """The id that the next vector gets if none is given for it."""
         return int(self._open_state().next_id)
@@ -455,14 +466,14 @@ class Index:
             "features": state.metric.width(int(state.hasher.n_features_in_)),
             "vectors_kept": state.keep_vectors,
             "metric": state.metric.name,
-            "ids": state.id_kind or "integer",
+            "ids": self.id_kind,
             "columns": _column_names(state),
             "lists": len(state.hasher.centres_) if isinstance(state.hasher, ListHasher) else None,
             "segments": len(state.segments),
             "dead": sum(segment.n_dead for segment in state.segments),
             "files": len(files),
             "bytes": sum(file.size for file in files),
-            "generation": state.manifest.generation if state.manifest is not None else None,
+            "generation": self.generation,
         }
 
     # Changes

@@ -89,7 +89,7 @@ def _index_metrics(indexes: IndexRegistry) -> Iterator[Metric]:
     )
     for name, served in indexes.served.items():
         vectors.add_metric([name], len(served.index))
-        generation = served.index.info()["generation"]
+        generation = served.index.generation
         if generation is not None:
             generations.add_metric([name], generation)
         refreshes.add_metric([name], served.refreshes)

@@ -12,7 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -161,7 +161,7 @@ class Operation:
         """Give distances and ids for these rows, or their packed codes; and the payload of all neighbours, if any."""
         if self.options is None:
             return (index.hasher.encode(index.metric.queries(rows)).packed,), None
-        distances, ids, *payload = index.search(rows, among=self.among, **asdict(self.options))
+        distances, ids, *payload = index.search(rows, among=self.among, **vars(self.options))
         if not (np.isfinite(distances) | is_missing(ids)).all():
             raise DataError("a distance is too large for a number, got vectors that are far apart; rescale the vectors")
         return (distances, ids), payload[0] if payload else None
@@ -218,7 +218,7 @@ def run_batch(operations: Sequence[Operation], limits: Limits) -> list[Result | 
 
 def _run_rows(operation: Operation, index: Index, parts: list[npt.NDArray[Any]]) -> list[Result | Exception]:
     arrays, payload = operation.run(index, parts[0] if len(parts) == 1 else np.concatenate(parts))
-    generation, n_bits = index.info()["generation"], int(index.hasher.n_bits)
+    generation, n_bits = index.generation, int(index.hasher.n_bits)
     ends = np.cumsum([len(part) for part in parts]).tolist()
     slices = [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
     k = arrays[-1].shape[1]

@@ -96,9 +96,9 @@ class Requests:
             operation = Operation(
                 served,
                 self._rows(request, served, options.distance) if ids is None else None,
-                None if ids is None else as_ids("ids", ids, served.id_kind),
+                None if ids is None else as_ids("ids", ids, served.index.id_kind),
                 options,
-                None if request.among is None else _read_among(request.among, served.id_kind),
+                None if request.among is None else _read_among(request.among, served.index.id_kind),
             )
         else:
             rows = self._raw_rows(received, served, options.distance, request.bitorder)
@@ -122,10 +122,10 @@ class Requests:
     def write(self, received: Received, served: ServedIndex, change: Literal["add", "upsert", "remove"]) -> Write:
         """Read vectors or codes to add or to put in the place of others, or ids to remove."""
         if change == "remove":
-            return Write(served, change, as_ids("ids", self._read(received, RemoveRequest).ids, served.id_kind))
+            return Write(served, change, as_ids("ids", self._read(received, RemoveRequest).ids, served.index.id_kind))
         request = self._read(received, AddRequest if change == "add" else UpsertRequest)
         rows, ids = self._rows(request, served), request.ids
-        known = None if served.id_kind == "integer" and not len(served.index) else served.id_kind
+        known = None if served.index.id_kind == "integer" and not len(served.index) else served.index.id_kind
         if request.id_kind is not None and ids is None:
             raise invalid("id_kind is the kind of the ids, got no ids; send them too, or leave it out")
         if ids is not None:

@@ -78,11 +78,6 @@ class ServedIndex:
         hasher = self.index.hasher
         return hasher if isinstance(hasher, OwnCodes) else None
 
-    @property
-    def id_kind(self) -> str:
-        """Which ids the vectors have: integer, string or uuid."""
-        return str(self.index.info()["ids"])
-
     def write(self, change: Callable[[Index], object]) -> Index:
         """Change the index in use, one change at a time, and give it.
 
@@ -137,7 +132,7 @@ class ServedIndex:
                 return False
             self.index, self._seen, self._reported = newest, version, ()
         self.refreshes += 1
-        _log.info("%s is at generation %s", self.name, newest.info()["generation"])
+        _log.info("%s is at generation %s", self.name, newest.generation)
         return True
 
 
@@ -218,7 +213,7 @@ def width_of(index: Index, distance: str | None = None) -> int:
     """Width of the queries that an index takes: numbers of a vector, or bytes of a code."""
     if isinstance(index.hasher, OwnCodes) and not takes_codes(index, distance):
         return int(index.hasher.n_bits)
-    return int(index.info()["features"])
+    return index.metric.width(int(index.hasher.n_features_in_))
 
 
 def kind_of(index: Index) -> Hashable:
