@@ -3,7 +3,7 @@
 import pytest
 
 from autojacobin import AutoJacoBin
-from autojacobin.figures import choice
+from autojacobin.figures import draw_choice
 from tests.figures.looking import laid_out, legend_of
 from tests.hashers.methods import digits
 
@@ -15,7 +15,7 @@ def results():
 
 
 def test_every_row_is_drawn_and_the_chosen_one_ringed(results):
-    figure = choice.draw(results, title="digits, 12 bits")
+    figure = draw_choice(results, title="digits, 12 bits")
     axes = figure.axes[0]
     drawn = {(x, y) for line in axes.lines for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)}
     rows = set(zip(results["n_epochs"].astype(float), results["m_recall"], strict=True))
@@ -33,5 +33,5 @@ def test_every_row_is_drawn_and_the_chosen_one_ringed(results):
 def test_starting_points_alone_can_be_drawn(results):
     starts = {name: column[results["n_epochs"] == 0] for name, column in results.items()}
     starts["chosen"] = (starts["m_recall"] == starts["m_recall"].max()).astype(int)
-    figure = choice.draw(starts)
+    figure = draw_choice(starts)
     assert any(label.startswith("chosen: the start, ") for label in legend_of(figure))

@@ -12,24 +12,26 @@ from scipy.optimize import minimize_scalar
 
 from autojacobin import MissingExtraError
 from autojacobin.figures import (
-    alpha,
-    architecture,
-    cost,
-    denoising,
-    patches,
-    proof,
-    recall,
-    recall_grid,
-    retrieval,
-    toy,
+    draw_alpha,
+    draw_cost,
+    draw_denoising,
+    draw_network,
+    draw_patches,
+    draw_proof,
+    draw_recall,
+    draw_recall_grid,
+    draw_retrieval,
+    draw_toy,
+    drawings,
+    toys,
 )
-from autojacobin.figures.architecture import BIASES
-from autojacobin.figures.toy import CODE_COLOURS
+from autojacobin.figures.drawings import BIASES
+from autojacobin.figures.toys import CODE_COLOURS
 from tests.figures.looking import laid_out, legend_of, texts
 
 
 def test_figure_1_names_the_layers_their_units_and_the_forward_pass():
-    figure = architecture.draw()
+    figure = draw_network()
     shown = set(texts(figure))
     assert {"input layer", "hidden layer", "output layer", "$W_1$", "$W_2$", "$b_1$", "$b_2$"} <= shown
     assert {"$x$", r"$y = \tanh(W_1 x + b_1)$", r"$z = \tanh(W_2\, y + b_2)$"} <= shown
@@ -42,7 +44,7 @@ def test_figure_1_names_the_layers_their_units_and_the_forward_pass():
 
 @cache
 def denoised(seed):
-    return denoising.denoise(seed)
+    return toys.denoise(seed)
 
 
 def test_f_is_the_nearest_point_of_the_curve():
@@ -50,9 +52,7 @@ def test_f_is_the_nearest_point_of_the_curve():
     for point, image in zip(points.noisy[::4], points.ideal[::4], strict=True):
         starts = np.linspace(-1.15, 1.15, 24)
         finds = [
-            minimize_scalar(
-                lambda t, at=point: np.sum((denoising.curve(t) - at) ** 2), bounds=(a, b), method="bounded"
-            ).fun
+            minimize_scalar(lambda t, at=point: np.sum((toys.curve(t) - at) ** 2), bounds=(a, b), method="bounded").fun
             for a, b in pairwise(starts)
         ]
         assert np.linalg.norm(point - image) == pytest.approx(min(finds) ** 0.5, abs=1e-4)
@@ -62,7 +62,7 @@ def test_f_is_the_nearest_point_of_the_curve():
 def test_the_network_of_figure_2_has_learned_to_remove_noise(seed):
     points = denoised(seed)
     noise, rest = (
-        np.linalg.norm(where - denoising.nearest(where), axis=1).mean() for where in (points.noisy, points.learned)
+        np.linalg.norm(where - toys.nearest(where), axis=1).mean() for where in (points.noisy, points.learned)
     )
     assert rest < 0.5 * noise
     errors = [np.linalg.norm(where - points.ideal, axis=1).mean() for where in (points.noisy, points.learned)]
@@ -70,7 +70,7 @@ def test_the_network_of_figure_2_has_learned_to_remove_noise(seed):
 
 
 def test_figure_2_shows_where_points_come_from_and_go():
-    figure = denoising.draw()
+    figure = draw_denoising()
     points = denoised(0)
     noisy, ideal, learned = figure.axes
     for axes, where in ((noisy, points.noisy), (ideal, points.ideal), (learned, points.learned)):
@@ -84,7 +84,7 @@ def test_figure_2_shows_where_points_come_from_and_go():
 
 
 def test_figure_3_colours_the_plane_and_its_hidden_features_by_code():
-    figure, data = toy.draw(), toy.train_toy()
+    figure, data = draw_toy(), toys.train_toy()
     assert np.allclose(data.points.sum(axis=1), 1)
     assert data.points.min() > 0
     assert np.array_equal(data.codes, data.hidden >= 0)
@@ -107,16 +107,16 @@ def test_figure_3_colours_the_plane_and_its_hidden_features_by_code():
 
 
 def test_the_points_of_the_proof_lie_as_the_proof_says():
-    at = proof.positions()
+    at = drawings.positions()
     origin, A, B, C, D, E = (at[name] for name in "OABCDE")
     x = np.linspace(-5, 5, 200_001)
-    gaps = np.hypot(x - A[0], proof.manifold(x) - A[1])
+    gaps = np.hypot(x - A[0], drawings.manifold(x) - A[1])
     assert np.linalg.norm(A - B) == pytest.approx(gaps.min(), abs=1e-8)  # B = f(A)
-    assert B[1] == pytest.approx(proof.manifold(B[0]))
-    slope = (proof.manifold(B[0] + 1e-6) - proof.manifold(B[0] - 1e-6)) / 2e-6
+    assert B[1] == pytest.approx(drawings.manifold(B[0]))
+    slope = (drawings.manifold(B[0] + 1e-6) - drawings.manifold(B[0] - 1e-6)) / 2e-6
     assert (A - B) @ [1, slope] == pytest.approx(0, abs=1e-8)  # AB is perpendicular to the tangent at B
     assert origin.tolist() == [0, 0]
-    assert proof.manifold(origin[0]) == 0
+    assert drawings.manifold(origin[0]) == 0
     assert C.tolist() == [A[0], 0]
     assert D.tolist() == [B[0], 0]
     assert np.allclose(B - E, D - C)
@@ -126,7 +126,7 @@ def test_the_points_of_the_proof_lie_as_the_proof_says():
 
 
 def test_the_figure_of_the_proof_names_its_points():
-    shown = texts(proof.draw())
+    shown = texts(draw_proof())
     for name in "OABCDE":
         assert sum(text.startswith(f"${name}") for text in shown) == 1
     assert r"manifold $\mathcal{M}$" in shown
@@ -136,16 +136,16 @@ def test_the_figure_of_the_proof_names_its_points():
 GREY = np.zeros((2, 4, 4))
 CURVES = {"LSH": [0.1, 0.2]}
 DRAWINGS = {
-    "architecture": architecture.draw,
-    "denoising": denoising.draw,
-    "toy": toy.draw,
-    "patches": lambda: patches.draw(GREY),
-    "retrieval": lambda: retrieval.draw(GREY[0], GREY, {"LSH": (GREY, [True, False])}),
-    "cost": lambda: cost.draw({"cost": [1.0], "binary": [1.0]}),
-    "alpha": lambda: alpha.draw({8: {1: (0.5, 0)}}, {8: (0.5, 0)}),
-    "recall": lambda: recall.draw(CURVES),
-    "recall_grid": lambda: recall_grid.draw({(1, 8): CURVES}),
-    "proof": proof.draw,
+    "architecture": draw_network,
+    "denoising": draw_denoising,
+    "toy": draw_toy,
+    "patches": lambda: draw_patches(GREY),
+    "retrieval": lambda: draw_retrieval(GREY[0], GREY, {"LSH": (GREY, [True, False])}),
+    "cost": lambda: draw_cost({"cost": [1.0], "binary": [1.0]}),
+    "alpha": lambda: draw_alpha({8: {1: (0.5, 0)}}, {8: (0.5, 0)}),
+    "recall": lambda: draw_recall(CURVES),
+    "recall_grid": lambda: draw_recall_grid({(1, 8): CURVES}),
+    "proof": draw_proof,
 }
 
 

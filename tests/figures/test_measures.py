@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from autojacobin import AutoJacoBin, CAutoBin
-from autojacobin.figures import METHOD_STYLES, alpha, cost
+from autojacobin.figures import METHOD_STYLES, draw_alpha, draw_cost
 from tests.figures.looking import laid_out, legend_of, texts
 
 
@@ -15,7 +15,7 @@ def fitted(maker, **settings):
 
 def test_figure_6_shows_the_history_of_a_real_training():
     history = fitted(AutoJacoBin, n_neighbors=40).history_
-    figure = cost.draw(history, "digits, 16 bits, α = 0.1")
+    figure = draw_cost(history, "digits, 16 bits, α = 0.1")
     whole, parts = figure.axes
     assert np.array_equal(whole.lines[0].get_xdata(), np.arange(1, 7))
     assert np.array_equal(whole.lines[0].get_ydata(), history["cost"])
@@ -39,8 +39,8 @@ def test_figure_6_shows_the_history_of_a_real_training():
 
 
 def test_figure_6_knows_the_contraction_and_terms_that_are_zero():
-    assert any(label.startswith("contraction") for label in legend_of(cost.draw(fitted(CAutoBin).history_)))
-    figure = cost.draw({"cost": [1.0], "binary": [0.0], "reconstruction": [1.0]})
+    assert any(label.startswith("contraction") for label in legend_of(draw_cost(fitted(CAutoBin).history_)))
+    figure = draw_cost({"cost": [1.0], "binary": [0.0], "reconstruction": [1.0]})
     assert figure.axes[1].get_yscale() == "linear"
     laid_out(figure)
 
@@ -50,13 +50,13 @@ REFERENCE = {64: (0.6, 0.02), 128: (0.7, 0.0)}
 
 
 def test_figure_7_rounds_what_is_nearly_all_to_one_and_not_to_nothing():
-    figure = alpha.draw({64: {0.1: (0.9996, 0.0)}}, {64: (0.25, 0.0)})
+    figure = draw_alpha({64: {0.1: (0.9996, 0.0)}}, {64: (0.25, 0.0)})
     assert {"1.000", ".250"} <= set(texts(figure))
     assert ".000" not in texts(figure)
 
 
 def test_figure_7_has_a_bar_for_each_weight_and_length():
-    figure = alpha.draw(VALUES, REFERENCE, "NUS-WIDE, k = 1, 5 seeds")
+    figure = draw_alpha(VALUES, REFERENCE, "NUS-WIDE, k = 1, 5 seeds")
     (axes,) = figure.axes
     assert legend_of(figure) == [rf"Auto-JacoBin, $\alpha$ = {weight}" for weight in (0.01, 0.1, 1, 10)] + ["NOKMeans"]
     bars = sorted(axes.patches, key=lambda bar: bar.get_x())
@@ -74,7 +74,7 @@ def test_figure_7_has_a_bar_for_each_weight_and_length():
 def test_larger_weights_are_darker_up_to_the_colour_of_the_method():
     from matplotlib.colors import to_hex, to_rgb
 
-    bars = sorted(alpha.draw(VALUES, REFERENCE).axes[0].patches, key=lambda bar: bar.get_x())[:5]
+    bars = sorted(draw_alpha(VALUES, REFERENCE).axes[0].patches, key=lambda bar: bar.get_x())[:5]
     shades = [sum(to_rgb(bar.get_facecolor())) for bar in bars[:4]]
     assert shades == sorted(shades, reverse=True)
     assert min(np.diff(shades[::-1])) > 0.2
@@ -83,7 +83,7 @@ def test_larger_weights_are_darker_up_to_the_colour_of_the_method():
 
 
 def test_error_bars_are_the_spreads():
-    axes = alpha.draw(VALUES, REFERENCE).axes[0]
+    axes = draw_alpha(VALUES, REFERENCE).axes[0]
     lengths = [
         segment[1][1] - segment[0][1] for collection in axes.collections for segment in collection.get_segments()
     ]
@@ -91,6 +91,6 @@ def test_error_bars_are_the_spreads():
 
 
 def test_a_perfect_recall_and_one_weight_and_another_reference_work():
-    figure = alpha.draw({8: {1: (1.0, 0.0)}}, {8: (0.0, 0.0)}, reference_method="ITQ")
+    figure = draw_alpha({8: {1: (1.0, 0.0)}}, {8: (0.0, 0.0)}, reference_method="ITQ")
     assert legend_of(figure) == [r"Auto-JacoBin, $\alpha$ = 1", "ITQ"]
     assert {"1.000", ".000"} <= set(texts(figure))

@@ -4,9 +4,8 @@ import numpy as np
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from autojacobin.figures import patches, retrieval
-from autojacobin.figures.patches import mosaic
-from autojacobin.figures.retrieval import QUERY, TRUE_NEIGHBOUR
+from autojacobin.figures import draw_patches, draw_retrieval
+from autojacobin.figures.patches import QUERY, TRUE_NEIGHBOUR, mosaic
 from autojacobin.reproduction.experiment import SHOWN
 from tests.figures.looking import texts
 
@@ -48,7 +47,7 @@ def test_figure_4_draws_without_repeats_and_by_the_seed():
     pictures = np.stack([many, many // 2, np.repeat(np.arange(1000) // 4, 36).reshape(1000, 6, 6)], axis=3)
     shown = []
     for seed in (0, 0, 1):
-        (image,) = patches.draw(pictures.astype(np.uint8), seed).axes[0].images
+        (image,) = draw_patches(pictures.astype(np.uint8), seed).axes[0].images
         colours = {tuple(pixel) for pixel in np.asarray(image.get_array()).reshape(-1, 4).tolist()} - {(0, 0, 0, 0)}
         assert len(colours) == 196
         shown.append(colours)
@@ -56,14 +55,14 @@ def test_figure_4_draws_without_repeats_and_by_the_seed():
 
 
 def test_prepareder_patches_are_all_shown():
-    (image,) = patches.draw(flat_patches(20)).axes[0].images
+    (image,) = draw_patches(flat_patches(20)).axes[0].images
     assert set(np.unique(image.get_array()[:, :, 0])) == {*range(21)}
 
 
 def test_fractions_and_bytes_give_the_same_picture():
     levels = np.random.default_rng(0).integers(0, 256, (5, 4, 4), dtype=np.uint8)
     from_bytes, from_fractions = (
-        np.asarray(patches.draw(given).axes[0].images[0].get_array()) for given in (levels, levels / 255)
+        np.asarray(draw_patches(given).axes[0].images[0].get_array()) for given in (levels, levels / 255)
     )
     assert np.array_equal(from_bytes, from_fractions)
 
@@ -74,7 +73,7 @@ def test_figure_5_has_an_orange_border_for_each_true_neighbour_and_their_count_i
     found = {}
     for method, share in (("AutoJacoBin", 0.8), ("ITQ", 0.5), ("SpectralHashing", 0.0), ("LSH", 1.0)):
         found[method] = (flat_patches(99), rng.uniform(size=99) < share)
-    figure = retrieval.draw(np.full((8, 8), 200, dtype=np.uint8), truth, found, "SIFT10M, 128 bits")
+    figure = draw_retrieval(np.full((8, 8), 200, dtype=np.uint8), truth, found, "SIFT10M, 128 bits")
     top, *panels = figure.axes
     (query,) = borders(top, QUERY)
     assert shade_inside(top, query) == 200
@@ -91,13 +90,13 @@ def test_figure_5_has_an_orange_border_for_each_true_neighbour_and_their_count_i
 
 def test_seven_methods_are_shown_in_two_rows():
     found = {method: (flat_patches(9), [False] * 9) for method in SHOWN}
-    _, *panels = retrieval.draw(np.zeros((8, 8)), flat_patches(9), found).axes
+    _, *panels = draw_retrieval(np.zeros((8, 8)), flat_patches(9), found).axes
     rows = [axes.get_subplotspec().rowspan.start for axes in panels]
     assert rows == [1, 1, 1, 1, 2, 2, 2]
 
 
 def test_borders_touch_neither_their_picture_nor_the_next_one():
-    figure = retrieval.draw(np.zeros((32, 32)), np.zeros((3, 32, 32)), {"ITQ": (np.zeros((12, 32, 32)), [True] * 12)})
+    figure = draw_retrieval(np.zeros((32, 32)), np.zeros((3, 32, 32)), {"ITQ": (np.zeros((12, 32, 32)), [True] * 12)})
     boxes = [border.get_bbox() for border in borders(figure.axes[1], TRUE_NEIGHBOUR)]
     assert len(boxes) == 12
     for number, box in enumerate(boxes):

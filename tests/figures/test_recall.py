@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from autojacobin.figures import METHOD_STYLES, recall, recall_grid, save
+from autojacobin.figures import METHOD_STYLES, draw_recall, draw_recall_grid, save
 from tests.figures.looking import OF_THE_PAPER, curve, grid, laid_out, legend_of, texts
 
 
 def test_figure_8_shows_the_curves_as_they_are():
     curves = {m: curve(1 + place) for place, m in enumerate(["AutoJacoBin", "AutoBin1", "DAutoBin"])}
-    figure = recall.draw(curves, "NUS-WIDE, 128 bits, k = 100")
+    figure = draw_recall(curves, "NUS-WIDE, 128 bits, k = 100")
     (axes,) = figure.axes
     assert legend_of(figure) == ["AutoBin1", "DAutoBin", "Auto-JacoBin"]
     assert axes.get_xlabel() == "number of retrieved points, i"
@@ -31,7 +31,7 @@ def test_figure_8_shows_the_curves_as_they_are():
 
 def test_differences_to_a_reference_are_drawn_with_its_own_recalls():
     curves = {"ITQ": curve(2, 1000), "AutoJacoBin": curve(2, 1000) + 0.01, "LSH": curve(2, 1000) * 0.2}
-    (axes,) = recall.draw(curves, reference="ITQ").axes
+    (axes,) = draw_recall(curves, reference="ITQ").axes
     by_colour = {line.get_color(): line for line in axes.lines}
     own, other, low = (by_colour[METHOD_STYLES[name].colour] for name in ("ITQ", "AutoJacoBin", "LSH"))
     assert set(own.get_ydata()) == {0.0}
@@ -43,7 +43,7 @@ def test_differences_to_a_reference_are_drawn_with_its_own_recalls():
 
 
 def test_all_panels_of_a_grid_of_differences_share_limits_that_hold_them():
-    figure = recall_grid.draw(grid((1, 5), (8, 16), ("ITQ", "AutoJacoBin"), K=500), reference="ITQ")
+    figure = draw_recall_grid(grid((1, 5), (8, 16), ("ITQ", "AutoJacoBin"), K=500), reference="ITQ")
     limits = {axes.get_ylim() for axes in figure.axes}
     ((low, high),) = limits
     for axes in figure.axes:
@@ -52,7 +52,7 @@ def test_all_panels_of_a_grid_of_differences_share_limits_that_hold_them():
 
 
 def test_the_grid_has_a_row_for_each_k_and_a_column_for_each_length(tmp_path):
-    figure = recall_grid.draw(grid(), "GIST1M")
+    figure = draw_recall_grid(grid(), "GIST1M")
     assert len(figure.axes) == 15
     assert [axes.get_title() for axes in figure.axes[:3]] == ["64 bits", "96 bits", "128 bits"]
     assert [axes.get_ylabel() for axes in figure.axes[::3]] == [f"Recall@i, k = {k}" for k in (1, 5, 10, 50, 100)]
@@ -63,8 +63,8 @@ def test_the_grid_has_a_row_for_each_k_and_a_column_for_each_length(tmp_path):
 
 
 def test_a_method_looks_the_same_in_every_figure():
-    one = recall.draw({"OKMeans": curve(1, 50)}).axes[0].lines[0]
-    many = recall_grid.draw(grid((1, 2), (8,), ("LSH", "OKMeans"), K=50)).axes[1].lines[1]
+    one = draw_recall({"OKMeans": curve(1, 50)}).axes[0].lines[0]
+    many = draw_recall_grid(grid((1, 2), (8,), ("LSH", "OKMeans"), K=50)).axes[1].lines[1]
     for look in ("get_color", "get_linestyle", "get_marker", "get_linewidth"):
         assert getattr(one, look)() == getattr(many, look)()
 
@@ -72,13 +72,13 @@ def test_a_method_looks_the_same_in_every_figure():
 def test_a_method_may_be_missing_where_it_is_not_defined():
     cells = grid((1,), (64, 256), ("LSH", "ITQ"), K=100)
     del cells[1, 256]["ITQ"]
-    figure = recall_grid.draw(cells)
+    figure = draw_recall_grid(cells)
     assert legend_of(figure) == ["LSH", "ITQ"]
     assert [len(axes.lines) for axes in figure.axes] == [2, 1]
 
 
 @pytest.mark.parametrize(
-    "draw", [lambda: recall.draw(grid((1,), (64,), K=300)[1, 64]), lambda: recall_grid.draw(grid(K=300))]
+    "draw", [lambda: draw_recall(grid((1,), (64,), K=300)[1, 64]), lambda: draw_recall_grid(grid(K=300))]
 )
 def test_the_legend_covers_no_panel(draw):
     panels, (legend,), page = laid_out(draw())
@@ -89,5 +89,5 @@ def test_the_legend_covers_no_panel(draw):
 
 
 def test_a_single_recall_and_numpy_keys_work():
-    assert len(recall.draw({"LSH": [0.5]}).axes[0].lines) == 1
-    assert len(recall_grid.draw({(np.int64(1), np.int64(8)): {"LSH": [0.1, 0.2]}}).axes) == 1
+    assert len(draw_recall({"LSH": [0.5]}).axes[0].lines) == 1
+    assert len(draw_recall_grid({(np.int64(1), np.int64(8)): {"LSH": [0.1, 0.2]}}).axes) == 1

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from autojacobin import StorageError
-from autojacobin.figures import METHOD_STYLES, alpha, architecture, proof, recall, save
+from autojacobin.figures import METHOD_STYLES, draw_alpha, draw_network, draw_proof, draw_recall, save
 from tests.figures.looking import curve
 
 PROGRAM = """
@@ -20,7 +20,7 @@ import autojacobin.figures as figures
 assert "matplotlib" not in sys.modules, "import autojacobin.figures is to stay light"
 import numpy as np
 curves = {m: np.linspace(0.1 * place, 1, 200) for place, m in enumerate(["ITQ", "AutoJacoBin"])}
-figures.save(figures.recall.draw(curves, "digits"), sys.argv[1], "recall")
+figures.save(figures.draw_recall(curves, "digits"), sys.argv[1], "recall")
 assert "matplotlib.pyplot" not in sys.modules, "pyplot keeps figures alive and needs one thread"
 """
 
@@ -36,7 +36,7 @@ def png_chunks(content):
 
 
 def test_a_figure_is_written_as_png_and_svg(tmp_path):
-    png, svg = save(proof.draw(), tmp_path / "new" / "folder", "appendix")
+    png, svg = save(draw_proof(), tmp_path / "new" / "folder", "appendix")
     assert (png.name, svg.name) == ("appendix.png", "appendix.svg")
     assert sorted(path.name for path in png.parent.iterdir()) == ["appendix.png", "appendix.svg"]
     chunks = png_chunks(png.read_bytes())
@@ -51,7 +51,7 @@ def test_a_figure_is_written_as_png_and_svg(tmp_path):
 
 def test_an_svg_takes_other_colours_on_a_dark_page(tmp_path):
     """Every colour has a rule, and what is drawn has enough contrast with the dark ground."""
-    _, svg = save(recall.draw({method: curve(1) for method in METHOD_STYLES}), tmp_path, "f")
+    _, svg = save(draw_recall({method: curve(1) for method in METHOD_STYLES}), tmp_path, "f")
     text = svg.read_text()
     rules = dict(re.findall(r'\[style\*="(?:fill|stroke): (#\w{6})"\] { \w+: (#\w{6}) !important }', text))
     drawn = {style.colour.lower() for style in METHOD_STYLES.values()}
@@ -74,7 +74,7 @@ def luminance(colour):
 def test_another_process_writes_the_same_bytes(tmp_path):
     subprocess.run([sys.executable, "-W", "error", "-c", PROGRAM, tmp_path / "there"], check=True, timeout=1200)
     curves = {m: np.linspace(0.1 * place, 1, 200) for place, m in enumerate(["ITQ", "AutoJacoBin"])}
-    for path in save(recall.draw(curves, "digits"), tmp_path / "here", "recall"):
+    for path in save(draw_recall(curves, "digits"), tmp_path / "here", "recall"):
         assert path.read_bytes() == (tmp_path / "there" / path.name).read_bytes()
 
 
@@ -83,9 +83,9 @@ def test_threads_write_what_one_thread_writes(tmp_path):
 
     before = dict(rcParams)
     makers = {
-        "architecture": architecture.draw,
-        "recall": lambda: recall.draw({"ITQ": curve(1), "LSH": curve(2)}),
-        "alpha": lambda: alpha.draw({64: {0.1: (0.5, 0.01)}}, {64: (0.4, 0.02)}),
+        "architecture": draw_network,
+        "recall": lambda: draw_recall({"ITQ": curve(1), "LSH": curve(2)}),
+        "alpha": lambda: draw_alpha({64: {0.1: (0.5, 0.01)}}, {64: (0.4, 0.02)}),
     }
 
     def write(job):
@@ -102,7 +102,7 @@ def test_threads_write_what_one_thread_writes(tmp_path):
 
 
 def test_a_failed_drawing_leaves_the_old_files(tmp_path):
-    figure = proof.draw()
+    figure = draw_proof()
     for ending in ("png", "svg"):
         (tmp_path / f"f.{ending}").write_bytes(b"old")
     figure.axes[0].set_title(r"$\nosuchcommand$")
@@ -114,4 +114,4 @@ def test_a_failed_drawing_leaves_the_old_files(tmp_path):
 def test_a_folder_that_cannot_be_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match=r"cannot write the figure 'f' to '.*file': .*; choose another folder"):
-        save(proof.draw(), tmp_path / "file", "f")
+        save(draw_proof(), tmp_path / "file", "f")

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import autojacobin
 from autojacobin import DataError, FormatError
 from autojacobin.cli import app
-from autojacobin.figures import METHOD_STYLES, MethodStyle, recall
+from autojacobin.figures import METHOD_STYLES, MethodStyle, draw_recall
 from autojacobin.hashers import LinearHasher, Method, Tensor, find_method, methods, persistence, registry
 from autojacobin.hashers.parameters import Number, Whole
 from autojacobin.reproduction import Settings, reproduce
@@ -133,11 +133,11 @@ def test_the_reproduction_compares_a_registered_method(tmp_path):
 @pytest.mark.usefixtures("registered")
 def test_figures_draw_a_registered_method(monkeypatch):
     curves = {method: np.linspace(0.1, 1, 50) for method in ("ITQ", "Quantiles", "Quartiles")}
-    legend = recall.draw(curves).legends[0]
+    legend = draw_recall(curves).legends[0]
     assert [text.get_text() for text in legend.get_texts()] == ["ITQ", "quantiles", "Quartiles"]
     assert len({line.get_marker() for line in legend.get_lines()}) == 3
     monkeypatch.setitem(METHOD_STYLES, "Quantiles", MethodStyle("mine", "#123456", "1"))
-    legend = recall.draw(curves).legends[0]
+    legend = draw_recall(curves).legends[0]
     assert [text.get_text() for text in legend.get_texts()] == ["ITQ", "mine", "Quartiles"]
 
 

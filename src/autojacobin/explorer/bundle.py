@@ -22,7 +22,7 @@ from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.evaluation import ground_truth
 from autojacobin.explorer.retrieved import Retrieved, Sprite, make_photograph, make_sprite, ranks_of, retrieve
 from autojacobin.figures.style import legend_order, style_of
-from autojacobin.figures.toy import train_toy
+from autojacobin.figures.toys import train_toy
 from autojacobin.hashers import Hasher, load
 from autojacobin.hashers import methods as registered_methods
 from autojacobin.reproduction.experiment import CHOSEN, EVERY, SHOWN, Settings, cut, make_hasher

@@ -59,13 +59,13 @@ ARTEFACTS: dict[str, Artefact] = {
     "fig1": Artefact(
         "Figure 1: the network",
         "",
-        lambda _: figures.architecture.draw(),
+        lambda _: figures.draw_network(),
         caption="D inputs, d filled hidden units whose signs are the code, D outputs, and the biases in purple.",
     ),
     "fig2": Artefact(
         "Figure 2: noisy points around a curve, and where f sends them",
         "f sends a noisy point to the nearest point of the manifold, and its Jacobian there is TT'.",
-        lambda _: figures.denoising.draw(),
+        lambda _: figures.draw_denoising(),
         caption="Stars are where points come from, circles where they go. The right panel is not in the paper: a "
         "network trained on the curve with the Jacobian term.",
     ),
@@ -73,7 +73,7 @@ ARTEFACTS: dict[str, Artefact] = {
         "Figure 3: the toy plane and its hidden features, coloured by code",
         "The plane is warped onto the surface of the cube, its features spread towards the vertices, and all the seven "
         "codes that are possible are used.",
-        lambda _: figures.toy.draw(),
+        lambda _: figures.draw_toy(),
         caption="1,000 points of the plane x1 + x2 + x3 = 1, and what the three hidden units make of them; the "
         "number of codes is in the title.",
     ),
@@ -167,7 +167,7 @@ ARTEFACTS: dict[str, Artefact] = {
     "appendix": Artefact(
         "Figure of appendix I: the positions in the proof",
         "",
-        lambda _: figures.proof.draw(),
+        lambda _: figures.draw_proof(),
         caption="B is the point of the manifold nearest to A; C and D lie below A and B in the tangent space at O.",
     ),
     "quality": Artefact(

@@ -215,7 +215,7 @@ def patches(results: Results) -> Figure | str:
     if pictures is None:
         return "the set has no pictures"
     some = np.sort(np.random.default_rng(0).permutation(len(pictures))[:1000])
-    return figures.patches.draw(stretched(pictures[some]), title=f"random patches of {results.data.name}")
+    return figures.draw_patches(stretched(pictures[some]), title=f"random patches of {results.data.name}")
 
 
 def retrieval(results: Results) -> Figure | str:
@@ -229,7 +229,7 @@ def retrieval(results: Results) -> Figure | str:
     query, truth = typical([mask.sum(axis=1) for mask in hits.values()]), results.truth[:, : trials.N_PICTURED]
     shown = {method: (stretched(data.base_patches[ids[query]]), hits[method][query]) for method, ids in found.items()}
     looked_at = trials.n_looked_at(len(data.base), settings.depth)
-    return figures.retrieval.draw(
+    return figures.draw_retrieval(
         stretched(data.query_patches[query][None])[0],
         stretched(data.base_patches[truth[query]]),
         shown,
@@ -249,7 +249,7 @@ def pictured(results: Results) -> tuple[dict[str, Any], dict[str, Any]]:
 def cost(results: Results) -> Figure:
     """Figure 6."""
     bits = results.settings.bits[0]
-    return figures.cost.draw(
+    return figures.draw_cost(
         results.of("AutoJacoBin", bits)[0].history, title=f"{results.data.name}, {bits} bits, α = {trials.PAPER_ALPHA}"
     )
 
@@ -262,7 +262,7 @@ def alphas(results: Results) -> Figure:
         for bits in settings.bits
     }
     reference = {bits: (float(results.of("NOKMeans", bits)[0].m_recall(k).mean()), 0.0) for bits in settings.bits}
-    return figures.alpha.draw(values, reference, title=f"{results.data.name}, k = {k}, seed 0")
+    return figures.draw_alpha(values, reference, title=f"{results.data.name}, k = {k}, seed 0")
 
 
 def alpha_m_recall(results: Results, bits: int, alpha: float, k: int) -> float:
@@ -274,7 +274,7 @@ def variants(results: Results) -> Figure:
     """Figure 8."""
     bits, k = trials.longest_bits(results.settings), k_of_figure_8(results)
     curves = {method: outcome.recall_curve(k) for method, outcome in models(results).items()}
-    return figures.recall.draw(
+    return figures.draw_recall(
         curves, title=f"{results.data.name}, {bits} bits, k = {k}, seed 0", reference="AutoJacoBin"
     )
 
@@ -301,7 +301,7 @@ def recall_grid(results: Results) -> Figure:
         for bits in settings.bits
     }
     title = f"{results.data.name}: mean over {results.averaged_over}"
-    return figures.recall_grid.draw(curves, title=title, reference="ITQ")
+    return figures.draw_recall_grid(curves, title=title, reference="ITQ")
 
 
 def stretched(patches: Any) -> Any:

@@ -1,0 +1,369 @@
+"""Plots of what was measured: figures 6 to 10, and the settings that Auto-JacoBin tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autojacobin.figures.style import (
+    COLUMN,
+    INK,
+    PAGE,
+    SMALL_SIZE,
+    format_axes,
+    legend_below,
+    legend_order,
+    new_figure,
+    style_of,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# name in the history: formula, colour, dashes, marker
+_TERMS: dict[str, tuple[str, str, str, str]] = {
+    "reconstruction": (r"reconstruction  $\Sigma\,\|z-x\|^2$", "#0072B2", "solid", "s"),
+    "jacobian": (r"Jacobian  $\Sigma\,\|J-TT'\|^2$", "#D55E00", "dashed", "o"),
+    "binary": (r"binary  $\alpha\,\|YY'-nI\|_1$", "#009E73", "dashdot", "^"),
+    "contraction": (r"contraction  $\lambda\,\Sigma\,\|\partial y/\partial x\|^2$", "#882255", "dotted", "D"),
+}
+_MARKERS_PER_LINE = 6
+
+
+def draw_cost(history: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
+    """Draw the cost of the batch after each step, and below it the terms that add up to it.
+
+    Parameters
+    ----------
+    history : dict of arrays
+        ``history_`` of a fitted auto-encoder hasher.
+    title : str
+        What was trained: data set, bits, α.
+    """
+    cost = np.asarray(history["cost"])
+    terms = {name: np.asarray(history[name]) for name in _TERMS if name in history}
+    epoch = np.asarray(history.get("epoch", np.zeros(len(cost))))
+    figure = new_figure(COLUMN, 4.0)
+    whole, parts = figure.subplots(2, 1, sharex=True)
+    steps = np.arange(1, len(cost) + 1)
+    lines: dict[str, Any] = {}
+    (lines["cost"],) = whole.plot(steps, cost, color=INK, linewidth=1.6)
+    every = max(1, len(cost) // _MARKERS_PER_LINE)
+    for number, (name, values) in enumerate(terms.items()):
+        label, colour, dashes, marker = _TERMS[name]
+        look: dict[str, Any] = {"color": colour, "linestyle": dashes, "linewidth": 1.2, "marker": marker}
+        shift = (number * every // len(terms), every)
+        (lines[label],) = parts.plot(steps, values, markersize=3.5, markevery=shift, **look)
+    format_axes(whole, y="cost of the batch", title=title)
+    format_axes(parts, x="iteration", y="terms of the cost")
+    # The terms differ by orders of magnitude. A logarithmic axis shows how each of them falls.
+    if all((values > 0).all() for values in terms.values()):
+        parts.set_yscale("log")
+    for axes in (whole, parts):
+        for start in np.flatnonzero(np.diff(epoch)) + 1:
+            lines["start of an epoch"] = axes.axvline(
+                start + 0.5, color="#8A8A8A", linewidth=0.7, linestyle="dotted", zorder=0
+            )
+        axes.margins(x=0.02)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    legend_below(figure, lines, columns=2)
+    return figure
+
+
+Measurement = tuple[float, float]
+
+_BAR_WIDTH = 0.17
+_ERROR_BAR = {"elinewidth": 0.7, "capthick": 0.7, "capsize": 2, "ecolor": INK}
+_NUMBER = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 5.5, "rotation": 90}
+_PALEST = 0.75  # share of white in the bar of the smallest α
+
+
+def draw_alpha(
+    values: Mapping[int, Mapping[float, Measurement]],
+    reference: Mapping[int, Measurement],
+    title: str = "",
+    reference_method: str = "NOKMeans",
+) -> Figure:
+    """Draw a group of bars for each code length: one bar for each α, and the reference.
+
+    Parameters
+    ----------
+    values : dict of bits to dict of α to (mean, spread)
+        m-Recall of Auto-JacoBin. Every length must have the same values of α.
+    reference : dict of bits to (mean, spread)
+        m-Recall of the reference method at the same lengths.
+    title : str
+        What was measured: data set, k, seeds.
+    reference_method : str
+    """
+    heights = {bits: values[bits] for bits in sorted(values)}
+    weights = sorted(next(iter(heights.values())))
+    compared = [reference[bits] for bits in heights]
+    other = style_of(reference_method)
+    figure = new_figure(COLUMN * 1.35, 2.9)
+    axes = figure.add_subplot()
+    centres = np.arange(len(heights)) * (len(weights) + 2) * _BAR_WIDTH
+    bars: dict[str, Any] = {}
+    for place, weight in enumerate(weights):
+        bars[rf"Auto-JacoBin, $\alpha$ = {weight:g}"] = _bars(
+            axes,
+            centres + place * _BAR_WIDTH,
+            [row[weight] for row in heights.values()],
+            colour=_shade(style_of("AutoJacoBin").colour, place, len(weights)),
+        )
+    bars[other.label] = _bars(
+        axes, centres + (len(weights) + 0.25) * _BAR_WIDTH, compared, colour=other.colour, hatch="////"
+    )
+    format_axes(axes, y="m-Recall", title=title, grid="y")
+    axes.set_xticks(centres + len(weights) / 2 * _BAR_WIDTH, [f"{bits} bits" for bits in heights], fontsize=SMALL_SIZE)
+    pairs = [*compared, *(pair for row in heights.values() for pair in row.values())]
+    tallest = max(mean + spread for mean, spread in pairs)
+    axes.set_ylim(0, 1.14 * max(tallest, 1e-3))  # leaves room for the numbers above the bars
+    legend_below(figure, bars, columns=3)
+    return figure
+
+
+def _bars(axes: Any, centres: Any, pairs: list[Measurement], *, colour: str, hatch: str = "") -> Any:
+    means, spreads = zip(*pairs, strict=True)
+    look = {"color": colour, "edgecolor": INK, "linewidth": 0.5, "hatch": hatch, "error_kw": _ERROR_BAR}
+    bars = axes.bar(centres, means, _BAR_WIDTH, yerr=spreads if any(spreads) else None, **look)
+    for centre, mean, spread in zip(centres, means, spreads, strict=True):
+        axes.annotate(f"{mean:.3f}".removeprefix("0"), (centre, mean + spread), xytext=(0, 3), **_NUMBER)
+    return bars
+
+
+def _shade(colour: str, place: int, n: int) -> str:
+    """Mix the colour with white: the larger α, the less white."""
+    white = _PALEST * (1 - place / max(1, n - 1))
+    parts = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+    return "#" + "".join(f"{round(part + (255 - part) * white):02X}" for part in parts)
+
+
+# initialisation: label, colour, marker
+_INITS: dict[str, tuple[str, str, str]] = {
+    "random": ("random rotation", "#000000", "v"),
+    "itq": ("ITQ", "#0072B2", "s"),
+    "okmeans": ("OKMeans", "#009E73", "D"),
+    "nokmeans": ("NOKMeans", "#CC79A7", "P"),
+}
+
+
+def draw_choice(results: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
+    """Draw the held-out m-Recall of every candidate over the epochs of its training, with a ring around the chosen one.
+
+    Parameters
+    ----------
+    results : dict of arrays
+        ``search_results_`` of a fitted :class:`AutoJacoBin`.
+    title : str
+        What was trained: data set, bits.
+    """
+    table = {name: np.asarray(column) for name, column in results.items()}
+    figure = new_figure(COLUMN * 1.35, 3.2)
+    axes = figure.add_subplot()
+    lines: dict[str, Any] = {}
+    for init, weight, rows in _candidates(table):
+        label, colour, marker = _INITS.get(init, (init, INK, "o"))
+        look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.0, "alpha": 0.85}
+        dashes = "dashed" if weight > 0 else "solid"
+        (line,) = axes.plot(table["n_epochs"][rows], table["m_recall"][rows], linestyle=dashes, **look)
+        lines.setdefault(f"from {label}", line)
+        if weight > 0:
+            lines["dashed: with the Jacobian term"] = axes.plot([], [], color=INK, linestyle="dashed", linewidth=1.0)[0]
+    best = int(np.argmax(table["chosen"]))
+    (lines[f"chosen: {_words(table, best)}"],) = axes.plot(
+        table["n_epochs"][best],
+        table["m_recall"][best],
+        linestyle="none",
+        marker="o",
+        markersize=12,
+        markerfacecolor="none",
+        markeredgecolor="#D55E00",
+        markeredgewidth=1.6,
+        zorder=5,
+    )
+    format_axes(axes, x="epochs of training", y="m-Recall of held-out training points", title=title)
+    axes.set_xscale("symlog", linthresh=1)
+    ticks = sorted({int(epochs) for epochs in table["n_epochs"]})
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.minorticks_off()
+    legend_below(figure, lines, columns=2)
+    return figure
+
+
+def _candidates(table: dict[str, Any]) -> list[tuple[str, float, Any]]:
+    """Rows of each candidate in the order of its training, beginning with its initialisation."""
+    starts = {table["init"][row]: row for row in np.flatnonzero(table["n_epochs"] == 0)}
+    found: dict[Any, list[Any]] = {}
+    for row in np.flatnonzero(table["n_epochs"] > 0):
+        key = tuple(str(table[name][row]) for name in ("init", "alpha", "jacobian_weight", "energy"))
+        found.setdefault(key, [starts[table["init"][row]]] if table["init"][row] in starts else []).append(int(row))
+    alone: list[list[Any]] = [
+        [row] for init, row in starts.items() if not any(rows[0] == row for rows in found.values())
+    ]
+    return [
+        (str(table["init"][rows[-1]]), float(table["jacobian_weight"][rows[-1]]), rows)
+        for rows in (*found.values(), *alone)
+    ]
+
+
+def _words(table: dict[str, Any], row: int) -> str:
+    start = _INITS.get(table["init"][row], (table["init"][row],))[0]
+    if not table["n_epochs"][row]:
+        return f"the start, {start}"
+    weight = table["jacobian_weight"][row]
+    jacobian = f", w = {weight:g}, energy {table['energy'][row]:g}" if weight else ", w = 0"
+    return rf"{start}, $\alpha$ = {table['alpha'][row]:g}{jacobian}"
+
+
+_POINTS = 100  # of a curve, evenly spread over the axis, which keeps files small
+_LOWEST = -0.15  # the difference at the bottom of a panel; what is lower would squeeze the curves that are close
+_DIGITS = 5.5  # size of the numbers at the top of a panel, in points
+_LONG_LABEL = 13  # longest label with which three columns of the legend fit
+
+
+def draw_recall(curves: Mapping[str, npt.ArrayLike], title: str = "", reference: str | None = None) -> Figure:
+    """Draw Recall@i over the number i of retrieved points, which is on a logarithmic axis.
+
+    Parameters
+    ----------
+    curves : dict of method to array
+        Recall@1, Recall@2, … of each method, from ``evaluation.recall_curve``.
+    title : str
+        What was measured: data set, bits, k, seeds.
+    reference : str, optional
+        One of the methods. The figure then shows the differences to its Recall@i, which tell close curves apart, and
+        its Recall@i as numbers at the top.
+    """
+    ordered = _in_legend_order(curves)
+    columns = 2 if any(len(style_of(method).label) > _LONG_LABEL for method in ordered) else 3
+    figure = new_figure(COLUMN, 2.8 + 0.15 * -(-len(ordered) // columns))
+    axes = figure.add_subplot()
+    lines = _draw_curves(axes, ordered, n_markers=5, reference=reference)
+    format_axes(axes, x="number of retrieved points, i", y=_recall_label(reference), title=title)
+    legend_below(figure, lines, columns=columns)
+    return figure
+
+
+def _in_legend_order(curves: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[np.float64]]:
+    """Give curves by method as arrays, in the order of legends."""
+    return {method: np.asarray(curves[method], dtype=np.float64) for method in legend_order(curves)}
+
+
+def _recall_label(reference: str | None) -> str:
+    """Give the label of an axis that shows Recall@i, or differences to that of a reference."""
+    return "Recall@i" if reference is None else f"Recall@i − {style_of(reference).label}"
+
+
+def _draw_curves(
+    axes: Axes,
+    curves: dict[str, npt.NDArray[np.float64]],
+    n_markers: int,
+    reference: str | None = None,
+) -> dict[str, Any]:
+    """Draw Recall@i over i for each method, or its difference to a reference, and give the lines by label.
+
+    Each curve has ``n_markers`` markers. They are shifted from curve to curve, so that none hides another.
+    """
+    lines = {}
+    longest = max(map(len, curves.values()))
+    for number, (method, recalls) in enumerate(curves.items()):
+        style, curve = style_of(method), recalls
+        if reference is not None:
+            both = min(len(recalls), len(curves[reference]))
+            curve = recalls[:both] - curves[reference][:both]
+        shares = (np.arange(n_markers) + (number + 0.5) / len(curves)) / n_markers
+        marked = np.unique((len(curve) ** shares).astype(np.int64)) - 1
+        kept = np.union1d(np.geomspace(1, len(curve), _POINTS).astype(np.int64) - 1, marked)
+        (lines[style.label],) = axes.plot(
+            kept + 1,
+            curve[kept],
+            **style.line(),
+            markevery=np.searchsorted(kept, marked).tolist(),
+            zorder=2 + style.width,  # the thicker lines of the paper's own method lie on top
+        )
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set_xlim(1, max(2, longest))
+    if reference is None:
+        axes.set_ylim(0, 1.02)
+    else:
+        shown = np.concatenate([np.asarray(line.get_ydata()) for line in lines.values()])
+        low, high = min(-0.01, max(_LOWEST, float(shown.min()))), max(0.01, float(shown.max()))
+        axes.set_ylim(low - 0.05 * (high - low), high + 0.25 * (high - low))  # room for the numbers
+        _write_recalls(axes, curves[reference])
+    return lines
+
+
+def _write_recalls(axes: Axes, curve: npt.NDArray[np.float64]) -> None:
+    """Write the recalls of the reference at i = 1, 10, 100, … below the top of a panel."""
+    places = 10 ** np.arange(int(np.log10(len(curve))) + 1)
+    for place in places.tolist():
+        align, moved = ("left", 2) if place == 1 else ("right", -2) if place == len(curve) else ("center", 0)
+        axes.annotate(
+            f"{curve[place - 1]:.2f}".removeprefix("0"),
+            (place, 0.97),
+            (moved, 0),
+            xycoords=axes.get_xaxis_transform(),
+            textcoords="offset points",
+            ha=align,
+            va="top",
+            fontsize=_DIGITS,
+            color="#707070",
+        )
+
+
+_PANEL_HEIGHT = 1.5
+_LEGEND_COLUMNS = 6  # of the legend
+
+
+def draw_recall_grid(
+    curves: Mapping[tuple[int, int], Mapping[str, npt.ArrayLike]], title: str = "", reference: str | None = None
+) -> Figure:
+    """Draw a grid of panels, each like that of :func:`draw_recall`.
+
+    Parameters
+    ----------
+    curves : dict of (k, bits) to dict of method to array
+        Recall@1, Recall@2, … of each method, for every k with every code length.
+    title : str
+        What was measured: data set, seeds.
+    reference : str, optional
+        A method of every panel, whose Recall@i is subtracted from that of all.
+    """
+    cells = {cell: _in_legend_order(held) for cell, held in curves.items()}
+    ks, lengths = (sorted({cell[part] for cell in cells}) for part in (0, 1))
+    figure = new_figure(PAGE, _PANEL_HEIGHT * len(ks) + 0.9)
+    panels = figure.subplots(len(ks), len(lengths), sharex=True, sharey=True, squeeze=False)
+    lines: dict[str, Any] = {}
+    limits: list[tuple[float, float]] = []
+    for row, k in enumerate(ks):
+        for column, bits in enumerate(lengths):
+            axes = panels[row, column]
+            lines.update(_draw_curves(axes, cells[k, bits], n_markers=3, reference=reference))
+            limits.append(axes.get_ylim())
+            format_axes(
+                axes,
+                x="number of retrieved points, i" if row == len(ks) - 1 else "",
+                y=f"{_recall_label(reference)}, k = {k}" if column == 0 else "",
+                title=f"{bits} bits" if row == 0 else "",
+                grid="y",
+            )
+            if reference is None:
+                axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
+            axes.label_outer(remove_inner_ticks=True)
+    longest = max(len(curve) for cell in cells.values() for curve in cell.values())
+    panels[0, 0].set_xlim(1, max(2, longest))
+    panels[0, 0].set_ylim(min(low for low, _ in limits), max(high for _, high in limits))  # of all, which share it
+    if title:
+        figure.suptitle(title, fontsize=SMALL_SIZE + 3)
+    legend_below(
+        figure,
+        {label: lines[label] for label in legend_order(lines)},
+        columns=-(-len(lines) // 2) if len(lines) > _LEGEND_COLUMNS else _LEGEND_COLUMNS,
+    )
+    return figure
