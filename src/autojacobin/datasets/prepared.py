@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.files import clear_os_errors, whole_folder
-from autojacobin.datasets.formats.flat import map_npy
+from autojacobin.datasets.formats.flat import map_npy, npy_header
 from autojacobin.datasets.formats.source import clear_read_errors
 from autojacobin.errors import AutoJacobinError, FormatError, StorageError
 
@@ -124,7 +124,7 @@ class GrowingArray:
         self.row_shape = row_shape
         self.rows = 0
         self._stream = path.open("wb")
-        self._write_header()
+        self._stream.write(npy_header((self.rows, *self.row_shape), self.dtype))
 
     def append(self, rows: npt.NDArray[Any]) -> None:
         """Write more rows."""
@@ -135,7 +135,7 @@ class GrowingArray:
         """Write the number of rows into the header."""
         if not self._stream.closed:
             self._stream.seek(0)
-            self._write_header()
+            self._stream.write(npy_header((self.rows, *self.row_shape), self.dtype))
             self._stream.close()
 
     def __enter__(self) -> GrowingArray:
@@ -143,15 +143,6 @@ class GrowingArray:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _write_header(self) -> None:
-        # NumPy leaves room in the header for the first axis to grow to any length
-        header = {
-            "descr": np.lib.format.dtype_to_descr(self.dtype),
-            "fortran_order": False,
-            "shape": (self.rows, *self.row_shape),
-        }
-        np.lib.format.write_array_header_1_0(self._stream, header)
 
 
 def cache_folder() -> Path:

@@ -15,7 +15,7 @@ import numpy as np
 from autojacobin.core.files import atomic_writer, clear_os_errors
 from autojacobin.datasets.formats import containers, flat, text
 from autojacobin.datasets.formats.flat import ReadLayout
-from autojacobin.datasets.formats.readers import Reader, Vectors
+from autojacobin.datasets.formats.readers import Vectors
 from autojacobin.datasets.formats.source import Source, as_path, check_not_special, open_source, unpacked
 from autojacobin.datasets.formats.writing import Matrix, as_dtype, outgoing
 from autojacobin.errors import DataError, DataTypeError, FormatError
@@ -29,7 +29,7 @@ class Format:
 
     name: str
     extensions: tuple[str, ...]
-    open: Callable[[Source, str | None], Reader]  # called as open(source, part)
+    open: Callable[[Source, str | None], Vectors]  # called as open(source, part)
     write: Callable[[BinaryIO, Any], None]  # one matrix, or in a format of named matrices a dict of them
     dtype: np.dtype[Any] | None = None  # of the numbers, if the format has only one
     layout: ReadLayout | None = None  # in a format that stores numbers as they are in memory
@@ -129,7 +129,7 @@ def open_vectors(path: str | os.PathLike[str], *, part: str | None = None, forma
         raise DataError(f"a {found.name} file is one matrix without parts, got part={part!r}; leave part out")
     if part is not None and not isinstance(part, str):
         raise DataTypeError(f"part must be the name of a matrix in the file, got {part!r}; pass text")
-    return Vectors(target, found.name, found.open(source, part))
+    return found.open(source, part)
 
 
 def write_vectors(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
+from autojacobin.datasets.images import opencv
 from autojacobin.evaluation.ranks import ranks_in_list
 from autojacobin.hashers import Hasher
 from autojacobin.search import rerank
@@ -123,11 +122,11 @@ class Sprite:
 def make_sprite(patches: Any) -> Sprite:
     """Lay pictures out in one; each has its brightness stretched from black to white, as in the paper's figures.
 
-    If OpenCV is installed and no JPEG block spans two tiles, the result is a JPEG, a third of the size of a PNG.
+    The result is a JPEG, a third of the size of a PNG, unless one of its blocks would span two tiles.
     """
     from autojacobin.reproduction.paper import stretched
 
-    tiles = _shrunk(stretched(patches))
+    tiles = np.stack([_shrunk(tile, _LARGEST_SIDE) for tile in stretched(patches)])
     n, height, width = tiles.shape[:3]
     columns = min(_COLUMNS, n)
     rows = -(-n // columns)
@@ -135,56 +134,29 @@ def make_sprite(patches: Any) -> Sprite:
     sheet[:n] = tiles
     whole = sheet.reshape(rows, columns, *tiles.shape[1:]).swapaxes(1, 2)
     whole = whole.reshape(rows * height, columns * width, *tiles.shape[3:])
-    jpeg = _encode_jpeg(whole) if height % _JPEG_BLOCK == width % _JPEG_BLOCK == 0 and height > _JPEG_BLOCK else None
-    content, ending = (encode_png(whole), "png") if jpeg is None else (jpeg, "jpg")
-    return Sprite(content, ending, columns, rows, width, height)
+    ending = "jpg" if height % _JPEG_BLOCK == width % _JPEG_BLOCK == 0 and height > _JPEG_BLOCK else "png"
+    return Sprite(_encoded(whole, ending), ending, columns, rows, width, height)
 
 
 def make_photograph(picture: npt.NDArray[np.uint8]) -> Sprite:
     """Make a small copy of a photograph, as a sprite of one tile."""
-    step = max(1, round(max(picture.shape[:2]) / _PHOTOGRAPH_SIDE))
-    height, width = (side - side % step for side in picture.shape[:2])
-    squares = picture[:height, :width].reshape(height // step, step, width // step, step, *picture.shape[2:])
-    small = squares.mean(axis=(1, 3)).astype(np.uint8)
-    jpeg = _encode_jpeg(small)
-    content, ending = (encode_png(small), "png") if jpeg is None else (jpeg, "jpg")
-    return Sprite(content, ending, 1, 1, small.shape[1], small.shape[0])
+    small = _shrunk(picture, _PHOTOGRAPH_SIDE)
+    return Sprite(_encoded(small, "jpg"), "jpg", 1, 1, small.shape[1], small.shape[0])
 
 
-def encode_png(picture: npt.NDArray[np.uint8]) -> bytes:
-    """Encode a picture of shape (height, width) or (height, width, 3)."""
-    height, width = picture.shape[:2]
-    colour = 2 if picture.ndim == 3 else 0
-    rows = picture.reshape(height, width, -1).astype(np.int16)
-    # differences from the pixel on the left compress better
-    differences = np.diff(rows, axis=1, prepend=0).astype(np.uint8).reshape(height, -1)
-    lines = np.insert(differences, 0, 1, axis=1)
-    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*chunk) for chunk in chunks)
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-
-def _encode_jpeg(picture: npt.NDArray[np.uint8]) -> bytes | None:
-    try:
-        import cv2
-    except ImportError:
-        return None
+def _encoded(picture: npt.NDArray[np.uint8], ending: str) -> bytes:
+    cv2 = opencv("a page with pictures")
     blue_first = picture[..., ::-1] if picture.ndim == 3 else picture
-    _, content = cv2.imencode(".jpg", np.ascontiguousarray(blue_first), [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
+    options = [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY] if ending == "jpg" else []
+    _, content = cv2.imencode(f".{ending}", np.ascontiguousarray(blue_first), options)
     return bytes(content)
 
 
-def _shrunk(patches: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Average squares of pixels until no side is longer than the page shows."""
-    factor = -(-max(patches.shape[1:3]) // _LARGEST_SIDE)
-    if factor == 1:
-        return patches
-    n, height, width = patches.shape[0], patches.shape[1] // factor, patches.shape[2] // factor
-    height, width = max(1, height), max(1, width)
-    cut = patches[:, : height * factor, : width * factor]
-    squares = cut.reshape(n, height, cut.shape[1] // height, width, cut.shape[2] // width, *patches.shape[3:])
-    return np.asarray(squares.mean(axis=(2, 4)).astype(np.uint8))
+def _shrunk(picture: npt.NDArray[np.uint8], most: int) -> npt.NDArray[np.uint8]:
+    """Average over areas, so that no side is longer than ``most`` pixels."""
+    longest = max(picture.shape[:2])
+    if longest <= most:
+        return picture
+    height, width = (max(1, side * most // longest) for side in picture.shape[:2])
+    cv2 = opencv("a page with pictures")
+    return np.asarray(cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA))

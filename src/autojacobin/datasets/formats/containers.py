@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.datasets.formats.flat import HEAD_BYTES, npy_header, npy_layout
-from autojacobin.datasets.formats.readers import LazyReader, Reader, chosen_part
+from autojacobin.datasets.formats.readers import DecodedVectors, Vectors, chosen_part
 from autojacobin.datasets.formats.source import Source, clear_foreign_errors, damaged, spooled
 from autojacobin.datasets.formats.writing import Matrix
 from autojacobin.errors import DataError, FormatError, import_extra
@@ -26,7 +26,7 @@ _LARGEST_PARQUET_RATIO = 100_000  # columns of zeros and ones reach a third of i
 _LARGEST_PARQUET = 2**28  # bytes of vectors that any file may claim to hold
 
 
-def open_npz(source: Source, part: str | None) -> Reader:
+def open_npz(source: Source, part: str | None) -> Vectors:
     """Copy one array of the archive to a temporary file, and map it."""
     with clear_foreign_errors(source.path, "npz"), zipfile.ZipFile(source.path) as archive:
         layouts, matrices = {}, {}
@@ -43,7 +43,7 @@ def open_npz(source: Source, part: str | None) -> Reader:
         chosen = chosen_part(source, part, matrices, "array")
         with archive.open(f"{chosen}.npy") as member:
             content = spooled(iter(lambda: member.read(_BYTES_PER_READ), b""), f"unpack {source.path}")
-        return Reader(layouts[chosen].view(content))
+        return Vectors(source.path, "npz", layouts[chosen].view(content))
 
 
 def write_npz(stream: BinaryIO, parts: dict[str, Matrix]) -> None:
@@ -53,12 +53,12 @@ def write_npz(stream: BinaryIO, parts: dict[str, Matrix]) -> None:
             counted = matrix.counted()
             # a ZipInfo without a time: the same vectors give the same file
             with archive.open(zipfile.ZipInfo(f"{label}.npy"), "w", force_zip64=True) as member:
-                member.write(npy_header(counted.rows or 0, counted.width, counted.dtype))
+                member.write(npy_header((counted.rows or 0, counted.width), counted.dtype))
                 for block in counted.blocks():
                     member.write(block.data)
 
 
-def open_hdf5(source: Source, part: str | None) -> Reader:
+def open_hdf5(source: Source, part: str | None) -> Vectors:
     """Open one dataset: mapped if it is stored in one piece, and read slice by slice otherwise."""
     with clear_foreign_errors(source.path, "HDF5"):
         file = hdf5_file(source)
@@ -90,7 +90,7 @@ def hdf5_file(source: Source) -> Any:
     return h5py.File(source.path, "r")
 
 
-def _opened_dataset(source: Source, file: Any, label: str) -> Reader:
+def _opened_dataset(source: Source, file: Any, label: str) -> Vectors:
     h5t, dataset = import_extra("h5py", "data", "reading HDF5").h5t, file[label]
     (n, width), dtype, offset = dataset.shape, dataset.dtype, dataset.id.get_offset()
     size = n * width * dtype.itemsize
@@ -102,19 +102,19 @@ def _opened_dataset(source: Source, file: Any, label: str) -> Reader:
     as_in_memory = dataset.id.get_type().equal(h5t.py_create(dtype)) and dtype.kind != "b"
     if offset is not None and dataset.id.get_storage_size() == size and as_in_memory and offset + size <= len(source):
         file.close()
-        return Reader(source.content[offset : offset + size].view(dtype).reshape(n, width))
+        return Vectors(source.path, "hdf5", source.content[offset : offset + size].view(dtype).reshape(n, width))
     chunk = int(np.prod(dataset.chunks or (0,), dtype=object)) * dtype.itemsize
     if max(size, chunk) > _LARGEST_RATIO * len(source):
         what = f"{label!r} of {size} bytes in chunks of {chunk} in a file of {len(source)} bytes"
         raise damaged(source.path, "HDF5", f"{what}, more than it can hold")
-    return _HDF5Reader(source, file, dataset)
+    return _HDF5Vectors(source, file, dataset)
 
 
-class _HDF5Reader(LazyReader):
+class _HDF5Vectors(DecodedVectors):
     """Reads slices of a dataset that is stored in chunks."""
 
     def __init__(self, source: Source, file: Any, dataset: Any) -> None:
-        super().__init__(source.path, (int(dataset.shape[0]), int(dataset.shape[1])), dataset.dtype)
+        super().__init__(source.path, "hdf5", (int(dataset.shape[0]), int(dataset.shape[1])), dataset.dtype)
         self._file, self._dataset = file, dataset
         self._checked: set[tuple[int, int]] = set()
         self._chunk_bytes = int(np.prod(dataset.chunks or (0,), dtype=object)) * dataset.id.get_type().get_size()
@@ -168,6 +168,7 @@ class _HDF5Reader(LazyReader):
 
     def close(self) -> None:
         with self._lock:
+            super().close()
             self._file.close()
 
 
@@ -194,7 +195,7 @@ def _write_dataset(file: Any, label: str, matrix: Matrix) -> None:
         row += len(block)
 
 
-def open_parquet(source: Source, part: str | None) -> Reader:
+def open_parquet(source: Source, part: str | None) -> Vectors:
     """Open one column of vectors."""
     if source.head(4) != PARQUET_MAGIC or source.content[-4:].tobytes() != PARQUET_MAGIC:
         raise damaged(source.path, "Parquet", f"no {PARQUET_MAGIC!r} at its beginning and its end")
@@ -208,13 +209,13 @@ def open_parquet(source: Source, part: str | None) -> Reader:
                 for field in file.schema_arrow
                 if _number_type(field.type) is not None
             }
-            return _ParquetReader(source, file, chosen_part(source, part, columns, "column"))
+            return _ParquetVectors(source, file, chosen_part(source, part, columns, "column"))
         except BaseException:
             file.close()
             raise
 
 
-class _ParquetReader(LazyReader):
+class _ParquetVectors(DecodedVectors):
     """Reads row groups, and keeps the last one decoded."""
 
     def __init__(self, source: Source, file: Any, label: str) -> None:
@@ -234,7 +235,7 @@ class _ParquetReader(LazyReader):
         width = 0 if first is None or first.null_count else len(first.flatten())
         if width < 1:
             raise damaged(source.path, "Parquet", f"no number in row 0 of {label!r}, expected a vector")
-        super().__init__(source.path, (n, width), dtype)
+        super().__init__(source.path, "parquet", (n, width), dtype)
 
     def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
         parts = [np.empty((0, self.shape[1]), self.dtype)]
@@ -269,6 +270,7 @@ class _ParquetReader(LazyReader):
 
     def close(self) -> None:
         with self._lock:
+            super().close()
             self._file.close()
             self._kept = (-1, np.empty(0))
 

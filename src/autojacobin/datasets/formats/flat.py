@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.datasets.formats.readers import Reader, steps
+from autojacobin.datasets.formats.readers import Vectors, steps
 from autojacobin.datasets.formats.source import Source, clear_foreign_errors, damaged, open_source
 from autojacobin.datasets.formats.writing import Matrix
 from autojacobin.errors import DataError, FormatError
@@ -22,7 +22,6 @@ from autojacobin.errors import DataError, FormatError
 NPY_MAGIC = np.lib.format.MAGIC_PREFIX
 HEAD_BYTES = 2**14  # enough for every header; NumPy refuses those of more than 10,000 bytes
 LARGEST_DIMENSION = 2**20
-_NPY_HEADER_LENGTH = 128
 # NumPy reads the header with Python's own parser. In Python 3.11 that may fail on a sound header if another thread
 # parses at the same time (python/cpython#106905).
 _PARSING = threading.Lock()
@@ -119,42 +118,43 @@ def _check_size(size: int, expected: int, rows: int, width: int) -> None:
         raise ValueError(f"{size} bytes, expected {expected} for the {rows} × {width} numbers of its header")
 
 
-def open_flat(source: Source, name: str, read_layout: ReadLayout) -> Reader:
+def open_flat(source: Source, name: str, read_layout: ReadLayout) -> Vectors:
     """Map the matrix of a file."""
     with clear_foreign_errors(source.path, name):
         layout = read_layout(source.head(HEAD_BYTES), len(source))
-    return _VecsReader(source, name, layout) if layout.lead else Reader(layout.view(source.content))
+    if layout.lead:
+        return _VecsVectors(source, name, layout)
+    return Vectors(source.path, name, layout.view(source.content))
 
 
-class _VecsReader(Reader):
+class _VecsVectors(Vectors):
     """A TEXMEX file; the dimension of a row is checked before the row is used."""
 
     def __init__(self, source: Source, name: str, layout: Layout) -> None:
-        super().__init__(layout.view(source.content))
-        self._path, self._name, self._layout = source.path, name, layout
-        self._dimensions = layout.dimensions(source.content)
+        super().__init__(source.path, name, layout.view(source.content))
+        self._layout, self._dimensions = layout, layout.dimensions(source.content)
         self._all_checked = False
         self._check(np.unique(np.linspace(0, layout.rows - 1, _SAMPLE_ROWS).astype(np.int64)))
 
-    def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
+    def _rows(self, start: int, stop: int) -> npt.NDArray[Any]:
         self._check(np.arange(start, stop))
-        return super().rows(start, stop)
+        return super()._rows(start, stop)
 
-    def take(self, key: Any) -> npt.NDArray[Any]:
+    def _take(self, key: Any) -> npt.NDArray[Any]:
         if isinstance(key, np.ndarray) and key.dtype.kind in "iu":
             self._check(key)
             return self._array[key]
-        return super().take(key)
+        return super()._take(key)
 
-    def whole(self) -> npt.NDArray[Any]:
+    def _whole(self) -> npt.NDArray[Any]:
         for start, stop in steps(self.shape[0], _ROWS_PER_CHECK):
             self._check(np.arange(start, stop))
         self._all_checked = True
-        return super().whole()
+        return super()._whole()
 
     def _check(self, rows: npt.NDArray[np.int64]) -> None:
         if not self._all_checked:
-            check_dimensions(self._path, self._name, self._layout, rows, self._dimensions[rows])
+            check_dimensions(self.path, self.format, self._layout, rows, self._dimensions[rows])
 
 
 def check_dimensions(path: Any, name: str, layout: Layout, rows: Any, dimensions: npt.NDArray[Any]) -> None:
@@ -176,16 +176,17 @@ def map_npy(path: Path) -> np.memmap[Any, Any]:
     return array
 
 
-def npy_header(rows: int, width: int, dtype: np.dtype[Any]) -> bytes:
-    """Give a header whose length does not depend on the number of rows, so that it can be written again later."""
-    text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': ({rows}, {width}), }}"
-    length = _NPY_HEADER_LENGTH - len(NPY_MAGIC) - 4
-    return NPY_MAGIC + b"\x01\x00" + length.to_bytes(2, "little") + text.ljust(length - 1).encode() + b"\n"
+def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """Give a header that can be written again later: NumPy leaves room in it for any number of rows."""
+    stream = io.BytesIO()
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, header)
+    return stream.getvalue()
 
 
 def write_npy(stream: BinaryIO, matrix: Matrix) -> None:
     """Write the header and the numbers."""
-    _write_counted(stream, matrix, lambda rows: npy_header(rows, matrix.width, matrix.dtype))
+    _write_counted(stream, matrix, lambda rows: npy_header((rows, matrix.width), matrix.dtype))
 
 
 def write_bigann(stream: BinaryIO, matrix: Matrix) -> None:

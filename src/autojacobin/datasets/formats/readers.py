@@ -1,4 +1,4 @@
-"""``Vectors``, a file of vectors that is used like an array, and the readers below it."""
+"""``Vectors``, a file of vectors that is used like an array, mapped or decoded when it is read."""
 
 from __future__ import annotations
 
@@ -17,42 +17,102 @@ from autojacobin.errors import DataError, FormatError
 _BYTES_PER_BLOCK = 2**24
 
 
-class Reader:
-    """An open file whose rows are stored as they are in memory."""
+class Vectors:
+    """A file of vectors, opened by :func:`~autojacobin.datasets.open_vectors`; gives rows as NumPy arrays.
 
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    names: list[str] | None = None  # of all rows, if the file has them
+    Indexing works as with an array. ``numpy.asarray`` gives all rows as a read-only map of the file, so that whatever
+    takes an array takes a ``Vectors``. Chunked HDF5 and Parquet are read slice by slice. For anything else than a row
+    or a slice they are decoded once into an unnamed temporary file, which is mapped.
 
-    def __init__(self, array: npt.NDArray[Any], names: list[str] | None = None) -> None:
-        self._array, self.names = array, names
-        self.shape, self.dtype = (array.shape[0], array.shape[1]), array.dtype
+    Arrays that were returned stay valid after :meth:`close`. No other program may shorten the file while it is open;
+    ``write_vectors`` replaces files as a whole, which is safe.
 
-    def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Rows from ``start`` to ``stop``."""
-        return self._array[start:stop]
-
-    def take(self, key: Any) -> npt.NDArray[Any]:
-        """What NumPy gives for this key."""
-        found: npt.NDArray[Any] = self.whole()[key]
-        return found
-
-    def whole(self) -> npt.NDArray[Any]:
-        """All rows, mapped."""
-        return self._array
-
-    def close(self) -> None:
-        """Close the file."""
-
-
-class LazyReader(Reader):
-    """Rows that have to be decoded.
-
-    ``whole`` decodes all rows once into an unnamed temporary file, which is mapped. So they need not fit into memory.
+    Attributes
+    ----------
+    path : Path
+    format : str
+        Name of the format, such as ``"fvecs"``.
+    shape : tuple of int
+        Number of vectors and their dimension.
+    dtype : numpy.dtype
+    names : list of str or None
+        The word before each vector in a text file of word vectors; None in any other file.
     """
 
-    def __init__(self, path: Path, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
-        self.path, self.shape, self.dtype = path, shape, dtype
+    ndim = 2
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    names: list[str] | None = None
+    _closed = False
+
+    def __init__(self, path: Path, format: str, array: npt.NDArray[Any]) -> None:
+        self.path, self.format, self._array = path, format, array
+        self.shape, self.dtype = (array.shape[0], array.shape[1]), array.dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        n, dimension = self.shape
+        return f"Vectors({n} × {dimension} {self.dtype}, {self.format} file {self.path})"
+
+    def __getitem__(self, key: Any) -> Any:
+        self._check_open()
+        if isinstance(key, int | np.integer):
+            row = range(len(self))[key]
+            return self._rows(row, row + 1)[0]
+        if isinstance(key, slice) and key.step in (None, 1):
+            start, stop, _ = key.indices(len(self))
+            return self._rows(start, max(start, stop))
+        return self._take(key)
+
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        for block in self.blocks():
+            yield from block
+
+    def blocks(self, rows: int | None = None) -> Iterator[npt.NDArray[Any]]:
+        """Walk over all vectors in blocks of ``rows`` rows, by default of some megabytes; the last may be shorter."""
+        step = rows_per_block(self.shape[1], self.dtype) if rows is None else as_count("rows", rows)
+        return (self[start:stop] for start, stop in steps(len(self), step))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        self._check_open()
+        return np.array(self._whole(), dtype=dtype, copy=copy)
+
+    def close(self) -> None:
+        """Close the file; arrays that were returned stay valid."""
+        self._closed, self._array = True, np.empty((0, 0))
+
+    def __enter__(self) -> Vectors:
+        self._check_open()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DataError(f"the vectors of {self.path} are closed; open them again with open_vectors")
+
+    def _rows(self, start: int, stop: int) -> npt.NDArray[Any]:
+        return self._array[start:stop]
+
+    def _take(self, key: Any) -> npt.NDArray[Any]:
+        return np.asarray(self._whole()[key])
+
+    def _whole(self) -> npt.NDArray[Any]:
+        return self._array
+
+
+class DecodedVectors(Vectors):
+    """Rows that have to be decoded.
+
+    For anything else than slices, all rows are decoded once into an unnamed temporary file, which is mapped. So they
+    need not fit into memory.
+    """
+
+    def __init__(self, path: Path, format: str, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+        self.path, self.format, self.shape, self.dtype = path, format, shape, dtype
         self._decoded: npt.NDArray[Any] | None = None
         self._lock = threading.RLock()  # the libraries do not support several threads in one file
 
@@ -60,21 +120,16 @@ class LazyReader(Reader):
         """Decode rows from ``start`` to ``stop``."""
         raise NotImplementedError
 
-    def _stream(self) -> Iterator[npt.NDArray[Any]]:
-        """Decode all rows, block by block."""
-        return (self._read(*span) for span in steps(self.shape[0], rows_per_block(self.shape[1], self.dtype)))
-
-    def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Rows from ``start`` to ``stop``."""
+    def _rows(self, start: int, stop: int) -> npt.NDArray[Any]:
         with self._lock:
             return self._read(start, stop) if self._decoded is None else self._decoded[start:stop]
 
-    def whole(self) -> npt.NDArray[Any]:
-        """All rows, mapped."""
+    def _whole(self) -> npt.NDArray[Any]:
         with self._lock:
             if self._decoded is None:
-                content = spooled(map(np.ascontiguousarray, self._stream()), f"decode {self.path}")
-                self._decoded = content.view(self.dtype).reshape(self.shape)
+                spans = steps(self.shape[0], rows_per_block(self.shape[1], self.dtype))
+                blocks = (np.ascontiguousarray(self._read(*span)) for span in spans)
+                self._decoded = spooled(blocks, f"decode {self.path}").view(self.dtype).reshape(self.shape)
             return self._decoded
 
 
@@ -107,83 +162,3 @@ def chosen_part(source: Source, part: str | None, matrices: dict[str, str], what
     raise DataError(
         f"{source.path} has several {what}s, name one of them (part=, or PATH::PART in a command): {listed}"
     )
-
-
-class Vectors:
-    """A file of vectors, opened by :func:`~autojacobin.datasets.open_vectors`; gives rows as NumPy arrays.
-
-    Indexing works as with an array. ``numpy.asarray`` gives all rows as a read-only map of the file, so that whatever
-    takes an array takes a ``Vectors``. Chunked HDF5 and Parquet are read slice by slice. For anything else than a row
-    or a slice they are decoded once into an unnamed temporary file, which is mapped.
-
-    Arrays that were returned stay valid after :meth:`close`. No other program may shorten the file while it is open;
-    ``write_vectors`` replaces files as a whole, which is safe.
-
-    Attributes
-    ----------
-    path : Path
-    format : str
-        Name of the format, such as ``"fvecs"``.
-    shape : tuple of int
-        Number of vectors and their dimension.
-    dtype : numpy.dtype
-    """
-
-    def __init__(self, path: Path, format: str, reader: Reader) -> None:
-        self.path, self.format = path, format
-        self.shape, self.dtype = reader.shape, reader.dtype
-        self._reader: Reader | None = reader
-
-    @property
-    def names(self) -> list[str] | None:
-        """The word before each vector in a text file of word vectors; None in any other file."""
-        return self._open_reader().names
-
-    ndim = 2
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __repr__(self) -> str:
-        n, dimension = self.shape
-        return f"Vectors({n} × {dimension} {self.dtype}, {self.format} file {self.path})"
-
-    def __getitem__(self, key: Any) -> Any:
-        reader = self._open_reader()
-        if isinstance(key, int | np.integer):
-            row = range(len(self))[key]
-            return reader.rows(row, row + 1)[0]
-        if isinstance(key, slice) and key.step in (None, 1):
-            start, stop, _ = key.indices(len(self))
-            return reader.rows(start, max(start, stop))
-        return reader.take(key)
-
-    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
-        for block in self.blocks():
-            yield from block
-
-    def blocks(self, rows: int | None = None) -> Iterator[npt.NDArray[Any]]:
-        """Walk over all vectors in blocks of ``rows`` rows, by default of some megabytes; the last may be shorter."""
-        step = rows_per_block(self.shape[1], self.dtype) if rows is None else as_count("rows", rows)
-        return (self._open_reader().rows(*span) for span in steps(len(self), step))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        return np.array(self._open_reader().whole(), dtype=dtype, copy=copy)
-
-    def close(self) -> None:
-        """Close the file; arrays that were returned stay valid."""
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.close()
-
-    def __enter__(self) -> Vectors:
-        self._open_reader()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def _open_reader(self) -> Reader:
-        if self._reader is None:
-            raise DataError(f"the vectors of {self.path} are closed; open them again with open_vectors")
-        return self._reader

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 
 from autojacobin.datasets.formats.flat import LARGEST_DIMENSION
-from autojacobin.datasets.formats.readers import Reader
+from autojacobin.datasets.formats.readers import Vectors
 from autojacobin.datasets.formats.source import Source, damaged, shortened
 from autojacobin.datasets.formats.writing import Matrix
 from autojacobin.errors import FormatError
@@ -24,7 +24,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _DIGITS = {2: 5, 4: 9, 8: 17}  # decimal digits that every float of so many bytes needs to be read back
 
 
-def open_text(source: Source, name: str) -> Reader:
+def open_text(source: Source, name: str) -> Vectors:
     """Decode all lines with ``numpy.loadtxt``."""
     blocks = _blocks_of_lines(source, name)
     first = next(blocks, []) + next(blocks, [])
@@ -59,7 +59,9 @@ def open_text(source: Source, name: str) -> Reader:
     except (ValueError, OverflowError) as error:
         what = f"{_reason(str(error), number)}, expected {width} numbers as in the first line"
         raise damaged(source.path, name, what) from None
-    return Reader(found, None if after_words is None else words)
+    vectors = Vectors(source.path, name, found)
+    vectors.names = None if after_words is None else words
+    return vectors
 
 
 def _read_header(source: Source, name: str, first: list[bytes], skipped: int) -> tuple[int, str | None, bool]:
