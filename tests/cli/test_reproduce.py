@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from autojacobin.cli import main
-from autojacobin.cli.failures import stoppable
+from autojacobin.cli.console import stoppable
 from tests.waiting import SECONDS, line_from, process
 
 

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from autojacobin.cli.failures import report_failures
+from autojacobin.cli.console import report_failures
 
 ADDRESSES = [
     "https://me:sesame@host/x.npy",

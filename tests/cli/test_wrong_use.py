@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from autojacobin.cli.failures import report_failures
+from autojacobin.cli.console import report_failures
 
 TRAIN = ["train", "base.npy", "new.safetensors"]
 ENCODE = ["encode", "model.safetensors", "base.npy"]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from autojacobin import FormatError, StorageError
-from autojacobin.datasets.download import fetch_file
+from autojacobin.datasets.catalogue import fetch_file
 from autojacobin.datasets.entries import RemoteFile
 from tests.datasets import fetch_server as serve
 
@@ -161,7 +161,7 @@ def test_silence_counts_as_a_break(server, tmp_path, monkeypatch):
         handler.wfile.flush()
         handler.connection.recv(1)  # until the client hangs up
 
-    monkeypatch.setattr("autojacobin.datasets.download._TIMEOUT", 0.3)
+    monkeypatch.setattr("autojacobin.datasets.catalogue._TIMEOUT", 0.3)
     server.acts = [fall_silent] * 3
     with pytest.raises(StorageError, match="timed out"):
         fetch(server, tmp_path)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin import AutoJacobinError, FormatError, StorageError
-from autojacobin.datasets.download import unpack
+from autojacobin.datasets.catalogue import unpack
 
 MEMBERS = {"sift/sift_base.fvecs": b"base" * 5000, "sift/deep/er/x.ivecs": b"", "readme.txt": "é".encode()}
 

@@ -12,10 +12,10 @@ from autojacobin import ITQ, Index
 from autojacobin.datasets import load_set
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.evaluation import ground_truth, recall_curve
-from autojacobin.explorer import build_bundle, explorer_settings, export_page, open_run, static_page
+from autojacobin.explorer import build_bundle, explorer_settings, export_page, open_run, page
 from autojacobin.explorer import bundle as bundle_module
+from autojacobin.explorer.page import as_one_script
 from autojacobin.explorer.retrieved import make_sprite
-from autojacobin.explorer.static_page import as_one_script
 from autojacobin.reproduction import Settings, reproduce
 from autojacobin.reproduction.experiment import cut, make_hasher
 from autojacobin.reproduction.trials import Trial, run_trial
@@ -97,7 +97,7 @@ def test_the_page_gets_every_distance_its_summary_and_how_far_each_code_is(bundl
 
 
 def test_the_page_names_no_distance_by_itself():
-    scripts = {path.name: path.read_text() for path in static_page.ASSETS.glob("*.js")}
+    scripts = {path.name: path.read_text() for path in page.ASSETS.glob("*.js")}
     assert [(script, name) for script, text in scripts.items() for name in DISTANCES if name in text.lower()] == []
 
 
@@ -132,7 +132,7 @@ def test_all_of_it_is_json_and_deep_settings_stay_whole(bundle):
     assert bundle.about["wall"] == [record["row"] for record in bundle.queries]
 
 
-@pytest.mark.parametrize(("side", "kept", "ending"), [(7, 7, "png"), (32, 32, "jpg"), (150, 64, "jpg"), (100, 64, "jpg")])
+@pytest.mark.parametrize(("side", "kept", "ending"), [(7, 7, "png"), (32, 32, "jpg"), (150, 64, "jpg")])
 def test_each_tile_is_where_the_layout_says(side, kept, ending):
     cv2 = pytest.importorskip("cv2")
     ramp = np.linspace(0, 255, side).astype(np.uint8)
@@ -226,7 +226,7 @@ def test_an_earlier_page_is_replaced_and_nothing_else_is(bundle, tmp_path):
 
 
 def test_modules_that_cannot_be_joined_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(static_page, "ASSETS", tmp_path)
+    monkeypatch.setattr(page, "ASSETS", tmp_path)
     (tmp_path / "a.js").write_text('import { b } from "./b.js";\nexport const a = 1;\n')
     (tmp_path / "b.js").write_text('import { a } from "./a.js";\nexport const b = 2;\n')
     with pytest.raises(FormatError, match="a → b → a import each other in a circle"):

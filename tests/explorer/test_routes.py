@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autojacobin import ITQ, LSH, Index
-from autojacobin.explorer import explorer_routes, routes
+from autojacobin.explorer import explorer_routes, page
 from autojacobin.service import Limits, serving
 from tests.explorer.browser import chromium, watched
 from tests.reproduction.small import small_set
@@ -126,7 +126,7 @@ def test_routes_give_codes_and_ids_and_refuse_the_rest(address, index):
 
 
 def test_the_ids_are_read_again_when_others_took_their_place(index, vectors):
-    changing, some_ids = Index(index.hasher), routes._SomeIds()
+    changing, some_ids = Index(index.hasher), page._SomeIds()
     changing.add(vectors[:4], ids=[1, 2, 3, 4])
     assert some_ids(changing, {"index": "digits"}) == {"ids": [1, 2, 3, 4]}
     changing.remove([3, 4])
@@ -151,8 +151,8 @@ def test_routes_take_names(named, index, vectors, monkeypatch):
     expected = [row.tobytes().hex() for row in index.hasher.encode(vectors[[1, 0]]).packed]
     for kind, ids in (("names", NAMES), ("uuids", [str(uuid.UUID(int=number)) for number in range(4)])):
         for most in (10, 3):  # an index with more ids is not sorted
-            monkeypatch.setattr(routes, "_QUICK_TO_LIST", most)
-            assert routes._some_ids(Index(index.hasher)) == []
+            monkeypatch.setattr(page, "_QUICK_TO_LIST", most)
+            assert page._some_ids(Index(index.hasher)) == []
             assert json.loads(get(named, f"/explorer/ids?index={kind}")[2])["ids"] == ids
         query = urlencode([("index", kind), ("id", ids[1]), ("id", ids[0])])
         status, _, content = get(named, f"/explorer/codes?{query}")
@@ -187,7 +187,7 @@ def test_only_the_files_of_the_page_are_given(address):
         status, kind, content = get(address, f"/explorer/{name}")
         assert (status, kind) == (200, expected)
         assert content
-    for name in ("routes.py", "..%2froutes.py", "%2e%2e/routes.py", "main.js%00", "no.js"):
+    for name in ("page.py", "..%2fpage.py", "%2e%2e/page.py", "main.js%00", "no.js"):
         assert get(address, f"/explorer/{name}")[0] == 404
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from autojacobin.errors import StorageError
 from autojacobin.explorer import export_page
-from autojacobin.explorer.routes import page_app
+from autojacobin.explorer.page import page_app
 from autojacobin.service.access import Limits
 from autojacobin.service.server import HttpServer
 from tests.explorer.browser import small_bundle

@@ -13,8 +13,7 @@ from autojacobin.core.linear_algebra import (
     random_rotation,
 )
 from autojacobin.hashers.itq import itq_rotation
-from autojacobin.hashers.nokmeans import _Hyperplanes
-from autojacobin.hashers.okmeans import _Signs
+from autojacobin.hashers.kmeans_hashing import _Hyperplanes, _Signs
 from tests.hashers.methods import digits
 
 
@@ -66,7 +65,8 @@ def test_slices_of_points_and_cores_do_not_change_the_fit(monkeypatch, method):
     X = blob()
     cls = {"itq": ITQ, "okmeans": OKMeans}[method]
     whole = cls(8, random_state=0).fit(X)
-    monkeypatch.setattr(f"autojacobin.hashers.{method}._NUMBERS_PER_TASK", 333 * 8)
+    module = {"itq": "itq", "okmeans": "kmeans_hashing"}[method]
+    monkeypatch.setattr(f"autojacobin.hashers.{module}._NUMBERS_PER_TASK", 333 * 8)
     several = []
     for cores in (1, 3):
         monkeypatch.setattr("autojacobin.core.parallel.usable_cores", lambda cores=cores: cores)
@@ -180,7 +180,7 @@ class TestOKMeans:
 
     @pytest.mark.parametrize("share", [0.0, 1.0])
     def test_sums_and_products_follow_few_and_many_changed_signs(self, monkeypatch, share):
-        monkeypatch.setattr("autojacobin.hashers.okmeans._FEW_CHANGES", share)
+        monkeypatch.setattr("autojacobin.hashers.kmeans_hashing._FEW_CHANGES", share)
         X, rng = blob(), np.random.default_rng(0)
         signs = _Signs(X, 8)
         frame, offsets = rng.normal(size=(20, 8)), rng.normal(size=8)

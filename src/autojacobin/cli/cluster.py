@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from autojacobin.cli import options
-from autojacobin.cli.console import print_sentence, progress_bar
-from autojacobin.cli.failures import kept_in, stoppable
+from autojacobin.cli.console import kept_in, print_sentence, progress_bar, stoppable
 from autojacobin.cli.opening import load_model, opened
 from autojacobin.cli.outputs import check_output, is_stream, write_neighbours
 from autojacobin.cli.search import SearchOptions

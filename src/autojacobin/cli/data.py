@@ -10,8 +10,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from autojacobin.cli.console import output, print_json, print_sentence, print_table, progress_bar
-from autojacobin.cli.failures import stoppable
+from autojacobin.cli.console import output, print_json, print_sentence, print_table, progress_bar, stoppable
 from autojacobin.cli.options import DataFolder
 from autojacobin.datasets import CATALOGUE, Entry, VectorSet, data_folder, fetch_set, is_here, load_set
 

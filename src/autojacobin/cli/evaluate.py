@@ -12,8 +12,7 @@ import typer
 from rich.table import Table
 
 from autojacobin.cli import options
-from autojacobin.cli.console import as_text, output, print_json, print_table, progress_bar, report_blocks
-from autojacobin.cli.failures import wrong
+from autojacobin.cli.console import as_text, output, print_json, print_table, progress_bar, report_blocks, wrong
 from autojacobin.cli.opening import STREAM, load_model, metric_for, open_index, opened
 from autojacobin.cli.search import SearchOptions
 from autojacobin.core.arrays import to_host

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import typer
 
-from autojacobin.cli.console import print_sentence, progress_bar
-from autojacobin.cli.failures import stoppable, wrong
+from autojacobin.cli.console import print_sentence, progress_bar, stoppable, wrong
 from autojacobin.cli.options import BitOrderOption, Overwrite
 from autojacobin.cli.outputs import check_output
 from autojacobin.codes import Codes

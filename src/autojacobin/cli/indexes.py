@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import typer
 
-from autojacobin.cli.console import print_facts, print_sentence, progress_bar
-from autojacobin.cli.failures import wrong
+from autojacobin.cli.console import print_facts, print_sentence, progress_bar, wrong
 from autojacobin.cli.opening import (
     STREAM,
     add_files,

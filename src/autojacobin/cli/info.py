@@ -18,8 +18,7 @@ import numpy.typing as npt
 import typer
 from rich.table import Table
 
-from autojacobin.cli.console import output, print_facts, print_json, print_table, progress_bar
-from autojacobin.cli.failures import wrong
+from autojacobin.cli.console import output, print_facts, print_json, print_table, progress_bar, wrong
 from autojacobin.cli.models import settable
 from autojacobin.cli.opening import load_model, open_index, opened, split_part
 from autojacobin.cli.options import Bits, K, Seed

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from autojacobin.cli import options
-from autojacobin.cli.console import print_sentence, progress_bar, report_blocks
-from autojacobin.cli.failures import wrong
+from autojacobin.cli.console import print_sentence, progress_bar, report_blocks, wrong
 from autojacobin.cli.opening import STREAM, load_model, opened, split_part
 from autojacobin.cli.outputs import check_output, is_stream, write_codes
 from autojacobin.cli.settings import write_settings

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.cli.console import report_blocks
-from autojacobin.cli.failures import wrong
+from autojacobin.cli.console import report_blocks, wrong
 from autojacobin.codes import Codes
 from autojacobin.core.parallel import Progress
 from autojacobin.core.sampling import sample_of_blocks

@@ -27,7 +27,7 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.cli.failures import wrong
+from autojacobin.cli.console import wrong
 from autojacobin.cli.opening import STREAM, split_part
 from autojacobin.cli.settings import settings_path
 from autojacobin.codes import BitOrder, Codes

@@ -16,9 +16,8 @@ from typer.core import TyperGroup
 
 from autojacobin import __version__
 from autojacobin.cli import cluster, data, export, indexes
-from autojacobin.cli.console import output
+from autojacobin.cli.console import clear_usage_errors, output, report_failures, wrong
 from autojacobin.cli.evaluate import evaluate
-from autojacobin.cli.failures import clear_usage_errors, report_failures, wrong
 from autojacobin.cli.info import bench, info
 from autojacobin.cli.models import encode, train
 from autojacobin.cli.reproduce import demo, reproduce

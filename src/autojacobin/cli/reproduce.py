@@ -17,8 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from autojacobin.cli.console import output, print_table, progress_bar
-from autojacobin.cli.failures import kept_in, stoppable
+from autojacobin.cli.console import kept_in, output, print_table, progress_bar, stoppable
 from autojacobin.cli.options import DataFolder, SetName
 from autojacobin.cli.settings import write_settings
 from autojacobin.core.parallel import Progress

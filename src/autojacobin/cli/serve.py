@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autojacobin.cli.console import output, progress_bar
-from autojacobin.cli.failures import stoppable, wrong
+from autojacobin.cli.console import output, progress_bar, stoppable, wrong
 from autojacobin.cli.options import DataFolder, SearchDevice
 from autojacobin.errors import DataError
 from autojacobin.service.access import TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, Access, Limits, read_token
@@ -181,7 +180,7 @@ def explore(
     from autojacobin.datasets import load_set  # not above: loading numba would delay all commands
     from autojacobin.explorer import build_bundle, explorer_settings, export_page, open_run
     from autojacobin.explorer.bundle import kept_models
-    from autojacobin.explorer.static_page import prepare_folder
+    from autojacobin.explorer.page import prepare_folder
     from autojacobin.reproduction.experiment import SHOWN
 
     options = {"--set": name, "--bits": bits, "--neighbours": neighbours, "--train": train}
@@ -210,7 +209,7 @@ def explore(
 
 def _serve_page(build: Callable[[], Bundle], port: int) -> None:
     from autojacobin.explorer import export_page
-    from autojacobin.explorer.routes import WHAT, page_app
+    from autojacobin.explorer.page import WHAT, page_app
     from autojacobin.service.server import HttpServer
 
     with (

@@ -22,7 +22,7 @@ from typing import Any
 
 import typer
 
-from autojacobin.cli.failures import wrong
+from autojacobin.cli.console import wrong
 from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.core.files import write_atomically
 

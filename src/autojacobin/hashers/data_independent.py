@@ -1,4 +1,4 @@
-"""Data-independent hashing, which learns a mean at most: random hyperplanes, and signs of the numbers."""
+"""What learns a mean at most: random hyperplanes, signs of the numbers, and codes that were made elsewhere."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.linear_algebra import random_rotation
-from autojacobin.errors import DataError
+from autojacobin.codes import BitOrder, Codes
+from autojacobin.core.arrays import to_host
+from autojacobin.core.linear_algebra import mean_row, random_rotation
+from autojacobin.core.vectors import as_floats, as_matrix
+from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers.base import Hasher, LinearHasher
 from autojacobin.hashers.parameters import Bits, Choice, Limit, OrNone, Seed
 from autojacobin.hashers.persistence import Tensor
@@ -18,8 +21,8 @@ from autojacobin.hashers.persistence import Tensor
 class LSH(LinearHasher):
     """Random hyperplanes: ``bit_j = [w_j · (x − μ) ≥ 0]`` with w_j drawn from a standard normal.
 
-    Of the hyperplanes, only the mean μ depends on the data, and ``fit`` takes it over all blocks of an iterator. Two
-    vectors that form an angle θ, seen from μ, differ in each bit with probability θ/π.
+    Of the hyperplanes, only the mean μ depends on the data. Two vectors that form an angle θ, seen from μ, differ in
+    each bit with probability θ/π.
 
     Parameters
     ----------
@@ -54,7 +57,7 @@ class LSH(LinearHasher):
         "mean_": Tensor("f", ("n_features",)),
     }
     _fewest_points: ClassVar[int] = 1
-    _needs_only_mean: ClassVar[bool] = True
+    _learns_from_all: ClassVar[bool] = True
 
     def __init__(self, n_bits: int = 64, *, center: bool = True, random_state: Any = None) -> None:
         self.n_bits = n_bits
@@ -62,11 +65,8 @@ class LSH(LinearHasher):
         self.random_state = random_state
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
-        self._fit_mean(X.mean(axis=0, dtype=np.float64), X.dtype, rng)
-
-    def _fit_mean(self, mean: npt.NDArray[np.float64], dtype: Any, rng: np.random.RandomState) -> None:
-        self.weights_ = rng.standard_normal((self.n_bits, len(mean))).astype(dtype)
-        self.mean_ = (mean if self.center else np.zeros_like(mean)).astype(dtype)
+        self.weights_ = rng.standard_normal((self.n_bits, X.shape[1])).astype(X.dtype)
+        self.mean_ = mean_row(X) if self.center else np.zeros_like(X[0])
 
     def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
         return self.weights_, -self.weights_ @ self.mean_
@@ -125,7 +125,7 @@ class Sign(LinearHasher):
         "weights_": Tensor("f", ("n_bits", "n_features"), optional=True),
     }
     _fewest_points: ClassVar[int] = 1
-    _needs_only_mean: ClassVar[bool] = True
+    _learns_from_all: ClassVar[bool] = True
 
     def __init__(
         self, n_bits: int | None = None, *, centred: bool = False, rotate: bool = False, random_state: Any = None
@@ -150,16 +150,13 @@ class Sign(LinearHasher):
         return {**super().get_params(deep), "n_bits": self.__dict__["n_bits"]}
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
-        self._fit_mean(X.mean(axis=0, dtype=np.float64), X.dtype, rng)
-
-    def _fit_mean(self, mean: npt.NDArray[np.float64], dtype: Any, rng: np.random.RandomState) -> None:
-        D = len(mean)
+        dtype, D = X.dtype, X.shape[1]
         if self.n_bits > D and not self.rotate:
             raise DataError(
                 f"Sign makes one bit of each feature, got n_bits={self.n_bits} for {D} feature(s) (n_features = {D}); "
                 f"use n_bits={D} or fewer, or rotate=True"
             )
-        offsets = mean if self.centred else np.zeros(D)
+        offsets = X.mean(axis=0, dtype=np.float64) if self.centred else np.zeros(D)
         self.__dict__.pop("weights_", None)  # of an earlier fit
         if self.rotate:
             rotations = [random_rotation(D, rng) for _ in range(-(-self.n_bits // D))]
@@ -194,3 +191,62 @@ class Sign(LinearHasher):
 
     def _bits(self, X: Any) -> Iterator[Any]:
         return super()._bits(X) if hasattr(self, "weights_") else Hasher._bits(self, X)
+
+
+class OwnCodes(Hasher):
+    """Stands in for the hasher of codes that were made elsewhere: its vectors are the packed codes themselves.
+
+    An index made by :meth:`autojacobin.Index.from_codes` has one. There is nothing to learn.
+
+    Parameters
+    ----------
+    n_bits : int
+        Length of the codes.
+    bitorder : {"little", "big"}
+        Order of the bits in each byte, as in :func:`numpy.packbits`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from autojacobin.hashers import OwnCodes
+    >>> OwnCodes(12, bitorder="big").encode(np.array([[255, 128]], dtype=np.uint8)).to_bits()
+    array([[1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0]], dtype=uint8)
+    """
+
+    distances: ClassVar[tuple[str, ...]] = ("hamming", "asymmetric")  # queries are codes unless the caller says so
+    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "bitorder": Choice("little", "big")}
+
+    def __init__(self, n_bits: int = 64, *, bitorder: BitOrder = "little") -> None:
+        self.n_bits = n_bits
+        self.bitorder = bitorder
+        self.n_features_in_ = -(-n_bits // 8) if isinstance(n_bits, int) else 0
+
+    def fit(self, X: Any = None, y: Any = None, **_: Any) -> OwnCodes:  # noqa: ARG002
+        """Do nothing, as there is nothing to learn."""
+        return self
+
+    def encode(self, X: Any) -> Codes:
+        """Packed codes as :class:`Codes`."""
+        return X if isinstance(X, Codes) else Codes.from_packed(self._checked(X), self.n_bits, bitorder=self.bitorder)
+
+    def project(self, X: Any) -> npt.NDArray[Any]:
+        """Real values, one for each bit, as an asymmetric search compares them; those of codes are −1 and 1."""
+        checked = self._checked(X)
+        if checked.dtype == np.uint8:
+            return self.encode(checked).to_signs().astype(np.float32)
+        values: npt.NDArray[Any] = as_floats(checked)
+        return values
+
+    def _checked(self, X: Any, **_: Any) -> Any:
+        """Give packed codes, or a matrix of floats with a column for each bit."""
+        array = to_host(as_matrix(X, type(self).__name__))
+        if array.dtype == np.uint8 and array.shape[1] == self.n_features_in_:
+            return array
+        if array.dtype.kind == "f" and array.shape[1] == self.n_bits:
+            return array
+        if array.dtype != np.uint8 and array.shape[1] == self.n_features_in_:
+            raise DataTypeError(f"packed codes must be uint8, got {array.dtype}; convert them with astype(np.uint8)")
+        raise DataError(
+            f"codes of {self.n_bits} bits are rows of {self.n_features_in_} bytes (uint8), or of {self.n_bits} real "
+            f"values for an asymmetric search, got {array.dtype} of shape {array.shape}"
+        )

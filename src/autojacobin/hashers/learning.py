@@ -1,4 +1,4 @@
-"""How every method learns: from a matrix, or from a sample of a stream, or from its mean."""
+"""How every method learns: from a matrix, or from a sample of a stream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import numpy as np
-import numpy.typing as npt
 
 from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.progress import printed_progress
@@ -33,7 +32,7 @@ _BETWEEN = ("autojacobin", "sklearn", "joblib")  # packages that can lie between
 
 
 class Learner(Estimator):
-    """The part of a method that learns. A method defines ``_fit``, and what it can do with less in the next two."""
+    """The part of a method that learns. A method defines ``_fit``."""
 
     n_bits: int
     random_state: Any
@@ -41,14 +40,10 @@ class Learner(Estimator):
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits()}
     _fewest_points: ClassVar[int] = 2
     _more_bits_than_features: ClassVar[bool] = True
-    _needs_only_mean: ClassVar[bool] = False
+    _learns_from_all: ClassVar[bool] = False  # rows of an array in memory, unless the caller says otherwise
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         """Learn from finite floats, shape (n, D), and set the attributes named in ``_tensors``."""
-        raise NotImplementedError
-
-    def _fit_mean(self, mean: npt.NDArray[np.float64], dtype: Any, rng: np.random.RandomState) -> None:
-        """Learn from the mean of floats of this type, where the method needs nothing else (``_needs_only_mean``)."""
         raise NotImplementedError
 
     def fit(
@@ -64,8 +59,8 @@ class Learner(Estimator):
         Parameters
         ----------
         X : matrix of shape (n_samples, n_features), memory map, or iterator of matrices
-            Training vectors. Methods that need only a mean take it over all rows. The others learn from a random
-            sample, drawn in one pass, so that a memory map or an iterator may be larger than memory.
+            Training vectors. Methods learn from a random sample, drawn in one pass, so that a memory map or an
+            iterator may be larger than memory.
         y : ignored
         training_points : int, "auto" or None
             Size of that sample. ``"auto"`` is 10,000, or what the method needs; if an array in memory has more rows, a
@@ -95,7 +90,7 @@ class Learner(Estimator):
 
     def default_training_points(self) -> int | None:
         """How many rows ``fit`` draws from a matrix by default; None for all of them."""
-        return None if self._needs_only_mean else TRAINING_POINTS
+        return None if self._learns_from_all else TRAINING_POINTS
 
     # How it is done
 
@@ -103,12 +98,10 @@ class Learner(Estimator):
         """How many rows to learn from, None for all; warn if the default leaves out rows of an array in memory."""
         if training_points is None:
             return None
-        streamed = isinstance(X, Iterator) or _is_memory_map(X)
         if training_points != "auto":
-            wanted = as_count("training_points", training_points)  # type: ignore[arg-type]
-            return wanted if streamed or not self._needs_only_mean else None
+            return as_count("training_points", training_points)  # type: ignore[arg-type]
         usual = self.default_training_points()
-        if streamed:
+        if isinstance(X, Iterator) or (isinstance(X, np.memmap) and X.filename is not None):  # a copy has no file
             return usual or TRAINING_POINTS
         if usual is not None and _n_rows(X) > usual:
             warn_caller(
@@ -154,9 +147,6 @@ class Learner(Estimator):
 
     def _fit_stream(self, X: Any, training_points: int | None, rng: np.random.RandomState) -> None:
         """Learn from an iterator of matrices, or from a memory map that is not read whole."""
-        if self._needs_only_mean:
-            self._fit_mean(*self._mean_and_dtype(self._training_blocks(X)), rng)
-            return
         if isinstance(X, Iterator):
             sample = sample_of_blocks(self._training_blocks(X), training_points, rng)
         else:
@@ -187,14 +177,6 @@ class Learner(Estimator):
                 row += len(floats)
         if row == 0:
             raise DataError(NO_BLOCK)
-
-    def _mean_and_dtype(self, blocks: Iterator[Any]) -> tuple[npt.NDArray[np.float64], Any]:
-        total, n, dtype = np.zeros(1), 0, np.dtype(np.float32)
-        for floats in blocks:
-            self._check_training_data(floats)
-            total = total + floats.sum(axis=0, dtype=np.float64)
-            n, dtype = n + len(floats), np.result_type(dtype, floats)
-        return total / n, dtype
 
     def _checked(self, X: Any, *, fitting: bool = False, fewest: int | None = None) -> Any:
         """Return ``X`` as an array; raise a DataError if its shape cannot be fitted, or is not that of the fit.
@@ -256,10 +238,6 @@ def _n_rows(X: Any) -> int:
     if shape is not None:
         return int(shape[0]) if shape else 0
     return len(X) if hasattr(X, "__len__") else 0
-
-
-def _is_memory_map(X: Any) -> bool:
-    return isinstance(X, np.memmap) and X.filename is not None  # what was copied out of a map has no file
 
 
 def non_empty(blocks: Iterator[Any]) -> Iterator[Any]:

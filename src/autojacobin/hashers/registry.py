@@ -15,14 +15,12 @@ from autojacobin.hashers.autoencoders.autojacobin import PUBLISHED_PARAMETERS, A
 from autojacobin.hashers.autoencoders.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.autoencoders.partitioned_autoencoder import PartitionedAutoencoder
 from autojacobin.hashers.base import Hasher
-from autojacobin.hashers.data_independent import LSH, Sign
+from autojacobin.hashers.data_independent import LSH, OwnCodes, Sign
 from autojacobin.hashers.graph_hashing import SGH, SpectralHashing
 from autojacobin.hashers.itq import ITQ, PCARotation
+from autojacobin.hashers.kmeans_hashing import NOKMeans, OKMeans
+from autojacobin.hashers.list_hasher import PartitionedHasher
 from autojacobin.hashers.neighbour import NeighbourHashing
-from autojacobin.hashers.nokmeans import NOKMeans
-from autojacobin.hashers.okmeans import OKMeans
-from autojacobin.hashers.own_codes import OwnCodes
-from autojacobin.hashers.partitioned_hasher import PartitionedHasher
 from autojacobin.hashers.persistence import add_class, load_plugins, read_model
 from autojacobin.hashers.spherical_hashing import SphericalHashing
 

@@ -25,8 +25,7 @@ from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import BinaryAutoencoder, Hasher, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.hashers.autoencoders.code_length import CANDIDATES, NEIGHBOURS, choose_n_bits, sample_size
 from autojacobin.hashers.learning import SMALLEST_SPREAD
-from autojacobin.hashers.list_hasher import ListHasher
-from autojacobin.hashers.partitioned_hasher import check_can_have_lists
+from autojacobin.hashers.list_hasher import ListHasher, check_can_have_lists
 from autojacobin.index.changes import Change, check_rows, encoded_block
 from autojacobin.index.folder import Folder
 from autojacobin.index.manifest import MOST_CODES

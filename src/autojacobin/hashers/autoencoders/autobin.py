@@ -16,9 +16,8 @@ from autojacobin.core.linear_algebra import coordinates, mean_row, principal_fra
 from autojacobin.core.vectors import as_floats
 from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.itq import itq_rotation
+from autojacobin.hashers.kmeans_hashing import NOKMeans, OKMeans
 from autojacobin.hashers.learning import warn_caller
-from autojacobin.hashers.nokmeans import NOKMeans
-from autojacobin.hashers.okmeans import OKMeans
 from autojacobin.hashers.parameters import Bits, Callback, Choice, Limit, Number, OrNone, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
 
