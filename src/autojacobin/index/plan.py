@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, SupportsIndex
 
@@ -91,10 +91,10 @@ class Plan:
     probing: Probing | None = None
     lists: float = 0.0
     codes: float = 0.0
-    far: tuple[float, float] = (math.inf, math.inf)
-    central: tuple[float, float] = (-1.0, -1.0)
-    middle: npt.NDArray[np.float32] | None = None
-    wider: Probing | None = None
+    far: tuple[float, float] = field(default=(math.inf, math.inf), repr=False)
+    central: tuple[float, float] = field(default=(-1.0, -1.0), repr=False)
+    middle: npt.NDArray[np.float32] | None = field(default=None, repr=False)
+    wider: Probing | None = field(default=None, repr=False)
 
     def __index__(self) -> int:
         if self.candidates is None:

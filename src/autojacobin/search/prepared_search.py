@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -99,8 +99,8 @@ class Probing:
     """
 
     most: int
-    weights: npt.NDArray[np.float64] | None = None
-    thresholds: npt.NDArray[np.float64] | None = None
+    weights: npt.NDArray[np.float64] | None = field(default=None, repr=False)
+    thresholds: npt.NDArray[np.float64] | None = field(default=None, repr=False)
     k: int = 1
 
     @cached_property
