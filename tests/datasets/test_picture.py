@@ -35,3 +35,11 @@ def test_a_jpeg_file_of_more_pixels_than_it_can_have_is_refused(tmp_path):
     path.write_bytes(small.replace(b"\x08\0\x07\0\x09", b"\x08\x70\0\x70\0"))
     with pytest.raises(DataError, match=rf"got 28672 × 28672 pixels in {len(small)} bytes"):
         read_picture(path)
+
+
+def test_a_profile_that_contains_the_bytes_of_a_frame_header_is_passed_over(tmp_path):
+    small = cv2.imencode(".jpg", np.zeros((7, 9, 3), dtype=np.uint8))[1].tobytes()
+    profile = b"ICC_PROFILE\0\1\1" + b"\xff\xc0\0\x11\x08\xc0\x7b\xc0\x5c" + b"\0" * 20
+    segment = b"\xff\xff\xe2" + (len(profile) + 2).to_bytes(2, "big") + profile  # a marker may begin with several 255s
+    (tmp_path / "a.jpg").write_bytes(small[:2] + segment + small[2:])
+    assert read_picture(tmp_path / "a.jpg").shape == (7, 9, 3)
