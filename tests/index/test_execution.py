@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index, SphericalHashing
 from autojacobin.index import execution
 from autojacobin.search.distances import DISTANCES
+from tests.service.compiled_after_ready import compiled
 
 TYPES = [np.uint8, np.float16, np.float32, np.int16]
 
@@ -66,6 +67,21 @@ def test_an_index_compares_codes_of_a_binary_auto_encoder_by_what_they_decode_to
         itq.search(base[:2], 3, distance="decoded")
 
 
+def test_nothing_is_compiled_again_for_read_only_vectors_and_for_every_other_row():
+    base = np.random.default_rng(0).normal(size=(2500, 8)).astype(np.float32)
+    index = Index(BinaryAutoencoder(12, n_iterations=1, random_state=0).fit(base[:100]), partitions=8)
+    index.add(base)
+    frozen = base[:6].copy()
+    frozen.flags.writeable = False
+    for number, queries in enumerate((base[:3], frozen[:3], base[:6:2])):
+        if number == 1:
+            before = compiled()
+        index.hasher.encode(queries)
+        for options in ({"candidates": 50}, {"candidates": 50, "probes": 2}, {"recall": 0.9}, {"rerank": False}):
+            index.search(queries, 5, **options)
+    assert compiled() == before
+
+
 def test_a_wrong_number_among_many_queries_is_named_by_its_row():
     rng = np.random.default_rng(0)
     base = rng.normal(size=(100, 8)).astype(np.float32)
@@ -79,7 +95,6 @@ def test_a_wrong_number_among_many_queries_is_named_by_its_row():
 
 
 @given(st.integers(1, 300), st.sampled_from([np.uint8, np.float16, np.float64]))
-@settings(max_examples=30)
 def test_vectors_in_memory_begin_at_a_cache_line(n, dtype):
     blocks = [np.arange(3 * n).reshape(n, 3).astype(dtype), np.asfortranarray(np.ones((2, 3), dtype=dtype))]
     index = Index(LSH(4, random_state=0).fit(blocks[1]))

@@ -300,7 +300,8 @@ def checked_queries(state: State, queries: Any) -> tuple[Any, npt.NDArray[Any]]:
     prepared = state.metric.queries(queries)
     as_vectors(state.hasher, prepared)  # compares the names of features
     matrix = to_host(as_matrix(prepared, "an index", "queries"))
-    return queries, np.ascontiguousarray(matrix if own else as_floats(matrix, argument="queries"))
+    # for any other layout, and for read-only numbers, kernels would be compiled again
+    return queries, np.require(matrix if own else as_floats(matrix, argument="queries"), requirements=("C", "W"))
 
 
 def _is_ready(state: State, queries: Any) -> bool:
@@ -310,7 +311,7 @@ def _is_ready(state: State, queries: Any) -> bool:
         and queries.dtype == np.float32
         and queries.ndim == 2
         and queries.shape[1] == state.query_width
-        and queries.flags.c_contiguous
+        and queries.flags.carray  # contiguous and writable
         and bool(0 < np.vdot(queries, queries) <= LARGEST)  # not if there is a NaN
     )
 

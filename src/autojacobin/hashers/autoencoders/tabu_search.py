@@ -182,17 +182,19 @@ def search_codes(X: Any, decoder: Decoder, n_steps: int, *, start: Any = None, s
         return _search_on_gpu(X, decoder, n_steps, matrix, first, given)
     from autojacobin.hashers.autoencoders.tabu_kernels import search  # not before a fit: loading numba takes a second
 
-    first = np.ascontiguousarray(first)  # for any other layout the kernel would be compiled again
+    # for any other layout or mixture of types, and for read-only numbers, the kernel would be compiled again
+    first, matrix = np.ascontiguousarray(first), np.require(matrix, requirements=("C", "W"))
+    middle, columns = (np.require(part, X.dtype, ("C", "W")) for part in (decoder.middle, decoder.columns))
     out, levels = np.empty((len(X), d), dtype=np.float32), np.zeros(len(X), dtype=np.float32)
     rows = max(1, _STEPS_PER_TASK // ((n_steps + 16) * (16 + d // 16)))
     layout = (
-        decoder.middle, decoder.columns, X.dtype.type(1 / decoder.scale), decoder.gram, _SLACK,
+        middle, columns, X.dtype.type(1 / decoder.scale), decoder.gram, _SLACK,
         (decoder.slope, *decoder.constants),
     )  # fmt: skip
 
     def work(begin: int, end: int) -> None:
-        part = first[begin:end] if given else first
-        search(X[begin:end], layout, matrix, part, given, n_steps, waits(d), out[begin:end], levels[begin:end])
+        part, block = first[begin:end] if given else first, np.require(X[begin:end], requirements=("C", "W"))
+        search(block, layout, matrix, part, given, n_steps, waits(d), out[begin:end], levels[begin:end])
 
     run_tasks(work, [(begin, min(begin + rows, len(X))) for begin in range(0, len(X), rows)])
     return out, decoder.nearest(levels)
