@@ -3,16 +3,21 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
+# One BLAS thread a worker: several workers that each start a thread per core only get in each other's way. A worker gets
+# tests that follow one another, which share fixtures, and takes some from another one when it has none left.
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal
+
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 .PHONY: test check quick lowest pythons release browser demo docs lint types pytest rare bounds avx2 fuzz stress format clean
 
-# What a change usually breaks: each feature, format, adapter and message.
-test: lint types pytest
+# What a change usually breaks: each feature, format, adapter and message. The types are checked beside the tests.
+test: lint
+	@$(MAKE) --no-print-directory --jobs 2 types pytest
 
 # What rarely breaks: interrupts at every instant, long random runs, every method's contract, bounds, other versions.
-check: rare bounds lowest pythons
-
+check:
+	.ci/run rare bounds lowest pythons
 
 demo: $(VENV)/.demo-installed
 	$(BIN)/autojacobin demo
@@ -37,19 +42,18 @@ lint: $(VENV)/.installed
 types: $(VENV)/.installed
 	$(BIN)/mypy
 
-# One BLAS thread a worker: several workers that each start a thread per core only get in each other's way.
 pytest: $(VENV)/.installed
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
+	$(PYTEST)
 
 rare: $(VENV)/.installed
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto -m rare --hypothesis-profile thorough
+	$(PYTEST) -m 'rare or hypothesis' --hypothesis-profile thorough
 
 # What finds most mistakes soonest: codes, distances, models, the index, the service's requests, the command line.
 QUICK := tests/test_codes.py tests/search/test_distances.py tests/hashers/test_persistence.py \
     tests/hashers/test_estimator.py tests/hashers/test_shallow_methods.py tests/index/test_bad_input.py tests/index/test_metrics.py \
     tests/index/test_own_codes.py tests/service/test_requests.py tests/cli/test_wrong_use.py
 quick: $(VENV)/.installed
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses auto $(QUICK)
+	$(PYTEST) --quiet $(QUICK)
 
 # The same with the lowest versions of all packages, and on other Pythons: make pythons PYTHONS="3.12 3.13"
 export PYTHONS
@@ -72,15 +76,14 @@ release:
 
 # The kernels of search and index once more with every array access checked, compiled into a cache of their own.
 bounds: $(VENV)/.installed
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/bounds OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-	    $(BIN)/pytest --numprocesses auto tests/search tests/index --ignore tests/index/test_crash.py \
-	    --ignore tests/index/test_interrupted.py
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/bounds $(PYTEST) tests/search tests/index \
+	    --ignore tests/index/test_crash.py --ignore tests/index/test_interrupted.py
 
 # All tests as on an x86 CPU without AVX-512: numba and OpenBLAS use nothing beyond AVX2.
 avx2: $(VENV)/.installed
 	@test "$$(uname -m)" = x86_64 || { echo 'make avx2 needs an x86-64 CPU; this one is '$$(uname -m)'.'; exit 1; }
 	NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES= OPENBLAS_CORETYPE=Haswell NUMBA_CACHE_DIR=$(CURDIR)/build/avx2 \
-	    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
+	    $(PYTEST)
 
 # RUNS inputs for each reader of files, or for each of TARGETS.
 RUNS ?= 2000
