@@ -13,10 +13,7 @@ settings.load_profile("usual")  # make check asks for --hypothesis-profile=thoro
 
 @pytest.fixture(autouse=True, scope="module")
 def _learn_from_few(request):
-    """Let an index learn from 100 queries instead of 1,000, unless its module tests what is learned."""
-    if getattr(request.module, "LEARNS_FROM_MANY", False):
-        yield
-        return
+    """Let an index learn from 100 queries instead of 1,000, or from as many as a module that tests this says."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("autojacobin.index.knowledge._MOST_QUERIES", 100)
+        patch.setattr("autojacobin.index.knowledge._MOST_QUERIES", getattr(request.module, "LEARNS_FROM", 100))
         yield

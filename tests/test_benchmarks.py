@@ -68,7 +68,7 @@ def write_little_set(folder):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
-@pytest.mark.parametrize("place", [[], ["--disk"]])
+@pytest.mark.parametrize("place", [[], pytest.param(["--disk"], marks=pytest.mark.rare)])
 def test_the_frontier_runs_without_peers(tmp_path, place):
     write_little_set(tmp_path)
     out = tmp_path / "out.json"
@@ -84,6 +84,7 @@ def test_the_frontier_runs_without_peers(tmp_path, place):
     assert 0 < median <= p99
 
 
+@pytest.mark.rare
 def test_one_query_is_timed_with_and_without_a_condition(tmp_path):
     write_little_set(tmp_path)
     out = tmp_path / "out.json"

@@ -33,6 +33,12 @@ def site(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as found:
+        yield found
+
+
 def test_every_page_is_built(site):
     pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
     assert {page for page in pages if not (site / page).exists()} == set()
@@ -91,9 +97,8 @@ def test_formulas_are_mathml(site):
         assert "\\frac" not in re.sub(r"<code>.*?</code>", "", text)
 
 
-def test_pages_fit_a_phone_and_hide_the_search_when_opened_from_disk(site):
-    with chromium() as browser:
-        page = browser.new_page(viewport={"width": 390, "height": 800})
+def test_pages_fit_a_phone_and_hide_the_search_when_opened_from_disk(site, browser):
+    with browser.new_page(viewport={"width": 390, "height": 800}) as page:
         for name in ("index", "method", "reproduction", "search"):
             page.goto(f"{(site / name).as_uri()}.html")
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
@@ -101,10 +106,9 @@ def test_pages_fit_a_phone_and_hide_the_search_when_opened_from_disk(site):
             assert not page.locator("label[for=__search]").first.is_visible()
 
 
-def test_a_table_that_is_too_wide_scrolls_in_the_frame_that_shows_it(site):
+def test_a_table_that_is_too_wide_scrolls_in_the_frame_that_shows_it(site, browser):
     """The frame has a shade at its edge; a table that scrolls by itself would cover it."""
-    with chromium() as browser:
-        page = browser.new_page(viewport={"width": 390, "height": 800})
+    with browser.new_page(viewport={"width": 390, "height": 800}) as page:
         page.goto((site / "notes" / "hamming.html").as_uri())
         frames = page.locator(".md-typeset__table").all()
         widths = [frame.evaluate("frame => [frame.clientWidth, frame.scrollWidth]") for frame in frames]

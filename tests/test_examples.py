@@ -48,6 +48,7 @@ def test_hash_vectors(run, tmp_path):
     assert [int(i) for i in re.findall(r"(\d+) \(\d+ bits differ\)", printed)] == nearest.tolist()
 
 
+@pytest.mark.rare
 def test_search_pictures_finds_the_turned_part_of_the_cat(run):
     votes = {name: int(n) for n, name in re.findall(r"(\d+) votes  (\S+)", run("search_pictures.py"))}
     assert votes["chelsea.png"] > 2 * max(n for name, n in votes.items() if name != "chelsea.png")
@@ -105,6 +106,7 @@ def test_larger_than_memory(run, tmp_path):
     np.testing.assert_array_equal(found["ids"], np.argsort(squared, axis=1, kind="stable")[:, :10])
 
 
+@pytest.mark.rare
 def test_larger_than_memory_finds_most_with_few_candidates(run, tmp_path):
     run("larger_than_memory.py", "--points", 3_000, "--candidates", 200)
     vectors, found = np.load(tmp_path / "large.npy"), np.load(tmp_path / "found.npz")

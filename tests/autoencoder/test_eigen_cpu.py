@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin.autoencoder import eigen_cpu
@@ -20,7 +20,6 @@ def leading_of(matrix, r):
 
 
 @given(st.integers(1, 60), st.integers(0, 2**31), st.sampled_from([np.float32, np.float64]))
-@settings(max_examples=40)
 def test_values_and_vectors_are_those_of_the_matrix(n, seed, dtype):
     matrix = symmetric(n, seed, dtype)
     values, vectors = eigh(matrix.copy())
@@ -32,7 +31,6 @@ def test_values_and_vectors_are_those_of_the_matrix(n, seed, dtype):
 
 
 @given(st.integers(40, 150), st.data(), st.integers(0, 2**31), st.sampled_from([np.float32, np.float64]))
-@settings(max_examples=30)
 def test_leading_eigenvectors_are_the_first_of_all(n, data, seed, dtype):
     r = data.draw(st.integers(1, n))
     matrix = symmetric(n, seed, dtype)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin.autoencoder.eigen_gpu import block_size, cholesky_with_inverse, leading_eigenvectors
@@ -78,7 +78,6 @@ def test_matrices_of_low_rank_and_of_zeros():
 
 
 @given(st.integers(0, 2**32), st.integers(1, 90))
-@settings(max_examples=25)
 def test_cholesky_by_halves_is_that_of_numpy(seed, n):
     rng = np.random.default_rng(seed)
     half = rng.normal(size=(2, n, n + 3))

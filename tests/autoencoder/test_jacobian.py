@@ -1,7 +1,7 @@
 """What the Jacobian term computes between its matrix products, against ``einsum``."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin.autoencoder import jacobian
@@ -15,7 +15,6 @@ def arrays(seed, *shapes):
 
 
 @given(SIZES, SIZES, SIZES, st.integers(0, 2**32), st.data())
-@settings(max_examples=30)
 def test_products_of_pairs_and_their_derivatives(s, height, more, seed, data):
     d = height + more
     first = data.draw(st.integers(0, more))
@@ -38,7 +37,6 @@ def test_products_of_pairs_and_their_derivatives(s, height, more, seed, data):
 
 
 @given(SIZES, SIZES, SIZES, SIZES, st.integers(0, 2**32))
-@settings(max_examples=30)
 def test_derivatives_of_the_trace(s, r, D, d, seed):
     U, V, g, Q, a, W2, per_W2 = arrays(seed, (s, r, d), (s, r, d), (s, d), (s, D, d), (s, D), (D, d), (D, d))
     per_g, per_a = np.full((s, d), np.nan), np.full((s, D), np.nan)
@@ -53,7 +51,6 @@ def test_derivatives_of_the_trace(s, r, D, d, seed):
 
 
 @given(SIZES, SIZES, SIZES, st.integers(0, 2**32))
-@settings(max_examples=30)
 def test_coefficients_and_products_along_a_line(s, D, d, seed):
     Q, R, W2, S2, g, powers = arrays(seed, (s, D, d), (s, D, d), (D, d), (D, d), (s, d), (s, 3, D))
     E = np.full((s, 3, D, d), np.nan)

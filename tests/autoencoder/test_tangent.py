@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin.autoencoder import Objective, tangent, train
@@ -62,7 +62,6 @@ def test_on_a_sphere_the_angle_shrinks_as_points_are_added():
 
 
 @given(st.integers(0, 2**31), st.integers(2, 6), st.integers(8, 40), st.floats(0.3, 0.999))
-@settings(max_examples=30)
 def test_equals_the_definition_written_out(seed, D, n, energy):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, D)) * np.geomspace(1, 0.05, D)

@@ -57,6 +57,7 @@ def test_a_signal_ends_in_a_sentence_and_handlers_are_put_back(number, capsys):
     assert signal.getsignal(number) == before
 
 
+@pytest.mark.rare
 def test_a_killed_run_leaves_complete_files_and_continues(tmp_path, monkeypatch, capsys):
     arguments = ["--set", "digits", "--quick", "--bits", "16", "--only", "table2", "--out", str(tmp_path)]
     program = [sys.executable, "-c", "from autojacobin.cli import main; main()", "reproduce", *arguments]

@@ -180,7 +180,6 @@ def test_without_opencv_the_pip_line_is_given(photograph, monkeypatch):
         describe(photograph, "sift")
 
 
-@settings(max_examples=30)
 @given(st.integers(1, 30), st.integers(1, 5), st.integers(0, 2**32 - 1))
 def test_squares_shrink_to_means_of_areas_and_grow_as_pillow_does(side, times, seed):
     picture = np.random.default_rng(seed).integers(0, 256, (side * times, side * times), dtype=np.uint8)

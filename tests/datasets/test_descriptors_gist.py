@@ -100,7 +100,6 @@ def test_a_grey_picture_is_one_with_three_equal_colours():
     assert np.array_equal(by_blocks(vector)[0], by_blocks(vector)[2])
 
 
-@settings(max_examples=20)
 @given(st.tuples(st.integers(-31, 31), st.integers(-31, 31)).filter(any), st.floats(0.1, 10.0), st.floats(0, 2 * np.pi))
 def test_the_answer_to_a_wave_is_flat_and_has_the_height_of_the_filter(cycles, amplitude, phase):
     side = 64

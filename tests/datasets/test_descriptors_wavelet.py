@@ -45,7 +45,6 @@ def test_every_band_is_what_the_frequencies_say(seed):
         np.testing.assert_allclose(np.sort(np.abs(band), axis=None), np.sort(np.abs(expected), axis=None), atol=1e-11)
 
 
-@settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([(16, 1), (32, 1), (32, 2), (64, 3)]))
 def test_energy_and_angles_are_kept(seed, size):
     side, levels = size

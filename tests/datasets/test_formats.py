@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -44,7 +44,6 @@ def test_numbers_are_those_of_the_bytes(tmp_path):
     assert open_vectors(tmp_path / "a.i8bin")[:].tolist() == [[-128, -1], [127, 0]]
 
 
-@settings(max_examples=120)
 @given(data=st.data())
 def test_what_is_written_is_read(data):
     ending = data.draw(st.sampled_from(FORMATS + PACKED))

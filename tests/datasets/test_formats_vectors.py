@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -31,7 +31,6 @@ def opened(tmp_path_factory):
     return [open_vectors(foreign_file(folder / f"a.{ending}", variant=1)) for ending in endings]
 
 
-@settings(max_examples=120)
 @given(data=st.data(), key=KEYS)
 def test_indexing_is_that_of_numpy(opened, data, key):
     vectors = data.draw(st.sampled_from(opened))
@@ -42,7 +41,6 @@ def test_indexing_is_that_of_numpy(opened, data, key):
     np.testing.assert_array_equal(vectors[key, columns], WHOLE[key][..., columns])
 
 
-@settings(max_examples=40)
 @given(data=st.data(), rows=st.integers(1, 60))
 def test_blocks_cover_the_rows_in_order(opened, data, rows):
     vectors = data.draw(st.sampled_from(opened))

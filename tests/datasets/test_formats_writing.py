@@ -83,7 +83,7 @@ def test_wrong_types_are_told(tmp_path):
     assert not os.listdir(tmp_path)
 
 
-@settings(max_examples=200)
+@settings(max_examples=4 * settings.default.max_examples)
 @given(data=st.data(), source=st.sampled_from(NUMBERS), target=st.sampled_from(NUMBERS))
 def test_a_number_is_written_as_it_is_or_refused(data, source, target):
     value = data.draw(_numbers(source))

@@ -6,7 +6,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import AutoJacobinError, DataError, FormatError, StorageError
@@ -165,7 +165,6 @@ def test_an_empty_folder_is_told(tmp_path):
         load_set(tmp_path / "mine")
 
 
-@settings(max_examples=30)
 @given(n=st.integers(2, 60), width=st.integers(1, 4), ending=st.sampled_from([".npy", ".bvecs", ".u8bin", ".csv"]))
 def test_a_file_is_split_into_queries_and_base(n, width, ending, tmp_path_factory):
     path = tmp_path_factory.mktemp("file") / f"vectors{ending}"

@@ -7,7 +7,7 @@ import tarfile
 import zipfile
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import AutoJacobinError, FormatError, StorageError
@@ -125,7 +125,6 @@ def test_a_header_that_claims_more_than_the_file_holds_is_reported(tmp_path):
     refused(tmp_path / "a.tar.gz", "is damaged")
 
 
-@settings(max_examples=100)
 @given(data=st.data(), kind=st.sampled_from(["a.tar.gz", "a.zip"]))
 def test_damaged_archives_are_told_or_come_out(data, kind, tmp_path_factory):
     folder = tmp_path_factory.mktemp("damaged")

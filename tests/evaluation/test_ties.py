@@ -4,7 +4,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import Codes, DataError
@@ -32,7 +32,6 @@ def all_orders(query, base):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 3))
-@settings(max_examples=60)
 def test_equals_the_mean_over_every_order(seed, n, n_bits):
     rng = np.random.default_rng(seed)
     base = Codes.from_bits(rng.integers(0, 2, (n, n_bits)))

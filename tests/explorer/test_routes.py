@@ -41,6 +41,12 @@ def address(index, vectors):
         yield found
 
 
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as found:
+        yield found
+
+
 def get(address, path):
     connection = http.client.HTTPConnection(address.removeprefix("http://").rstrip("/"), timeout=120)
     connection.request("GET", path)
@@ -50,14 +56,14 @@ def get(address, path):
     return answer.status, answer.headers["content-type"].partition(";")[0], content
 
 
-def test_the_table_is_what_the_index_finds(address, index, vectors):
+def test_the_table_is_what_the_index_finds(browser, address, index, vectors):
     distances = np.sqrt(((vectors.astype(float) - vectors[ID]) ** 2).sum(axis=1))
     truth = set(np.argsort(distances, kind="stable")[1:6].tolist())
     bits = index.hasher.transform(vectors)
     apart = (bits != bits[ID]).sum(axis=1)
     order = [id for id in np.argsort(apart, kind="stable").tolist() if id != ID]
     expected = sorted(order[:10], key=lambda id: (distances[id], id))[:5]
-    with chromium() as browser, watched(browser, address) as page:
+    with watched(browser, address) as page:
         page.goto(address)
         page.wait_for_selector(".some-ids .tile")
         assert page.locator("#index option").all_inner_texts() == ["digits", "two"]
@@ -164,8 +170,8 @@ def test_routes_take_names(named, index, vectors, monkeypatch):
     )
 
 
-def test_the_page_searches_by_name(named):
-    with chromium() as browser, watched(browser, named) as page:
+def test_the_page_searches_by_name(browser, named):
+    with watched(browser, named) as page:
         page.goto(named)
         page.wait_for_selector(".some-ids .tile")
         assert page.locator(".some-ids .tile").all_inner_texts() == NAMES
@@ -191,13 +197,13 @@ def test_only_the_files_of_the_page_are_given(address):
         assert get(address, f"/explorer/{name}")[0] == 404
 
 
-def test_the_page_names_the_measure_quotes_ids_shows_columns_and_filters(vectors):
+def test_the_page_names_the_measure_quotes_ids_shows_columns_and_filters(browser, vectors):
     words = [",", "the", "a", "of", "cat", "dog"]
     columns = {"lang": ["de", "en", "en", None, "de", "de"], "n": list(range(6))}
     index = Index.from_vectors(vectors[:6], LSH(16, random_state=0), metric="cosine", ids=words, payload=columns)
     with serving({"words": index}, pages=explorer_routes, limits=Limits(request_seconds=600)) as address:
         assert eventually(lambda: get(address, "/readyz")[0] == 200)
-        with chromium() as browser, watched(browser, address) as page:
+        with watched(browser, address) as page:
             page.goto(address)
             page.wait_for_selector("#found[aria-busy=false] tbody tr")
             assert page.inner_text("#found-title") == "The 5 neighbours of vector “,” that the index finds"

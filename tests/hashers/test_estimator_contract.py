@@ -4,7 +4,8 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from autojacobin.hashers import Sign, methods
-from tests.hashers.methods import USUAL
+
+USUAL = ["ITQ", "BinaryAutoencoder"]
 
 # The checks use data of one to ten features, fewer than a useful code has bits, and fewer points than
 # Auto-JacoBin would like as neighbours, which it says in a warning.

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from typer.testing import CliRunner
@@ -50,7 +50,6 @@ def test_codes_are_those_of_the_hasher_and_the_nearest_list(name, tmp_path):
 
 
 @given(st.integers(1, 40), st.integers(1, 70), st.integers(0, 2**32))
-@settings(max_examples=30)
 def test_a_code_can_be_split_whatever_the_lengths(n_bits, n_lists, seed):
     X = np.random.default_rng(seed).normal(size=(80, 5)).astype(np.float32)
     plain = LSH(n_bits, random_state=seed % 2**32).fit(X)

@@ -186,7 +186,7 @@ def test_another_program_reads_what_was_saved(tmp_path):
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=4 * settings.default.max_examples)
 def test_any_flipped_bit_is_damage(tmp_path, data):
     path = saved("CAutoBin", tmp_path)
     content = bytearray(path.read_bytes())

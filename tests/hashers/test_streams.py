@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, LSH, DataError, PartitionedAutoencoder, Sign
@@ -78,7 +78,6 @@ def test_every_row_is_as_likely_as_any_other():
     assert np.abs(counts - 500).max() < 5 * 19.4
 
 
-@settings(max_examples=20)
 @given(st.lists(st.sampled_from([np.float32, np.float64, np.uint8]), min_size=2, max_size=5))
 def test_one_block_in_double_precision_makes_the_fit_double(dtypes):
     X = digits()[:200]

@@ -118,14 +118,14 @@ def by_duckdb(database, table, where):
     return mask
 
 
-@settings(max_examples=400)
+@settings(max_examples=4 * settings.default.max_examples)
 @given(rows=ROWS, where=CONDITIONS)
 def test_any_condition_holds_for_the_rows_that_duckdb_finds(database, rows, where):
     table = pa.Table.from_pylist(rows, SCHEMA)
     np.testing.assert_array_equal(allowed_rows([table], where), by_duckdb(database, table, where), err_msg=where)
 
 
-@settings(max_examples=200)
+@settings(max_examples=4 * settings.default.max_examples)
 @given(
     texts=st.lists(st.none() | st.text("ab%_\\\né😀", max_size=6), min_size=1),
     pattern=st.text("ab%_\\\né😀", max_size=6),

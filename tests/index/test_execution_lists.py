@@ -33,16 +33,21 @@ def signs():
     return PartitionedHasher(ITQ(24, random_state=0), n_lists=32, random_state=0).fit(points(4000, 1))
 
 
-@pytest.fixture(params=["autoencoder", "signs"])
+@pytest.fixture(scope="module", params=["autoencoder", "signs"])
 def hasher(request):
     return request.getfixturevalue(request.param)
 
 
-@pytest.fixture
-def index(hasher):
+@pytest.fixture(scope="module")
+def made(hasher):
     made = Index(hasher)
     made.add(points(3000))
     return made
+
+
+@pytest.fixture
+def index(made):
+    return copy.deepcopy(made)
 
 
 def labels_of(index):

@@ -377,6 +377,7 @@ def test_the_command_line_makes_lists(hasher, tmp_path):
         assert is_exact(index, points(400))
 
 
+@pytest.mark.parametrize("hasher", ["auto-encoder"], indirect=True)
 def test_the_command_line_builds_an_index_by_cosine_and_a_cluster_searches_its_lists(hasher, tmp_path):
     Metric("cosine").fit(clone(hasher), points(300, 1)).save(tmp_path / "model.safetensors")
     np.save(tmp_path / "base.npy", points(400))
@@ -422,8 +423,7 @@ def test_vectors_that_are_refused_make_no_lists(wrong):
     assert index.info()["lists"] is None
 
 
-@pytest.mark.parametrize("partitions", [None, 4])
-@pytest.mark.parametrize("make", [LSH, BinaryAutoencoder])
+@pytest.mark.parametrize(("make", "partitions"), [(LSH, 4), (BinaryAutoencoder, None)])
 @pytest.mark.filterwarnings("error")
 def test_an_index_of_a_data_frame_gives_no_warning_about_names(make, partitions, tmp_path):
     pandas = pytest.importorskip("pandas")
@@ -433,7 +433,7 @@ def test_an_index_of_a_data_frame_gives_no_warning_about_names(make, partitions,
         index.add(points(100, 1))  # an array has no names to compare
         for _ in range(2):
             index.calibrated(5, 0.8)
-            index.calibrated(5, 0.8, queries=frame[2500:])
+            index.calibrated(5, 0.8, queries=frame[2900:])
             for queries in (frame[2990:], points(3000)[2990:]):
                 index.search(queries, 5)
                 index.search(queries, 5, recall=0.8, among=[list(range(1000)), list(range(500))] * 5)

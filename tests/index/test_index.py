@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, LSH, BinaryAutoencoder, Codes, DataError, NeighbourHashing
@@ -35,7 +35,6 @@ change = st.one_of(
 
 
 @given(st.booleans(), st.lists(change, min_size=1, max_size=12), st.integers(1, 30), st.integers(0, 2**32))
-@settings(max_examples=60)
 def test_any_sequence_of_changes_equals_a_dict(on_disk, changes, limit, seed):
     hasher, rng, model, next_id = small_hasher(), np.random.default_rng(seed), {}, 0
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,10 @@
 """What an index knows about itself: against counts by brute force, stored, kept while little changes, and damaged."""
 
+import copy
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import LSH, DataError, FormatError, Index, PartitionedAutoencoder
@@ -12,7 +14,7 @@ from autojacobin.index.knowledge import Knowledge, learn
 from autojacobin.index.state import drawn
 from tests.index.test_plan import clusters, recalls
 
-LEARNS_FROM_MANY = True  # see tests/conftest.py
+LEARNS_FROM = 300  # queries; see tests/conftest.py
 
 K = 10
 
@@ -22,11 +24,16 @@ def X():
     return clusters(3000, seed=0)
 
 
-@pytest.fixture
-def index(X):
+@pytest.fixture(scope="module")
+def learned(X):
     index = Index(LSH(24, random_state=0).fit(X))
     index.add(X)
     return index
+
+
+@pytest.fixture
+def index(learned):
+    return copy.deepcopy(learned)
 
 
 def tables(known):
@@ -67,7 +74,6 @@ def test_lists_are_expected_to_hold_as_many_neighbours_as_they_do(X):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 5))
-@settings(max_examples=30)
 def test_recalls_are_those_of_the_codes_above_a_threshold(seed, k, n_thresholds):
     rng = np.random.default_rng(seed)
     n_queries, n = 7, 60
@@ -107,7 +113,7 @@ def test_the_bound_holds_for_about_95_samples_in_100(chance):
 
 def test_a_sample_of_a_large_base_asks_for_no_fewer(index, X, monkeypatch):
     whole = index.plan(20, recall=0.9).candidates
-    monkeypatch.setattr(knowledge, "_PRODUCTS", 1000 * 12 * 1500)  # half of the base
+    monkeypatch.setattr(knowledge, "_PRODUCTS", LEARNS_FROM * 12 * 1500)  # half of the base
     known = learn(index._state, "asymmetric")
     place = int(np.argmax(known.at_least[known.level(20), 0] >= 0.9))
     assert known.candidates[place] == pytest.approx(whole, rel=0.3)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index, Metric, PartitionedHasher, load
@@ -80,7 +80,6 @@ def test_the_metric_is_kept_on_disk_with_everything_else(metric, tmp_path):
 
 
 @given(st.integers(0, 2**31), st.integers(1, 30))
-@settings(max_examples=30)
 def test_the_prepared_vectors_give_the_products(seed, n):
     base, queries = points(n, seed), points(5, seed + 1)
     for name in ("cosine", "inner_product"):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError
@@ -97,7 +97,6 @@ OPERATIONS = st.lists(
 
 
 @given(operations=OPERATIONS, n_hashes=st.sampled_from([2, 2**60]))
-@settings(max_examples=25)
 def test_an_index_with_names_is_a_dict(tmp_path_factory, operations, n_hashes):
     hashes = names_module._hashes
     with pytest.MonkeyPatch.context() as patch:

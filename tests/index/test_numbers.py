@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index, Metric, PartitionedAutoencoder, SphericalHashing
@@ -196,7 +196,6 @@ def test_a_radius_and_a_query_that_are_too_large_for_inner_products_are_refused(
 
 @pytest.mark.parametrize("metric", METRICS)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
 def test_numbers_of_any_size_are_refused_or_compared_exactly(metric, data):
     """The rule: a refusal names what is too large, and everything else is what brute force finds."""
     powers = st.integers(-44, 38)

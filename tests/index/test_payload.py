@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import LSH
@@ -92,7 +92,6 @@ def test_arrow_types_survive_every_change(tmp_path, column):
 
 
 @given(st.data())
-@settings(max_examples=20)
 def test_rows_follow_their_vectors_through_random_changes(data):
     index, model, free = Index(small_hasher()), {}, 0
     for step in range(data.draw(st.integers(1, 6))):

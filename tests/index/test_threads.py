@@ -104,14 +104,14 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_dead_parent(tmp_path):
     if parent == 0:
         index = Index.open(path)
         index.add(vectors(1))  # holds the lock from here on
-        child = os.fork()
-        if child == 0:
+        if os.fork() == 0:
+            os.write(writing, str(os.getpid()).encode())  # now that it has let go of what it inherited
             signal.pause()
             os._exit(0)
-        os.write(writing, str(child).encode())
-        os.kill(os.getpid(), signal.SIGKILL)
-    exit_status(parent)
+        signal.pause()
     child = int(read_from(reading, 20))
+    os.kill(parent, signal.SIGKILL)
+    exit_status(parent)
     try:
         with Index.open(path) as index:
             index.add(vectors(1))

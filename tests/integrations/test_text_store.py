@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index
@@ -175,7 +175,6 @@ def test_many_ids_are_read_and_removed_at_once():
     assert list(store.index.ids) == ids[:5]
 
 
-@settings(max_examples=25)
 @given(
     st.lists(
         st.one_of(
@@ -209,7 +208,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=30)
 @given(st.text(), st.dictionaries(st.text(max_size=5), JSON, max_size=4))
 def test_text_and_metadata_come_back(text, metadata):
     store = TextStore()

@@ -7,7 +7,7 @@ import pickle
 import fsspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, LSH, Codes, Index, PartitionedAutoencoder, PartitionedHasher
@@ -21,6 +21,7 @@ from autojacobin.search.kernels.selection import merge_topk
 from tests.jobs.cut_files import BLOCK, N, cut_into_files
 from tests.jobs.in_process import InProcess
 
+LEARNS_FROM = 20  # queries; see tests/conftest.py
 here = InProcess()
 numbers = itertools.count()
 
@@ -144,7 +145,6 @@ def test_ground_truth_is_that_of_one_machine(pattern, X, k):
     assert np.array_equal(true_neighbours(pattern, queries, k, here, rows_per_chunk=1), ground_truth(X, queries, k))
 
 
-@settings(max_examples=40)
 @given(data=st.data())
 def test_ground_truth_of_any_cut_is_that_of_the_whole(tmp_path_factory, data):
     kind = data.draw(st.sampled_from(["u1", "i4", "i8", "f4", "f8"]))
@@ -162,7 +162,6 @@ def test_ground_truth_of_any_cut_is_that_of_the_whole(tmp_path_factory, data):
     assert np.array_equal(true_neighbours(pattern, queries, k, here), ground_truth(X, queries, k))
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_merging_in_any_grouping_is_sorting_the_whole(data):
     n, k = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 12))

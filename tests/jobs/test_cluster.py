@@ -32,6 +32,7 @@ from tests.waiting import SECONDS, joined, until, with_signals
 
 BLOCK = 2**16
 N = 7 * BLOCK + 1000
+LEARNS_FROM = 20  # queries; see tests/conftest.py
 # on a busy machine an answer may take longer than Dask waits for one
 PATIENCE = {"distributed.comm.timeouts.connect": "1 day", "distributed.comm.timeouts.tcp": "1 day"}
 ENVIRONMENT = {

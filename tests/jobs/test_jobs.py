@@ -17,6 +17,7 @@ from autojacobin.jobs.inputs import survey
 from tests.jobs.cut_files import BLOCK, N, cut_into_files
 from tests.jobs.in_process import InProcess
 
+LEARNS_FROM = 20  # queries; see tests/conftest.py
 here = InProcess()
 numbers = itertools.count()
 

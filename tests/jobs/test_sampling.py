@@ -7,7 +7,7 @@ import zipfile
 import fsspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import AutoJacobinError, DataError
@@ -39,7 +39,6 @@ def memory():
     files.store.clear()
 
 
-@settings(max_examples=20)
 @given(cuts=st.lists(st.integers(1, 59), max_size=6), n=st.integers(1, 60), seed=st.integers(0, 3))
 def test_a_sample_depends_on_the_rows_and_not_on_the_files_they_are_in(folder, cuts, n, seed):
     X = numbered(60)

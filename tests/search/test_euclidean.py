@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import DataError
@@ -13,7 +13,6 @@ from tests.search.candidates import by_sorting, drawn
 
 
 @given(st.integers(0, 2**32), st.sampled_from([np.uint8, np.float16, np.float32, np.float64]), st.integers(1, 9))
-@settings(max_examples=60)
 def test_equals_sorting_with_ties_by_lower_id(seed, dtype, D):
     rng = np.random.default_rng(seed)
     vectors = rng.integers(0, 3, (40, D)).astype(dtype)  # few values: many equal distances
@@ -85,7 +84,6 @@ def test_no_queries_are_no_answers():
 
 
 @given(st.integers(0, 2**32), st.integers(1, 70))
-@settings(max_examples=40)
 def test_float16_is_read_exactly(seed, D):
     rng = np.random.default_rng(seed)
     bits = rng.integers(0, 2**16, (30, D)).astype(np.uint16)
@@ -132,7 +130,6 @@ def test_distances_beyond_float64_are_infinite_and_ordered_by_id():
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 2, 31, 32, 33, 63, 96, 127, 128, 129, 160, 300]))
-@settings(max_examples=40)
 def test_bytes_are_measured_exactly(seed, D):
     rng = np.random.default_rng(seed)
     vectors = rng.integers(0, 256, (50, D)).astype(np.uint8)

@@ -7,7 +7,7 @@ import sys
 import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin.errors import DataError
@@ -68,7 +68,6 @@ def test_the_nearest_centres_of_real_vectors_are_found_whoever_asks_with_them(se
 
 
 @given(st.integers(0, 2**32), st.integers(1, 9), st.integers(130, 400), st.data())
-@settings(max_examples=30)
 def test_all_cells_hold_all_centres_and_the_nearest_cells_most_of_the_nearest(seed, n, n_centres, data):
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(n_centres, 4)).astype(np.float32)
@@ -171,7 +170,7 @@ def test_a_machine_without_products_of_bytes_finds_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [1e25, 3e38, np.inf, -np.inf, np.nan])
-@pytest.mark.parametrize("n_centres", [5, 64, 70, 2**13 + 5])
+@pytest.mark.parametrize("n_centres", [5, 64, 70, pytest.param(2**13 + 5, marks=pytest.mark.rare)])
 @pytest.mark.parametrize("n_queries", [1, 6])
 def test_kernels_survive_numbers_that_float32_cannot_square(wrong, n_centres, n_queries):
     """What is found matters less than that no number is taken for a place in memory."""

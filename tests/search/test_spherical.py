@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import Codes, DataError
@@ -26,7 +26,6 @@ def by_brute_force(queries, base, k, rows=None):
     return np.array(near, dtype=np.float32), np.array(ids)
 
 
-@settings(max_examples=60)
 @given(
     n_bits=st.one_of(st.integers(1, 12), st.sampled_from([63, 64, 65, 128, 129, 200, 257])),
     n=st.integers(1, 90),

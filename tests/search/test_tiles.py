@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import Codes
@@ -14,7 +14,6 @@ from autojacobin.search.tiles import Tiles, code_words
 
 
 @given(st.integers(1, 300), st.integers(0, 5000), st.integers(0, 2**32))
-@settings(max_examples=30)
 def test_codes_are_read_back_as_they_were_written(n_bits, n, seed):
     rng = np.random.default_rng(seed)
     codes = Codes.from_bits(rng.integers(0, 2, (n, n_bits), dtype=np.uint8))
@@ -56,7 +55,6 @@ def by_sorting(distances, k, allowed):
 @given(
     st.integers(0, 2**32), st.sampled_from([40, 128, 200]), st.integers(1, 9000), st.floats(0, 1), st.integers(1, 300)
 )
-@settings(max_examples=40)
 @pytest.mark.usefixtures("scanned_as")
 def test_only_allowed_positions_count(seed, n_bits, n, share, k):
     rng = np.random.default_rng(seed)
@@ -81,7 +79,6 @@ def weighted_queries(signs, weights):
 
 
 @given(st.integers(0, 2**32), st.sampled_from([40, 100, 200]), st.integers(1, 5000), st.integers(1, 200))
-@settings(max_examples=40)
 @pytest.mark.usefixtures("scanned_as")
 def test_weights_may_take_more_than_four_planes(seed, n_bits, n, k):
     """For instance bits of a code that hold a number, with the weights 1, 2, 4, … for all queries."""

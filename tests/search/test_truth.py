@@ -36,7 +36,6 @@ def sorted_truth(base, queries, k):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 30), st.integers(1, 6), st.integers(1, 4))
-@settings(max_examples=60)
 def test_whole_numbers_equal_sorting_with_ties_by_lower_id(seed, n, D, levels):
     rng = np.random.default_rng(seed)
     base = rng.integers(0, levels, (n, D), dtype=np.uint8)  # few levels: many equal distances
@@ -195,7 +194,6 @@ def test_progress_is_reported(monkeypatch):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 300), st.floats(-3, 3))
-@settings(max_examples=60)
 def test_products_in_float32_err_by_no_more_than_the_bound(seed, D, decades):
     rng = np.random.default_rng(seed)
     X, q = rng.normal(size=(50, D)), rng.normal(size=D) * 10**decades

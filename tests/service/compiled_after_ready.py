@@ -1,9 +1,10 @@
 """Serves some indexes, waits until they are ready, asks all kinds of things, and prints what had to be compiled then.
 
-    python -m tests.service.compiled_after_ready [ahead]
+    python -m tests.service.compiled_after_ready [few|ahead]
 
-With ``ahead``, everything is compiled as ``autojacobin warm`` does, and what is compiled after that is printed, with
-inverted lists too. A program of its own: in a process that has searched before, much is compiled already.
+With ``few``, there is one index and it is asked fewer things. With ``ahead``, everything is compiled as
+``autojacobin warm`` does, and what is compiled after that is printed, with inverted lists too. A program of its own: in
+a process that has searched before, much is compiled already.
 """
 
 import json
@@ -24,12 +25,12 @@ from tests.service.service_process import asked, eventually
 WORK = 1_000_000  # vectors times candidates, the limit of the service
 
 
-def main(ahead):
+def main(ahead=False, few=False):
     if ahead:
         compile_kernels()
     before, rng = compiled(), np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as home:
-        indexes = dict(made(Path(home), rng))
+        indexes = dict(made(Path(home), rng, few))
         if ahead:
             indexes["residuals"] = lists(BinaryAutoencoder(48, random_state=0), rng)
             indexes["signs"] = lists(LSH(48, random_state=0), rng)
@@ -37,20 +38,22 @@ def main(ahead):
             assert eventually(lambda: asked(client, "/readyz"))
             before = before if ahead else compiled()
             for name, index in indexes.items():
-                ask_all(client, name, index, rng)
+                ask_all(client, name, index, rng, (1, 130) if few else (1, 33, 130, 600))
             print(json.dumps(sorted(map(str, compiled() - before))))
 
 
-def made(home, rng):
-    """Indexes large enough for each kernel: of floats on disk, of bytes in no order, and of codes in memory."""
-    floats = rng.normal(size=(70_000, 8)).astype(np.float32)
-    with Index.create(home / "floats", LSH(20, random_state=0).fit(floats)) as index:
-        index.add(floats)
-    yield "floats", Index.open(home / "floats")
+def made(home, rng, few):
+    """Indexes large enough for each kernel: of bytes in no order, of floats on disk, and of codes in memory."""
     numbers = rng.integers(0, 256, size=(9_000, 40), dtype=np.uint8)
     with Index.create(home / "bytes", LSH(64, random_state=0).fit(numbers)) as index:
         index.add(numbers, ids=3 * rng.permutation(len(numbers)))
     yield "bytes", Index.open(home / "bytes")
+    if few:
+        return
+    floats = rng.normal(size=(70_000, 8)).astype(np.float32)
+    with Index.create(home / "floats", LSH(20, random_state=0).fit(floats)) as index:
+        index.add(floats)
+    yield "floats", Index.open(home / "floats")
     codes = Index(LSH(200, random_state=0).fit(floats), keep_vectors=False)
     codes.add(floats)
     yield "codes", codes
@@ -63,9 +66,9 @@ def lists(hasher, rng):
     return index
 
 
-def ask_all(client, name, index, rng):
+def ask_all(client, name, index, rng, numbers):
     figures, distances = index.info(), distances_of(index.hasher)
-    for n, k, distance in product((1, 33, 130, 600), (1, 300), distances):
+    for n, k, distance in product(numbers, (1, 300), distances):
         queries = rng.normal(size=(n, figures["features"]))
         if figures["vectors_kept"]:
             queries = 128 + 40 * queries if name == "bytes" else queries
@@ -93,4 +96,4 @@ def compiled():
 
 
 if __name__ == "__main__":
-    main(ahead=sys.argv[1:] == ["ahead"])
+    main(**dict.fromkeys(sys.argv[1:], True))

@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin.errors import DataError
@@ -147,7 +147,6 @@ def test_the_thread_outlives_a_mistake(served):
     assert run_async(scenario()) == (1, 2)
 
 
-@settings(max_examples=20)
 @given(kinds=st.lists(st.sampled_from(["good", "huge", "unknown id", "id", "narrow"]), min_size=1, max_size=6))
 def test_an_error_stays_with_the_one_who_made_it(served, kinds):
     rng = np.random.default_rng(0)

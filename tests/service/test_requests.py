@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autojacobin.service import Client, ServiceError
@@ -208,7 +208,6 @@ _names = st.sampled_from(
 )
 
 
-@settings(max_examples=50)
 @given(
     document=_json_values | st.dictionaries(_names, _json_values, max_size=4).map(lambda fields: GOOD | fields),
     cut=st.none() | st.integers(0, 60),
@@ -223,7 +222,6 @@ def test_any_document_is_answered_or_refused(service, document, cut, path):
     assert (status == 200) == (headers["Content-Type"] == "application/json")
 
 
-@settings(max_examples=40)
 @given(body=st.binary(max_size=200), query=st.text("kindex=points&%0123#?", max_size=20), rows=st.integers(0, 7))
 def test_any_bytes_are_answered_or_refused(service, body, query, rows):
     path = "/v1/search?index=points&" + query.replace("#", "%23")

@@ -25,8 +25,13 @@ def cold(monkeypatch):
     monkeypatch.setattr(served, "_warm", set())
 
 
-@pytest.mark.parametrize("cores", [pytest.param(1, marks=pytest.mark.rare), 2])
-def test_nothing_is_compiled_after_the_service_is_ready(cores):
+def test_nothing_is_compiled_after_the_service_is_ready():
+    assert compiled_late(2, "few") == []
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("cores", [1, 2])
+def test_nothing_is_compiled_after_a_service_of_all_kinds_of_indexes_is_ready(cores):
     assert compiled_late(cores) == []
 
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin.search import euclidean, rerank
@@ -39,7 +39,6 @@ def hardly_apart(rng, dtype, n, D):
     st.sampled_from([np.float32, np.float64]),
     st.sampled_from([1, 3, 16, 40, 129]),
 )
-@settings(max_examples=80)
 def test_estimates_change_no_bit_of_the_answer(seed, dtype, query_dtype, D):
     rng = np.random.default_rng(seed)
     vectors, centre = hardly_apart(rng, dtype, 300, D)
@@ -73,7 +72,6 @@ def test_estimates_leave_hardly_more_than_is_wanted(dtype, query_dtype):
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 7, 64, 300]), st.sampled_from([-22, -18, -3, 0, 5, 16]))
-@settings(max_examples=40)
 def test_the_error_of_estimates_is_within_its_bound(seed, D, exponent):
     rng = np.random.default_rng(seed)
     vectors = (rng.normal(size=(20, D)) * 10.0 ** (exponent + rng.uniform(-1, 1, (20, D)))).astype(np.float32)

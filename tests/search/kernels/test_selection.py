@@ -3,7 +3,7 @@
 import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin.search.kernels.selection import keep_nearest, merge_topk, select_smallest, smallest
@@ -12,7 +12,6 @@ compiled_keep_nearest = numba.njit(keep_nearest)  # otherwise compiled as a part
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([np.float32, np.float64]))
-@settings(max_examples=40)
 def test_the_smallest_are_selected_in_order_of_id(seed, k, dtype):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(k, 900))
@@ -27,7 +26,6 @@ def test_the_smallest_are_selected_in_order_of_id(seed, k, dtype):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([np.int64, np.float64, object]))
-@settings(max_examples=40)
 def test_the_smallest_of_a_list_in_order_of_position(seed, k, dtype):
     rng = np.random.default_rng(seed)
     values = rng.integers(0, 20, int(rng.integers(k, 200)))
@@ -38,7 +36,6 @@ def test_the_smallest_of_a_list_in_order_of_position(seed, k, dtype):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 300))
-@settings(max_examples=40)
 def test_the_nearest_are_kept_in_order_of_position(seed, k):
     rng = np.random.default_rng(seed)
     n, n_levels = int(rng.integers(k, 600)), int(rng.integers(1, 40))
