@@ -1,6 +1,10 @@
 """Settings of all tests."""
 
+from functools import cache
+
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import HealthCheck, settings
 
 # A machine that is busy with other work is slow, which says nothing of the code.
@@ -16,4 +20,14 @@ def _learn_from_few(request):
     """Let an index learn from 100 queries instead of 1,000, or from as many as a module that tests this says."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("autojacobin.index.knowledge._MOST_QUERIES", getattr(request.module, "LEARNS_FROM", 100))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _make_commands_once():
+    """Let typer make all commands once and not for each that is called, which would take most of the time of a test."""
+    made = cache(typer.main.get_command)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", made)
+        patch.setattr(typer.testing, "_get_command", made)
         yield

@@ -44,7 +44,7 @@ def test_an_index_is_searched_without_scikit_learn_scipy_and_pandas(tmp_path):
 import sys
 import numpy as np
 from autojacobin import ITQ, Index
-points = np.random.default_rng(0).normal(size=(3000, 8)).astype(np.float32)
+points = np.random.default_rng(0).normal(size=(2100, 8)).astype(np.float32)
 if len(sys.argv) > 2:
     Index.create(sys.argv[1], ITQ(8, random_state=0).fit(points)).add(points)
 with Index.open(sys.argv[1]) as index:

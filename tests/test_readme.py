@@ -17,11 +17,13 @@ from autojacobin.cli import app
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SNIPPETS = [
-    snippet
-    for page in PAGES
-    for snippet in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-]
+SNIPPETS = list(
+    dict.fromkeys(  # some pages show the same
+        snippet
+        for page in PAGES
+        for snippet in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    )
+)
 
 
 def commands_of(page):

@@ -222,6 +222,7 @@ class Conformance(Suite):
 
     # A new process
 
+    @pytest.mark.rare
     def test_a_new_process_finds_and_changes_what_was_written(self, new_location):
         location, codes, ids = new_location(), clustered(50, 96, 0), scattered_ids(50, 1)
         with self.open(location, 96) as engine:

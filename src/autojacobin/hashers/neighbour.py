@@ -107,7 +107,7 @@ class NeighbourHashing(LinearHasher):
     >>> from sklearn.datasets import load_digits
     >>> from autojacobin import NeighbourHashing
     >>> X = load_digits().data
-    >>> hasher = NeighbourHashing(n_bits=32, n_steps=100, random_state=0).fit(X)
+    >>> hasher = NeighbourHashing(n_bits=32, n_steps=20, random_state=0).fit(X)
     >>> hasher.encode(X)
     Codes(1797 codes of 32 bits)
     >>> sorted(hasher.chosen_)
