@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
+# Where it is set, every process compiles all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # One BLAS thread a worker: several workers that each start a thread per core only get in each other's way. A worker gets
 # tests that follow one another, which share fixtures, and takes some from another one when it has none left.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal

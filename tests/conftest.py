@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import gc
 from functools import cache
 
 import pytest
@@ -7,12 +8,19 @@ import typer.main
 import typer.testing
 from hypothesis import HealthCheck, settings
 
+gc.disable()  # until all tests are imported: nothing that is imported is garbage, and looking for some takes seconds
+
 # A machine that is busy with other work is slow, which says nothing of the code.
 # A fixture holds what all examples of a test may share.
 allowed = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 settings.register_profile("thorough", deadline=None, suppress_health_check=allowed)
 settings.register_profile("usual", settings.get_profile("thorough"), max_examples=20)
 settings.load_profile("usual")  # make check asks for --hypothesis-profile=thorough
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="module")

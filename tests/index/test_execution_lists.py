@@ -198,7 +198,7 @@ def test_a_wanted_recall_is_kept_and_easy_queries_scan_fewer_lists(index):
 )
 def test_codes_that_rank_badly_take_many_candidates_or_all(hasher, monkeypatch):
     monkeypatch.setattr(knowledge, "_MOST_QUERIES", 1_000)
-    base = np.random.default_rng(0).normal(size=(3000, 24)).astype(np.float32)  # nothing to learn
+    base = np.random.default_rng(0).normal(size=(2200, 24)).astype(np.float32)  # nothing to learn
     index = Index(hasher.fit(base))
     index.add(base)
     plan = index.plan(K, recall=0.99)

@@ -289,7 +289,7 @@ def test_a_folder_of_another_set_is_left_alone(tmp_path):
     assert made.report.read_bytes() == before
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float16])
+@pytest.mark.parametrize("kind", [np.float64, pytest.param(np.float16, marks=pytest.mark.rare)])
 def test_one_query_and_few_points_of_any_kind_of_number(tmp_path, kind):
     whole = small_set()
     data = replace(
