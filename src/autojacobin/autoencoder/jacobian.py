@@ -34,15 +34,9 @@ _BYTES_FOR_LINE = 650_000_000
 class JacobianPart:
     """Value of ‖J‖² or tr(J TT'), summed over some points, and its derivatives.
 
-    Attributes
-    ----------
-    value : float
-    g, a : arrays of shape (s, d) and (s, D)
-        Derivatives with respect to the slopes of tanh, g = 1 − Y² and a = 1 − Z².
-    W1, W2 : arrays of shape (d, D) and (D, d), optional
-        Derivatives with respect to the weights. Along a line they are None, and ``slope`` takes their place.
-    slope : float
-        Derivative with respect to the step t along the line, with g and a held fixed.
+    They are with respect to the slopes of tanh, g = 1 − Y² (s, d) and a = 1 − Z² (s, D), and to the weights W1 and W2.
+    Along a line, those of the weights are None, and ``slope`` is the derivative with respect to the step t, with g and
+    a held fixed.
     """
 
     value: float

@@ -51,27 +51,12 @@ def strong_wolfe(
     max_evaluations: int = 25,
     step_tolerance: float = 1e-9,
 ) -> LineSearchResult:
-    """Find a step that meets the strong Wolfe conditions.
+    """Find a step that meets the strong Wolfe conditions, with 0 < ``c1`` < ``c2`` < 1.
 
-    Parameters
-    ----------
-    line : callable
-        Evaluates φ and φ' at a step. NaN and infinity mean that the step is too long.
-    start : LinePoint
-        The point at t = 0; its slope must be negative.
-    first_step : float
-        The step to try first.
-    c1, c2 : float
-        Constants of the two conditions, 0 < c1 < c2 < 1.
-    max_evaluations : int
-        Largest number of calls of ``line``.
-    step_tolerance : float
-        The search stops when slope times width of the interval promises a decrease smaller than this.
-
-    Returns
-    -------
-    LineSearchResult
-        ``point`` is ``start`` itself when nothing lower was found.
+    ``line`` evaluates φ and φ' at a step; NaN and infinity mean that the step is too long. ``start`` is the point at t
+    = 0, whose slope must be negative, and is the result if nothing lower is found. The search ends after
+    ``max_evaluations`` calls of ``line``, or when slope times width of the interval promises a decrease below
+    ``step_tolerance``.
     """
     if not (start.usable and start.slope < 0 and first_step > 0 and math.isfinite(first_step)):
         return LineSearchResult(start, 0, converged=False)

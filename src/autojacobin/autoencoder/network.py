@@ -16,12 +16,7 @@ from autojacobin.core.linear_algebra import coordinates, mean_row, principal_fra
 class Network:
     """``z = tanh(W2 tanh(W1 x + b1) + b2)`` with D inputs and outputs and d hidden units.
 
-    Attributes
-    ----------
-    W1, b1 : arrays of shape (d, D) and (d,)
-        Input to hidden.
-    W2, b2 : arrays of shape (D, d) and (D,)
-        Hidden to output.
+    W1 has the shape (d, D) and b1 (d,), from the input to the hidden layer; W2 has (D, d) and b2 (D,).
     """
 
     W1: Any
@@ -125,16 +120,9 @@ class Partials:
 
 @dataclass(frozen=True)
 class PrincipalCoordinates:
-    """Coordinates u = F (x − μ) in the leading principal directions of a set of points.
+    """Coordinates u = F (x − μ) in the leading principal ``directions`` F (m, D) of points with the ``mean`` μ.
 
     A network that was trained on u can be expanded to one that takes x.
-
-    Attributes
-    ----------
-    mean : array of shape (D,)
-        μ, the mean of the set.
-    directions : array of shape (m, D)
-        F, with orthonormal rows.
     """
 
     mean: Any

@@ -32,16 +32,8 @@ class Batch:
 class Objective:
     """Weighted sum of the terms. A term of weight zero is not computed.
 
-    Attributes
-    ----------
-    alpha : float
-        Weight α of the binary term.
-    epsilon : float
-        Smoothing ε of its 1-norm.
-    jacobian_weight : float
-        Weight w of the Jacobian term, for batches that carry tangent spaces.
-    contraction_weight : float
-        Weight λ of the contraction term.
+    ``alpha`` is the weight α of the binary term and ``epsilon`` the smoothing ε of its 1-norm, ``jacobian_weight`` the
+    weight w of the Jacobian term, for batches that carry tangent spaces, and ``contraction_weight`` the weight λ.
     """
 
     alpha: float = 0.1
@@ -84,16 +76,9 @@ class Objective:
 class Descent:
     """The cost of a batch along W(t) = W − t ∇C, the line on which Algorithm 1 searches for a step length.
 
-    The products with the tangent spaces are computed once for all t (:class:`TraceAlongLine`).
-
-    Attributes
-    ----------
-    values : dict
-        Weighted value of every term at t = 0.
-    slope : float
-        Derivative of their sum with respect to t at t = 0, which is −‖∇C‖².
-    direction : array
-        −∇C as a vector.
+    The products with the tangent spaces are computed once for all t (:class:`TraceAlongLine`). ``values`` are the
+    weighted terms at t = 0, ``slope`` is the derivative of their sum there, −‖∇C‖², and ``direction`` is −∇C as a
+    vector.
     """
 
     def __init__(self, objective: Objective, network: Network, batch: Batch, buffer: LineBuffer) -> None:

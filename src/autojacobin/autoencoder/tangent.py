@@ -36,21 +36,12 @@ _POINTS_PER_BATCH = 1000
 class TangentSpaces:
     """A tangent space for each of n points.
 
-    Attributes
-    ----------
-    stored : array of shape (m, r, D)
-        Orthonormal rows that span each space. A space of rank below r has rows of zeros at the end. They add nothing
-        to TT' or to any product with it, so that most code can ignore the ranks.
-    ranks : array of int, shape (n,)
-        Dimension of each space.
-    scales : array of shape (m, r), optional
-        Factor for each row, if ``stored`` is int16. Rounding to 16 bits turns a space by an angle of 4e-5.
-    rows : array of int, shape (n,), optional
-        Which of the m stored spaces belong to the n points; by default all of them, in order.
-    shares : array of shape (m, r), optional
-        Share of the local variance that the first 1, 2, … r rows keep.
-    truncated : bool
-        Whether ``stored`` has non-zero rows beyond the ranks, which must be ignored.
+    ``stored`` (m, r, D) holds orthonormal rows that span each space. A space of rank below r has rows of zeros at the
+    end. They add nothing to TT' or to any product with it, so that most code can ignore the ``ranks``. With int16
+    numbers, ``scales`` (m, r) has a factor for each row; this rounding turns a space by an angle of 4e-5. ``rows`` says
+    which of the m stored spaces belong to the n points, by default all. ``shares`` (m, r) is the share of the local
+    variance that the first 1, 2, … r rows keep. ``truncated`` says that rows beyond the ranks are not zero, and must be
+    ignored.
     """
 
     stored: Any
@@ -107,18 +98,9 @@ class Tangents(Protocol):
 
 
 class TangentsOnDemand:
-    """The tangent spaces at the rows of ``X``, each estimated when it is first asked for.
+    """The tangent spaces at the rows of ``X``, each estimated when it is first asked for; as in `tangent_spaces`.
 
-    Parameters
-    ----------
-    X, n_neighbors, max_rank, energy, progress
-        As in :func:`tangent_spaces`.
-    candidates : Candidates
-        Points among which the neighbours are searched.
-    own_rows : array of int, shape (n,), optional
-        Row numbers of ``X`` among the candidates, if it is there.
-    keep : bool
-        Whether spaces are kept. Otherwise they are estimated anew whenever they are asked for.
+    With ``keep`` the spaces are kept. Otherwise they are estimated anew whenever they are asked for.
     """
 
     def __init__(
@@ -285,14 +267,8 @@ def tangents_for_training(
 ) -> TangentsOnDemand:
     """Tangent spaces at the rows of ``X``, estimated when they are asked for, and kept if all fit into memory.
 
-    Parameters
-    ----------
-    X, n_neighbors, max_rank, energy, progress
-        As in :func:`tangent_spaces`.
-    sample : int or None
-        Search for neighbours among this many rows, drawn at random. None searches all of them.
-    rng : RandomState
-        Draws the sample. It is not used if ``sample`` is None or at least the number of rows.
+    Neighbours are searched among ``sample`` rows that ``rng`` draws; None searches all of them. The rest is as in
+    :func:`tangent_spaces`.
     """
     xp = namespace(X)
     n, D = X.shape
@@ -315,23 +291,11 @@ def tangent_spaces(
     candidates: Candidates | None = None,
     own_rows: Any = None,
 ) -> TangentSpaces:
-    """Estimate the tangent space at every row of ``X`` from its ``n_neighbors`` nearest rows.
+    """Estimate the tangent space at every row of ``X`` from its ``n_neighbors`` nearest rows, including itself.
 
-    Parameters
-    ----------
-    X : array of shape (n, D)
-    n_neighbors : int
-        Number of neighbours, including the point itself; at most the number of candidates.
-    max_rank : int
-        Largest dimension of a tangent space; at most D.
-    energy : float
-        Share of the local variance that a tangent space has to keep.
-    progress : callable, optional
-        Called as ``progress("tangent spaces", done, n)``.
-    candidates : Candidates, optional
-        Points among which the neighbours are searched; by default the rows of ``X``.
-    own_rows : array of int, shape (n,), optional
-        Row numbers of ``X`` among the candidates, if it is there.
+    A space keeps a share ``energy`` of the local variance, in at most ``max_rank`` dimensions. Neighbours are searched
+    among ``candidates``, by default the rows of ``X``; ``own_rows`` are the row numbers of ``X`` there, if it is there.
+    ``progress("tangent spaces", done, n)`` counts points.
     """
     if candidates is None:
         candidates, own_rows = Candidates(X), namespace(X).arange(len(X))

@@ -74,17 +74,10 @@ def train(
     corrupt: Callable[[Any], Any] | None = None,
     progress: Progress | None = None,
 ) -> tuple[Network, History]:
-    """Train ``network`` on the rows of ``X``.
+    """Train ``network`` on the rows of ``X``, as in :func:`steps`, for all epochs or for ``n_steps`` steps.
 
-    Parameters
-    ----------
-    network, X, objective, rng, tangents, batch_size, n_epochs, tol, corrupt
-        As in :func:`steps`.
-    n_steps : int, optional
-        Stop after this many steps; by default after the last epoch.
-    progress : callable, optional
-        Called as ``progress("training", done, total)`` after each step. If it, or the progress of the tangent spaces,
-        raises OutOfTimeError, training ends with the network so far.
+    ``progress("training", done, total)`` is called after each step. If it, or the progress of the tangent spaces,
+    raises OutOfTimeError, training ends with the network so far.
     """
     total = n_epochs * batches_per_epoch(len(X), batch_size)
     total = total if n_steps is None else min(total, n_steps)
@@ -126,28 +119,11 @@ def steps(
 ) -> Iterator[tuple[Network, Step]]:
     """Give the network after each step of its training, and what the step did.
 
-    Parameters
-    ----------
-    network : Network
-        The initial network.
-    X : array of shape (n, D)
-        Training points, scaled for tanh.
-    objective : Objective
-        The cost to minimise.
-    rng : RandomState
-        Draws the order of the points in each epoch.
-    tangents : Tangents, optional
-        A space for each row of ``X``, for the Jacobian term.
-    batch_size : int or None
-        Points per step. An epoch is divided into equal batches of about this size. None takes all points every step.
-    n_epochs : int
-        Passes over the data.
-    tol : float
-        Stop after an epoch that reduces the cost of its batches by less than this share; 0 runs all epochs.
-    corrupt : callable, optional
-        Makes the inputs of a batch from its clean points. The clean points stay the targets.
-    buffer : LineBuffer, optional
-        Memory for the line of a step, which several trainings may share.
+    ``X`` are the training points, scaled for tanh, and ``rng`` draws their order in each epoch. An epoch is divided
+    into equal batches of about ``batch_size`` points; None takes all points every step. ``tangents`` are the spaces of
+    all rows, for the Jacobian term. ``tol`` ends after an epoch that reduces the cost of its batches by less than this
+    share. ``corrupt`` makes the inputs of a batch from its clean points, which stay the targets. Several trainings may
+    share a ``buffer``.
     """
     n_batches = batches_per_epoch(len(X), batch_size)
     xp = namespace(X)

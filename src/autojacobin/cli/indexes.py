@@ -39,9 +39,7 @@ from autojacobin.cli.options import (
 from autojacobin.cli.settings import settings_path, write_settings
 from autojacobin.core.counts import count_of
 from autojacobin.core.files import whole_folder
-from autojacobin.core.parallel import Progress
 from autojacobin.errors import StorageError
-from autojacobin.hashers import Hasher
 
 if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
@@ -134,10 +132,8 @@ def build(
             lists = "auto" if lists is None and keep_vectors else lists
             hasher = learn_hasher(files, metric or "euclidean", lists, progress)
         measure = metric_for(metric, files, hasher)
-        made = Index.create(
-            folder, _reporting(hasher, progress), keep_vectors=keep_vectors, partitions=lists, metric=measure
-        )
-        with made:
+        hasher.__dict__["progress"] = progress  # of a training that an index with lists begins by itself
+        with Index.create(folder, hasher, keep_vectors=keep_vectors, partitions=lists, metric=measure) as made:
             add_files(made, files, chosen, _payload_of(files, payload), progress)
             figures = made.info()
     write_settings(context, index)
@@ -185,7 +181,7 @@ def create(
         progress_bar() as progress,
         all_opened(codes or [], format) as files,
         whole_folder(index.absolute(), "free some space, or give another path") as folder,
-        Index.create(folder, n_bits=bits or _length_of_codes(files[0]), bitorder=bitorder) as made,
+        Index.create(folder, n_bits=bits or saved_bits(files[0]) or 8 * files[0].shape[1], bitorder=bitorder) as made,
     ):
         if files:
             add_files(made, files, chosen, _payload_of(files, payload), progress, "adding codes")
@@ -193,10 +189,6 @@ def create(
     write_settings(context, index)
     sentence = f"Made {index}: {figures['vectors']:,} codes of {figures['bits']} bits, {figures['bytes']:,} bytes."
     print_sentence(sentence, {"index": index, **figures})
-
-
-def _length_of_codes(file: Vectors) -> int:
-    return saved_bits(file) or 8 * file.shape[1]
 
 
 def _payload_of(files: list[Vectors], name: Path | None) -> Any:
@@ -213,15 +205,6 @@ def _read_new_ids(ids: str | None, kind: str | None, known: str | None = None) -
     if kind is not None and known not in (None, kind):
         raise wrong("--id-kind", f"the ids of this index are of the kind {known}")
     return read_ids(ids, known if kind is None else kind)
-
-
-def _reporting(hasher: Hasher, progress: Progress) -> Hasher:
-    """Give a hasher that reports the progress of a training, which an index with lists begins by itself.
-
-    If the hasher takes no callback of its own, the centres of the lists still report to it.
-    """
-    hasher.__dict__["progress"] = progress
-    return hasher
 
 
 @app.command()
@@ -244,7 +227,7 @@ def add(
     """
     _check_streams(vectors, ids)
     with open_index(index) as opened, progress_bar() as progress:
-        kind = _id_kind(opened)
+        kind = None if not len(opened) and opened.info()["ids"] == "integer" else str(opened.info()["ids"])
         named = names_in(vectors, format) if ids is None and kind != "integer" else None
         chosen = named if ids is None else _read_new_ids(ids, id_kind, kind)
         with all_opened(vectors, format) as files:
@@ -313,12 +296,6 @@ def _check_either(ids: list[str] | None, listed: str | None) -> None:
 def _ids_in(index: Index, ids: list[str] | None, listed: str | None) -> Any:
     kind = str(index.info()["ids"])
     return read_ids(listed, kind) if listed is not None else as_ids(ids or [], kind)
-
-
-def _id_kind(index: Index) -> str | None:
-    """The kind of the ids of an index; None if the next vectors decide it."""
-    kind = str(index.info()["ids"])
-    return None if kind == "integer" and not len(index) else kind
 
 
 @app.command()

@@ -29,7 +29,6 @@ from autojacobin.hashers import Hasher
 _FIRST_ROWS = 1_000
 _CORE = ("numpy", "scipy", "scikit-learn", "numba", "safetensors", "typer", "rich")
 _FOR_DEVELOPERS = ("dev", "docs", "test")
-# modules whose name is not that of the package
 _INNER_DIMENSIONS = 12
 _TRAINING_POINTS = 10_000
 

@@ -64,6 +64,8 @@ Recall = Annotated[
     float | None,
     typer.Option(
         "--recall",
+        min=0,
+        max=1,
         metavar="SHARE",
         help="Share of the true neighbours to find; 0.95 by default, 1 for an exact search. It sets the candidates.",
     ),

@@ -17,7 +17,6 @@ from autojacobin.cli.outputs import check_output, is_stream, write_neighbours
 from autojacobin.cli.settings import write_settings
 from autojacobin.core.counts import count_of
 from autojacobin.core.parallel import Progress
-from autojacobin.errors import DataError
 
 if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
@@ -126,22 +125,6 @@ class SearchOptions:
     columns: list[str] | None = None
     among: Any = None
     plan: Plan | None = None
-
-    def __post_init__(self) -> None:
-        if self.recall is not None:
-            from autojacobin.index.plan import as_recall
-
-            try:
-                as_recall(self.recall)
-            except DataError as error:
-                raise wrong("--recall", str(error)) from None
-        for name, given in (("--candidates", self.candidates), ("--recall", self.recall)):
-            if given is not None and self.rerank is False:
-                raise wrong(name, "candidates are for re-ranking; leave out --no-rerank")
-        if self.probes is not None and self.recall is not None:
-            raise wrong("--recall", "it chooses the lists to scan; leave out --probes")
-        if self.candidates is not None and self.recall is not None:
-            raise wrong("--recall", "it chooses the candidates; leave out --candidates")
 
     @property
     def is_filtered(self) -> bool:

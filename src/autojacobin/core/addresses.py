@@ -62,17 +62,10 @@ def redacted_address(address: object) -> str:
 
 
 def redacted_message(text: str, *addresses: object, secrets: tuple[object, ...] = ()) -> str:
-    """Give a message without the secrets of the addresses in it.
+    """Give a message of another library, or a traceback, without the secrets of the addresses in it.
 
-    Parameters
-    ----------
-    text : str
-        What another library says, or a whole traceback.
-    addresses : str or path
-        Addresses that the message may quote, whole or in part. Secrets with spaces in them, or without their address,
-        are found only with these.
-    secrets : tuple of str or None
-        Passwords and tokens that belong to no address.
+    The message may quote ``addresses``, whole or in part. Secrets with spaces in them, or without their address, are
+    found only with these. ``secrets`` are passwords and tokens that belong to no address.
 
     Examples
     --------

@@ -70,14 +70,10 @@ def check_kind(kind: str) -> None:
 
 @dataclass(frozen=True)
 class SiftFeatures:
-    """Features of one picture.
+    """Features of one picture: vectors of uint8, shape (n, 128), and their places.
 
-    Attributes
-    ----------
-    vectors : array of uint8, shape (n, 128)
-    places : structured array of shape (n,)
-        ``x`` and ``y`` in pixels (the middle of the first pixel is 0, 0), ``size`` (twice the scale, in pixels),
-        ``angle`` in degrees from the x axis towards the y axis, which points down, and ``response``, the contrast.
+    ``x`` and ``y`` are in pixels (the middle of the first one is 0, 0), ``size`` is twice the scale, in pixels,
+    ``angle`` is in degrees from the x axis towards the y axis, which points down, and ``response`` is the contrast.
     """
 
     vectors: npt.NDArray[np.uint8]
@@ -214,12 +210,7 @@ def even_out(colours: Floats) -> Floats:
 
 
 def gabor_magnitudes(channel: Floats, margin: int = FILTER_MARGIN) -> Floats:
-    """Magnitude of the response of every filter at every pixel; the edges are mirrored by ``margin`` pixels.
-
-    Returns
-    -------
-    magnitudes : array of shape (20, side, side)
-    """
+    """Magnitude of the response of all 20 filters at every pixel; the edges are mirrored by ``margin`` pixels."""
     side = len(channel)
     padded = np.pad(channel, margin, mode="symmetric")
     responses = scipy.fft.ifft2(scipy.fft.fft2(padded) * gabor_transfer(len(padded)))
@@ -294,10 +285,7 @@ def wavelet_texture(image: Any) -> npt.NDArray[np.float32]:
 def split_bands(picture: Floats, levels: int) -> Floats:
     """Split a picture into 4**levels bands; the transform is orthonormal and periodic.
 
-    Returns
-    -------
-    bands : array of shape (4**levels, height / 2**levels, width / 2**levels)
-        Each band is replaced by its four bands, in the order LL, LH, HL, HH of (y, x).
+    Each band is replaced by its four bands of half its height and width, in the order LL, LH, HL, HH of (y, x).
     """
     pywt = import_extra("pywt", "data", "wavelet texture", "PyWavelets")
     rolled = np.roll(picture, 2**levels - 1, axis=(0, 1))  # so that each filter begins at the first pixel

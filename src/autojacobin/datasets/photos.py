@@ -65,13 +65,9 @@ PHOTOS = Recipe(
 
 
 def open_photos(progress: Progress | None = None) -> dict[str, npt.NDArray[Any]]:
-    """Give the set ``photos``, built into the cache folder the first time.
+    """Give the set ``photos`` as memory maps by their names, built into the cache folder the first time.
 
-    Returns
-    -------
-    arrays : dict of memory-mapped arrays
-        ``train``, ``base`` and ``queries``: uint8 of shape (n, 128). ``base_patches`` and ``query_patches``: uint8 of
-        shape (n, 32, 32), what each feature looks like.
+    ``train``, ``base`` and ``queries`` are uint8 (n, 128), ``base_patches`` and ``query_patches`` uint8 (n, 32, 32).
     """
     about = json.dumps({"recipe": asdict(PHOTOS), "versions": _versions()}, indent=1)
 
@@ -83,13 +79,7 @@ def open_photos(progress: Progress | None = None) -> dict[str, npt.NDArray[Any]]
 
 
 def open_places(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """Give where the patches of ``open_photos()`` lie in their photographs.
-
-    Returns
-    -------
-    places : dict of structured arrays
-        ``base_places`` and ``query_places`` with the fields of :class:`VectorSet`.
-    """
+    """Give where the patches of ``open_photos()`` lie in their photographs, as :class:`VectorSet` has it."""
     rows: dict[str, list[tuple[str, float, float, float]]] = {"base": [], "queries": []}
     base = arrays["base"]
     if not isinstance(base, np.memmap) or base.filename is None:

@@ -35,16 +35,8 @@ _RECIPE_VERSION = 2  # raise it when the same sources would be split or written 
 def open_prepared(name: str, sources: Sequence[Path], recipe: str, fill: Callable[[Path], None]) -> dict[str, Any]:
     """Map the arrays of a folder of the cache by their names; ``fill(folder)`` writes them if it is not there.
 
-    Parameters
-    ----------
-    name : str
-        Beginning of the folder's name, for people who look into the cache.
-    sources : sequence of Path
-        The files that the arrays are made from: a change of their path, size or time makes a new folder.
-    recipe : str
-        What else the arrays depend on.
-    fill : callable
-        Writes ``.npy`` files into the folder that it is given.
+    The folder's name begins with ``name``, for people who look into the cache. A change of the path, size or time of a
+    file in ``sources``, or of ``recipe``, which says what else the arrays depend on, makes a new folder.
     """
     identity = [str(_RECIPE_VERSION), recipe]
     for source in sources:

@@ -26,20 +26,12 @@ _JPEG_QUALITY = 85
 
 @dataclass(frozen=True, eq=False)
 class Retrieved:
-    """What a fitted method retrieves.
+    """What a fitted method retrieves; most of it by the name of a distance.
 
-    Attributes
-    ----------
-    ids : dict of distance to array of shape (n_wall, depth)
-        The points in order of the distance of their codes, for the queries on the wall.
-    found : dict of distance to array of shape (k, n_stops)
-        Over all queries: how often the j-th true neighbour was among so many candidates.
-    codes, query_codes : Codes
-        Of the base, and of the queries on the wall.
-    projections : array of shape (n_wall, n_bits)
-        Of the queries on the wall.
-    measure : dict of distance to callable
-        ``measure(number, ids)`` gives the distances of a query on the wall to the codes of these points.
+    ``ids`` (n_wall, depth) are the points in the order of their codes, for the queries on the wall, and ``found`` (k,
+    n_stops) says how often, over all queries, the j-th true neighbour was among so many candidates. ``codes`` are those
+    of the base, ``query_codes`` and ``projections`` those of the queries on the wall. ``measure(number, ids)`` gives
+    the distances of a query on the wall to the codes of these points.
     """
 
     ids: dict[str, npt.NDArray[np.int64]]

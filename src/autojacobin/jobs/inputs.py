@@ -55,38 +55,11 @@ def draw_sample(
     random_state: Any = 0,
     progress: Progress | None = None,
 ) -> npt.NDArray[Any]:
-    """Draw ``n`` vectors from many files, uniformly and without replacement.
+    """Draw ``n`` vectors from many files, uniformly and without replacement, in the order of the files and their rows.
 
     Rows are counted by the headers of the files, and drawn before any vector is read. Then each file is opened once,
-    and only the drawn rows are read where the format allows it. So the sample alone has to fit into memory.
-
-    Parameters
-    ----------
-    patterns : path, pattern, or several of them
-        Files in any format of :func:`~autojacobin.datasets.open_vectors`: paths and patterns such as ``base/*.npy``,
-        local or at an address of fsspec such as ``s3://bucket/*.parquet``.
-    n : int
-        Vectors to draw, from 1 to the number of all vectors.
-    random_state : int, RandomState or None
-        Seed; the same seed and files give the same sample.
-    progress : callable, optional
-        Called as ``progress("sampling", done, total)`` with numbers of files.
-
-    Returns
-    -------
-    sample : array of float32, or of float64 if a file has them, shape (n, n_features)
-        In the order of the files and of their rows.
-
-    Examples
-    --------
-    >>> import numpy as np, tempfile
-    >>> from autojacobin.datasets import write_vectors
-    >>> from autojacobin.jobs.inputs import draw_sample
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     for part in range(3):
-    ...         write_vectors(f"{folder}/part-{part}.fvecs", np.full((100, 2), part))
-    ...     draw_sample(f"{folder}/*.fvecs", 4, random_state=1).shape
-    (4, 2)
+    and only the drawn rows are read where the format allows it. So the sample alone has to fit into memory. It has
+    float32, or float64 if a file has them. ``progress("sampling", done, total)`` counts files.
     """
     inputs = survey(patterns)
     wanted = as_count("n", n, inputs.rows, "the number of vectors in the files")

@@ -24,18 +24,8 @@ _ROUNDS = 5
 def search_table(indexes: Mapping[str, Index], data: VectorSet, progress: Progress | None = None) -> Table:
     """Search exactly, and in each index by codes alone, with re-ranking, and for a given recall.
 
-    Parameters
-    ----------
-    indexes : mapping of str to Index
-        Indexes of the base of ``data``, by the names for the table.
-    data : VectorSet
-    progress : callable, optional
-        Called as ``progress(stage, done, total)``.
-
-    Returns
-    -------
-    Table
-        One row per search: the candidates that are re-ranked, the recall, and the queries per second.
+    ``indexes`` are of the base of ``data``, by the names for the table. It has one row for each search: the candidates
+    that are re-ranked, the recall, and the queries per second.
     """
     queries, k = np.asarray(data.queries), min(_K, len(data.base))
     candidates = min(max(_CANDIDATES, k), len(data.base))

@@ -257,11 +257,6 @@ def compile_kernels(progress: Progress | None = None) -> None:
     """Fit every method, and warm up small indexes of every kind, so that later processes find all kernels compiled.
 
     They stay in numba's cache, from which processes load them that run on the same kind of CPU.
-
-    Parameters
-    ----------
-    progress : callable, optional
-        Called as ``progress(stage, done, total)``.
     """
     from autojacobin.search.kernels.selection import select_smallest
 

@@ -252,12 +252,7 @@ class BinaryAutoencoder(Hasher):
 class _LeastSquares:
     """The decoder that reconstructs centred points best from their codes, and the error that it leaves.
 
-    Attributes
-    ----------
-    weights, middle : arrays of shape (d, D) and (D,)
-        C and m.
-    error : float
-        Σ ‖x − m − C's‖² / Σ ‖x‖².
+    ``weights`` (d, D) and ``middle`` (D,) are C and m; ``error`` is Σ ‖x − m − C's‖² / Σ ‖x‖².
     """
 
     weights: Any

@@ -35,12 +35,7 @@ def sample_size(n_features: int) -> int:
 def choose_n_bits(X: Any, progress: Progress | None = None) -> tuple[int, float | None]:
     """Choose the length of codes for vectors like the rows of ``X``.
 
-    Returns
-    -------
-    n_bits : int
-        Length of a code.
-    recall : float or None
-        Share of the neighbours that 100 candidates hold; None if nothing was measured.
+    The second result is the share of the neighbours that 100 candidates hold; None if nothing was measured.
     """
     from autojacobin.search.truth import ground_truth  # only here: loading numba takes a second
 

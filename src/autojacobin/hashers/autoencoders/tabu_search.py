@@ -45,14 +45,8 @@ _SLACK = np.float32(1e-6)
 class Offsets:
     """How offsets are stored: r(s) ≈ slope·s + low + step · level, with 2^n_bits levels from 0 on.
 
-    Attributes
-    ----------
-    slope : array of shape (d,)
-        The part that is linear in the bits.
-    low, step : float
-        The rest of the offset at level 0, and from each level to the next.
-    n_bits : int
-        Bits that a level takes.
+    The ``slope`` (d,) is linear in the bits, and ``low`` and ``step`` are the rest at level 0 and from each level to
+    the next.
     """
 
     slope: Any
@@ -151,27 +145,11 @@ def waits(d: int) -> tuple[int, int]:
 
 
 def search_codes(X: Any, decoder: Decoder, n_steps: int, *, start: Any = None, signs: Any = None) -> tuple[Any, Any]:
-    """Search the code of every row of ``X``.
+    """Search the code of every row of ``X``, shape (n, D), with ``n_steps`` flips.
 
-    Parameters
-    ----------
-    X : array of floats, shape (n, D)
-        Vectors, NumPy or CuPy.
-    decoder : Decoder
-        In the same array library.
-    n_steps : int
-        Flips of each code, at least 0.
-    start : array of float32, shape (d, d), optional
-        Codes start from the signs of C y ``start``.
-    signs : array of int8, shape (n, d), optional
-        Codes to start from instead.
-
-    Returns
-    -------
-    signs : array of float32, shape (n, d)
-        Codes of −1 and 1. A vector that is not finite, or too large to project, has NaN for a code.
-    levels : array of float32, shape (n,)
-        Nearest levels of their offsets.
+    Codes start from ``signs`` (n, d), or else from the signs of C y ``start`` with a matrix ``start`` (d, d). The
+    result is the codes of −1 and 1 as float32, and the nearest levels of their offsets. A vector that is not finite, or
+    too large to project, has NaN for a code.
     """
     given = signs is not None
     xp = namespace(X)
