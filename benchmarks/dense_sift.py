@@ -24,7 +24,7 @@ import numpy as np
 
 from autojacobin.core.files import whole_folder
 from autojacobin.datasets import write_vectors
-from autojacobin.datasets.images import read_picture
+from autojacobin.datasets.descriptors import read_picture
 from autojacobin.evaluation import ground_truth
 
 MOST_PIXELS = 400_000  # so that a few large photographs do not dominate

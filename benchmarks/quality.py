@@ -24,7 +24,7 @@ import numpy as np
 from autojacobin import AutoJacoBin
 from autojacobin.datasets import load_set
 from autojacobin.evaluation import ground_truth, m_recall
-from autojacobin.reproduction.experiment import NEIGHBOUR, every_method, make_hasher
+from autojacobin.reproduction.trials import NEIGHBOUR, every_method, make_hasher
 from autojacobin.search.distances import distances_of
 
 KS = (1, 10, 100)

@@ -164,8 +164,7 @@ class Codes:
     @property
     def packed(self) -> npt.NDArray[np.uint8]:
         """The packed bits, read-only (on a GPU: not to be written), shape ``(n, ceil(n_bits / 8))``."""
-        packed: npt.NDArray[np.uint8] = self._packed
-        return packed
+        return self._packed
 
     def to_packed(self, bitorder: BitOrder = "little") -> npt.NDArray[np.uint8]:
         """Give the packed bits in either bit order; ``"little"`` is ``packed`` itself.
@@ -173,8 +172,7 @@ class Codes:
         ``np.unpackbits(codes.to_packed("big"), axis=1, count=codes.n_bits)`` gives the bits, and so does
         ``bitorder="little"`` in both places.
         """
-        packed: npt.NDArray[np.uint8] = _in_bit_order(self._packed, bitorder)
-        return packed
+        return _in_bit_order(self._packed, bitorder)
 
     @property
     def n_bits(self) -> int:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autojacobin.autoencoder import eigen_cpu
-from autojacobin.autoencoder.eigen_cpu import eigh, lapack_routine, leading_eigh
+from autojacobin.autoencoder import eigenvectors
+from autojacobin.autoencoder.eigenvectors import eigh, lapack_routine, leading_eigh
 
 
 def symmetric(n, seed, dtype):
@@ -68,7 +68,7 @@ def test_scipy_exports_the_routine_and_numpy_takes_its_place(monkeypatch):
     matrix = symmetric(60, 0, np.float32)
     values, rows = leading_of(matrix, 5)
     assert lapack_routine("ssyevd") is not None
-    monkeypatch.setattr(eigen_cpu, "lapack_routine", lambda _: None)
+    monkeypatch.setattr(eigenvectors, "lapack_routine", lambda _: None)
     again, other_rows = leading_of(matrix, 5)
     assert np.allclose(again, values, rtol=1e-4, atol=1e-5)
     assert np.allclose(np.abs((rows * other_rows).sum(axis=1)), 1, atol=1e-3)
@@ -92,6 +92,6 @@ def test_a_failure_of_lapack_is_reported(monkeypatch):
     def fails(*arguments):
         arguments[-1]._obj.value = 7
 
-    monkeypatch.setattr(eigen_cpu, "lapack_routine", lambda name: fails)
+    monkeypatch.setattr(eigenvectors, "lapack_routine", lambda name: fails)
     with pytest.raises(np.linalg.LinAlgError, match="info=7"):
         eigh(symmetric(5, 0, np.float32))

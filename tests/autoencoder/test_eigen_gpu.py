@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autojacobin.autoencoder.eigen_gpu import block_size, cholesky_with_inverse, leading_eigenvectors
+from autojacobin.autoencoder.eigenvectors import block_size, cholesky_with_inverse, leading_eigenvectors
 
 
 def stack(spectra, seed=0, dtype=np.float32):

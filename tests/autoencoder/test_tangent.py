@@ -218,7 +218,7 @@ def test_wide_points_on_a_gpu_are_iterated_to_the_same_spaces(as_on_a_gpu, energ
     X = np.concatenate([np.sin(flat), np.cos(flat)], axis=1) @ rng.normal(size=(18, 240))
     X = (X + 0.02 * rng.normal(size=X.shape)).astype(np.float32)
     one_by_one = tangent_spaces(X, 40, 10, energy)
-    as_on_a_gpu("tangent", "eigen_gpu")
+    as_on_a_gpu("tangent", "eigenvectors")
     at_once = tangent_spaces(X, 40, 10, energy)
     same = at_once.ranks == one_by_one.ranks
     assert same.mean() > 0.97  # at the very edge of the energy rule, rounding may decide

@@ -17,7 +17,7 @@ from autojacobin.cli import app, main
 from autojacobin.datasets import load_set
 from autojacobin.evaluation import ground_truth
 from autojacobin.reproduction import Settings
-from autojacobin.reproduction.experiment import cut
+from autojacobin.reproduction.trials import cut
 
 SMALL = ("demo", "--set", "digits", "--bits", "16", "--train", "300")
 

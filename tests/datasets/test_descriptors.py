@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_sample_image
 
-from autojacobin.datasets.descriptors import cut_patches, describe, sift
-from autojacobin.datasets.images import MOST_PIXELS, as_square, grey_levels, read_picture
+from autojacobin.datasets.descriptors import (
+    MOST_PIXELS,
+    as_square,
+    cut_patches,
+    describe,
+    grey_levels,
+    read_picture,
+    sift,
+)
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autojacobin.datasets import open_vectors, write_vectors
-from autojacobin.datasets.formats.writing import outgoing
+from autojacobin.datasets.formats.matrices import outgoing
 from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError
 from tests.datasets.vector_files import FORMATS, WHOLE, foreign_file
 

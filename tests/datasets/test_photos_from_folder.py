@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_sample_image
 
-from autojacobin.datasets import images
-from autojacobin.datasets.descriptors import cut_patches, describe, sift
-from autojacobin.datasets.images import as_square, read_picture
+from autojacobin.datasets import descriptors
+from autojacobin.datasets.descriptors import as_square, cut_patches, describe, read_picture, sift
 from autojacobin.datasets.pictures import PARTS, BuiltSet, build_set
 from autojacobin.errors import DataError, StorageError
 
@@ -131,7 +130,7 @@ def test_what_cannot_be_opened_is_listed_and_not_waited_for(album, tmp_path, mon
         (folder / f"{number}.png").write_bytes((album / "picture 00.png").read_bytes())
     os.mkfifo(folder / "pipe.png")
     (folder / "dangling.png").symlink_to("nowhere")
-    monkeypatch.setattr(images, "MOST_BYTES", 10**6)
+    monkeypatch.setattr(descriptors, "MOST_BYTES", 10**6)
     with (folder / "vast.png").open("wb") as file:
         file.truncate(10**6 + 1)
 

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from autojacobin.datasets.images import read_picture
+from autojacobin.datasets.descriptors import read_picture
 from autojacobin.errors import DataError
 
 PNG = cv2.imencode(".png", np.arange(7 * 9 * 3, dtype=np.uint8).reshape(7, 9, 3))[1].tobytes()

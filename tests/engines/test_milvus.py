@@ -13,7 +13,7 @@ import pytest
 from milvus_lite.server_manager import server_manager_instance as servers
 
 from autojacobin import Codes, DataError, MissingExtraError
-from autojacobin.engines import milvus, milvus_client
+from autojacobin.engines import milvus
 from autojacobin.engines.milvus import Milvus
 from autojacobin.errors import DataTypeError, StorageError
 from tests.engines import conformance
@@ -28,7 +28,7 @@ from tests.engines.conformance import (
 from tests.engines.printed import printed
 from tests.waiting import line_from, process
 
-milvus_client._SECONDS_TO_CONNECT = 24 * 3600.0  # a server takes its time to start on a busy machine
+milvus._SECONDS_TO_CONNECT = 24 * 3600.0  # a server takes its time to start on a busy machine
 SERVER = os.environ.get("AUTOJACOBIN_TEST_MILVUS")
 # Milvus 2.3, which the package ``milvus`` brings, keeps one vector a row and loses the id 2^63 - 1 in every filter
 OLD_SERVER = bool(SERVER) and pymilvus.MilvusClient(SERVER).get_server_version().startswith("v2.3")
@@ -271,7 +271,7 @@ def test_a_server_that_dies_is_reported(tmp_path):
     ],
 )
 def test_addresses_that_lead_nowhere_are_named_without_their_password(uri, error, message, monkeypatch):
-    monkeypatch.setattr(milvus_client, "_SECONDS_TO_CONNECT", 1.0)
+    monkeypatch.setattr(milvus, "_SECONDS_TO_CONNECT", 1.0)
     with pytest.raises(error, match=message) as caught:
         Milvus(uri, "codes", 64, token="a:secret")
     assert "secret" not in printed(caught.value)

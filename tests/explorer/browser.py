@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autojacobin.explorer import build_bundle, explorer_settings
-from autojacobin.reproduction.experiment import make_hasher
+from autojacobin.reproduction.trials import make_hasher
 from tests.reproduction.small import small_set
 
 METHODS = ("LSH", "ITQ")

@@ -17,8 +17,7 @@ from autojacobin.explorer import bundle as bundle_module
 from autojacobin.explorer.page import as_one_script
 from autojacobin.explorer.retrieved import make_sprite
 from autojacobin.reproduction import Settings, reproduce
-from autojacobin.reproduction.experiment import cut, make_hasher
-from autojacobin.reproduction.trials import Trial, run_trial
+from autojacobin.reproduction.trials import Trial, cut, make_hasher, run_trial
 from autojacobin.search import asymmetric_topk
 from autojacobin.search import distances as distances_module
 from autojacobin.search.distances import DISTANCES

@@ -12,7 +12,7 @@ from autojacobin.datasets.photos import read_photograph
 from autojacobin.evaluation import ground_truth
 from autojacobin.explorer import build_bundle, explorer_settings, export_page
 from autojacobin.explorer.page import page_app
-from autojacobin.reproduction.experiment import Settings, cut
+from autojacobin.reproduction.trials import Settings, cut
 from autojacobin.service.access import Limits
 from autojacobin.service.server import HttpServer
 from tests.explorer.browser import BITS, METHODS, ByHand, K, chromium, small_bundle, watched

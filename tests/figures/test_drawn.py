@@ -23,10 +23,8 @@ from autojacobin.figures import (
     draw_retrieval,
     draw_toy,
     drawings,
-    toys,
 )
-from autojacobin.figures.drawings import BIASES
-from autojacobin.figures.toys import CODE_COLOURS
+from autojacobin.figures.drawings import BIASES, CODE_COLOURS
 from tests.figures.looking import laid_out, legend_of, texts
 
 
@@ -44,7 +42,7 @@ def test_figure_1_names_the_layers_their_units_and_the_forward_pass():
 
 @cache
 def denoised(seed):
-    return toys.denoise(seed)
+    return drawings.denoise(seed)
 
 
 def test_f_is_the_nearest_point_of_the_curve():
@@ -52,7 +50,9 @@ def test_f_is_the_nearest_point_of_the_curve():
     for point, image in zip(points.noisy[::4], points.ideal[::4], strict=True):
         starts = np.linspace(-1.15, 1.15, 24)
         finds = [
-            minimize_scalar(lambda t, at=point: np.sum((toys.curve(t) - at) ** 2), bounds=(a, b), method="bounded").fun
+            minimize_scalar(
+                lambda t, at=point: np.sum((drawings.curve(t) - at) ** 2), bounds=(a, b), method="bounded"
+            ).fun
             for a, b in pairwise(starts)
         ]
         assert np.linalg.norm(point - image) == pytest.approx(min(finds) ** 0.5, abs=1e-4)
@@ -62,7 +62,7 @@ def test_f_is_the_nearest_point_of_the_curve():
 def test_the_network_of_figure_2_has_learned_to_remove_noise(seed):
     points = denoised(seed)
     noise, rest = (
-        np.linalg.norm(where - toys.nearest(where), axis=1).mean() for where in (points.noisy, points.learned)
+        np.linalg.norm(where - drawings.nearest(where), axis=1).mean() for where in (points.noisy, points.learned)
     )
     assert rest < 0.5 * noise
     errors = [np.linalg.norm(where - points.ideal, axis=1).mean() for where in (points.noisy, points.learned)]
@@ -84,7 +84,7 @@ def test_figure_2_shows_where_points_come_from_and_go():
 
 
 def test_figure_3_colours_the_plane_and_its_hidden_features_by_code():
-    figure, data = draw_toy(), toys.train_toy()
+    figure, data = draw_toy(), drawings.train_toy()
     assert np.allclose(data.points.sum(axis=1), 1)
     assert data.points.min() > 0
     assert np.array_equal(data.codes, data.hidden >= 0)

@@ -6,7 +6,7 @@ from matplotlib.patches import Rectangle
 
 from autojacobin.figures import draw_patches, draw_retrieval
 from autojacobin.figures.patches import QUERY, TRUE_NEIGHBOUR, mosaic
-from autojacobin.reproduction.experiment import SHOWN
+from autojacobin.reproduction.trials import SHOWN
 from tests.figures.looking import texts
 
 

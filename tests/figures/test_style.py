@@ -7,8 +7,8 @@ import pytest
 
 from autojacobin import DataError
 from autojacobin.figures import METHOD_STYLES, MethodStyle
+from autojacobin.figures.drawings import CODE_COLOURS
 from autojacobin.figures.style import legend_order, style_of
-from autojacobin.figures.toys import CODE_COLOURS
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
 VISIONS = {

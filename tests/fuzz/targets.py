@@ -25,7 +25,7 @@ from autojacobin import LSH, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.codes import Codes
 from autojacobin.datasets import open_vectors
 from autojacobin.datasets.catalogue import unpack
-from autojacobin.datasets.images import read_picture
+from autojacobin.datasets.descriptors import read_picture
 from autojacobin.datasets.sources import read_idx
 from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError
 from autojacobin.hashers import methods

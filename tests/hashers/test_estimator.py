@@ -10,7 +10,7 @@ from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from autojacobin import ITQ, LSH, DataError, NotFittedError, PartitionedHasher
-from autojacobin.hashers.estimator import Estimator
+from autojacobin.hashers.learning import Estimator
 from tests.hashers.methods import digits
 
 

@@ -17,7 +17,7 @@ from autojacobin.figures import METHOD_STYLES, MethodStyle, draw_recall
 from autojacobin.hashers import LinearHasher, Method, Tensor, find_method, methods, persistence, registry
 from autojacobin.hashers.parameters import Number, Whole
 from autojacobin.reproduction import Settings, reproduce
-from autojacobin.reproduction.experiment import EVERY, every_method, make_hasher
+from autojacobin.reproduction.trials import EVERY, every_method, make_hasher
 from tests.hashers.methods import digits
 from tests.reproduction.small import small_set
 

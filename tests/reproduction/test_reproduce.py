@@ -12,11 +12,10 @@ import pytest
 
 from autojacobin import DataError, MissingExtraError
 from autojacobin.reproduction import ARTEFACTS, Settings, Table, reproduce
-from autojacobin.reproduction.experiment import cut, make_hasher
 from autojacobin.reproduction.paper import stretched, typical
 from autojacobin.reproduction.report import DEFINITIONS
 from autojacobin.reproduction.run import grid
-from autojacobin.reproduction.trials import run_trial
+from autojacobin.reproduction.trials import cut, make_hasher, run_trial
 from tests.reproduction.small import SETTINGS, small_set
 
 run_module = "autojacobin.reproduction.run"

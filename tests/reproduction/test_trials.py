@@ -12,9 +12,18 @@ from autojacobin import ITQ, BinaryAutoencoder, DataError, StorageError
 from autojacobin.evaluation import ground_truth, m_recall, measure, recall_curve
 from autojacobin.hashers import find_method, registry
 from autojacobin.reproduction import Settings
-from autojacobin.reproduction.experiment import COMPARED, VARIANTS, cut, make_hasher
 from autojacobin.reproduction.results import Results, Store
-from autojacobin.reproduction.trials import Outcome, Trial, fingerprint, n_looked_at, run_trial
+from autojacobin.reproduction.trials import (
+    COMPARED,
+    VARIANTS,
+    Outcome,
+    Trial,
+    cut,
+    fingerprint,
+    make_hasher,
+    n_looked_at,
+    run_trial,
+)
 from autojacobin.search import asymmetric_topk, decoded_topk, hamming_topk
 from tests.reproduction.small import SETTINGS, small_set
 

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from autojacobin.autoencoder.eigen_cpu import leading_eigh
-from autojacobin.autoencoder.eigen_gpu import block_size, leading_eigenvectors
+from autojacobin.autoencoder.eigenvectors import block_size, leading_eigenvectors, leading_eigh
 from autojacobin.core.arrays import free_gpu_memory, namespace
 from autojacobin.core.linear_algebra import centre, principal_frame
 from autojacobin.core.parallel import Progress, map_points

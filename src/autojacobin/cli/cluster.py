@@ -13,9 +13,9 @@ import typer
 from autojacobin.cli import options
 from autojacobin.cli.console import kept_in, print_sentence, progress_bar, stoppable
 from autojacobin.cli.opening import load_model, opened
+from autojacobin.cli.options import write_settings
 from autojacobin.cli.outputs import check_output, is_stream, write_neighbours
 from autojacobin.cli.search import SearchOptions
-from autojacobin.cli.settings import write_settings
 from autojacobin.core.parallel import Progress
 
 app = typer.Typer(

@@ -34,9 +34,10 @@ from autojacobin.cli.options import (
     KeepVectors,
     Metric,
     Partitions,
+    settings_path,
     split_columns,
+    write_settings,
 )
-from autojacobin.cli.settings import settings_path, write_settings
 from autojacobin.core.counts import count_of
 from autojacobin.core.files import whole_folder
 from autojacobin.errors import StorageError

@@ -215,8 +215,7 @@ def _surface(n: int, features: int, seed: int, part: int) -> npt.NDArray[np.floa
     """Points near a curved surface of few dimensions. Their bits depend on each other, as those of real data do."""
     mixing = np.random.default_rng(seed).normal(size=(2, _INNER_DIMENSIONS, features)).astype(np.float32)
     inner = np.random.default_rng([seed, part]).normal(size=(n, _INNER_DIMENSIONS)).astype(np.float32)
-    points: npt.NDArray[np.float32] = np.tanh(inner @ mixing[0]) + np.float32(0.3) * (inner @ mixing[1])
-    return points
+    return np.tanh(inner @ mixing[0]) + np.float32(0.3) * (inner @ mixing[1])
 
 
 def _tasks(base: Any, asked: Any, bits: int, k: int, seed: int) -> dict[str, _Task]:

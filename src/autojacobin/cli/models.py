@@ -12,8 +12,8 @@ import typer
 from autojacobin.cli import options
 from autojacobin.cli.console import print_sentence, progress_bar, report_blocks, wrong
 from autojacobin.cli.opening import STREAM, load_model, opened, split_part
+from autojacobin.cli.options import write_settings
 from autojacobin.cli.outputs import check_output, is_stream, write_codes
-from autojacobin.cli.settings import write_settings
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError
 from autojacobin.hashers import Hasher, Method, find_command, methods

@@ -332,8 +332,7 @@ def _parquet_column(path: str, column: str | None) -> npt.NDArray[Any]:
         raise DataError(
             f"every vector needs an id, got {found.null_count} nulls in the column {column!r}; fill them in"
         )
-    array: npt.NDArray[Any] = found.to_numpy()
-    return array
+    return found.to_numpy()
 
 
 def read_payload(path: Path, n: int) -> Any:

@@ -1,13 +1,31 @@
-"""Arguments and options that several commands have, each defined once."""
+"""Options that several commands have, and settings as a TOML file: for ``--config``, and beside the output of a run.
+
+The file has one table per command, so that one file can serve a whole pipeline. Its keys are the long names of options:
+
+    [train]
+    method = "itq"
+    bits = 64
+
+    [index.build]
+    vectors = false
+
+A file that a run wrote also has a table ``[run]``, which describes the run and is not read.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
+from autojacobin.cli.console import wrong
 from autojacobin.codes import BitOrder
+from autojacobin.core.addresses import redacted_address, redacted_message
+from autojacobin.core.files import write_atomically
 from autojacobin.search.distances import DISTANCES, METRICS
 
 Device = Literal["cpu", "cuda"]
@@ -108,3 +126,108 @@ DataFolder = Annotated[
     Path | None,
     typer.Option("--data", metavar="DIR", help="Folder of sets; default: $AUTOJACOBIN_DATA, else the cache."),
 ]
+
+
+_NOT_SETTINGS = ("help", "overwrite")  # consent to replace a file is given anew each time
+
+
+def read_settings(context: typer.Context, path: Path) -> dict[str, Any]:
+    """Read the defaults of commands, in the nested form in which click passes them down from the program."""
+    tables = {name: table for name, table in _parsed(path).items() if name != "run"}
+    root: Any = context.command
+    name = context.invoked_subcommand
+    for key in tables:
+        if key not in root.commands:
+            raise wrong("--config", f"{path} has {key!r} outside of a command's table; put it below [{name}]")
+    if not isinstance(tables.get(name or ""), dict):
+        raise wrong("--config", f"{path} has no table [{name}], which holds the settings of this command")
+    return {key: _defaults(path, root.commands[key], table) for key, table in tables.items()}
+
+
+def settings_path(output: Path) -> Path:
+    """Where the settings of a run go."""
+    return Path(f"{output}.toml")
+
+
+def write_settings(context: typer.Context, output: Path, **instead: Any) -> None:
+    """Write the settings that the command ran with to ``<output>.toml``; ``instead`` replaces some, by key."""
+    import tomli_w
+
+    from autojacobin import __version__
+
+    values = {key: context.params.get(param.name) for key, param in _settings_of(context.command).items()} | instead
+    names: list[str] = []
+    here: Any = context
+    while here.parent is not None:
+        names.insert(0, here.info_name)
+        here = here.parent
+    run: dict[str, Any] = {"version": __version__, "command": " ".join(names)}
+    run |= {param.name: _shown(context.params[param.name]) for param in _parameters(context.command, "argument")}
+    table: dict[str, Any] = {key: _shown(value) for key, value in values.items() if value not in (None, [], ())}
+    for name in reversed(names):
+        table = {name: table}
+    write_atomically(settings_path(output), tomli_w.dumps({"run": run, **table}).encode("utf-8", "replace"))
+
+
+def _shown(value: Any) -> Any:
+    """Give a value as TOML has it, without the passwords that addresses may contain."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {key: _shown(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(entry) for entry in value]
+    return redacted_address(value) if isinstance(value, str | Path) else value
+
+
+def _settings_of(command: Any) -> dict[str, Any]:
+    """Options of a command by their key in a file."""
+    keys = {_long_name(param): param for param in _parameters(command, "option")}
+    return {key: param for key, param in keys.items() if key not in _NOT_SETTINGS}
+
+
+def _parameters(command: Any, kind: str) -> list[Any]:
+    return [param for param in command.params if param.param_type_name == kind]
+
+
+def _long_name(param: Any) -> str:
+    return str(next((name for name in param.opts if name.startswith("--")), param.opts[0])).lstrip("-")
+
+
+def _defaults(path: Path, command: Any, table: Any) -> dict[str, Any]:
+    """Give the table of a command, or of a group of them, by the names of parameters, with values as they are typed."""
+    inner = getattr(command, "commands", None)
+    known = _settings_of(command) if inner is None else inner
+    if not isinstance(table, dict):
+        raise wrong("--config", f"{path} has {command.name!r} as a value, expected a table [{command.name}]")
+    for key in table:
+        if key not in known:
+            raise wrong("--config", f"{path} sets {key!r}, which is unknown here; known are {', '.join(known)}")
+    if inner is not None:
+        return {key: _defaults(path, inner[key], value) for key, value in table.items()}
+    return {known[key].name: _as_typed(known[key], key, value) for key, value in table.items()}
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise wrong("--config", f"{path} is not a TOML file: {error}") from None
+
+
+def _as_typed(param: Any, key: str, value: Any) -> Any:
+    """Give a value as typed on the command line, so that it is checked by the same rules."""
+    several = bool(getattr(param, "multiple", False))
+    if several and isinstance(value, dict):
+        value = [f"{name}={part}" for name, part in value.items()]
+    if isinstance(value, list) and several:
+        return [str(part) for part in value]
+    if isinstance(value, bool) and getattr(param, "is_flag", False):
+        return value
+    if not isinstance(value, bool | int | float | str):
+        raise wrong("--config", f"{key!r} must be one value, got {redacted_message(repr(value))}")
+    return [str(value)] if several else str(value)

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from autojacobin.cli.console import wrong
 from autojacobin.cli.opening import STREAM, split_part
-from autojacobin.cli.settings import settings_path
+from autojacobin.cli.options import settings_path
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.files import atomic_writer
 from autojacobin.errors import import_extra

@@ -20,10 +20,10 @@ from autojacobin.cli.console import clear_usage_errors, output, report_failures,
 from autojacobin.cli.evaluate import evaluate
 from autojacobin.cli.info import bench, info
 from autojacobin.cli.models import encode, train
+from autojacobin.cli.options import read_settings
 from autojacobin.cli.reproduce import demo, reproduce
 from autojacobin.cli.search import search
 from autojacobin.cli.serve import explore, serve, warm
-from autojacobin.cli.settings import read_settings
 
 _HELP = """Learned binary codes for nearest-neighbour search.
 

@@ -18,8 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autojacobin.cli.console import kept_in, output, print_table, progress_bar, stoppable
-from autojacobin.cli.options import DataFolder, SetName
-from autojacobin.cli.settings import write_settings
+from autojacobin.cli.options import DataFolder, SetName, write_settings
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import StorageError
 
@@ -64,8 +63,8 @@ def demo(
     from autojacobin.datasets import load_set
     from autojacobin.index.index import Index
     from autojacobin.reproduction import Settings, reproduce
-    from autojacobin.reproduction.experiment import AUTOENCODER, NEIGHBOUR, SHOWN, every_method
     from autojacobin.reproduction.searches import search_table
+    from autojacobin.reproduction.trials import AUTOENCODER, NEIGHBOUR, SHOWN, every_method
 
     started = time.perf_counter()
     typer.echo(f"1. The set {name}")
@@ -183,7 +182,7 @@ def _index_on_disk(hasher: Hasher, data: VectorSet, folder: Path, progress: Prog
 
 
 def _print_m_recalls(made: Reproduction, depth: int, seeds: int) -> None:
-    from autojacobin.reproduction.experiment import AUTOENCODER, every_method
+    from autojacobin.reproduction.trials import AUTOENCODER, every_method
 
     quality, distances = made.tables["quality"], made.tables["distances"]
     trials = json.loads((made.folder / "results.json").read_text(encoding="utf-8"))["trials"]

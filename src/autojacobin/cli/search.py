@@ -13,8 +13,8 @@ import typer
 from autojacobin.cli import options
 from autojacobin.cli.console import print_sentence, progress_bar, report_blocks, wrong
 from autojacobin.cli.opening import STREAM, Ids, all_opened, as_ids, blocks_for, open_index, read_ids
+from autojacobin.cli.options import write_settings
 from autojacobin.cli.outputs import check_output, is_stream, write_neighbours
-from autojacobin.cli.settings import write_settings
 from autojacobin.core.counts import count_of
 from autojacobin.core.parallel import Progress
 

@@ -14,13 +14,6 @@ def as_count(name: str, value: SupportsIndex, most: int | None = None, what: str
     """Convert ``value`` to an int from ``least`` to ``most``; booleans are refused.
 
     Messages call the value ``name``, and explain ``most`` by ``what``.
-
-    Examples
-    --------
-    >>> from autojacobin.core.counts import as_count
-    >>> as_count("k", 12, 10, "the size of the base")
-    Traceback (most recent call last):
-    autojacobin.errors.DataError: k must be an integer from 1 to 10, the size of the base, got 12
     """
     limits = f"of at least {least}" if most is None else f"from {least} to {most}" + (f", {what}" if what else "")
     try:

@@ -66,5 +66,4 @@ def _smallest(parts: list[Any], keys: npt.NDArray[np.float64], size: int) -> tup
 def sampled_rows(n: int, size: int, rng: np.random.RandomState) -> npt.NDArray[np.int64]:
     """Numbers of the rows that :func:`sample_of_blocks` would keep of ``n`` rows, ascending."""
     starts = range(0, n, _ROWS_AT_ONCE)
-    rows: npt.NDArray[np.int64] = sample_of_blocks((np.arange(s, min(n, s + _ROWS_AT_ONCE)) for s in starts), size, rng)
-    return rows
+    return sample_of_blocks((np.arange(s, min(n, s + _ROWS_AT_ONCE)) for s in starts), size, rng)

@@ -2,7 +2,7 @@
 
 from autojacobin.datasets.catalogue import data_folder, fetch_set, is_here, load_set
 from autojacobin.datasets.entries import CATALOGUE, Entry
-from autojacobin.datasets.formats.readers import Vectors
+from autojacobin.datasets.formats.matrices import Vectors
 from autojacobin.datasets.local import VectorSet
 from autojacobin.datasets.vector_files import open_vectors, write_vectors
 

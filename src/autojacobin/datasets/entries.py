@@ -27,28 +27,11 @@ class Split:
 class Entry:
     """A named set: what is known about it before it is downloaded.
 
-    Attributes
-    ----------
-    name, description : str
-        What it is called, and one sentence on what it holds.
-    layout : str
-        How its files are laid out: a key of ``sources.LAYOUTS``.
-    dimension : int
-        Width of a vector.
-    rows : int
-        Number of vectors in all files together; files with another number are refused.
-    split : Split
-        How they are split; as in Table I of the paper, if the set is in it.
-    source, licence, citation : str
-        Where it is from, the terms of use as its owners publish them, and what to cite.
-    download : str
-        Size of the download in words, for people.
-    files : tuple of RemoteFile
-        What is downloaded; empty if the set ships with something installed, or must be fetched by hand.
-    by_hand : str
-        What to put into the folder of the set, and where to get it, for machines without network.
-    elsewhere : tuple of str
-        Folders in which a package of the operating system may have put it.
+    ``layout`` is a key of ``sources.LAYOUTS``. Files with another number of ``rows`` in all, or of another
+    ``dimension``, are refused. The ``split`` is that of Table I of the paper, if the set is in it. ``licence`` has the
+    terms of use as its owners publish them, and ``download`` the size of the download in words. ``files`` are empty if
+    the set ships with something installed, or must be fetched by hand. ``by_hand`` says what to put into the folder of
+    the set, and where to get it. ``elsewhere`` are folders in which a package of the operating system may have put it.
     """
 
     name: str

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.parallel import Progress
-from autojacobin.datasets.descriptors import SiftFeatures, cut_patches, sift
-from autojacobin.datasets.images import opencv, read_picture
+from autojacobin.datasets.descriptors import PLACE, SiftFeatures, cut_patches, opencv, read_picture, sift
 from autojacobin.datasets.pictures import feature_table
 from autojacobin.datasets.prepared import open_prepared
 from autojacobin.errors import DataError, MissingExtraError
@@ -100,55 +99,41 @@ def open_places(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[An
 def build_photos(folder: Path, progress: Progress | None = None, *, recipe: Recipe = PHOTOS) -> None:
     """Write the arrays into ``folder``, and ``features.csv``, which says where in which photograph each feature is."""
     parts = _gather(recipe, progress)
-    for name, part in parts.items():
-        np.save(folder / f"{name}.npy", part.vectors)
+    for name, rows in parts.items():
+        np.save(folder / f"{name}.npy", rows["vector"])
         if name in _PATCHES:
-            np.save(folder / f"{_PATCHES[name]}.npy", part.patches)
+            np.save(folder / f"{_PATCHES[name]}.npy", rows["patch"])
     with feature_table(folder / _FEATURES) as table:
-        for name, part in parts.items():
-            table(name, 0, part.photographs, part.places)
+        for name, rows in parts.items():
+            table(name, 0, rows["photograph"], rows["place"])
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Features with the photographs they are from."""
-
-    photographs: npt.NDArray[Any]
-    vectors: npt.NDArray[np.uint8]
-    places: npt.NDArray[Any]
-    patches: npt.NDArray[np.uint8]
-
-    def __getitem__(self, rows: Any) -> _Part:
-        return _Part(self.photographs[rows], self.vectors[rows], self.places[rows], self.patches[rows])
-
-
-def _gather(recipe: Recipe, progress: Progress | None) -> dict[str, _Part]:
-    everything = 2**31
+def _gather(recipe: Recipe, progress: Progress | None) -> dict[str, npt.NDArray[Any]]:
+    """Give the features of each part: the photograph, the vector, the place and the patch of each."""
+    everything, report = 2**31, progress or (lambda *_: None)
     photographs = [
         *(("train", name, everything) for name in recipe.train),
         *(("base", name, everything) for name in recipe.base),
         *(("queries", name, wanted) for name, wanted in recipe.queries),
     ]
-    found: dict[str, list[_Part]] = {"train": [], "base": [], "queries": []}
+    patch = ("patch", "u1", (recipe.patch, recipe.patch))
+    found: dict[str, list[npt.NDArray[Any]]] = {"train": [], "base": [], "queries": []}
     seen: set[bytes] = set()
     for done, (part, name, wanted) in enumerate(photographs):
-        if progress is not None:
-            progress("describing photographs", done, len(photographs))
+        report("describing photographs", done, len(photographs))
         picture = read_photograph(name)
         features = _unseen(sift(picture, contrast=recipe.contrast, layers=recipe.layers), seen)
-        features = features[_evenly_spread(len(features), wanted)]
-        patches = cut_patches(picture, features.places, recipe.patch)
-        found[part].append(_Part(np.full(len(features), name), features.vectors, features.places, patches))
-    if progress is not None:
-        progress("describing photographs", len(photographs), len(photographs))
-    fields = ("photographs", "vectors", "places", "patches")
-    parts = {
-        part: _Part(*(np.concatenate([getattr(piece, field) for piece in pieces]) for field in fields))
-        for part, pieces in found.items()
-    }
+        if len(features) > wanted:
+            features = features[np.arange(wanted) * len(features) // wanted]  # evenly spread
+        rows = np.empty(len(features), [("photograph", "U40"), ("vector", "u1", 128), ("place", PLACE), patch])
+        rows["photograph"], rows["vector"], rows["place"] = name, features.vectors, features.places
+        rows["patch"] = cut_patches(picture, features.places, recipe.patch)
+        found[part].append(rows)
+    report("describing photographs", len(photographs), len(photographs))
+    parts = {part: np.concatenate(pieces) for part, pieces in found.items()}
     # so that those who learn from the first rows only do not learn from the first photographs only
-    shuffled = np.random.RandomState(0).permutation(len(parts["train"].vectors))
-    return {**parts, "train": parts["train"][shuffled]}
+    parts["train"] = parts["train"][np.random.RandomState(0).permutation(len(parts["train"]))]
+    return parts
 
 
 def read_photograph(name: str) -> npt.NDArray[np.uint8]:
@@ -174,10 +159,6 @@ def _unseen(features: SiftFeatures, seen: set[bytes]) -> SiftFeatures:
     new = np.array([key not in seen for key in keys], dtype=bool)
     seen.update(keys)
     return features[new]
-
-
-def _evenly_spread(n: int, wanted: int) -> npt.NDArray[np.int64]:
-    return np.arange(n) if wanted >= n else np.arange(wanted) * n // wanted
 
 
 def _versions() -> dict[str, str]:

@@ -19,9 +19,17 @@ import numpy.typing as npt
 from autojacobin.core.counts import as_count
 from autojacobin.core.files import clear_os_errors, whole_folder
 from autojacobin.core.parallel import Progress
-from autojacobin.datasets.descriptors import PLACE, check_kind, cut_patches, describe, sift
+from autojacobin.datasets.descriptors import (
+    PLACE,
+    as_square,
+    check_kind,
+    cut_patches,
+    describe,
+    opencv,
+    read_picture,
+    sift,
+)
 from autojacobin.datasets.formats.source import as_path
-from autojacobin.datasets.images import as_square, opencv, read_picture
 from autojacobin.datasets.prepared import GrowingArray
 from autojacobin.errors import DataError, StorageError
 

@@ -15,9 +15,8 @@ import numpy as np
 from autojacobin.core.files import atomic_writer, clear_os_errors
 from autojacobin.datasets.formats import containers, flat, text
 from autojacobin.datasets.formats.flat import ReadLayout
-from autojacobin.datasets.formats.readers import Vectors
+from autojacobin.datasets.formats.matrices import Matrix, Vectors, as_dtype, outgoing
 from autojacobin.datasets.formats.source import Source, as_path, check_not_special, open_source, unpacked
-from autojacobin.datasets.formats.writing import Matrix, as_dtype, outgoing
 from autojacobin.errors import DataError, DataTypeError, FormatError
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"

@@ -8,13 +8,5 @@ from autojacobin.engines.pgvector import PgVector
 from autojacobin.engines.sqlite import SQLite
 
 __all__ = [
-    "Engine",
-    "FaissEngine",
-    "LanceDB",
-    "Milvus",
-    "PgVector",
-    "SQLite",
-    "hasher_to_faiss",
-    "to_faiss",
-    "write_faiss",
-]
+    "Engine", "FaissEngine", "LanceDB", "Milvus", "PgVector", "SQLite", "hasher_to_faiss", "to_faiss", "write_faiss",
+]  # fmt: skip

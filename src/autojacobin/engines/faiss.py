@@ -242,8 +242,7 @@ class FaissEngine(Engine):
 
     def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
         ordered, _ = self._ids_in_order()
-        known: npt.NDArray[np.bool_] = np.searchsorted(ordered, ids, side="right") > np.searchsorted(ordered, ids)
-        return known
+        return np.searchsorted(ordered, ids, side="right") > np.searchsorted(ordered, ids)
 
     def _read(self, ids: Ids) -> Codes:
         ordered, positions = self._ids_in_order()

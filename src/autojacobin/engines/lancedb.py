@@ -158,8 +158,7 @@ class LanceDB(Engine):
         return self._from_bytes(self._values(ids, "code", -(-self.n_bits // 8), np.uint8))
 
     def _vectors(self, ids: Ids) -> Floats:
-        vectors: Floats = self._values(ids, "vector", self.n_features or 0, np.float32)
-        return vectors
+        return self._values(ids, "vector", self.n_features or 0, np.float32)
 
     def _count(self) -> int:
         with self._translated_errors("count"):
@@ -261,8 +260,7 @@ def _among(ids: Ids) -> str:
 
 
 def _numbers(column: Any) -> npt.NDArray[Any]:
-    numbers: npt.NDArray[Any] = column.to_numpy()
-    return numbers
+    return column.to_numpy()
 
 
 def _schema(n_bits: int, n_features: int | None, bitorder: BitOrder, id_kind: IdKind) -> Any:

@@ -106,8 +106,7 @@ class SQLite(Engine):
         return self._from_bytes(self._values(ids, "code", -(-self.n_bits // 8), "u1"))
 
     def _vectors(self, ids: Ids) -> Floats:
-        vectors: Floats = self._values(ids, "vector", self.n_features or 0, "<f4").astype(np.float32, copy=False)
-        return vectors
+        return self._values(ids, "vector", self.n_features or 0, "<f4").astype(np.float32, copy=False)
 
     def _count(self) -> int:
         # this table of sqlite-vec has one row per code, and is counted a hundred times as fast as the virtual one
@@ -175,8 +174,7 @@ class SQLite(Engine):
 
     def _all(self, action: str, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         with self._lock, self._translated_errors(action):
-            rows: list[tuple[Any, ...]] = self._connection.execute(statement, values).fetchall()
-            return rows
+            return self._connection.execute(statement, values).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

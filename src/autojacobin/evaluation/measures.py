@@ -230,8 +230,7 @@ def _mean_recall(ranks: Ranks, depth: int) -> Values:
     # A group adds 1/size at each of its ranks: the difference of two step functions.
     steps = np.bincount(before, 1 / size, minlength=depth + 1)
     steps -= np.bincount(np.minimum(before + size, depth), 1 / size, minlength=depth + 1)
-    curve: Values = np.clip(np.cumsum(np.cumsum(steps[:depth])) / (n * k), 0.0, 1.0)
-    return curve
+    return np.clip(np.cumsum(np.cumsum(steps[:depth])) / (n * k), 0.0, 1.0)
 
 
 def _mean_precision(ranks: Ranks, depth: int) -> Values:
@@ -239,8 +238,7 @@ def _mean_precision(ranks: Ranks, depth: int) -> Values:
 
 
 def _recall(ranks: Ranks, i: int) -> Values:
-    values: Values = np.clip((i - ranks.before) / ranks.size, 0.0, 1.0).mean(axis=1)
-    return values
+    return np.clip((i - ranks.before) / ranks.size, 0.0, 1.0).mean(axis=1)
 
 
 def _precision(ranks: Ranks, i: int) -> Values:
@@ -251,8 +249,7 @@ def _m_recall(ranks: Ranks, depth: int) -> Values:
     # P grows by 1/size at each rank of the group up to the depth, and stays 1 after the group.
     inside = np.clip(depth - ranks.before, 0, ranks.size)
     after = np.maximum(depth - ranks.before - ranks.size, 0)
-    values: Values = (inside * (inside + 1) / (2 * ranks.size) + after).mean(axis=1) / depth
-    return values
+    return (inside * (inside + 1) / (2 * ranks.size) + after).mean(axis=1) / depth
 
 
 def _average_precision(ranks: Ranks, depth: int) -> Values:
@@ -293,5 +290,4 @@ def _without_query(ids: npt.NDArray[np.int64], queries: npt.NDArray[np.int64]) -
     """Remove each query's own id from its row, or the last id where duplicates have displaced it."""
     itself = ids == queries[:, None]
     itself[~itself.any(axis=1), -1] = True
-    others: npt.NDArray[np.int64] = ids[~itself].reshape(len(ids), -1)
-    return others
+    return ids[~itself].reshape(len(ids), -1)

@@ -30,15 +30,10 @@ _MARKS = 2**16
 
 @dataclass(frozen=True)
 class Ranks:
-    """Ranks of the true neighbours of each query.
+    """Ranks of the true neighbours of each query, in lists of ``depth`` points.
 
-    Attributes
-    ----------
-    before, size : arrays of int64, shape (n_queries, k)
-        How many points are strictly before a true neighbour, and the size of its group of equal distances. A neighbour
-        that is not among the first ``depth`` points has ``before`` ≥ ``depth``.
-    depth : int
-        How many points were retrieved.
+    ``before`` and ``size`` (n_queries, k) say how many points are strictly before a true neighbour, and how many are in
+    its group of equal distances. A neighbour that is not among the first ``depth`` points has ``before`` ≥ ``depth``.
     """
 
     before: npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.datasets.images import opencv
+from autojacobin.datasets.descriptors import opencv
 from autojacobin.evaluation.ranks import ranks_in_list
 from autojacobin.hashers import Hasher
 from autojacobin.search import rerank
@@ -84,12 +84,7 @@ def _distances(
 
 
 def ranks_of(ids: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Give the ranks of ``ids`` in ``found``, from 1 on; 0 for an id that is not in it.
-
-    >>> import numpy as np
-    >>> ranks_of(np.array([5, 8, 6]), np.array([6, 7, 5]))
-    array([3, 0, 1])
-    """
+    """Give the ranks of ``ids`` in ``found``, from 1 on; 0 for an id that is not in it."""
     order = np.argsort(found)
     places = np.minimum(np.searchsorted(found, ids, sorter=order), len(found) - 1)
     return np.where(found[order[places]] == ids, order[places] + 1, 0)

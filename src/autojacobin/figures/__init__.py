@@ -4,11 +4,10 @@ The global state of matplotlib is not changed, so figures can be drawn from any 
 matplotlib is imported when the first figure is drawn.
 """
 
-from autojacobin.figures.drawings import draw_network, draw_proof
+from autojacobin.figures.drawings import draw_denoising, draw_network, draw_proof, draw_toy
 from autojacobin.figures.patches import draw_patches, draw_retrieval
 from autojacobin.figures.plots import draw_alpha, draw_choice, draw_cost, draw_recall, draw_recall_grid
 from autojacobin.figures.style import METHOD_STYLES, MethodStyle, require_matplotlib, save
-from autojacobin.figures.toys import draw_denoising, draw_toy
 
 __all__ = [
     "METHOD_STYLES", "MethodStyle", "draw_alpha", "draw_choice", "draw_cost", "draw_denoising", "draw_network",

@@ -6,7 +6,6 @@ import copy
 import math
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -238,9 +237,15 @@ class Hasher(Learner):
 class LinearHasher(Hasher):
     """A method whose bits say on which side of a hyperplane a vector lies: project(x) = A x + c."""
 
+    weights_: npt.NDArray[Any]
+    mean_: npt.NDArray[Any]
+
     def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return A, shape (n_bits, n_features), and c, shape (n_bits,): bit j is 1 where A[j] @ x + c[j] >= 0."""
-        raise NotImplementedError
+        """Return A, shape (n_bits, n_features), and c, shape (n_bits,): bit j is 1 where A[j] @ x + c[j] >= 0.
+
+        By default they have the normals ``weights_`` and pass through ``mean_``.
+        """
+        return self.weights_, -self.weights_ @ self.mean_
 
     def projection(self, distance: str) -> Projection | None:  # noqa: D102
         if distance not in ("asymmetric", "hamming") or (distance == "hamming" and not self.codes_are_signs):
@@ -263,19 +268,6 @@ class LinearHasher(Hasher):
             return projections
 
         return project
-
-    def _bits(self, X: Any) -> Iterator[Any]:
-        """Compare the products with thresholds, which saves the pass that adds the offsets.
-
-        p ≥ −c and p + c ≥ 0 are equivalent in floating point too, because a sum is rounded to zero only if it is zero.
-        """
-        weights, offsets = self.hyperplanes()
-        for products in self._walk(X, lambda xp: partial(_product, xp.asarray(weights.T))):
-            yield products >= namespace(products).asarray(-offsets)
-
-
-def _product(transposed: Any, X: Any) -> Any:
-    return X @ transposed
 
 
 def check_fitted(hasher: Hasher) -> None:

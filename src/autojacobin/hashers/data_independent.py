@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -67,9 +67,6 @@ class LSH(LinearHasher):
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         self.weights_ = rng.standard_normal((self.n_bits, X.shape[1])).astype(X.dtype)
         self.mean_ = mean_row(X) if self.center else np.zeros_like(X[0])
-
-    def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
-        return self.weights_, -self.weights_ @ self.mean_
 
 
 class Sign(LinearHasher):
@@ -189,9 +186,6 @@ class Sign(LinearHasher):
 
         return project
 
-    def _bits(self, X: Any) -> Iterator[Any]:
-        return super()._bits(X) if hasattr(self, "weights_") else Hasher._bits(self, X)
-
 
 class OwnCodes(Hasher):
     """Stands in for the hasher of codes that were made elsewhere: its vectors are the packed codes themselves.
@@ -234,8 +228,7 @@ class OwnCodes(Hasher):
         checked = self._checked(X)
         if checked.dtype == np.uint8:
             return self.encode(checked).to_signs().astype(np.float32)
-        values: npt.NDArray[Any] = as_floats(checked)
-        return values
+        return as_floats(checked)
 
     def _checked(self, X: Any, **_: Any) -> Any:
         """Give packed codes, or a matrix of floats with a column for each bit."""

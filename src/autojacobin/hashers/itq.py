@@ -102,9 +102,6 @@ class ITQ(LinearHasher):
         rotation, self.quantization_error_ = itq_rotation(V, self.n_iter, rng)
         return rotation
 
-    def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
-        return self.weights_, -self.weights_ @ self.mean_
-
     def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         return self.weights_ * self.scale_, self.mean_
 
@@ -117,19 +114,13 @@ class PCARotation(ITQ):
 
     Parameters
     ----------
-    n_bits : int, default=64
-        Length of the codes; at most the number of features.
-    random_state : int, RandomState or None
-        Draws the rotation.
+    n_bits, random_state
+        As in :class:`ITQ`.
 
     Attributes
     ----------
-    weights_ : array of shape (n_bits, n_features)
-        Orthonormal normals of the hyperplanes.
-    mean_ : array of shape (n_features,)
-        Mean of the training data.
-    scale_ : float
-        Half the length of an edge of the cube that codes are decoded to, as in :class:`ITQ`.
+    weights_, mean_, scale_
+        As in :class:`ITQ`.
 
     References
     ----------

@@ -103,9 +103,6 @@ class OKMeans(LinearHasher):
         self.scales_ = scales.astype(X.dtype)
         self.quantization_error_ = np.array(errors)
 
-    def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
-        return self.weights_, -self.weights_ @ self.mean_
-
     def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         return self.scales_[:, None] * self.weights_, self.mean_
 

@@ -109,8 +109,7 @@ class ListHasher(Hasher):
         kept = self.__dict__.get("_centres")
         if kept is None or kept[0] is not self.centres_:
             kept = self.__dict__["_centres"] = self.centres_, Centres(self._points_of_lists())
-        centres: Centres = kept[1]
-        return centres
+        return kept[1]
 
     def default_training_points(self) -> int | None:
         """How many rows ``fit`` draws from a matrix by default: enough for the lists, whose number all rows decide."""

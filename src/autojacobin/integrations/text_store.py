@@ -378,14 +378,12 @@ def _fitted(hasher: Hasher | None, vectors: npt.NDArray[Any]) -> Hasher:
 
 def _tokens(bm25s: Any, texts: Sequence[str]) -> list[list[str]]:
     """The words of texts of any language, in small letters."""
-    words: list[list[str]] = bm25s.tokenize(list(texts), stopwords=[], return_ids=False, show_progress=False)
-    return words
+    return bm25s.tokenize(list(texts), stopwords=[], return_ids=False, show_progress=False)
 
 
 def _as_vectors(vectors: Any) -> npt.NDArray[np.float32]:
     """A matrix of float32: lists of Python's numbers, which the frameworks give, would take twice the space."""
-    floats: npt.NDArray[np.float32] = as_floats(to_host(as_matrix(vectors, "the store"))).astype(np.float32)
-    return floats
+    return as_floats(to_host(as_matrix(vectors, "the store"))).astype(np.float32)
 
 
 def _texts(ids: Any, table: pyarrow.Table, similarities: Any = None) -> list[Text]:

@@ -281,5 +281,4 @@ def _read_record(path: Path) -> dict[str, Any] | None:
         return None
     if digest != xxhash.xxh64_hexdigest(content).encode():
         return None
-    record: dict[str, Any] = json.loads(content)
-    return record
+    return json.loads(content)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from autojacobin import figures
 from autojacobin.reproduction import paper
-from autojacobin.reproduction.experiment import Settings
 from autojacobin.reproduction.report import Table
 from autojacobin.reproduction.results import Results
 from autojacobin.reproduction.trials import (
+    Settings,
     Trial,
     alpha_trials,
     compared_trials,

@@ -12,9 +12,9 @@ from autojacobin.core.counts import count_of
 from autojacobin.datasets import CATALOGUE
 from autojacobin.hashers import find_method
 from autojacobin.reproduction import trials
-from autojacobin.reproduction.experiment import ASYMMETRIC, AUTOENCODER, CHOSEN, COMPARED, SHOWN, every_method
 from autojacobin.reproduction.report import Table
 from autojacobin.reproduction.results import ASYMMETRICALLY, Results
+from autojacobin.reproduction.trials import ASYMMETRIC, AUTOENCODER, CHOSEN, COMPARED, SHOWN, every_method
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -155,17 +155,11 @@ def depth_for_90(results: Results) -> Table:
     depth = results.settings.depth
 
     def needed(method: str, bits: int, k: int) -> str:
-        points = points_for_90(results, method, bits, k)
-        return f"> {depth:,}" if points is None else f"{points:,}"
+        enough = results.curve(method, bits, k) >= 0.9
+        return f"{int(enough.argmax()) + 1:,}" if enough.any() else f"> {depth:,}"
 
     title = f"Points to retrieve for a recall of 0.9 on {results.data.name}"
     return _by_k_and_bits(results, "depth-for-90", title, needed)
-
-
-def points_for_90(results: Results, method: str, bits: int, k: int) -> int | None:
-    """Number of points to retrieve for a recall of 0.9; None if the retrieved ones do not reach it."""
-    enough = results.curve(method, bits, k) >= 0.9
-    return int(enough.argmax()) + 1 if enough.any() else None
 
 
 def variant_m_recalls(results: Results) -> Table:
@@ -257,31 +251,23 @@ def cost(results: Results) -> Figure:
 def alphas(results: Results) -> Figure:
     """Figure 7."""
     settings, k = results.settings, results.settings.ks[0]
-    values = {
-        bits: {alpha: (alpha_m_recall(results, bits, alpha, k), 0.0) for alpha in settings.alphas}
-        for bits in settings.bits
-    }
+
+    def m_recall(bits: int, alpha: float) -> float:
+        return float(results.outcomes[trials.alpha_trial(bits, alpha, settings)].m_recall(k).mean())
+
+    values = {bits: {alpha: (m_recall(bits, alpha), 0.0) for alpha in settings.alphas} for bits in settings.bits}
     reference = {bits: (float(results.of("NOKMeans", bits)[0].m_recall(k).mean()), 0.0) for bits in settings.bits}
     return figures.draw_alpha(values, reference, title=f"{results.data.name}, k = {k}, seed 0")
 
 
-def alpha_m_recall(results: Results, bits: int, alpha: float, k: int) -> float:
-    """m-Recall of Auto-JacoBin with a weight α and seed 0."""
-    return float(results.outcomes[trials.alpha_trial(bits, alpha, results.settings)].m_recall(k).mean())
-
-
 def variants(results: Results) -> Figure:
     """Figure 8."""
-    bits, k = trials.longest_bits(results.settings), k_of_figure_8(results)
+    bits, ks = trials.longest_bits(results.settings), results.settings.ks
+    k = max((k for k in ks if k <= _K_OF_FIGURE_8), default=ks[0])
     curves = {method: outcome.recall_curve(k) for method, outcome in models(results).items()}
     return figures.draw_recall(
         curves, title=f"{results.data.name}, {bits} bits, k = {k}, seed 0", reference="AutoJacoBin"
     )
-
-
-def k_of_figure_8(results: Results) -> int:
-    """The largest k up to the paper's 100."""
-    return max((k for k in results.settings.ks if k <= _K_OF_FIGURE_8), default=results.settings.ks[0])
 
 
 def models(results: Results) -> dict[str, trials.Outcome]:

@@ -21,8 +21,7 @@ from autojacobin.datasets import VectorSet
 from autojacobin.errors import AutoJacobinError
 from autojacobin.evaluation import OverSeeds, mean_and_error, over_seeds, paired_test
 from autojacobin.hashers import Hasher, load
-from autojacobin.reproduction.experiment import Settings
-from autojacobin.reproduction.trials import Outcome, Trial
+from autojacobin.reproduction.trials import Outcome, Settings, Trial
 
 ASYMMETRICALLY = ", asymmetric"
 """Suffix of a method's name that selects its outcomes by the asymmetric distance."""
@@ -77,8 +76,7 @@ class Results:
     def curve(self, method: str, bits: int, k: int) -> npt.NDArray[np.float64]:
         """Recall@i, mean over queries and seeds."""
         curves = [outcome.recall_curve(k) for outcome in self.of(method, bits)]
-        mean: npt.NDArray[np.float64] = np.mean(curves, axis=0)
-        return mean
+        return np.mean(curves, axis=0)
 
     def level_with_best(self, methods: Iterable[str], bits: int, k: int) -> tuple[str, list[str]]:
         """Best method by m-Recall, and the methods that are level with it.
@@ -200,8 +198,7 @@ class Store:
         """Read a record from JSON, or make and write it."""
         content = self._kept(f"{key}.json")
         if content is not None:
-            kept: dict[str, Any] = json.loads(content)
-            return kept
+            return json.loads(content)
         made = make()
         self._keep(f"{key}.json", json.dumps(made, indent=1).encode())
         return made

@@ -27,10 +27,21 @@ from autojacobin.evaluation import ground_truth, m_recall
 from autojacobin.hashers import Hasher
 from autojacobin.reproduction import paper
 from autojacobin.reproduction.artefacts import ARTEFACTS, SAME, Artefact
-from autojacobin.reproduction.experiment import GRIDS, VARIANTS, Settings, cut, make_hasher
 from autojacobin.reproduction.report import Report, Section, Table
 from autojacobin.reproduction.results import Results, Store
-from autojacobin.reproduction.trials import N_PICTURED, Trial, fingerprint, longest_bits, run_trial, variant_trials
+from autojacobin.reproduction.trials import (
+    GRIDS,
+    N_PICTURED,
+    VARIANTS,
+    Settings,
+    Trial,
+    cut,
+    fingerprint,
+    longest_bits,
+    make_hasher,
+    run_trial,
+    variant_trials,
+)
 from autojacobin.search import hamming_topk
 
 _K, _DEPTH, _HELD_OUT_SHARE, _FEWEST = 10, 100, 10, 20  # of the search for the parameters of a variant
@@ -218,8 +229,7 @@ class _Run:
             key = f"choice-{method}-{bits}-{hashlib.sha256(named.encode()).hexdigest()[:16]}"
             tried.append(self.store.record(key, partial(self._score, method, bits, parameters)))
             self._advance(cost, stage)
-        best: dict[str, float] = max(tried, key=lambda one: one["m_recall"])["parameters"]
-        return best
+        return max(tried, key=lambda one: one["m_recall"])["parameters"]
 
     def _score(self, method: str, bits: int, parameters: dict[str, float]) -> dict[str, Any]:
         held_out, rest, truth = self._held_out

@@ -153,7 +153,7 @@ class Service:
                 await app(scope, receive, send)
 
         route.app = with_place
-        return route  # type: ignore[no-any-return]
+        return route
 
     async def _search(self, request: Request) -> Response:
         received = await self._receive(request)

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from autojacobin.core.addresses import redacted_address
-from autojacobin.errors import DataError, MissingExtraError, StorageError
+from autojacobin.errors import DataError, StorageError, import_extra
 from autojacobin.service import calls
 from autojacobin.service.access import Access
 from autojacobin.service.calls import Call, pause_before_next, read_answer
@@ -149,10 +149,7 @@ class AsyncClient:
         timeout: float = 30.0,
         patience: float = 0.0,
     ) -> None:
-        try:
-            import httpx
-        except ImportError as error:
-            raise MissingExtraError("httpx", "client", "the async client") from error
+        httpx = import_extra("httpx", "client", "the async client")
         _split(address)
         self._address = address
         self._patience = patience

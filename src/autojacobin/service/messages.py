@@ -251,7 +251,7 @@ def limited(kind: type[R], limits: Limits, indexes: Mapping[str, Index]) -> type
             fields.append((field.name, narrow) if field.required else (field.name, narrow | None, None))
     made: Any = msgspec.defstruct(kind.__name__, fields, bases=(kind,), kw_only=True)
     made.__doc__ = cleandoc(kind.__doc__ or "")
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 _REFUSALS = {

@@ -93,8 +93,7 @@ def raw_headers(result: Result, shape: tuple[int, ...]) -> dict[str, str]:
 
 def is_missing(ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Where a search found no more neighbours: the id is -1, or None if ids are names."""
-    missing: npt.NDArray[np.bool_] = ids == None if ids.dtype == object else ids < 0  # noqa: E711 (of each element)
-    return missing
+    return ids == None if ids.dtype == object else ids < 0  # noqa: E711 (of each element)
 
 
 def as_json_value(value: Any) -> Any:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from autojacobin.errors import MissingExtraError, StorageError
+from autojacobin.errors import MissingExtraError, StorageError, import_extra
 from autojacobin.service.access import Access, Limits
 
 if TYPE_CHECKING:
@@ -84,20 +84,10 @@ def serve(
 
 
 @contextmanager
-def serving(
-    indexes: Mapping[str, Index | str | os.PathLike[str]],
-    *,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    access: Access | None = None,
-    limits: Limits | None = None,
-    poll_seconds: float = 1.0,
-    pages: Pages | None = None,
-    device: str = "cpu",
-) -> Iterator[str]:
+def serving(indexes: Mapping[str, Index | str | os.PathLike[str]], *, port: int = 0, **options: Any) -> Iterator[str]:
     """Serve indexes from a thread of this process while the block runs, and give the address; for notebooks and tests.
 
-    The parameters are those of :func:`serve`.
+    The parameters are those of :func:`serve`, but for ``announce``.
 
     Examples
     --------
@@ -112,22 +102,19 @@ def serving(
     >>> ids[:, 0]
     array([0, 1])
     """
-    with (
-        _service_server(indexes, host, port, access, limits, poll_seconds, pages, device) as server,
-        server.running(),
-    ):
+    with _service_server(indexes, port=port, **options) as server, server.running():
         yield server.address
 
 
 def _service_server(
     indexes: Mapping[str, Index | str | os.PathLike[str]],
-    host: str,
-    port: int,
-    access: Access | None,
-    limits: Limits | None,
-    poll_seconds: float,
-    pages: Pages | None,
-    device: str,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    access: Access | None = None,
+    limits: Limits | None = None,
+    poll_seconds: float = 1.0,
+    pages: Pages | None = None,
+    device: str = "cpu",
 ) -> HttpServer:
     try:
         from autojacobin.service.app import Service
@@ -213,12 +200,9 @@ class HttpServer:
 
 
 def _uvicorn_server(app: Asgi, limits: Limits, what: str, on_stop: Callable[[], object] | None) -> Any:
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise MissingExtraError("uvicorn", "web", what) from error
+    uvicorn = import_extra("uvicorn", "web", what)
 
-    class Server(uvicorn.Server):
+    class Server(uvicorn.Server):  # type: ignore[name-defined]
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             if on_stop is not None:
                 on_stop()

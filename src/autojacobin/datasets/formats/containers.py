@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.datasets.formats.flat import HEAD_BYTES, npy_header, npy_layout
-from autojacobin.datasets.formats.readers import DecodedVectors, Vectors, chosen_part
+from autojacobin.datasets.formats.matrices import DecodedVectors, Matrix, Vectors, chosen_part
 from autojacobin.datasets.formats.source import Source, clear_foreign_errors, damaged, spooled
-from autojacobin.datasets.formats.writing import Matrix
 from autojacobin.errors import DataError, FormatError, import_extra
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"

@@ -14,9 +14,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.datasets.formats.readers import Vectors, steps
+from autojacobin.datasets.formats.matrices import Matrix, Vectors, steps
 from autojacobin.datasets.formats.source import Source, clear_foreign_errors, damaged, open_source
-from autojacobin.datasets.formats.writing import Matrix
 from autojacobin.errors import DataError, FormatError
 
 NPY_MAGIC = np.lib.format.MAGIC_PREFIX

@@ -13,9 +13,8 @@ from typing import BinaryIO
 import numpy as np
 
 from autojacobin.datasets.formats.flat import LARGEST_DIMENSION
-from autojacobin.datasets.formats.readers import Vectors
+from autojacobin.datasets.formats.matrices import Matrix, Vectors
 from autojacobin.datasets.formats.source import Source, damaged, shortened
-from autojacobin.datasets.formats.writing import Matrix
 from autojacobin.errors import FormatError
 
 _LONGEST_LINE = 2**25

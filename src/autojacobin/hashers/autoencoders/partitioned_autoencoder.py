@@ -201,8 +201,7 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
         return partial(code_offsets, list_weights=self.list_weights())
 
     def _points_of_lists(self) -> npt.NDArray[np.float32]:
-        points: npt.NDArray[np.float32] = (self.centres_ + self.mean_).astype(np.float32)
-        return points
+        return (self.centres_ + self.mean_).astype(np.float32)
 
     def _partitioner(self, xp: Any) -> Callable[[Any], tuple[Any, Any]]:
         """Give the function from vectors to the numbers of their lists and to their residuals."""
