@@ -16,7 +16,7 @@ import numpy.typing as npt
 from autojacobin.core.arrays import device_of, namespace, on_device, to_host
 from autojacobin.core.counts import as_count
 from autojacobin.core.files import write_atomically
-from autojacobin.errors import DataError, DataTypeError, FormatError
+from autojacobin.errors import DataError, DataTypeError, FormatError, reason_of
 
 __all__ = ["BitOrder", "Codes", "as_bit_order"]
 
@@ -264,7 +264,7 @@ class Codes:
                 return cls(arrays["packed"], n_bits)
         except Exception as error:  # a damaged archive makes zipfile and NumPy raise almost anything
             raise FormatError(
-                f"{Path(path)} is damaged or does not hold codes, got: {_first_sentence(error)}; "
+                f"{Path(path)} is damaged or does not hold codes, got: {reason_of(error)}; "
                 "expected an npz archive written by Codes.save; write it again from the vectors"
             ) from error
         raise FormatError(
@@ -303,11 +303,6 @@ def _plain_arrays(content: bytes) -> dict[str, npt.NDArray[Any]]:
             if member.read(1):
                 raise ValueError(f"{name} holds more than one array")
     return arrays
-
-
-def _first_sentence(error: Exception) -> str:
-    text = (str(error).splitlines() or [""])[0] or type(error).__name__
-    return text if len(text) <= 200 else text[:197] + "..."
 
 
 def _as_matrix(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:

@@ -54,6 +54,17 @@ def import_extra(module: str, extra: str, purpose: str, package: str = "") -> An
         raise MissingExtraError(package or module.partition(".")[0], extra, purpose) from None
 
 
+def shortened(text: str, most: int = 200) -> str:
+    """Give a text for a message on one line, cut to at most ``most`` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 3] + "..."
+
+
+def reason_of(error: BaseException) -> str:
+    """Give what an error of another library says on one line, or else its name."""
+    return shortened(str(error)) or type(error).__name__
+
+
 def __getattr__(name: str) -> Any:
     if name == "NotFittedError":  # scikit-learn takes a second to load
         from sklearn.exceptions import NotFittedError

@@ -107,6 +107,7 @@ FAILED = [
     (["index", "info", "base.npy"], "base.npy is a file, expected the folder of an index"),
     (["search", "my-index", "found.csv", "--like", "600"], "only ids in the index can be searched for, got 600"),
     ([*SEARCH, "found.csv", "-k", "9", "-c", "8"], "candidates must be at least k = 9, got 8"),
+    ([*SEARCH, "found.csv", "--recall", "0.9", "-c", "50"], "recall chooses how many candidates to re-rank"),
     (["search", "my-index", "nan.npy", "found.csv"], "contains NaN in row 7, column 3"),
     (["search", "nowhere", "queries.npy", "found.csv"], "or `autojacobin index build`"),
     ([*EVALUATE, "--base", "base.npy", "-k", "601"], "k must be an integer from 1 to 600"),

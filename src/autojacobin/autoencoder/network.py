@@ -101,8 +101,8 @@ class Activations:
 class Partials:
     """Partial derivatives of a cost with respect to Y, Z, W1 and W2, as if these four were independent.
 
-    Along a line of weights, the trace part of the Jacobian term gives one derivative in the direction of the line
-    instead of one for each entry of W1 and W2. It is added to ``slope``.
+    Along a line of weights, the trace part of the Jacobian term adds one derivative in the direction of the line to
+    ``slope`` instead.
     """
 
     Y: Any
@@ -143,11 +143,10 @@ class PrincipalCoordinates:
         return coordinates(X, self.mean, self.directions)
 
     def expand(self, network: Network) -> Network:
-        """Give the network on x that corresponds to a network on u.
+        """Give the network on x that corresponds to a network on u, on the host.
 
         The hidden layer is the same: W1 F x + b1 − W1 F μ. The output should be μ + F' tanh(v) where the given network
-        has tanh(v). A tanh layer has that to first order around the mean: tanh(artanh μ + (F' v) / (1 − μ²)). The
-        network is on the host, wherever the points were.
+        has tanh(v). A tanh layer has that to first order around the mean: tanh(artanh μ + (F' v) / (1 − μ²)).
         """
         mean, directions = to_host(self.mean), to_host(self.directions)
         W1 = network.W1 @ directions

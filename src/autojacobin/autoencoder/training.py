@@ -188,8 +188,7 @@ def _descend(
 def _first_step(direction: Any, last_step: float | None) -> float:
     """The last step, or for the first search the step of minFunc.
 
-    A longer first trial would be accepted as well, because c2 = 0.9 accepts almost any slope. Steps would then grow
-    until one goes too far, and if that one is the last, nothing corrects it.
+    c2 = 0.9 accepts almost any slope, so longer first trials would make steps grow until one goes too far.
     """
     if last_step is not None:
         return last_step

@@ -46,9 +46,8 @@ output = Output()
 def progress_bar(console: Console | None = None) -> Iterator[Progress]:
     """Give a callback ``progress(stage, done, total)`` as the library takes it, for one bar that names the stage.
 
-    The bar goes to the standard error, so that the output of a command can be piped. If that is not a terminal, plain
-    lines are printed instead: one when a stage begins, and one every 30 seconds. A ``total`` of 0 means that
-    it is unknown. With ``--quiet`` and ``--json`` nothing is shown.
+    It goes to the standard error. If that is not a terminal, lines are printed instead: one when a stage begins, and
+    one every 30 seconds. A ``total`` of 0 means that it is unknown. With ``--quiet`` and ``--json`` nothing is shown.
     """
     shown = console or Console(stderr=True)
 

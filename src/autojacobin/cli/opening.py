@@ -25,7 +25,7 @@ from autojacobin.cli.console import report_blocks, wrong
 from autojacobin.codes import Codes
 from autojacobin.core.parallel import Progress
 from autojacobin.core.sampling import sample_of_blocks
-from autojacobin.errors import DataError, FormatError, StorageError, import_extra
+from autojacobin.errors import DataError, FormatError, StorageError, import_extra, reason_of
 
 if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
@@ -348,9 +348,8 @@ def read_payload(path: Path, n: int) -> Any:
     try:
         table = dataset.dataset(path, format=_PAYLOADS[ending]).to_table()
     except (OSError, arrow.ArrowException) as error:
-        reason = " ".join(str(error).split())[:200]
         raise FormatError(
-            f"the payload {path} cannot be read: {reason}; give a file of the format that its ending names"
+            f"the payload {path} cannot be read: {reason_of(error)}; give a file of the format that its ending names"
         ) from None
     # pandas writes its row numbers as a column of this name, or of none
     table = table.drop_columns([name for name in table.column_names if name == "" or name.startswith("__index_level_")])

@@ -133,13 +133,7 @@ class SearchOptions:
 
     def arguments(self) -> dict[str, Any]:
         """Give the arguments for ``Index.search``, except for filters."""
-        return {
-            "candidates": self.candidates,
-            "recall": self.recall,
-            "distance": self.distance,
-            "rerank": self.rerank,
-            "probes": self.probes,
-        }
+        return {name: getattr(self, name) for name in ("candidates", "recall", "distance", "rerank", "probes")}
 
     def run(
         self, index: Index, queries: Vectors | Ids, k: int, progress: Progress

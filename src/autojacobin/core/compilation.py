@@ -81,19 +81,12 @@ def kernel(
     process compiles for itself. A kernel may call kernels of its own folder and the functions of this file: it is
     compiled again when any of these files changes.
 
-    Parameters
-    ----------
-    reassociate : bool
-        Let LLVM take sums of floats in another order, always the same one. Otherwise it cannot vectorise them.
-    divides_by_zero : bool
-        Give infinity instead of raising an error. The check for zero would prevent vectorisation, too.
-    inner : bool
-        For functions that only other kernels call. They are compiled as a part of each of these. This takes less time,
-        because nothing is generated that converts Python objects, and nothing is cached twice. Called from Python, such
-        a function is not compiled.
-    inline : bool
-        For inner functions that are called for every code. LLVM does not inline longer functions by itself, and a call
-        passes each array as ten numbers.
+    ``reassociate`` lets LLVM take sums of floats in another order, always the same one, without which it cannot
+    vectorise them. ``divides_by_zero`` gives infinity instead of raising an error; the check would prevent
+    vectorisation, too. ``inner`` is for functions that only other kernels call, and is compiled as a part of each of
+    these: nothing is generated that converts Python objects, and nothing is cached twice. ``inline`` is for inner
+    functions that are called for every code: LLVM does not inline longer functions by itself, and a call passes each
+    array as ten numbers.
     """
     if function is None:
         return partial(kernel, reassociate=reassociate, divides_by_zero=divides_by_zero, inner=inner, inline=inline)

@@ -44,9 +44,8 @@ def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite:
 def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a stream whose content is at ``path`` when the block ends; if it ends in an error, nothing is written there.
 
-    The bytes go to a temporary file in the same folder (its path is the stream's ``name``), reach the disk, and are
-    then renamed over the target, which POSIX makes atomic. The folder is synced too, or the rename itself could be
-    lost.
+    The bytes go to a temporary file in the same folder (the stream's ``name``), reach the disk, and are then renamed
+    over the target. The folder is synced too, or the rename itself could be lost.
     """
     target = Path(path)
     if not target.parent.is_dir():

@@ -20,20 +20,15 @@ def centre(X: Any) -> tuple[Any, Any]:
 
 
 def mean_row(X: Any) -> Any:
-    """Mean of the rows of ``X``.
-
-    Summed in double precision: NumPy adds up the rows of a float32 matrix one after the other, and after some
-    millions of rows the rounding would swallow the next ones.
-    """
+    """Mean of the rows of ``X``, summed in double precision, because a sum of millions of float32 loses digits."""
     return X.mean(axis=0, dtype="float64").astype(X.dtype)
 
 
 def principal_frame(X: Any, mean: Any, n_directions: int) -> Any:
     """Leading principal directions of the rows of ``X`` around their ``mean``, as orthonormal rows.
 
-    The covariance is summed in the precision of the points, a block at a time, so that no centred copy of
-    them is needed. It is decomposed in double precision, because the D×D decomposition is cheap compared with the
-    product.
+    The covariance is summed in the precision of the points, a block at a time, so that no centred copy of them is
+    needed, and decomposed in double precision.
     """
     xp = namespace(X)
     D = X.shape[1]

@@ -98,11 +98,9 @@ if hasattr(os, "register_at_fork"):
 def one_blas_thread() -> Iterator[None]:
     """Limit BLAS to one thread, unless it is limited already.
 
-    Used around a whole training, not only around the work over points: after a product on several threads, the threads
-    of OpenBLAS keep their cores busy with waiting for some 20 ms, and the points need these cores.
-
-    The number of threads belongs to the process. If several threads each set and restored it, they could restore each
-    other's limit and leave BLAS on one thread. So only the first one sets it, and the same thread restores it.
+    Used around a whole training: after a product on several threads, the threads of OpenBLAS keep their cores busy with
+    waiting for some 20 ms, and the work over points needs these cores. The number of threads belongs to the process, so
+    only the thread that sets it restores it.
     """
     with _blas_lock:
         first = not _limits

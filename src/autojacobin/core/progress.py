@@ -26,12 +26,10 @@ _announced = False
 
 
 def compilation_begins(kept: bool = True) -> None:
-    """Report once in this process that kernels are compiled: to all listeners, or without any to the log.
+    """Report once in this process that kernels are compiled: to all listeners, or without any to the log, as a warning.
 
-    ``kept`` says whether later processes will find them in a cache.
-
-    It is a warning, which Python prints to standard error unless logging is set up otherwise: the first call would
-    wait for the compiler without a word.
+    Python prints warnings to standard error, and the first call would wait for the compiler without a word. ``kept``
+    says whether later processes will find the kernels in a cache.
     """
     global _announced
     if not _announced:

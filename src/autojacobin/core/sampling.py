@@ -30,9 +30,8 @@ def sample_of_blocks(blocks: Iterable[Any], size: int | None, rng: np.random.Ran
     """Draw ``size`` rows of matrices without replacement, in the order of the stream; None takes all of them.
 
     Every row gets a random key in the order of the rows, and the rows with the smallest keys are kept. So the sample
-    depends on the random generator alone, not on the size of the blocks. A stream of at most ``size`` rows is kept
-    whole, and then nothing is drawn. Memory holds at most two samples and one block. The result has the widest type of
-    the blocks, and is None if there is no block.
+    does not depend on the size of the blocks. A stream of at most ``size`` rows is kept whole, and then nothing is
+    drawn. Memory holds at most two samples and one block. The result is None if there is no block.
     """
     if size is None:
         matrices = list(blocks)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from autojacobin.core.arrays import adopt, device_of, namespace
-from autojacobin.errors import DataError, DataTypeError
+from autojacobin.errors import DataError, DataTypeError, shortened
 
 LARGEST = 1e15
 """Largest absolute value of a number in vectors to learn from, to store and to search for.
@@ -145,11 +145,6 @@ def _as_numpy(X: Any, name: str, argument: str) -> Any:
     if array.dtype.kind not in "biufc":
         kind = "text" if array.dtype.kind in "US" else f"dtype {array.dtype}"
         raise DataTypeError(
-            f"the argument {argument} holds {kind} where numbers are expected, got {_shortened(X)}; {advice}"
+            f"the argument {argument} holds {kind} where numbers are expected, got {shortened(repr(X), 40)}; {advice}"
         )
     return array
-
-
-def _shortened(X: Any) -> str:
-    text = " ".join(repr(X).split())
-    return text if len(text) <= 40 else text[:37] + "..."

@@ -17,11 +17,10 @@ from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.core.files import clear_os_errors, os_reason, whole_folder
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets.entries import CATALOGUE, Entry, RemoteFile
-from autojacobin.datasets.formats.source import shortened
 from autojacobin.datasets.local import VectorSet, open_local
 from autojacobin.datasets.prepared import cache_path
 from autojacobin.datasets.sources import LAYOUTS
-from autojacobin.errors import DataError, FormatError, StorageError, import_extra
+from autojacobin.errors import DataError, FormatError, StorageError, import_extra, reason_of
 
 _RETRIES, _TIMEOUT = 2, 30.0  # seconds
 _ERRNOS_OF_DAMAGE = (None, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR)
@@ -189,7 +188,7 @@ def _download(remote: RemoteFile, target: Path, progress: Progress) -> None:
     try:
         registry.fetch(target.name, downloader=downloader)
     except (OSError, EOFError, ftplib.Error) as error:  # those of requests are OSErrors
-        reason = redacted_message(" ".join(str(error).split()) or type(error).__name__, remote.url)
+        reason = redacted_message(reason_of(error), remote.url)
         raise StorageError(
             f"cannot fetch {remote.url}: {reason}; check the network and the free space, or put {remote.name} at "
             f"{target} by hand, and run this again"
@@ -254,7 +253,7 @@ def _clear_damage(archive: Path) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno not in _ERRNOS_OF_DAMAGE:
             raise StorageError(f"cannot unpack {archive}: {os_reason(error)}; {_REMEDY}") from error
-        reason = shortened(" ".join(str(error).split()) or type(error).__name__, 200)
         raise FormatError(
-            f"the archive {archive} is damaged or not the expected one: {reason}; delete it and fetch it again"
+            f"the archive {archive} is damaged or not the expected one: {reason_of(error)}; delete it and fetch it "
+            "again"
         ) from error

@@ -248,9 +248,8 @@ def cut_patches(image: Any, places: npt.NDArray[Any], side: int) -> npt.NDArray[
     """Cut out the patch that each feature describes, as grey pictures of ``side`` × ``side`` pixels.
 
     A patch is centred on its feature, 6 sizes wide like the histograms of the descriptor, and rotated so that the angle
-    of the feature points to the right. So the patches of similar vectors look alike. Beyond the edge of the picture,
-    its outermost pixels are repeated. Large patches are cut from a picture that was halved in size several times, so
-    that no pixel is skipped.
+    of the feature points to the right. Beyond the edge of the picture, its outermost pixels are repeated. Large patches
+    are cut from a picture that was halved in size several times, so that no pixel is skipped.
     """
     cv2 = opencv("cutting patches")
     pyramid = [_grey(image)]

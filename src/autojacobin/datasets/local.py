@@ -66,14 +66,7 @@ class VectorSet:
 
 
 def open_local(path: Path) -> VectorSet:
-    """Open a folder or a file as a set.
-
-    A folder holds ``learn``, ``base``, ``query`` and, where there are any, ``groundtruth``, ``base_patches`` and
-    ``query_patches``, in any format that :func:`open_vectors` reads and also under names such as
-    ``sift_base.fvecs``. Without ``learn``, the base is also the training set. An HDF5 file of ann-benchmarks has
-    its own split. Any other file is split with the seed 0: a tenth of its rows, 1,000 at most, are queries, the others
-    are the base, and 10,000 of these are the training set.
-    """
+    """Open a folder or a file as a set, as :func:`load_set` does; ``docs/datasets.md`` says how a file is split."""
     if path.is_dir():
         return open_parts(path.resolve().name, f"the files in {path}", find_parts(path))
     if not path.exists():
@@ -84,13 +77,7 @@ def open_local(path: Path) -> VectorSet:
 
 
 def find_parts(folder: Path) -> dict[str, Path]:
-    """Find the files of a set in a folder, or in the only folder inside it, by what they hold.
-
-    Raises
-    ------
-    DataError
-        If there is no base or there are no queries, or two files could be the same part.
-    """
+    """Find the files of a set in a folder, or in the only folder inside it, by what they hold; or raise a DataError."""
     found: dict[str, Path] = {}
     for file in _files(folder):
         role = _role_of(file)

@@ -80,15 +80,7 @@ def scatter_rows(blocks: Iterable[npt.NDArray[Any]], roles: Mapping[str, npt.NDA
 
 
 def draw(n: int, *sizes: int) -> list[npt.NDArray[np.int64]]:
-    """Draw disjoint sets of rows out of ``n`` with the seed 0, each in ascending order.
-
-    One permutation of all rows is cut into pieces of the given sizes; the rest belongs to none of them.
-
-    Examples
-    --------
-    >>> [rows.tolist() for rows in draw(6, 2, 3)]
-    [[2, 5], [0, 1, 3]]
-    """
+    """Draw disjoint sets of rows out of ``n`` with the seed 0, each in ascending order, by cutting one permutation."""
     order = np.random.RandomState(_SEED).permutation(n)
     cuts = np.cumsum((0, *sizes))
     return [np.sort(order[start:stop]).astype(np.int64) for start, stop in itertools.pairwise(cuts)]

@@ -15,7 +15,7 @@ from autojacobin.core.files import atomic_writer
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.engines.contract import Engine, Floats, Hits, Ids, blocks
-from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError, import_extra
+from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError, import_extra, reason_of
 from autojacobin.hashers import Hasher, LinearHasher, check_fitted
 from autojacobin.index.index import Index
 from autojacobin.search.arguments import as_count
@@ -162,8 +162,7 @@ def write_faiss(index: Any, path: str | os.PathLike[str]) -> None:
         with atomic_writer(target) as stream:
             write(index, stream.name)
     except (OSError, RuntimeError) as error:  # FAISS raises RuntimeError when the disk is full
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise StorageError(f"{target} cannot be written: {reason}") from error
+        raise StorageError(f"{target} cannot be written: {reason_of(error)}") from error
 
 
 class FaissEngine(Engine):

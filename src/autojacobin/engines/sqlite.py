@@ -16,7 +16,7 @@ import numpy.typing as npt
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.engines.contract import Engine, Floats, Hits, IdKind, Ids
-from autojacobin.errors import DataError, StorageError, import_extra
+from autojacobin.errors import DataError, StorageError, import_extra, reason_of
 
 _LAYOUTS = "autojacobin_layout"
 _MOST_BY_INDEX = 256  # sqlite-vec's own search slows down with k; beyond this a sorted scan is faster
@@ -195,7 +195,7 @@ class SQLite(Engine):
         try:
             yield
         except self._apsw.Error as error:
-            reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+            reason = reason_of(error)
             raise StorageError(
                 f"SQLite failed to {action} the table {self.table!r} in {self.path}, got: {reason}; "
                 f"{_remedy(reason.lower())}"

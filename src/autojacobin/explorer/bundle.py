@@ -23,8 +23,9 @@ from autojacobin.evaluation import ground_truth
 from autojacobin.explorer.retrieved import Retrieved, Sprite, make_photograph, make_sprite, ranks_of, retrieve
 from autojacobin.figures.drawings import train_toy
 from autojacobin.figures.style import legend_order, style_of
-from autojacobin.hashers import Hasher, find_command, load
-from autojacobin.reproduction.trials import CHOSEN, SHOWN, Settings, cut, make_hasher
+from autojacobin.hashers import Hasher, load
+from autojacobin.hashers import methods as registered_methods
+from autojacobin.reproduction.trials import CHOSEN, EVERY, SHOWN, Settings, cut, make_hasher
 from autojacobin.search import rerank
 from autojacobin.search.arguments import as_count
 from autojacobin.search.distances import DISTANCES
@@ -207,12 +208,15 @@ def _add_photographs(
 
 
 def _as_method_names(methods: Sequence[str]) -> list[str]:
-    """Give the names of methods, which may be given as on the command line: a recommended one, then as in legends."""
+    """Give the names of methods, which may be given by name or label: a recommended one, then the order of legends."""
+    known = {word.lower(): one.name for one in registered_methods() for word in (one.name, one.label)}
     given = [methods] if isinstance(methods, str) else list(methods)
-    if not given:
-        raise DataError("there are no methods to compare, got an empty list; give at least one")
-    names = legend_order({find_command(name).name for name in given})
-    return sorted(names, key=lambda name: name not in _RECOMMENDED)
+    wrong = [name for name in given if name.lower() not in known]
+    if wrong or not given:
+        others = [one.name for one in registered_methods() if one.name not in EVERY]
+        names = ", ".join((*EVERY, *others))
+        raise DataError(f"there is no method {''.join(wrong[:1])!r}, expected some of: {names}")
+    return sorted(legend_order({known[name.lower()] for name in given}), key=lambda name: name not in _RECOMMENDED)
 
 
 def _about(

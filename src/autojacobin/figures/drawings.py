@@ -187,9 +187,8 @@ def nearest(points: Points) -> Points:
 def denoise(seed: int = 0) -> Denoised:
     """Train a network on points of the curve with a little noise, then apply it to points with much noise.
 
-    The cost is that of Auto-JacoBin without its binary term, since no codes are needed here. In two dimensions the
-    paper's initialisation leaves all hidden units in the linear part of tanh. Here the hidden units begin with steep
-    slopes at points spread along the curve, and the outputs with a least-squares fit.
+    The cost is that of Auto-JacoBin without its binary term. In two dimensions the paper's initialisation leaves all
+    hidden units in the linear part of tanh. Here they begin with steep slopes at points spread along the curve.
     """
     rng = np.random.RandomState(seed)
     X = curve(np.linspace(-_END, _END, _TRAINING_POINTS)) + _TRAINING_NOISE * rng.normal(size=(_TRAINING_POINTS, 2))
@@ -279,9 +278,8 @@ class Toy:
 def train_toy(seed: int = 2) -> Toy:
     """Train Auto-JacoBin with three bits on 1,000 points of x1 + x2 + x3 = 1, x > 0.
 
-    The paper does not give the scale of its toy data. At the usual 0.8 the tanh is almost linear. At 8 the hidden
-    features reach the faces of the cube, as in the paper's picture, and with most seeds all seven codes occur that
-    three lines can separate in a plane.
+    The paper does not give the scale of its toy data. At 8 the hidden features reach the faces of the cube, as in the
+    paper's picture, and with most seeds all seven codes occur that three lines can separate in a plane.
     """
     rng = np.random.RandomState(seed)
     points = rng.dirichlet([1, 1, 1], _PLANE_POINTS)

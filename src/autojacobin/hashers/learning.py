@@ -33,9 +33,8 @@ _BETWEEN = ("autojacobin", "sklearn", "joblib")  # packages that can lie between
 
 
 class Estimator:
-    """A transformer for scikit-learn's pipelines, searches and clones.
+    """A transformer for scikit-learn's pipelines, searches and clones, whose parameters are those of ``__init__``.
 
-    Its parameters are those of ``__init__``, and what it learns has names that end with an underscore.
     ``sklearn.base.BaseEstimator`` does the same, but loads SciPy's statistics and pandas with it. Here, scikit-learn is
     loaded by what only its users call.
     """

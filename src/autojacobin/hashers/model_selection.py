@@ -46,8 +46,8 @@ def split(
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Draw the rows that are queries, and return them and the rest.
 
-    A tenth of the rows are queries, at most 2,000. In a small set up to a quarter are, until there are ``enough``:
-    fewer than 1,000 queries can hardly distinguish candidates that differ by 0.01.
+    A tenth of the rows are queries, at most 2,000, and in a small set up to a quarter: fewer than 1,000 queries can
+    hardly distinguish candidates that differ by 0.01.
     """
     order = rng.permutation(n)
     number = min(max(n // _POINTS_PER_QUERY, min(enough, n // _FEWEST_POINTS_PER_QUERY)), _MOST_QUERIES)
@@ -348,11 +348,7 @@ def stages(n_epochs: int, steps_per_epoch: int) -> list[int]:
 
 
 def recipe_name(settings: Mapping[str, Any]) -> str:
-    """Name what training with some settings makes; without the Jacobian term it is not Auto-JacoBin.
-
-    >>> recipe_name({"init": "itq", "alpha": 0.03, "jacobian_weight": 0.0, "n_epochs": 1})
-    'AutoBin from ITQ'
-    """
+    """Name what training with some settings makes, such as "AutoBin from ITQ" without the Jacobian term."""
     start = _STARTS[settings["init"]]
     if not settings["n_epochs"]:
         return f"the hyperplanes of {start}"
@@ -360,10 +356,6 @@ def recipe_name(settings: Mapping[str, Any]) -> str:
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
-    """Write settings in one line, without those that were not used.
-
-    >>> settings_text({"init": "itq", "alpha": 0.03, "energy": float("nan"), "n_epochs": 1})
-    'init itq, alpha 0.03, n_epochs 1'
-    """
+    """Write settings in one line, without those that were not used, which are NaN."""
     used = {name: value for name, value in settings.items() if value == value}  # NaN: not used
     return ", ".join(f"{name} {value if isinstance(value, str) else f'{value:g}'}" for name, value in used.items())

@@ -18,7 +18,7 @@ import safetensors
 import safetensors.numpy
 
 from autojacobin.core.vectors import LARGEST
-from autojacobin.errors import DataError, FormatError
+from autojacobin.errors import DataError, FormatError, shortened
 from autojacobin.search.distances import METRICS
 
 FORMAT_VERSION = 3
@@ -31,7 +31,7 @@ _NOT_SAVED = ("device", "progress")
 _KINDS = {"F32": ("f", "<f4"), "F64": ("f", "<f8"), "I32": ("i", "<i4"), "I64": ("i", "<i8"), "U8": ("U", "u1")}
 _IF_DAMAGED = "restore it from a copy, or fit and save the model again"
 _IF_FOREIGN = "look at the order of the arguments, or restore it from a copy if it was a model"
-_LONGEST_REASON, _LONGEST_NAME = 200, 100
+_LONGEST_NAME = 100
 _LARGEST_LEARNED = 1e18  # somewhat more than the largest number in vectors; float32 holds its square
 _OF_WRAPPED = "hasher_."  # begins the names of the arrays of a hasher that another one wraps
 _deserialize: Any = safetensors.deserialize  # has no types
@@ -291,9 +291,8 @@ def _plain(value: Any) -> Any:
 
 
 def _damaged(path: str | os.PathLike[str], what: str, advice: str = _IF_DAMAGED) -> FormatError:
-    what = " ".join(what.split())
-    what = what if len(what) <= _LONGEST_REASON else what[: _LONGEST_REASON - 3] + "..."
-    return FormatError(f"{Path(path)} is damaged or is not a model saved by autojacobin, got: {what}; {advice}")
+    got = shortened(what)
+    return FormatError(f"{Path(path)} is damaged or is not a model saved by autojacobin, got: {got}; {advice}")
 
 
 def _not_read(path: str | os.PathLike[str], format_version: int, name: str) -> FormatError:

@@ -40,11 +40,8 @@ class AutoJacobinVectorStore(VectorStore):
     ----------
     embedding : Embeddings
         Turns texts into vectors.
-    path : path, optional
-        Folder of the index, which is opened if it holds one. Every change is on the disk before the call returns. By
-        default the index lives in memory.
-    **options
-        ``hasher``, ``partitions``, ``recall`` and ``columns``, as in
+    path, **options
+        ``path``, ``hasher``, ``partitions``, ``recall`` and ``columns`` of
         :class:`~autojacobin.integrations.text_store.TextStore`.
     """
 

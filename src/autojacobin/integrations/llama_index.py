@@ -50,12 +50,9 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
 
     Parameters
     ----------
-    path : path, optional
-        Folder of the index, which is opened if it holds one. Every change is on the disk before the call returns. By
-        default the index lives in memory, and :meth:`persist` writes it.
-    **options
-        ``hasher``, ``partitions``, ``recall`` and ``columns``, as in
-        :class:`~autojacobin.integrations.text_store.TextStore`.
+    path, **options
+        ``path``, ``hasher``, ``partitions``, ``recall`` and ``columns`` of
+        :class:`~autojacobin.integrations.text_store.TextStore`. Without a path, :meth:`persist` writes the index.
     """
 
     stores_text: bool = True

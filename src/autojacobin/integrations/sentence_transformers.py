@@ -23,14 +23,11 @@ class SentenceIndex(TextStore):
     model : str or object with a method ``encode``
         A ``SentenceTransformer``, the name of one, or any object whose ``encode`` takes a list of texts and gives a
         matrix with one row per text. If the model has ``encode_document`` and ``encode_query``, these are used.
-    path : path, optional
-        Folder of the index, which is opened if it holds one. Every change is on the disk before the call returns. By
-        default the index lives in memory.
     truncate_dim : int, optional
         Keep this many of the first numbers of a vector, for Matryoshka models. Leave it out for a model that truncates
         its vectors itself.
-    **options
-        ``hasher``, ``partitions``, ``recall`` and ``columns``, as in
+    path, **options
+        ``path``, ``hasher``, ``partitions``, ``recall`` and ``columns`` of
         :class:`~autojacobin.integrations.text_store.TextStore`.
 
     Examples

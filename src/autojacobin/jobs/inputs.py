@@ -24,7 +24,7 @@ from autojacobin.datasets import Vectors, open_vectors
 from autojacobin.datasets.formats.flat import HEAD_BYTES, Layout, check_dimensions
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.datasets.vector_files import by_name
-from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError, import_extra
+from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError, import_extra, reason_of
 
 Patterns = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """A path, a pattern such as ``base/*.npy`` or ``s3://bucket/*.parquet``, or several of them."""
@@ -312,5 +312,5 @@ def _translated_errors(url: str) -> Iterator[None]:
     except FileNotFoundError:
         raise StorageError(f"cannot read {shown}: there is no such file; check the spelling") from None
     except Exception as error:
-        reason = redacted_message(" ".join(str(error).split()), url) or type(error).__name__
+        reason = redacted_message(reason_of(error), url)
         raise StorageError(f"cannot read {shown}: {reason}; check the address and your permissions") from None

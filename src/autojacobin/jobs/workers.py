@@ -12,7 +12,7 @@ from typing import Any
 
 from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.core.parallel import Progress
-from autojacobin.errors import AutoJacobinError, DataError, MissingExtraError, StorageError, import_extra
+from autojacobin.errors import AutoJacobinError, DataError, MissingExtraError, StorageError, import_extra, reason_of
 
 _LOCAL = re.compile(r"local:([1-9][0-9]{0,3})")
 # A host and a port only: Dask writes addresses to its logs, so an address with a password is refused.
@@ -77,10 +77,10 @@ def connect(address: str) -> Iterator[Workers]:
 class Workers:
     """Runs calls of functions through a ``distributed.Client``.
 
-    The functions are importable by name, and their arguments are small, such as paths and numbers; large values are
-    shared once. The first argument says in messages what a call works on. If a worker dies, another one repeats its
-    call. A call that raises is repeated twice before it ends the job. Calls write files completely or not at all, so
-    repetition does not change the result.
+    The functions are importable by name, and their arguments small; large values are shared once. The first argument
+    says in messages what a call works on. If a worker dies, another one repeats its call. A call that raises is
+    repeated twice before it ends the job. Calls write files completely or not at all, so repetition does not change the
+    result.
     """
 
     def __init__(self, client: Any) -> None:
@@ -191,5 +191,5 @@ def _error_of(future: Any, about: str) -> AutoJacobinError:
         return AutoJacobinError(
             f"worker after worker died while it worked on {about}; give them more memory, or make chunks smaller"
         )
-    reason = redacted_message(" ".join(str(error).split())) or type(error).__name__
+    reason = redacted_message(reason_of(error))
     return AutoJacobinError(f"the work on {about} failed: {type(error).__name__}: {reason}")

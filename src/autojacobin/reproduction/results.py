@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -20,13 +19,11 @@ from autojacobin.core.files import clear_os_errors, write_atomically
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import AutoJacobinError
 from autojacobin.evaluation import OverSeeds, mean_and_error, over_seeds, paired_test
-from autojacobin.hashers import Hasher, load
+from autojacobin.hashers import load
 from autojacobin.reproduction.trials import Outcome, Settings, Trial
 
 ASYMMETRICALLY = ", asymmetric"
 """Suffix of a method's name that selects its outcomes by the asymmetric distance."""
-
-_CHECKSUM_LENGTH = 65
 
 
 @dataclass
@@ -53,11 +50,7 @@ class Results:
         return f"{count_of(n, 'query', 'queries')}, {'seed 0' if seeds == 1 else f'{seeds} seeds'}"
 
     def of(self, method: str, bits: int) -> list[Outcome]:
-        """Outcomes of a method with its default parameters at a code length, one per seed.
-
-        They are by the default distance of the method, or by the asymmetric one if ``method`` ends with
-        ``ASYMMETRICALLY``.
-        """
+        """Outcomes of a method with its defaults, one per seed, by the asymmetric distance if its name ends so."""
         name = method.removesuffix(ASYMMETRICALLY)
         found = {
             trial.seed: outcome
@@ -131,7 +124,7 @@ def surely_better(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> boo
 
 
 class Store:
-    """A folder of finished work. Each piece is a file that is written atomically, so runs can be stopped."""
+    """A folder of finished work. Each piece is an npz file that is written atomically, so runs can be stopped."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
@@ -152,91 +145,54 @@ class Store:
 
     def outcome(self, key: str, with_model: bool = False) -> Outcome | None:
         """Read the outcome of a trial; None if it is missing or damaged, and the trial must be run."""
-        arrays, hasher = self._arrays(key), self._model(key) if with_model else None
-        if arrays is None or (with_model and hasher is None):
+        arrays, hasher = self._kept(key), None
+        if "before" not in arrays or "about" not in arrays:
             return None
+        if with_model:
+            try:
+                hasher = load(self.work / f"{key}.safetensors")
+            except AutoJacobinError:
+                return None
         about = json.loads(str(arrays["about"]))
         return Outcome(
             before=arrays["before"],
-            depth=int(about["depth"]),
-            seconds=about["seconds"],
+            **{**about, "warned": tuple(about["warned"])},
             pictured=arrays.get("pictured"),
-            history={name.removeprefix("history."): a for name, a in arrays.items() if name.startswith("history.")},
-            warned=tuple(about["warned"]),
-            trained_as=about.get("trained_as", ""),
             asymmetric=arrays.get("asymmetric"),
+            history={name.removeprefix("history."): a for name, a in arrays.items() if name.startswith("history.")},
             hasher=hasher,
         )
 
     def keep_outcome(self, key: str, outcome: Outcome, with_model: bool = False) -> None:
         """Write the outcome of a trial."""
         if with_model and outcome.hasher is not None:
-            outcome.hasher.save(self._model_path(key), overwrite=True)
-        about = {"depth": outcome.depth, "seconds": outcome.seconds, "warned": outcome.warned}
-        about["trained_as"] = outcome.trained_as
-        arrays = {
-            "before": outcome.before,
-            "about": np.array(json.dumps(about)),
-            **{f"history.{name}": column for name, column in outcome.history.items()},
-        }
-        arrays |= {
-            name: array
-            for name, array in (("pictured", outcome.pictured), ("asymmetric", outcome.asymmetric))
-            if array is not None
-        }
-        self._keep_arrays(key, arrays)
+            outcome.hasher.save(self.work / f"{key}.safetensors", overwrite=True)
+        about = {name: getattr(outcome, name) for name in ("depth", "seconds", "warned", "trained_as")}
+        arrays = {name: getattr(outcome, name) for name in ("before", "pictured", "asymmetric")}
+        arrays |= {f"history.{name}": column for name, column in outcome.history.items()}
+        self._keep(key, about=json.dumps(about), **{name: a for name, a in arrays.items() if a is not None})
 
     def array(self, key: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Read an array, or make and write it."""
-        arrays = self._arrays(key)
-        if arrays is None:
-            arrays = {"array": make()}
-            self._keep_arrays(key, arrays)
-        return arrays["array"]
+        kept = self._kept(key).get("array")
+        if kept is None:
+            kept = make()
+            self._keep(key, array=kept)
+        return kept
 
     def record(self, key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Read a record from JSON, or make and write it."""
-        content = self._kept(f"{key}.json")
-        if content is not None:
-            return json.loads(content)
-        made = make()
-        self._keep(f"{key}.json", json.dumps(made, indent=1).encode())
-        return made
+        """Read a record, or make and write it."""
+        return json.loads(str(self.array(key, lambda: np.array(json.dumps(make())))))
 
-    def _keep_arrays(self, key: str, arrays: dict[str, Any]) -> None:
+    def _keep(self, key: str, **arrays: Any) -> None:
         stream = io.BytesIO()
-        np.savez_compressed(stream, **arrays)
-        self._keep(f"{key}.npz", stream.getvalue())
+        np.savez_compressed(stream, **arrays, names=list(arrays))
+        self.write(f"work/{key}.npz", stream.getvalue())
 
-    def _arrays(self, key: str) -> dict[str, npt.NDArray[Any]] | None:
-        content = self._kept(f"{key}.npz")
-        if content is None:
-            return None
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-
-    def _model(self, key: str) -> Hasher | None:
+    def _kept(self, key: str) -> dict[str, npt.NDArray[Any]]:
+        """Arrays of a finished piece of work; none if it is missing or damaged."""
         try:
-            return load(self._model_path(key))
-        except AutoJacobinError:  # missing or damaged
-            return None
-
-    def _model_path(self, key: str) -> Path:
-        return self.work / f"{key}.safetensors"
-
-    def _keep(self, name: str, content: bytes) -> None:
-        self.write(f"work/{name}", content + _checksum(content))
-
-    def _kept(self, name: str) -> bytes | None:
-        """Content of a file of finished work; None if it is missing or damaged."""
-        try:
-            stored = (self.work / name).read_bytes()
-        except OSError:
-            return None
-        content = stored[:-_CHECKSUM_LENGTH]
-        return content if stored == content + _checksum(content) else None
-
-
-def _checksum(content: bytes) -> bytes:
-    """Checksum at the end of a file. The checksums of the zip format do not cover names and sizes of arrays."""
-    return b"\n" + hashlib.sha256(content).hexdigest().encode()
+            with np.load(self.work / f"{key}.npz", allow_pickle=False) as file:
+                return {str(name): file[name] for name in file["names"]}
+        except Exception:  # a damaged archive makes zipfile and NumPy raise almost anything
+            return {}

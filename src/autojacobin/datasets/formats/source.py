@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from autojacobin.core.addresses import redacted_address
 from autojacobin.core.files import clear_os_errors, os_reason
-from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError
+from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError, reason_of
 
 _ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]+://")
 _BYTES_PER_READ = 2**20
@@ -117,7 +117,7 @@ def clear_foreign_errors(path: Path, format: str) -> Iterator[None]:
     except AutoJacobinError:
         raise
     except Exception as error:
-        raise damaged(path, format, shortened(" ".join(str(error).split()) or type(error).__name__, 200)) from error
+        raise damaged(path, format, reason_of(error)) from error
 
 
 def damaged(path: Path, format: str, what: str) -> FormatError:
@@ -126,11 +126,6 @@ def damaged(path: Path, format: str, what: str) -> FormatError:
         f"{path} is damaged or is not a {format} file, got {what}; write or fetch it again, "
         "or name its format, if it is another"
     )
-
-
-def shortened(text: str, most: int) -> str:
-    """Cut a text for a message to at most ``most`` characters."""
-    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def _chunks(source: Source) -> Iterator[bytes]:

@@ -14,8 +14,8 @@ import numpy as np
 
 from autojacobin.datasets.formats.flat import LARGEST_DIMENSION
 from autojacobin.datasets.formats.matrices import Matrix, Vectors
-from autojacobin.datasets.formats.source import Source, damaged, shortened
-from autojacobin.errors import FormatError
+from autojacobin.datasets.formats.source import Source, damaged
+from autojacobin.errors import FormatError, shortened
 
 _LONGEST_LINE = 2**25
 _BYTES_PER_BLOCK = 2**22
@@ -76,9 +76,7 @@ def _read_header(source: Source, name: str, first: list[bytes], skipped: int) ->
     separator = _separator(first[0], name)
     fields = _fields(first[0], separator)
     if header and not any(map(_is_number, fields)):
-        lines = [
-            shortened(" ".join(text.decode("utf-8", "replace").split()), 40) for text in (b" ".join(header), first[0])
-        ]
+        lines = [shortened(text.decode("utf-8", "replace"), 40) for text in (b" ".join(header), first[0])]
         raise FormatError(
             f"{source.path} holds text and no vectors, got {lines[0]!r} and {lines[1]!r} in its first lines, expected "
             "numbers; if these are names, give them as ids beside a file of vectors"

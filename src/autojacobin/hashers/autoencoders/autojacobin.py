@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +23,7 @@ from autojacobin.autoencoder import (
     tangents_for_training,
 )
 from autojacobin.core.arrays import namespace, to_host
-from autojacobin.core.parallel import Progress, one_blas_thread
+from autojacobin.core.parallel import one_blas_thread
 from autojacobin.errors import DataError
 from autojacobin.hashers.autoencoders.autobin import AutoEncoderHasher, initial_network, possible_inits
 from autojacobin.hashers.learning import warn_caller
@@ -310,7 +310,7 @@ class AutoJacoBin(AutoEncoderHasher):
             return False
         self._check_selection_k(len(base))
         estimate = partial(self._tangents, energy=options.energies[0], rng=rng, report=report)
-        spaces = _TangentsWhenNeeded(points, estimate)
+        spaces = cache(partial(estimate, points))  # prepared when a candidate with the Jacobian term needs them
         score = held_out_score(
             points[query_rows],
             base,
@@ -333,19 +333,21 @@ class AutoJacoBin(AutoEncoderHasher):
             self._keep(X, selected.network, history(selected.steps))
         else:
             if not all_points:
-                spaces, rows = spaces.of_other(X), np.arange(len(X))
+                spaces.cache_clear()  # both may not fit into memory
+                spaces, rows = cache(partial(estimate, X)), np.arange(len(X))
             self._deliver(X, selected, spaces, init_seed, score, rng, report)
-        spaces.finish(self.progress)
+        if spaces.cache_info().currsize and self.progress is not None:
+            self.progress("tangent spaces", len(rows), len(rows))
         if selected.steps and selected.recipe.jacobian_weight:
             self.tangent_rank_ = np.full(len(X), -1, dtype=np.int32)
-            self.tangent_rank_[rows] = to_host(spaces.get().known_ranks(selected.recipe.energy))
+            self.tangent_rank_[rows] = to_host(spaces().known_ranks(selected.recipe.energy))
         return True
 
     def _deliver(
         self,
         X: Any,
         selected: Selected,
-        spaces: _TangentsWhenNeeded,
+        spaces: Callable[[], TangentsOnDemand],
         init_seed: int,
         score: Callable[[Network], Any],
         rng: np.random.RandomState,
@@ -357,7 +359,7 @@ class AutoJacoBin(AutoEncoderHasher):
         of_start = score(start)
         tangents = None
         if n_steps and recipe.jacobian_weight:
-            tangents = spaces.get().view(namespace(X).arange(len(X)), recipe.energy)
+            tangents = spaces().view(namespace(X).arange(len(X)), recipe.energy)
         n_epochs = -(-n_steps // batches_per_epoch(len(X), self.batch_size))
         trained, steps_taken = self._trained(
             start, X, self._objective_for(recipe), rng, report, n_epochs=n_epochs, n_steps=n_steps, tangents=tangents
@@ -381,16 +383,14 @@ class AutoJacoBin(AutoEncoderHasher):
         self,
         base: Any,
         base_rows: Any,
-        spaces: _TangentsWhenNeeded,
+        spaces: Callable[[], TangentsOnDemand],
         buffer: LineBuffer,
         network: Network,
         recipe: Recipe,
         n_epochs: int,
         rng: np.random.RandomState,
     ) -> Iterator[tuple[Network, Step]]:
-        tangents = (
-            spaces.get().view(namespace(base).asarray(base_rows), recipe.energy) if recipe.jacobian_weight else None
-        )
+        tangents = spaces().view(namespace(base).asarray(base_rows), recipe.energy) if recipe.jacobian_weight else None
         yield from steps(
             network,
             base,
@@ -438,26 +438,3 @@ class AutoJacoBin(AutoEncoderHasher):
             rng=rng,
             progress=report,
         )
-
-
-class _TangentsWhenNeeded:
-    """Tangent spaces of some points; nothing is prepared before a candidate with the Jacobian term needs them."""
-
-    def __init__(self, points: Any, estimate: Callable[[Any], TangentsOnDemand]) -> None:
-        self._points, self._estimate = points, estimate
-        self._spaces: TangentsOnDemand | None = None
-
-    def get(self) -> TangentsOnDemand:
-        if self._spaces is None:
-            self._spaces = self._estimate(self._points)
-        return self._spaces
-
-    def finish(self, progress: Progress | None) -> None:
-        """Report that no more spaces are needed, if some were."""
-        if self._spaces is not None and progress is not None:
-            progress("tangent spaces", len(self._points), len(self._points))
-
-    def of_other(self, points: Any) -> _TangentsWhenNeeded:
-        """The same for other points. The spaces of these are freed first, because both may not fit into memory."""
-        self._spaces = None
-        return _TangentsWhenNeeded(points, self._estimate)
