@@ -264,7 +264,7 @@ class Codes:
                 return cls(arrays["packed"], n_bits)
         except Exception as error:  # a damaged archive makes zipfile and NumPy raise almost anything
             raise FormatError(
-                f"{Path(path)} is damaged or does not hold codes, got: {reason_of(error)}; "
+                f"{Path(path)} is damaged or does not hold codes, got: {reason_of(error, 200)}; "
                 "expected an npz archive written by Codes.save; write it again from the vectors"
             ) from error
         raise FormatError(

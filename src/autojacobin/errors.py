@@ -60,9 +60,9 @@ def shortened(text: str, most: int = 200) -> str:
     return line if len(line) <= most else line[: most - 3] + "..."
 
 
-def reason_of(error: BaseException) -> str:
-    """Give what an error of another library says on one line, or else its name."""
-    return shortened(str(error)) or type(error).__name__
+def reason_of(error: BaseException, most: int = 1000) -> str:
+    """Give what an error of another library says, as :func:`shortened` does, or else its name."""
+    return shortened(str(error), most) or type(error).__name__
 
 
 def __getattr__(name: str) -> Any:

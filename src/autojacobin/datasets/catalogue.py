@@ -254,6 +254,6 @@ def _clear_damage(archive: Path) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno not in _ERRNOS_OF_DAMAGE:
             raise StorageError(f"cannot unpack {archive}: {os_reason(error)}; {_REMEDY}") from error
         raise FormatError(
-            f"the archive {archive} is damaged or not the expected one: {reason_of(error)}; delete it and fetch it "
-            "again"
+            f"the archive {archive} is damaged or not the expected one: {reason_of(error, 200)}; delete it and fetch "
+            "it again"
         ) from error

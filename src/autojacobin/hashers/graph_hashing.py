@@ -53,14 +53,6 @@ class SpectralHashing(Hasher):
     References
     ----------
     Y. Weiss, A. Torralba and R. Fergus, "Spectral hashing", NIPS 2008.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from autojacobin import SpectralHashing
-    >>> X = load_digits().data
-    >>> SpectralHashing(n_bits=16).fit(X).mode_
-    array([1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 2])
     """
 
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits()}

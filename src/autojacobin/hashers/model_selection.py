@@ -42,15 +42,17 @@ _STANDARD_ERRORS = 3.0  # a difference beyond this many standard errors is beyon
 
 
 def split(
-    n: int, rng: np.random.RandomState, enough: int = _ENOUGH_QUERIES
+    n: int, rng: np.random.RandomState, enough: int | None = None
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Draw the rows that are queries, and return them and the rest.
 
-    A tenth of the rows are queries, at most 2,000, and in a small set up to a quarter: fewer than 1,000 queries can
-    hardly distinguish candidates that differ by 0.01.
+    A tenth of the rows are queries, at most 2,000. In a small set up to a quarter are, until there are ``enough``:
+    fewer than 1,000 queries can hardly distinguish candidates that differ by 0.01.
     """
     order = rng.permutation(n)
-    number = min(max(n // _POINTS_PER_QUERY, min(enough, n // _FEWEST_POINTS_PER_QUERY)), _MOST_QUERIES)
+    number = min(
+        max(n // _POINTS_PER_QUERY, min(enough or _ENOUGH_QUERIES, n // _FEWEST_POINTS_PER_QUERY)), _MOST_QUERIES
+    )
     return np.sort(order[:number]), np.sort(order[number:])
 
 

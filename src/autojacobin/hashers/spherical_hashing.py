@@ -56,17 +56,6 @@ class SphericalHashing(Hasher):
     References
     ----------
     J.-P. Heo, Y. Lee, J. He, S.-F. Chang and S.-E. Yoon, "Spherical hashing", CVPR 2012.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from autojacobin import SphericalHashing
-    >>> X = load_digits().data
-    >>> hasher = SphericalHashing(n_bits=32, random_state=0).fit(X)
-    >>> hasher.encode(X)
-    Codes(1797 codes of 32 bits)
-    >>> hasher.distances
-    ('spherical', 'hamming', 'asymmetric')
     """
 
     distances: ClassVar[tuple[str, ...]] = ("spherical", "hamming", "asymmetric")

@@ -192,7 +192,7 @@ class Store:
     def _kept(self, key: str) -> dict[str, npt.NDArray[Any]]:
         """Arrays of a finished piece of work; none if it is missing or damaged."""
         try:
-            with np.load(self.work / f"{key}.npz", allow_pickle=False) as file:
+            with open(self.work / f"{key}.npz", "rb") as stream, np.load(stream, allow_pickle=False) as file:
                 return {str(name): file[name] for name in file["names"]}
         except Exception:  # a damaged archive makes zipfile and NumPy raise almost anything
             return {}

@@ -117,7 +117,7 @@ def clear_foreign_errors(path: Path, format: str) -> Iterator[None]:
     except AutoJacobinError:
         raise
     except Exception as error:
-        raise damaged(path, format, reason_of(error)) from error
+        raise damaged(path, format, reason_of(error, 200)) from error
 
 
 def damaged(path: Path, format: str, what: str) -> FormatError:

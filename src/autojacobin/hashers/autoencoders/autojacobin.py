@@ -64,17 +64,12 @@ class AutoJacoBin(AutoEncoderHasher):
         Σᵢ ‖zᵢ − xᵢ‖²  +  w Σᵢ ‖Jᵢ − TᵢTᵢ'‖²  +  α ‖YY' − nI‖₁ᵋ
 
     over mini-batches of n points. J is the Jacobian ∂z/∂x, and T is a basis of the tangent space of the data at x,
-    estimated by local PCA. The function that maps noisy points to the nearest point of a manifold has the Jacobian
-    TT', and the network should agree with it to first order. The last term is the 1-norm with |u| smoothed to √(u² +
-    ε). It favours features near ±1 that are uncorrelated. The bits are the signs of the hidden features y.
+    estimated by local PCA. The last term is the 1-norm with |u| smoothed to √(u² + ε), which favours features near ±1
+    that are uncorrelated. The bits are the signs of the hidden features y.
 
-    Settings that are ``"auto"`` (``alpha``, ``init``, ``energy``, ``jacobian_weight``) are chosen on the training set.
-    A tenth of the training points (up to a quarter in small sets) are held out as queries, candidates are compared by
-    the m-Recall of these queries in the remaining points, and the best one is delivered. If these were fewer than nine
-    tenths of the training points, its training is repeated on all of them, for as many steps, and the result is
-    delivered unless it is worse on the held-out points. The initial networks are candidates too, so that on held-out
-    points the codes are no worse than those of ITQ, OKMeans or NOKMeans. :meth:`as_published` uses the settings of the
-    paper instead.
+    Settings that are ``"auto"`` (``alpha``, ``init``, ``energy``, ``jacobian_weight``) are chosen by the m-Recall of
+    held-out training points. The initial networks are candidates too, so that on held-out points the codes are no
+    worse than those of ITQ, OKMeans or NOKMeans. :meth:`as_published` uses the settings of the paper instead.
 
     Parameters
     ----------
@@ -155,8 +150,10 @@ class AutoJacoBin(AutoEncoderHasher):
 
     Notes
     -----
-    With fewer than 500 training points, or if they hardly differ, nothing is chosen and the paper's settings are used.
-    With more than 10,000, settings are chosen on 10,000 of them, and batches for the last training are drawn from all.
+    A tenth of the training points (up to a quarter in small sets) are held out. If that leaves fewer than nine tenths,
+    the best training is repeated on all points, and its result is delivered unless it is worse on those held out. With
+    fewer than 500 points, or if they hardly differ, nothing is chosen and the paper's settings are used. With more than
+    10,000, settings are chosen on 10,000 of them, and batches for the last training are drawn from all.
 
     References
     ----------

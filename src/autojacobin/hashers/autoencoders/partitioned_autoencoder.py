@@ -45,17 +45,14 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
     n_bits : int, default=80
         Length of the codes: the bits of the residual, of its level, and of the number of the list.
     n_lists : int, optional
-        Number of centres; by default one for every 64 training vectors, rounded down to a power of two. A search is
-        fastest with about four times the square root of the number of vectors in the index.
+        As in :class:`PartitionedHasher`.
     effort, n_iterations, ridge, random_state, device, progress
         As in :class:`BinaryAutoencoder`.
 
     Attributes
     ----------
-    centres_ : array of float32, shape (lists, n_features)
-        Centres.
-    origin_ : array of float32, shape (n_features,)
-        Their mean.
+    centres_, origin_
+        As in :class:`PartitionedHasher`.
     grid_ : array of shape (2,)
         Lowest of 256 equal steps of the offsets of codes in lists, and the step.
     decoder_, mean_, start_, slope_, offset_, reconstruction_error_
