@@ -22,7 +22,6 @@ import ctypes
 import gc
 import importlib.metadata
 import importlib.util
-import json
 import multiprocessing
 import os
 import sys
@@ -35,6 +34,7 @@ from typing import Any
 
 import numpy as np
 from contenders import FAMILIES, K
+from timing import write_results
 
 from autojacobin.datasets import load_set
 
@@ -213,9 +213,7 @@ def main() -> None:
             one.pipe.send(None)
             one.process.join()
     if options.json:
-        del options.scratch
-        content = {"settings": vars(options), "versions": versions, "results": results}
-        Path(options.json).write_text(json.dumps(content, indent=1, default=str))
+        write_results(options.json, results, options, versions)
 
 
 if __name__ == "__main__":

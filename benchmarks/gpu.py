@@ -9,13 +9,13 @@ of that many codes. ``--index`` adds a whole index against all CPU cores, and en
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from typing import Any
 
 import cupy
 import numpy as np
+from timing import write_results
 
 from autojacobin.codes import Codes
 from autojacobin.search.gpu import DeviceCodes, DeviceProjection, DeviceQueries, DeviceVectors, RerankedSearch
@@ -156,5 +156,4 @@ if __name__ == "__main__":
     if arguments.index:
         index(N)
     if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(results, file, indent=1)
+        write_results(arguments.json, results, arguments)

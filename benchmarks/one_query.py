@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import importlib.util
-import json
 import os
 import signal
 import subprocess
@@ -46,6 +45,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # of all libraries, before any of them read
 
 import contenders  # noqa: E402
 import numpy as np  # noqa: E402
+import timing  # noqa: E402
 
 from autojacobin import ITQ, BinaryAutoencoder, Index  # noqa: E402
 from autojacobin.datasets import load_set  # noqa: E402
@@ -159,7 +159,7 @@ def ours(base: Any, queries: Any, truth: Any, folder: Path, until_the_end: ExitS
             yield Row(name, search := asked(index, recall, **more), recall_of(search, queries, right))
 
     draws = np.random.default_rng(0).random(len(base))
-    if any(wanted(f"ours, {part}") for part in ("lists", "6 % by a condition", "1 % by a condition")):
+    if any(wanted(name) for name in GOALS if "lists" in name or "condition" in name):
         path = folder / "lists"
         Index.from_vectors(base, hasher, path=path, partitions="auto", payload={"draw": draws})
         index = Index.open(path)
@@ -251,8 +251,8 @@ def main() -> None:
     print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages))
     results = report(rows)
     if options.json:
-        content = {"settings": vars(options), "results": results}
-        Path(options.json).write_text(json.dumps(content, indent=1, default=str))
+        versions = {name: importlib.metadata.version(name) for name in packages}
+        timing.write_results(options.json, results, options, versions)
 
 
 def installed(package: str) -> bool:

@@ -20,6 +20,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from timing import write_results
 
 from autojacobin import AutoJacoBin
 from autojacobin.datasets import load_set
@@ -195,7 +196,7 @@ def main():
     if arguments.quick:
         arguments.sets, arguments.bits, arguments.seeds = "photos", [64], 2
         arguments.training_points = arguments.training_points or 2000
-    results = json.loads(arguments.json.read_text()) if arguments.json and arguments.json.exists() else {}
+    results = json.loads(arguments.json.read_text())["results"] if arguments.json and arguments.json.exists() else {}
     done = []
     for name, data in sets(arguments):
         dimension = data.train.shape[1]
@@ -212,7 +213,7 @@ def main():
                         results[key] = measured(method, bits, seed, arguments, train, base, queries, truth)
                         print(key, results[key], flush=True)
                         if arguments.json:
-                            arguments.json.write_text(json.dumps(results, indent=0))
+                            write_results(arguments.json, results, arguments)
     print(table(results, done))
     print(asymmetric_against_twice_the_bits(results, done))
     print(by_real_weights(results, done))

@@ -94,3 +94,27 @@ def test_one_query_is_timed_with_and_without_a_condition(tmp_path):
     results = json.loads(out.read_text())["results"]
     assert [result["name"] for result in results] == ["ours, lists, .95", "ours, 6 % by a condition, .95"]
     assert all(result["recall"] > 0.9 and 0 < result["median_us"] <= result["p99_us"] for result in results)
+
+
+def test_the_tables_of_the_documentation_are_those_of_the_results():
+    done = run("tables.py", "--check")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_table_that_differs_from_its_results_is_found(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import tables
+
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text("before\n<!-- table gpu -->\n| old |\n<!-- end -->\nafter\n", encoding="utf-8")
+    monkeypatch.setattr(tables, "DOCS", page.parent)
+    monkeypatch.setattr(sys, "argv", ["tables.py", "--check"])
+    with pytest.raises(SystemExit, match="tables differ from their results in docs/page.md"):
+        tables.main()
+    monkeypatch.setattr(sys, "argv", ["tables.py"])
+    tables.main()
+    written = page.read_text(encoding="utf-8")
+    assert written.startswith("before\n<!-- table gpu -->\n| 1,000 queries")
+    assert written.endswith("|\n<!-- end -->\nafter\n")
+    assert "| index on the GPU, one query | 0.13 |" in written
