@@ -44,6 +44,7 @@ _VECTORS_PER_LIST = 32  # at least, where the user gives the number of lists
 _SAMPLE_PER_LIST = 128
 _SMALL_SAMPLE = 2_000
 MOST_TRAINING_POINTS = 20_000  # of a hasher, unless its method asks for more
+_ITERATIONS = 10  # of a chosen hasher; at a bit a dimension or more, 30 need no fewer candidates
 _LARGEST_DRIFT = 1.5  # of the share of residuals that codes do not reconstruct; held-out points have up to 1.3
 
 
@@ -160,7 +161,7 @@ def chosen_hasher(vectors: Any, metric: Metric, progress: Progress) -> BinaryAut
         chosen += f": {CANDIDATES} candidates hold {100 * recall:.0f} % of the {NEIGHBOURS} nearest of held-out vectors"
     _log.info("%s", chosen)
     progress(chosen, 0, 0)
-    return BinaryAutoencoder(n_bits, random_state=0)
+    return BinaryAutoencoder(n_bits, n_iterations=_ITERATIONS, random_state=0)
 
 
 def with_lists(
