@@ -21,7 +21,6 @@ from autojacobin import (
     PartitionedHasher,
     SphericalHashing,
 )
-from autojacobin.cli.indexes import _reporting
 from autojacobin.cli.program import app
 from autojacobin.errors import FormatError, StorageError
 from autojacobin.evaluation import ground_truth
@@ -359,7 +358,9 @@ def test_another_process_that_reads_sees_the_lists_after_refresh(hasher, tmp_pat
 
 def test_the_command_line_hears_of_the_lists_while_they_are_made(hasher):
     stages = []
-    index = Index(_reporting(copy.copy(hasher), lambda stage, *_: stages.append(stage)), partitions=4)
+    reporting = copy.copy(hasher)
+    reporting.__dict__["progress"] = lambda stage, *_: stages.append(stage)  # as the command line does
+    index = Index(reporting, partitions=4)
     index.add(points(400))
     assert "partitioning" in stages
 
