@@ -54,6 +54,8 @@ def folder(tmp_path, monkeypatch, made_once):
 def command(folder, monkeypatch, capfdbinary):
     """Give a function that runs ``autojacobin`` with arguments and perhaps bytes at its standard input."""
 
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", "")  # as in the installed command: no python -m pytest
+
     def run(*arguments, stdin=b""):
         monkeypatch.setattr(sys, "argv", ["autojacobin", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
