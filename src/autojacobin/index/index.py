@@ -466,14 +466,14 @@ class Index:
             "features": state.metric.width(int(state.hasher.n_features_in_)),
             "vectors_kept": state.keep_vectors,
             "metric": state.metric.name,
-            "ids": self.id_kind,
+            "ids": state.id_kind or "integer",
             "columns": _column_names(state),
             "lists": len(state.hasher.centres_) if isinstance(state.hasher, ListHasher) else None,
             "segments": len(state.segments),
             "dead": sum(segment.n_dead for segment in state.segments),
             "files": len(files),
             "bytes": sum(file.size for file in files),
-            "generation": self.generation,
+            "generation": None if state.manifest is None else state.manifest.generation,
         }
 
     # Changes
