@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.rare
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_nothing_is_lost_in_a_round_of_every_kind_of_fault():
     command = [sys.executable, "-m", "tests.stress", "--rounds", "1", "--short", "--seed", "3"]
