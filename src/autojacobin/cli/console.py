@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -123,8 +122,6 @@ def print_table(table: RenderableType) -> None:
 
 def as_text(value: Any) -> str:
     """Format a value for people."""
-    if isinstance(value, Enum):
-        return str(value.value)
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, Mapping):
@@ -135,9 +132,7 @@ def as_text(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Give the text or number that an Enum, a path or a number of NumPy stands for."""
-    if isinstance(value, Enum):
-        return value.value
+    """Give the text or number that a path or a number of NumPy stands for."""
     return str(value) if isinstance(value, Path) else value.item()
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -171,8 +170,6 @@ def write_settings(context: typer.Context, output: Path, **instead: Any) -> None
 
 def _shown(value: Any) -> Any:
     """Give a value as TOML has it, without the passwords that addresses may contain."""
-    if isinstance(value, Enum):
-        return value.value
     if isinstance(value, Mapping):
         return {key: _shown(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

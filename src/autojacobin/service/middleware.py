@@ -26,7 +26,6 @@ Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
 _SEARCH_PATHS = frozenset({"/v1/search", "/v1/encode"})
-_QUEUED_PATHS = _SEARCH_PATHS | {"/explorer/ids", "/explorer/codes"}
 _WRITE_ENDPOINT = "/v1/{index}/vectors"
 _ENDPOINTS = _SEARCH_PATHS | {"/v1/indexes", "/openapi.json", "/metrics", "/healthz", "/readyz", "/"}
 
