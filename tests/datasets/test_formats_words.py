@@ -44,6 +44,12 @@ def test_with_the_header_even_the_first_words_may_be_numbers(tmp_path):
     check_words(tmp_path / "a.txt", ["7", "8"], VECTORS[:2])
 
 
+def test_two_columns_of_numbers_have_no_header(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"1 1\n1 1\n")
+    with open_vectors(tmp_path / "a.txt") as opened:
+        assert (opened.shape, opened.names) == ((2, 2), None)
+
+
 def test_packed_files_are_read(tmp_path):
     (tmp_path / "glove.txt.gz").write_bytes(gzip.compress(lines_of(WORDS, VECTORS)))
     check_words(tmp_path / "glove.txt.gz")

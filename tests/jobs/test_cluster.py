@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from autojacobin import LSH, Codes, DataError, Index
 from autojacobin.cli import app
 from autojacobin.datasets import open_vectors, write_vectors
-from autojacobin.errors import AutoJacobinError, FormatError, MissingExtraError, StorageError
+from autojacobin.errors import AutoJacobinError, MissingExtraError, StorageError
 from autojacobin.evaluation import ground_truth
 from autojacobin.jobs import build_index, connect, encode_files, search_index, true_neighbours
 from autojacobin.jobs.workers import Workers
@@ -192,10 +192,10 @@ def test_a_damaged_file_ends_the_job_and_is_named_and_what_was_done_is_kept(clus
     files = cut_into_files(tmp_path / "files", X[: 3 * BLOCK], [BLOCK, 2 * BLOCK], ("fvecs",))
     damaged = tmp_path / "files" / "part-001.fvecs"
     whole = damaged.read_bytes()
-    damaged.write_bytes(whole[: 36 * 777] + b"\x09" + whole[36 * 777 + 1 :])
-    with pytest.raises(FormatError, match=r"part-001\.fvecs is damaged .*dimension 9 in row 777"):
+    damaged.write_bytes(whole[: 36 * 777 + 4] + np.float32("nan").tobytes() + whole[36 * 777 + 8 :])
+    with pytest.raises(DataError, match=r"part-001\.fvecs.* NaN in row 777"):
         build_index(files, hasher, tmp_path / "index", cluster, rows_per_chunk=1)
-    with pytest.raises(FormatError, match=r"part-001\.fvecs is damaged"):
+    with pytest.raises(DataError, match=r"part-001\.fvecs"):
         true_neighbours(files, X[:2], 3, cluster, rows_per_chunk=1)
     with pytest.raises(StorageError, match="there is no index"):
         Index.open(tmp_path / "index")

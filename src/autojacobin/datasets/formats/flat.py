@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.datasets.formats.matrices import Matrix, Vectors, steps
+from autojacobin.datasets.formats.matrices import Matrix, Vectors
 from autojacobin.datasets.formats.source import Source, clear_foreign_errors, damaged, open_source
 from autojacobin.errors import DataError, FormatError
 
@@ -26,8 +26,7 @@ LARGEST_DIMENSION = 2**20
 _PARSING = threading.Lock()
 _DIMENSION = np.dtype("<i4")  # before each row of a TEXMEX file
 _COUNTS = struct.Struct("<II")  # at the start of a Big-ANN file
-_SAMPLE_ROWS = 18
-_ROWS_PER_CHECK = 2**16
+_FEW_ROWS, _SAMPLE_ROWS = 2**14, 128  # of a TEXMEX file, whose dimensions are checked when it is opened
 
 
 @dataclass(frozen=True)
@@ -122,38 +121,10 @@ def open_flat(source: Source, name: str, read_layout: ReadLayout) -> Vectors:
     with clear_foreign_errors(source.path, name):
         layout = read_layout(source.head(HEAD_BYTES), len(source))
     if layout.lead:
-        return _VecsVectors(source, name, layout)
+        looked_at = layout.rows if layout.rows <= _FEW_ROWS else _SAMPLE_ROWS
+        rows = np.linspace(0, layout.rows - 1, looked_at).astype(np.int64)
+        check_dimensions(source.path, name, layout, rows, layout.dimensions(source.content)[rows])
     return Vectors(source.path, name, layout.view(source.content))
-
-
-class _VecsVectors(Vectors):
-    """A TEXMEX file; the dimension of a row is checked before the row is used."""
-
-    def __init__(self, source: Source, name: str, layout: Layout) -> None:
-        super().__init__(source.path, name, layout.view(source.content))
-        self._layout, self._dimensions = layout, layout.dimensions(source.content)
-        self._all_checked = False
-        self._check(np.unique(np.linspace(0, layout.rows - 1, _SAMPLE_ROWS).astype(np.int64)))
-
-    def _rows(self, start: int, stop: int) -> npt.NDArray[Any]:
-        self._check(np.arange(start, stop))
-        return super()._rows(start, stop)
-
-    def _take(self, key: Any) -> npt.NDArray[Any]:
-        if isinstance(key, np.ndarray) and key.dtype.kind in "iu":
-            self._check(key)
-            return self._array[key]
-        return super()._take(key)
-
-    def _whole(self) -> npt.NDArray[Any]:
-        for start, stop in steps(self.shape[0], _ROWS_PER_CHECK):
-            self._check(np.arange(start, stop))
-        self._all_checked = True
-        return super()._whole()
-
-    def _check(self, rows: npt.NDArray[np.int64]) -> None:
-        if not self._all_checked:
-            check_dimensions(self.path, self.format, self._layout, rows, self._dimensions[rows])
 
 
 def check_dimensions(path: Any, name: str, layout: Layout, rows: Any, dimensions: npt.NDArray[Any]) -> None:

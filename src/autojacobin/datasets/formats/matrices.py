@@ -67,7 +67,7 @@ class Vectors:
         if isinstance(key, slice) and key.step in (None, 1):
             start, stop, _ = key.indices(len(self))
             return self._rows(start, max(start, stop))
-        return self._take(key)
+        return self._whole()[key]
 
     def __iter__(self) -> Iterator[npt.NDArray[Any]]:
         for block in self.blocks():
@@ -99,9 +99,6 @@ class Vectors:
 
     def _rows(self, start: int, stop: int) -> npt.NDArray[Any]:
         return self._array[start:stop]
-
-    def _take(self, key: Any) -> npt.NDArray[Any]:
-        return np.asarray(self._whole()[key])
 
     def _whole(self) -> npt.NDArray[Any]:
         return self._array

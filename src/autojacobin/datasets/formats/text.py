@@ -117,7 +117,7 @@ def _width_after_words(lines: list[bytes]) -> tuple[int, bool] | None:
     """
     rows = [line.split(None, LARGEST_DIMENSION + 1) for line in lines[:2]]
     first, second = [*rows, [], []][:2]
-    if len(first) == 2 and all(map(bytes.isdigit, first)) and len(second) == int(first[1][:9]) + 1:
+    if len(first) == 2 and all(map(bytes.isdigit, first)) and len(second) == int(first[1][:9]) + 1 > 2:
         return len(second) - 1, True
     rows = [row for row in rows if row]
     widths = {sum(1 for _ in itertools.takewhile(_is_number, reversed(row))) for row in rows}
