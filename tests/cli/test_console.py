@@ -12,6 +12,13 @@ from autojacobin.core.counts import count_of
 from autojacobin.core.progress import compilation_begins
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_asked_for(monkeypatch):
+    """Forget the options of a command that another test has run."""
+    for option in ("quiet", "as_json", "debug"):
+        monkeypatch.setattr(output, option, False)
+
+
 def test_progress_is_a_line_for_each_stage_where_there_is_no_terminal():
     console = Console(file=io.StringIO(), width=80)
     with progress_bar(console) as progress:
