@@ -94,8 +94,7 @@ def whole_folder(target: Path, remedy: str) -> Iterator[Path]:
 def clear_os_errors(task: str, advice: str | Callable[[OSError], str]) -> Iterator[None]:
     """Raise an error of the operating system as a StorageError, ``cannot TASK: REASON; ADVICE``.
 
-    ``advice`` may also be a function that makes all that follows the colon from the error. Errors of this library
-    pass through.
+    ``advice`` may also be a function that makes all that follows the colon. Errors of this library pass through.
     """
     try:
         yield

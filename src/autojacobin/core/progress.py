@@ -71,10 +71,10 @@ def from_time_to_time(show: Callable[[], None], *, terminal: bool = False) -> It
 
 @contextmanager
 def printed_progress(work: str, *, verbose: bool) -> Iterator[Progress]:
-    """Provide a callback ``progress(stage, done, total)`` whose calls are printed to standard error.
+    """Provide a callback ``progress(stage, done, total)`` whose calls are printed to standard error, if ``verbose``.
 
     In a terminal it is one line, which is rewritten. Elsewhere a line is printed at the beginning, then every 30
-    seconds, and at the end; a stage without a total is printed at once. Without ``verbose`` nothing is printed.
+    seconds, and at the end; a stage without a total is printed at once.
     """
     if not verbose:
         yield _ignore

@@ -30,10 +30,10 @@ _PATCHES = {"base": "base_patches", "queries": "query_patches"}
 
 @dataclass(frozen=True)
 class Recipe:
-    """Which photographs go into which part, and how features are found in them.
+    """Which photographs go into which part, and how features are found in them. A photograph is in one part only.
 
-    A photograph is in one part only. Each photograph in ``queries`` gives as many features as the number beside it,
-    evenly spread over sizes and places; the others give all of theirs.
+    Each one in ``queries`` gives as many features as the number beside it, evenly spread; the others give all of
+    theirs.
     """
 
     train: tuple[str, ...]

@@ -140,10 +140,10 @@ def cache_folder() -> Path:
 
 
 def cache_path() -> Path:
-    """Give the path of the cache folder, which need not be there.
+    """Give the path of the cache folder, which need not be there: ``AUTOJACOBIN_CACHE``, or a folder of the platform.
 
-    It is the value of the environment variable ``AUTOJACOBIN_CACHE``, or else ``autojacobin`` in the cache folder of
-    the platform: ``$XDG_CACHE_HOME`` or ``~/.cache``, ``~/Library/Caches`` on macOS, ``%LOCALAPPDATA%`` on Windows.
+    That is ``autojacobin`` in ``$XDG_CACHE_HOME`` or ``~/.cache``, ``~/Library/Caches`` on macOS, ``%LOCALAPPDATA%`` on
+    Windows.
     """
     chosen = os.environ.get("AUTOJACOBIN_CACHE", "")
     try:

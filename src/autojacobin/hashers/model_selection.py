@@ -67,8 +67,7 @@ def held_out_score(
     """Return the function that rates a model: the m-Recall of each of ``queries`` in ``base``.
 
     ``bits(model, points)`` gives bits. ``depth`` points are retrieved; by default one in a hundred of the base, and at
-    least twice ``k``. If the points are coordinates in fewer dimensions, ``originals`` are the queries and the base in
-    all dimensions, where the true neighbours are.
+    least twice ``k``. True neighbours are found among ``originals``, the same queries and base in all dimensions.
     """
     from autojacobin.evaluation import ground_truth, measure  # only here: loading numba takes a second
     from autojacobin.search import hamming_topk

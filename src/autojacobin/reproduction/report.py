@@ -181,10 +181,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A table, a figure (the paths of its PNG and SVG files), or the reason why there is none.
-
-    ``claim`` is what the paper says about it, ``caption`` the text below a figure.
-    """
+    """A table, a figure (paths of its PNG and SVG), or why there is none; with the paper's claim and a caption."""
 
     name: str
     title: str

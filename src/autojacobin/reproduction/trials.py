@@ -197,18 +197,14 @@ def _sample(n: int, most: int | None) -> Any:
 
 @dataclass(frozen=True)
 class Trial:
-    """A method with a code length, a seed, and the parameters that differ from its defaults.
-
-    With ``pictured`` the points that figure 5 shows are kept for each query, with ``asymmetric`` the ranks by the
-    asymmetric distance as well.
-    """
+    """A method with a code length, a seed, and the parameters that differ from its defaults."""
 
     method: str
     bits: int
     seed: int
     parameters: tuple[tuple[str, float], ...] = ()
-    pictured: bool = False
-    asymmetric: bool = False
+    pictured: bool = False  # whether the points that figure 5 shows are kept
+    asymmetric: bool = False  # whether the ranks by the asymmetric distance are kept as well
 
     @property
     def cost(self) -> int:

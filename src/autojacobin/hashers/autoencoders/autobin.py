@@ -127,8 +127,7 @@ class AutoEncoderHasher(LinearHasher):
     def decode(self, codes: Codes) -> npt.NDArray[Any]:
         """Reconstruct vectors from their codes, shape (n, n_features), by the output layer of the network.
 
-        The hidden units are far from ±1 after training, so a bit stands for ±``hidden_scales_``, the value that fits
-        its unit best.
+        A bit stands for ±``hidden_scales_``, the value that fits its hidden unit best.
         """
         out = super().decode(codes)
         np.tanh(out, out=out)

@@ -59,24 +59,11 @@ class Offsets:
 class Decoder:
     """A linear decoder, laid out for the search. Lengths are in units of ``scale``, a power of two.
 
-    In these units, products neither overflow nor vanish in float32.
-
-    Attributes
-    ----------
-    middle : array of shape (D,)
-        m, which is subtracted from every vector.
-    columns : array of shape (D, d)
-        C'.
-    gram : array of float32, shape (d, d)
-        2 C C', with zeros on the diagonal.
-    slope : array of float32, shape (d,)
-        Half the slope of the offsets.
-    trace : float
-        Σ ‖C_j‖².
-    low, per_step, top : float
-        A quarter of the lowest level, one over a quarter of the step, the number of the highest level.
-    stiffness : float
-        What a code costs whose offset is a step away from the nearest level.
+    In these units, products neither overflow nor vanish in float32. ``middle`` (D,) is m, which is subtracted from
+    every vector, ``columns`` (D, d) is C', ``gram`` (d, d) is 2 C C' with zeros on the diagonal, ``slope`` (d,) is half
+    the slope of the offsets, and ``trace`` is Σ ‖C_j‖². ``low``, ``per_step`` and ``top`` are a quarter of the lowest
+    level, one over a quarter of the step, and the number of the highest level. ``stiffness`` is what a code costs whose
+    offset is a step away from the nearest level.
     """
 
     middle: Any
