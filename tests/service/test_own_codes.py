@@ -20,7 +20,7 @@ from tests.service.test_openapi import CHECKS
 from tests.waiting import run_async
 
 N_BITS, TOKEN = 21, "a-token-for-writing"
-PATIENT = Limits(vectors=64, body_bytes=2**16, request_seconds=600)  # the first search may wait for the compiler
+PATIENT = Limits(vectors=64, body_bytes=2**20, request_seconds=600)  # waits for the compiler; a long condition fits
 
 
 def bits(n, seed=0):
