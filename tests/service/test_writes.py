@@ -31,7 +31,7 @@ def _nested(depth):
 
 
 TOKEN, WRITE_TOKEN = "a-token-for-reading", "a-token-for-writing"
-PATIENT = Limits(vectors=64, body_bytes=2**20, request_seconds=600)  # the first search may wait for the compiler
+PATIENT = Limits(vectors=64, body_bytes=2**16, request_seconds=600)  # the first search may wait for the compiler
 
 
 @pytest.fixture
