@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import operator
 import os
+import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex, overload
@@ -255,12 +256,12 @@ class Codes:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Codes:
         """Read codes that ``save`` wrote; nothing in the file is ever executed."""
-        content = io.BytesIO(Path(path).read_bytes())
+        content = Path(path).read_bytes()
         try:
-            with np.load(content, allow_pickle=False) as arrays:
-                version, n_bits = int(arrays["format_version"]), int(arrays["n_bits"])
-                if version <= _FORMAT_VERSION:
-                    return cls(arrays["packed"], n_bits)
+            arrays = _plain_arrays(content)
+            version, n_bits = int(arrays["format_version"]), int(arrays["n_bits"])
+            if version <= _FORMAT_VERSION:
+                return cls(arrays["packed"], n_bits)
         except Exception as error:  # a damaged archive makes zipfile and NumPy raise almost anything
             raise FormatError(
                 f"{Path(path)} is damaged or does not hold codes, got: {reason_of(error, 200)}; "
@@ -290,6 +291,18 @@ def _in_bit_order(packed: Any, bitorder: BitOrder) -> Any:
     if array.dtype != np.uint8:
         raise DataTypeError(f"packed codes must be uint8, got {array.dtype}; use Codes.from_bits for a 0/1 matrix")
     return namespace(array).asarray(_REVERSED)[array]
+
+
+def _plain_arrays(content: bytes) -> dict[str, npt.NDArray[Any]]:
+    """Arrays of an npz archive. Each member is read whole before it is parsed: np.load does not check all CRCs."""
+    arrays = {}
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for name in archive.namelist():
+            member = io.BytesIO(archive.read(name))
+            arrays[name.removesuffix(".npy")] = np.lib.format.read_array(member, allow_pickle=False)
+            if member.read(1):
+                raise ValueError(f"{name} holds more than one array")
+    return arrays
 
 
 def _as_matrix(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
