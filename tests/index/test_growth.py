@@ -356,10 +356,10 @@ def test_another_process_that_reads_sees_the_lists_after_refresh(hasher, tmp_pat
             assert len(reader) == 400
 
 
-def test_the_command_line_hears_of_the_lists_while_they_are_made(hasher):
+def test_a_hasher_with_a_callback_reports_the_lists_while_they_are_made(hasher):
     stages = []
     reporting = copy.copy(hasher)
-    reporting.__dict__["progress"] = lambda stage, *_: stages.append(stage)  # as the command line does
+    reporting.__dict__["progress"] = lambda stage, *_: stages.append(stage)
     index = Index(reporting, partitions=4)
     index.add(points(400))
     assert "partitioning" in stages

@@ -28,10 +28,10 @@ _JPEG_QUALITY = 85
 class Retrieved:
     """What a fitted method retrieves; most of it by the name of a distance.
 
-    ``ids`` (n_wall, depth) are the points in the order of their codes, for the queries on the wall, and ``found`` (k,
-    n_stops) says how often, over all queries, the j-th true neighbour was among so many candidates. ``codes`` are those
-    of the base, ``query_codes`` and ``projections`` those of the queries on the wall. ``measure(number, ids)`` gives
-    the distances of a query on the wall to the codes of these points.
+    ``ids`` (n_wall, depth) are the points in the order of their codes, for the queries on the wall. ``found`` (k,
+    n_stops) counts queries: those whose j-th true neighbour is among the candidates of a stop. ``codes`` are those of
+    the base, ``query_codes`` and ``projections`` those of the queries on the wall. ``measure(number, ids)`` gives the
+    distances of a query on the wall to the codes of these points.
     """
 
     ids: dict[str, npt.NDArray[np.int64]]
