@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, SupportsIndex, TypeVar
 
 import numpy as np
@@ -83,12 +84,11 @@ class Engine(ABC):
         """Delete codes by their ids, which exist, ascend and are unique."""
 
     @abstractmethod
-    def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Whether each id exists."""
+    def _fetch(self, ids: Ids, column: str) -> tuple[Any, Any]:
+        """Those of some unique ids that exist, in any order, and the ``code`` as bytes or the ``vector`` of each.
 
-    @abstractmethod
-    def _read(self, ids: Ids) -> Codes:
-        """Codes of ids that exist, in the order of ``ids``, which may repeat."""
+        With the column ``id``, the ids alone matter.
+        """
 
     @abstractmethod
     def _count(self) -> int:
@@ -98,15 +98,13 @@ class Engine(ABC):
         """Number of codes, or ``limit`` if there are more; an engine that counts slowly overrides this."""
         return self._count()
 
-    def _vectors(self, ids: Ids) -> Floats:
-        """Vectors of ids that exist, ascend and are unique; not needed where ``_search_vectors`` is overridden."""
-        raise NotImplementedError
-
     def _search_vectors(self, queries: Codes, vectors: Floats, k: int, candidates: int) -> Hits:
         """Re-rank the ``candidates`` nearest codes; an engine that can re-rank by itself overrides this."""
         _, ids = self._search(queries, candidates)
         unique, places = np.unique(ids, return_inverse=True)
-        distances, found = rerank(vectors, places.reshape(ids.shape), lambda some: self._vectors(unique[some]), k)
+        distances, found = rerank(
+            vectors, places.reshape(ids.shape), lambda some: self._values(unique[some], "vector"), k
+        )
         return distances, unique[found]
 
     def _close(self) -> None:  # noqa: B027  # many engines have nothing to release
@@ -202,7 +200,7 @@ class Engine(ABC):
         if not len(wanted):
             return Codes(np.empty((0, -(-self.n_bits // 8)), dtype=np.uint8), self.n_bits)
         self._check_present(wanted, "read")
-        return self._read(wanted)
+        return self._from_bytes(self._values(wanted, "code"))
 
     def count(self) -> int:
         """Number of codes."""
@@ -287,6 +285,10 @@ class Engine(ABC):
         """Codes from packed bytes in the bit order of the engine."""
         return Codes.from_packed(packed, self.n_bits, bitorder=self.bitorder)
 
+    def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """Whether each id exists."""
+        return np.isin(ids, self._id_array(self._fetch(np.unique(ids), "id")[0]))
+
     def _check_present(self, ids: Ids, done: str) -> None:
         known = self._known(ids)
         if not known.all():
@@ -294,16 +296,14 @@ class Engine(ABC):
             shown = repr(first) if isinstance(first, str) else first
             raise DataError(f"only ids in {self._noun} can be {done}, got {shown}, which is not; leave it out")
 
-    def _in_order(self, ids: Ids, width: int, dtype: Any, rows: Callable[[Ids], Iterable[tuple[Any, Any]]]) -> Any:
-        """Values of ids that may repeat, in their order, from ``rows(unique)``: pairs of ids and their values."""
+    def _values(self, ids: Ids, column: str) -> npt.NDArray[Any]:
+        """Values of ids that exist and may repeat, in their order."""
         unique, inverse = np.unique(ids, return_inverse=True)
-        values, seen = np.zeros((len(unique), width), dtype=dtype), 0
-        for found, value in rows(unique):
-            values[np.searchsorted(unique, found)] = value
-            seen += np.size(found)
-        if seen != len(unique):
+        found, values = self._fetch(unique, column)
+        if len(found) != len(unique):
             raise StorageError(f"{self._noun} lost ids while it was read; read again if it is changing")
-        return values[inverse]
+        matrix = np.asarray(values, dtype=np.uint8 if column == "code" else np.float32)
+        return matrix[np.argsort(self._id_array(found))][inverse]
 
     def _stacked(self, hits: Sequence[Hits], depth: int) -> Hits:
         """Hits of several queries as two matrices; a StorageError if a query has fewer than ``depth``."""
@@ -322,6 +322,12 @@ def blocks(n: int, size: int) -> Iterator[slice]:
     """Slices of ``size`` rows, or of one row if ``size`` is 0, that cover ``n`` rows."""
     step = max(1, size)
     return (slice(start, start + step) for start in range(0, n, step))
+
+
+def with_remedy(reason: str, remedies: Mapping[str, str], otherwise: str, details: str = "") -> str:
+    """Add how to fix it to what went wrong; ``remedies`` has patterns of such reasons, or of their details."""
+    found = (remedy for signs, remedy in remedies.items() if re.search(signs, reason + details, re.IGNORECASE))
+    return f"{reason}; {next(found, otherwise)}"
 
 
 def as_address(uri: Any, example: str) -> str:

@@ -239,13 +239,10 @@ class FaissEngine(Engine):
         self._index.remove_ids(ids)
         self._has_changed()
 
-    def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        ordered, _ = self._ids_in_order()
-        return np.searchsorted(ordered, ids, side="right") > np.searchsorted(ordered, ids)
-
-    def _read(self, ids: Ids) -> Codes:
+    def _fetch(self, ids: Ids, column: str) -> tuple[Any, Any]:  # noqa: ARG002
         ordered, positions = self._ids_in_order()
-        return self._from_bytes(self._packed()[positions[np.searchsorted(ordered, ids)]])
+        found = ids[np.isin(ids, ordered, assume_unique=True)]
+        return found, self._packed()[positions[np.searchsorted(ordered, found)]]
 
     def _count(self) -> int:
         return int(self._index.ntotal)

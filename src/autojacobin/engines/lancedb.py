@@ -24,8 +24,9 @@ from autojacobin.engines.contract import (
     Ids,
     as_address,
     blocks,
-)
-from autojacobin.errors import DataError, StorageError, import_extra
+    with_remedy,
+)  # fmt: skip
+from autojacobin.errors import DataError, StorageError, import_extra, shortened
 from autojacobin.search.arguments import as_count
 
 _ADDRESS = re.compile(
@@ -35,6 +36,11 @@ _BIT_ORDERS = {"little": "least significant first in a byte", "big": "most signi
 _LONGEST_REASON = 300
 _IDS_PER_REQUEST = 10_000
 _MOST_PROBES = 2**31 - 1
+_REMEDIES = {
+    "permission|denied|read-only|not permitted": "allow reading and writing there, or give another address",
+    "conflict": "others write to the table at the same time; try again",
+    "space": "make room, or give another address",
+}
 
 
 class LanceDB(Engine):
@@ -73,7 +79,8 @@ class LanceDB(Engine):
         super().__init__(n_bits, n_features, bitorder, id_kind)
         self._uri = _as_uri(uri)
         self.table = table
-        _check_name(table)
+        if not isinstance(table, str) or not re.fullmatch(r"[A-Za-z0-9_.-]+", table) or table in (".", ".."):
+            raise DataError(f"table must be a name of letters, digits, '_', '-' and '.', got {table!r}; choose another")
         self._options = None if storage_options is None else dict(storage_options)
         self._table = self._open()
         self._schema = self._table.schema
@@ -151,14 +158,18 @@ class LanceDB(Engine):
         with self._translated_errors("delete"):
             self._table.delete(_among(ids))  # one statement, so that all or none are deleted
 
-    def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        return np.isin(ids, self._id_array([id for rows in self._rows(ids, []) for id in rows["id"].to_pylist()]))
+    def _fetch(self, ids: Ids, column: str) -> tuple[Any, Any]:
+        import pyarrow as pa
 
-    def _read(self, ids: Ids) -> Codes:
-        return self._from_bytes(self._values(ids, "code", -(-self.n_bits // 8), np.uint8))
-
-    def _vectors(self, ids: Ids) -> Floats:
-        return self._values(ids, "vector", self.n_features or 0, np.float32)
+        rows = []
+        for block in blocks(len(ids), _IDS_PER_REQUEST):
+            wanted = ids[block]
+            with self._translated_errors("read"):
+                query = self._table.search().where(_among(wanted)).limit(len(wanted))
+                rows.append(query.select(list({"id", column})).to_arrow())
+        table = pa.concat_tables(rows)
+        values = table[column].combine_chunks()
+        return table["id"].to_numpy(), values if column == "id" else values.flatten().to_numpy().reshape(len(table), -1)
 
     def _count(self) -> int:
         with self._translated_errors("count"):
@@ -195,23 +206,7 @@ class LanceDB(Engine):
             query = self._table.search(code, vector_column_name="code").distance_type("hamming")
             query = query.bypass_vector_index() if partitions is None else query.nprobes(partitions)
             found = query.select(["id", "_distance"]).limit(depth).to_arrow()
-        return _numbers(found["_distance"]).astype(np.int32), _numbers(found["id"])
-
-    def _values(self, ids: Ids, column: str, width: int, dtype: Any) -> Any:
-        """Values of a column under these ids, in their order."""
-
-        def pairs(unique: Ids) -> Iterator[tuple[Any, Any]]:
-            for rows in self._rows(unique, [column]):
-                yield _numbers(rows["id"]), _numbers(rows[column].combine_chunks().flatten()).reshape(-1, width)
-
-        return self._in_order(ids, width, dtype, pairs)
-
-    def _rows(self, ids: Ids, columns: list[str]) -> Iterator[Any]:
-        for block in blocks(len(ids), _IDS_PER_REQUEST):
-            wanted = ids[block]
-            with self._translated_errors("read"):
-                rows = self._table.search().where(_among(wanted)).select(["id", *columns]).limit(len(wanted)).to_arrow()
-            yield rows
+        return found["_distance"].to_numpy().astype(np.int32), found["id"].to_numpy()
 
     @contextmanager
     def _translated_errors(self, action: str) -> Iterator[None]:
@@ -224,11 +219,10 @@ class LanceDB(Engine):
         except (RuntimeError, ValueError, OSError, OverflowError, pa.ArrowException) as error:
             # the rest of the line is the location in LanceDB's own source
             reason = re.split(r", (?:location: )?/", (str(error).splitlines() or [""])[0])[0] or type(error).__name__
-            reason = redacted_message(reason, self._uri, secrets=keys)
-            reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}…"
+            reason = shortened(redacted_message(reason, self._uri, secrets=keys), _LONGEST_REASON)
             raise StorageError(
-                f"LanceDB at {redacted_address(self._uri)} failed to {action} the table {self.table!r}, got: {reason}; "
-                f"{_remedy(reason.lower())}"
+                f"LanceDB at {redacted_address(self._uri)} failed to {action} the table {self.table!r}, got: "
+                f"{with_remedy(reason, _REMEDIES, 'check the address, and that the table is intact')}"
             ) from None
 
 
@@ -242,11 +236,6 @@ def _as_uri(uri: Any) -> str:
     return address
 
 
-def _check_name(name: Any) -> None:
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or name in (".", ".."):
-        raise DataError(f"table must be a name of letters, digits, '_', '-' and '.', got {name!r}; choose another")
-
-
 def _fixed_lists(matrix: Any) -> Any:
     """Rows of a matrix as an Arrow array of lists of one length, without a copy."""
     import pyarrow as pa
@@ -257,10 +246,6 @@ def _fixed_lists(matrix: Any) -> Any:
 def _among(ids: Ids) -> str:
     words = ("'" + id.replace("'", "''") + "'" if isinstance(id, str) else str(id) for id in ids.tolist())
     return f"id IN ({','.join(words)})"
-
-
-def _numbers(column: Any) -> npt.NDArray[Any]:
-    return column.to_numpy()
 
 
 def _schema(n_bits: int, n_features: int | None, bitorder: BitOrder, id_kind: IdKind) -> Any:
@@ -293,13 +278,3 @@ def _check_layout(name: str, found: Any, expected: Any) -> None:
 
 def _columns(schema: Any) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
-
-
-def _remedy(reason: str) -> str:
-    if any(sign in reason for sign in ("permission", "denied", "read-only", "not permitted")):
-        return "allow reading and writing there, or give another address"
-    if "conflict" in reason:
-        return "others write to the table at the same time; try again"
-    if "space" in reason:
-        return "make room, or give another address"
-    return "check the address, and that the table is intact"

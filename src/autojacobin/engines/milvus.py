@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.addresses import redacted_address, redacted_message
-from autojacobin.engines.contract import Distances, Engine, Floats, Hits, Ids, as_address, blocks
+from autojacobin.engines.contract import Distances, Engine, Floats, Hits, Ids, as_address, blocks, with_remedy
 from autojacobin.errors import DataError, DataTypeError, StorageError, import_extra
 from autojacobin.search.arguments import as_count
 
@@ -30,18 +30,16 @@ _SECONDS_TO_CONNECT = 10.0
 _FIRST = {"little": "least", "big": "most"}  # which bit of a byte is the first of the code
 _SCHEMES = ("http://", "https://", "tcp://", "unix:")
 _FILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,36}")  # the names that milvus-lite accepts
-_REMEDIES = (
-    (
-        ("open local milvus failed",),
-        "another process has the file open, or it is damaged or not one of Milvus; close it, or give another path",
-    ),
-    (("auth check", "unauthenticated", "permission", "privilege"), "check the token and what its user may do"),
-    (("fail connecting", "unavailable", "deadline"), "check that the server runs and that the address is right"),
-    (("invalid dimension",), "Milvus stores codes and vectors of at most 32,768 dimensions; use shorter ones"),
-    (("multiple vector fields",), "vectors with codes need Milvus 2.4 or newer; leave n_features out"),
-    (("binary", "bin_flat"), "this Milvus may not store binary vectors; the last milvus-lite that does is 2.5.1"),
-    (("limit", "resource", "memory", "disk"), "give the server more room, or write and ask for less at once"),
-)
+_REMEDIES = {
+    "open local milvus failed": "another process has the file open, or it is damaged or not one of Milvus; close it, "
+    "or give another path",
+    "auth check|unauthenticated|permission|privilege": "check the token and what its user may do",
+    "fail connecting|unavailable|deadline": "check that the server runs and that the address is right",
+    "invalid dimension": "Milvus stores codes and vectors of at most 32,768 dimensions; use shorter ones",
+    "multiple vector fields": "vectors with codes need Milvus 2.4 or newer; leave n_features out",
+    "binary|bin_flat": "this Milvus may not store binary vectors; the last milvus-lite that does is 2.5.1",
+    "limit|resource|memory|disk": "give the server more room, or write and ask for less at once",
+}
 _connections: dict[str, int] = {}  # the number of our connections to each server that we started for a file
 _connections_lock = threading.Lock()
 
@@ -94,6 +92,9 @@ class Milvus(Engine):
         if index is not None and index not in INDEXES:
             raise DataError(f"index must be 'BIN_FLAT' or 'BIN_IVF_FLAT', got {index!r}")
         self.collection, self._timeout = collection, timeout
+        self._fields = {"id": ("INT64", None), "code": ("BINARY_VECTOR", -(-self.n_bits // 8) * 8)}
+        if self.n_features is not None:
+            self._fields["vector"] = ("FLOAT_VECTOR", self.n_features)
         self._connection = Connection(uri, token)
         try:
             if index == "BIN_IVF_FLAT" and self._connection.is_file:
@@ -150,24 +151,14 @@ class Milvus(Engine):
         for block in blocks(len(ids), _IDS_PER_REQUEST):
             self._call("delete", ids=ids[block].tolist())
 
-    def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        return np.isin(ids, np.array([row["id"] for row in self._rows(ids, "id")], dtype=np.int64))
-
-    def _read(self, ids: Ids) -> Codes:
-        def pairs(unique: Ids) -> Iterator[tuple[Any, Any]]:
-            for row in self._rows(unique, "code"):
-                code = row["code"] if isinstance(row["code"], bytes) else row["code"][0]  # a list in newer pymilvus
-                yield row["id"], np.frombuffer(code, dtype=np.uint8)
-
-        return self._from_bytes(self._in_order(ids, -(-self.n_bits // 8), np.uint8, pairs))
-
-    def _vectors(self, ids: Ids) -> Floats:
-        return self._in_order(
-            ids,
-            self.n_features or 0,
-            np.float32,
-            lambda unique: ((row["id"], row["vector"]) for row in self._rows(unique, "vector")),
-        )
+    def _fetch(self, ids: Ids, column: str) -> tuple[Any, Any]:
+        rows: list[dict[str, Any]] = []
+        for block in blocks(len(ids), _IDS_PER_REQUEST):
+            rows += self._call("query", ids=ids[block].tolist(), output_fields=["id", column])
+        values = [row[column] for row in rows]
+        if column == "code":  # a list in newer pymilvus
+            values = [np.frombuffer(code if isinstance(code, bytes) else code[0], dtype=np.uint8) for code in values]
+        return [row["id"] for row in rows], values
 
     def _count(self) -> int:
         return int(self._call("query", filter="", output_fields=["count(*)"])[0]["count(*)"])
@@ -184,28 +175,16 @@ class Milvus(Engine):
                 f"Milvus finds at most {self._most_hits:,} neighbours, got k or candidates of {depth:,}; ask for fewer"
             )
         for block in blocks(len(packed), min(_HITS_PER_REQUEST // depth, self._most_hits)):
-            yield from self._hits(packed[block], depth, probes)
-
-    def _hits(self, packed: npt.NDArray[np.uint8], limit: int, probes: int | None = None) -> list[Hits]:
-        responses = self._call(
-            "search",
-            data=[code.tobytes() for code in packed],
-            anns_field="code",
-            limit=limit,
-            # a search of all inverted lists is exact
-            search_params={"metric_type": "HAMMING", "params": {"nprobe": min(probes or self._lists, self._lists)}},
-        )
-        return [
-            (
-                np.array([hit["distance"] for hit in hits], dtype=np.int32),
-                np.array([hit["id"] for hit in hits], dtype=np.int64),
+            responses = self._call(
+                "search",
+                data=[code.tobytes() for code in packed[block]],
+                anns_field="code",
+                limit=depth,
+                # a search of all inverted lists is exact
+                search_params={"metric_type": "HAMMING", "params": {"nprobe": min(probes or self._lists, self._lists)}},
             )
-            for hits in responses
-        ]
-
-    def _rows(self, ids: Ids, field: str) -> Iterator[dict[str, Any]]:
-        for block in blocks(len(ids), _IDS_PER_REQUEST):
-            yield from self._call("query", ids=ids[block].tolist(), output_fields=["id", field])
+            for hits in responses:
+                yield np.array([hit["distance"] for hit in hits]), np.array([hit["id"] for hit in hits])
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
         if method in ("query", "search"):
@@ -235,13 +214,14 @@ class Milvus(Engine):
         client = self._connection.client
         schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
         indexes = client.prepare_index_params()
-        schema.add_field("id", DataType.INT64, is_primary=True)
         description = f"{self.n_bits} bits, {_FIRST[self.bitorder]} significant first in a byte"
-        schema.add_field("code", DataType.BINARY_VECTOR, dim=_padded(self.n_bits), description=description)
+        about: dict[str, dict[str, Any]] = {"id": {"is_primary": True}, "code": {"description": description}}
+        for name, (kind, dim) in self._fields.items():
+            length = {} if dim is None else {"dim": dim}
+            schema.add_field(name, DataType[kind], **length, **about.get(name, {}))
         lists = {"nlist": LISTS} if index == "BIN_IVF_FLAT" else {}
         indexes.add_index("code", index_name="code", index_type=index, metric_type="HAMMING", params=lists)
         if self.n_features is not None:
-            schema.add_field("vector", DataType.FLOAT_VECTOR, dim=self.n_features)
             indexes.add_index("vector", index_name="vector", index_type="FLAT", metric_type="L2")
         self._call("create_collection", schema=schema, consistency_level="Strong")
         try:
@@ -254,14 +234,11 @@ class Milvus(Engine):
         """Raise a DataError if the collection has other fields than these codes and vectors need."""
         fields = {field["name"]: field for field in self._call("describe_collection")["fields"]}
         found = {name: (field["type"].name, field["params"].get("dim")) for name, field in fields.items()}
-        expected = {"id": ("INT64", None), "code": ("BINARY_VECTOR", _padded(self.n_bits))}
-        if self.n_features is not None:
-            expected["vector"] = ("FLOAT_VECTOR", self.n_features)
         stored = re.match(r"(\d+) bits(?:, (least|most) significant)?", fields.get("code", {}).get("description", ""))
-        if found != expected or (stored and int(stored[1]) != self.n_bits):
+        if found != self._fields or (stored and int(stored[1]) != self.n_bits):
             raise DataError(
                 f"the collection {self.collection!r} has another layout, got {_fields(found)}"
-                f"{f' for codes of {stored[1]} bits' if stored else ''}, expected {_fields(expected)} for codes of "
+                f"{f' for codes of {stored[1]} bits' if stored else ''}, expected {_fields(self._fields)} for codes of "
                 f"{self.n_bits} bits; open it with the n_bits and n_features it has, or choose another name"
             )
         if stored and stored[2] and stored[2] != _FIRST[self.bitorder]:
@@ -312,10 +289,6 @@ class Connection:
         finally:
             _unregister(self._file)
             self._file = None
-
-
-def _padded(n_bits: int) -> int:
-    return -(-n_bits // 8) * 8
 
 
 def _fields(fields: dict[str, tuple[str, int | None]]) -> str:
@@ -378,17 +351,8 @@ def _reason(error: Exception) -> str:
     """What went wrong in one line, and how to fix it."""
     details = getattr(error, "details", None)  # of a gRPC call, whose text is a page
     message = str(getattr(error, "message", "") or (details() if callable(details) else "") or error).strip()
-    everything = " ".join([message, *_causes(error)]).lower()
     first = (message.splitlines() or [type(error).__name__])[0]
-    for signs, remedy in _REMEDIES:
-        if any(sign in everything for sign in signs):
-            return f"{first}; {remedy}"
-    return f"{first}; the log of the server may say more"
-
-
-def _causes(error: BaseException) -> list[str]:
-    """Messages of an error and its causes; pymilvus reports a wrong password only as a cause."""
-    chain = [error]
-    while (cause := chain[-1].__cause__) is not None and cause not in chain:  # pymilvus raises errors from themselves
-        chain.append(cause)
-    return [str(cause) for cause in chain]
+    causes: list[BaseException] = [error]  # pymilvus reports a wrong password only as a cause
+    while (cause := causes[-1].__cause__) is not None and cause not in causes:  # it raises errors from themselves
+        causes.append(cause)
+    return with_remedy(first, _REMEDIES, "the log of the server may say more", f"{message} {causes}")

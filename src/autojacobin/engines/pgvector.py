@@ -8,7 +8,6 @@ from threading import RLock
 from typing import Any, ClassVar, Literal, SupportsIndex
 
 import numpy as np
-import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.engines.contract import Distances, Engine, Floats, Hits, IdKind, Ids
@@ -195,18 +194,14 @@ class PgVector(Engine):
             if deleted.rowcount != len(ids):
                 raise DataError("some of the ids were deleted by another client just now; nothing was deleted")
 
-    def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        found = self._fetched("SELECT id FROM {table} WHERE id = ANY(%s::{id_type}[])", np.unique(ids).tolist())
-        return np.isin(ids, self._id_array([id for (id,) in found]))
-
-    def _read(self, ids: Ids) -> Codes:
-        wanted = np.unique(ids)
-        select = "SELECT code::text FROM {table} WHERE id = ANY(%s::{id_type}[]) ORDER BY {id_order}"
-        found = self._fetched(select, wanted.tolist())
-        if len(found) != len(wanted):
-            raise DataError("some of the ids were deleted by another client just now; ask for the others")
-        digits = np.frombuffer("".join(code for (code,) in found).encode(), dtype=np.uint8)
-        return Codes.from_bits(digits.reshape(-1, self.n_bits) - ord("0"))[np.searchsorted(wanted, ids)]
+    def _fetch(self, ids: Ids, column: str) -> tuple[Any, Any]:
+        select = f"SELECT id, {column}::text FROM {{table}} WHERE id = ANY(%s::{{id_type}}[])"
+        rows = self._fetched(select, ids.tolist())
+        found = [row[0] for row in rows]
+        if column == "id":
+            return found, []
+        digits = np.frombuffer("".join(row[1] for row in rows).encode(), dtype=np.uint8)
+        return found, self._to_bytes(Codes.from_bits(digits.reshape(-1, self.n_bits) - ord("0")))
 
     def _count(self) -> int:
         return int(self._fetched("SELECT count(*) FROM {table}")[0][0])
@@ -234,7 +229,6 @@ class PgVector(Engine):
             "layout": table.column_list(),
             "distance": sql.SQL(distance),
             "id_type": sql.SQL(table.id_type),
-            "id_order": sql.SQL("id" if self.id_kind == "integer" else 'id COLLATE "C"'),  # as Python orders them
         }
 
     def _composed(self, statement: str) -> Any:

@@ -11,16 +11,23 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
-import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.datasets.formats.source import as_path
-from autojacobin.engines.contract import Engine, Floats, Hits, IdKind, Ids
+from autojacobin.engines.contract import Engine, Floats, Hits, IdKind, Ids, with_remedy
 from autojacobin.errors import DataError, StorageError, import_extra, reason_of
 
 _LAYOUTS = "autojacobin_layout"
 _MOST_BY_INDEX = 256  # sqlite-vec's own search slows down with k; beyond this a sorted scan is faster
 _MILLISECONDS_TO_WAIT = 10_000  # for another process that writes
+_REMEDIES = {
+    "locked|busy": "another program is writing to the file; try again when it is done",
+    "not a database|malformed": "give the path of an intact SQLite database",
+    "unable to open": "check that the folder exists and can be written to",
+    "read-?only": "allow writing to the file and its folder",
+    "full": "make room on the disk, and repeat the call, of which nothing was kept",
+}
+_OTHERWISE = "check that the table is one of sqlite-vec, and repeat the call, of which nothing was kept"
 
 
 class SQLite(Engine):
@@ -99,14 +106,12 @@ class SQLite(Engine):
         with self._translated_errors("delete"), self._transaction():
             self._delete_rows(ids)
 
-    def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        return np.isin(ids, self._id_array([row[0] for row in self._rows(ids, "id")]))
-
-    def _read(self, ids: Ids) -> Codes:
-        return self._from_bytes(self._values(ids, "code", -(-self.n_bits // 8), "u1"))
-
-    def _vectors(self, ids: Ids) -> Floats:
-        return self._values(ids, "vector", self.n_features or 0, "<f4").astype(np.float32, copy=False)
+    def _fetch(self, ids: Ids, column: str) -> tuple[Any, Any]:
+        wanted = json.dumps(ids.tolist())
+        statement = f"SELECT id, {column} FROM {self.table} WHERE id IN (SELECT value FROM json_each(?))"
+        rows = self._all("read", statement, (wanted,))
+        dtype = "<f4" if column == "vector" else "u1"
+        return [row[0] for row in rows], [] if column == "id" else [np.frombuffer(row[1], dtype) for row in rows]
 
     def _count(self) -> int:
         # this table of sqlite-vec has one row per code, and is counted a hundred times as fast as the virtual one
@@ -157,21 +162,6 @@ class SQLite(Engine):
     def _delete_rows(self, ids: Ids) -> None:
         self._connection.executemany(f"DELETE FROM {self.table} WHERE id = ?", ((id,) for id in ids.tolist()))
 
-    def _values(self, ids: Ids, column: str, width: int, dtype: str) -> Any:
-        """Values of a column under these ids, in their order."""
-
-        def pairs(unique: Ids) -> Iterator[tuple[Any, Any]]:
-            for id, value in self._rows(unique, f"id, {column}"):
-                yield id, np.frombuffer(value, dtype=dtype)
-
-        return self._in_order(ids, width, np.dtype(dtype), pairs)
-
-    def _rows(self, ids: Ids, columns: str) -> list[tuple[Any, ...]]:
-        wanted = json.dumps(ids.tolist())
-        return self._all(
-            "read", f"SELECT {columns} FROM {self.table} WHERE id IN (SELECT value FROM json_each(?))", (wanted,)
-        )
-
     def _all(self, action: str, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         with self._lock, self._translated_errors(action):
             return self._connection.execute(statement, values).fetchall()
@@ -195,10 +185,9 @@ class SQLite(Engine):
         try:
             yield
         except self._apsw.Error as error:
-            reason = reason_of(error)
+            reason = with_remedy(reason_of(error), _REMEDIES, _OTHERWISE)
             raise StorageError(
-                f"SQLite failed to {action} the table {self.table!r} in {self.path}, got: {reason}; "
-                f"{_remedy(reason.lower())}"
+                f"SQLite failed to {action} the table {self.table!r} in {self.path}, got: {reason}"
             ) from error
 
 
@@ -206,17 +195,3 @@ def _packages() -> tuple[Any, str]:
     """Import the package ``apsw`` and find the extension, or raise an error that says how to install them."""
     apsw, sqlite_vec = (import_extra(name, "sqlite", "a table of sqlite-vec") for name in ("apsw", "sqlite_vec"))
     return apsw, str(sqlite_vec.loadable_path())
-
-
-def _remedy(reason: str) -> str:
-    if "locked" in reason or "busy" in reason:
-        return "another program is writing to the file; try again when it is done"
-    if "not a database" in reason or "malformed" in reason:
-        return "give the path of an intact SQLite database"
-    if "unable to open" in reason:
-        return "check that the folder exists and can be written to"
-    if "readonly" in reason or "read-only" in reason:
-        return "allow writing to the file and its folder"
-    if "full" in reason:
-        return "make room on the disk, and repeat the call, of which nothing was kept"
-    return "check that the table is one of sqlite-vec, and repeat the call, of which nothing was kept"
