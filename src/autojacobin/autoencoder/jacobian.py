@@ -150,12 +150,16 @@ def trace(network: Network, g: Any, a: Any, tangents: TangentSpaces, keep: Any =
         _multiply_bases(T, W1, U)
         xp.multiply(T, a[points, None, :], out=scaled)
         _multiply_bases(scaled, W2, V)
-        trace_hidden_derivatives(U, V, g[points], per_g[points])
+        per_g[points] = (U * V).sum(axis=1)
+        V *= g[points, None, :]
         per_W1 += V.reshape(-1, d).T @ T.reshape(-1, D)
         xp.matmul(T.transpose(0, 2, 1), U, out=Q)
         if keep is not None:
             keep[points] = Q
-        trace_output_derivatives(Q, g[points], a[points], W2, per_a[points], per_W2)
+        Q *= g[points, None, :]
+        per_a[points] = (Q * W2).sum(axis=2)
+        Q *= a[points, :, None]
+        per_W2 += Q.sum(axis=0)
     return JacobianPart(value=sum_in_double(per_g * g), g=per_g, a=per_a, W1=per_W1, W2=per_W2)
 
 
@@ -225,8 +229,10 @@ class TraceAlongLine:
                 _, U, _, R = buffers.views(*T.shape[:2])
                 _multiply_bases(T, S1, U)
                 xp.matmul(T.transpose(0, 2, 1), U, out=R)
-                line_coefficients(E[group], R, self._start.W2, direction.W2)
-            line_products(E[group], g[group], powers[group], per_row[group], per_g[group])
+                _write_coefficients(E[group], R, self._start.W2, direction.W2)
+            rows = E[group].reshape(-1, 3 * D, d)
+            per_row[group] = xp.matmul(rows, g[group, :, None]).reshape(-1, 3, D)
+            per_g[group] = xp.matmul(powers[group].reshape(-1, 1, 3 * D), rows)[:, 0]
         self._ready.add(points.start)
         constant, linear, square = per_row[:, 0], per_row[:, 1], per_row[:, 2]
         per_a = constant + t * (linear + t * square)
@@ -312,21 +318,7 @@ def add_pair_derivatives(panel: Any, rows: Any, first: int, weights: Any, sums: 
     sums[:, m] += xp.matmul(rows[:, None, n], panel)[:, 0]
 
 
-def trace_hidden_derivatives(U: Any, V: Any, g: Any, per_g: Any) -> None:
-    """Write Σₖ Uᵢₖₙ Vᵢₖₙ to ``per_g``, and multiply V by g in place."""
-    per_g[...] = (U * V).sum(axis=1)
-    V *= g[:, None, :]
-
-
-def trace_output_derivatives(Q: Any, g: Any, a: Any, W2: Any, per_a: Any, per_W2: Any) -> None:
-    """Write Σₙ Qᵢⱼₙ gᵢₙ W2ⱼₙ to ``per_a``, and add Σᵢ aᵢⱼ Qᵢⱼₙ gᵢₙ to ``per_W2``; Q is overwritten."""
-    Q *= g[:, None, :]
-    per_a[...] = (Q * W2).sum(axis=2)
-    Q *= a[:, :, None]
-    per_W2 += Q.sum(axis=0)
-
-
-def line_coefficients(E: Any, R: Any, W2: Any, S2: Any) -> None:
+def _write_coefficients(E: Any, R: Any, W2: Any, S2: Any) -> None:
     """Write E₀ = W2 ∘ Q, E₁ = S2 ∘ Q + W2 ∘ R and E₂ = S2 ∘ R to ``E`` (s, 3, D, d).
 
     On entry ``E[:, 0]`` holds Q. R is overwritten.
@@ -338,11 +330,3 @@ def line_coefficients(E: Any, R: Any, W2: Any, S2: Any) -> None:
     R *= W2
     linear += R
     Q *= W2
-
-
-def line_products(E: Any, g: Any, powers: Any, per_row: Any, per_g: Any) -> None:
-    """Write E g to ``per_row`` (s, 3, D) and powers' E, summed over the three coefficients, to ``per_g`` (s, d)."""
-    xp = namespace(E)
-    rows = E.reshape(len(E), -1, E.shape[3])
-    per_row[...] = xp.matmul(rows, g[:, :, None]).reshape(per_row.shape)
-    per_g[...] = xp.matmul(powers.reshape(len(E), 1, -1), rows)[:, 0]

@@ -24,16 +24,6 @@ class Network:
     W2: Any
     b2: Any
 
-    @property
-    def n_hidden(self) -> int:
-        """Number of hidden units, d."""
-        return int(self.W1.shape[0])
-
-    @property
-    def n_inputs(self) -> int:
-        """Number of inputs and outputs, D."""
-        return int(self.W1.shape[1])
-
     def to_vector(self) -> Any:
         """All weights as the one vector θ that Algorithm 1 moves, in the order W1, b1, W2, b2."""
         xp = namespace(self.W1)
@@ -41,7 +31,7 @@ class Network:
 
     def with_vector(self, theta: Any) -> Network:
         """Network of this shape whose weights are views into the vector ``theta``."""
-        d, D = self.n_hidden, self.n_inputs
+        d, D = self.W1.shape
         end_W1, end_b1, end_W2 = d * D, d * D + d, 2 * d * D + d
         return Network(
             W1=theta[:end_W1].reshape(d, D),

@@ -65,16 +65,13 @@ def train(
     X: Any,
     objective: Objective,
     *,
-    rng: np.random.RandomState,
-    tangents: Tangents | None = None,
     batch_size: int | None = 1000,
     n_epochs: int = 5,
     n_steps: int | None = None,
-    tol: float = 0.0,
-    corrupt: Callable[[Any], Any] | None = None,
     progress: Progress | None = None,
+    **options: Any,
 ) -> tuple[Network, History]:
-    """Train ``network`` on the rows of ``X``, as in :func:`steps`, for all epochs or for ``n_steps`` steps.
+    """Train ``network`` on the rows of ``X`` for all epochs or for ``n_steps`` steps; ``options`` are those of `steps`.
 
     ``progress("training", done, total)`` is called after each step. If it, or the progress of the tangent spaces,
     raises OutOfTimeError, training ends with the network so far.
@@ -82,17 +79,7 @@ def train(
     total = n_epochs * batches_per_epoch(len(X), batch_size)
     total = total if n_steps is None else min(total, n_steps)
     rows: list[Step] = []
-    taken = steps(
-        network,
-        X,
-        objective,
-        rng=rng,
-        tangents=tangents,
-        batch_size=batch_size,
-        n_epochs=n_epochs,
-        tol=tol,
-        corrupt=corrupt,
-    )
+    taken = steps(network, X, objective, batch_size=batch_size, n_epochs=n_epochs, **options)
     with suppress(OutOfTimeError):
         for trained, row in itertools.islice(taken, total):
             network = trained

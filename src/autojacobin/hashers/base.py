@@ -183,9 +183,6 @@ class Hasher(Learner):
         self._check_unchanged()
         return int(self.n_bits)
 
-    def _device(self) -> str:
-        return getattr(self, "device", "cpu")
-
     def _sign_blocks(self, codes: Codes, dtype: Any) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
         """Unpack codes to −1 and 1, block by block, or raise a DataError if they are not codes of this method."""
         if not isinstance(codes, Codes):

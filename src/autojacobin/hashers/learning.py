@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.arrays import namespace, to_host
+from autojacobin.core.arrays import namespace, on_device, to_host
 from autojacobin.core.progress import printed_progress
 from autojacobin.core.sampling import as_random_state, sample_of_blocks, sampled_rows
 from autojacobin.core.vectors import as_floats, as_matrix, check_size, float_blocks
@@ -344,7 +344,13 @@ class Learner(Estimator):
         return array
 
     def _training_floats(self, array: Any) -> Any:
-        return as_floats(to_host(array))
+        """Floats where the method trains: on the CPU, unless it has a parameter ``device``."""
+        if "device" not in self._limits:
+            return as_floats(to_host(array))
+        return on_device(as_floats(array), self._device())
+
+    def _device(self) -> str:
+        return getattr(self, "device", "cpu")
 
     def _check_training_data(self, X: Any) -> None:
         """Raise a DataError if nothing can be learned from ``X``."""

@@ -24,6 +24,8 @@ from autojacobin.autoencoder import Network, OutOfTimeError, Step
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.parallel import Progress
+from autojacobin.errors import DataError
+from autojacobin.hashers.base import Hasher
 
 Model = TypeVar("Model")
 Found = npt.NDArray[np.float64]  # m-Recall of each query
@@ -346,6 +348,44 @@ def stages(n_epochs: int, steps_per_epoch: int) -> list[int]:
     """Numbers of steps after which candidates are compared: three, 1 epoch, 2, 4, … and ``n_epochs``."""
     epochs = [2**i for i in range(n_epochs.bit_length()) if 2 ** (i + 1) <= n_epochs] + [n_epochs]
     return [_STEPS_OF_FIRST_STAGE] * (steps_per_epoch > _STEPS_OF_FIRST_STAGE) + [steps_per_epoch * n for n in epochs]
+
+
+class ChoosesSettings(Hasher):
+    """A method that may choose settings by itself; ``search_results_`` then has a row for each that was compared."""
+
+    search_results_: dict[str, npt.NDArray[Any]]
+    selection_k: int
+
+    def _given_settings(self) -> dict[str, Any]:
+        """The settings that the parameters stand for, if nothing is chosen."""
+        raise NotImplementedError
+
+    @property
+    def chosen_(self) -> dict[str, Any]:
+        """Settings of the training: those of the best of ``search_results_``, or else the parameters."""
+        self._check_fitted()
+        given = self._given_settings()
+        if not hasattr(self, "search_results_"):
+            return given
+        row = int(self.search_results_["chosen"].argmax())
+        return {name: self.search_results_[name][row].item() for name in given}
+
+    @property
+    def trained_as(self) -> str:
+        """The name of what was trained, and the settings that were chosen."""
+        chosen = f" (chosen: {settings_text(self.chosen_)})" if hasattr(self, "search_results_") else ""
+        return self.trained_name + chosen
+
+    def __repr__(self) -> str:
+        shown = super().__repr__()
+        return f"{shown}, trained as {self.trained_as}" if hasattr(self, "search_results_") else shown
+
+    def _check_selection_k(self, n_base: int) -> None:
+        if self.selection_k >= n_base:
+            raise DataError(
+                f"selection_k of {type(self).__name__} must be below {n_base}, the number of points that held-out "
+                f"queries are compared with, got {self.selection_k}; {type(self).selection_k} is usual"
+            )
 
 
 def recipe_name(settings: Mapping[str, Any]) -> str:

@@ -9,14 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.arrays import namespace, on_device, to_host
+from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.linear_algebra import coordinates, corners, mean_row, principal_frame
 from autojacobin.core.parallel import Progress, one_blas_thread
-from autojacobin.core.vectors import as_floats
-from autojacobin.errors import DataError
 from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.itq import itq_rotation
-from autojacobin.hashers.model_selection import behind, held_out_score, settings_text, split
+from autojacobin.hashers.model_selection import ChoosesSettings, behind, held_out_score, split
 from autojacobin.hashers.neighbour_embedding import Weights, draw_batches, train
 from autojacobin.hashers.parameters import Bits, Callback, Choice, Limit, Number, OrAuto, OrNone, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
@@ -37,7 +35,7 @@ _RESULTS = {"decorrelation": "f", "pull": "f", "n_steps": "i", "m_recall": "f", 
 
 
 @dataclass(eq=False, repr=False)
-class NeighbourHashing(LinearHasher):
+class NeighbourHashing(ChoosesSettings, LinearHasher):
     """Hyperplanes trained so that neighbours get similar codes, by stochastic neighbour embedding.
 
     Most methods keep the vectors: they minimise an error of reconstruction or of quantisation. A search by the Hamming
@@ -145,29 +143,9 @@ class NeighbourHashing(LinearHasher):
     }
 
     @property
-    def chosen_(self) -> dict[str, Any]:
-        """Weights and steps that the hyperplanes were trained with: NaN and 0 for those of ITQ."""
-        self._check_fitted()
-        if not hasattr(self, "search_results_"):
-            given = self._given()
-            return {**(given or _OF_ITQ)._asdict(), "n_steps": self.n_steps if given else 0}
-        row = int(self.search_results_["chosen"].argmax())
-        return {name: self.search_results_[name][row].item() for name in ("decorrelation", "pull", "n_steps")}
-
-    @property
     def trained_name(self) -> str:
         """The name of what was trained; if the start was better, it is ITQ."""
         return type(self).__name__ if not hasattr(self, "weights_") or self.chosen_["n_steps"] else "ITQ"
-
-    @property
-    def trained_as(self) -> str:
-        """That name, and the settings that were chosen."""
-        chosen = f" (chosen: {settings_text(self.chosen_)})" if hasattr(self, "search_results_") else ""
-        return self.trained_name + chosen
-
-    def __repr__(self) -> str:
-        shown = super().__repr__()
-        return f"{shown}, trained as {self.trained_as}" if hasattr(self, "search_results_") else shown
 
     def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
         return self.weights_, self.offsets_
@@ -178,9 +156,6 @@ class NeighbourHashing(LinearHasher):
 
     def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         return self.decoder_, self.mean_
-
-    def _training_floats(self, array: Any) -> Any:
-        return on_device(as_floats(array), self.device)
 
     @one_blas_thread()
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
@@ -199,6 +174,10 @@ class NeighbourHashing(LinearHasher):
         weights = found[:, :-1] @ frame
         self.weights_, self.offsets_ = to_host(weights), to_host(found[:, -1] - weights @ mean)
 
+    def _given_settings(self) -> dict[str, Any]:
+        given = self._given()
+        return {**(given or _OF_ITQ)._asdict(), "n_steps": self.n_steps if given else 0}
+
     def _given(self) -> Weights | None:
         """The weights that are given; None if one is to be chosen."""
         if isinstance(self.decorrelation, str) or isinstance(self.pull, str):
@@ -214,11 +193,7 @@ class NeighbourHashing(LinearHasher):
         """Choose the weights that suit the data best, and train with them."""
         scored = np.sort(rng.permutation(len(X))[:_MOST_TO_SCORE])
         query_rows, base_rows = (scored[part] for part in split(len(scored), rng, _QUERIES_TO_CHOOSE))
-        if self.selection_k >= len(base_rows):
-            raise DataError(
-                f"selection_k of NeighbourHashing must be below {len(base_rows)}, the number of points that held-out "
-                f"queries are compared with, got {self.selection_k}; 2 is usual"
-            )
+        self._check_selection_k(len(base_rows))
         score = held_out_score(
             Z[query_rows], Z[base_rows], self.selection_k, None, _bits, (X[query_rows], X[base_rows])
         )
@@ -248,13 +223,7 @@ class NeighbourHashing(LinearHasher):
         return result
 
     def _trained(
-        self,
-        stage: str,
-        points: tuple[Any, Any, Any],
-        start: Any,
-        pairs: list[Weights],
-        n_steps: int,
-        rng: np.random.RandomState,
+        self, stage: str, points: Any, start: Any, pairs: list[Weights], n_steps: int, rng: np.random.RandomState
     ) -> Any:
         """Train with each pair of weights on some rows of the points, given as X, Z and the rows."""
         X, Z, rows = points

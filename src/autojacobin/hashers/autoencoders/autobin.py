@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.autoencoder import History, Network, Objective, Tangents, TimeLimit, train
+from autojacobin.autoencoder import History, Network, Objective, TimeLimit, train
 from autojacobin.codes import Codes
-from autojacobin.core.arrays import namespace, on_device, to_host
+from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.linear_algebra import coordinates, mean_row, principal_frame, random_rotation
-from autojacobin.core.vectors import as_floats
 from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.itq import itq_rotation
 from autojacobin.hashers.kmeans_hashing import NOKMeans, OKMeans
@@ -137,14 +136,12 @@ class AutoEncoderHasher(LinearHasher):
     def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         return self.hidden_scales_[:, None] * self.W2_.T, self.b2_
 
-    def _training_floats(self, array: Any) -> Any:
-        return on_device(as_floats(array), self.device)
-
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         report = TimeLimit(self.max_seconds, self.progress)
         X = self._scaled(X)
         network = initial_network(X, self.n_bits, self.init, rng)
-        self._keep(X, *self._trained(network, X, self._objective(), rng, report, n_epochs=self.n_epochs))
+        trained = self._trained(network, X, self._objective(), rng, n_epochs=self.n_epochs, progress=report)
+        self._keep(X, *trained)
 
     def _scaled(self, X: Any) -> Any:
         """Scale the training points into the unit ball, since tanh has values in (−1, 1).
@@ -155,29 +152,11 @@ class AutoEncoderHasher(LinearHasher):
         return X * self.scale_
 
     def _trained(
-        self,
-        network: Network,
-        X: Any,
-        objective: Objective,
-        rng: np.random.RandomState,
-        report: TimeLimit,
-        *,
-        n_epochs: int,
-        n_steps: int | None = None,
-        tangents: Tangents | None = None,
+        self, network: Network, X: Any, objective: Objective, rng: np.random.RandomState, **options: Any
     ) -> tuple[Network, History]:
+        corrupt = self._corruption(rng)
         return train(
-            network,
-            X,
-            objective,
-            rng=rng,
-            tangents=tangents,
-            batch_size=self.batch_size,
-            n_epochs=n_epochs,
-            n_steps=n_steps,
-            tol=self.tol,
-            corrupt=self._corruption(rng),
-            progress=report,
+            network, X, objective, rng=rng, batch_size=self.batch_size, tol=self.tol, corrupt=corrupt, **options
         )
 
     def _keep(self, X: Any, network: Network, history: History) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, ClassVar
@@ -24,17 +24,16 @@ from autojacobin.autoencoder import (
 )
 from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.parallel import one_blas_thread
-from autojacobin.errors import DataError
 from autojacobin.hashers.autoencoders.autobin import AutoEncoderHasher, initial_network, possible_inits
 from autojacobin.hashers.learning import warn_caller
 from autojacobin.hashers.model_selection import (
+    ChoosesSettings,
     Options,
     Recipe,
     Selected,
     held_out_score,
     recipe_name,
     select_recipe,
-    settings_text,
     split,
 )
 from autojacobin.hashers.parameters import Limit, Number, OrAuto, OrNone, Whole
@@ -56,7 +55,7 @@ _ENOUGH_TO_DELIVER = 0.9  # share of the points from which on more points do not
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class AutoJacoBin(AutoEncoderHasher):
+class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
     """Auto-encoder Jacobian binary hashing.
 
     A three-layer tanh auto-encoder, z = tanh(W2 y + b2) with y = tanh(W1 x + b1), is trained to minimise
@@ -208,29 +207,9 @@ class AutoJacoBin(AutoEncoderHasher):
         return cls(n_bits, **{**PUBLISHED_PARAMETERS, **parameters})
 
     @property
-    def chosen_(self) -> dict[str, Any]:
-        """Settings that the network was trained with: the best of ``search_results_``, or else the parameters."""
-        self._check_fitted()
-        if not hasattr(self, "search_results_"):
-            return {**vars(self._given()), "n_epochs": self.n_epochs}
-        row = int(self.search_results_["chosen"].argmax())
-        names = ("init", "alpha", "jacobian_weight", "energy", "n_epochs")
-        return {name: self.search_results_[name][row].item() for name in names}
-
-    @property
     def trained_name(self) -> str:
         """The name of what was trained, such as "AutoBin from ITQ" without the Jacobian term."""
         return recipe_name(self.chosen_) if hasattr(self, "W1_") else type(self).__name__
-
-    @property
-    def trained_as(self) -> str:
-        """That name, and the settings that were chosen."""
-        chosen = f" (chosen: {settings_text(self.chosen_)})" if hasattr(self, "search_results_") else ""
-        return self.trained_name + chosen
-
-    def __repr__(self) -> str:
-        shown = super().__repr__()
-        return f"{shown}, trained as {self.trained_as}" if hasattr(self, "search_results_") else shown
 
     # How it works
 
@@ -263,10 +242,14 @@ class AutoJacoBin(AutoEncoderHasher):
         if tangents is not None and self.max_seconds is None:
             tangents.estimate_all()
         objective = self._objective_for(recipe)
-        self._keep(X, *self._trained(network, X, objective, rng, report, n_epochs=self.n_epochs, tangents=tangents))
+        trained = self._trained(network, X, objective, rng, n_epochs=self.n_epochs, tangents=tangents, progress=report)
+        self._keep(X, *trained)
         if tangents is not None:
             limited = self.max_seconds is not None
             self.tangent_rank_ = to_host(tangents.known_ranks(recipe.energy) if limited else tangents.ranks)
+
+    def _given_settings(self) -> dict[str, Any]:
+        return {**vars(self._given()), "n_epochs": self.n_epochs}
 
     def _given(self) -> Recipe:
         """The recipe of the parameters, with the paper's value for each that is "auto"."""
@@ -308,23 +291,23 @@ class AutoJacoBin(AutoEncoderHasher):
         self._check_selection_k(len(base))
         estimate = partial(self._tangents, energy=options.energies[0], rng=rng, report=report)
         spaces = cache(partial(estimate, points))  # prepared when a candidate with the Jacobian term needs them
-        score = held_out_score(
-            points[query_rows],
-            base,
-            self.selection_k,
-            self.selection_depth,
-            self._bits_of,
-            (originals[rows[query_rows]], originals[rows[base_rows]]),
-        )
-        selected = select_recipe(
-            options,
-            partial(self._initial_network, base, init_seed),
-            partial(self._steps_of_candidate, base, base_rows, spaces, LineBuffer()),
-            score,
-            batch_seed,
-            batches_per_epoch(len(base), self.batch_size),
-            report,
-        )
+        true_places = originals[rows[query_rows]], originals[rows[base_rows]]
+        wanted = self.selection_k, self.selection_depth
+        score = held_out_score(points[query_rows], base, *wanted, self._bits_of, true_places)
+        buffer, steps_per_epoch = LineBuffer(), batches_per_epoch(len(base), self.batch_size)
+
+        def train(
+            network: Network, recipe: Recipe, n_epochs: int, rng: np.random.RandomState
+        ) -> Iterator[tuple[Network, Step]]:
+            objective, on_base = self._objective_for(recipe), namespace(base).asarray(base_rows)
+            tangents = spaces().view(on_base, recipe.energy) if recipe.jacobian_weight else None
+            yield from steps(
+                network, base, objective, rng=rng, tangents=tangents, batch_size=self.batch_size, n_epochs=n_epochs,
+                buffer=buffer,
+            )  # fmt: skip
+
+        start = partial(self._initial_network, base, init_seed)
+        selected = select_recipe(options, start, train, score, batch_seed, steps_per_epoch, report)
         self.search_results_ = selected.results
         if report.expired or len(base) >= _ENOUGH_TO_DELIVER * len(X):
             self._keep(X, selected.network, history(selected.steps))
@@ -341,14 +324,7 @@ class AutoJacoBin(AutoEncoderHasher):
         return True
 
     def _deliver(
-        self,
-        X: Any,
-        selected: Selected,
-        spaces: Callable[[], TangentsOnDemand],
-        init_seed: int,
-        score: Callable[[Network], Any],
-        rng: np.random.RandomState,
-        report: TimeLimit,
+        self, X: Any, selected: Selected, spaces: Any, init_seed: int, score: Any, rng: Any, report: TimeLimit
     ) -> None:
         """Train as long on all points, and keep that network unless it is worse than the one that was compared."""
         recipe, n_steps = selected.recipe, len(selected.steps)
@@ -358,58 +334,24 @@ class AutoJacoBin(AutoEncoderHasher):
         if n_steps and recipe.jacobian_weight:
             tangents = spaces().view(namespace(X).arange(len(X)), recipe.energy)
         n_epochs = -(-n_steps // batches_per_epoch(len(X), self.batch_size))
+        objective = self._objective_for(recipe)
         trained, steps_taken = self._trained(
-            start, X, self._objective_for(recipe), rng, report, n_epochs=n_epochs, n_steps=n_steps, tangents=tangents
+            start, X, objective, rng, n_epochs=n_epochs, n_steps=n_steps, tangents=tangents, progress=report
         )
         found = score(trained) if n_steps else of_start
         accepted = not n_steps or selected.accepts(found, of_start)
         self.search_results_ = selected.with_result(found, n_epochs, len(steps_taken.get("cost", ())), chosen=accepted)
         self._keep(X, *((trained, steps_taken) if accepted else (selected.network, history(selected.steps))))
 
-    def _check_selection_k(self, n_base: int) -> None:
-        if self.selection_k >= n_base:
-            raise DataError(
-                f"selection_k of AutoJacoBin must be below {n_base}, the number of points that held-out queries are "
-                f"compared with, got {self.selection_k}; 10 is usual"
-            )
-
     def _initial_network(self, points: Any, seed: int, init: str) -> Network:
         return initial_network(points, self.n_bits, init, np.random.RandomState(seed))
-
-    def _steps_of_candidate(
-        self,
-        base: Any,
-        base_rows: Any,
-        spaces: Callable[[], TangentsOnDemand],
-        buffer: LineBuffer,
-        network: Network,
-        recipe: Recipe,
-        n_epochs: int,
-        rng: np.random.RandomState,
-    ) -> Iterator[tuple[Network, Step]]:
-        tangents = spaces().view(namespace(base).asarray(base_rows), recipe.energy) if recipe.jacobian_weight else None
-        yield from steps(
-            network,
-            base,
-            self._objective_for(recipe),
-            rng=rng,
-            tangents=tangents,
-            batch_size=self.batch_size,
-            n_epochs=n_epochs,
-            buffer=buffer,
-        )
 
     def _bits_of(self, network: Network, X: Any) -> Any:
         offsets = network.b1 if self.threshold == "bias" else 0 * network.b1
         return X @ network.W1.T + offsets >= 0
 
     def _objective_for(self, recipe: Recipe) -> Objective:
-        return Objective(
-            alpha=float(recipe.alpha), epsilon=float(self.epsilon), jacobian_weight=float(recipe.jacobian_weight)
-        )
-
-    def _objective(self) -> Objective:
-        return self._objective_for(self._given())
+        return Objective(float(recipe.alpha), float(self.epsilon), float(recipe.jacobian_weight))
 
     def _warn_of_few_neighbors(self, X: Any) -> None:
         wanted, available = self._neighbors(*X.shape)
@@ -426,12 +368,7 @@ class AutoJacoBin(AutoEncoderHasher):
         return (D + int(self.n_bits) if self.n_neighbors is None else self.n_neighbors), available
 
     def _tangents(self, X: Any, energy: float, rng: np.random.RandomState, report: TimeLimit) -> TangentsOnDemand:
+        n_neighbors, max_rank = min(self._neighbors(*X.shape)), min(self.n_bits, X.shape[1])
         return tangents_for_training(
-            X,
-            min(self._neighbors(*X.shape)),
-            min(self.n_bits, X.shape[1]),
-            energy,
-            sample=self.tangent_sample,
-            rng=rng,
-            progress=report,
+            X, n_neighbors, max_rank, energy, sample=self.tangent_sample, rng=rng, progress=report
         )

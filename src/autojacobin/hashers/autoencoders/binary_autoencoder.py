@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.arrays import device_of, namespace, on_device, to_host
+from autojacobin.core.arrays import device_of, namespace, to_host
 from autojacobin.core.linear_algebra import centre, principal_frame, random_rotation
 from autojacobin.core.parallel import Progress, map_points, one_blas_thread
-from autojacobin.core.vectors import as_floats
 from autojacobin.hashers.autoencoders.tabu_search import ERROR_SHARE, Decoder, Offsets, search_codes
 from autojacobin.hashers.base import Hasher, check_fitted
 from autojacobin.hashers.parameters import Bits, Callback, Choice, Limit, Number, OrNone, Seed, Whole
@@ -152,9 +151,6 @@ class BinaryAutoencoder(Hasher):
 
     def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         return self.decoder_, self.mean_
-
-    def _training_floats(self, array: Any) -> Any:
-        return on_device(as_floats(array), self.device)
 
     @one_blas_thread()
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
