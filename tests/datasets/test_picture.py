@@ -14,7 +14,7 @@ def test_a_chunk_longer_than_its_file_is_refused_before_it_takes_memory(tmp_path
     path = tmp_path / "a.png"
     start = PNG.index(b"IDAT") - 4
     path.write_bytes(PNG[:start] + b"\xff\x7f\0\x36" + PNG[start + 4 :])  # for which OpenCV takes four gigabytes
-    with pytest.raises(DataError, match=f"got a chunk of 4286513206 bytes at byte {start} of {len(PNG)}"):
+    with pytest.raises(DataError, match="cannot decode .*a.png: it is damaged"):
         read_picture(path)
 
 
@@ -32,8 +32,8 @@ def test_a_jpeg_file_of_more_pixels_than_it_can_have_is_refused(tmp_path):
     assert read_picture(path).mean() > 250
     small = cv2.imencode(".jpg", np.zeros((7, 9, 3), dtype=np.uint8))[1].tobytes()
     assert small.count(b"\x08\0\x07\0\x09") == 1
-    path.write_bytes(small.replace(b"\x08\0\x07\0\x09", b"\x08\x70\0\x70\0"))
-    with pytest.raises(DataError, match=rf"got 28672 × 28672 pixels in {len(small)} bytes"):
+    path.write_bytes(small.replace(b"\x08\0\x07\0\x09", b"\x08\x20\0\x20\0"))
+    with pytest.raises(DataError, match=rf"got 8192 × 8192 pixels in {len(small)} bytes"):
         read_picture(path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -17,14 +18,11 @@ import numpy.typing as npt
 import scipy.fft
 
 from autojacobin.core.counts import as_count
-from autojacobin.errors import DataError, DataTypeError, import_extra
+from autojacobin.errors import DataError, DataTypeError, import_extra, reason_of
 
 MOST_PIXELS = 2**21
 MOST_BYTES = 2**29
 _MOST_PIXELS_PER_BYTE = 2**11  # of a JPEG file; a picture of one colour has some hundred
-_JPEG_MAGIC = b"\xff\xd8"
-_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of frame headers
-_PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
 PLACE = np.dtype([("x", "<f4"), ("y", "<f4"), ("size", "<f4"), ("angle", "<f4"), ("response", "<f4")])
 SIDE = 128  # of the squares that GIST and wavelet texture describe
@@ -61,9 +59,9 @@ def read_picture(path: Path) -> npt.NDArray[np.uint8]:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:  # a pipe would block
             raise DataError(f"cannot read {path}: it is not a file of at most {MOST_BYTES:,} bytes; leave it out")
+        _check_sizes(path)
         content = np.fromfile(path, dtype=np.uint8)  # on Windows, cv2.imread cannot open all names
-        _check_sizes(content, path)
-        picture = cv2.imdecode(content, cv2.IMREAD_COLOR) if len(content) else None
+        picture = cv2.imdecode(content, cv2.IMREAD_COLOR)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}; check its permissions") from error
     except cv2.error as error:
@@ -79,46 +77,24 @@ def read_picture(path: Path) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(picture[:, :, ::-1])
 
 
-def _check_sizes(content: npt.NDArray[np.uint8], path: Path) -> None:
-    """Refuse a PNG file that claims a longer chunk, or a JPEG file more pixels, than it has: OpenCV believes them."""
-    if content[:2].tobytes() == _JPEG_MAGIC:
-        height, width = _jpeg_size(content.tobytes())
-        if height * width > _MOST_PIXELS_PER_BYTE * len(content):
-            raise DataError(
-                f"cannot decode {path}: it is damaged, got {width} × {height} pixels in {len(content)} bytes; "
-                "leave it out, or copy it again"
-            )
-    if content[:8].tobytes() != _PNG_MAGIC:
-        return
-    start = 8
-    while start + 8 <= len(content):
-        head = content[start : start + 8].tobytes()
-        length = int.from_bytes(head[:4], "big")
-        if start + 12 + length > len(content):
-            raise DataError(
-                f"cannot decode {path}: it is damaged, got a chunk of {length} bytes at byte {start} of "
-                f"{len(content)}; leave it out, or copy it again"
-            )
-        if head[4:] == b"IEND":
-            return
-        start += 12 + length
-
-
-def _jpeg_size(content: bytes) -> tuple[int, int]:
-    """Height and width in the first frame header, found from segment to segment as libjpeg does; 0 if there is none."""
-    start = 2
-    while (start := content.find(b"\xff", start)) >= 0 and start + 9 <= len(content):
-        marker = content[start + 1]
-        if marker == 0xFF:
-            start += 1
-        elif marker <= 0x01 or 0xD0 <= marker <= 0xD9:  # has no length
-            start += 2
-        elif marker in _JPEG_FRAMES:
-            height, width = (int.from_bytes(content[start + at : start + at + 2], "big") for at in (5, 7))
-            return height, width
-        else:
-            start += 2 + int.from_bytes(content[start + 2 : start + 4], "big")
-    return 0, 0
+def _check_sizes(path: Path) -> None:
+    """Refuse a file that Pillow finds damaged, or a JPEG file of too many pixels: OpenCV believes what they claim."""
+    pillow = import_extra("PIL.Image", "data", "reading pictures", "Pillow")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about large pictures
+            with pillow.open(path) as picture:
+                (width, height), is_jpeg = picture.size, picture.format == "JPEG"
+                picture.verify()
+    except Exception as error:  # Pillow raises errors of many kinds
+        reason = reason_of(error).replace(str(path), "the file")
+        raise DataError(f"cannot decode {path}: it is damaged or no picture ({reason}); leave it out") from error
+    n_bytes = path.stat().st_size
+    if is_jpeg and height * width > _MOST_PIXELS_PER_BYTE * n_bytes:
+        raise DataError(
+            f"cannot decode {path}: it is damaged, got {width} × {height} pixels in {n_bytes} bytes; leave it out, or "
+            "copy it again"
+        )
 
 
 def as_picture(image: Any) -> npt.NDArray[np.uint8]:
@@ -377,8 +353,7 @@ def wavelet_texture(image: Any) -> npt.NDArray[np.float32]:
     The largest square in the middle is scaled to 128×128 grey pixels with values from 0 to 255. The coefficients w of
     each band are divided by 8, so that the band LL.LL.LL holds local means of the picture. Each band then gives two
     numbers, ln(1 + mean |w|) and ln(1 + standard deviation of |w|). Without the logarithm, brightness (the lowest band)
-    would
-    dominate the distances.
+    would dominate the distances.
 
     Parameters
     ----------
