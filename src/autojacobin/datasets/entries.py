@@ -181,12 +181,7 @@ _ENTRIES = (
         citation="X. Fu, B. McCane, S. Mills, M. Albert: NOKMeans: Non-Orthogonal K-means Hashing. "
         "Asian Conference on Computer Vision, 2014; UCI Machine Learning Repository, doi:10.24432/C5S603",
         download="some GB",
-        files=(
-            RemoteFile(
-                url="https://archive.ics.uci.edu/static/public/353/sift10m.zip",
-                name="sift10m.zip",
-            ),
-        ),
+        files=(RemoteFile(url="https://archive.ics.uci.edu/static/public/353/sift10m.zip", name="sift10m.zip"),),
         by_hand="sift10m.zip, or the SIFT10Mfeatures.mat in it, from https://archive.ics.uci.edu/dataset/353/sift10m",
     ),
     Entry(

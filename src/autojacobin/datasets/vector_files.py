@@ -132,12 +132,7 @@ def open_vectors(path: str | os.PathLike[str], *, part: str | None = None, forma
 
 
 def write_vectors(
-    path: str | os.PathLike[str],
-    vectors: Any,
-    *,
-    part: str | None = None,
-    format: str | None = None,
-    dtype: Any = None,
+    path: str | os.PathLike[str], vectors: Any, *, part: str | None = None, format: str | None = None, dtype: Any = None
 ) -> None:
     """Write vectors to a file atomically.
 

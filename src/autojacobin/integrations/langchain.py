@@ -46,10 +46,7 @@ class AutoJacobinVectorStore(VectorStore):
     """
 
     def __init__(
-        self,
-        embedding: Embeddings,
-        path: str | os.PathLike[str] | None = None,
-        **options: Unpack[StoreOptions],
+        self, embedding: Embeddings, path: str | os.PathLike[str] | None = None, **options: Unpack[StoreOptions]
     ) -> None:
         if not isinstance(embedding, Embeddings):
             raise DataTypeError(f"embedding must be LangChain's Embeddings, got {type(embedding).__name__}")

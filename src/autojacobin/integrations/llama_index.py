@@ -60,11 +60,7 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
 
     _store: TextStore = PrivateAttr()
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        **options: Unpack[StoreOptions],
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None = None, **options: Unpack[StoreOptions]) -> None:
         super().__init__(stores_text=True)
         options["columns"] = {_DOCUMENT: str, **(options.get("columns") or {})}
         self._store = TextStore(path, **options)

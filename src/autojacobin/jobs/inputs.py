@@ -49,11 +49,7 @@ def survey(patterns: Patterns) -> Inputs:
 
 
 def draw_sample(
-    patterns: Patterns,
-    n: SupportsIndex,
-    *,
-    random_state: Any = 0,
-    progress: Progress | None = None,
+    patterns: Patterns, n: SupportsIndex, *, random_state: Any = 0, progress: Progress | None = None
 ) -> npt.NDArray[Any]:
     """Draw ``n`` vectors from many files, uniformly and without replacement, in the order of the files and their rows.
 

@@ -140,10 +140,7 @@ class IndexRegistry(Mapping[str, Index]):
     """All served indexes; as a mapping, it gives the newest version of each. The limits decide what is warmed up."""
 
     def __init__(
-        self,
-        indexes: Mapping[str, Index | str | os.PathLike[str]],
-        limits: Limits | None = None,
-        device: str = "cpu",
+        self, indexes: Mapping[str, Index | str | os.PathLike[str]], limits: Limits | None = None, device: str = "cpu"
     ) -> None:
         if not indexes:
             raise DataError("there is nothing to serve, got no index; give at least one")

@@ -142,14 +142,7 @@ class HttpServer:
     """
 
     def __init__(
-        self,
-        app: Asgi,
-        host: str,
-        port: int,
-        *,
-        limits: Limits,
-        what: str,
-        on_stop: Callable[[], object] | None = None,
+        self, app: Asgi, host: str, port: int, *, limits: Limits, what: str, on_stop: Callable[[], object] | None = None
     ) -> None:
         self._server = _uvicorn_server(app, limits, what, on_stop)
         self._listener = _bind(host, port)
