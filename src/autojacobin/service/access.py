@@ -9,6 +9,7 @@ import ipaddress
 import math
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -79,12 +80,12 @@ class Access:
         """Refuse a request without access."""
         if path in PUBLIC_PATHS:
             return
-        given = headers.get(b"authorization", b"")
-        if _is_token(_bearer_token(given), self.write_token):  # not a password, which browsers send by themselves
+        bearer, password = _given_tokens(headers.get(b"authorization", b""))
+        if _is_token(bearer, self.write_token):  # not a password, which browsers send by themselves
             return
         if self.token is None:
             self._check_host(headers.get(b"host", b"").decode("latin-1"))
-        elif not _is_token(_bearer_token(given) or _password(given), self.token):
+        elif not _is_token(bearer or password, self.token):
             detail = "a token is required, got none or a wrong one; send it as Authorization: Bearer TOKEN"
             raise Problem(401, "unauthorized", detail, {"WWW-Authenticate": _CHALLENGE})
         if is_write_path(path):
@@ -190,16 +191,12 @@ def _is_token(given: bytes, token: str | None) -> bool:
     return token is not None and hmac.compare_digest(given, token.encode())
 
 
-def _bearer_token(authorization: bytes) -> bytes:
+def _given_tokens(authorization: bytes) -> tuple[bytes, bytes]:
+    """The bearer token and the password of HTTP Basic, one of which is empty."""
     scheme, _, value = authorization.partition(b" ")
-    return value.strip() if scheme.lower() == b"bearer" else b""
-
-
-def _password(authorization: bytes) -> bytes:
-    scheme, _, value = authorization.partition(b" ")
-    if scheme.lower() != b"basic":
-        return b""
-    try:
-        return base64.b64decode(value.strip(), validate=True).partition(b":")[2]
-    except binascii.Error:
-        return b""
+    if scheme.lower() == b"bearer":
+        return value.strip(), b""
+    if scheme.lower() == b"basic":
+        with suppress(binascii.Error):
+            return b"", base64.b64decode(value.strip(), validate=True).partition(b":")[2]
+    return b"", b""

@@ -30,7 +30,7 @@ from autojacobin.service.messages import (
     as_json,
     openapi_document,
 )
-from autojacobin.service.middleware import Asgi, MetricsMiddleware, SecurityMiddleware, problem_app
+from autojacobin.service.middleware import Asgi, SecurityMiddleware, problem_app
 from autojacobin.service.monitoring import MEDIA_TYPE, Metrics
 from autojacobin.service.operations import Operation, Worker
 from autojacobin.service.requests import Received, Requests, client_gone, read_body
@@ -95,7 +95,15 @@ class Service:
         self._metrics = Metrics(
             self._registry, n_waiting=lambda: self._searches.waiting_vectors, n_inside=lambda: self._n_inside
         )
-        self.app = _with_cors(MetricsMiddleware(SecurityMiddleware(app, access), self._metrics), access)
+        self.app: Asgi = SecurityMiddleware(app, access, self._metrics.count_request)
+        if access.origins:
+            self.app = CORSMiddleware(
+                self.app,
+                allow_origins=access.origins,
+                allow_methods=["GET", "POST", "PUT", "DELETE"],
+                allow_headers=["Authorization", "Content-Type", SHAPE],
+                expose_headers=[SHAPE, GENERATION, "Retry-After"],
+            )
 
     def stop_waiting(self) -> None:
         """Stop warming up, so that a shutdown waits only for searches and writes."""
@@ -257,15 +265,3 @@ def _codes(name: str, result: Result, form: EncodeOptions, *, raw: bool) -> Resp
 
 def _json(content: Any) -> Response:
     return Response(as_json(content), media_type=JSON)
-
-
-def _with_cors(app: Asgi, access: Access) -> Asgi:
-    if not access.origins:
-        return app
-    return CORSMiddleware(
-        app,
-        allow_origins=access.origins,
-        allow_methods=["GET", "POST", "PUT", "DELETE"],
-        allow_headers=["Authorization", "Content-Type", SHAPE],
-        expose_headers=[SHAPE, GENERATION, "Retry-After"],
-    )

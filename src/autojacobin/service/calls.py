@@ -106,14 +106,14 @@ def search(
         bitorder=bitorder,
     )  # fmt: skip
     filters = _without_none(
-        among=None if among is None else _plain_ids(among),
+        among=None if among is None else _as_list(among),
         where=where,
         columns=None if columns is None else list(columns),
     )
     if ids is None and not filters:
         matrix = _floats(vectors) if packed is None else packed
         return _raw_call(_with_query("/v1/search", options), matrix, _read_neighbours)
-    queries = {"ids": _plain_ids(ids)} if ids is not None else _rows(vectors, packed)
+    queries = {"ids": _as_list(ids)} if ids is not None else _rows(vectors, packed)
     return _json_call("POST", "/v1/search", {**options, **filters, **queries}, _read_neighbours, accept=RAW)
 
 
@@ -188,11 +188,11 @@ def _write_fields(vectors: Any, ids: Any, payload: Any, codes: Any, bitorder: Bi
     if (vectors is None) == (codes is None):
         raise DataError("either vectors or codes are added, got both or neither; pass exactly one of them")
     packed, bitorder = (None, None) if codes is None else _packed(codes, bitorder)
-    plain = None if ids is None else _plain_ids(ids)
+    listed = None if ids is None else _as_list(ids)
     return _rows(vectors, packed) | _without_none(
         bitorder=bitorder,
-        ids=plain,
-        id_kind="uuid" if plain and _has_uuid(ids) else None,
+        ids=listed,
+        id_kind="uuid" if listed and isinstance(listed[0], uuid.UUID) else None,
         payload=None if payload is None else _plain_payload(payload),
     )
 
@@ -205,7 +205,7 @@ def remove(ids: Any, *, index: str) -> Call[dict[str, Any]]:
     outcome : dict
         ``index``, ``generation``, the number of ``vectors`` in the index now, and how many were ``removed``.
     """
-    return _json_call("DELETE", _vectors_path(index), {"ids": _plain_ids(ids)}, _read_outcome, repeatable=False)
+    return _json_call("DELETE", _vectors_path(index), {"ids": _as_list(ids)}, _read_outcome, repeatable=False)
 
 
 def read_answer(call: Call[T], status: int, headers: Any, content: bytes, address: str) -> T:
@@ -245,7 +245,7 @@ def _json_call(
     repeatable: bool = True,
 ) -> Call[T]:
     try:
-        body = json.dumps(fields, allow_nan=False).encode()
+        body = json.dumps(fields, allow_nan=False, default=_plain).encode()
     except (ValueError, TypeError) as error:
         raise DataError(f"a request must have numbers, text and lists that JSON has, got others: {error}") from error
     return Call(method, path, read, body, {"Content-Type": JSON, "Accept": accept}, repeatable)
@@ -330,21 +330,19 @@ def _rows(vectors: Any, packed: npt.NDArray[np.uint8] | None) -> dict[str, Any]:
     return {"codes": [base64.b64encode(code.tobytes()).decode("ascii") for code in packed]}
 
 
-def _has_uuid(ids: Any) -> bool:
-    return isinstance(ids, uuid.UUID) or isinstance(next(iter(ids), None), uuid.UUID)
+def _as_list(ids: Any) -> list[Any]:
+    return [ids] if isinstance(ids, str | int | uuid.UUID) else list(ids)
 
 
-def _plain_ids(ids: Any) -> list[Any]:
-    return [_plain_id(id) for id in ([ids] if isinstance(ids, str | int | uuid.UUID) else ids)]
-
-
-def _plain_id(id: Any) -> Any:
-    """Convert an id, or a list of ids, to values for JSON."""
+def _plain(id: Any) -> Any:
+    """Convert an id, or several, to values for JSON."""
     if isinstance(id, uuid.UUID):
         return str(id)
-    if isinstance(id, list | tuple | set | range) or (isinstance(id, np.ndarray) and id.ndim):
-        return _plain_ids(id)
-    return id.item() if isinstance(id, np.generic) else id
+    if isinstance(id, set | range):
+        return list(id)
+    if isinstance(id, np.generic | np.ndarray):
+        return id.tolist()
+    raise TypeError(f"Object of type {type(id).__name__} is not JSON serializable")
 
 
 def _plain_payload(payload: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Middleware of the search service and of the explorer's server: access, security headers, problems, queue, metrics.
+"""Middleware of the search service and of the explorer's server: access, security headers, problems, metrics.
 
 It is plain ASGI around Starlette, so that refusing a request costs almost no time. An overloaded service needs its time
 for the requests that it accepts.
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import BaseRoute
-
-    from autojacobin.service.monitoring import Metrics
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -58,33 +56,42 @@ def page_policy(script_hash: str = "") -> str:
 
 
 class SecurityMiddleware:
-    """Refuses requests without access, sets the security headers, and answers with any ``Problem`` that is raised."""
+    """Refuses requests without access, sets the security headers, and answers with any ``Problem`` that is raised.
 
-    def __init__(self, app: Asgi, access: Access) -> None:
+    ``count`` is called with the endpoint, the status and the seconds of each response.
+    """
+
+    def __init__(self, app: Asgi, access: Access, count: Callable[[str, int, float], None] | None = None) -> None:
         self._app = app
         self._access = access
+        self._count = count
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        start, path, status = time.perf_counter(), scope["path"], 499  # 499: the client hung up
 
         async def send_safely(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
-                headers = list(message.get("headers", ()))
+                status, headers = message["status"], list(message.get("headers", ()))
                 present = {name.lower() for name, _ in headers}
                 message["headers"] = headers + [header for header in _HEADERS if header[0] not in present]
             await send(message)
 
         try:
-            if not scope["path"].isprintable():  # a route would match "/v1/search\n", where checks of the path do not
-                raise Problem(404, "not-found", f"there is nothing at {scope['path'][:80]!r}; look at the address")
+            if not path.isprintable():  # a route would match "/v1/search\n", where checks of the path do not
+                raise Problem(404, "not-found", f"there is nothing at {path[:80]!r}; look at the address")
             _check_head([name for name, _ in scope["headers"]])
-            self._access.check(scope["path"], dict(scope["headers"]))
+            self._access.check(path, dict(scope["headers"]))
             await self._app(scope, receive, send_safely)
         except Problem as problem:
             await (await _on_problem(None, problem))(scope, receive, send_safely)
+        finally:
+            if self._count is not None:
+                self._count(_endpoint(path), status, time.perf_counter() - start)
 
 
 def _check_head(names: list[bytes]) -> None:
@@ -96,32 +103,6 @@ def _check_head(names: list[bytes]) -> None:
     else:
         return
     raise Problem(400, "ambiguous-head", detail, {"Connection": "close"})
-
-
-class MetricsMiddleware:
-    """Counts every response, including those of the middleware inside it."""
-
-    def __init__(self, app: Asgi, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
-
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Pass a request on, and count its response."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        start, path, status = time.perf_counter(), scope["path"], 499  # 499: the client hung up
-
-        async def send_counted(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_counted)
-        finally:
-            self._metrics.count_request(_endpoint(path), status, time.perf_counter() - start)
 
 
 def _endpoint(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
+_CREATED = re.compile(rb"^(?:# (?:HELP|TYPE) )?\w+_created[ {].*\n", re.MULTILINE)
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _VECTORS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -26,8 +28,9 @@ class Metrics:
     """
 
     def __init__(self, indexes: IndexRegistry, n_waiting: Callable[[], int], n_inside: Callable[[], int]) -> None:
-        self._registry = registry = _Registry()
-        registry.indexes = indexes
+        self._registry = registry = CollectorRegistry()
+        self._indexes = indexes
+        registry.register(self)
         counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
         seconds = partial(histogram, buckets=_SECONDS)
         self._requests = counter("autojacobin_requests_total", "Answered requests.", ["endpoint", "status"])
@@ -64,34 +67,21 @@ class Metrics:
         self._written.labels(index, change).inc(n_vectors)
 
     def text(self) -> bytes:
-        """Write all metrics."""
-        return generate_latest(self._registry)
-
-
-class _Registry(CollectorRegistry):
-    """Adds the metrics of the indexes, and leaves out the time when each metric was created."""
-
-    indexes: IndexRegistry
+        """Write all metrics, without the time when each was created."""
+        return _CREATED.sub(b"", generate_latest(self._registry))
 
     def collect(self) -> Iterator[Metric]:
-        for metric in super().collect():
-            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
-            yield metric
-        yield from _index_metrics(self.indexes)
-
-
-def _index_metrics(indexes: IndexRegistry) -> Iterator[Metric]:
-    vectors = GaugeMetricFamily("autojacobin_index_vectors", "Vectors in an index.", labels=["index"])
-    generations = GaugeMetricFamily("autojacobin_index_generation", "State of an index.", labels=["index"])
-    refreshes = CounterMetricFamily("autojacobin_index_refreshes", "New versions picked up.", labels=["index"])
-    failed = CounterMetricFamily(
-        "autojacobin_index_failed_refreshes", "New versions that could not be opened.", labels=["index"]
-    )
-    for name, served in indexes.served.items():
-        vectors.add_metric([name], len(served.index))
-        generation = served.index.generation
-        if generation is not None:
-            generations.add_metric([name], generation)
-        refreshes.add_metric([name], served.refreshes)
-        failed.add_metric([name], served.failed_refreshes)
-    yield from (vectors, generations, refreshes, failed)
+        """Give the metrics of the indexes, which prometheus-client asks for."""
+        vectors = GaugeMetricFamily("autojacobin_index_vectors", "Vectors in an index.", labels=["index"])
+        generations = GaugeMetricFamily("autojacobin_index_generation", "State of an index.", labels=["index"])
+        refreshes = CounterMetricFamily("autojacobin_index_refreshes", "New versions picked up.", labels=["index"])
+        failed = CounterMetricFamily(
+            "autojacobin_index_failed_refreshes", "New versions that could not be opened.", labels=["index"]
+        )
+        for name, served in self._indexes.served.items():
+            vectors.add_metric([name], len(served.index))
+            if served.index.generation is not None:
+                generations.add_metric([name], served.index.generation)
+            refreshes.add_metric([name], served.refreshes)
+            failed.add_metric([name], served.failed_refreshes)
+        yield from (vectors, generations, refreshes, failed)

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -218,19 +218,15 @@ def run_batch(operations: Sequence[Operation], limits: Limits) -> list[Result | 
 
 def _run_rows(operation: Operation, index: Index, parts: list[npt.NDArray[Any]]) -> list[Result | Exception]:
     arrays, payload = operation.run(index, parts[0] if len(parts) == 1 else np.concatenate(parts))
-    generation, n_bits = index.generation, int(index.hasher.n_bits)
-    ends = np.cumsum([len(part) for part in parts]).tolist()
-    slices = [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
-    k = arrays[-1].shape[1]
-    return [
-        Result(
-            generation,
-            n_bits,
-            tuple(array[rows] for array in arrays),
-            None if payload is None else payload[rows.start * k : rows.stop * k],
-        )
-        for rows in slices
-    ]
+    generation, n_bits, k = index.generation, int(index.hasher.n_bits), arrays[-1].shape[1]
+    results: list[Result | Exception] = []
+    start = 0
+    for part in parts:
+        stop = start + len(part)
+        columns = None if payload is None else payload[start * k : stop * k]
+        results.append(Result(generation, n_bits, tuple(array[start:stop] for array in arrays), columns))
+        start = stop
+    return results
 
 
 @dataclass(eq=False)
@@ -291,11 +287,14 @@ class Write:
 
 
 class _Job(NamedTuple):
-    run: Callable[[list[Any]], list[Any]]
-    operation: Operation | None
+    work: Any  # an operation, or a function
     future: asyncio.Future[Any]
     n_vectors: int = 0
     cost: int = 0
+
+    def runs_with(self, other: _Job) -> bool:
+        one, two = self.work, other.work
+        return isinstance(one, Operation) and isinstance(two, Operation) and one.key == two.key
 
 
 class Worker:
@@ -324,12 +323,11 @@ class Worker:
 
     def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Call a function in the thread."""
-        return self._submit(_Job(lambda _: [function()], None, self._loop.create_future()))
+        return self._submit(_Job(function, self._loop.create_future()))
 
     def submit(self, operation: Operation) -> asyncio.Future[Result]:
         """Run an operation, if the queue has room for it."""
-        run, future = partial(run_batch, limits=self._limits), self._loop.create_future()
-        return self._submit(_Job(run, operation, future, operation.n_vectors, operation.cost))
+        return self._submit(_Job(operation, self._loop.create_future(), operation.n_vectors, operation.cost))
 
     def close(self, *, wait: bool = True) -> None:
         """Take no more jobs, and wait until those in the queue are finished; or begin no more, and do not wait."""
@@ -359,9 +357,10 @@ class Worker:
 
     def _work(self) -> None:
         while (jobs := self._next_batch()) is not None:
-            start, results = time.perf_counter(), []
+            start, results = time.perf_counter(), list[Any]()
+            operations = [job.work for job in jobs if isinstance(job.work, Operation)]
             try:
-                results = jobs[0].run([job.operation for job in jobs])
+                results = run_batch(operations, self._limits) if operations else [jobs[0].work()]
             except Exception as error:  # the thread has to survive any error
                 results = [error] * len(jobs)
             if self._observe is not None:
@@ -381,7 +380,7 @@ class Worker:
                         continue
                     more, total = n_vectors + job.n_vectors, cost + job.cost
                     small = more <= VECTORS_TOGETHER and total <= self._limits.work
-                    if not batch or (small and _run_together(batch[0].operation, job.operation)):
+                    if not batch or (small and job.runs_with(batch[0])):
                         batch.append(job)
                         n_vectors, cost = more, total
                     else:
@@ -390,10 +389,6 @@ class Worker:
                 if batch or self._closed:
                     return batch or None
                 self._changed.wait()
-
-
-def _run_together(first: Operation | None, other: Operation | None) -> bool:
-    return first is not None and other is not None and first.key == other.key
 
 
 def _deliver(jobs: list[_Job], results: list[Any]) -> None:

@@ -272,13 +272,11 @@ def _connection_class(limits: Limits) -> type[asyncio.Protocol]:
     class Connection(H11Protocol):
         """A connection that is closed when a head does not arrive or a response is not read in time."""
 
-        _head_timer: asyncio.TimerHandle | None = None
-        _reader_timer: asyncio.TimerHandle | None = None
-
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self.conn._receive_buffer = StrictBuffer()
-            self._start_head_timer()
+            self._timers: dict[str, asyncio.TimerHandle] = {}
+            self._start_timer("head", transport.close)
             idle[self] = None
             if len(self.connections) > limits.connections:
                 next((other for other in chain(idle, half_sent) if other is not self), self)._make_room()
@@ -287,10 +285,11 @@ def _connection_class(limits: Limits) -> type[asyncio.Protocol]:
             super().data_received(data)
             half_sent.pop(self, None)
             if self._is_idle():
-                if self._head_timer is None:
-                    self._start_head_timer()
+                if "head" not in self._timers:
+                    self._start_timer("head", self.transport.close)
                 return
-            self._stop_head_timer()
+            self._stop_timer("head")
+            idle.pop(self, None)
             if self.conn.their_state is h11.SEND_BODY:
                 half_sent[self] = None
                 if len(half_sent) > most_half_sent:
@@ -303,15 +302,15 @@ def _connection_class(limits: Limits) -> type[asyncio.Protocol]:
                 idle[self] = None
 
         def connection_lost(self, exc: Exception | None) -> None:
-            half_sent.pop(self, None)
-            self._stop_head_timer()
-            self._stop_reader_timer()
+            self._forget()
+            for name in list(self._timers):
+                self._stop_timer(name)
             super().connection_lost(exc)
 
         def pause_writing(self) -> None:
             super().pause_writing()
             size = self.transport.get_write_buffer_size()
-            self._reader_timer = self.loop.call_later(limits.body_seconds, self._check_reader, size, size)
+            self._start_timer("reader", self._check_reader, size, size)
             unread[self] = None
             while len(unread) > 1 and sum(one.transport.get_write_buffer_size() for one in unread) > _MOST_UNREAD:
                 slowest = next(iter(unread))
@@ -319,7 +318,8 @@ def _connection_class(limits: Limits) -> type[asyncio.Protocol]:
                 _abort(slowest.transport)
 
         def resume_writing(self) -> None:
-            self._stop_reader_timer()
+            self._stop_timer("reader")
+            unread.pop(self, None)
             super().resume_writing()
 
         def _check_reader(self, whole: int, before: int) -> None:
@@ -327,34 +327,25 @@ def _connection_class(limits: Limits) -> type[asyncio.Protocol]:
             if before - left < _LEAST_SHARE_READ * whole:
                 _abort(self.transport)
             else:
-                self._reader_timer = self.loop.call_later(limits.body_seconds, self._check_reader, whole, left)
+                self._start_timer("reader", self._check_reader, whole, left)
 
         def _is_idle(self) -> bool:
             return self.cycle is None or self.cycle.response_complete
 
         def _make_room(self) -> None:
-            idle.pop(self, None)  # now, because others may come before the connection is lost
-            half_sent.pop(self, None)
+            self._forget()  # now, because others may come before the connection is lost
             self.transport.abort()
 
-        def _start_head_timer(self) -> None:
-            self._head_timer = self.loop.call_later(limits.body_seconds, self._give_up)
+        def _forget(self) -> None:
+            for some in (idle, half_sent, unread):
+                some.pop(self, None)
 
-        def _stop_head_timer(self) -> None:
-            idle.pop(self, None)
-            if self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
+        def _start_timer(self, name: str, then: Callable[..., None], *arguments: Any) -> None:
+            self._timers[name] = self.loop.call_later(limits.body_seconds, then, *arguments)
 
-        def _stop_reader_timer(self) -> None:
-            unread.pop(self, None)
-            if self._reader_timer is not None:
-                self._reader_timer.cancel()
-                self._reader_timer = None
-
-        def _give_up(self) -> None:
-            self._head_timer = None
-            self.transport.close()
+        def _stop_timer(self, name: str) -> None:
+            if (timer := self._timers.pop(name, None)) is not None:
+                timer.cancel()
 
     return Connection
 
