@@ -47,11 +47,7 @@ class LSH(LinearHasher):
     STOC 1998. M. Charikar, "Similarity estimation techniques from rounding algorithms", STOC 2002.
     """
 
-    _limits: ClassVar[dict[str, Limit]] = {
-        "n_bits": Bits(),
-        "center": Choice(True, False),
-        "random_state": Seed(),
-    }
+    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "center": Choice(True, False), "random_state": Seed()}
     _tensors: ClassVar[dict[str, Tensor]] = {
         "weights_": Tensor("f", ("n_bits", "n_features")),
         "mean_": Tensor("f", ("n_features",)),

@@ -9,13 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.linear_algebra import (
-    coordinates,
-    corners,
-    mean_row,
-    principal_frame,
-    squared_distances,
-)
+from autojacobin.core.linear_algebra import coordinates, corners, mean_row, principal_frame, squared_distances
 from autojacobin.core.parallel import one_blas_thread, scipy_linalg
 from autojacobin.hashers.base import Hasher
 from autojacobin.hashers.parameters import Bits, Limit, Seed, Whole
@@ -192,9 +186,6 @@ class SGH(Hasher):
         self.anchors_, self.kernel_mean_, self.weights_ = (part.astype(X.dtype) for part in (anchors, kernel_mean, W))
 
     def _check_learned(self) -> None:
-        parts = (self.mean_, self.anchors_, self.kernel_mean_, self.weights_)
-        if len({part.dtype for part in parts}) > 1 or not all(np.isfinite(part).all() for part in parts):
-            raise ValueError("anchors and weights that are not finite, or not of one type")
         if not (self.scale_ > 0 and math.isfinite(1 / self.scale_) and self.width_ > 0):
             raise ValueError(f"a scale of {self.scale_} and a width of {self.width_}, expected numbers above 0")
 

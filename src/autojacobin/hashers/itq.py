@@ -15,7 +15,7 @@ from autojacobin.core.linear_algebra import (
     nearest_frame,
     principal_frame,
     random_rotation,
-)
+)  # fmt: skip
 from autojacobin.core.parallel import map_points, one_blas_thread
 from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.learning import warn_caller
@@ -112,15 +112,7 @@ class PCARotation(ITQ):
     The principal directions carry very different amounts of variance, but each of them gets one bit. A random rotation
     spreads the variance over all bits.
 
-    Parameters
-    ----------
-    n_bits, random_state
-        As in :class:`ITQ`.
-
-    Attributes
-    ----------
-    weights_, mean_, scale_
-        As in :class:`ITQ`.
+    Parameters and attributes are as in :class:`ITQ`, without those of the iterations.
 
     References
     ----------

@@ -211,12 +211,10 @@ class Learner(Estimator):
         with self._printed(verbose), self._all_or_nothing():
             for name in ("metric_", "radius_"):  # of an earlier fit
                 self.__dict__.pop(name, None)
-            if isinstance(X, Iterator) or (wanted is not None and _n_rows(X) > wanted):
-                self._fit_stream(X, wanted, rng)
-            else:
-                floats = self._training_floats(self._checked(X, fitting=True))
-                self._remember_features(X, floats)
-                self._fit_floats(floats, rng)
+            sample = self._sample(X, wanted, rng)
+            floats = self._training_floats(self._checked(sample, fitting=True))
+            self._check_training_data(floats)
+            self._fit(floats, rng)
         return self
 
     def default_training_points(self) -> int | None:
@@ -272,26 +270,23 @@ class Learner(Estimator):
             self.__dict__.update(before)
             raise
 
-    def _fit_floats(self, floats: Any, rng: np.random.RandomState) -> None:
-        self._check_training_data(floats)
-        self._fit(floats, rng)
-
-    def _fit_stream(self, X: Any, training_points: int | None, rng: np.random.RandomState) -> None:
-        """Learn from an iterator of matrices, or from a memory map that is not read whole."""
+    def _sample(self, X: Any, size: int | None, rng: np.random.RandomState) -> Any:
+        """All rows of a matrix or of an iterator of matrices, or ``size`` that are drawn; a map is not read whole."""
         if isinstance(X, Iterator):
-            sample = sample_of_blocks(self._training_blocks(X), training_points, rng)
-        else:
-            array = self._checked(X, fitting=True)
-            self._remember_features(X, array)
-            rows = sampled_rows(len(array), training_points or len(array), rng)
-            sample = as_floats(array[namespace(array).asarray(rows)], rows)
-            check_size(sample, rows)
-        self._fit_floats(self._training_floats(self._checked(sample, fitting=True)), rng)
+            return sample_of_blocks(self._training_blocks(X), size, rng)
+        array = self._checked(X, fitting=True)
+        self._remember_features(X, array)
+        if size is None or len(array) <= size:
+            return array
+        rows = sampled_rows(len(array), size, rng)
+        sample = as_floats(array[namespace(array).asarray(rows)], rows)
+        check_size(sample, rows)
+        return sample
 
-    def _training_blocks(self, X: Any) -> Iterator[Any]:
-        """Floats of a matrix or of an iterator of matrices in blocks; a DataError names the row of a bad block."""
+    def _training_blocks(self, X: Iterator[Any]) -> Iterator[Any]:
+        """Floats of matrices in blocks; a DataError names the row of a bad block."""
         row = 0
-        for block in non_empty(X) if isinstance(X, Iterator) else (X,):
+        for block in non_empty(X):
             if row == 0:
                 array = self._checked(block, fitting=True, fewest=1)
             else:

@@ -227,5 +227,4 @@ def load(path: str | os.PathLike[str]) -> Hasher:
         If there is no such file, or it cannot be read.
     """
     with clear_os_errors(f"read the model {os.fspath(path)}", "give the path of a model that was saved"):
-        model: Hasher = read_model(path)
-    return model
+        return read_model(path)

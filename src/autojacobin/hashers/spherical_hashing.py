@@ -97,12 +97,6 @@ class SphericalHashing(Hasher):
         self.radii_ = _halving_radii(centred, self.centres_ - mean)[0]
         self.overlap_error_, self.overlap_spread_ = np.array(errors), np.array(spreads)
 
-    def _check_learned(self) -> None:
-        if self.centres_.dtype != self.radii_.dtype:
-            raise ValueError(f"centres of {self.centres_.dtype} and radii of {self.radii_.dtype}, expected one type")
-        if not (np.isfinite(self.centres_).all() and np.isfinite(self.radii_).all()):
-            raise ValueError("spheres that are not finite")
-
     def _projector(self, xp: Any) -> Callable[[Any], Any]:
         middle = mean_row(self.centres_)  # near the data, where differences are precise
         origin, radii = xp.asarray(middle), xp.asarray(self.radii_)

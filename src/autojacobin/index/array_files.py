@@ -55,19 +55,9 @@ class SegmentLabel:
 class CheckedArray:
     """An array, each block of which is compared with its checksum before it is first used.
 
-    Several threads may use it: a block that two of them reach at once is checked twice.
-
-    Parameters
-    ----------
-    array : array
-        The data, unchecked. Call one of the methods before you read from it.
-    file : ArrayFile or None
-        The file, or None for an array in memory, which needs no checks.
-    label : SegmentLabel or None
-        The segment that the file says it belongs to.
-    path, checksums, check, problem
-        Where the file is, the checksums of its blocks, whether to compare them, and what checks the whole array once
-        and returns what is wrong with it.
+    ``array`` is unchecked: call one of the methods before you read from it. An array in memory has no file and needs
+    no checks. ``label`` is the segment that the file says it belongs to, and ``problem`` checks the whole array once
+    and returns what is wrong with it. Several threads may use it: a block that two reach at once is checked twice.
     """
 
     def __init__(
@@ -108,14 +98,11 @@ class CheckedArray:
             self._check_blocks(blocks[~self._checked[blocks]])
             self._all_checked = self._problem is None and bool(self._checked.all())
 
-    def verify(self) -> None:
-        """Check everything, also what was checked before."""
-        self._check_blocks(np.arange(len(self._checksums)))
-        self._check_problem()
-
-    def verify_file(self, folder: Folder) -> None:
-        """Check everything as it is in the file."""
-        if not all(whole for _, _, whole in self.blocks_of_file(folder)):
+    def verify(self, folder: Folder | None = None) -> None:
+        """Check everything, also what was checked before: as it is mapped, or as it is in the file of a folder."""
+        if folder is None:
+            self._check_blocks(np.arange(len(self._checksums)))
+        elif not all(whole for _, _, whole in self.blocks_of_file(folder)):
             raise damaged(self.path, "content that does not match its checksum or cannot be read")
         self._check_problem()
 
@@ -136,16 +123,12 @@ class CheckedArray:
                 yield place, stream, digest.intdigest() == checksum
 
     def _check_blocks(self, blocks: npt.NDArray[np.int64]) -> None:
-        whole = self._are_whole(blocks)
+        content, size = self.array.reshape(-1).view(np.uint8).data, BLOCK_BYTES
+        hashes = (xxhash.xxh64_intdigest(content[start : start + size]) for start in (blocks * size).tolist())
+        whole = np.fromiter(hashes, np.uint64, len(blocks)) == self._checksums[blocks]
         self._checked[blocks[whole]] = True
         if not whole.all():
             raise damaged(self.path, "content that does not match its checksum")
-
-    def _are_whole(self, blocks: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        content, size = self.array.reshape(-1).view(np.uint8).data, BLOCK_BYTES
-        hashes = (xxhash.xxh64_intdigest(content[start : start + size]) for start in (blocks * size).tolist())
-        found: npt.NDArray[np.bool_] = np.fromiter(hashes, np.uint64, len(blocks)) == self._checksums[blocks]
-        return found
 
     def _check_problem(self) -> None:
         found = None if self._problem is None else self._problem(self.array)

@@ -162,7 +162,8 @@ def encoded_parts(state: State, vectors: Any, new_ids: NewIds, payload: Any = No
         n = check_vectors(hasher, vectors, metric)
         if n_given is not None and n != n_given:
             raise wrong_length(what, n_given, str(n))
-    for block, codes in _encoded(hasher, _blocks(vectors, name, metric)):
+    for block in _blocks(vectors, name, metric):
+        codes = encoded_block(hasher, block)
         end = row + len(codes)
         if n_given is not None and end > n_given:
             raise wrong_length(what, n_given, f"{end} or more")
@@ -177,6 +178,8 @@ def encoded_parts(state: State, vectors: Any, new_ids: NewIds, payload: Any = No
             None if payload is None else payload[row:end],
         )
         row = end
+    if not row:
+        raise DataError("there are no vectors to add, got an iterator without a block; expected at least one matrix")
     if n_given is not None and row != n_given:
         raise wrong_length(what, n_given, str(row))
 
@@ -204,16 +207,6 @@ def _blocks(vectors: Any, name: str, metric: Metric) -> Iterator[Any]:
         for start in range(0, len(matrix), ROWS_PER_BLOCK):
             yield metric.prepare(rows[start : start + ROWS_PER_BLOCK], row + start)
         row += len(matrix)
-
-
-def _encoded(hasher: Hasher, blocks: Iterator[Any]) -> Iterator[tuple[Any, Codes]]:
-    """Each block with its codes."""
-    empty = True
-    for block in blocks:
-        yield block, encoded_block(hasher, block)
-        empty = False
-    if empty:
-        raise DataError("there are no vectors to add, got an iterator without a block; expected at least one matrix")
 
 
 def encoded_block(hasher: Hasher, block: Any, kept: Codes | None = None) -> Codes:
@@ -318,7 +311,7 @@ def verify_state(folder: Folder, manifest: Manifest) -> None:
     _read_knowledge(folder, manifest)
     segments = read_segments(folder, manifest)
     for segment in segments:
-        segment.verify_files(folder)
+        segment.verify(folder)
     check_ids(segments, manifest.next_id, folder.path / MANIFEST_NAME)
 
 

@@ -27,7 +27,6 @@ _UNFINISHED = "UNFINISHED"  # there while the first state of an index is being w
 _BINARY = getattr(os, "O_BINARY", 0)
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0)  # a pipe under the name of a file must not block the reader
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # a link could lead to any file of the machine
-_LINK_ERRORS = (errno.ELOOP, errno.EMLINK)  # what systems say about a link then
 
 T = TypeVar("T")
 
@@ -63,7 +62,8 @@ class Folder:
     def write(self, descriptor: int, content: memoryview, offset: int) -> None:
         """Write all of ``content`` at ``offset``."""
         while len(content):
-            done = _write_at(descriptor, content, offset)
+            os.lseek(descriptor, offset, os.SEEK_SET)
+            done = os.write(descriptor, content)
             content, offset = content[done:], offset + done
 
     def sync(self, descriptor: int) -> None:
@@ -90,28 +90,18 @@ class Folder:
 
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading, but no link."""
+        mode = self.status(name).st_mode
+        if not stat.S_ISREG(mode):
+            what = "a link" if stat.S_ISLNK(mode) else "not a file"
+            raise StorageError(
+                f"{self.path / name} is {what}, expected a file of an index; put a copy of the file there"
+            )
 
         def opener(path: str, flags: int) -> int:
             flags |= _NO_WAITING | _NO_LINKS
             return files.patiently(lambda: os.open(path, flags, dir_fd=self._descriptor))
 
-        what = None
-        try:
-            if not _NO_LINKS and stat.S_ISLNK(self.status(name).st_mode):  # on Windows
-                raise OSError(errno.ELOOP, "a link")
-            stream = open(self._at(name), "rb", opener=opener)  # noqa: SIM115
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                stream.close()
-                what = "not a file"
-        except OSError as error:
-            if error.errno not in _LINK_ERRORS:
-                raise
-            what = "a link"
-        if what is not None:
-            raise StorageError(
-                f"{self.path / name} is {what}, expected a file of an index; put a copy of the file there"
-            )
-        return stream
+        return open(self._at(name), "rb", opener=opener)
 
     def read(self, name: str) -> bytes:
         """Read a whole file."""
@@ -161,7 +151,7 @@ class Folder:
                 self._let_go()
                 if files.HAS_FOLDER_DESCRIPTORS:
                     self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-                self._check_place()
+                self.check_writable()
             except BaseException:
                 self.release()
                 raise
@@ -176,19 +166,16 @@ class Folder:
     def check_writable(self) -> None:
         """Refuse to write if the folder was moved or replaced, or its lock deleted, since it was locked."""
         with clear_os_errors(self.path, "write to"):
-            self._check_place()
+            try:
+                seen = self.status(LOCK_NAME)
+            except FileNotFoundError:
+                seen = os.stat_result([0] * 10)  # that of no file
+            self.lock.check(seen)
 
     def _let_go(self) -> None:
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             os.close(descriptor)
-
-    def _check_place(self) -> None:
-        try:
-            seen = self.status(LOCK_NAME)
-        except FileNotFoundError:
-            seen = os.stat_result([0] * 10)  # that of no file
-        self.lock.check(seen)
 
     # States
 
@@ -236,7 +223,7 @@ class Folder:
             before = self.read_manifest()
             self._write_file(_MANIFEST_PART, manifest.to_bytes())
             self.sync_names()
-            self._check_place()
+            self.check_writable()
             try:
                 self.rename(_MANIFEST_PART, MANIFEST_NAME)
                 self.sync_names()
@@ -278,7 +265,7 @@ class Folder:
     def settle(self) -> None:
         """Flush the state in the folder to disk, then delete the files that it does not name."""
         self.sync_names()  # a rename that was interrupted reaches the disk now
-        self._check_place()  # without the lock, these may be the files that another writer is about to commit
+        self.check_writable()  # without the lock, these may be the files that another writer is about to commit
         with suppress(FormatError):  # with a manifest that cannot be read, nothing is known to be superfluous
             manifest = self.manifest()
             if manifest is None:
@@ -291,7 +278,7 @@ class Folder:
     def sweep(self, manifest: Manifest) -> None:
         """Delete what a committed manifest does not name; what cannot be deleted waits for the next time."""
         with suppress(OSError):
-            self._check_place()
+            self.check_writable()
             self._delete_all_but(manifest.names())
 
     def _delete_all_but(self, named: set[str]) -> None:
@@ -389,13 +376,6 @@ def index_files(path: str | os.PathLike[str]) -> set[str] | None:
     """Names of the files that an index consists of, or None if there is no index at the path."""
     folder = Folder(path)
     return None if folder.read_manifest() is None else folder.newest(Manifest.names)
-
-
-def _write_at(descriptor: int, content: memoryview, offset: int) -> int:
-    if hasattr(os, "pwrite"):
-        return os.pwrite(descriptor, content, offset)
-    os.lseek(descriptor, offset, os.SEEK_SET)  # Windows
-    return os.write(descriptor, content)
 
 
 def clear_os_errors(path: Path, doing: str) -> AbstractContextManager[None]:

@@ -163,8 +163,7 @@ class Manifest:
 def _partitions(value: Any) -> int | str | None:
     if value is not None and value != "auto" and not (type(value) is int and 1 <= value <= MOST_CODES):
         raise ValueError(f"partitions is {value!r:.50}")
-    found: int | str | None = value
-    return found
+    return value
 
 
 def _id_kind(fields: Any) -> str | None:

@@ -81,7 +81,7 @@ class Metric:
         for block in vectors if isinstance(vectors, Iterator) else (vectors,):
             floats = as_floats(to_host(as_matrix(block, "Metric")), row)
             check_size(floats, row)
-            parts.append(np.sqrt(np.einsum("ij,ij->i", floats, floats, dtype=np.float64)))
+            parts.append(_lengths(floats))
             row += len(floats)
         norms = np.concatenate(parts)
         longest = float(norms.max(initial=0.0))
@@ -184,15 +184,19 @@ class Metric:
     def _units(self, floats: npt.NDArray[Any], rows: Any) -> npt.NDArray[Any]:
         """Vectors with the length 1."""
         norms = _lengths(floats)
-        self._check_lengths(norms, rows)
+        if len(norms) and not norms.min() > 0:
+            row = row_number(rows, int(np.argmin(norms)))
+            raise DataError(
+                f"the vector in row {row} is zero, so it has no direction and no cosine; leave it out, or use another "
+                "metric"
+            )
         return (floats / norms[:, np.newaxis]).astype(floats.dtype)
 
     def stored_as_queries(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Stored vectors as the index would compare them as queries."""
         if self.name != "inner_product":
             return stored
-        queries: npt.NDArray[Any] = self.queries(stored[:, :-1])
-        return queries
+        return self.queries(stored[:, :-1])
 
     def original(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Stored vectors as they were added. In an index by cosine, their lengths are lost."""
@@ -222,21 +226,11 @@ class Metric:
         parts = floats / largest
         lengths = np.sqrt(np.einsum("ij,ij->i", parts, parts))[:, np.newaxis]
         lengths[lengths == 0] = 1
-        exponents: npt.NDArray[np.int32] = np.rint(np.log2(self.radius / lengths) - np.log2(largest)).astype(np.int32)
-        return exponents
-
-    def _check_lengths(self, norms: npt.NDArray[Any], rows: Any) -> None:
-        if len(norms) and not norms.min() > 0:
-            row = row_number(rows, int(np.argmin(norms)))
-            raise DataError(
-                f"the vector in row {row} is zero, so it has no direction and no cosine; leave it out, or use another "
-                "metric"
-            )
+        return np.rint(np.log2(self.radius / lengths) - np.log2(largest)).astype(np.int32)
 
 
 EUCLIDEAN = Metric()
 
 
 def _lengths(floats: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    lengths: npt.NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", floats, floats, dtype=np.float64))
-    return lengths
+    return np.sqrt(np.einsum("ij,ij->i", floats, floats, dtype=np.float64))

@@ -110,8 +110,7 @@ class Segment:
         elif kept is None:
             kept = hasher.lists(self.tiles.take(np.arange(self.n)))
         self.derived["lists"] = kept
-        lists: Lists = kept
-        return lists
+        return kept
 
     @property
     def id_list(self) -> Any:
@@ -148,18 +147,15 @@ class Segment:
 
     def ids_at(self, positions: Any) -> Ids:
         """Ids of the codes at some positions."""
-        found: Ids = positions + self.first_id if self.first_id is not None else self.id_list[positions]
-        return found
+        return positions + self.first_id if self.first_id is not None else self.id_list[positions]
 
     @property
     def names(self) -> NameTable:
         """The names of the codes, in an index that has names."""
-        kept = self.derived.get("names")
-        if kept is None:
-            kept = NameTable(**{name: self.arrays[kind].check() for kind, name in OF_NAMES.items()})
-            self.derived["names"] = kept
-        table: NameTable = kept
-        return table
+        if "names" not in self.derived:
+            fields = {name: self.arrays[kind].check() for kind, name in OF_NAMES.items()}
+            self.derived["names"] = NameTable(**fields)
+        return self.derived["names"]
 
     def find_names(self, names: Sequence[bytes]) -> tuple[npt.NDArray[np.int64], Ids]:
         """Which of ``names`` live here, as places in ``names``, and at which positions."""
@@ -204,8 +200,7 @@ class Segment:
         """Vectors of the codes at some positions."""
         rows = positions if self.rows is None else self.rows[positions]
         self.check_vectors(rows)
-        found: npt.NDArray[Any] = self.vectors[rows]
-        return found
+        return self.vectors[rows]
 
     def without(self, positions: Ids, folder: Folder | None) -> Segment:
         """Mark positions, alive so far, as dead."""
@@ -216,17 +211,10 @@ class Segment:
         dead = write_array(folder, "dead", bitmap, self.label)
         return replace(self, arrays=self.arrays | {"dead": dead}, n_dead=self.n_dead + len(positions))
 
-    def verify(self) -> None:
-        """Compare all files with their checksums, whether or not they were checked before."""
+    def verify(self, folder: Folder | None = None) -> None:
+        """Compare all files with their checksums again: as they are mapped, or as they are in a folder."""
         for array in self.arrays.values():
-            array.verify()
-        if self.payload is not None:
-            self.payload.verify()
-
-    def verify_files(self, folder: Folder) -> None:
-        """Compare all files with their checksums as they are on the disk."""
-        for array in self.arrays.values():
-            array.verify_file(folder)
+            array.verify(folder)
         if self.payload is not None:
             self.payload.verify()
 

@@ -195,17 +195,8 @@ class AutoBin(AutoEncoderHasher):
     With mini-batches this is the paper's AutoBin1. With ``batch_size=None`` every step takes the whole training
     set, which is its AutoBin2; the paper's 50 steps are then 50 epochs: ``AutoBin(batch_size=None, n_epochs=50)``.
 
-    Parameters
-    ----------
-    n_bits, alpha, epsilon, batch_size, n_epochs, scale, threshold, init, tol
-        As in :class:`AutoJacoBin`. ``alpha`` is 0.1 and ``init`` is ``"random"`` by default; nothing is chosen.
-    max_seconds, random_state, device, progress
-        As in :class:`AutoJacoBin`.
-
-    Attributes
-    ----------
-    W1_, b1_, W2_, b2_, scale_, hidden_scales_, history_
-        As in :class:`AutoJacoBin`; the history has no Jacobian term.
+    Parameters and attributes are as in :class:`AutoJacoBin`, without those of the Jacobian term and of the choice:
+    ``alpha`` is 0.1 and ``init`` is ``"random"`` by default.
     """
 
 
@@ -219,16 +210,8 @@ class DAutoBin(AutoEncoderHasher):
     Parameters
     ----------
     corruption : float, default=0.1
-        The probability t. The paper searches {0.01, 0.05, 0.1, 0.2} and does not report its choice.
-    n_bits, alpha, epsilon, batch_size, n_epochs, scale, threshold, init, tol
-        As in :class:`AutoBin`, with the same defaults.
-    max_seconds, random_state, device, progress
-        As in :class:`AutoJacoBin`.
-
-    Attributes
-    ----------
-    W1_, b1_, W2_, b2_, scale_, hidden_scales_, history_
-        As in :class:`AutoJacoBin`; the history has no Jacobian term.
+        The probability t. The paper searches {0.01, 0.05, 0.1, 0.2} and does not report its choice. The other
+        parameters, and the attributes, are as in :class:`AutoBin`.
 
     References
     ----------
@@ -257,16 +240,8 @@ class CAutoBin(AutoEncoderHasher):
         Weight λ of the squared norm of the hidden layer's Jacobian. The paper searches {0.01, 0.1, 1, 10} and does not
         report its choice. From 0.1 on, the codes were worse than those of random hyperplanes on SIFT and digits.
     alpha : float, default=0.01
-        Weight α of the binary term; the paper uses a smaller one here than elsewhere.
-    n_bits, epsilon, batch_size, n_epochs, scale, threshold, init, tol
-        As in :class:`AutoBin`, with the same defaults.
-    max_seconds, random_state, device, progress
-        As in :class:`AutoJacoBin`.
-
-    Attributes
-    ----------
-    W1_, b1_, W2_, b2_, scale_, hidden_scales_, history_
-        As in :class:`AutoJacoBin`; the history has ``contraction`` in place of the Jacobian term.
+        Weight α of the binary term; the paper uses a smaller one here than elsewhere. The other parameters, and the
+        attributes, are as in :class:`AutoBin`; the history has a column ``contraction``.
 
     References
     ----------

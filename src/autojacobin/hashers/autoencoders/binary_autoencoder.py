@@ -263,9 +263,7 @@ class _LeastSquares:
             s = signs[rows].astype(X.dtype)
             return s.T @ s, s.T @ X[rows], s.sum(axis=0)
 
-        per_task = _ROWS_PER_SLICE if xp is np else len(X)
-        parts = list(map_points(work, X, per_task))
-        gram, products, sums = (sum(part.astype(xp.float64) for part in column) for column in zip(*parts, strict=True))
+        gram, products, sums = (sum(part.astype(xp.float64) for part in column) for column in _columns(work, X))
         total = X.sum(axis=0, dtype=xp.float64)  # zero, but for rounding
         mean = sums / n
         self._mean = mean
@@ -310,10 +308,9 @@ class _LeastSquares:
             r = xp.einsum("ij,ij->i", decoded, decoded) + ERROR_SHARE * xp.einsum("ij,ij->i", error, error)
             return r.astype(xp.float64), s.T @ r
 
-        per_task = _ROWS_PER_SLICE if xp is np else len(X)
-        parts = list(map_points(work, X, per_task))
-        offsets = xp.concatenate([part[0] for part in parts])
-        products = sum(part[1].astype(xp.float64) for part in parts) - self._mean * offsets.sum()
+        parts, sums = _columns(work, X)
+        offsets = xp.concatenate(parts)
+        products = sum(part.astype(xp.float64) for part in sums) - self._mean * offsets.sum()
         slope = xp.linalg.solve(self._normal, products)
         return slope, offsets - xp.concatenate([signs[rows].astype(X.dtype) @ slope for rows in _slices(X)])
 
@@ -356,12 +353,15 @@ def _start_regression(X: Any, signs: Any, decoder: Decoder) -> Any:
         b = decoder.products(X[rows])
         return b.T @ b, b.T @ signs[rows].astype(X.dtype)
 
-    per_task = _ROWS_PER_SLICE if xp is np else len(X)
-    parts = list(map_points(work, X, per_task))
-    gram, products = (sum(part.astype(xp.float64) for part in column) for column in zip(*parts, strict=True))
+    gram, products = (sum(part.astype(xp.float64) for part in column) for column in _columns(work, X))
     d = len(gram)
     largest = float(xp.trace(gram)) / d or 1.0
     return xp.linalg.solve(gram / largest + _START_RIDGE * xp.eye(d), products / largest).astype(xp.float32)
+
+
+def _columns(work: Callable[[slice], tuple[Any, ...]], X: Any) -> Iterator[tuple[Any, ...]]:
+    """Each result of ``work`` for all slices of the points: the first ones, the second ones and so on."""
+    return zip(*map_points(work, X, _ROWS_PER_SLICE if namespace(X) is np else len(X)), strict=True)
 
 
 def _slices(X: Any) -> list[slice]:
