@@ -8,7 +8,7 @@ import os
 import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex, overload
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,6 @@ from autojacobin.core.arrays import device_of, namespace, on_device, to_host
 from autojacobin.core.counts import as_count
 from autojacobin.core.files import write_atomically
 from autojacobin.errors import DataError, DataTypeError, FormatError, reason_of
-
-__all__ = ["BitOrder", "Codes", "as_bit_order"]
 
 BitOrder = Literal["little", "big"]
 """Which bit of a byte comes first: the least or the most significant one, as in ``np.packbits``."""
@@ -201,11 +199,7 @@ class Codes:
     def __len__(self) -> int:
         return len(self._packed)
 
-    @overload
-    def __getitem__(self, rows: SupportsIndex) -> Codes: ...
-    @overload
-    def __getitem__(self, rows: slice | Sequence[int] | npt.NDArray[Any]) -> Codes: ...
-    def __getitem__(self, rows: Any) -> Codes:
+    def __getitem__(self, rows: SupportsIndex | slice | Sequence[int] | npt.NDArray[Any]) -> Codes:
         """Choose rows by a number, a slice, an array of numbers or a mask; the result is ``Codes`` again."""
         if isinstance(rows, tuple):
             raise DataError(
@@ -213,7 +207,7 @@ class Codes:
                 "use codes.to_bits()[rows, columns] to choose bits"
             )
         try:
-            number = operator.index(rows)
+            number = operator.index(rows)  # type: ignore[arg-type]
         except TypeError:
             return Codes(self._packed[rows], self._n_bits)
         if not -len(self) <= number < len(self):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import weakref
@@ -100,17 +99,9 @@ class WriterLock:
 
     def _open(self) -> int:
         path = self._folder / LOCK_NAME
-        try:
-            descriptor = os.open(path, _FLAGS, 0o666)
-        except OSError as error:
-            if error.errno != errno.ELOOP:
-                raise
-            descriptor = None
-        if descriptor is None or os.path.islink(path) or not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            if descriptor is not None:
-                os.close(descriptor)
+        if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
             raise StorageError(f"cannot lock {self._folder}: {path} is a link or no file; delete it, and repeat")
-        return descriptor
+        return os.open(path, _FLAGS, 0o666)
 
     def _is_in_place(self, files: os.stat_result | None = None) -> bool:
         assert self._descriptor is not None

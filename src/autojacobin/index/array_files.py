@@ -175,7 +175,7 @@ class _FileWriter:
         self._folder, self._kind, self._dtype, self._row_shape = folder, kind, dtype, row_shape
         self._name = new_name(kind)
         self._checksums: list[int] = []
-        self._rest = b""  # the start of the next block
+        self._digest, self._hashed = xxhash.xxh64(), 0  # of the block that is not complete, and its bytes so far
         self._rows = 0
         self._end = _HEADER_BYTES
         with clear_os_errors(folder.path, "write to"):
@@ -192,8 +192,8 @@ class _FileWriter:
     def finish(self, label: SegmentLabel) -> CheckedArray:
         """Write checksums and header, flush the file to disk, and map the array."""
         shape = (self._rows, *self._row_shape)
-        if self._rest:
-            self._checksums.append(xxhash.xxh64_intdigest(self._rest))
+        if self._hashed:
+            self._checksums.append(self._digest.intdigest())
         checksums = np.array(self._checksums, dtype="<u8")
         self._write(memoryview(checksums.tobytes()), self._end)
         header = _header(self._kind, self._dtype, shape, xxhash.xxh64_intdigest(checksums.tobytes()), label)
@@ -206,17 +206,13 @@ class _FileWriter:
             return open_array(self._folder, file, self._kind, shape, self._dtype, check=False)
 
     def _hash(self, content: memoryview) -> None:
-        start = 0
-        if self._rest:
-            start = min(BLOCK_BYTES - len(self._rest), len(content))
-            self._rest += content[:start]
-            if len(self._rest) < BLOCK_BYTES:
-                return
-            self._checksums.append(xxhash.xxh64_intdigest(self._rest))
-        whole = start + (len(content) - start) // BLOCK_BYTES * BLOCK_BYTES
-        starts = range(start, whole, BLOCK_BYTES)
-        self._checksums.extend(xxhash.xxh64_intdigest(content[block : block + BLOCK_BYTES]) for block in starts)
-        self._rest = bytes(content[whole:])
+        while len(content):
+            part = content[: BLOCK_BYTES - self._hashed]
+            self._digest.update(part)
+            self._hashed, content = self._hashed + len(part), content[len(part) :]
+            if self._hashed == BLOCK_BYTES:
+                self._checksums.append(self._digest.intdigest())
+                self._digest, self._hashed = xxhash.xxh64(), 0
 
     def _write(self, content: memoryview, offset: int) -> None:
         with clear_os_errors(self._folder.path, "write to"):

@@ -117,30 +117,28 @@ def _number(segments: list[_Salvage], next_id: int, kind: str | None, report: Re
 
     Of two vectors with one id the one in the later segment is kept: it took the place of the other.
     """
-    later_first = segments[::-1]
-    ids = np.concatenate([np.empty(0, dtype=np.int64), *(segment.ids for segment in later_first)])
-    next_id = max(next_id, int(ids.max(initial=-1)) + 1)
-    lost = ids < 0
-    named = kind in ("string", "uuid")
-    if named:
-        names = _with_new_names([name for segment in later_first for name in segment.names], str(kind), report)
-        lost |= ~_are_first(ids)  # inside, numbers stand for names, and each is used once
+    ids = np.concatenate([np.empty(0, dtype=np.int64), *(segment.ids for segment in segments)])
+    names = []
+    if kind in ("string", "uuid"):
+        names = [name for segment in segments for name in segment.names]
+        report.renumbered, next_id = names.count(None), len(ids)
+        ids, names = np.arange(len(ids)), _with_new_names(names, kind)  # inside, numbers stand for names
     else:
-        report.renumbered = int(lost.sum())
-    end_id = next_id + int(lost.sum())
-    if end_id > LARGEST_ID + 1:  # there are no larger ones; enough of the first are free
-        ids[lost], end_id = np.setdiff1d(np.arange(len(ids)), ids)[: int(lost.sum())], next_id
-    else:
-        ids[lost] = np.arange(next_id, end_id)
-    first = _are_first(np.array(names, dtype=object) if named else ids)
+        lost = ids < 0
+        report.renumbered, first = int(lost.sum()), max(next_id, int(ids.max(initial=-1)) + 1)
+        if first + report.renumbered <= LARGEST_ID + 1:
+            next_id = first + report.renumbered
+            ids[lost] = np.arange(first, next_id)
+        else:  # there are no larger ones; enough of the first are free
+            ids[lost], next_id = np.setdiff1d(np.arange(len(ids)), ids)[: report.renumbered], first
+    last = _are_first(np.array(names, dtype=object)[::-1] if names else ids[::-1])[::-1]
     end = 0
-    for segment in later_first:
+    for segment in segments:
         start, end = end, end + len(segment.ids)
-        kept = first[start:end]
+        kept = last[start:end]
         segment.ids, segment.keep = ids[start:end][kept], segment.keep[kept]
-        if named:
-            segment.names = [name for name, keep in zip(names[start:end], kept, strict=True) if keep]
-    return end_id
+        segment.names = [name for name, keep in zip(names[start:end], kept, strict=False) if keep]
+    return next_id
 
 
 def _are_first(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -150,11 +148,11 @@ def _are_first(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return first
 
 
-def _with_new_names(names: list[bytes | None], kind: str, report: Repair) -> list[bytes]:
+def _with_new_names(names: list[bytes | None], kind: str) -> list[bytes]:
     """Give a name to all that have none: ``recovered-0`` and so on, or a random UUID."""
-    report.renumbered, taken = names.count(None), set(names)
+    used = set(names)
     fresh = (f"recovered-{number}".encode() for number in count())
-    free = (name for name in fresh if name not in taken) if kind == "string" else (uuid4().bytes for _ in count())
+    free = (name for name in fresh if name not in used) if kind == "string" else (uuid4().bytes for _ in count())
     return [next(free) if name is None else name for name in names]
 
 
@@ -281,9 +279,9 @@ class _Salvage:
         return np.where(self._whole["ids"], self._arrays["ids"], -1) if "ids" in self._arrays else np.full(n, -1)
 
     def _names(self) -> list[bytes | None]:
-        """Names of what is kept; an empty list for an index of integers."""
+        """Names of what is kept, None where they are lost or ids are integers."""
         if not {"names", "ends"} <= self._arrays.keys():
-            return [None] * len(self.keep) if self.has_names else []
+            return [None] * len(self.keep)
         text, ends = self._arrays["names"], self._arrays["ends"]
         starts = np.concatenate([[0], ends[:-1]])
         known = self._known & self._whole["ends"] & np.concatenate([[True], self._whole["ends"][:-1]])
