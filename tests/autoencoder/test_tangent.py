@@ -264,13 +264,6 @@ def test_a_view_has_the_spaces_of_its_rows_at_its_energy(monkeypatch):
     assert np.allclose(later.view(rows, 0.5)[points].bases, lower.bases, atol=1e-12)
 
 
-def test_all_ranks_are_known_in_the_end(monkeypatch):
-    kept, later = both(monkeypatch, cloud())
-    later[np.arange(10)]
-    monkeypatch.setattr(tangent, "_POINTS_PER_BATCH", 70)
-    assert np.array_equal(later.ranks, kept.ranks)
-
-
 def test_a_space_is_estimated_once_and_only_if_somebody_asks():
     X, reported = cloud(), []
     spaces = tangents_for_training(

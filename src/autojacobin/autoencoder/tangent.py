@@ -28,7 +28,6 @@ _BYTES_IN_FULL = 2_500_000_000
 _LARGEST_INT16 = 32767
 # Bases that would take more bytes than this in 16 bits are not stored, but estimated batch by batch.
 _MOST_BYTES_STORED = 5_000_000_000
-_POINTS_PER_BATCH = 1000
 
 
 @dataclass(frozen=True)
@@ -158,15 +157,6 @@ class TangentsOnDemand:
         if energy not in self._ranks:
             self._ranks[energy] = namespace(self._X).full_like(self._ranks[self._settings[2]], -1)
         return self._ranks[energy]
-
-    @property
-    def ranks(self) -> Any:
-        """Dimension of each space. Spaces that nobody has asked for are estimated now."""
-        ranks = self.known_ranks(self._settings[2])
-        missing = namespace(self._X).flatnonzero(ranks < 0)
-        for first in range(0, len(missing), _POINTS_PER_BATCH):
-            self[missing[first : first + _POINTS_PER_BATCH]]
-        return ranks
 
     def estimate_all(self) -> TangentSpaces | None:
         """Estimate all spaces that are missing, and return them; None if they are not kept."""

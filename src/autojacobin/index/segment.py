@@ -259,12 +259,10 @@ def open_segment(
         "hashes": ((n,), np.uint64, _problem_of_hashes),
         "places": ((n,), np.uint32, _problem_of_rows),
     }
-    must_be_there = {"codes": True, "ids": record.first_id is None, "vectors": keep_vectors, "dead": record.n_dead > 0}
-    must_be_there["names"] = id_kind in ("string", "uuid")
-    there = {kind: kind in record.files for kind in must_be_there}
-    unexpected = record.files.keys() - {*expected, "payload"} or ("rows" in record.files and not keep_vectors)
-    incomplete = any(len(record.files.keys() & kinds) not in (0, len(kinds)) for kinds in (OF_LISTS, OF_NAMES))
-    if there != must_be_there or unexpected or incomplete:
+    needed = {"codes": True, "ids": record.first_id is None, "vectors": keep_vectors, "dead": record.n_dead > 0}
+    needed |= dict.fromkeys(OF_NAMES, id_kind in ("string", "uuid")) | dict.fromkeys(OF_LISTS, "blocks" in record.files)
+    optional = {"payload", "rows"} if keep_vectors else {"payload"}
+    if record.files.keys() - optional != {kind for kind, is_needed in needed.items() if is_needed}:
         kinds = f"a segment of the files {', '.join(sorted(record.files)) or 'none'}"
         raise damaged(folder.path / MANIFEST_NAME, f"{kinds} and ids of the kind {id_kind}")
     payload = None

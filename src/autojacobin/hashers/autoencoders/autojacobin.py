@@ -136,7 +136,7 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         Value of each hidden unit that its bit stands for, with either sign, when codes are decoded.
     tangent_rank_ : array of int, shape (n_samples,)
         Dimension of the tangent space at each training point; only if the network was trained with the Jacobian term.
-        It is −1 for points that no step has used, if settings were chosen or time was limited.
+        It is −1 for points that no step has used.
     history_ : dict of arrays
         Columns with one entry per step: ``epoch``, ``n_points``, ``cost_before`` and ``cost`` of the batch before and
         after the step, the weighted terms ``reconstruction``, ``jacobian`` and ``binary`` that add up to ``cost``, the
@@ -245,8 +245,7 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         trained = self._trained(network, X, objective, rng, n_epochs=self.n_epochs, tangents=tangents, progress=report)
         self._keep(X, *trained)
         if tangents is not None:
-            limited = self.max_seconds is not None
-            self.tangent_rank_ = to_host(tangents.known_ranks(recipe.energy) if limited else tangents.ranks)
+            self.tangent_rank_ = to_host(tangents.known_ranks(recipe.energy))
 
     def _given_settings(self) -> dict[str, Any]:
         return {**vars(self._given()), "n_epochs": self.n_epochs}
